@@ -1,0 +1,81 @@
+# Spillway's commands. `make demo` and `make test` need nothing but Python >= 3.10, a C++20 compiler and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --disable-pip-version-check
+SOURCES := $(shell find cpp cmake python -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.py' -o -name '*.pyi' -o -name '*.cmake' \) 2>/dev/null) \
+           CMakeLists.txt cpp/CMakeLists.txt pyproject.toml
+CPP_FILES = $(shell find cpp tests/native -name '*.cpp' -o -name '*.h')
+DEMO := examples/noisy_neighbour.yaml
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-native test-python test-long test-asan test-dist check format stubs notebooks clean
+
+help:  ## Print this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
+
+demo: $(VENV)/.installed  ## Set up and run the bundled example
+	$(BIN)/spillway run $(DEMO)
+
+test: test-native test-python  ## All tests but the long ones
+
+test-native: $(VENV)/.dev  ## C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	$(BIN)/cmake --preset asan > build/asan-configure.log || (cat build/asan-configure.log; false)
+	$(BIN)/cmake --build --preset asan
+	$(BIN)/ctest --preset asan
+
+test-python: $(VENV)/.dev  ## Python tests
+	$(BIN)/python -m pytest -m "not long" -n 2
+
+test-long: $(VENV)/.dev  ## Theory tests to one per cent; minutes
+	$(BIN)/python -m pytest -m long -n 2
+
+test-dist: $(VENV)/.dev  ## Build the sdist, build and install from it in an empty environment, run it
+	rm -rf build/dist build/dist-venv
+	$(BIN)/python -m build --sdist --outdir build/dist .
+	$(PYTHON) -m venv build/dist-venv
+	build/dist-venv/bin/pip install --quiet --disable-pip-version-check build/dist/*.tar.gz
+	cd build && dist-venv/bin/spillway run ../$(DEMO) > /dev/null
+	cd build && dist-venv/bin/python -c "import spillway; print(spillway.build_info)"
+
+check: $(VENV)/.dev  ## Formatters, linters, types, stubs
+	@$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python tools/generate_stubs.py --check
+	$(BIN)/python -m mypy.stubtest spillway._core --allowlist tools/stubtest_allowlist.txt
+	$(BIN)/python tools/run_clang_tidy.py build/tidy
+
+format: $(VENV)/.dev  ## Format everything
+	@$(BIN)/clang-format -i $(CPP_FILES)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+stubs: $(VENV)/.dev  ## Write the type stubs of the compiled core
+	$(BIN)/python tools/generate_stubs.py
+
+notebooks: $(VENV)/.dev  ## Execute the notebooks and store them with their outputs
+	$(BIN)/python tools/render_notebooks.py
+
+clean:  ## Remove everything that was built
+	rm -rf $(VENV) build dist python/spillway/*.so
+
+# Installed once for users (.installed), with the development tools on top (.dev); again when a source changes.
+$(VENV)/bin/pip:
+	$(PYTHON) -m venv $(VENV)
+	@mkdir -p build
+
+# Without build isolation, so that object files are kept between builds.
+$(VENV)/.tools: pyproject.toml | $(VENV)/bin/pip
+	$(PIP_INSTALL) "scikit-build-core>=0.12" "pybind11>=3.0.3,<4" "cmeel-eigen>=3.4.0.2,<4" \
+	  "cmake>=3.24" "ninja>=1.11"
+	@touch $@
+
+$(VENV)/.installed: $(SOURCES) $(VENV)/.tools
+	$(PIP_INSTALL) --no-build-isolation .
+	@touch $@
+
+$(VENV)/.dev: $(SOURCES) $(VENV)/.tools
+	$(PIP_INSTALL) --no-build-isolation -C cmake.define.SPILLWAY_WERROR=ON ".[dev]"
+	@touch $@ $(VENV)/.installed

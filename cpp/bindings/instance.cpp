@@ -1,0 +1,13 @@
+#include "bindings/bindings.h"
+#include "bindings/config_class.h"
+#include "instance/group.h"
+
+namespace spillway::bindings {
+
+void bind_instance(py::module_& module) {
+  bind_policies<instance::Scheduler>(module);
+  bind_policies<instance::Latency>(module);
+  bind_config<instance::InstanceGroup>(module);
+}
+
+}  // namespace spillway::bindings

@@ -1,0 +1,93 @@
+#include <Eigen/Core>
+
+#include "bindings/bindings.h"
+#include "bindings/value.h"
+#include "sim/error.h"
+#include "sim/event_queue.h"
+#include "sim/rng.h"
+
+namespace spillway::bindings {
+
+namespace {
+
+// The one table that maps errors of the core to Python exceptions.
+void translate_errors(py::module_& module) {
+  static PyObject* config_error = nullptr;
+  static PyObject* usage_error = nullptr;
+  static PyObject* invariant_error = nullptr;
+  const auto make = [&](const char* name, const char* doc, PyObject* base) {
+    PyObject* type =
+        PyErr_NewExceptionWithDoc((std::string("spillway.") + name).c_str(), doc, base, nullptr);
+    module.add_object(name, py::reinterpret_borrow<py::object>(type));
+    return type;
+  };
+  config_error = make(
+      "ConfigError",
+      "Settings that are not allowed. `violations` lists all of them as (path, value, allowed).",
+      PyExc_ValueError);
+  usage_error = make("UsageError", "A function was called in a way that its contract forbids.",
+                     PyExc_RuntimeError);
+  invariant_error =
+      make("InvariantError", "Spillway contradicts itself; please report it.", PyExc_RuntimeError);
+  py::register_exception_translator([](std::exception_ptr pending) {
+    try {
+      if (pending) std::rethrow_exception(pending);
+    } catch (const sim::ConfigError& error) {
+      py::list violations;
+      for (const auto& one : error.violations()) {
+        violations.append(py::make_tuple(one.path, one.value, one.allowed));
+      }
+      const py::object exception = py::reinterpret_borrow<py::object>(config_error)(error.what());
+      exception.attr("violations") = py::tuple(violations);
+      PyErr_SetObject(config_error, exception.ptr());
+    } catch (const sim::UsageError& error) {
+      PyErr_SetString(usage_error, error.what());
+    } catch (const sim::InvariantError& error) {
+      PyErr_SetString(invariant_error, error.what());
+    } catch (const sim::Interrupted&) {
+      // The signal handler has set the exception already (KeyboardInterrupt as a rule).
+      if (!PyErr_Occurred()) PyErr_SetNone(PyExc_KeyboardInterrupt);
+    }
+  });
+}
+
+}  // namespace
+
+void bind_sim(py::module_& module) {
+  translate_errors(module);
+  py::class_<sim::Value>(module, "Value",
+                         "The neutral form of a configuration, attachments included.");
+  module.def("philox4x64", &sim::philox4x64, py::arg("counter"), py::arg("key"),
+             "The block of four 64-bit numbers at `counter` under `key` (Philox4x64-10).");
+
+  py::class_<sim::Draws>(module, "Draws",
+                         "The random numbers of one entity in one stream, for tests.")
+      .def(py::init([](std::uint64_t seed, std::uint64_t stream, std::uint64_t entity,
+                       std::uint64_t sub_entity) {
+             return sim::Draws(seed, static_cast<sim::Stream>(stream), entity, sub_entity);
+           }),
+           py::kw_only(), py::arg("seed"), py::arg("stream"), py::arg("entity") = 0,
+           py::arg("sub_entity") = 0)
+      .def("bits", &sim::Draws::bits)
+      .def("uniform", &sim::Draws::uniform)
+      .def("below", &sim::Draws::below, py::arg("n"))
+      .def("exponential", &sim::Draws::exponential)
+      .def("normal", &sim::Draws::normal)
+      .def("gamma", &sim::Draws::gamma, py::arg("shape"));
+
+  py::dict info;
+  info["version"] = SPILLWAY_VERSION;
+  info["compiler"] = __VERSION__;
+  info["eigen"] = std::to_string(EIGEN_WORLD_VERSION) + "." + std::to_string(EIGEN_MAJOR_VERSION) +
+                  "." + std::to_string(EIGEN_MINOR_VERSION);
+  info["pybind11"] =
+      std::to_string(PYBIND11_VERSION_MAJOR) + "." + std::to_string(PYBIND11_VERSION_MINOR);
+#ifdef NDEBUG
+  info["build_type"] = "release";
+#else
+  info["build_type"] = "debug";
+#endif
+  module.attr("build_info") = info;
+}
+
+}  // namespace spillway::bindings

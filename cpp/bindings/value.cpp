@@ -1,0 +1,100 @@
+#include "bindings/value.h"
+
+#include <limits>
+
+namespace spillway::bindings {
+
+using sim::Value;
+
+namespace {
+
+constexpr int kDeepest = 64;
+
+Value value_of(py::handle object, int depth);
+
+Value::Map map_of(py::handle mapping, int depth) {
+  Value::Map map;
+  for (const py::handle item : mapping.attr("items")()) {
+    const auto pair = py::cast<py::tuple>(item);
+    map.emplace_back(text_of(pair[0]), value_of(pair[1], depth));
+  }
+  return map;
+}
+
+Value::List list_of(py::handle sequence, int depth) {
+  Value::List list;
+  for (const py::handle item : sequence) list.push_back(value_of(item, depth));
+  return list;
+}
+
+// Whole numbers beyond 64 bits become reals, those beyond a real's range infinite: no field allows
+// them.
+Value number_of(py::handle whole) {
+  int overflow = 0;
+  const long long number = PyLong_AsLongLongAndOverflow(whole.ptr(), &overflow);
+  if (overflow == 0) return std::int64_t{number};
+  const double real = PyLong_AsDouble(whole.ptr());
+  if (PyErr_Occurred() == nullptr) return real;
+  PyErr_Clear();
+  return overflow * std::numeric_limits<double>::infinity();
+}
+
+Value value_of(py::handle object, int depth) {
+  if (depth > kDeepest) {
+    throw sim::ConfigError({{"settings", "", "must not be nested more than 64 deep"}});
+  }
+  if (object.is_none()) return {};
+  if (py::isinstance<Value>(object)) return py::cast<Value>(object);
+  if (py::isinstance<py::bool_>(object)) return py::cast<bool>(object);
+  if (py::isinstance<py::str>(object)) return text_of(object);
+  if (py::isinstance<py::float_>(object)) return py::cast<double>(object);
+  if (py::isinstance<py::int_>(object)) return number_of(object);
+  if (!py::isinstance<py::type>(object)) {
+    if (py::hasattr(object, "_to_value")) return py::cast<Value>(object.attr("_to_value")());
+    if (py::hasattr(object, "items")) return map_of(object, depth + 1);
+    // NumPy scalars; arrays turn into lists.
+    if (py::hasattr(object, "tolist")) return value_of(object.attr("tolist")(), depth + 1);
+    if (py::hasattr(object, "__iter__")) return list_of(object, depth + 1);
+  }
+  throw py::type_error("a setting cannot be " + py::cast<std::string>(py::repr(object)));
+}
+
+}  // namespace
+
+std::string text_of(py::handle object) {
+  if (!py::isinstance<py::str>(object)) {
+    throw py::type_error("a name must be text, not " + py::cast<std::string>(py::repr(object)));
+  }
+  Py_ssize_t size = 0;
+  const char* data = PyUnicode_AsUTF8AndSize(object.ptr(), &size);
+  if (data == nullptr) throw py::error_already_set();
+  return {data, static_cast<std::size_t>(size)};
+}
+
+Value to_value(py::handle object) { return value_of(object, 0); }
+
+py::object to_python(const Value& value) {
+  struct Converter {
+    py::object operator()(std::monostate) const { return py::none(); }
+    py::object operator()(bool flag) const { return py::bool_(flag); }
+    py::object operator()(std::int64_t number) const { return py::int_(number); }
+    py::object operator()(double number) const { return py::float_(number); }
+    py::object operator()(const std::string& text) const { return py::str(text); }
+    py::object operator()(const Value::List& list) const {
+      py::list result;
+      for (const Value& item : list) result.append(to_python(item));
+      return result;
+    }
+    py::object operator()(const Value::Map& map) const {
+      py::dict result;
+      for (const auto& [key, item] : map) {
+        if (!item.get_if<Value::Shared>()) result[py::str(key)] = to_python(item);
+      }
+      return result;
+    }
+    py::object operator()(const Value::Shared&) const { return py::none(); }
+  };
+  return std::visit(Converter{}, value.data);
+}
+
+}  // namespace spillway::bindings

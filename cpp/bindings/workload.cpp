@@ -1,0 +1,174 @@
+#include "bindings/bindings.h"
+#include "bindings/config_class.h"
+#include "workload/policies.h"
+#include "workload/tenants.h"
+
+namespace spillway::bindings {
+
+namespace {
+
+using workload::Requests;
+using workload::Trace;
+
+template <class T>
+using Column = py::array_t<T, py::array::c_style | py::array::forcecast>;
+
+template <class T>
+std::vector<T> copied(const Column<T>& column) {
+  return {column.data(), column.data() + column.size()};
+}
+
+template <class T>
+py::bytes bytes_of(const std::vector<T>& column) {
+  return {reinterpret_cast<const char*>(column.data()), column.size() * sizeof(T)};
+}
+
+// SHA-256 over everything that a run can depend on, independent of how the file was written.
+std::string digest(const Requests& requests) {
+  const py::object hash = py::module_::import("hashlib").attr("sha256")();
+  const auto update = [&](const py::bytes& part) { hash.attr("update")(part); };
+  std::vector<std::int64_t> arrival;
+  for (const sim::Time time : requests.arrival) arrival.push_back(time.ns);
+  update(bytes_of(arrival));
+  update(bytes_of(requests.input_tokens));
+  update(bytes_of(requests.output_tokens));
+  update(bytes_of(requests.tenant));
+  update(bytes_of(requests.slo_class));
+  update(bytes_of(requests.segment_begin));
+  for (const workload::Segment& segment : requests.segments) {
+    update(bytes_of(std::vector<std::uint64_t>{segment.content, segment.tokens}));
+  }
+  for (const auto* names : {&requests.tenants, &requests.slo_classes, &requests.request_id}) {
+    for (const std::string& name : *names) update(py::bytes(name + '\n'));
+    update(py::bytes("\n"));
+  }
+  return py::cast<std::string>(hash.attr("hexdigest")());
+}
+
+Trace make_trace(const Column<std::int64_t>& arrival_ns, const Column<std::int32_t>& input_tokens,
+                 const Column<std::int32_t>& output_tokens, const Column<std::uint16_t>& tenant,
+                 const std::vector<std::string>& tenants, const Column<std::uint16_t>& slo_class,
+                 const std::vector<std::string>& slo_classes,
+                 const Column<std::int32_t>& prefix_group,
+                 const Column<std::int32_t>& prefix_tokens,
+                 const std::vector<std::string>& request_id, const std::string& file) {
+  auto requests = std::make_shared<Requests>();
+  for (const std::int64_t ns : copied(arrival_ns)) requests->arrival.push_back({ns});
+  requests->input_tokens = copied(input_tokens);
+  requests->output_tokens = copied(output_tokens);
+  requests->tenant = copied(tenant);
+  requests->slo_class = copied(slo_class);
+  requests->tenants = tenants;
+  requests->slo_classes = slo_classes;
+  requests->request_id = request_id;
+  if (prefix_group.size() > 0) {
+    if (prefix_group.size() != arrival_ns.size() || prefix_tokens.size() != arrival_ns.size()) {
+      throw sim::UsageError("prefix_group and prefix_tokens must be as long as the other columns");
+    }
+    requests->segment_begin.push_back(0);
+    for (py::ssize_t row = 0; row < prefix_group.size(); ++row) {
+      if (prefix_group.at(row) >= 0 && prefix_tokens.at(row) > 0) {
+        requests->segments.push_back({static_cast<std::uint64_t>(prefix_group.at(row)),
+                                      static_cast<std::uint32_t>(prefix_tokens.at(row))});
+      }
+      requests->segment_begin.push_back(static_cast<std::uint32_t>(requests->segments.size()));
+    }
+  }
+  std::vector<sim::Violation> violations;
+  workload::check_requests(*requests, file.empty() ? "trace" : file, violations);
+  if (!violations.empty()) throw sim::ConfigError(std::move(violations));
+  Trace trace;
+  trace.file = file;
+  trace.sha256 = digest(*requests);
+  trace.rows = static_cast<std::int64_t>(requests->size());
+  trace.requests = requests;
+  return trace;
+}
+
+template <class T, class Get>
+py::array_t<T> column_of(const Requests& requests, Get get) {
+  py::array_t<T> column(static_cast<py::ssize_t>(requests.size()));
+  T* out = column.mutable_data();
+  for (std::size_t row = 0; row < requests.size(); ++row) out[row] = static_cast<T>(get(row));
+  return column;
+}
+
+// The columns under the argument names of make_trace.
+py::dict trace_columns(const Trace& trace) {
+  py::dict result;
+  if (!trace.requests) return result;
+  const Requests& requests = *trace.requests;
+  const auto segment = [&](std::size_t row) -> const workload::Segment* {
+    if (requests.segment_begin.empty()) return nullptr;
+    const std::size_t at = requests.segment_begin[row];
+    return at < requests.segment_begin[row + 1] ? &requests.segments[at] : nullptr;
+  };
+  const bool shared = !requests.segment_begin.empty();
+  result["arrival_ns"] =
+      column_of<std::int64_t>(requests, [&](auto row) { return requests.arrival[row].ns; });
+  result["input_tokens"] =
+      column_of<std::int32_t>(requests, [&](auto row) { return requests.input_tokens[row]; });
+  result["output_tokens"] =
+      column_of<std::int32_t>(requests, [&](auto row) { return requests.output_tokens[row]; });
+  result["tenant"] =
+      column_of<std::uint16_t>(requests, [&](auto row) { return requests.tenant[row]; });
+  result["tenants"] = requests.tenants;
+  result["slo_class"] =
+      column_of<std::uint16_t>(requests, [&](auto row) { return requests.slo_class[row]; });
+  result["slo_classes"] = requests.slo_classes;
+  result["prefix_group"] =
+      shared
+          ? column_of<std::int32_t>(requests,
+                                    [&](auto row) {
+                                      const auto* found = segment(row);
+                                      return found ? static_cast<std::int64_t>(found->content) : -1;
+                                    })
+          : py::array_t<std::int32_t>(0);
+  result["prefix_tokens"] = shared ? column_of<std::int32_t>(requests,
+                                                             [&](auto row) {
+                                                               const auto* found = segment(row);
+                                                               return found ? found->tokens : 0u;
+                                                             })
+                                   : py::array_t<std::int32_t>(0);
+  result["request_id"] = requests.request_id;
+  result["file"] = trace.file;
+  return result;
+}
+
+}  // namespace
+
+void bind_workload(py::module_& module) {
+  bind_config<workload::Tenant>(module);
+  bind_config<workload::SloClass>(module);
+  bind_policies<workload::Arrivals>(module);
+  bind_policies<workload::Lengths>(module);
+  bind_config<workload::Client>(module);
+  bind_config<workload::Synthetic>(module);
+  auto trace = bind_config<Trace>(module);
+  trace.def("_columns", &trace_columns);
+  const auto reduce = [](const py::object& self) -> py::tuple {
+    const auto& value = py::cast<const Trace&>(self);
+    const py::object config = py::module_::import("spillway._config");
+    if (value.requests) {
+      return py::make_tuple(config.attr("rebuild_trace"), py::make_tuple(trace_columns(value)));
+    }
+    py::dict fields;
+    fields["file"] = value.file;
+    fields["sha256"] = value.sha256;
+    fields["rows"] = value.rows;
+    return py::make_tuple(config.attr("rebuild"), py::make_tuple(py::type::of(self), fields));
+  };
+  // Assigned, because a second definition would be an overload that is never reached.
+  trace.attr("__reduce__") = py::cpp_function(reduce, py::is_method(trace));
+  trace.def_property_readonly(
+      "has_requests", [](const Trace& self) { return self.requests != nullptr; },
+      "Whether the requests themselves are at hand, not only their digest.");
+  module.def("make_trace", &make_trace, py::kw_only(), py::arg("arrival_ns"),
+             py::arg("input_tokens"), py::arg("output_tokens"), py::arg("tenant"),
+             py::arg("tenants"), py::arg("slo_class"), py::arg("slo_classes"),
+             py::arg("prefix_group"), py::arg("prefix_tokens"), py::arg("request_id"),
+             py::arg("file"),
+             "A Trace from columns, checked; see spillway.trace for the public form.");
+}
+
+}  // namespace spillway::bindings

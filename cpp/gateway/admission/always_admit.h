@@ -1,0 +1,21 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "gateway/admission/admission.h"
+#include "sim/field.h"
+
+namespace spillway::gateway {
+
+/// Admits everything: the control of every comparison.
+struct AlwaysAdmit {
+  static constexpr std::string_view kind = "always_admit", type_name = "AlwaysAdmit";
+  static constexpr std::string_view doc = "Admits every request.";
+  static constexpr auto fields() { return std::tuple(); }
+};
+
+std::unique_ptr<AdmissionPolicy> make(const AlwaysAdmit& config);
+
+}  // namespace spillway::gateway

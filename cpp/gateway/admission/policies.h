@@ -1,0 +1,14 @@
+#pragma once
+
+#include <variant>
+
+#include "gateway/admission/always_admit.h"
+#include "gateway/admission/reject_all.h"
+#include "gateway/admission/token_bucket.h"
+
+namespace spillway::gateway {
+
+/// Every admission policy. This list is the only place that names them all.
+using Admission = std::variant<AlwaysAdmit, RejectAll, TokenBucket>;
+
+}  // namespace spillway::gateway

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "gateway/admission/admission.h"
+#include "sim/field.h"
+#include "workload/outcome.h"
+
+namespace spillway::gateway {
+
+/// Rejects everything: exercises the path of a refusal.
+struct RejectAll {
+  static constexpr std::string_view kind = "reject_all", type_name = "RejectAll";
+  static constexpr std::string_view doc = "Rejects every request; for testing what a refusal does.";
+  static constexpr auto fields() { return std::tuple(); }
+  static constexpr std::array reasons{workload::Reason{"reject_all", workload::words::kSaturated,
+                                                       "the policy rejects every request"}};
+};
+
+std::unique_ptr<AdmissionPolicy> make(const RejectAll& config);
+
+}  // namespace spillway::gateway

@@ -1,0 +1,150 @@
+#include "gateway/gateway.h"
+
+#include <algorithm>
+
+namespace spillway::gateway {
+
+using sim::Phase;
+using sim::RequestId;
+using sim::Time;
+
+void Gateway::validate(const std::string& path, std::vector<sim::Violation>& out) const {
+  if (admission.empty()) {
+    out.push_back({sim::join_path(path, "admission"), "[]",
+                   "must hold at least one policy, e.g. always_admit"});
+  }
+  if (bands.empty())
+    out.push_back({sim::join_path(path, "bands"), "[]", "must hold at least one band"});
+  for (std::size_t i = 0; i < bands.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (bands[i].priority == bands[j].priority) {
+        out.push_back({sim::index_path(sim::join_path(path, "bands"), i) + ".priority",
+                       std::to_string(bands[i].priority), "must differ from the other bands'"});
+      }
+    }
+  }
+}
+
+Pipeline::Pipeline(const Gateway& config, const workload::RequestTable& requests,
+                   workload::Journal& journal, sim::EventQueue& events, std::uint64_t seed)
+    : requests_(requests),
+      journal_(journal),
+      events_(events),
+      seed_(seed),
+      admission_latency_(sim::from_seconds(config.admission_latency_s)),
+      routing_latency_(sim::from_seconds(config.routing_latency_s)),
+      limit_(std::visit([](const auto& c) { return make(c); }, config.limit)) {
+  for (const Admission& policy : config.admission) {
+    chain_.push_back({std::visit([](const auto& c) { return make(c); }, policy),
+                      workload::first_reason(std::type_identity<Admission>{}, policy.index())});
+  }
+  for (const Band& band : config.bands) {
+    bands_.push_back({band.priority,
+                      std::visit([](const auto& c) { return make(c); }, band.fairness),
+                      TenantQueues(requests.tenants.size())});
+  }
+  std::sort(bands_.begin(), bands_.end(),
+            [](const BandState& a, const BandState& b) { return a.priority > b.priority; });
+}
+
+signals::RequestView Pipeline::view_of(RequestId id) const {
+  return {id,
+          requests_.input_tokens(id),
+          requests_.tenant[id.index()],
+          requests_.slo_class[id.index()],
+          requests_.class_of(id).priority,
+          requests_.arrival(id)};
+}
+
+void Pipeline::arrive(RequestId id, Time now) {
+  ++books_.attempts;
+  events_.push({now + admission_latency_, Phase::admission, id.value, id.value});
+}
+
+void Pipeline::admit(RequestId id, const signals::View& view, Time now) {
+  const signals::RequestView request = view_of(id);
+  sim::Draws draws(seed_, sim::Stream::admission, id.value);
+  for (const Chain& link : chain_) {
+    const Verdict verdict = link.policy->decide(request, view, now, draws);
+    if (verdict.admitted) continue;
+    ++books_.rejected;
+    journal_.outcome[id.index()] = workload::Outcome::rejected;
+    journal_.reason[id.index()] = {workload::Stage::admission,
+                                   static_cast<std::uint8_t>(link.first_reason + verdict.reason)};
+    return;
+  }
+  for (const Chain& link : chain_) link.policy->commit(request, now);
+
+  ++books_.admitted;
+  journal_.admitted[id.index()] = now;
+  journal_.outcome[id.index()] = workload::Outcome::queued;
+  BandState& band = band_of(id);
+  const sim::TenantId tenant{requests_.tenant[id.index()]};
+  band.queues.push(tenant, id);
+  band.fairness->push(tenant, band.queues, now);
+  request_drain(now);
+}
+
+Pipeline::BandState& Pipeline::band_of(RequestId id) {
+  const std::int64_t priority = requests_.class_of(id).priority;
+  for (BandState& band : bands_) {
+    if (priority >= band.priority) return band;
+  }
+  return bands_.back();
+}
+
+void Pipeline::request_drain(Time now) {
+  if (drain_due_ == now) return;
+  drain_due_ = now;
+  events_.push({now, Phase::queue_drain, 0, 0});
+}
+
+void Pipeline::drain(Time now) {
+  drain_due_ = sim::kUnset;
+  for (BandState& band : bands_) {
+    while (dispatch_from(band, now)) {
+    }
+    // A blocked band blocks the bands below it: their requests are less important.
+    if (band.queues.size() > 0) return;
+  }
+}
+
+bool Pipeline::dispatch_from(BandState& band, Time now) {
+  if (band.queues.size() == 0) return false;
+  struct Permission final : FairnessPolicy::MayStart {
+    const Pipeline& pipeline;
+    const TenantQueues& queues;
+    Time now;
+    Permission(const Pipeline& p, const TenantQueues& q, Time t) : pipeline(p), queues(q), now(t) {}
+    bool operator()(sim::TenantId flow) const override {
+      return pipeline.limit_->may_start(pipeline.view_of(queues.head(flow).request), now);
+    }
+  };
+  const auto flow = band.fairness->next(band.queues, Permission(*this, band.queues, now), now);
+  if (!flow) return false;
+
+  const RequestId id = band.queues.pop(*flow);
+  band.fairness->charge(*flow, ChargePhase::dispatch, 1.0, now);
+  limit_->started(view_of(id), now);
+  ++books_.dispatched;
+  journal_.dispatched[id.index()] = now;
+  journal_.outcome[id.index()] = workload::Outcome::in_transit;
+  events_.push({now + routing_latency_, Phase::routing, id.value, id.value});
+  return true;
+}
+
+void Pipeline::release(RequestId id, Time now) {
+  ++books_.ended;
+  const signals::RequestView request = view_of(id);
+  limit_->ended(request, now);
+  for (const Chain& link : chain_) link.policy->finished(request, now);
+  if (queued() > 0) request_drain(now);
+}
+
+std::size_t Pipeline::queued() const {
+  std::size_t total = 0;
+  for (const BandState& band : bands_) total += band.queues.size();
+  return total;
+}
+
+}  // namespace spillway::gateway

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "gateway/limit/limit.h"
+#include "sim/field.h"
+
+namespace spillway::gateway {
+
+/// At most so many requests in flight, from dispatch to the last token.
+struct FixedLimit {
+  std::int64_t max_in_flight = 256;
+
+  static constexpr std::string_view kind = "fixed", type_name = "FixedLimit";
+  static constexpr std::string_view doc =
+      "At most max_in_flight requests between dispatch and last token; the others wait in their "
+      "tenant's queue.";
+  static constexpr auto fields() {
+    return std::tuple(
+        sim::field("max_in_flight", &FixedLimit::max_in_flight, "Permits of the whole gateway.")
+            .unit("requests")
+            .range(sim::between(1, 1e9))
+            .log_search(1, 4096));
+  }
+};
+
+std::unique_ptr<LimitPolicy> make(const FixedLimit& config);
+
+}  // namespace spillway::gateway

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <variant>
+
+#include "gateway/limit/fixed_limit.h"
+#include "gateway/limit/unlimited.h"
+
+namespace spillway::gateway {
+
+using Limit = std::variant<Unlimited, FixedLimit>;
+
+}  // namespace spillway::gateway

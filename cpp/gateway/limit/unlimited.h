@@ -1,0 +1,21 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "gateway/limit/limit.h"
+#include "sim/field.h"
+
+namespace spillway::gateway {
+
+/// Every request may go at once.
+struct Unlimited {
+  static constexpr std::string_view kind = "unlimited", type_name = "Unlimited";
+  static constexpr std::string_view doc = "Every admitted request is dispatched at once.";
+  static constexpr auto fields() { return std::tuple(); }
+};
+
+std::unique_ptr<LimitPolicy> make(const Unlimited& config);
+
+}  // namespace spillway::gateway

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <tuple>
+
+#include "instance/latency/policies.h"
+#include "instance/scheduler/policies.h"
+#include "sim/field.h"
+#include "workload/outcome.h"
+
+namespace spillway::instance {
+
+/// When the effects of a step (tokens, completions, released memory, counters) take place.
+enum class Completion : std::uint8_t { step_end, step_start };
+/// What becomes of the output tokens of a preempted request.
+enum class Preemption : std::uint8_t { keep_emitted, restart };
+/// Where the cost of delivering a token shows.
+enum class OutputOverhead : std::uint8_t { in_step, reported };
+
+/// A group of equal instances.
+struct InstanceGroup {
+  std::int64_t count = 1;
+  std::int64_t max_num_seqs = 256;
+  std::int64_t max_num_batched_tokens = 2048;
+  std::int64_t long_prefill_token_threshold = 0;
+  std::int64_t max_model_len = 0;
+  std::int64_t block_size_tokens = 16;
+  std::int64_t num_kv_blocks = 132139;
+  Scheduler scheduler = Fcfs{};
+  Latency latency = Linear{};
+  Completion completion = Completion::step_end;
+  Preemption preemption = Preemption::keep_emitted;
+  OutputOverhead output_overhead = OutputOverhead::in_step;
+
+  static constexpr std::string_view type_name = "InstanceGroup";
+  static constexpr std::string_view doc =
+      "A group of equal model servers with continuous batching as in vLLM v1.";
+  static constexpr auto fields();
+  void validate(const std::string& path, std::vector<sim::Violation>& out) const;
+  /// An instance refuses what it could never hold.
+  static constexpr std::array reasons{
+      workload::Reason{"unservable", workload::words::kUnservable,
+                       "prompt and output exceed num_kv_blocks or max_model_len, so the request "
+                       "could never finish"}};
+};
+
+}  // namespace spillway::instance
+
+template <>
+struct spillway::sim::EnumNames<spillway::instance::Completion> {
+  static constexpr std::array<std::string_view, 2> names{"step_end", "step_start"};
+};
+template <>
+struct spillway::sim::EnumNames<spillway::instance::Preemption> {
+  static constexpr std::array<std::string_view, 2> names{"keep_emitted", "restart"};
+};
+template <>
+struct spillway::sim::EnumNames<spillway::instance::OutputOverhead> {
+  static constexpr std::array<std::string_view, 2> names{"in_step", "reported"};
+};
+
+namespace spillway::instance {
+
+constexpr auto InstanceGroup::fields() {
+  using sim::field;
+  using G = InstanceGroup;
+  return std::tuple(
+      field("count", &G::count, "Number of instances.")
+          .unit("instances")
+          .range(sim::between(1, 100000)),
+      field("max_num_seqs", &G::max_num_seqs,
+            "Most requests that run at once (vLLM --max-num-seqs).")
+          .unit("requests")
+          .range(sim::between(1, 1e6))
+          .log_search(8, 1024),
+      field("max_num_batched_tokens", &G::max_num_batched_tokens,
+            "Token budget of one step (vLLM --max-num-batched-tokens).")
+          .unit("tokens")
+          .range(sim::between(1, 1e9))
+          .log_search(256, 16384),
+      field("long_prefill_token_threshold", &G::long_prefill_token_threshold,
+            "Most prompt tokens of one request in one step (vLLM --long-prefill-token-threshold); "
+            "0: no such cap.")
+          .unit("tokens")
+          .range(sim::between(0, 1e9)),
+      field("max_model_len", &G::max_model_len,
+            "Most tokens of prompt and output together (vLLM --max-model-len); 0: no such cap.")
+          .unit("tokens")
+          .range(sim::between(0, 1e9)),
+      field("block_size_tokens", &G::block_size_tokens, "Tokens per KV block (vLLM --block-size).")
+          .unit("tokens")
+          .range(sim::between(1, 1e6)),
+      field("num_kv_blocks", &G::num_kv_blocks, "KV blocks of one instance.")
+          .unit("blocks")
+          .range(sim::between(1, 1e12)),
+      field("scheduler", &G::scheduler, "Order of the engine's waiting queue."),
+      field("latency", &G::latency, "How long a step takes."),
+      field("completion", &G::completion,
+            "When the effects of a step take place: at its end, as in a real server, or already at "
+            "its start."),
+      field("preemption", &G::preemption,
+            "What becomes of a preempted request's output: kept, so that it is recomputed with the "
+            "prompt, or produced "
+            "again."),
+      field("output_overhead", &G::output_overhead,
+            "Where the latency model's cost of delivering tokens shows: in the duration of every "
+            "step that emits one, "
+            "or only in reported latencies."));
+}
+
+}  // namespace spillway::instance

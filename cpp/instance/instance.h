@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "instance/group.h"
+#include "numerics/percentile.h"
+#include "signals/view.h"
+#include "sim/event_queue.h"
+#include "sim/ids.h"
+#include "sim/time.h"
+#include "workload/requests.h"
+
+namespace spillway::instance {
+
+/// What an instance needs of the run it is part of.
+struct Environment {
+  const workload::RequestTable& requests;
+  workload::Journal& journal;
+  sim::EventQueue& events;
+  workload::FinishListener& listener;
+  std::int64_t quantum_ns = 1;
+  bool reports_latencies = false;  ///< write the `reported_*` columns
+};
+
+/// Counts of one instance over a run.
+struct Counters {
+  std::int64_t entered = 0;  ///< accepted into the engine's queue
+  std::int64_t refused = 0;
+  std::int64_t completed = 0;
+  std::int64_t preemptions = 0;
+  std::int64_t steps = 0;
+  std::int64_t tokens_emitted = 0;
+  double waiting_time_s = 0;  ///< ∫ waiting requests dt
+  std::int64_t waiting_after_steps =
+      0;  ///< Σ over steps of the requests left waiting by their start
+  sim::Time last_event{0};
+};
+
+/// One model server: the step loop of continuous batching. `README.md` beside this file is its
+/// exact contract.
+class Instance : public signals::Probe {
+ public:
+  /// How long after routing the request enters the engine's queue.
+  virtual sim::Time entry_delay(sim::RequestId id) const = 0;
+  /// Enters the engine's queue, or is refused.
+  virtual void enqueue(sim::RequestId id, sim::Time now) = 0;
+  virtual void start_step(sim::Time now) = 0;
+  virtual void end_step(sim::Time now) = 0;
+
+  virtual const Counters& counters() const = 0;
+  /// Gaps between tokens (ns), per group of requests.
+  virtual const std::vector<numerics::WeightedSample>& token_gaps() const = 0;
+  /// Throws InvariantError unless free and held blocks add up to the total.
+  virtual void check_memory() const = 0;
+};
+
+std::unique_ptr<Instance> make(const InstanceGroup& group, sim::InstanceId id,
+                               const Environment& environment);
+
+}  // namespace spillway::instance

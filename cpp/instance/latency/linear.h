@@ -1,0 +1,69 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "instance/latency/latency.h"
+#include "sim/field.h"
+
+namespace spillway::instance {
+
+/// Linear step time: ((β0 + β1·prefill tokens) + β2·decoding requests) + β3·context tokens.
+struct Linear {
+  double alpha0_us = 1601.350510688092;
+  double alpha_input_us = 3.512476196805965;
+  double alpha_output_us = 1805.5430360826988;
+  double beta0_us = 6910.420479880494;
+  double beta_prefill_us = 17.67057489844186;
+  double beta_decode_us = 2.8377471109943855;
+  double beta_context_us = 0;
+
+  static constexpr std::string_view kind = "linear", type_name = "Linear";
+  static constexpr std::string_view doc =
+      "Step time linear in what the step computes: beta0 + beta_prefill·(prefill tokens) + "
+      "beta_decode·(decoding "
+      "requests) + beta_context·(context tokens), with overheads alpha outside the step (the "
+      "\"blackbox\" model of "
+      "BLIS up to 0.7.7 with its published coefficients as presets).";
+  static constexpr auto fields() {
+    using sim::field;
+    const auto nonnegative = sim::between(0, 1e12);
+    return std::tuple(
+        field("alpha0_us", &Linear::alpha0_us,
+              "Delay of every request between routing and the engine's queue.")
+            .unit("us")
+            .range(nonnegative),
+        field("alpha_input_us", &Linear::alpha_input_us, "The same delay's part per input token.")
+            .unit("us/token")
+            .range(nonnegative),
+        field(
+            "alpha_output_us", &Linear::alpha_output_us,
+            "Cost of delivering tokens: lengthens every step that emits one (see output_overhead).")
+            .unit("us")
+            .range(nonnegative),
+        field("beta0_us", &Linear::beta0_us, "Duration of an empty step.")
+            .unit("us")
+            .range(nonnegative),
+        field("beta_prefill_us", &Linear::beta_prefill_us,
+              "Added per prompt token computed in the step.")
+            .unit("us/token")
+            .range(nonnegative),
+        field("beta_decode_us", &Linear::beta_decode_us,
+              "Added per request that decodes in the step.")
+            .unit("us/request")
+            .range(nonnegative),
+        field("beta_context_us", &Linear::beta_context_us,
+              "Added per token of context that the step's requests hold in the KV cache.")
+            .unit("us/token")
+            .range(nonnegative));
+  }
+  /// Published coefficients by model, GPU and tensor parallelism (BLIS `defaults.yaml`, v0.6.14).
+  static const std::vector<std::pair<std::string_view, Linear>>& presets();
+};
+
+std::unique_ptr<LatencyModel> make(const Linear& config);
+
+}  // namespace spillway::instance

@@ -1,0 +1,17 @@
+#include "instance/scheduler/fcfs.h"
+
+namespace spillway::instance {
+
+namespace {
+
+class FcfsPolicy final : public SchedulerPolicy {
+ public:
+  bool sorts() const override { return false; }
+  std::int64_t rank(sim::RequestId, const workload::RequestTable&) const override { return 0; }
+};
+
+}  // namespace
+
+std::unique_ptr<SchedulerPolicy> make(const Fcfs&) { return std::make_unique<FcfsPolicy>(); }
+
+}  // namespace spillway::instance

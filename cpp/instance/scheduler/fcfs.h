@@ -1,0 +1,22 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "instance/scheduler/scheduler.h"
+#include "sim/field.h"
+
+namespace spillway::instance {
+
+/// First come, first served: new requests join the tail, preempted ones the front.
+struct Fcfs {
+  static constexpr std::string_view kind = "fcfs", type_name = "Fcfs";
+  static constexpr std::string_view doc =
+      "First come, first served: new requests join the tail, preempted ones the front.";
+  static constexpr auto fields() { return std::tuple(); }
+};
+
+std::unique_ptr<SchedulerPolicy> make(const Fcfs& config);
+
+}  // namespace spillway::instance

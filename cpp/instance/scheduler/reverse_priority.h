@@ -1,0 +1,26 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "instance/scheduler/priority.h"
+#include "instance/scheduler/scheduler.h"
+#include "sim/field.h"
+
+namespace spillway::instance {
+
+/// The least urgent request first; for testing starvation.
+struct ReversePriority {
+  Priority priority = Priority::slo_class;
+
+  static constexpr std::string_view kind = "reverse_priority", type_name = "ReversePriority";
+  static constexpr std::string_view doc = "The least urgent request first; for testing starvation.";
+  static constexpr auto fields() {
+    return std::tuple(sim::field("priority", &ReversePriority::priority, kPriorityDoc));
+  }
+};
+
+std::unique_ptr<SchedulerPolicy> make(const ReversePriority& config);
+
+}  // namespace spillway::instance

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "instance/scheduler/scheduler.h"
+#include "sim/field.h"
+
+namespace spillway::instance {
+
+/// Shortest job first: the shortest prompt, then the earliest.
+struct Sjf {
+  static constexpr std::string_view kind = "sjf", type_name = "Sjf";
+  static constexpr std::string_view doc =
+      "Shortest job first: the shortest prompt, then the earliest.";
+  static constexpr auto fields() { return std::tuple(); }
+};
+
+std::unique_ptr<SchedulerPolicy> make(const Sjf& config);
+
+}  // namespace spillway::instance

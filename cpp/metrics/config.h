@@ -1,0 +1,84 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "sim/field.h"
+
+namespace spillway::metrics {
+
+/// How latencies and durations are taken.
+enum class Accounting : std::uint8_t { clock, blis };
+
+/// What a term of the fitness score looks at.
+enum class FitnessMetric : std::uint8_t {
+  throughput,
+  tokens_per_sec,
+  mean_ttft,
+  p50_ttft,
+  p99_ttft,
+  mean_e2e,
+  p50_e2e,
+  p99_e2e,
+};
+
+/// One term of the fitness score.
+struct FitnessTerm {
+  FitnessMetric metric = FitnessMetric::throughput;
+  double weight = 1;
+
+  static constexpr std::string_view type_name = "FitnessTerm";
+  static constexpr std::string_view doc =
+      "One term of the fitness score: weight · f, with f = v/(v + 100) for requests/s, v/(v + "
+      "10000) for output "
+      "tokens/s and 1/(1 + v) for a latency in ms.";
+  static constexpr auto fields();
+};
+
+/// What is measured and how.
+struct Metrics {
+  Accounting accounting = Accounting::clock;
+  std::vector<FitnessTerm> fitness{{FitnessMetric::throughput, 0.4},
+                                   {FitnessMetric::p99_ttft, 0.3},
+                                   {FitnessMetric::mean_e2e, 0.3}};
+
+  static constexpr std::string_view type_name = "Metrics";
+  static constexpr std::string_view doc = "What is measured and how.";
+  static constexpr auto fields();
+};
+
+}  // namespace spillway::metrics
+
+template <>
+struct spillway::sim::EnumNames<spillway::metrics::Accounting> {
+  static constexpr std::array<std::string_view, 2> names{"clock", "blis"};
+};
+template <>
+struct spillway::sim::EnumNames<spillway::metrics::FitnessMetric> {
+  static constexpr std::array<std::string_view, 8> names{
+      "throughput", "tokens_per_sec", "mean_ttft", "p50_ttft",
+      "p99_ttft",   "mean_e2e",       "p50_e2e",   "p99_e2e"};
+};
+
+namespace spillway::metrics {
+
+constexpr auto FitnessTerm::fields() {
+  using sim::field;
+  return std::tuple(field("metric", &FitnessTerm::metric, "What the term looks at."),
+                    field("weight", &FitnessTerm::weight, "Its weight in the sum."));
+}
+
+constexpr auto Metrics::fields() {
+  using sim::field;
+  return std::tuple(field("accounting", &Metrics::accounting,
+                          "clock: latencies are differences of stamps; blis: sums of step "
+                          "durations as that simulator reports them."),
+                    field("fitness", &Metrics::fitness,
+                          "Terms of the fitness score (BLIS's --fitness-weights); goodput is the "
+                          "better objective."));
+}
+
+}  // namespace spillway::metrics

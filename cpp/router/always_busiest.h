@@ -1,0 +1,23 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "router/policy.h"
+#include "sim/field.h"
+
+namespace spillway::router {
+
+/// The instance with the largest effective load, the first of equals: the worst case.
+struct AlwaysBusiest {
+  static constexpr std::string_view kind = "always_busiest", type_name = "AlwaysBusiest";
+  static constexpr std::string_view doc =
+      "The instance with the largest effective load, the first of equals; for testing the worst "
+      "case.";
+  static constexpr auto fields() { return std::tuple(); }
+};
+
+std::unique_ptr<RoutingPolicy> make(const AlwaysBusiest& config);
+
+}  // namespace spillway::router

@@ -1,0 +1,46 @@
+#include "router/least_loaded.h"
+
+namespace spillway::router {
+
+namespace {
+
+class LeastLoadedPolicy final : public RoutingPolicy {
+ public:
+  explicit LeastLoadedPolicy(Ties ties) : ties_(ties) {}
+
+  sim::InstanceId pick(const signals::RequestView&, const signals::View& view, sim::Time,
+                       sim::Draws& draws) const override {
+    std::size_t best = 0;
+    std::size_t tied = 1;
+    std::int64_t least = view.effective_load(0);
+    for (std::size_t i = 1; i < view.size(); ++i) {
+      const std::int64_t load = view.effective_load(i);
+      if (load < least) {
+        best = i;
+        least = load;
+        tied = 1;
+      } else if (load == least) {
+        ++tied;
+      }
+    }
+    if (ties_ == Ties::random && tied > 1) {
+      for (std::uint64_t skip = draws.below(tied); skip > 0; --skip) {
+        do {
+          ++best;
+        } while (view.effective_load(best) != least);
+      }
+    }
+    return sim::InstanceId{best};
+  }
+
+ private:
+  Ties ties_;
+};
+
+}  // namespace
+
+std::unique_ptr<RoutingPolicy> make(const LeastLoaded& config) {
+  return std::make_unique<LeastLoadedPolicy>(config.ties);
+}
+
+}  // namespace spillway::router

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "router/policy.h"
+#include "router/ties.h"
+#include "sim/field.h"
+
+namespace spillway::router {
+
+/// The instance with the smallest effective load: waiting + running + in flight.
+struct LeastLoaded {
+  Ties ties = Ties::first;
+
+  static constexpr std::string_view kind = "least_loaded", type_name = "LeastLoaded";
+  static constexpr std::string_view doc =
+      "The instance with the smallest effective load (waiting + running + in flight; requests that "
+      "the instance "
+      "reports count twice).";
+  static constexpr auto fields() {
+    return std::tuple(sim::field(
+        "ties", &LeastLoaded::ties,
+        "Which of equally loaded instances is taken; a random one is drawn only if there are "
+        "several."));
+  }
+};
+
+std::unique_ptr<RoutingPolicy> make(const LeastLoaded& config);
+
+}  // namespace spillway::router

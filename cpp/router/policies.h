@@ -1,0 +1,14 @@
+#pragma once
+
+#include <variant>
+
+#include "router/always_busiest.h"
+#include "router/least_loaded.h"
+#include "router/round_robin.h"
+
+namespace spillway::router {
+
+/// Every routing policy. This list is the only place that names them all.
+using Router = std::variant<RoundRobin, LeastLoaded, AlwaysBusiest>;
+
+}  // namespace spillway::router

@@ -1,0 +1,25 @@
+#include "router/round_robin.h"
+
+namespace spillway::router {
+
+namespace {
+
+class RoundRobinPolicy final : public RoutingPolicy {
+ public:
+  sim::InstanceId pick(const signals::RequestView&, const signals::View& view, sim::Time,
+                       sim::Draws&) const override {
+    return sim::InstanceId{turn_ % view.size()};
+  }
+  void learn(const signals::RequestView&, sim::InstanceId) override { ++turn_; }
+
+ private:
+  std::size_t turn_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<RoutingPolicy> make(const RoundRobin&) {
+  return std::make_unique<RoundRobinPolicy>();
+}
+
+}  // namespace spillway::router

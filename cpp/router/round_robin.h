@@ -1,0 +1,21 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "router/policy.h"
+#include "sim/field.h"
+
+namespace spillway::router {
+
+/// Each instance in turn.
+struct RoundRobin {
+  static constexpr std::string_view kind = "round_robin", type_name = "RoundRobin";
+  static constexpr std::string_view doc = "Each instance in turn, whatever its load.";
+  static constexpr auto fields() { return std::tuple(); }
+};
+
+std::unique_ptr<RoutingPolicy> make(const RoundRobin& config);
+
+}  // namespace spillway::router

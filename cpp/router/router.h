@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "router/policies.h"
+#include "signals/view.h"
+#include "sim/ids.h"
+
+namespace spillway::router {
+
+/// Sends dispatched requests to instances and counts how many are in flight on each: routed and not
+/// yet finished.
+class Dispatcher {
+ public:
+  Dispatcher(const Router& config, std::size_t num_instances, std::uint64_t seed);
+
+  sim::InstanceId route(const signals::RequestView& request, const signals::View& view,
+                        sim::Time now);
+  void finished(sim::InstanceId instance) { --in_flight_[instance.index()]; }
+  std::span<const std::int32_t> in_flight() const { return in_flight_; }
+
+ private:
+  std::unique_ptr<RoutingPolicy> policy_;
+  std::uint64_t seed_;
+  std::vector<std::int32_t> in_flight_;
+};
+
+}  // namespace spillway::router

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "sim/field.h"
+
+namespace spillway::router {
+
+/// Which of equally good instances is taken.
+enum class Ties : std::uint8_t { first, random };
+
+}  // namespace spillway::router
+
+template <>
+struct spillway::sim::EnumNames<spillway::router::Ties> {
+  static constexpr std::array<std::string_view, 2> names{"first", "random"};
+};

@@ -1,0 +1,22 @@
+#include "signals/board.h"
+
+#include <utility>
+
+namespace spillway::signals {
+
+Board::Board(const Signals& transport, std::vector<const Probe*> probes)
+    : probes_(std::move(probes)) {
+  if (const auto* on_read = std::get_if<OnRead>(&transport)) {
+    period_ = sim::from_seconds(on_read->period_s);
+    readings_.resize(probes_.size());
+  }
+}
+
+View Board::view(std::span<const std::int32_t> in_flight, sim::Time now) {
+  for (std::size_t i = 0; i < readings_.size(); ++i) {
+    if (now - readings_[i].measured >= period_) readings_[i] = probes_[i]->read(now);
+  }
+  return {probes_, readings_, in_flight, now};
+}
+
+}  // namespace spillway::signals

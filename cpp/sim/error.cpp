@@ -1,0 +1,29 @@
+#include "sim/error.h"
+
+namespace spillway::sim {
+
+namespace {
+
+std::string join(const std::vector<Violation>& violations) {
+  std::string text;
+  for (const auto& violation : violations) {
+    if (!text.empty()) text += '\n';
+    text += violation.path;
+    if (!violation.value.empty()) text += " = " + violation.value;
+    text += ": " + violation.allowed;
+  }
+  return text;
+}
+
+}  // namespace
+
+ConfigError::ConfigError(std::vector<Violation> violations)
+    : std::runtime_error(join(violations)), violations_(std::move(violations)) {}
+
+void require(bool holds, const std::string& message, std::source_location where) {
+  if (holds) return;
+  throw InvariantError(message + " (" + where.file_name() + ":" + std::to_string(where.line()) +
+                       "). This is a defect of Spillway; please report it.");
+}
+
+}  // namespace spillway::sim

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <source_location>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace spillway::sim {
+
+/// One setting that is not allowed.
+struct Violation {
+  std::string path;     ///< dotted path of the setting, e.g. `gateway.admission[0].capacity_tokens`
+  std::string value;    ///< what was given; empty where there is no value to show
+  std::string allowed;  ///< what is allowed instead, as a clause: "must be >= 0"
+};
+
+/// The user's settings are wrong. Carries every violation that was found, not the first one.
+class ConfigError : public std::runtime_error {
+ public:
+  explicit ConfigError(std::vector<Violation> violations);
+  const std::vector<Violation>& violations() const { return violations_; }
+
+ private:
+  std::vector<Violation> violations_;
+};
+
+/// A function was called in a way that its contract forbids.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Spillway contradicts itself: always a defect of Spillway, never of its user's settings.
+class InvariantError : public std::logic_error {
+ public:
+  using std::logic_error::logic_error;
+};
+
+/// The run was stopped from outside (Ctrl-C).
+class Interrupted : public std::runtime_error {
+ public:
+  Interrupted() : std::runtime_error("the run was interrupted") {}
+};
+
+/// Throws InvariantError naming the source line unless `holds`.
+void require(bool holds, const std::string& message,
+             std::source_location where = std::source_location::current());
+
+}  // namespace spillway::sim

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace spillway::sim {
+
+/// Who draws. Each purpose has a stream of its own, so that a policy that draws more, rejects or
+/// reorders never shifts the numbers of another: common random numbers hold between any two
+/// configurations.
+enum class Stream : std::uint64_t {
+  arrivals = 1,
+  input_lengths = 2,
+  output_lengths = 3,
+  admission = 4,
+  router = 5,
+};
+
+/// Philox4x64-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC'11): the block
+/// of four 64-bit numbers at `counter` under `key`.
+std::array<std::uint64_t, 4> philox4x64(std::array<std::uint64_t, 4> counter,
+                                        std::array<std::uint64_t, 2> key);
+
+/// The draws that belong to one entity (say, the third request of the second client) in one stream.
+/// Any entity can be visited in any order. Equal to `numpy.random.Philox(key=[seed, stream],
+/// counter=[0, entity, sub_entity, 0])`.
+class Draws {
+ public:
+  Draws(std::uint64_t seed, Stream stream, std::uint64_t entity, std::uint64_t sub_entity = 0);
+
+  std::uint64_t bits();
+  /// Uniform on [0, 1) with 53 random bits, as NumPy's `random()`.
+  double uniform();
+  /// Uniform on (0, 1): never 0, so that logarithms exist.
+  double uniform_open();
+  /// Uniform on {0, …, n − 1}, without bias. Precondition: n > 0.
+  std::uint64_t below(std::uint64_t n);
+  /// Exponential with mean 1, by inversion.
+  double exponential();
+  /// Standard normal, by inversion: one uniform each (Wichura 1988, algorithm AS 241).
+  double normal();
+  /// Gamma with scale 1 and the given shape > 0 (Marsaglia & Tsang 2000).
+  double gamma(double shape);
+
+ private:
+  std::array<std::uint64_t, 2> key_;
+  std::array<std::uint64_t, 4> counter_;
+  std::array<std::uint64_t, 4> block_{};
+  unsigned used_ = 4;
+};
+
+}  // namespace spillway::sim

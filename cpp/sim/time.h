@@ -1,0 +1,48 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <limits>
+
+namespace spillway::sim {
+
+/// Simulated time, and spans of it, in integer nanoseconds. The only clock type of the simulator.
+struct Time {
+  std::int64_t ns = 0;
+
+  friend constexpr auto operator<=>(Time, Time) = default;
+  constexpr Time& operator+=(Time other) {
+    ns += other.ns;
+    return *this;
+  }
+  friend constexpr Time operator+(Time a, Time b) { return {a.ns + b.ns}; }
+  friend constexpr Time operator-(Time a, Time b) { return {a.ns - b.ns}; }
+};
+
+/// Marks a stamp that has not been written.
+inline constexpr Time kUnset{-1};
+inline constexpr Time kForever{std::numeric_limits<std::int64_t>::max()};
+
+/// The largest span, in seconds, that configurations and traces may hold: 100 years.
+inline constexpr double kLongestSpan_s = 3.2e9;
+
+constexpr bool is_set(Time t) { return t.ns >= 0; }
+constexpr double to_seconds(Time t) { return static_cast<double>(t.ns) * 1e-9; }
+
+/// Nearest nanosecond to `seconds`, which must be finite and at most `kLongestSpan_s`.
+constexpr Time from_seconds(double seconds) {
+  const double ns = seconds * 1e9;
+  return {static_cast<std::int64_t>(ns < 0 ? ns - 0.5 : ns + 0.5)};
+}
+
+/// `microseconds` truncated toward zero to whole quanta of `quantum_ns`. Spans too long for the
+/// clock saturate.
+constexpr Time truncate_us(double microseconds, std::int64_t quantum_ns) {
+  const double quanta = microseconds * (1000.0 / static_cast<double>(quantum_ns));
+  if (!(quanta < kLongestSpan_s * 1e9 / static_cast<double>(quantum_ns))) {
+    return from_seconds(kLongestSpan_s);
+  }
+  return {static_cast<std::int64_t>(quanta) * quantum_ns};
+}
+
+}  // namespace spillway::sim

@@ -1,0 +1,197 @@
+#include "sim/value.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+namespace spillway::sim {
+
+namespace {
+
+constexpr std::size_t kLongestText = 80;
+
+// The entry of `list` that `key` addresses: an index, a `name` or a `kind`.
+Value* entry(Value::List& list, std::string_view key) {
+  std::size_t index = 0;
+  const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), index);
+  if (error == std::errc{} && end == key.data() + key.size()) {
+    return index < list.size() ? &list[index] : nullptr;
+  }
+  for (const std::string_view label : {"name", "kind"}) {
+    for (Value& candidate : list) {
+      const Value* found = candidate.find(label);
+      const std::string* text = found ? found->get_if<std::string>() : nullptr;
+      if (text && *text == key) return &candidate;
+    }
+  }
+  return nullptr;
+}
+
+std::vector<std::string_view> entry_names(const Value::List& list) {
+  std::vector<std::string_view> names;
+  for (const Value& candidate : list) {
+    const Value* label = candidate.find("name");
+    if (!label) label = candidate.find("kind");
+    if (const auto* text = label ? label->get_if<std::string>() : nullptr) names.push_back(*text);
+  }
+  return names;
+}
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t substitute = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({row[j + 1] + 1, row[j] + 1, substitute});
+    }
+  }
+  return row[b.size()];
+}
+
+// One step of a path: a key, or an index in brackets.
+struct Step {
+  std::string_view key;
+  bool bracketed;
+};
+
+std::optional<std::vector<Step>> split(std::string_view path) {
+  std::vector<Step> steps;
+  while (!path.empty()) {
+    if (path.front() == '[') {
+      const std::size_t close = path.find(']');
+      if (close == std::string_view::npos || close == 1) return std::nullopt;
+      steps.push_back({path.substr(1, close - 1), true});
+      path.remove_prefix(close + 1);
+      if (path.starts_with('.')) path.remove_prefix(1);
+      continue;
+    }
+    const std::size_t end = std::min(path.find_first_of(".["), path.size());
+    if (end == 0) return std::nullopt;
+    steps.push_back({path.substr(0, end), false});
+    path.remove_prefix(end);
+    if (path.starts_with('.')) path.remove_prefix(1);
+  }
+  if (steps.empty()) return std::nullopt;
+  return steps;
+}
+
+}  // namespace
+
+const Value* Value::find(std::string_view key) const {
+  if (const Map* map = get_if<Map>()) {
+    for (const auto& [name, value] : *map) {
+      if (name == key) return &value;
+    }
+  }
+  return nullptr;
+}
+
+bool operator==(const Value& a, const Value& b) {
+  if (a.get_if<Value::Shared>() && b.get_if<Value::Shared>()) return true;
+  return a.data == b.data;
+}
+
+std::string to_text(double number) {
+  if (std::isnan(number)) return "nan";  // without a sign
+  char buffer[32];
+  const bool is_whole = number == std::floor(number) && std::abs(number) < 1e15;
+  const auto format = is_whole ? std::chars_format::fixed : std::chars_format::general;
+  const auto result = std::to_chars(buffer, buffer + sizeof buffer, number, format);
+  return {buffer, result.ptr};
+}
+
+std::string to_text(const Value& value) {
+  struct Writer {
+    std::string operator()(std::monostate) const { return "null"; }
+    std::string operator()(bool flag) const { return flag ? "true" : "false"; }
+    std::string operator()(std::int64_t number) const { return std::to_string(number); }
+    std::string operator()(double number) const { return to_text(number); }
+    std::string operator()(const std::string& text) const { return "'" + text + "'"; }
+    std::string operator()(const Value::List& list) const {
+      std::string text = "[";
+      for (const Value& item : list) text += (text.size() > 1 ? ", " : "") + to_text(item);
+      return text + "]";
+    }
+    std::string operator()(const Value::Map& map) const {
+      std::string text = "{";
+      for (const auto& [key, item] : map) {
+        text += (text.size() > 1 ? ", " : "") + key + ": " + to_text(item);
+      }
+      return text + "}";
+    }
+    std::string operator()(const Value::Shared&) const { return "<data>"; }
+  };
+  std::string text = std::visit(Writer{}, value.data);
+  if (text.size() > kLongestText) {
+    std::size_t end = kLongestText;
+    while ((static_cast<unsigned char>(text[end]) & 0xC0u) == 0x80u) --end;  // no half characters
+    text = text.substr(0, end) + "…";
+  }
+  return text;
+}
+
+Value with_path(Value root, std::string_view path, Value replacement,
+                std::vector<Violation>& violations) {
+  const auto steps = split(path);
+  if (!steps) {
+    violations.push_back(
+        {std::string(path), "", "is no dotted path such as gateway.admission[0].capacity_tokens"});
+    return root;
+  }
+  Value* place = &root;
+  for (const Step& step : *steps) {
+    Value* next = nullptr;
+    std::vector<std::string_view> names;
+    // A list of one may be written without its index.
+    auto* list = std::get_if<Value::List>(&place->data);
+    if (list && !step.bracketed && list->size() == 1) {
+      place = &list->front();
+      list = nullptr;
+    }
+    if (list) {
+      next = entry(*list, step.key);
+      names = entry_names(*list);
+    } else if (auto* map = std::get_if<Value::Map>(&place->data)) {
+      for (auto& [key, value] : *map) {
+        names.push_back(key);
+        if (key == step.key) next = &value;
+      }
+    }
+    if (!next) {
+      violations.push_back(
+          {std::string(path), "",
+           "there is no '" + std::string(step.key) + "' here" + did_you_mean(step.key, names)});
+      return root;
+    }
+    place = next;
+  }
+  *place = std::move(replacement);
+  return root;
+}
+
+std::string did_you_mean(std::string_view name, const std::vector<std::string_view>& candidates) {
+  std::string_view nearest;
+  std::size_t smallest = std::max<std::size_t>(2, name.size() / 2) + 1;
+  for (const std::string_view candidate : candidates) {
+    const std::size_t distance = edit_distance(name, candidate);
+    if (distance < smallest) {
+      smallest = distance;
+      nearest = candidate;
+    }
+  }
+  if (!nearest.empty()) return "; did you mean '" + std::string(nearest) + "'?";
+  if (candidates.empty()) return "";
+  std::string text = "; one of ";
+  for (const std::string_view candidate : candidates) {
+    if (candidate != candidates.front()) text += ", ";
+    text += candidate;
+  }
+  return text;
+}
+
+}  // namespace spillway::sim

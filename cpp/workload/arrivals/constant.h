@@ -1,0 +1,23 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "sim/field.h"
+#include "workload/arrivals/arrivals.h"
+
+namespace spillway::workload {
+
+/// Equal gaps.
+struct Constant {
+  static constexpr std::string_view kind = "constant", type_name = "Constant";
+  static constexpr std::string_view doc =
+      "Arrivals at equal gaps; the first comes one gap after the start.";
+  static constexpr auto fields() { return std::tuple(); }
+};
+
+/// Precondition: rate_per_s > 0.
+std::unique_ptr<ArrivalProcess> make(const Constant& config, double rate_per_s);
+
+}  // namespace spillway::workload

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "sim/field.h"
+#include "workload/arrivals/arrivals.h"
+
+namespace spillway::workload {
+
+/// Gamma-distributed gaps: shape 1/cv², so cv > 1 is burstier than Poisson.
+struct Gamma {
+  double cv = 1;
+
+  static constexpr std::string_view kind = "gamma", type_name = "Gamma";
+  static constexpr std::string_view doc =
+      "Gamma-distributed gaps of a given coefficient of variation: above 1 burstier than Poisson, "
+      "below 1 smoother.";
+  static constexpr auto fields() {
+    return std::tuple(sim::field("cv", &Gamma::cv, "Coefficient of variation of the gaps.")
+                          .range(sim::positive_up_to(10))
+                          .search(0.5, 4));
+  }
+};
+
+/// Precondition: rate_per_s > 0.
+std::unique_ptr<ArrivalProcess> make(const Gamma& config, double rate_per_s);
+
+}  // namespace spillway::workload

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "sim/field.h"
+#include "workload/arrivals/arrivals.h"
+
+namespace spillway::workload {
+
+/// Poisson arrivals: exponential gaps.
+struct Poisson {
+  static constexpr std::string_view kind = "poisson", type_name = "Poisson";
+  static constexpr std::string_view doc = "Poisson arrivals: independent exponential gaps.";
+  static constexpr auto fields() { return std::tuple(); }
+};
+
+/// Precondition: rate_per_s > 0.
+std::unique_ptr<ArrivalProcess> make(const Poisson& config, double rate_per_s);
+
+}  // namespace spillway::workload

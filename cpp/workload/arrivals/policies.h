@@ -1,0 +1,14 @@
+#pragma once
+
+#include <variant>
+
+#include "workload/arrivals/constant.h"
+#include "workload/arrivals/gamma.h"
+#include "workload/arrivals/poisson.h"
+#include "workload/arrivals/weibull.h"
+
+namespace spillway::workload {
+
+using Arrivals = std::variant<Poisson, Gamma, Weibull, Constant>;
+
+}  // namespace spillway::workload

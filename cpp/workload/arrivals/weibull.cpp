@@ -1,0 +1,45 @@
+#include "workload/arrivals/weibull.h"
+
+#include <cmath>
+
+namespace spillway::workload {
+
+namespace {
+
+double squared_cv(double shape) {
+  return std::exp(std::lgamma(1.0 + 2.0 / shape) - 2.0 * std::lgamma(1.0 + 1.0 / shape)) - 1.0;
+}
+
+// The shape whose coefficient of variation is `cv`, by bisection; the latter falls as the shape
+// grows.
+double shape_for(double cv) {
+  double low = 0.1;
+  double high = 100.0;
+  for (int i = 0; i < 80; ++i) {
+    const double middle = 0.5 * (low + high);
+    (squared_cv(middle) > cv * cv ? low : high) = middle;
+  }
+  return 0.5 * (low + high);
+}
+
+class WeibullProcess final : public ArrivalProcess {
+ public:
+  WeibullProcess(double cv, double rate_per_s)
+      : inverse_shape_(1.0 / shape_for(cv)),
+        scale_s_(1.0 / (rate_per_s * std::tgamma(1.0 + inverse_shape_))) {}
+  double gap_s(sim::Draws& draws) const override {
+    return scale_s_ * std::pow(draws.exponential(), inverse_shape_);
+  }
+
+ private:
+  double inverse_shape_;
+  double scale_s_;
+};
+
+}  // namespace
+
+std::unique_ptr<ArrivalProcess> make(const Weibull& config, double rate_per_s) {
+  return std::make_unique<WeibullProcess>(config.cv, rate_per_s);
+}
+
+}  // namespace spillway::workload

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <tuple>
+
+#include "sim/field.h"
+#include "workload/arrivals/policies.h"
+#include "workload/lengths/policies.h"
+
+namespace spillway::workload {
+
+/// One source of requests: a tenant's application with its own arrivals and lengths.
+struct Client {
+  std::string name = "client";
+  std::string tenant = "default";
+  std::string slo_class = "standard";
+  double rate_fraction = 1;
+  Arrivals arrivals = Poisson{};
+  Lengths input_tokens = Fixed{512};
+  Lengths output_tokens = Fixed{128};
+  std::string prefix_group;
+  std::int64_t prefix_tokens = 0;
+
+  static constexpr std::string_view type_name = "Client";
+  static constexpr std::string_view doc =
+      "One source of requests: a tenant's application with its own arrivals and lengths.";
+  static constexpr auto fields() {
+    using sim::field;
+    return std::tuple(
+        field("name", &Client::name, "Name of the client; must be unique."),
+        field("tenant", &Client::tenant, "Tenant on whose behalf it asks."),
+        field("slo_class", &Client::slo_class, "Class of its requests."),
+        field("rate_fraction", &Client::rate_fraction,
+              "Its share of the workload's request rate, relative to the other clients.")
+            .range(sim::more_than(0)),
+        field("arrivals", &Client::arrivals, "When its requests arrive."),
+        field("input_tokens", &Client::input_tokens,
+              "Length of the part of its prompts that no other prompt shares; at least 1 token is "
+              "used.")
+            .unit("tokens"),
+        field("output_tokens", &Client::output_tokens, "Length of the answers.").unit("tokens"),
+        field("prefix_group", &Client::prefix_group,
+              "Prompts of one group begin with the same tokens; empty: nothing is shared."),
+        field("prefix_tokens", &Client::prefix_tokens,
+              "Length of the shared beginning, which comes on top of input_tokens.")
+            .unit("tokens")
+            .range(sim::between(0, kMaxTokens)));
+  }
+  void validate(const std::string& path, std::vector<sim::Violation>& out) const;
+};
+
+}  // namespace spillway::workload

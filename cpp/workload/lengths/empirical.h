@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "sim/field.h"
+#include "workload/lengths/lengths.h"
+#include "workload/requests.h"
+
+namespace spillway::workload {
+
+/// Given lengths with given weights.
+struct Empirical {
+  std::vector<std::int64_t> values{128};
+  std::vector<double> weights;
+
+  static constexpr std::string_view kind = "empirical", type_name = "Empirical";
+  static constexpr std::string_view doc =
+      "Lengths drawn from given values with probabilities proportional to given weights.";
+  static constexpr auto fields() {
+    using sim::field;
+    return std::tuple(field("values", &Empirical::values, "The possible lengths.")
+                          .unit("tokens")
+                          .range(sim::between(0, kMaxTokens)),
+                      field("weights", &Empirical::weights,
+                            "One weight per value, in any scale; empty: all equal.")
+                          .range(sim::at_least(0)));
+  }
+  void validate(const std::string& path, std::vector<sim::Violation>& out) const;
+};
+
+std::unique_ptr<LengthDistribution> make(const Empirical& config);
+
+}  // namespace spillway::workload

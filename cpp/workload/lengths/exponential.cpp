@@ -1,0 +1,27 @@
+#include "workload/lengths/exponential.h"
+
+#include <cmath>
+
+namespace spillway::workload {
+
+namespace {
+
+class ExponentialLength final : public LengthDistribution {
+ public:
+  explicit ExponentialLength(const Exponential& config) : config_(config) {}
+  std::int64_t tokens(sim::Draws& draws) const override {
+    return clamped_tokens(config_.mean_tokens * draws.exponential(), config_.min_tokens,
+                          config_.max_tokens);
+  }
+
+ private:
+  Exponential config_;
+};
+
+}  // namespace
+
+std::unique_ptr<LengthDistribution> make(const Exponential& config) {
+  return std::make_unique<ExponentialLength>(config);
+}
+
+}  // namespace spillway::workload

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "sim/field.h"
+#include "workload/lengths/lengths.h"
+#include "workload/requests.h"
+
+namespace spillway::workload {
+
+/// Always the same length.
+struct Fixed {
+  std::int64_t tokens = 128;
+
+  static constexpr std::string_view kind = "fixed", type_name = "Fixed";
+  static constexpr std::string_view doc = "Always the same length.";
+  static constexpr auto fields() {
+    return std::tuple(sim::field("tokens", &Fixed::tokens, "The length.")
+                          .unit("tokens")
+                          .range(sim::between(0, kMaxTokens)));
+  }
+};
+
+std::unique_ptr<LengthDistribution> make(const Fixed& config);
+
+}  // namespace spillway::workload

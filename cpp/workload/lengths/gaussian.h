@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "sim/field.h"
+#include "workload/lengths/lengths.h"
+#include "workload/requests.h"
+
+namespace spillway::workload {
+
+/// Normal, clamped to [min, max] and rounded half away from zero.
+struct Gaussian {
+  double mean_tokens = 512;
+  double std_dev_tokens = 256;
+  std::int64_t min_tokens = 1;
+  std::int64_t max_tokens = 1'000'000;
+
+  static constexpr std::string_view kind = "gaussian", type_name = "Gaussian";
+  static constexpr std::string_view doc =
+      "Normally distributed lengths, clamped to [min_tokens, max_tokens] and rounded.";
+  static constexpr auto fields() {
+    using sim::field;
+    return std::tuple(
+        field("mean_tokens", &Gaussian::mean_tokens, "Mean before clamping.")
+            .unit("tokens")
+            .range(sim::at_least(0)),
+        field("std_dev_tokens", &Gaussian::std_dev_tokens, "Standard deviation before clamping.")
+            .unit("tokens")
+            .range(sim::at_least(0)),
+        field("min_tokens", &Gaussian::min_tokens, "Shorter draws are raised to this.")
+            .unit("tokens")
+            .range(sim::between(0, kMaxTokens)),
+        field("max_tokens", &Gaussian::max_tokens, "Longer draws are cut to this.")
+            .unit("tokens")
+            .range(sim::between(0, kMaxTokens)));
+  }
+  void validate(const std::string& path, std::vector<sim::Violation>& out) const {
+    check_bounds(min_tokens, max_tokens, path, out);
+  }
+};
+
+std::unique_ptr<LengthDistribution> make(const Gaussian& config);
+
+}  // namespace spillway::workload

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <variant>
+
+#include "workload/lengths/empirical.h"
+#include "workload/lengths/exponential.h"
+#include "workload/lengths/fixed.h"
+#include "workload/lengths/gaussian.h"
+#include "workload/lengths/lognormal.h"
+
+namespace spillway::workload {
+
+using Lengths = std::variant<Fixed, Gaussian, Exponential, Lognormal, Empirical>;
+
+}  // namespace spillway::workload

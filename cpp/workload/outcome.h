@@ -1,0 +1,93 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+namespace spillway::workload {
+
+/// How a request stands at the end of a run: every way to end, and where the unfinished ones are.
+enum class Outcome : std::uint8_t {
+  completed,   ///< all tokens delivered
+  rejected,    ///< refused by the gateway's admission, a full queue or a worker
+  expired,     ///< left a queue after its time-out
+  evicted,     ///< removed to make room for another
+  failed,      ///< lost to a fault
+  cancelled,   ///< withdrawn by the client
+  queued,      ///< still in a tenant queue
+  running,     ///< still in an instance, waiting or running
+  in_transit,  ///< still between two stages
+};
+inline constexpr std::array<std::string_view, 9> kOutcomeNames{
+    "completed", "rejected", "expired", "evicted",   "failed",
+    "cancelled", "queued",   "running", "in_transit"};
+
+/// The field's common vocabulary for refusals, with the HTTP status each target system answers
+/// with.
+struct ReasonWord {
+  std::string_view name;
+  int vllm;
+  int llm_d;
+  int dynamo;
+  int envoy;
+};
+namespace words {
+inline constexpr ReasonWord kRateLimited{"rate_limited", 503, 429, 529, 429};
+inline constexpr ReasonWord kSaturated{"saturated", 503, 429, 529, 503};
+inline constexpr ReasonWord kUnservable{"unservable", 400, 400, 400, 400};
+}  // namespace words
+
+/// One reason of one policy. A policy lists its reasons beside its configuration struct.
+struct Reason {
+  std::string_view name;
+  ReasonWord word;
+  std::string_view doc;
+};
+
+/// The stage whose closed set of reasons a code refers to.
+enum class Stage : std::uint8_t { none, admission, ingress };
+
+/// A reason as stored per request: the stage, and the position in that stage's closed set.
+struct ReasonCode {
+  Stage stage = Stage::none;
+  std::uint8_t index = 0;
+};
+
+// ---- closed set of a stage: the concatenation of its alternatives' reasons, at compile time
+// ------------------------
+
+template <class Policy>
+constexpr std::size_t count_reasons() {
+  if constexpr (requires { Policy::reasons; }) return std::size(Policy::reasons);
+  return 0;
+}
+
+/// Reasons of every alternative of a variant, in order.
+template <class... Policies>
+constexpr auto concat_reasons(std::type_identity<std::variant<Policies...>>) {
+  std::array<Reason, (count_reasons<Policies>() + ... + 0)> all{};
+  std::size_t next = 0;
+  const auto add = [&]<class Policy>(std::type_identity<Policy>) {
+    if constexpr (requires { Policy::reasons; }) {
+      for (const Reason& reason : Policy::reasons) all[next++] = reason;
+    }
+  };
+  (add(std::type_identity<Policies>{}), ...);
+  return all;
+}
+
+/// Position in the closed set at which the reasons of alternative `which` begin.
+template <class... Policies>
+constexpr std::size_t first_reason(std::type_identity<std::variant<Policies...>>,
+                                   std::size_t which) {
+  const std::array<std::size_t, sizeof...(Policies)> counts{count_reasons<Policies>()...};
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < which; ++i) first += counts[i];
+  return first;
+}
+
+}  // namespace spillway::workload

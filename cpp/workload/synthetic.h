@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "sim/field.h"
+#include "sim/time.h"
+#include "workload/clients.h"
+
+namespace spillway::workload {
+
+/// Requests generated from distributions.
+struct Synthetic {
+  double requests_per_s = 10;
+  std::optional<std::int64_t> num_requests;
+  std::optional<double> duration_s;
+  std::vector<Client> clients{Client{}};
+
+  static constexpr std::string_view kind = "synthetic", type_name = "Synthetic";
+  static constexpr std::string_view doc =
+      "Requests generated from distributions by one or more clients.";
+  static constexpr auto fields() {
+    using sim::field;
+    return std::tuple(
+        field("requests_per_s", &Synthetic::requests_per_s,
+              "Mean arrival rate of all clients together.")
+            .unit("requests/s")
+            .range(sim::positive_up_to(1e9))
+            .log_search(0.1, 10000),
+        field("num_requests", &Synthetic::num_requests,
+              "The earliest so many requests of all clients; absent: all that arrive within "
+              "duration_s, or 1,000 if that "
+              "is absent too.")
+            .unit("requests")
+            .range(sim::between(1, 1e9)),
+        field("duration_s", &Synthetic::duration_s,
+              "No request arrives at or after this instant; absent: num_requests alone decides.")
+            .unit("s")
+            .range(sim::positive_up_to(sim::kLongestSpan_s)),
+        field("clients", &Synthetic::clients, "Who asks."));
+  }
+  void validate(const std::string& path, std::vector<sim::Violation>& out) const;
+};
+
+/// The requests of `config` under `seed`, with arrivals truncated to whole quanta. Every request
+/// draws from streams of its own (client, ordinal), so changing one client leaves the others'
+/// requests as they were.
+std::shared_ptr<const Requests> generate(const Synthetic& config, std::uint64_t seed,
+                                         std::int64_t quantum_ns);
+
+}  // namespace spillway::workload

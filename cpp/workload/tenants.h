@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "sim/field.h"
+
+namespace spillway::workload {
+
+/// Someone who shares the fleet with others.
+struct Tenant {
+  std::string name = "default";
+  double weight = 1;
+
+  static constexpr std::string_view type_name = "Tenant";
+  static constexpr std::string_view doc = "Someone who shares the fleet with others.";
+  static constexpr auto fields() {
+    using sim::field;
+    return std::tuple(
+        field("name", &Tenant::name, "Name by which clients and traces refer to the tenant."),
+        field("weight", &Tenant::weight,
+              "Share of the service that the tenant is entitled to, relative to the others.")
+            .range(sim::more_than(0))
+            .log_search(0.25, 8));
+  }
+};
+
+/// A class of service: how important its requests are and what latency they are promised.
+struct SloClass {
+  std::string name = "standard";
+  std::int64_t priority = 3;
+  double weight = 1;
+  std::optional<double> target_ttft_s;
+  std::optional<double> target_tpot_s;
+  std::optional<double> target_e2e_s;
+
+  static constexpr std::string_view type_name = "SloClass";
+  static constexpr std::string_view doc =
+      "A class of service: how important its requests are and what latency they are promised. A "
+      "class without "
+      "targets has no goodput.";
+  static constexpr auto fields() {
+    using sim::field;
+    return std::tuple(
+        field("name", &SloClass::name, "Name by which clients and traces refer to the class."),
+        field("priority", &SloClass::priority,
+              "Importance: higher is more important, negative is sheddable (llm-d's convention).")
+            .range(sim::between(-1000, 1000)),
+        field("weight", &SloClass::weight, "Weight of the class in weighted_goodput.")
+            .range(sim::at_least(0)),
+        field("target_ttft_s", &SloClass::target_ttft_s,
+              "Promised time from arrival at the gateway to the first token; absent: none.")
+            .unit("s")
+            .range(sim::more_than(0)),
+        field("target_tpot_s", &SloClass::target_tpot_s,
+              "Promised time per output token after the first; absent: none.")
+            .unit("s")
+            .range(sim::more_than(0)),
+        field("target_e2e_s", &SloClass::target_e2e_s,
+              "Promised time from arrival at the gateway to the last token; absent: none.")
+            .unit("s")
+            .range(sim::more_than(0)));
+  }
+
+  bool has_targets() const { return target_ttft_s || target_tpot_s || target_e2e_s; }
+};
+
+/// The five classes of llm-d and BLIS with their priorities, without targets.
+std::vector<SloClass> default_slo_classes();
+
+}  // namespace spillway::workload

@@ -1,0 +1,48 @@
+#include "workload/trace.h"
+
+namespace spillway::workload {
+
+namespace {
+
+void check_tokens(const std::vector<std::int32_t>& column, std::int32_t min, const char* name,
+                  const std::string& path, std::vector<sim::Violation>& out) {
+  for (std::size_t row = 0; row < column.size(); ++row) {
+    if (column[row] < min || column[row] > kMaxTokens) {
+      out.push_back({path + " row " + std::to_string(row) + ", " + name,
+                     std::to_string(column[row]),
+                     "must be >= " + std::to_string(min) + " and <= " + std::to_string(kMaxTokens) +
+                         " (tokens)"});
+      return;  // one such row is enough to say
+    }
+  }
+}
+
+}  // namespace
+
+void check_requests(const Requests& requests, const std::string& path,
+                    std::vector<sim::Violation>& out) {
+  const std::size_t n = requests.size();
+  if (requests.input_tokens.size() != n || requests.output_tokens.size() != n ||
+      requests.tenant.size() != n || requests.slo_class.size() != n ||
+      (!requests.request_id.empty() && requests.request_id.size() != n)) {
+    out.push_back({path, "", "all columns must be of the same length"});
+    return;
+  }
+  check_tokens(requests.input_tokens, 1, "input_tokens", path, out);
+  check_tokens(requests.output_tokens, 0, "output_tokens", path, out);
+  for (std::size_t row = 0; row < n; ++row) {
+    const sim::Time at = requests.arrival[row];
+    const sim::Time previous = row > 0 ? requests.arrival[row - 1] : sim::Time{0};
+    if (at < previous || at > sim::from_seconds(sim::kLongestSpan_s)) {
+      out.push_back({path + " row " + std::to_string(row) + ", arrival_s",
+                     sim::to_text(sim::to_seconds(at)),
+                     row > 0 && at < previous
+                         ? "must not be earlier than the row before (" +
+                               sim::to_text(sim::to_seconds(previous)) + "); sort the trace first"
+                         : "must be >= 0 and <= 3.2e9 (s)"});
+      return;
+    }
+  }
+}
+
+}  // namespace spillway::workload

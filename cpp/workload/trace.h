@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "sim/field.h"
+#include "workload/requests.h"
+
+namespace spillway::workload {
+
+/// Recorded requests, replayed as they are. `sha256` digests the content of the columns; it stands
+/// for them in comparisons and in the written form, from which the columns are read again.
+struct Trace {
+  std::string file;
+  std::string sha256;
+  std::int64_t rows = 0;
+  std::shared_ptr<const Requests> requests;
+
+  static constexpr std::string_view kind = "trace", type_name = "Trace";
+  static constexpr std::string_view doc =
+      "Recorded requests, replayed as they are. Read one with spillway.read_trace(file) or build "
+      "one with "
+      "spillway.trace(arrival_s=…, input_tokens=…, output_tokens=…); on the command line its "
+      "requests come with --trace.";
+  static constexpr auto fields() {
+    using sim::field;
+    return std::tuple(
+        field("file", &Trace::file, "Where the requests were read from; empty: not from a file."),
+        field("sha256", &Trace::sha256, "Digest of the requests' content; empty: no requests yet."),
+        field("rows", &Trace::rows, "Number of requests.").unit("requests").range(sim::at_least(0)),
+        field("requests", &Trace::requests, "The columns.").hidden());
+  }
+  /// The digest stands for the requests, wherever they were read from.
+  bool is_named_by(std::string_view field) const { return field != "file" || sha256.empty(); }
+};
+
+/// Reports what makes columns unusable: unequal lengths, an unsorted row, a count out of range.
+/// Rows count from 0.
+void check_requests(const Requests& requests, const std::string& path,
+                    std::vector<sim::Violation>& out);
+
+}  // namespace spillway::workload

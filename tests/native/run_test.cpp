@@ -1,0 +1,122 @@
+// Whole runs, mainly for the sanitizers: every policy, both profiles' step loops, memory pressure,
+// horizons. With sanitizers on, the run itself checks KV memory after every event.
+#include "cluster/run.h"
+
+#include <cmath>
+#include <thread>
+#include <vector>
+
+#include "check.h"
+
+using namespace spillway;
+
+namespace {
+
+cluster::Simulation pressed() {
+  cluster::Simulation simulation;
+  workload::Synthetic synthetic;
+  synthetic.requests_per_s = 40;
+  synthetic.num_requests = 400;
+  workload::Client a;
+  a.name = "a";
+  a.tenant = "gold";
+  a.slo_class = "critical";
+  a.input_tokens = workload::Lognormal{.mu = 5.5, .sigma = 1, .max_tokens = 3000};
+  a.output_tokens = workload::Exponential{.mean_tokens = 60, .max_tokens = 400};
+  workload::Client b = a;
+  b.name = "b";
+  b.tenant = "free";
+  b.slo_class = "sheddable";
+  b.arrivals = workload::Gamma{.cv = 2};
+  b.prefix_group = "shared";
+  b.prefix_tokens = 100;
+  synthetic.clients = {a, b};
+  simulation.workload = synthetic;
+  simulation.instances = {
+      {.count = 2, .max_num_seqs = 32, .max_num_batched_tokens = 512, .num_kv_blocks = 260}};
+  return simulation;
+}
+
+void every_combination_drains() {
+  const std::vector<gateway::Admission> admissions{
+      gateway::AlwaysAdmit{}, gateway::RejectAll{},
+      gateway::TokenBucket{.capacity_tokens = 5000, .refill_tokens_per_s = 5000}};
+  const std::vector<router::Router> routers{router::RoundRobin{},
+                                            router::LeastLoaded{.ties = router::Ties::random},
+                                            router::AlwaysBusiest{}};
+  const std::vector<instance::Scheduler> schedulers{
+      instance::Fcfs{}, instance::PriorityFcfs{}, instance::Sjf{},
+      instance::ReversePriority{.priority = instance::Priority::age}};
+  std::int64_t preemptions = 0;
+  for (int rules = 0; rules < 8; ++rules) {
+    for (std::size_t i = 0; i < schedulers.size(); ++i) {
+      cluster::Simulation simulation = pressed();
+      simulation.gateway.admission = {admissions[i % admissions.size()]};
+      simulation.gateway.limit = i % 2 == 0
+                                     ? gateway::Limit{gateway::Unlimited{}}
+                                     : gateway::Limit{gateway::FixedLimit{.max_in_flight = 30}};
+      simulation.router = routers[i % routers.size()];
+      if (i == 1) simulation.signals = signals::OnRead{.period_s = 0.2};
+      simulation.instances[0].scheduler = schedulers[i];
+      simulation.instances[0].completion = static_cast<instance::Completion>(rules & 1);
+      simulation.instances[0].preemption = static_cast<instance::Preemption>((rules >> 1) & 1);
+      simulation.metrics.accounting = static_cast<metrics::Accounting>((rules >> 2) & 1);
+      const cluster::Output output = cluster::run(simulation, 1);
+      const auto& ledger = output.ledger;
+      check(ledger.queued + ledger.in_transit + ledger.running == 0, "the run drains");
+      for (const auto& one : output.instances) preemptions += one.preemptions;
+    }
+  }
+  check(preemptions > 100, "memory was short");
+}
+
+void horizon_leaves_requests_where_they_are() {
+  cluster::Simulation simulation = pressed();
+  simulation.gateway.limit = gateway::FixedLimit{.max_in_flight = 4};
+  simulation.gateway.admission_latency_s = 0.5;
+  simulation.gateway.routing_latency_s = 0.3;
+  simulation.horizon_s = 3;
+  const cluster::Output output = cluster::run(simulation, 1);
+  const auto& ledger = output.ledger;
+  check(ledger.queued > 0 && ledger.at_admission > 0 && ledger.running > 0,
+        "all stages are occupied");
+  check(output.end_s <= 3.0, "nothing happens after the horizon");
+  check(output.columns.arrival_s.back() <= 3.0, "later requests were not offered");
+}
+
+void runs_share_nothing() {
+  const cluster::Simulation simulation = pressed();
+  std::vector<cluster::Output> outputs(4);
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      threads.emplace_back([&, i] { outputs[i] = cluster::run(simulation, i / 2); });
+    }
+  }
+  check(outputs[0].columns.ttft_s == outputs[1].columns.ttft_s, "equal seeds, equal results");
+  check(outputs[0].columns.ttft_s != outputs[2].columns.ttft_s, "other seeds, other results");
+}
+
+void interruption_ends_a_run() {
+  cluster::Simulation simulation;
+  std::get<workload::Synthetic>(simulation.workload).num_requests = 20000;
+  int asked = 0;
+  check_throws<sim::Interrupted>([&] { cluster::run(simulation, 0, [&] { return ++asked == 2; }); },
+                                 "interrupted");
+}
+
+void empty_trace_is_refused() {
+  cluster::Simulation simulation;
+  simulation.workload = workload::Trace{};
+  check_throws<sim::ConfigError>([&] { cluster::run(simulation, 0); }, "an empty trace");
+}
+
+}  // namespace
+
+int main() {
+  every_combination_drains();
+  horizon_leaves_requests_where_they_are();
+  runs_share_nothing();
+  interruption_ends_a_run();
+  empty_trace_is_refused();
+}
