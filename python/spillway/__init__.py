@@ -1,0 +1,47 @@
+"""Simulator for overload control in LLM serving.
+
+Compose a `Simulation` from nouns (`workload`, `gateway`, `router`, `signals`, `instance`,
+`metrics`), run it with the one verb `simulate`, look at the `Result`, change one thing with
+`simulation.with_({"router": "least_loaded"})`.
+"""
+
+from spillway import _config as _config  # completes the classes of the core before anyone uses them
+from spillway import gateway, instance, metrics, profiles, router, signals, workload
+from spillway._core.cluster import Simulation
+from spillway._core.sim import ConfigError, InvariantError, UsageError, build_info
+from spillway._statistics import Interval
+from spillway.files import dump, fingerprint, load
+from spillway.interop.traces import TraceError, read_trace, trace
+from spillway.results import Result, Results
+from spillway.simulate import simulate
+
+__version__: str = build_info["version"]
+
+__all__ = [
+    "ConfigError",
+    "Interval",
+    "InvariantError",
+    "Result",
+    "Results",
+    "Simulation",
+    "TraceError",
+    "UsageError",
+    "build_info",
+    "dump",
+    "fingerprint",
+    "gateway",
+    "instance",
+    "load",
+    "metrics",
+    "profiles",
+    "read_trace",
+    "router",
+    "signals",
+    "simulate",
+    "trace",
+    "workload",
+]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

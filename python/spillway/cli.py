@@ -1,0 +1,206 @@
+"""The command line: `spillway run|check|describe|init|validate`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import spillway
+from spillway import describe, files
+from spillway._config import config_error
+from spillway.interop import blis, traces
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spillway._core.cluster import Simulation
+
+BAD_INPUT = 2
+"""Exit status for settings, files or arguments that are wrong."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        status: int = options.command(options)
+    except (spillway.ConfigError, spillway.TraceError) as error:
+        print(f"spillway: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except BrokenPipeError:
+        # The reader of the output has gone (e.g. `| head`); say nothing more, not even at exit.
+        sys.stdout = None
+        return 0
+    except KeyboardInterrupt:
+        print("spillway: interrupted", file=sys.stderr)
+        return 130
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="spillway",
+        description="Simulator for overload control in LLM serving.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"spillway {spillway.__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="run a simulation and print its tables")
+    _add_config(run)
+    run.add_argument("--seed", type=int, default=0, help="seed of every random stream (default 0)")
+    run.add_argument(
+        "--out", type=Path, metavar="DIR", help="write summary.json and requests.csv there"
+    )
+    run.add_argument(
+        "--json", action="store_true", help="print the content of summary.json instead of tables"
+    )
+    run.set_defaults(command=_run)
+
+    check = commands.add_parser("check", help="check a configuration file")
+    _add_config(check)
+    check.set_defaults(command=_check)
+
+    explain = commands.add_parser("describe", help="explain a setting or a policy")
+    explain.add_argument("path", nargs="?", default="", help="e.g. gateway.admission.token_bucket")
+    explain.add_argument(
+        "--schema", action="store_true", help="print the JSON Schema of configuration files"
+    )
+    explain.set_defaults(command=_describe)
+
+    init = commands.add_parser("init", help="write a commented configuration file to start from")
+    init.add_argument(
+        "file", type=Path, nargs="?", help="where to write it (default: standard output)"
+    )
+    init.set_defaults(command=_init)
+
+    validate = commands.add_parser(
+        "validate", help="compare with another system's recorded results"
+    )
+    systems = validate.add_subparsers(title="systems", required=True, metavar="SYSTEM")
+    against = systems.add_parser("blis", help="BLIS v0.6.14, exact to the microsecond")
+    against.add_argument("directory", type=Path, help="scenario folders, at any depth")
+    against.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    against.set_defaults(command=_validate_blis)
+    return parser
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "config", type=Path, metavar="CONFIG", help="configuration file (YAML or JSON)"
+    )
+    parser.add_argument(
+        "--trace", type=Path, metavar="FILE", help="replay these requests instead of the workload's"
+    )
+    parser.add_argument(
+        "--trace-format",
+        choices=sorted(traces.FORMATS),
+        metavar="F",
+        help="format of the trace: "
+        + ", ".join(sorted(traces.FORMATS))
+        + " (default: told by its header row)",
+    )
+    parser.add_argument("--sort", action="store_true", help="sort the trace by arrival time")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="changes",
+        metavar="PATH=VALUE",
+        help="change one setting, e.g. gateway.admission[0].capacity_tokens=5000; may be repeated",
+    )
+
+
+def _load(options: argparse.Namespace) -> Simulation:
+    """The simulation that the configuration file, --set and --trace describe together."""
+    settings = files.read_settings(options.config)
+    changes = dict(_parse_change(change) for change in options.changes)
+    simulation = files.from_settings(
+        settings, base=options.config.parent, read_trace=options.trace is None
+    )
+    simulation = _changed(simulation, changes)
+    if options.trace is not None:
+        trace = traces.read_trace(options.trace, format=options.trace_format, sort=options.sort)
+        simulation = simulation.replace(workload=trace)
+    return simulation
+
+
+def _changed(simulation: Simulation, changes: dict[str, Any]) -> Simulation:
+    """All changes at once, since they may only be valid together; else one upon the other."""
+    try:
+        return simulation.with_(changes)
+    except spillway.ConfigError:
+        try:
+            for path, value in changes.items():
+                simulation = simulation.with_({path: value})
+        except spillway.ConfigError:
+            pass
+        else:
+            return simulation
+        raise
+
+
+def _parse_change(change: str) -> tuple[str, Any]:
+    path, separator, value = change.partition("=")
+    if not separator or not path:
+        raise config_error([("--set", repr(change), "must be PATH=VALUE")])
+    return path, files.parse_settings(f"value: {value}", f"--set {path}")["value"]
+
+
+def _run(options: argparse.Namespace) -> int:
+    if not 0 <= options.seed < 2**64:
+        raise config_error([("--seed", str(options.seed), "must be >= 0 and < 2**64")])
+    result = spillway.simulate(_load(options), options.seed)
+    if options.out is not None:
+        result.write(options.out)
+    print(json.dumps(result.to_dict(), indent=2) if options.json else result)
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    simulation = _load(options)
+    print(f"{options.config}: ok, profile {spillway.profiles.name_of(simulation)}, "
+          f"fingerprint {spillway.fingerprint(simulation)[:12]}")  # fmt: skip
+    return 0
+
+
+def _describe(options: argparse.Namespace) -> int:
+    print(
+        json.dumps(files.json_schema(), indent=2)
+        if options.schema
+        else describe.describe(options.path)
+    )
+    return 0
+
+
+def _init(options: argparse.Namespace) -> int:
+    text = describe.starter()
+    if options.file is None:
+        print(text, end="")
+        return 0
+    try:
+        with options.file.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError as error:
+        raise config_error(
+            [(str(options.file), "", "exists already; it was left as it is")]
+        ) from error
+    except OSError as error:
+        raise config_error(
+            [(str(options.file), "", f"cannot be written: {error.strerror}")]
+        ) from error
+    print(f"wrote {options.file}; run it with: spillway run {options.file}")
+    return 0
+
+
+def _validate_blis(options: argparse.Namespace) -> int:
+    report = blis.validate(options.directory)
+    print(json.dumps(report.to_dict(), indent=2) if options.json else report.table())
+    return 0 if report.agrees else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,308 @@
+"""Configurations and results as files.
+
+A configuration file is YAML or JSON with the keys of `Simulation`, plus `schema` (1) and `profile`
+(vllm or blis_0_6). What it leaves out takes the profile's value, or else the default.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import hashlib
+import json
+import math
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from spillway import _config, _core, profiles
+from spillway._core.cluster import Simulation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from spillway.results import Result
+
+SCHEMA = 1
+"""Version of the configuration files and of summary.json."""
+
+REQUEST_COLUMNS = (
+    "request_id",
+    "tenant",
+    "slo_class",
+    "outcome",
+    "reason",
+    "instance",
+    "arrival_s",
+    "ttft_s",
+    "e2e_s",
+    "queue_s",
+    "scheduling_delay_s",
+    "itl_mean_s",
+    "input_tokens",
+    "output_tokens",
+)
+"""Columns of requests.csv, in order."""
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's safe loader that also reads `1e6` as a number and refuses a key given twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            problem = None
+            if not isinstance(key, str):
+                problem = f"a key must be text, not {key!r}"
+            elif key in seen:
+                problem = f"the key {key!r} is given twice"
+            if problem:
+                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    for i, (key, _) in enumerate(pairs):
+        if any(key == earlier for earlier, _ in pairs[:i]):
+            raise _config.config_error([(key, "", f"the key {key!r} is given twice")])
+    return dict(pairs)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"),
+    list("-+.0123456789"),
+)
+
+
+def read_settings(path: str | Path) -> dict[str, Any]:
+    """The content of a configuration file as plain dicts, lists and numbers.
+
+    Raises ConfigError if it cannot be read, is no YAML or JSON, or is no mapping.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise _config.config_error(
+            [(str(path), "", f"cannot be read: {error.strerror}")]
+        ) from error
+    except UnicodeDecodeError as error:
+        raise _config.config_error(
+            [(str(path), "", "is no text file; a configuration is YAML or JSON")]
+        ) from error
+    return parse_settings(text, str(path))
+
+
+def parse_settings(text: str, name: str) -> dict[str, Any]:
+    """The same from text; `name` stands for the file in errors."""
+    try:
+        if name.endswith(".json"):
+            settings = json.loads(text, object_pairs_hook=_unique_keys)
+        else:
+            settings = yaml.load(text, Loader=_Loader)
+    except json.JSONDecodeError as error:
+        where = f"{name} line {error.lineno}"
+        raise _config.config_error([(where, "", f"is no JSON: {error.msg}")]) from error
+    except RecursionError as error:
+        raise _config.config_error([(name, "", "is nested too deeply")]) from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{name} line {mark.line + 1}" if mark else name
+        problem = getattr(error, "problem", None) or "cannot be parsed"
+        raise _config.config_error([(where, "", f"is neither YAML nor JSON: {problem}")]) from error
+    if settings is None:
+        settings = {}
+    if not isinstance(settings, dict):
+        allowed = (
+            f"must be a mapping of settings such as `router: round_robin`, not {settings!r:.60}"
+        )
+        raise _config.config_error([(name, "", allowed)])
+    return settings
+
+
+def from_settings(
+    settings: Mapping[str, Any], *, base: Path | None = None, read_trace: bool = True
+) -> Simulation:
+    """A simulation from the settings of a configuration file.
+
+    `base` is the folder that a trace's file is relative to. With `read_trace=False` the trace's
+    requests are left unread, for a caller that replaces them.
+    """
+    stated = dict(settings)
+    schema = stated.pop("schema", SCHEMA)
+    profile = stated.pop("profile", "vllm")
+    if schema != SCHEMA or isinstance(schema, bool):
+        raise _config.config_error([("schema", repr(schema), f"must be {SCHEMA}")])
+    try:
+        simulation = Simulation.from_dict(stated)
+    except (TypeError, UnicodeError) as error:  # a date, say, which YAML reads and no setting is
+        raise _config.config_error([("settings", "", str(error))]) from error
+    simulation = profiles.apply(profile, simulation, stated)
+    workload = simulation.workload
+    if read_trace and isinstance(workload, _core.workload.Trace) and workload.file:
+        simulation = simulation.replace(workload=_resolved(workload, base or Path()))
+    return simulation
+
+
+def load(path: str | Path) -> Simulation:
+    """Reads a configuration file; a trace that it names is read too, relative to the file.
+
+    Raises ConfigError with all violations, and TraceError for a trace that cannot be read.
+    """
+    return from_settings(read_settings(path), base=Path(path).parent)
+
+
+def dump(simulation: Simulation, path: str | Path) -> None:
+    """Writes a configuration file with all settings: JSON if `path` ends in .json, else YAML."""
+    path = Path(path)
+    settings = {"schema": SCHEMA, **simulation.to_dict()}
+    file = settings["workload"].get("file")
+    if file and not Path(file).is_absolute():
+        # In a configuration file a path is relative to that file.
+        settings["workload"]["file"] = os.path.relpath(file, path.parent)
+    if path.suffix == ".json":
+        text = json.dumps(settings, indent=2) + "\n"
+    else:
+        text = yaml.safe_dump(settings, sort_keys=False)
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def fingerprint(simulation: Simulation) -> str:
+    """SHA-256 of the canonical JSON form and Spillway's version: equal for runs that must agree."""
+    canonical = json.dumps(
+        {"settings": simulation._identity(), "version": _core.sim.build_info["version"]},
+        sort_keys=True,
+        separators=(",", ":"),
+    )
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of a configuration file."""
+    schema = _object_schema(Simulation._describe())
+    schema["properties"] = {
+        "schema": {"const": SCHEMA, "description": "Version of the file format."},
+        "profile": {"enum": list(profiles.NAMES), "description": "Whose semantics to follow."},
+        **schema["properties"],
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Spillway",
+        **schema,
+    }
+
+
+def write_result(result: Result, directory: Path) -> None:
+    """Writes summary.json and requests.csv of a run; ConfigError if they cannot be written."""
+    place = directory
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        place = directory / "requests.csv"
+        with replacing(place) as temporary:
+            _write_requests(result, temporary)
+        place = directory / "summary.json"
+        with replacing(place) as temporary:
+            temporary.write_text(json.dumps(result.to_dict(), indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        problem = f"cannot be written: {error.strerror or error}"
+        raise _config.config_error([(str(place), "", problem)]) from error
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary file that takes the place of `path` if all goes well, and vanishes if not."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _write_requests(result: Result, path: Path) -> None:
+    def cells(name: str) -> list[str]:
+        values = result.requests[name].tolist()
+        if name.endswith("_s"):
+            return ["" if math.isnan(value) else f"{value:.9f}" for value in values]
+        if name == "instance":
+            return ["" if value < 0 else str(value) for value in values]
+        return [str(value) for value in values]
+
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(REQUEST_COLUMNS)
+        writer.writerows(zip(*(cells(name) for name in REQUEST_COLUMNS), strict=True))
+
+
+def _resolved(trace: _core.workload.Trace, base: Path) -> _core.workload.Trace:
+    from spillway.interop.traces import read_trace
+
+    # A stated digest proves that sorting gives back the requests that were meant.
+    found = read_trace(base / trace.file, sort=bool(trace.sha256))
+    if trace.sha256 and trace.sha256 != found.sha256:
+        raise _config.config_error(
+            [("workload.sha256", trace.sha256, f"is not that of {trace.file}: {found.sha256}")]
+        )
+    return found
+
+
+_JSON_TYPES = {"bool": "boolean", "int": "integer", "float": "number", "str": "string"}
+
+
+def _field_schema(field: Mapping[str, Any]) -> dict[str, Any]:
+    kind = field["type"]
+    schema: dict[str, Any]
+    if kind in _JSON_TYPES:
+        schema = {"type": _JSON_TYPES[kind]}
+        for key, word in (
+            ("at_least", "minimum"),
+            ("more_than", "exclusiveMinimum"),
+            ("at_most", "maximum"),
+        ):
+            if key in field:
+                schema[word] = field[key]
+    elif kind == "choice":
+        schema = {"enum": field["choices"]}
+    elif kind == "struct":
+        schema = _object_schema(field["of"])
+    else:
+        kinds = [alternative["kind"] for alternative in field["alternatives"]]
+        schema = {"anyOf": [{"enum": kinds}, *map(_object_schema, field["alternatives"])]}
+    if field.get("sequence"):
+        many = {"type": "array", "items": schema}
+        schema = {"anyOf": [many, schema]} if kind in ("struct", "variant") else many
+    if field.get("optional"):
+        schema = {"anyOf": [schema, {"type": "null"}]}
+    unit = f" [{field['unit']}]" if field["unit"] else ""
+    return {**schema, "description": field["doc"] + unit, "default": field["default"]}
+
+
+def _object_schema(description: Mapping[str, Any]) -> dict[str, Any]:
+    properties = {field["name"]: _field_schema(field) for field in description["fields"]}
+    schema: dict[str, Any] = {"type": "object", "description": description["doc"]}
+    if "presets" in description:
+        properties["preset"] = {
+            "enum": description["presets"],
+            "description": "Values to start from.",
+        }
+    if "kind" in description:
+        properties = {"kind": {"const": description["kind"]}, **properties}
+        schema["required"] = ["kind"]
+    return {**schema, "properties": properties, "additionalProperties": False}

@@ -1,0 +1,662 @@
+"""Traces: recorded requests from CSV files or from arrays."""
+
+from __future__ import annotations
+
+import csv
+import decimal
+import itertools
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from spillway import _core
+from spillway._config import config_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
+
+# The core's own bounds (kMaxTokens, kLongestSpan_s).
+MAX_TOKENS = 100_000_000
+LONGEST_SPAN_S = 3_200_000_000
+
+FORMATS: Mapping[str, str] = {
+    "columns": "arrival_s,input_tokens,output_tokens and, if wanted, request_id, tenant, "
+    "slo_class, prefix_group, prefix_tokens",
+    "azure": "Azure LLM inference traces: TIMESTAMP,ContextTokens,GeneratedTokens",
+    "blis": "BLIS TraceV2: request_id,client_id,tenant_id,…,arrival_time_us,send_time_us,…",
+    "reference": "BLIS reference runs: request_id,client_id,tenant_id,slo_class,prefix_group,"
+    "prefix_length,input_tokens,output_tokens,arrival_time_us",
+}
+"""Format of a trace → its meaning and header row, for `read_trace`."""
+
+# The columns without which a file is not of the format. The first match wins, so the more demanding
+# come first.
+_REQUIRED: Mapping[str, tuple[str, ...]] = {
+    "azure": ("TIMESTAMP", "ContextTokens", "GeneratedTokens"),
+    "blis": (
+        "request_id",
+        "tenant_id",
+        "slo_class",
+        "prefix_group",
+        "input_tokens",
+        "output_tokens",
+        "arrival_time_us",
+        "send_time_us",
+    ),
+    "reference": (
+        "request_id",
+        "tenant_id",
+        "slo_class",
+        "prefix_group",
+        "prefix_length",
+        "input_tokens",
+        "output_tokens",
+        "arrival_time_us",
+    ),
+    "columns": ("arrival_s", "input_tokens", "output_tokens"),
+}
+
+_DEFAULT_TENANT = "default"
+_DEFAULT_CLASS = "standard"
+_MOST_NAMES = 65535  # the core indexes tenants and classes with 16 bits
+_ROWS_AT_ONCE = 4096
+
+Int64s = np.ndarray[tuple[int], np.dtype[np.int64]]
+Violation = tuple[str, str, str]  # path, value, what is allowed
+
+
+class TraceError(ValueError):
+    """A trace, or another system's recorded results, that cannot be used.
+
+    Names file, line (the header row is line 1), column and value.
+    """
+
+
+# --- CSV tables -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Table:
+    """Consecutive rows of a CSV file, with the number of the line that each row stands on."""
+
+    path: Path
+    header: tuple[str, ...]
+    lines: Sequence[int]
+    cells: Mapping[str, Sequence[str]]
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def texts(self, column: str) -> Sequence[str]:
+        """Return the cells of a column; all empty if the file has none of that name."""
+        return self.cells[column] if column in self.cells else [""] * len(self)
+
+    def parsed(
+        self, column: str, parse: Callable[[str], int], allowed: str, *, empty: str = ""
+    ) -> Int64s:
+        """Return the cells of a column as integers; `empty` stands for empty ones.
+
+        Raises TraceError with `allowed` for the first cell that `parse` refuses with a ValueError.
+        """
+        texts = [text or empty for text in self.texts(column)]
+        try:
+            return np.array([parse(text) for text in texts], dtype=np.int64)
+        except ValueError:
+            self.refuse(
+                next(row for row, text in enumerate(texts) if _fails(parse, text)), column, allowed
+            )
+
+    def refuse(self, row: int, column: str, allowed: str) -> NoReturn:
+        """Raise the TraceError of one cell."""
+        value = self.texts(column)[row]
+        raise TraceError(f"{self.path} line {self.lines[row]}, {column} = {value!r}: {allowed}")
+
+
+def tables(path: str | Path) -> Iterator[Table]:
+    """Read a CSV file in pieces, the first of which holds no row; empty lines are skipped.
+
+    Raises TraceError if the file cannot be read, is empty, is no text, or a row does not fit the
+    header.
+    """
+    path = Path(path)
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as stream:
+            reader = csv.reader(stream, skipinitialspace=True)
+            rows = ((reader.line_num, row) for row in reader if row and row != [""])
+            _, first = next(rows, (0, None))
+            if first is None:
+                raise TraceError(f"{path}: is empty; a header row and some requests are needed")
+            header = tuple(name.strip() for name in first)
+            yield Table(path, header, [], {})
+            while piece := list(itertools.islice(rows, _ROWS_AT_ONCE)):
+                yield _table(path, header, piece)
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise TraceError(f"{path}: is no text file; a CSV file in UTF-8 is needed") from error
+    except csv.Error as error:
+        raise TraceError(f"{path} line {reader.line_num}: is no CSV: {error}") from error
+
+
+def _fails(parse: Callable[[str], int], text: str) -> bool:
+    try:
+        parse(text)
+    except ValueError:
+        return True
+    return False
+
+
+def _table(path: Path, header: tuple[str, ...], rows: Sequence[tuple[int, list[str]]]) -> Table:
+    for line, row in rows:
+        if len(row) != len(header):
+            raise TraceError(
+                f"{path} line {line}: holds {len(row)} fields; the header row names {len(header)}"
+            )
+    lines = [line for line, _ in rows]
+    columns: Iterable[Sequence[str]] = zip(*(row for _, row in rows), strict=True)
+    return Table(path, header, lines, dict(zip(header, columns, strict=False)))
+
+
+# --- cells ----------------------------------------------------------------------------------------
+
+_WHOLE = re.compile(r"\s*[0-9]{1,18}\s*")
+_DECIMAL = re.compile(r"\s*[0-9]*\.?[0-9]*(?:[eE][-+]?[0-9]{1,3})?\s*")
+_TIMESTAMP = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[ T]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?"
+    r"(?:Z|([-+][0-9]{2}):?([0-9]{2}))?"
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EXACT = decimal.Context(prec=60)
+
+
+def _whole(lowest: int, highest: int) -> tuple[Callable[[str], int], str]:
+    """Return a parser of whole numbers and the words for what it allows."""
+
+    def parse(text: str) -> int:
+        if not _WHOLE.fullmatch(text):
+            raise ValueError
+        value = int(text)
+        if not lowest <= value <= highest:
+            raise ValueError
+        return value
+
+    return parse, f"must be a whole number >= {lowest} and <= {highest}"
+
+
+def _seconds_to_ns(text: str) -> int:
+    # Decimal, not float: a trace's instants are taken as written.
+    if not _DECIMAL.fullmatch(text):
+        raise ValueError
+    try:
+        value = _EXACT.create_decimal(text.strip())
+    except decimal.InvalidOperation as error:
+        raise ValueError from error
+    if value > LONGEST_SPAN_S:
+        raise ValueError
+    return int(value.scaleb(9, _EXACT).to_integral_value(context=_EXACT))
+
+
+def _timestamp_to_ns(text: str) -> int:
+    """Return nanoseconds since 1970."""
+    match = _TIMESTAMP.fullmatch(text.strip())
+    if not match:
+        raise ValueError
+    date, time, fraction, hours, minutes = match.groups()
+    instant = datetime.fromisoformat(f"{date}T{time}{hours or '+00'}:{minutes or '00'}")
+    seconds = (instant - _EPOCH) // timedelta(seconds=1)
+    if not 0 <= seconds < LONGEST_SPAN_S:
+        raise ValueError
+    return seconds * 1_000_000_000 + int((fraction or "").ljust(9, "0"))
+
+
+_INPUT = _whole(1, MAX_TOKENS)
+_TOKENS = _whole(0, MAX_TOKENS)
+_MICROSECONDS = _whole(0, LONGEST_SPAN_S * 1_000_000)
+_SECONDS_ALLOWED = f"must be a decimal number of seconds >= 0 and <= {LONGEST_SPAN_S}"
+_TIMESTAMP_ALLOWED = (
+    "must be an instant between 1970 and 2070 such as 2023-11-16 18:15:46.6805900, "
+    "with or without a time zone"
+)
+
+
+# --- formats --------------------------------------------------------------------------------------
+
+
+class _Names:
+    """Names as indices in order of first appearance."""
+
+    def __init__(self) -> None:
+        self.index: dict[str, int] = {}
+
+    def codes(self, names: Iterable[str], default: str) -> list[int]:
+        index = self.index
+        return [index.setdefault(name or default, len(index)) for name in names]
+
+    def group_codes(self, names: Iterable[str]) -> list[int]:
+        """Return the same with -1 for an empty name."""
+        index = self.index
+        return [index.setdefault(name, len(index)) if name else -1 for name in names]
+
+
+class _Columns:
+    """The columns of a trace, gathered piece by piece."""
+
+    def __init__(self) -> None:
+        self.arrival_ns: list[Int64s] = []
+        self.input_tokens: list[Int64s] = []
+        self.output_tokens: list[Int64s] = []
+        self.tenant: list[int] = []
+        self.slo_class: list[int] = []
+        self.prefix_group: list[int] = []
+        self.prefix_tokens: list[Int64s] = []
+        self.request_id: list[str] = []
+        self.tenants = _Names()
+        self.slo_classes = _Names()
+        self.prefix_groups = _Names()
+
+    def add_ids(self, table: Table) -> None:
+        ids = table.texts("request_id")
+        if "" in ids:
+            table.refuse(ids.index(""), "request_id", "must not be empty")
+        self.request_id += ids
+
+    def add_names(self, table: Table, tenant: str, slo_class: str) -> None:
+        self.tenant += self.tenants.codes(table.texts(tenant), _DEFAULT_TENANT)
+        self.slo_class += self.slo_classes.codes(table.texts(slo_class), _DEFAULT_CLASS)
+        for column, names in ((tenant, self.tenants), (slo_class, self.slo_classes)):
+            if len(names.index) > _MOST_NAMES:
+                raise TraceError(
+                    f"{table.path}: {column} has more than {_MOST_NAMES} different values"
+                )
+
+    def add_groups(self, table: Table, prefix_tokens: str) -> Int64s:
+        """Add who shares what; return the number of shared tokens per row."""
+        groups = np.array(
+            self.prefix_groups.group_codes(table.texts("prefix_group")), dtype=np.int64
+        )
+        if prefix_tokens not in table.header and (groups >= 0).any():
+            table.refuse(
+                int((groups >= 0).argmax()),
+                "prefix_group",
+                f"needs a column {prefix_tokens}, which says how many tokens the group shares",
+            )
+        shared = table.parsed(prefix_tokens, *_TOKENS, empty="0")
+        self.prefix_group += groups.tolist()
+        self.prefix_tokens.append(shared)
+        return np.where(groups >= 0, shared, 0)
+
+    def as_arguments(self, path: Path, *, sort: bool) -> dict[str, Any]:
+        """Return the arguments of the core's make_trace."""
+        arrival = np.concatenate(self.arrival_ns)
+        columns: dict[str, Any] = {
+            "arrival_ns": arrival,
+            "input_tokens": np.concatenate(self.input_tokens).astype(np.int32),
+            "output_tokens": np.concatenate(self.output_tokens).astype(np.int32),
+            "tenant": np.array(self.tenant, dtype=np.uint16),
+            "slo_class": np.array(self.slo_class, dtype=np.uint16),
+            "prefix_group": np.array(self.prefix_group, dtype=np.int32),
+            "prefix_tokens": np.concatenate(self.prefix_tokens or [arrival[:0]]).astype(np.int32),
+        }
+        if not self.prefix_groups.index:
+            # Nobody shares anything: the core wants these two empty then.
+            columns["prefix_group"] = columns["prefix_tokens"] = np.zeros(0, dtype=np.int32)
+        request_id = self.request_id
+        if sort:
+            order = np.argsort(arrival, kind="stable")
+            columns = {
+                name: column[order] if column.size else column for name, column in columns.items()
+            }
+            request_id = [request_id[row] for row in order] if request_id else []
+        return columns | {
+            "tenants": list(self.tenants.index),
+            "slo_classes": list(self.slo_classes.index),
+            "request_id": request_id,
+            "file": str(path),
+        }
+
+
+def _read_azure(table: Table, columns: _Columns) -> None:
+    columns.arrival_ns.append(table.parsed("TIMESTAMP", _timestamp_to_ns, _TIMESTAMP_ALLOWED))
+    columns.input_tokens.append(table.parsed("ContextTokens", *_INPUT))
+    columns.output_tokens.append(table.parsed("GeneratedTokens", *_TOKENS))
+    columns.add_names(table, "tenant", "slo_class")
+
+
+def _read_blis(table: Table, columns: _Columns) -> None:
+    columns.arrival_ns.append(table.parsed("arrival_time_us", *_MICROSECONDS) * 1000)
+    columns.output_tokens.append(table.parsed("output_tokens", *_TOKENS))
+    columns.add_names(table, "tenant_id", "slo_class")
+    columns.add_ids(table)
+    shared = columns.add_groups(table, "prefix_length")
+    # Without a group the server's own count of the prompt is the better one; with one, input_tokens
+    # is the suffix.
+    suffix = table.parsed("input_tokens", *_TOKENS)
+    server = table.parsed("server_input_tokens", *_TOKENS, empty="0")
+    grouped = np.array([group != "" for group in table.texts("prefix_group")], dtype=bool)
+    prompt = shared + np.where(~grouped & (server > 0), server, suffix)
+    wrong = (prompt < 1) | (prompt > MAX_TOKENS)
+    if wrong.any():
+        table.refuse(
+            int(wrong.argmax()),
+            "input_tokens",
+            f"the prompt must have >= 1 and <= {MAX_TOKENS} tokens",
+        )
+    columns.input_tokens.append(prompt)
+
+
+def _read_columns(table: Table, columns: _Columns) -> None:
+    columns.arrival_ns.append(table.parsed("arrival_s", _seconds_to_ns, _SECONDS_ALLOWED))
+    prompt = table.parsed("input_tokens", *_INPUT)
+    columns.input_tokens.append(prompt)
+    columns.output_tokens.append(table.parsed("output_tokens", *_TOKENS))
+    columns.add_names(table, "tenant", "slo_class")
+    if "request_id" in table.header:
+        columns.add_ids(table)
+    if "prefix_group" in table.header:
+        too_long = columns.add_groups(table, "prefix_tokens") > prompt
+        if too_long.any():
+            row = int(too_long.argmax())
+            table.refuse(row, "prefix_tokens", f"must be <= input_tokens ({prompt[row]})")
+
+
+_READERS: Mapping[str, Callable[[Table, _Columns], None]] = {
+    "azure": _read_azure,
+    "blis": _read_blis,
+    "reference": _read_blis,
+    "columns": _read_columns,
+}
+_ARRIVAL_COLUMN = {
+    "azure": "TIMESTAMP",
+    "blis": "arrival_time_us",
+    "reference": "arrival_time_us",
+    "columns": "arrival_s",
+}
+
+
+def read_trace(
+    path: str | Path,
+    *,
+    format: str | None = None,  # noqa: A002
+    sort: bool = False,
+) -> _core.workload.Trace:
+    """Read recorded requests from a CSV file.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file: UTF-8, with a header row. Columns are found by name; further ones are ignored.
+    format : str, optional
+        One of `FORMATS`; by default the header row tells.
+
+        - `columns`: `arrival_s` (decimal seconds, exact to the nanosecond, further digits rounded),
+          `input_tokens` (the whole prompt) and `output_tokens`; optionally `request_id`, `tenant`,
+          `slo_class`, and `prefix_group` with `prefix_tokens`: requests of a group begin with the
+          same tokens.
+        - `azure`: times count from the first request; a timestamp without a time zone is UTC.
+          `tenant` and `slo_class` are read too if someone has added them.
+        - `blis`, `reference`: times as in the file; `send_time_us` is ignored.
+    sort : bool
+        Sort the requests by time, those of one instant in the order of the file.
+
+    An empty tenant means "default", an empty class "standard".
+
+    Raises
+    ------
+    TraceError
+        The file cannot be read, holds no requests, or a value is not allowed. Without `sort`, also
+        if a request is earlier than the one before.
+
+    """
+    return _core.workload.make_trace(**read_columns(path, format=format, sort=sort))
+
+
+def read_columns(
+    path: str | Path,
+    *,
+    format: str | None = None,  # noqa: A002
+    sort: bool = False,
+) -> dict[str, Any]:
+    """Read the same as arguments of the core's make_trace, for callers that change some of them."""
+    path = Path(path)
+    if format is not None and format not in FORMATS:
+        raise TraceError(f"format = {format!r}: must be one of {', '.join(sorted(FORMATS))}")
+    pieces = tables(path)
+    head = next(pieces)
+    form = format or _detect(head)
+    _check_header(head, form)
+    columns = _Columns()
+    previous: tuple[int, str, int] | None = None  # arrival, as written, line
+    for table in pieces:
+        _READERS[form](table, columns)
+        if not sort:
+            previous = _check_order(table, columns.arrival_ns[-1], _ARRIVAL_COLUMN[form], previous)
+    if not columns.arrival_ns:
+        raise TraceError(f"{path}: holds no requests, only a header row")
+    arguments = columns.as_arguments(path, sort=sort)
+    if form == "azure":
+        arguments["arrival_ns"] = arguments["arrival_ns"] - arguments["arrival_ns"][0]
+    return arguments
+
+
+def _detect(table: Table) -> str:
+    for name, required in _REQUIRED.items():
+        if set(required) <= set(table.header):
+            return name
+    seen = ",".join(table.header)
+    known = "\n".join(f"  {name}: {doc}" for name, doc in FORMATS.items())
+    raise TraceError(
+        f"{table.path}: the header row is of no known format: {seen[:200]}"
+        f"{'…' if len(seen) > 200 else ''}\nKnown formats:\n{known}"
+    )
+
+
+def _check_header(table: Table, format: str) -> None:  # noqa: A002
+    missing = [name for name in _REQUIRED[format] if name not in table.header]
+    if missing:
+        raise TraceError(
+            f"{table.path}: lacks {', '.join(missing)}, so it is not of the format {format} "
+            f"({FORMATS[format]})"
+        )
+    twice = sorted({name for name in table.header if name and table.header.count(name) > 1})
+    if twice:
+        raise TraceError(f"{table.path}: the header row names {', '.join(twice)} more than once")
+
+
+def _check_order(
+    table: Table, arrival_ns: Int64s, column: str, previous: tuple[int, str, int] | None
+) -> tuple[int, str, int]:
+    """Check that nobody arrives before the one before; return the last row for the next piece."""
+    texts = table.texts(column)
+    first = [] if previous is None else [previous[0]]
+    backward = np.diff(arrival_ns, prepend=np.array(first, dtype=np.int64)) < 0
+    if backward.any():
+        at = int(backward.argmax())
+        row = at if previous is not None else at + 1
+        before = previous[1:] if previous and row == 0 else (texts[row - 1], table.lines[row - 1])
+        table.refuse(
+            row,
+            column,
+            f"is earlier than {before[0]!r} on line {before[1]}; --sort (sort=True in Python) "
+            "sorts the requests by time",
+        )
+    return int(arrival_ns[-1]), texts[-1], table.lines[-1]
+
+
+# --- arrays ---------------------------------------------------------------------------------------
+
+
+def trace(
+    *,
+    arrival_s: npt.ArrayLike,
+    input_tokens: npt.ArrayLike,
+    output_tokens: npt.ArrayLike,
+    tenant: str | Iterable[str] | None = None,
+    slo_class: str | Iterable[str] | None = None,
+    request_id: Iterable[str] | None = None,
+    prefix_group: Iterable[str | None] | None = None,
+    prefix_tokens: npt.ArrayLike | None = None,
+) -> _core.workload.Trace:
+    """Build a trace from arrays, one entry per request in order of arrival.
+
+    Parameters
+    ----------
+    arrival_s : array-like of float
+        Arrivals in seconds, ascending; rounded to the nanosecond.
+    input_tokens, output_tokens : array-like of int
+        Length of the whole prompt (>= 1) and of the output (>= 0), in tokens.
+    tenant, slo_class : str or sequence of str, optional
+        One for all requests or one each; "default" and "standard" if left out or empty.
+    request_id : sequence of str, optional
+        Names of the requests; their positions if left out.
+    prefix_group, prefix_tokens : sequences, optional
+        The prompts of a group begin with the same `prefix_tokens` tokens; None or "" is no group.
+
+    Raises
+    ------
+    ConfigError
+        A value is out of range, not whole, not finite, earlier than the one before, or an array is
+        of another length than `arrival_s`.
+    TypeError
+        An argument is not one-dimensional or not of the type given above.
+
+    """
+    arrival = _numbers("arrival_s", arrival_s).astype(np.float64)
+    rows = len(arrival)
+    if rows == 0:
+        raise config_error([("arrival_s", "[]", "must hold at least one request")])
+    violations: list[Violation] = []
+    violations += _first_outside("arrival_s", arrival, 0, LONGEST_SPAN_S, whole=False)
+    prompt = _tokens("input_tokens", input_tokens, 1, rows, violations)
+    output = _tokens("output_tokens", output_tokens, 0, rows, violations)
+    tenants, tenant_codes = _coded("tenant", tenant, _DEFAULT_TENANT, rows, violations)
+    classes, class_codes = _coded("slo_class", slo_class, _DEFAULT_CLASS, rows, violations)
+    ids = [] if request_id is None else _texts("request_id", request_id, rows, violations)
+    groups = shared = np.zeros(0, dtype=np.int64)
+    if (prefix_group is None) != (prefix_tokens is None):
+        raise TypeError("prefix_group and prefix_tokens belong together: give both or neither")
+    if prefix_group is not None and prefix_tokens is not None:
+        names = _texts(
+            "prefix_group",
+            ["" if name is None else name for name in prefix_group],
+            rows,
+            violations,
+        )
+        groups = np.array(_Names().group_codes(names), dtype=np.int64)
+        shared = _tokens("prefix_tokens", prefix_tokens, 0, rows, violations)
+        if not violations and (too_long := (groups >= 0) & (shared > prompt)).any():
+            row = int(too_long.argmax())
+            violations.append(
+                (
+                    f"prefix_tokens[{row}]",
+                    str(shared[row]),
+                    f"must be <= input_tokens[{row}] ({prompt[row]})",
+                )
+            )
+    backward = np.diff(arrival) < 0
+    if not violations and backward.any():
+        row = int(backward.argmax()) + 1
+        violations.append(
+            (
+                f"arrival_s[{row}]",
+                str(arrival[row]),
+                f"must be >= arrival_s[{row - 1}] ({arrival[row - 1]})",
+            )
+        )
+    if violations:
+        raise config_error(violations)
+    return _core.workload.make_trace(
+        arrival_ns=np.rint(arrival * 1e9).astype(np.int64),
+        input_tokens=prompt.astype(np.int32),
+        output_tokens=output.astype(np.int32),
+        tenant=np.array(tenant_codes, dtype=np.uint16),
+        tenants=tenants,
+        slo_class=np.array(class_codes, dtype=np.uint16),
+        slo_classes=classes,
+        prefix_group=groups.astype(np.int32),
+        prefix_tokens=shared.astype(np.int32),
+        request_id=ids,
+        file="",
+    )
+
+
+def _numbers(name: str, values: npt.ArrayLike) -> np.ndarray[tuple[int], np.dtype[Any]]:
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise TypeError(f"{name} must be a one-dimensional sequence of numbers") from error
+    if array.ndim != 1 or array.dtype.kind not in "iuf":
+        raise TypeError(
+            f"{name} must be a one-dimensional sequence of numbers, not {array.ndim}-dimensional "
+            f"of {array.dtype}"
+        )
+    return array
+
+
+def _check_length(name: str, length: int, rows: int, violations: list[Violation]) -> bool:
+    if length != rows:
+        violations.append(
+            (name, f"{length} values", f"must be as long as arrival_s ({rows} values)")
+        )
+    return length == rows
+
+
+def _first_outside(
+    name: str,
+    values: np.ndarray[tuple[int], np.dtype[Any]],
+    lowest: int,
+    highest: int,
+    *,
+    whole: bool,
+) -> list[Violation]:
+    good = (values >= lowest) & (values <= highest)  # false for NaN
+    if whole:
+        good &= values == np.floor(values)
+    if good.all():
+        return []
+    row = int((~good).argmax())
+    allowed = f"must be {'whole, ' if whole else ''}>= {lowest} and <= {highest}"
+    return [(f"{name}[{row}]", str(values[row]), allowed)]
+
+
+def _tokens(
+    name: str, values: npt.ArrayLike, lowest: int, rows: int, violations: list[Violation]
+) -> Int64s:
+    array = _numbers(name, values)
+    before = len(violations)
+    if _check_length(name, len(array), rows, violations):
+        violations += _first_outside(name, array, lowest, MAX_TOKENS, whole=True)
+    return np.zeros(rows, dtype=np.int64) if len(violations) > before else array.astype(np.int64)
+
+
+def _texts(name: str, values: Iterable[str], rows: int, violations: list[Violation]) -> list[str]:
+    if isinstance(values, str):
+        raise TypeError(f"{name} must be a sequence of str, not one str")
+    texts = list(values)
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"{name}[{row}] must be a str, not {text!r}")
+    _check_length(name, len(texts), rows, violations)
+    return [str(text) for text in texts]  # numpy's own str type becomes Python's
+
+
+def _coded(
+    name: str,
+    values: str | Iterable[str] | None,
+    default: str,
+    rows: int,
+    violations: list[Violation],
+) -> tuple[list[str], list[int]]:
+    if values is None or isinstance(values, str):
+        return [values or default], [0] * rows
+    names = _Names()
+    codes = names.codes(_texts(name, values, rows, violations), default)
+    if len(names.index) > _MOST_NAMES:
+        violations.append((name, f"{len(names.index)} different ones", f"must be <= {_MOST_NAMES}"))
+        codes = [0] * rows
+    return list(names.index), codes

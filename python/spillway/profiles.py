@@ -1,0 +1,84 @@
+"""Profiles: presets of the settings that decide whose semantics a simulation follows.
+
+`vllm` is causal, as a real server, and the default. `blis_0_6` reproduces BLIS v0.6.14 to the
+microsecond. A profile is nothing but values of ordinary settings; `SETTINGS` lists them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spillway._config import config_error
+from spillway._core.cluster import Simulation, profile_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+NAMES = ("vllm", "blis_0_6")
+SETTINGS = profile_settings
+"""(path, {profile: value}, why) of every setting in which the profiles differ."""
+
+
+def vllm(simulation: Simulation | None = None) -> Simulation:
+    """`simulation` (default: all defaults) with the causal semantics of a vLLM server."""
+    return apply("vllm", simulation or Simulation())
+
+
+def blis_0_6(simulation: Simulation | None = None) -> Simulation:
+    """`simulation` (default: all defaults) with the semantics of BLIS v0.6.14."""
+    return apply("blis_0_6", simulation or Simulation())
+
+
+def apply(
+    profile: str, simulation: Simulation, stated: Mapping[str, Any] | None = None
+) -> Simulation:
+    """Sets the profile's values, except where `stated`, a configuration as written, differs."""
+    if profile not in NAMES:
+        raise config_error([("profile", repr(profile), f"must be one of {', '.join(NAMES)}")])
+    current = simulation.to_dict()
+    changes: dict[str, Any] = {}
+    for pattern, values, _ in SETTINGS:
+        for path in _matches(pattern, current):
+            if stated is None or not _states(stated, path):
+                changes[path] = (
+                    int(values[profile]) if values[profile].isdigit() else values[profile]
+                )
+    return simulation.with_(changes)
+
+
+def name_of(simulation: Simulation) -> str:
+    """The profile that the simulation's settings follow, or `custom` if they follow none."""
+    for name in NAMES:
+        if apply(name, simulation) == simulation:
+            return name
+    return "custom"
+
+
+def _matches(pattern: str, settings: Mapping[str, Any]) -> Iterator[str]:
+    """Paths that a pattern stands for in complete settings; none where it does not occur."""
+    head, _, rest = pattern.partition("[].")
+    if rest:
+        for i, group in enumerate(settings[head]):
+            yield from (f"{head}[{i}].{path}" for path in _matches(rest, group))
+        return
+    place: Any = settings
+    for key in pattern.split("."):
+        if not isinstance(place, dict) or key not in place:
+            return
+        place = place[key]
+    yield pattern
+
+
+def _states(stated: Any, path: str) -> bool:
+    """Whether a configuration as written, with its short forms, mentions the setting at `path`."""
+    place = stated
+    for key in path.replace("]", "").replace("[", ".").split("."):
+        if key.isdigit():
+            # A single group may be written without a list.
+            if isinstance(place, (list, tuple)):
+                place = place[int(key)]
+        elif isinstance(place, dict) and key in place:
+            place = place[key]
+        else:
+            return False
+    return True

@@ -1,0 +1,193 @@
+"""Results as plain text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from spillway.results import Result, Results
+
+LATENCIES = ("ttft", "tpot", "itl", "e2el", "queue", "scheduling_delay")
+STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+SMALL_SAMPLE = 1000
+"""A 99th percentile of fewer values than this is flagged."""
+
+_HEAVY_SHEDDING = 0.5
+_MAIN_FIGURES = {
+    "offered",
+    "completed",
+    "rejected",
+    "unfinished",
+    "request_throughput",
+    "output_throughput",
+    "goodput",
+    "weighted_goodput",
+    "jain_tenant",
+    "preemptions",
+}
+_OUTCOMES = (
+    "completed",
+    "queued",
+    "running",
+    "in_transit",
+    "at_admission",
+    "expired",
+    "evicted",
+    "cancelled",
+    "failed",
+)
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Columns aligned, the first to the left, the others to the right; row one is the header."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [row[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    lines.insert(1, "-" * max(len(line) for line in lines))
+    return "\n".join(lines)
+
+
+def number(value: float | None) -> str:
+    """A figure for reading, `-` for none; as many decimals as its size calls for."""
+    if value is None:
+        return "-"
+    if value == 0 or isinstance(value, int):
+        return f"{int(value):,}"
+    size = abs(value)
+    decimals = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 1 else 4
+    return f"{value:,.{decimals}f}"
+
+
+def figures(values: Mapping[str, Any]) -> str:
+    """Every figure on a line of its own."""
+    return table([["figure", "value"], *([name, number(value)] for name, value in values.items())])
+
+
+def latency_table(values: Mapping[str, Any]) -> str:
+    """Latencies in ms with their populations; `*` marks a p99 of fewer than 1,000 values."""
+    rows = [["latency (ms)", *STATISTICS, "n"]]
+    for name in LATENCIES:
+        n = values[f"num_{name}"]
+        cells = [number(values[f"{statistic}_{name}_ms"]) for statistic in STATISTICS]
+        if 0 < n < SMALL_SAMPLE:
+            cells[-1] += "*"
+        rows.append([name, *cells, number(n)])
+    return table(rows)
+
+
+def population_table(title: str, populations: Mapping[str, Mapping[str, Any]]) -> str:
+    """One row per class or tenant."""
+    keys = ["offered", "completed", "rejected", "unfinished", "goodput"]
+    keys += ["p50_ttft_ms", "p99_ttft_ms", "p99_tpot_ms", "p99_e2el_ms"]
+    header = [title, *(key.replace("_", " ") for key in keys)]
+    return table(
+        [header, *([name, *(number(p[key]) for key in keys)] for name, p in populations.items())]
+    )
+
+
+def ledger_line(ledger: Mapping[str, Any]) -> str:
+    """Where the requests went, in one line."""
+    parts = [f"{number(ledger['logical_requests'])} requests"]
+    parts += [
+        f"{number(ledger[outcome])} {outcome.replace('_', ' ')}"
+        for outcome in _OUTCOMES
+        if ledger[outcome] or outcome == "completed"
+    ]
+    for stage in ("rejected", "worker_rejected"):
+        words = stage.replace("_", " ")
+        parts += [f"{number(count)} {words} ({reason})" for reason, count in ledger[stage].items()]
+    return ", ".join(parts)
+
+
+def notes(result: Result) -> list[str]:
+    """What a reader of the figures ought to know."""
+    found = []
+    ledger = result.ledger
+    offered = ledger["logical_requests"]
+    for stage in ("rejected", "worker_rejected"):
+        for reason, count in ledger[stage].items():
+            if count > _HEAVY_SHEDDING * offered:
+                share = f"{count / offered:.1%} of the requests were rejected"
+                cause = _setting_behind(result, stage, reason)
+                found.append(f"{share}: {reason}, decided by {cause}.")
+    summary = result.summary()
+    unfinished = summary["unfinished"] or 0
+    if unfinished > _HEAVY_SHEDDING * offered:
+        found.append(
+            f"{unfinished / offered:.1%} of the requests had not finished when the run ended "
+            f"(horizon_s = {result.simulation.horizon_s})."
+        )
+    if any(0 < int(summary[f"num_{name}"] or 0) < SMALL_SAMPLE for name in LATENCIES):
+        found.append(f"* fewer than {SMALL_SAMPLE:,} values: the 99th percentile is uncertain.")
+    return found
+
+
+def _setting_behind(result: Result, stage: str, reason: str) -> str:
+    if stage == "worker_rejected":
+        groups = result.simulation.instances
+        return ", ".join(
+            f"instances[{i}] (num_kv_blocks = {group.num_kv_blocks}, "
+            f"max_model_len = {group.max_model_len})"
+            for i, group in enumerate(groups)
+        )
+    for i, policy in enumerate(result.simulation.gateway.admission):
+        description = type(policy)._describe()
+        if any(one["name"] == reason for one in description.get("reasons", ())):
+            values = [
+                f"{f['name']} = {getattr(policy, f['name']):g}" for f in description["fields"]
+            ]
+            settings = f" ({', '.join(values)})" if values else ""
+            return f"gateway.admission[{i}] = {policy.kind}{settings}"
+    return "an unknown policy"
+
+
+def result(one: Result) -> str:
+    """The whole result of a run as it is printed."""
+    summary = one.summary()
+    rates = (
+        f"duration {number(summary['duration'])} s",
+        f"{number(summary['request_throughput'])} requests/s",
+        f"{number(summary['output_throughput'])} output tokens/s",
+        f"goodput {number(summary['goodput'])}",
+        f"Jain {number(summary['jain_tenant'])}",
+        f"fitness {number(summary['fitness'])}",
+    )
+    head = [
+        f"profile {one.profile}, seed {one.seed}, fingerprint {one.fingerprint[:12]}",
+        ledger_line(one.ledger),
+        ", ".join(rates),
+    ]
+    anomalies = [
+        f"{number(summary[key])} {text}"
+        for key, text in (
+            ("preemptions", "preemptions"),
+            ("head_of_line_blocking", "instances with head-of-line blocking"),
+        )
+        if summary[key]
+    ]
+    if anomalies:
+        head.append(", ".join(anomalies))
+    blocks = ["\n".join(head), latency_table(summary)]
+    # A single class or tenant has the figures of the whole.
+    for title, populations in (("class", one.by_class()), ("tenant", one.by_tenant())):
+        if len(populations) > 1:
+            blocks.append(population_table(title, populations))
+    if remarks := notes(one):
+        blocks.append("\n".join(f"note: {remark}" for remark in remarks))
+    return "\n\n".join(blocks)
+
+
+def results(many: Results) -> str:
+    """Means of the main figures over seeds with their 95 % confidence intervals."""
+    rows = [["figure", "mean", "low", "high", "seeds"]]
+    for name, interval in many.summary().items():
+        if interval is None or not (name in _MAIN_FIGURES or name.startswith(("p50_", "p99_"))):
+            continue
+        cells = [number(interval.mean), number(interval.low), number(interval.high)]
+        rows.append([name, *cells, str(interval.n)])
+    return f"{len(many)} seeds, 95 % confidence intervals of the mean\n\n{table(rows)}"

@@ -1,0 +1,324 @@
+"""What a run leaves behind."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from spillway import _core, files, profiles
+from spillway._core.cluster import Simulation
+from spillway._statistics import Interval, interval
+from spillway.report import plots, tables
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+Figure = float | int | None
+
+_RESULT_VERSION = 1
+_CODED = {
+    "outcome": "outcomes",
+    "reason": "reasons",
+    "tenant": "tenants",
+    "slo_class": "slo_classes",
+}
+
+
+class Figures(Mapping[str, Figure]):
+    """Named figures of one population; None where a figure has no population.
+
+    Keys follow `vllm bench serve`: `p99_ttft_ms`, `mean_tpot_ms`, `request_throughput`, `goodput`.
+    `num_ttft` and its like count the requests (for `itl`: the gaps) behind a percentile.
+    """
+
+    def __init__(self, values: Mapping[str, Figure]) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, name: str) -> Figure:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return tables.figures(self._values)
+
+
+class Requests(Mapping[str, "NDArray[Any]"]):
+    """One row per offered request in order of arrival, as read-only columns.
+
+    request_id, tenant, slo_class, outcome, reason (text; reason is empty unless the request was
+    rejected); admitted (bool, by the gateway); instance (int, -1: never routed); input_tokens,
+    output_tokens (delivered so far), preemptions (int); arrival_s, ttft_s, e2e_s, tpot_s, queue_s,
+    scheduling_delay_s, itl_mean_s (seconds, NaN: not applicable).
+    """
+
+    def __init__(
+        self, columns: Mapping[str, NDArray[Any]], names: Mapping[str, Sequence[str]]
+    ) -> None:
+        self._columns = dict(columns)
+        self._names = names
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        if name == "request_id":
+            ids = self._names["request_id"]
+            return np.array(ids[: self.num_rows] if ids else [str(i) for i in range(self.num_rows)])
+        if name in _CODED:
+            return np.array(self._names[_CODED[name]]).take(self._columns[name])
+        return self._columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("request_id", *self._columns))
+
+    def __len__(self) -> int:
+        return 1 + len(self._columns)
+
+    def __repr__(self) -> str:
+        return f"<Requests: {self.num_rows} rows, columns {', '.join(self)}>"
+
+    @property
+    def num_rows(self) -> int:
+        """Number of requests."""
+        return len(self._columns["arrival_s"])
+
+    def to_frame(self) -> pd.DataFrame:
+        """The columns as a pandas DataFrame (extra `frames`)."""
+        pandas = _require("pandas", "frames")
+        frame: pd.DataFrame = pandas.DataFrame({name: self[name] for name in self})
+        return frame
+
+
+class Result:
+    """One run: where every request went, what it met, and the figures over all of them."""
+
+    def __init__(self, simulation: Simulation, seed: int, output: Mapping[str, Any]) -> None:
+        self.simulation = simulation
+        self.seed = seed
+        self._output = output
+
+    def summary(self) -> Figures:
+        """Figures over all requests that arrived in the window."""
+        return Figures(self._output["summary"])
+
+    def by_class(self) -> dict[str, Figures]:
+        """The same per class of service."""
+        return {name: Figures(values) for name, values in self._output["by_class"].items()}
+
+    def by_tenant(self) -> dict[str, Figures]:
+        """The same per tenant."""
+        return {name: Figures(values) for name, values in self._output["by_tenant"].items()}
+
+    @property
+    def requests(self) -> Requests:
+        """One row per offered request."""
+        names = {
+            key: self._output[key] for key in ("reasons", "tenants", "slo_classes", "request_id")
+        }
+        return Requests(self._output["columns"], {**names, "outcomes": _core.cluster.outcomes})
+
+    @property
+    def ledger(self) -> dict[str, Any]:
+        """Where every request went, by outcome and reason; its identities were checked."""
+        return dict(self._output["ledger"])
+
+    @property
+    def instances(self) -> list[dict[str, Any]]:
+        """Per instance: completed, refused, preemptions, steps, mean_waiting(_at_step)."""
+        return list(self._output["instances"])
+
+    @property
+    def steps(self) -> int:
+        """Engine steps simulated."""
+        return int(self._output["steps"])
+
+    @property
+    def events(self) -> int:
+        """Events taken from the queue."""
+        return int(self._output["events"])
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the simulation and Spillway's version; with the seed it names this result."""
+        return files.fingerprint(self.simulation)
+
+    @property
+    def profile(self) -> str:
+        """The profile whose semantics were followed: vllm, blis_0_6 or custom."""
+        return profiles.name_of(self.simulation)
+
+    @property
+    def plot(self) -> plots.Plots:
+        """Figures of this result (extra `plot`)."""
+        return plots.Plots(self)
+
+    def notes(self) -> list[str]:
+        """What a reader ought to know: heavy shedding and its cause, small populations."""
+        return tables.notes(self)
+
+    def __repr__(self) -> str:
+        return tables.result(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of summary.json."""
+        return {
+            "schema": files.SCHEMA,
+            "profile": self.profile,
+            "seed": self.seed,
+            "fingerprint": self.fingerprint,
+            "ledger": self.ledger,
+            "metrics": dict(self._output["summary"]),
+            "by_class": self._output["by_class"],
+            "by_tenant": self._output["by_tenant"],
+        }
+
+    def write(self, directory: str | Path) -> None:
+        """Writes summary.json and requests.csv (RFC 4180) into `directory`, made if missing."""
+        files.write_result(self, Path(directory))
+
+    def save(self, path: str | Path) -> None:
+        """Saves everything into one .npz file, but of a trace's requests only the digest."""
+        path = Path(path)
+        document = {
+            "result_version": _RESULT_VERSION,
+            "seed": self.seed,
+            "simulation": self.simulation.to_dict(),
+            "output": {key: value for key, value in self._output.items() if key != "columns"},
+        }
+        with files.replacing(path) as temporary, temporary.open("wb") as stream:
+            np.savez_compressed(
+                stream,
+                allow_pickle=False,
+                document=np.array(json.dumps(document)),
+                **{f"column_{name}": values for name, values in self._output["columns"].items()},
+            )
+
+    @classmethod
+    def load(cls, path: str | Path) -> Result:
+        """Reads what `save` wrote. Raises ValueError if the file holds no result."""
+        problems = (
+            OSError,
+            EOFError,
+            LookupError,
+            TypeError,
+            ValueError,
+            zipfile.BadZipFile,
+            zlib.error,
+        )
+        with Path(path).open("rb") as stream:
+            try:
+                archive = np.load(stream, allow_pickle=False)
+                document = json.loads(str(archive["document"]))
+                if document["result_version"] != _RESULT_VERSION:
+                    raise ValueError(f"result_version {document['result_version']}")
+                columns = {
+                    name.removeprefix("column_"): archive[name]
+                    for name in archive.files
+                    if name.startswith("column_")
+                }
+            except problems as error:
+                raise ValueError(
+                    f"{path} holds no result that this version can read: {error}"
+                ) from error
+        for column in columns.values():
+            column.setflags(write=False)
+        simulation = Simulation.from_dict(document["simulation"])
+        return cls(simulation, document["seed"], {**document["output"], "columns": columns})
+
+
+class Results(Sequence[Result]):
+    """Replications of one simulation under several seeds, in the order of the seeds."""
+
+    def __init__(self, results: Sequence[Result]) -> None:
+        self._results = tuple(results)
+
+    @overload
+    def __getitem__(self, index: int) -> Result: ...
+    @overload
+    def __getitem__(self, index: slice) -> Results: ...
+    def __getitem__(self, index: int | slice) -> Result | Results:
+        if isinstance(index, slice):
+            return Results(self._results[index])
+        return self._results[index]
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds, in order."""
+        return tuple(result.seed for result in self._results)
+
+    def summary(self, confidence: float = 0.95) -> dict[str, Interval | None]:
+        """Mean over the seeds with its interval per figure; None where no seed has one."""
+        return self._intervals([result.summary() for result in self._results], confidence)
+
+    def by_class(self, confidence: float = 0.95) -> dict[str, dict[str, Interval | None]]:
+        """The same per class of service."""
+        return self._grouped([result.by_class() for result in self._results], confidence)
+
+    def by_tenant(self, confidence: float = 0.95) -> dict[str, dict[str, Interval | None]]:
+        """The same per tenant."""
+        return self._grouped([result.by_tenant() for result in self._results], confidence)
+
+    def interval(self, figure: Callable[[Result], float], confidence: float = 0.95) -> Interval:
+        """Mean over the seeds, with its confidence interval, of a figure of your own."""
+        return interval([figure(result) for result in self._results], confidence)
+
+    def minus(self, other: Results, confidence: float = 0.95) -> dict[str, Interval | None]:
+        """Mean difference from `other` per figure, paired by seed: both met the same requests.
+
+        Raises ValueError unless both have the same seeds in the same order.
+        """
+        if self.seeds != other.seeds:
+            raise ValueError(f"the seeds differ: {self.seeds} and {other.seeds}")
+        pairs = [(a.summary(), b.summary()) for a, b in zip(self, other, strict=True)]
+        result: dict[str, Interval | None] = {}
+        for name in pairs[0][0]:
+            both = ((a[name], b[name]) for a, b in pairs)
+            gaps = [float(x) - float(y) for x, y in both if x is not None and y is not None]
+            result[name] = interval(gaps, confidence) if gaps else None
+        return result
+
+    def _grouped(
+        self, groups: Sequence[Mapping[str, Figures]], confidence: float
+    ) -> dict[str, dict[str, Interval | None]]:
+        names = dict.fromkeys(name for group in groups for name in group)
+        return {
+            name: self._intervals([group[name] for group in groups if name in group], confidence)
+            for name in names
+        }
+
+    @staticmethod
+    def _intervals(
+        populations: Sequence[Mapping[str, Figure]], confidence: float
+    ) -> dict[str, Interval | None]:
+        result: dict[str, Interval | None] = {}
+        for name in populations[0]:
+            values = [float(v) for p in populations if (v := p[name]) is not None]
+            result[name] = interval(values, confidence) if values else None
+        return result
+
+    def __repr__(self) -> str:
+        return tables.results(self)
+
+
+def _require(module: str, extra: str) -> Any:
+    """Imports a module of an optional extra."""
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"{module} is needed for this; install it with: pip install 'spillway-sim[{extra}]'"
+        ) from error

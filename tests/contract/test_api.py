@@ -1,0 +1,210 @@
+"""What users see: names, documentation, what an import costs, stubs."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import spillway
+from spillway import _config, _core
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
+
+ROOT = Path(__file__).parents[2]
+EXTRAS = ("pandas", "pyarrow", "matplotlib", "scipy", "optuna", "distributed", "tqdm", "IPython")
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs Python with the same spillway as this process."""
+    path = str(Path(spillway.__file__).parents[1])
+    return subprocess.run(
+        [sys.executable, "-W", "error", *arguments],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+def test_few_public_names() -> None:
+    assert len(spillway.__all__) <= 25
+    assert len(set(spillway.__all__)) == len(spillway.__all__)
+    assert list(spillway.__all__) == sorted(spillway.__all__)
+    assert set(dir(spillway)) == {*spillway.__all__, "__version__"}
+    for name in spillway.__all__:
+        assert not name.startswith("_")
+        assert getattr(spillway, name) is not None
+
+
+@pytest.mark.parametrize("name", [name for name in _config.CORE_MODULES if name != "cluster"])
+def test_module_of_nouns_offers_its_classes(name: str) -> None:
+    module = getattr(spillway, name)
+    core = getattr(_core, name)
+    assert inspect.ismodule(module)
+    assert name in spillway.__all__
+    assert module.__all__ == [cls.__name__ for cls in _config.config_classes(core)]
+    assert all(getattr(module, one) is getattr(core, one) for one in module.__all__)
+
+
+def test_version_is_that_of_the_project() -> None:
+    declared = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert declared is not None
+    assert spillway.__version__ == spillway.build_info["version"] == declared[1]
+
+
+def test_errors_are_what_python_expects() -> None:
+    assert issubclass(spillway.ConfigError, ValueError)
+    assert issubclass(spillway.TraceError, ValueError)
+    assert issubclass(spillway.UsageError, RuntimeError)
+    assert issubclass(spillway.InvariantError, RuntimeError)
+
+
+# --- documentation --------------------------------------------------------------------------------
+
+
+def modules() -> Iterator[ModuleType]:
+    yield spillway
+    for found in pkgutil.walk_packages(spillway.__path__, "spillway."):
+        if not found.name.rsplit(".", 1)[-1].startswith("_"):
+            yield importlib.import_module(found.name)
+
+
+MODULES = {module.__name__: module for module in modules()}
+
+
+def public(holder: Any) -> Iterator[tuple[str, Any]]:
+    for name, member in vars(holder).items():
+        if name.startswith("_"):
+            continue
+        yield name, inspect.unwrap(getattr(member, "__func__", member))
+
+
+@pytest.mark.parametrize("module", MODULES.values(), ids=MODULES)
+def test_everything_public_is_documented(module: ModuleType) -> None:
+    assert module.__doc__
+    undocumented = []
+    for name, member in public(module):
+        is_own = getattr(member, "__module__", None) == module.__name__
+        if not is_own or not (inspect.isclass(member) or inspect.isroutine(member)):
+            continue
+        if not member.__doc__:
+            undocumented.append(name)
+        if inspect.isclass(member) and not hasattr(member, "_describe"):
+            undocumented += [
+                f"{name}.{one}"
+                for one, method in public(member)
+                if isinstance(method, property) or inspect.isroutine(method)
+                if not method.__doc__
+            ]
+    assert undocumented == []
+
+
+def test_the_walk_sees_the_modules() -> None:
+    assert {"spillway.cli", "spillway.files", "spillway.results", "spillway.report.tables"} <= set(
+        MODULES
+    )
+
+
+# --- imports --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("module", ["spillway", "spillway.cli"])
+def test_import_leaves_the_extras_alone(module: str) -> None:
+    ended = run("-c", f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)))")
+    assert ended.returncode == 0, ended.stderr
+    loaded = {name.split(".")[0] for name in json.loads(ended.stdout)}
+    assert {"spillway", "numpy", "yaml"} <= loaded
+    assert not loaded & set(EXTRAS)
+
+
+@pytest.mark.parametrize(("extra", "module"), [("frames", "pandas"), ("plot", "matplotlib")])
+def test_missing_extra_is_named(extra: str, module: str) -> None:
+    use = {
+        "pandas": "result.requests.to_frame()",
+        "matplotlib": "result.plot.latency_cdf()",
+    }[module]
+    ended = run(
+        "-c",
+        f"import sys; sys.modules[{module!r}] = None\n"
+        "import spillway\n"
+        "result = spillway.simulate(spillway.Simulation())\n"
+        "try:\n"
+        f"    {use}\n"
+        "except ImportError as error:\n"
+        "    print(error)\n",
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert f"spillway-sim[{extra}]" in ended.stdout
+
+
+# --- stubs ----------------------------------------------------------------------------------------
+
+
+def test_committed_stubs_are_those_of_the_core() -> None:
+    ended = run(str(ROOT / "tools" / "generate_stubs.py"), "--check")
+    assert ended.returncode == 0, ended.stderr
+    assert (ROOT / "python" / "spillway" / "py.typed").is_file()
+
+
+# --- the repository -------------------------------------------------------------------------------
+
+# Paths that exist on one machine only.
+LOCAL = re.compile(r"(?<![\w.}])/(?:work|root|tmp/bash_jobs[.\d]*)(?![\w.-])|\.librar[y]\b")
+
+
+def ignored_folders() -> set[str]:
+    lines = (ROOT / ".gitignore").read_text().splitlines()
+    return {".git"} | {line.strip("/") for line in lines if line.endswith("/")}
+
+
+def repository_files() -> Iterator[Path]:
+    skip = ignored_folders()
+    for folder, folders, names in os.walk(ROOT):
+        folders[:] = [name for name in folders if name not in skip]
+        yield from (Path(folder, name) for name in names)
+
+
+def test_no_local_paths() -> None:
+    found = []
+    seen = 0
+    for path in repository_files():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        seen += 1
+        for number, line in enumerate(text.splitlines(), start=1):
+            if LOCAL.search(line):
+                found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}")
+    assert seen > 100
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("text", "is_local"),
+    [
+        ("see |work|main|README.md", True),
+        ('Path("|root")', True),
+        ("a .librar" + "y folder", True),
+        ("cpp|workload|requests.h", False),
+        ("https:||example.org|work|index.html", False),
+        ("|workload", False),
+    ],
+)
+def test_what_a_local_path_is(text: str, is_local: bool) -> None:
+    assert bool(LOCAL.search(text.replace("|", "/"))) is is_local

@@ -1,0 +1,251 @@
+"""The C++ core keeps its dependency rule, read from its `#include` lines and its code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CPP = Path(__file__).parents[2] / "cpp"
+
+# A folder includes itself and lower ranks; folders of one rank are siblings and do not meet.
+RANK = {
+    "sim": 0,
+    "numerics": 1,
+    "workload": 2,
+    "signals": 3,
+    "gateway": 4,
+    "router": 4,
+    "instance": 4,
+    "fleet": 4,
+    "metrics": 5,
+    "cluster": 6,
+    "bindings": 7,
+}
+SEARCH_MAY_INCLUDE = {"search", "sim", "numerics"}
+MAY_INCLUDE_SEARCH = {"search", "bindings"}
+
+# Header → the folders that may include it.
+RESTRICTED = {
+    r"pybind11/.*|Python\.h": {"bindings"},
+    r"(unsupported/)?Eigen/.*": {"numerics", "search", "bindings"},
+    r"random|iostream|format": set[str](),
+}
+
+# pybind11 calls the translator of errors as a plain function, which can carry no state of its own.
+STATIC_ALLOWED = {
+    ("bindings/sim.cpp", f"static PyObject* {name}")
+    for name in ("config_error", "usage_error", "invariant_error")
+}
+
+# File → what may be said about BLIS in code. Comments and prose may cite it anywhere.
+BLIS_ALLOWED = {
+    "cluster/profiles.h": r".*",
+    "cluster/profiles.cpp": r".*",
+    "cluster/run.cpp": r"metrics::Accounting::blis",
+    "metrics/config.h": r"blis",
+    "metrics/latencies.h": r"(Accounting::)?blis",
+    "metrics/latencies.cpp": r"(Accounting::)?blis",
+    "metrics/summary.h": r"(Accounting::)?blis",
+    "metrics/summary.cpp": r"(Accounting::)?blis",
+    "bindings/cluster.cpp": r"blis_0_6",  # hands the values of the profiles to Python
+}
+
+_TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.DOTALL)
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
+_VARIABLE = re.compile(r"[A-Za-z_][\w:<>,\s*&\[\]]*[\s*&>]\w+(\[\w*\])?")  # a type and a name
+_NO_VARIABLE = re.compile(
+    r"\b(const|constexpr|static|thread_local|template|struct|class|enum|union|using|typedef|"
+    r"namespace|concept|operator)\b"
+)
+
+
+def without_comments(source: str) -> str:
+    """Code without comments and without prose: text that holds a space."""
+
+    def replace(match: re.Match[str]) -> str:
+        text = match.group()
+        if text.startswith("/"):
+            return " "
+        return '""' if " " in text else text
+
+    return _TOKEN.sub(replace, source)
+
+
+def namespace_scope(code: str) -> Iterator[str]:
+    """The declarations outside of every function and class; what is in brackets is left out."""
+    code = re.sub(r"^[ \t]*#.*(\\\n.*)*$", "", code, flags=re.MULTILINE)
+    opened: list[str] = []  # brackets: "namespace", "{" or "("
+    declaration = ""
+    for token in re.findall(r"[{}();]|[^{}();]+", code):
+        inside = any(bracket != "namespace" for bracket in opened)
+        if token == "{" and not inside and re.match(r"\s*(inline\s+)?namespace\b", declaration):
+            opened.append("namespace")
+            declaration = ""
+        elif token in "{(":
+            opened.append(token)
+            declaration += "" if inside else token
+        elif token in "})":
+            ended = opened.pop() == "{" and all(bracket == "namespace" for bracket in opened)
+            if ended and "(" in declaration:  # the end of a function
+                yield declaration
+                declaration = ""
+        elif token == ";" and not inside:
+            yield declaration
+            declaration = ""
+        elif not inside:
+            declaration += token
+
+
+def mutable_statics(code: str) -> Iterator[str]:
+    """Variables that outlive a call and can change."""
+    code = _TOKEN.sub('""', code)
+    for match in re.finditer(r"\b(static|thread_local)\b[^;{=(]*", code):
+        declaration = " ".join(match.group().split())
+        is_function = code[match.end() : match.end() + 1] == "("
+        if not is_function and not re.search(r"\b(const|constexpr)\b", declaration):
+            yield declaration
+    for declaration in namespace_scope(code):
+        head = re.split(r"[={]", declaration, maxsplit=1)[0].strip()
+        if _VARIABLE.fullmatch(head) and not _NO_VARIABLE.search(head):
+            yield " ".join(head.split())
+
+
+def include_violations(folder: str, source: str) -> Iterator[str]:
+    """What a file of `folder` includes and must not."""
+    for bracket, header in _INCLUDE.findall(source):
+        if bracket == "<":
+            for pattern, folders in RESTRICTED.items():
+                if re.fullmatch(pattern, header) and folder not in folders:
+                    yield f"includes <{header}>"
+            continue
+        target = header.split("/")[0]
+        if "/" not in header or (target not in RANK and target != "search"):
+            yield f'includes "{header}", which is no path from cpp/'
+        elif "search" in (folder, target):
+            if (target == "search" and folder not in MAY_INCLUDE_SEARCH) or (
+                folder == "search" and target not in SEARCH_MAY_INCLUDE
+            ):
+                yield f'includes "{header}"'
+        elif target != folder and RANK[target] >= RANK[folder]:
+            yield f'includes "{header}"'
+
+
+def violations(root: Path) -> list[str]:
+    """Everything under `root` that breaks a rule, as `file: what`."""
+    found = []
+    for path in sorted((*root.rglob("*.h"), *root.rglob("*.cpp"))):
+        name = path.relative_to(root).as_posix()
+        folder = name.split("/")[0]
+        if folder not in RANK and folder != "search":
+            found.append(f"{name}: lies in no known folder")
+            continue
+        source = path.read_text(encoding="utf-8")
+        code = without_comments(source)
+        found += [f"{name}: {what}" for what in include_violations(folder, source)]
+        if "std::format" in code:
+            found.append(f"{name}: uses std::format")
+        found += [
+            f"{name}: mutable state: {declaration}"
+            for declaration in mutable_statics(code)
+            if (name, declaration) not in STATIC_ALLOWED
+        ]
+        allowed = BLIS_ALLOWED.get(name, r"(?!)")
+        found += [
+            f"{name}: mentions {word}"
+            for word in re.findall(r"[\w:]*blis\w*", code, flags=re.IGNORECASE)
+            if not re.fullmatch(allowed, word)
+        ]
+    return found
+
+
+def test_core_keeps_the_rule() -> None:
+    assert violations(CPP) == []
+
+
+def test_every_file_is_seen() -> None:
+    seen = {path.relative_to(CPP).parts[0] for path in CPP.rglob("*.h")}
+    assert {"sim", "workload", "gateway", "router", "instance", "metrics", "cluster"} <= seen
+    includes = [
+        header
+        for path in CPP.rglob("*.h")
+        for header in _INCLUDE.findall(path.read_text(encoding="utf-8"))
+    ]
+    assert len(includes) > 100
+
+
+CLEAN = {
+    "sim/time.h": "#include <cstdint>\nnamespace a { inline constexpr int kOne = 1; }\n",
+    "numerics/fit.cpp": '#include <Eigen/Core>\n#include "sim/time.h"\n',
+    "search/model.cpp": '#include <Eigen/Core>\n#include "numerics/fit.h"\n',
+    "workload/trace.cpp": '#include "numerics/fit.h"\n#include "workload/trace.h"\n',
+    "gateway/limit/fixed.cpp": (
+        '#include "signals/view.h"  // as in BLIS\n'
+        "namespace a {\nnamespace {\n"
+        "class Policy { public: int get() const { return n_; } private: int n_ = 0; };\n"
+        "const char* const kDoc = \"a policy of BLIS\";\n"
+        "}\n"
+        "int one(int a) { int local = a; static const int two = 2; return local + two; }\n"
+        "static int helper(int a);\n"
+        "bool operator==(int a, int b);\n"
+        "}\n"
+    ),
+    "metrics/ledger.cpp": '#include "gateway/gateway.h"\n#include "instance/group.h"\n',
+    "cluster/run.cpp": (
+        '#include "metrics/ledger.h"\n'
+        "bool b() { return a() == metrics::Accounting::blis; }\n"
+    ),
+    "bindings/module.cpp": '#include <pybind11/pybind11.h>\n#include "cluster/run.h"\n',
+}  # fmt: skip
+
+BROKEN = {
+    "upwards": ("sim/x.h", '#include "workload/trace.h"', 'includes "workload/trace.h"'),
+    "sibling": ("router/x.cpp", '#include "gateway/gateway.h"', 'includes "gateway/gateway.h"'),
+    "sibling, indented": ("fleet/x.h", '  # include "instance/group.h"', "instance/group.h"),
+    "metrics from a stage": ("instance/x.h", '#include "metrics/config.h"', "metrics/config.h"),
+    "search of a stage": ("search/x.h", '#include "workload/trace.h"', "workload/trace.h"),
+    "a stage of search": ("cluster/x.h", '#include "search/model.h"', "search/model.h"),
+    "relative": ("router/x.cpp", '#include "router.h"', "no path from cpp/"),
+    "unknown folder": ("util/x.h", "", "no known folder"),
+    "pybind11": ("cluster/x.cpp", "#include <pybind11/numpy.h>", "pybind11/numpy.h"),
+    "Python": ("sim/x.h", "#include <Python.h>", "Python.h"),
+    "Eigen": ("router/x.cpp", "#include <Eigen/Dense>", "Eigen/Dense"),
+    "random": ("sim/x.cpp", "#include <random>", "<random>"),
+    "iostream": ("bindings/x.cpp", "#include <iostream>", "<iostream>"),
+    "format": ("sim/x.cpp", "auto f() { return std::format(1); }", "std::format"),
+    "static": ("sim/x.cpp", "int f() { static int calls; return ++calls; }", "static int calls"),
+    "static, braces": ("sim/x.cpp", "void f() { static Map<int, int> m{}; }", "static Map<int"),
+    "thread_local": ("sim/x.cpp", "thread_local int depth;", "thread_local int depth"),
+    "member": ("sim/x.h", "struct A { static inline int n = 0; };", "static inline int n"),
+    "global": ("sim/x.cpp", "namespace a {\nnamespace {\nint count = 0;\n}\n}", "int count"),
+    "global, inline": ("sim/x.h", "namespace a::b { inline vector<int> all{}; }", "vector<int>"),
+    "global after a function": ("sim/x.cpp", "int f() { return 1; }\nint count;", "int count"),
+    "another system": ("gateway/x.cpp", "bool f() { return is_blis; }", "mentions is_blis"),
+    "its profile": ("instance/x.cpp", 'bool f(S p) { return p == "blis"; }', "mentions blis"),
+    "beyond the accounting": ("cluster/run.cpp", "void f() { bool blis = true; }", "mentions blis"),
+}  # fmt: skip
+
+
+def written(root: Path, files: dict[str, str]) -> Path:
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return root
+
+
+def test_clean_tree_has_no_violation(tmp_path: Path) -> None:
+    assert violations(written(tmp_path, CLEAN)) == []
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_violation_is_found(tmp_path: Path, name: str) -> None:
+    file, content, expected = BROKEN[name]
+    (found,) = violations(written(tmp_path, CLEAN | {file: content}))
+    assert found.startswith(f"{file}: ")
+    assert expected in found

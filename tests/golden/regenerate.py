@@ -1,0 +1,77 @@
+"""Writes the golden decision logs: requests.csv of small fixed runs.
+
+    python tests/golden/regenerate.py
+
+A change of behaviour then shows as a difference in these files, request by request.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from spillway import Simulation, gateway, instance, router, signals, simulate, trace, workload
+
+FOLDER = Path(__file__).parent / "decisions"
+SEED = 20260101
+NUM_REQUESTS = 60
+
+
+def token_bucket_least_loaded() -> Simulation:
+    """A bucket, a limit with two bands, stale signals and three unequal servers with little memory.
+
+    The requests come from whole-number formulas, so that nothing depends on a platform's logarithm.
+    """
+    rows = range(NUM_REQUESTS)
+    requests = trace(
+        # Bursts of five, 3 ms apart, every 150 ms.
+        arrival_s=[(150 * (row // 5) + 3 * (row % 5)) / 1000 for row in rows],
+        input_tokens=[1441 if row % 15 == 5 else 40 + 97 * row * row % 700 for row in rows],
+        output_tokens=[41 * row * row % 37 for row in rows],
+        tenant=[("gold", "silver", "bronze")[row % 3] for row in rows],
+        slo_class=[("critical", "standard", "batch", "sheddable")[row % 4] for row in rows],
+        request_id=[f"r{row:02d}" for row in rows],
+    )
+    return Simulation(
+        workload=requests,
+        tenants=[workload.Tenant(name="gold", weight=2)],
+        gateway=gateway.Gateway(
+            admission=gateway.TokenBucket(capacity_tokens=2500, refill_tokens_per_s=12_000),
+            admission_latency_s=0.001,
+            bands=[gateway.Band(priority=0), gateway.Band()],
+            limit=gateway.FixedLimit(max_in_flight=5),
+            routing_latency_s=0.0005,
+        ),
+        router=router.LeastLoaded(ties="random"),
+        signals=signals.OnRead(period_s=0.02),
+        instances=[
+            instance.InstanceGroup(count=2, num_kv_blocks=90, max_num_seqs=2),
+            instance.InstanceGroup(
+                num_kv_blocks=60,
+                scheduler="priority_fcfs",
+                latency=instance.Linear.preset("llama-3.1-8b-h100-tp1"),
+            ),
+        ],
+        horizon_s=1.8,
+    )
+
+
+RUNS = {"token_bucket_least_loaded": token_bucket_least_loaded}
+
+
+def decision_log(name: str) -> str:
+    """Content of requests.csv with plain line ends."""
+    with tempfile.TemporaryDirectory() as folder:
+        simulate(RUNS[name](), SEED).write(folder)
+        return (Path(folder) / "requests.csv").read_bytes().decode().replace("\r\n", "\n")
+
+
+def main() -> None:
+    """Command line."""
+    FOLDER.mkdir(exist_ok=True)
+    for name in RUNS:
+        (FOLDER / f"{name}.csv").write_text(decision_log(name), encoding="utf-8", newline="\n")
+
+
+if __name__ == "__main__":
+    main()
