@@ -1,0 +1,58 @@
+"""The notebooks run, and their stored form is that of their sources."""
+
+import importlib.util
+from pathlib import Path
+
+import nbformat
+import pytest
+
+TOOL = Path(__file__).parents[2] / "tools" / "render_notebooks.py"
+specification = importlib.util.spec_from_file_location("render_notebooks", TOOL)
+render_notebooks = importlib.util.module_from_spec(specification)
+specification.loader.exec_module(render_notebooks)
+
+each_source = pytest.mark.parametrize(
+    "source", render_notebooks.sources(), ids=lambda path: path.stem
+)
+
+
+def test_there_are_notebooks():
+    assert render_notebooks.sources()
+
+
+@each_source
+def test_runs(source, monkeypatch):
+    monkeypatch.setenv("SPILLWAY_FAST", "1")
+    notebook = render_notebooks.read_source(source)
+    render_notebooks.execute(notebook)
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    complaints = [output.text for output in outputs if output.get("name") == "stderr"]
+    assert complaints == []
+
+
+@each_source
+def test_stored_notebook_has_the_cells_of_its_source(source):
+    assert render_notebooks.differences(source) == []
+
+
+@each_source
+def test_stored_notebook_is_executed_in_order_and_small(source):
+    path = source.with_suffix(".ipynb")
+    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    assert path.stat().st_size <= render_notebooks.LARGEST_BYTES
+
+
+def test_a_changed_source_is_noticed(tmp_path):
+    source = tmp_path / "changed.py"
+    source.write_text("# %%\n1 + 1\n", encoding="utf-8")
+    assert render_notebooks.differences(source) == ["changed.ipynb is missing"]
+    nbformat.write(render_notebooks.read_source(source), source.with_suffix(".ipynb"))
+    assert render_notebooks.differences(source) == []
+    source.write_text("# %%\n1 + 2\n", encoding="utf-8")
+    assert render_notebooks.differences(source) == [
+        "changed.ipynb: cell-00 is not that of changed.py"
+    ]
+    source.write_text("# %%\n1 + 2\n\n# %%\n3\n", encoding="utf-8")
+    assert render_notebooks.differences(source) == ["changed.ipynb has 1 cells, changed.py 2"]

@@ -1,0 +1,433 @@
+"""The slow, plain twin of `cpp/instance`, written from its contract (`cpp/instance/README.md`).
+
+One model server, no gateway, no routing delay. Everything is recomputed from the README's
+definitions at every step; nothing is cached or aggregated. All times are integer nanoseconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_CHOICES = {
+    "scheduler": ("fcfs", "priority_fcfs", "reverse_priority", "sjf"),
+    "priority": ("slo_class", "constant", "age", "inverted_age"),
+    "completion": ("step_end", "step_start"),
+    "preemption": ("restart", "keep_emitted"),
+    "output_overhead": ("in_step", "reported"),
+    "accounting": ("clock", "blis"),
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request as the client sends it; a higher `priority` is a more important class."""
+
+    request_id: str
+    arrival_ns: int
+    input_tokens: int
+    output_tokens: int
+    priority: int = 0
+
+    def __post_init__(self) -> None:
+        # With no input there is nothing to compute, so the request could never get a token.
+        if self.input_tokens < 1:
+            raise ValueError(f"input_tokens must be at least 1: {self.input_tokens}")
+        if self.output_tokens < 0:
+            raise ValueError(f"output_tokens must not be negative: {self.output_tokens}")
+
+
+@dataclass(frozen=True)
+class Server:
+    """The settings of one instance, under the contract's names."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    long_prefill_token_threshold: int
+    max_model_len: int
+    block_size_tokens: int
+    num_kv_blocks: int
+    scheduler: str
+    priority: str
+    alpha0_us: float
+    alpha_input_us: float
+    alpha_output_us: float
+    beta0_us: float
+    beta_prefill_us: float
+    beta_decode_us: float
+    beta_context_us: float
+    completion: str
+    preemption: str
+    output_overhead: str
+    accounting: str
+    quantum_ns: int
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} must be one of {choices}: {getattr(self, name)!r}")
+        for name in ("max_num_seqs", "max_num_batched_tokens", "block_size_tokens", "quantum_ns"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1: {getattr(self, name)}")
+
+
+@dataclass
+class Outcome:
+    """What became of one request. The `reported_` values stay 0 unless `accounting` is `blis`."""
+
+    outcome: str = "pending"
+    enqueued_ns: int | None = None
+    scheduled_ns: int | None = None
+    first_token_ns: int | None = None
+    finished_ns: int | None = None
+    preemptions: int = 0
+    reported_ttft_ns: int = 0
+    reported_decode_ns: int = 0
+
+
+@dataclass
+class Run:
+    """One drained run: outcomes in input order, and the pooled inter-token gaps."""
+
+    outcomes: list[Outcome]
+    gaps: Counter[int]
+    steps: int
+    end_ns: int
+
+
+@dataclass(eq=False)
+class _Live:
+    """A request inside the engine: the contract's per-request state."""
+
+    request: Request
+    outcome: Outcome
+    computed: int = 0
+    emitted: int = 0
+    blocks: int = 0
+    last_token_ns: int = 0
+
+    @property
+    def goal(self) -> int:
+        return max(self.request.output_tokens, 1)
+
+    @property
+    def known(self) -> int:
+        return self.request.input_tokens + self.emitted
+
+    @property
+    def need(self) -> int:
+        return self.known - self.computed
+
+    @property
+    def decodes(self) -> bool:
+        return self.emitted > 0 and self.need == 1
+
+
+@dataclass(frozen=True)
+class _Scheduled:
+    """One request's part in a step, with what the step's duration needs, as of before the step."""
+
+    live: _Live
+    tokens: int
+    decodes: bool
+    computed_before: int
+    emits: bool
+
+
+@dataclass
+class _Step:
+    """The step under way."""
+
+    start_ns: int
+    duration_ns: int
+    batch: list[_Scheduled]
+
+    @property
+    def end_ns(self) -> int:
+        return self.start_ns + self.duration_ns
+
+
+@dataclass
+class _Instance:
+    """The contract's per-instance state, and one method per section of the contract."""
+
+    server: Server
+    waiting: list[_Live] = field(default_factory=list)
+    running: list[_Live] = field(default_factory=list)
+    free_blocks: int = 0
+    step: _Step | None = None
+    steps: int = 0
+    end_ns: int = 0
+    gaps: Counter[int] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.free_blocks = self.server.num_kv_blocks
+
+    def blocks_for(self, tokens: int) -> int:
+        size = self.server.block_size_tokens
+        return (tokens + size - 1) // size
+
+    def truncate_ticks(self, us: float) -> int:
+        """The whole quanta in `us`."""
+        return math.floor(us * (1000 / self.server.quantum_ns))
+
+    # Ingress
+
+    def entry_delay_ns(self, request: Request) -> int:
+        entry_us = self.server.alpha0_us + self.server.alpha_input_us * request.input_tokens
+        return self.truncate_ticks(entry_us) * self.server.quantum_ns
+
+    def unservable(self, request: Request) -> bool:
+        total = request.input_tokens + request.output_tokens
+        if self.blocks_for(total) > self.server.num_kv_blocks:
+            return True
+        limit = self.server.max_model_len
+        return limit > 0 and (request.input_tokens >= limit or total > limit)
+
+    def enter_queue(self, live: _Live, now_ns: int) -> None:
+        if self.unservable(live.request):
+            live.outcome.outcome = "rejected"
+            return
+        live.outcome.enqueued_ns = now_ns
+        self.waiting.append(live)
+
+    # Step start, 1: order
+
+    def rank(self, request: Request) -> int:
+        if self.server.scheduler == "sjf":
+            return request.input_tokens
+        by_priority = {
+            "slo_class": -request.priority,
+            "constant": 0,
+            "age": request.arrival_ns,
+            "inverted_age": -request.arrival_ns,
+        }[self.server.priority]
+        return by_priority if self.server.scheduler == "priority_fcfs" else -by_priority
+
+    def order_waiting(self) -> None:
+        if self.server.scheduler == "fcfs":
+            return
+        self.waiting.sort(
+            key=lambda live: (
+                self.rank(live.request),
+                live.request.arrival_ns,
+                live.request.request_id,
+            )
+        )
+
+    # Step start, 2 and 3: who gets how many tokens
+
+    def tokens_for(self, live: _Live, budget: int) -> int:
+        n = live.need
+        threshold = self.server.long_prefill_token_threshold
+        if threshold > 0 and not live.decodes:
+            n = min(n, threshold)
+        return min(n, budget)
+
+    def take(self, live: _Live, tokens: int) -> _Scheduled:
+        """Take the blocks for `tokens` more tokens of `live`, and note its part in the step."""
+        extra = self.blocks_for(live.computed + tokens) - live.blocks
+        self.free_blocks -= extra
+        live.blocks += extra
+        return _Scheduled(
+            live=live,
+            tokens=tokens,
+            decodes=live.decodes,
+            computed_before=live.computed,
+            emits=live.computed + tokens == live.known,
+        )
+
+    def release_blocks(self, live: _Live) -> None:
+        self.free_blocks += live.blocks
+        live.blocks = 0
+
+    def preempt(self, live: _Live) -> None:
+        self.release_blocks(live)
+        live.computed = 0
+        if self.server.preemption == "restart":
+            live.emitted = 0
+        self.waiting.insert(0, live)
+        live.outcome.preemptions += 1
+
+    def schedule(self, now_ns: int) -> list[_Scheduled]:
+        batch: list[_Scheduled] = []
+        budget = self.server.max_num_batched_tokens
+        preempted = False
+
+        i = 0
+        stop = False
+        while not stop and i < len(self.running) and budget > 0:
+            live = self.running[i]
+            n = self.tokens_for(live, budget)
+            while self.blocks_for(live.computed + n) - live.blocks > self.free_blocks:
+                victim = self.running.pop()
+                self.preempt(victim)
+                preempted = True
+                if victim is live:
+                    stop = True
+                    break
+            if not stop:
+                batch.append(self.take(live, n))
+                budget -= n
+                i += 1
+
+        if preempted:
+            return batch
+
+        while self.waiting and len(self.running) < self.server.max_num_seqs and budget > 0:
+            live = self.waiting[0]
+            assert live.computed == 0
+            n = self.tokens_for(live, budget)
+            if self.blocks_for(n) > self.free_blocks:
+                break
+            self.waiting.pop(0)
+            self.running.append(live)
+            batch.append(self.take(live, n))
+            budget -= n
+            if self.server.accounting == "blis" or live.outcome.scheduled_ns is None:
+                live.outcome.scheduled_ns = now_ns
+        return batch
+
+    # Step start, 4: the duration
+
+    def duration_ns(self, batch: list[_Scheduled]) -> int:
+        server = self.server
+        prefill = sum(part.tokens for part in batch if not part.decodes)
+        decode = sum(1 for part in batch if part.decodes)
+        context = sum(part.computed_before for part in batch)
+        step_us = server.beta0_us + server.beta_prefill_us * prefill
+        step_us = step_us + server.beta_decode_us * decode
+        if server.beta_context_us != 0:
+            step_us = step_us + server.beta_context_us * context
+        if server.output_overhead == "in_step" and any(part.emits for part in batch):
+            step_us = step_us + server.alpha_output_us
+        return max(1, self.truncate_ticks(step_us)) * server.quantum_ns
+
+    def start_step(self, now_ns: int) -> None:
+        assert self.step is None
+        self.order_waiting()
+        head = self.running[0] if self.running else None
+        batch = self.schedule(now_ns)
+        self.check(batch, head)
+        if not batch:
+            return
+        self.step = _Step(now_ns, self.duration_ns(batch), batch)
+        self.steps += 1
+        if self.server.completion == "step_start":
+            self.apply_effects(self.step)
+
+    def end_step(self) -> None:
+        assert self.step is not None
+        if self.server.completion == "step_end":
+            self.apply_effects(self.step)
+        self.end_ns = self.step.end_ns
+        self.step = None
+
+    # Effects
+
+    def apply_effects(self, step: _Step) -> None:
+        server = self.server
+        otp_ns = 0
+        if server.output_overhead == "reported":
+            otp_ns = self.truncate_ticks(server.alpha_output_us) * server.quantum_ns
+
+        for part in step.batch:
+            live = part.live
+            live.computed += part.tokens
+            assert live.computed <= live.known
+            if live.computed == live.known:
+                self.emit(live, step, otp_ns)
+
+        if server.accounting == "blis":
+            for live in self.running:
+                if live.emitted == 1:
+                    ttft_ns = step.start_ns + step.duration_ns + otp_ns - live.request.arrival_ns
+                    live.outcome.reported_ttft_ns = ttft_ns
+
+        for part in step.batch:
+            live = part.live
+            if live.emitted == live.goal:
+                live.outcome.finished_ns = step.end_ns
+                live.outcome.outcome = "completed"
+                self.release_blocks(live)
+                self.running.remove(live)
+        self.check_blocks()
+
+    def emit(self, live: _Live, step: _Step, otp_ns: int) -> None:
+        live.emitted += 1
+        assert live.emitted <= live.goal
+        if live.outcome.first_token_ns is None:
+            live.outcome.first_token_ns = step.end_ns
+        if live.emitted > 1:
+            if self.server.accounting == "clock":
+                self.gaps[step.end_ns - live.last_token_ns] += 1
+            else:
+                live.outcome.reported_decode_ns += step.duration_ns + otp_ns
+                self.gaps[step.duration_ns + otp_ns] += 1
+        live.last_token_ns = step.end_ns
+
+    # Invariants
+
+    def check_blocks(self) -> None:
+        held = sum(live.blocks for live in self.running)
+        assert self.free_blocks >= 0
+        assert self.free_blocks + held == self.server.num_kv_blocks
+        assert all(live.blocks == 0 for live in self.waiting)
+        assert all(live.computed == 0 for live in self.waiting)
+
+    def check(self, batch: list[_Scheduled], head: _Live | None) -> None:
+        """Check a schedule before its effects; `head` was the head of `running` before it."""
+        self.check_blocks()
+        assert sum(part.tokens for part in batch) <= self.server.max_num_batched_tokens
+        assert all(part.tokens >= 1 for part in batch)
+        assert all(part.live in self.running for part in batch)
+        assert len(self.running) <= self.server.max_num_seqs
+        for part in batch:
+            covered = part.computed_before + part.tokens
+            assert part.live.blocks == self.blocks_for(covered)
+        if head is not None:
+            assert self.running[0] is head
+            assert batch[0].live is head
+        # An admitted request fits an empty cache, so a step that starts always schedules someone.
+        assert batch
+
+
+def simulate(server: Server, requests: Sequence[Request]) -> Run:
+    """Run `requests` through one instance until it is drained."""
+    instance = _Instance(server)
+    lives = [_Live(request, Outcome()) for request in requests]
+    entries = [
+        (live.request.arrival_ns + instance.entry_delay_ns(live.request), live) for live in lives
+    ]
+    entries.sort(key=lambda entry: entry[0])  # stable: equal instants keep the input order
+
+    while entries or instance.step is not None:
+        instants = []
+        if entries:
+            instants.append(entries[0][0])
+        if instance.step is not None:
+            instants.append(instance.step.end_ns)
+        now_ns = min(instants)
+
+        if instance.step is not None and instance.step.end_ns == now_ns:
+            instance.end_step()
+        while entries and entries[0][0] == now_ns:
+            instance.enter_queue(entries.pop(0)[1], now_ns)
+        if instance.step is None and (instance.running or instance.waiting):
+            instance.start_step(now_ns)
+
+    assert not instance.running
+    assert not instance.waiting
+    assert instance.free_blocks == server.num_kv_blocks
+    assert all(live.outcome.outcome in ("completed", "rejected") for live in lives)
+    return Run(
+        outcomes=[live.outcome for live in lives],
+        gaps=instance.gaps,
+        steps=instance.steps,
+        end_ns=instance.end_ns,
+    )
