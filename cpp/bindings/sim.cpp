@@ -70,10 +70,22 @@ void bind_sim(py::module_& module) {
            py::arg("sub_entity") = 0)
       .def("bits", &sim::Draws::bits)
       .def("uniform", &sim::Draws::uniform)
-      .def("below", &sim::Draws::below, py::arg("n"))
+      .def(
+          "below",
+          [](sim::Draws& self, std::uint64_t n) {
+            if (n == 0) throw sim::UsageError("below(n) needs n > 0");
+            return self.below(n);
+          },
+          py::arg("n"))
       .def("exponential", &sim::Draws::exponential)
       .def("normal", &sim::Draws::normal)
-      .def("gamma", &sim::Draws::gamma, py::arg("shape"));
+      .def(
+          "gamma",
+          [](sim::Draws& self, double shape) {
+            if (!(shape > 0)) throw sim::UsageError("gamma(shape) needs shape > 0");
+            return self.gamma(shape);
+          },
+          py::arg("shape"));
 
   py::dict info;
   info["version"] = SPILLWAY_VERSION;

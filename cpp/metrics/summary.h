@@ -29,8 +29,8 @@ struct Record {
 };
 
 /// Figures over all requests that arrived in the window, per class and per tenant. Keys follow
-/// `vllm bench serve`; a figure without a population is null. `num_*` states the population of the
-/// percentiles.
+/// `vllm bench serve`; a figure without a population is null. Preemptions and anomalies are counted
+/// over the whole run. `num_*` states the population of the percentiles.
 struct Summary {
   sim::Value::Map overall;
   sim::Value::Map by_class;

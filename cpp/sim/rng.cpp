@@ -110,7 +110,10 @@ std::uint64_t Draws::bits() {
 
 double Draws::uniform() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
 
-double Draws::uniform_open() { return (static_cast<double>(bits() >> 11) + 0.5) * 0x1p-53; }
+double Draws::uniform_open() {
+  // 52 bits: with 53 the largest value would round to 1.
+  return (static_cast<double>(bits() >> 12) + 0.5) * 0x1p-52;
+}
 
 std::uint64_t Draws::below(std::uint64_t n) {
   // Lemire's multiplication method, redrawing the few values that would favour small results.

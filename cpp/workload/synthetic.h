@@ -47,8 +47,9 @@ struct Synthetic {
 };
 
 /// The requests of `config` under `seed`, with arrivals truncated to whole quanta. Every request
-/// draws from streams of its own (client, ordinal), so changing one client leaves the others'
-/// requests as they were.
+/// draws from streams of its own, named by the client's position and the request's ordinal:
+/// changing or appending a client leaves the others' draws as they were (their arrivals move with
+/// the rate that is left to them).
 std::shared_ptr<const Requests> generate(const Synthetic& config, std::uint64_t seed,
                                          std::int64_t quantum_ns);
 

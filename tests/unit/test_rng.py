@@ -126,9 +126,9 @@ def test_entities_are_independent() -> None:
 
 
 def open_uniform(size: int) -> np.ndarray:
-    """The numbers in (0, 1) that distributions are made from: the middles of 2**53 equal parts."""
+    """The numbers in (0, 1) that distributions are made from: the middles of 2**52 equal parts."""
     generator = draws()
-    return np.array([((generator.bits() >> 11) + 0.5) * 2.0**-53 for _ in range(size)])
+    return np.array([((generator.bits() >> 12) + 0.5) * 2.0**-52 for _ in range(size)])
 
 
 def test_normal_is_the_quantile_of_its_uniform() -> None:
