@@ -620,19 +620,6 @@ def test_summary_json(tmp_path: Path) -> None:
     assert text.endswith("}\n")
 
 
-@pytest.mark.parametrize(
-    "extreme",
-    [
-        {"tenants": [{"weight": 5e-324}]},
-        {"slo_classes": [{"weight": 1e308, "target_ttft_s": 1}]},
-        {"metrics": {"fitness": [{"weight": 1e308}] * 30}},
-    ],
-    ids=lambda extreme: next(iter(extreme)),
-)
-def test_summary_of_extreme_weights_is_json(extreme: dict[str, Any]) -> None:
-    json.dumps(simulate(Simulation(**extreme)).to_dict(), allow_nan=False)
-
-
 def test_results_of_one_simulation_are_equal_files(tmp_path: Path) -> None:
     for name in ("a", "b"):
         odd_result().write(tmp_path / name)
