@@ -68,7 +68,8 @@ namespace spillway::metrics {
 constexpr auto FitnessTerm::fields() {
   using sim::field;
   return std::tuple(field("metric", &FitnessTerm::metric, "What the term looks at."),
-                    field("weight", &FitnessTerm::weight, "Its weight in the sum."));
+                    field("weight", &FitnessTerm::weight, "Its weight in the sum.")
+                        .range(sim::between(-1e9, 1e9)));
 }
 
 constexpr auto Metrics::fields() {

@@ -299,9 +299,10 @@ void decode(const Value& value, T& object, const std::string& path, std::vector<
     if (value.is_null()) {
       object.reset();
     } else {
+      const std::size_t before = out.size();
       typename T::value_type content{};
       decode(value, content, path, out);
-      object = std::move(content);
+      if (out.size() == before) object = std::move(content);
     }
   } else if constexpr (is_shared<T>::value) {
     const auto* shared = value.get_if<Value::Shared>();

@@ -24,7 +24,7 @@ struct Tenant {
         field("name", &Tenant::name, "Name by which clients and traces refer to the tenant."),
         field("weight", &Tenant::weight,
               "Share of the service that the tenant is entitled to, relative to the others.")
-            .range(sim::more_than(0))
+            .range(sim::between(1e-9, 1e9))
             .log_search(0.25, 8));
   }
 };
@@ -51,7 +51,7 @@ struct SloClass {
               "Importance: higher is more important, negative is sheddable (llm-d's convention).")
             .range(sim::between(-1000, 1000)),
         field("weight", &SloClass::weight, "Weight of the class in weighted_goodput.")
-            .range(sim::at_least(0)),
+            .range(sim::between(0, 1e9)),
         field("target_ttft_s", &SloClass::target_ttft_s,
               "Promised time from arrival at the gateway to the first token; absent: none.")
             .unit("s")

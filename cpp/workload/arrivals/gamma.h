@@ -19,7 +19,7 @@ struct Gamma {
       "below 1 smoother.";
   static constexpr auto fields() {
     return std::tuple(sim::field("cv", &Gamma::cv, "Coefficient of variation of the gaps.")
-                          .range(sim::positive_up_to(10))
+                          .range(sim::between(0.001, 10))
                           .search(0.5, 4));
   }
 };
