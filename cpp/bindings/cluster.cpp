@@ -1,5 +1,7 @@
 #include "bindings/bindings.h"
 #include "bindings/config_class.h"
+#include "cluster/batch.h"
+#include "cluster/columns.h"
 #include "cluster/profiles.h"
 #include "cluster/run.h"
 
@@ -19,25 +21,14 @@ py::array column(std::vector<T>&& values) {
   return array;
 }
 
-py::dict columns_of(cluster::Columns& columns) {
-  py::dict result;
-  result["outcome"] = column(std::move(columns.outcome));
-  result["reason"] = column(std::move(columns.reason));
-  result["admitted"] = column(std::move(columns.admitted)).attr("view")("bool");
-  result["tenant"] = column(std::move(columns.tenant));
-  result["slo_class"] = column(std::move(columns.slo_class));
-  result["instance"] = column(std::move(columns.instance));
-  result["input_tokens"] = column(std::move(columns.input_tokens));
-  result["output_tokens"] = column(std::move(columns.output_tokens));
-  result["preemptions"] = column(std::move(columns.preemptions));
-  result["arrival_s"] = column(std::move(columns.arrival_s));
-  result["ttft_s"] = column(std::move(columns.ttft_s));
-  result["e2e_s"] = column(std::move(columns.e2e_s));
-  result["tpot_s"] = column(std::move(columns.tpot_s));
-  result["queue_s"] = column(std::move(columns.queue_s));
-  result["scheduling_delay_s"] = column(std::move(columns.scheduling_delay_s));
-  result["itl_mean_s"] = column(std::move(columns.itl_mean_s));
-  return result;
+py::array column_of(const cluster::RequestRecord& record, const std::string& name) {
+  for (const cluster::ColumnKind& kind : cluster::columns()) {
+    if (kind.name != name) continue;
+    const py::array derived = std::visit(
+        [](auto&& values) -> py::array { return column(std::move(values)); }, kind.derive(record));
+    return name == "admitted" ? py::array(derived.attr("view")("bool")) : derived;
+  }
+  throw py::key_error(name);
 }
 
 py::list instances_of(const std::vector<cluster::InstanceReport>& reports) {
@@ -50,6 +41,7 @@ py::list instances_of(const std::vector<cluster::InstanceReport>& reports) {
     entry["steps"] = report.steps;
     entry["mean_waiting"] = report.mean_waiting;
     entry["mean_waiting_at_step"] = report.mean_waiting_at_step;
+    entry["stepping"] = std::string(name_of(report.stepping));
     result.append(entry);
   }
   return result;
@@ -61,18 +53,11 @@ bool signal_raised() {
   return PyErr_CheckSignals() != 0;
 }
 
-py::dict run(const cluster::Simulation& simulation, std::uint64_t seed) {
-  cluster::Output output;
-  {
-    const py::gil_scoped_release unlocked;
-    output = cluster::run(simulation, seed, &signal_raised);
-  }
+py::dict to_dict(cluster::Output&& output) {
   py::dict result;
-  result["columns"] = columns_of(output.columns);
-  result["reasons"] = output.reasons;
+  result["record"] = std::const_pointer_cast<cluster::RequestRecord>(output.record);
   result["tenants"] = output.tenants;
   result["slo_classes"] = output.slo_classes;
-  result["request_id"] = output.requests->request_id;
   result["ledger"] = to_python(output.ledger.to_value());
   result["summary"] = to_python(output.summary.overall);
   result["by_class"] = to_python(output.summary.by_class);
@@ -84,12 +69,80 @@ py::dict run(const cluster::Simulation& simulation, std::uint64_t seed) {
   return result;
 }
 
+using SharedRequests = std::shared_ptr<workload::Requests>;
+
+py::dict run(const cluster::Simulation& simulation, std::uint64_t seed, bool reference,
+             const SharedRequests& requests) {
+  cluster::Output output;
+  {
+    const py::gil_scoped_release unlocked;
+    output = cluster::run(simulation, seed,
+                          {.requests = requests, .plain = reference, .interrupted = signal_raised});
+  }
+  return to_dict(std::move(output));
+}
+
+// The outputs in order, None for those that an interruption left out. An exception of `progress`
+// ends the batch and passes through.
+py::list run_batch(const std::vector<cluster::Simulation>& simulations,
+                   const std::vector<std::uint64_t>& seeds, std::size_t threads, bool reference,
+                   bool keep_requests, const py::object& progress) {
+  bool was_interrupted = false;
+  cluster::BatchOptions options{
+      .threads = threads, .plain = reference, .keep_requests = keep_requests, .interrupted = [&] {
+        was_interrupted = was_interrupted || signal_raised();
+        return was_interrupted;
+      }};
+  if (!progress.is_none()) {
+    options.progress = [&](std::size_t done) {
+      const py::gil_scoped_acquire gil;
+      if (!was_interrupted) progress(done);
+    };
+  }
+  std::vector<std::optional<cluster::Output>> outputs;
+  {
+    const py::gil_scoped_release unlocked;
+    outputs = cluster::run_batch(simulations, seeds, options);
+  }
+  if (was_interrupted) PyErr_Clear();  // the caller sees what is missing
+  py::list result;
+  for (auto& output : outputs) {
+    result.append(output ? py::object(to_dict(std::move(*output))) : py::object(py::none()));
+  }
+  return result;
+}
+
 }  // namespace
 
 void bind_cluster(py::module_& module) {
   bind_config<cluster::Simulation>(module);
-  module.def("run", &run, py::arg("simulation"), py::arg("seed"),
+  py::class_<cluster::RequestRecord, std::shared_ptr<cluster::RequestRecord>>(
+      module, "RequestRecord", "The requests of a run and what became of them.")
+      .def("column", &column_of, py::arg("name"), "One value per offered request, read-only.")
+      .def_property_readonly("request_id", [](const cluster::RequestRecord& self) {
+        return self.requests.source()->request_id;
+      });
+  py::class_<workload::Requests, SharedRequests>(
+      module, "OfferedRequests", "The requests that runs of one workload and seed share.")
+      .def("__len__", &workload::Requests::size);
+  module.def(
+      "offered_requests",
+      [](const cluster::Simulation& simulation, std::uint64_t seed) {
+        return std::const_pointer_cast<workload::Requests>(
+            cluster::offered_requests(simulation, seed));
+      },
+      py::arg("simulation"), py::arg("seed"), py::call_guard<py::gil_scoped_release>(),
+      "The requests that a simulation offers under a seed; None in streaming mode.");
+  module.def("run", &run, py::arg("simulation"), py::arg("seed"), py::arg("reference") = false,
+             py::arg("requests") = py::none(),
              "Runs one experiment under one seed; see spillway.simulate for the public form.");
+  module.def("run_batch", &run_batch, py::kw_only(), py::arg("simulations"), py::arg("seeds"),
+             py::arg("threads"), py::arg("reference"), py::arg("keep_requests"),
+             py::arg("progress"),
+             "Runs every simulation under every seed; see spillway.run_many for the public form.");
+  py::list columns;
+  for (const auto& kind : cluster::columns()) columns.append(py::str(std::string(kind.name)));
+  module.attr("columns") = py::tuple(columns);
   py::list outcomes;
   for (const auto name : workload::kOutcomeNames) outcomes.append(py::str(std::string(name)));
   module.attr("outcomes") = py::tuple(outcomes);

@@ -1,7 +1,10 @@
 #include "bindings/bindings.h"
 #include "bindings/config_class.h"
 #include "metrics/config.h"
+#include "metrics/ledger.h"
+#include "numerics/log_histogram.h"
 #include "numerics/percentile.h"
+#include "numerics/weighted_sample.h"
 
 namespace spillway::bindings {
 
@@ -23,9 +26,29 @@ void bind_metrics(py::module_& module) {
         numerics::WeightedSample sample;
         for (const auto& [value, count] : pairs) sample.add(value, count);
         if (sample.count() == 0) throw sim::UsageError("percentiles of no values");
-        return sample.percentiles(ps);
+        return numerics::moments_of(sample, ps).percentiles;
       },
       py::arg("pairs"), py::arg("ps"), "Percentiles of values given as (value, count).");
+  module.def(
+      "histogram_moments",
+      [](const std::vector<std::vector<std::int64_t>>& parts, const std::vector<double>& ps) {
+        numerics::LogHistogram merged;
+        for (const auto& part : parts) {
+          numerics::LogHistogram histogram;
+          for (const std::int64_t value : part) {
+            if (value < 0) throw sim::UsageError("the histogram takes values >= 0");
+            histogram.add(value);
+          }
+          merged.merge(histogram);
+        }
+        if (merged.count() == 0) throw sim::UsageError("percentiles of no values");
+        const numerics::Moments moments = merged.moments(ps);
+        return py::make_tuple(moments.mean, moments.std_dev, moments.percentiles);
+      },
+      py::arg("parts"), py::arg("ps"),
+      "Mean, standard deviation and percentiles of the streaming mode's histogram, merged from "
+      "parts.");
+  module.attr("reasons") = py::tuple(py::cast(metrics::reason_names()));
 }
 
 }  // namespace spillway::bindings

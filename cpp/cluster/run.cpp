@@ -1,9 +1,9 @@
 #include "cluster/run.h"
 
 #include <algorithm>
-#include <array>
+#include <optional>
+#include <utility>
 
-#include "instance/instance.h"
 #include "metrics/anomalies.h"
 #include "router/router.h"
 #include "signals/board.h"
@@ -32,29 +32,59 @@ bool uses_priority(const instance::Scheduler& scheduler) {
       scheduler);
 }
 
+// The requests of a run, kept or passing through.
+std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::uint64_t seed,
+                                           std::shared_ptr<const workload::Requests> requests) {
+  const sim::Time warm_up = sim::from_seconds(simulation.warm_up_s);
+  if (!requests) requests = offered_requests(simulation, seed);
+  if (!simulation.metrics.streaming) {
+    return std::shared_ptr<RequestRecord>(new RequestRecord{
+        {std::move(requests), simulation.tenants, simulation.slo_classes, warm_up},
+        {},
+        simulation.metrics.accounting});
+  }
+  const auto* trace = std::get_if<workload::Trace>(&simulation.workload);
+  return std::shared_ptr<RequestRecord>(new RequestRecord{
+      {trace ? workload::stream(*trace)
+             : workload::stream(std::get<workload::Synthetic>(simulation.workload), seed,
+                                simulation.quantum_ns),
+       trace ? trace->requests : nullptr, simulation.tenants, simulation.slo_classes, warm_up},
+      {},
+      simulation.metrics.accounting});
+}
+
 /// The event loop of one run: takes the earliest event and hands it to the stage it belongs to.
 class Run final : workload::FinishListener {
  public:
-  Run(const Simulation& simulation, std::uint64_t seed)
+  Run(const Simulation& simulation, std::uint64_t seed, const RunOptions& options)
       : simulation_(simulation),
-        requests_(offered_requests(simulation, seed), simulation.tenants, simulation.slo_classes,
-                  sim::from_seconds(simulation.warm_up_s)),
-        journal_(requests_.size()),
+        options_(options),
+        record_(make_record(simulation, seed, options.requests)),
+        requests_(record_->requests),
+        journal_(record_->journal),
+        events_(num_instances(simulation)),
         pipeline_(simulation.gateway, requests_, journal_, events_, seed),
         dispatcher_(simulation.router, num_instances(simulation), seed),
-        board_(simulation.signals, make_fleet()),
-        horizon_(sim::from_seconds(simulation.horizon_s.value_or(sim::kLongestSpan_s))) {}
+        board_(simulation.signals, make_fleet(seed)),
+        collector_(simulation.metrics, requests_, journal_),
+        admission_latency_(sim::from_seconds(simulation.gateway.admission_latency_s)),
+        horizon_(sim::from_seconds(simulation.horizon_s.value_or(sim::kLongestSpan_s))) {
+    journal_.resize(requests_.capacity(), reports());
+    (streaming() ? journal_.token_gaps.approximate.resize(requests_.num_groups())
+                 : journal_.token_gaps.exact.resize(requests_.num_groups()));
+  }
 
-  Output operator()(const std::function<bool()>& interrupted) {
-    schedule_arrival(0);
-    while (!events_.empty() && events_.top().time <= horizon_) {
-      const Event event = events_.pop();
-      now_ = event.time;
+  Output operator()() {
+    schedule_arrival();
+    Event event;
+    while (events_.pop(horizon_, event)) {
+      now_ = event.time();
       handle(event);
 #ifdef SPILLWAY_CHECK_EVERY_EVENT
       for (const auto& one : fleet_) one->check_memory();
 #endif
-      if (events_.popped() % kEventsBetweenChecks == 0 && interrupted && interrupted()) {
+      if (events_.popped() % kEventsBetweenChecks == 0 && options_.interrupted &&
+          options_.interrupted()) {
         throw sim::Interrupted();
       }
     }
@@ -67,16 +97,19 @@ class Run final : workload::FinishListener {
     for (const auto& group : simulation.instances) total += static_cast<std::size_t>(group.count);
     return total;
   }
+  bool streaming() const { return simulation_.metrics.streaming; }
+  bool reports() const { return simulation_.metrics.accounting == metrics::Accounting::blis; }
 
-  std::vector<const signals::Probe*> make_fleet() {
-    const bool reports = simulation_.metrics.accounting == metrics::Accounting::blis;
-    if (reports) {
-      journal_.reported_ttft.assign(requests_.size(), Time{0});
-      journal_.reported_decode.assign(requests_.size(), Time{0});
-    }
-    const instance::Environment environment{
-        requests_, journal_, events_, *this, simulation_.quantum_ns, reports};
-    std::vector<const signals::Probe*> probes;
+  std::vector<signals::Probe*> make_fleet(std::uint64_t seed) {
+    const instance::Environment environment{.requests = requests_,
+                                            .journal = journal_,
+                                            .events = events_,
+                                            .listener = *this,
+                                            .seed = seed,
+                                            .quantum_ns = simulation_.quantum_ns,
+                                            .reports_latencies = reports(),
+                                            .plain = options_.plain};
+    std::vector<signals::Probe*> probes;
     for (const auto& group : simulation_.instances) {
       for (std::int64_t i = 0; i < group.count; ++i) {
         fleet_.push_back(make(group, InstanceId{fleet_.size()}, environment));
@@ -87,40 +120,34 @@ class Run final : workload::FinishListener {
   }
 
   // Arrivals enter the queue one at a time: the next one when its predecessor has arrived.
-  void schedule_arrival(std::size_t row) {
-    if (row >= requests_.size()) return;
-    const auto subject = static_cast<std::uint32_t>(row);
-    events_.push({requests_.source->arrival[row], Phase::arrival, subject, subject});
+  void schedule_arrival() {
+    next_arrival_ = requests_.next();
+    if (!next_arrival_) return;
+    if (journal_.size() < requests_.capacity()) journal_.resize(requests_.capacity(), reports());
+    const RequestId id = *next_arrival_;
+    events_.push({requests_.arrival(id), Phase::arrival, requests_.row(id), id.value});
   }
 
   void handle(const Event& event) {
-    const RequestId request{event.subject};
-    switch (event.phase) {
+    const RequestId request{event.subject()};
+    switch (event.phase()) {
       case Phase::arrival:
-        schedule_arrival(event.subject + std::size_t{1});
-        pipeline_.arrive(request, now_);
-        break;
+        return arrive(request);
       case Phase::admission:
-        pipeline_.admit(request, board_.view(dispatcher_.in_flight(), now_), now_);
-        break;
+        return admit(request);
       case Phase::queue_drain:
-        pipeline_.drain(now_);
-        break;
+        return drain();
       case Phase::routing:
-        route(request);
-        break;
+        return route(request);
       case Phase::ingress:
-        fleet_[event.tie]->enqueue(request, now_);
-        break;
+        return fleet_[event.tie()]->enqueue(request, now_);
       case Phase::step_start:
-        fleet_[event.subject]->start_step(now_);
-        break;
+        return fleet_[event.subject()]->start_step(now_);
       case Phase::step_end:
-        fleet_[event.subject]->end_step(now_);
-        break;
+        return fleet_[event.subject()]->end_step(now_);
       case Phase::permit_release:
-        pipeline_.release(request, now_);
-        break;
+        if (pipeline_.release(request, now_)) request_drain();
+        return leave(request);
       case Phase::client_reaction:
       case Phase::set_points:
       case Phase::telemetry:
@@ -130,9 +157,39 @@ class Run final : workload::FinishListener {
     }
   }
 
+  // Whether an event after `delay` would be the next one anyway. It is then handled at once, which
+  // saves its way through the queue.
+  bool comes_next(Time delay) const { return delay == Time{0} && !events_.is_due(now_); }
+
+  void arrive(RequestId request) {
+    last_arrival_ = now_;
+    schedule_arrival();
+    pipeline_.arrive();
+    if (comes_next(admission_latency_)) return admit(request);
+    events_.push(
+        {now_ + admission_latency_, Phase::admission, requests_.row(request), request.value});
+  }
+
+  void admit(RequestId request) {
+    const signals::View view = board_.view(dispatcher_.in_flight(), now_);
+    pipeline_.admit(request, view, now_) ? request_drain() : leave(request);
+  }
+
+  void request_drain() {
+    if (drain_due_ == now_) return;
+    if (comes_next(Time{0})) return drain();
+    drain_due_ = now_;
+    events_.push({now_, Phase::queue_drain, 0, 0});
+  }
+
+  void drain() {
+    drain_due_ = sim::kUnset;
+    pipeline_.drain(now_);
+  }
+
   void route(RequestId request) {
     const signals::View view = board_.view(dispatcher_.in_flight(), now_);
-    const InstanceId chosen = dispatcher_.route(pipeline_.view_of(request), view, now_);
+    const InstanceId chosen = dispatcher_.route({requests_, request}, view, now_);
     journal_.instance[request.index()] = static_cast<std::int32_t>(chosen.value);
     const Time delay = fleet_[chosen.index()]->entry_delay(request);
     events_.push({now_ + delay, Phase::ingress, chosen.value, request.value});
@@ -143,27 +200,41 @@ class Run final : workload::FinishListener {
     dispatcher_.finished(InstanceId{instance});
   }
 
+  // Nothing more happens to the request.
+  void leave(RequestId request) {
+    if (!streaming()) return;
+    collect(request);
+    journal_.clear(request);
+    requests_.retire(request);
+  }
+
+  void collect(RequestId request) {
+    outcomes_.add(journal_, request);
+    collector_.add(request);
+  }
+
   Output finish() {
+    for (const auto& one : fleet_) {
+      one->close(std::min(horizon_, sim::from_seconds(sim::kLongestSpan_s)));
+    }
+    // In streaming mode those that are still in the system; else all.
+    record_->offered = static_cast<std::size_t>(pipeline_.books().attempts);
+    const std::size_t ids = streaming() ? requests_.capacity() : record_->offered;
+    for (std::size_t i = 0; i < ids; ++i) {
+      const RequestId id{i};
+      if (requests_.in_use(id) && id != next_arrival_) collect(id);
+    }
+
     Output output;
-    output.requests = requests_.source;
-    output.end_s = sim::to_seconds(now_);
+    if (options_.keep_requests && !streaming()) output.record = record_;
+    output.end_s = sim::to_seconds(std::max(now_, fleet_duration()));
     output.events = static_cast<std::int64_t>(events_.popped());
     for (const auto& tenant : requests_.tenants) output.tenants.push_back(tenant.name);
     for (const auto& slo_class : requests_.slo_classes)
       output.slo_classes.push_back(slo_class.name);
-
-    const auto offered = static_cast<std::size_t>(pipeline_.books().attempts);
     const metrics::FleetCounts counts = collect_fleet(output);
-    output.ledger =
-        metrics::balance(journal_, offered, pipeline_.books(), pipeline_.queued(), counts);
-    std::vector<metrics::Latencies> rows;
-    rows.reserve(offered);
-    for (std::size_t row = 0; row < offered; ++row) {
-      rows.push_back(
-          metrics::latencies_of(row, requests_, journal_, simulation_.metrics.accounting));
-    }
-    output.summary = summarize(rows, output);
-    fill_columns(rows, output);
+    output.ledger = metrics::balance(outcomes_, pipeline_.books(), pipeline_.queued(), counts);
+    output.summary = collector_.summarize(run_figures(output));
     return output;
   }
 
@@ -187,102 +258,64 @@ class Run final : workload::FinishListener {
           {c.completed, c.refused, c.preemptions, c.steps,
            duration_s > 0 ? c.waiting_time_s / duration_s : 0,
            c.steps > 0 ? static_cast<double>(c.waiting_after_steps) / static_cast<double>(c.steps)
-                       : 0});
+                       : 0,
+           one->stepping()});
     }
     return counts;
   }
 
-  metrics::Summary summarize(const std::vector<metrics::Latencies>& rows, const Output& output) {
-    metrics::Record record{
-        .requests = requests_,
-        .journal = journal_,
-        .offered = rows.size(),
-        .rows = rows,
-        .token_gaps = {},
-        .warm_up = sim::from_seconds(simulation_.warm_up_s),
-        .window_end = simulation_.horizon_s ? horizon_ : last_arrival(rows.size()),
-        .fleet_duration = fleet_duration()};
-    record.token_gaps.resize(requests_.groups.size());
-    for (const auto& one : fleet_) {
-      for (std::size_t i = 0; i < record.token_gaps.size(); ++i) {
-        record.token_gaps[i].merge(one->token_gaps()[i]);
-      }
-    }
+  metrics::RunFigures run_figures(const Output& output) const {
+    metrics::RunFigures figures{.warm_up = sim::from_seconds(simulation_.warm_up_s),
+                                .window_end = simulation_.horizon_s ? horizon_ : last_arrival_,
+                                .fleet_duration = fleet_duration()};
     std::vector<double> mean_waiting;
     for (const InstanceReport& report : output.instances) {
-      record.preemptions += report.preemptions;
-      mean_waiting.push_back(simulation_.metrics.accounting == metrics::Accounting::blis
-                                 ? report.mean_waiting_at_step
-                                 : report.mean_waiting);
+      figures.preemptions += report.preemptions;
+      mean_waiting.push_back(reports() ? report.mean_waiting_at_step : report.mean_waiting);
     }
-    record.head_of_line_blocking = metrics::count_head_of_line_blocking(mean_waiting);
-    record.priority_inversions = count_inversions(rows);
-    return metrics::summarize(simulation_.metrics, record);
-  }
-
-  Time last_arrival(std::size_t offered) const {
-    return offered > 0 ? requests_.source->arrival[offered - 1] : Time{0};
+    figures.head_of_line_blocking = metrics::count_head_of_line_blocking(mean_waiting);
+    if (!streaming()) figures.priority_inversions = count_inversions();
+    return figures;
   }
 
   // Only instances that order their queue by priority can invert one.
-  std::int64_t count_inversions(const std::vector<metrics::Latencies>& rows) const {
+  std::int64_t count_inversions() const {
     std::vector<bool> by_priority;
     for (const auto& group : simulation_.instances) {
       by_priority.insert(by_priority.end(), static_cast<std::size_t>(group.count),
                          uses_priority(group.scheduler));
     }
+    const metrics::Latencies latencies(requests_, journal_, simulation_.metrics.accounting);
     std::vector<metrics::Served> served;
-    for (std::size_t row = 0; row < rows.size(); ++row) {
+    for (std::size_t row = 0; row < record_->offered; ++row) {
+      const RequestId id{row};
       const std::int32_t instance = journal_.instance[row];
       if (journal_.outcome[row] != workload::Outcome::completed) continue;
       if (!by_priority[static_cast<std::size_t>(instance)]) continue;
       served.push_back(
-          {instance, requests_.slo_class[row], requests_.source->arrival[row], rows[row].e2e_ns});
+          {instance, requests_.slo_class(id), requests_.arrival(id), latencies.e2e_ns(id)});
     }
     return metrics::count_priority_inversions(served);
   }
 
-  void fill_columns(const std::vector<metrics::Latencies>& rows, Output& output) const {
-    const std::size_t n = rows.size();
-    const auto offered = static_cast<std::ptrdiff_t>(n);
-    const workload::Requests& source = *requests_.source;
-    Columns& columns = output.columns;
-    columns.tenant.assign(requests_.tenant.begin(), requests_.tenant.begin() + offered);
-    columns.slo_class.assign(requests_.slo_class.begin(), requests_.slo_class.begin() + offered);
-    columns.instance.assign(journal_.instance.begin(), journal_.instance.begin() + offered);
-    columns.input_tokens.assign(source.input_tokens.begin(), source.input_tokens.begin() + offered);
-    columns.preemptions.assign(journal_.preemptions.begin(),
-                               journal_.preemptions.begin() + offered);
-    output.reasons.push_back("");
-    for (std::size_t row = 0; row < n; ++row) {
-      const std::string reason{metrics::reason_name(journal_.reason[row])};
-      auto known = std::find(output.reasons.begin(), output.reasons.end(), reason);
-      if (known == output.reasons.end()) known = output.reasons.insert(known, reason);
-      columns.reason.push_back(static_cast<std::uint8_t>(known - output.reasons.begin()));
-      columns.admitted.push_back(sim::is_set(journal_.admitted[row]));
-      columns.outcome.push_back(static_cast<std::uint8_t>(journal_.outcome[row]));
-      columns.output_tokens.push_back(std::min(journal_.emitted[row], source.output_tokens[row]));
-      columns.arrival_s.push_back(sim::to_seconds(source.arrival[row]));
-      const auto seconds = [](double ns) { return ns * 1e-9; };
-      columns.ttft_s.push_back(seconds(rows[row].ttft_ns));
-      columns.e2e_s.push_back(seconds(rows[row].e2e_ns));
-      columns.tpot_s.push_back(seconds(rows[row].tpot_ns));
-      columns.queue_s.push_back(seconds(rows[row].queue_ns));
-      columns.scheduling_delay_s.push_back(seconds(rows[row].scheduling_delay_ns));
-      columns.itl_mean_s.push_back(seconds(rows[row].itl_mean_ns));
-    }
-  }
-
   const Simulation& simulation_;
-  workload::RequestTable requests_;
-  workload::Journal journal_;
+  const RunOptions& options_;
+  std::shared_ptr<RequestRecord> record_;
+  workload::RequestTable& requests_;
+  workload::Journal& journal_;
   sim::EventQueue events_;
   gateway::Pipeline pipeline_;
   router::Dispatcher dispatcher_;
   std::vector<std::unique_ptr<instance::Instance>> fleet_;
   signals::Board board_;
+  metrics::OutcomeCounts outcomes_;
+  metrics::Collector collector_;
+  Time admission_latency_;
   Time horizon_;
   Time now_{0};
+  Time drain_due_ = sim::kUnset;
+  Time last_arrival_{0};
+  std::optional<RequestId> next_arrival_;
 };
 
 }  // namespace
@@ -291,6 +324,7 @@ std::shared_ptr<const workload::Requests> offered_requests(const Simulation& sim
                                                            std::uint64_t seed) {
   const auto* trace = std::get_if<workload::Trace>(&simulation.workload);
   if (!trace) {
+    if (simulation.metrics.streaming) return nullptr;
     return workload::generate(std::get<workload::Synthetic>(simulation.workload), seed,
                               simulation.quantum_ns);
   }
@@ -302,10 +336,9 @@ std::shared_ptr<const workload::Requests> offered_requests(const Simulation& sim
   return trace->requests;
 }
 
-Output run(const Simulation& simulation, std::uint64_t seed,
-           const std::function<bool()>& interrupted) {
+Output run(const Simulation& simulation, std::uint64_t seed, const RunOptions& options) {
   sim::check(simulation);
-  return Run(simulation, seed)(interrupted);
+  return Run(simulation, seed, options)();
 }
 
 }  // namespace spillway::cluster

@@ -3,12 +3,16 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "cluster/config.h"
+#include "instance/instance.h"
 #include "metrics/ledger.h"
 #include "metrics/summary.h"
-#include "sim/value.h"
+#include "workload/journal.h"
+#include "workload/request_table.h"
 
 namespace spillway::cluster {
 
@@ -21,27 +25,20 @@ struct InstanceReport {
   double mean_waiting = 0;  ///< time average of the engine's queue over the fleet's duration
   double mean_waiting_at_step =
       0;  ///< the same averaged over steps, each sampled once it has begun
+  instance::Stepping stepping = instance::Stepping::jumps;
 };
 
-/// One row per offered request, in order of arrival; times in seconds, NaN where not applicable.
-struct Columns {
-  std::vector<std::uint8_t> outcome;     ///< index into workload::kOutcomeNames
-  std::vector<std::uint8_t> reason;      ///< index into Output::reasons
-  std::vector<std::uint16_t> tenant;     ///< index into Output::tenants
-  std::vector<std::uint16_t> slo_class;  ///< index into Output::slo_classes
-  std::vector<std::uint8_t> admitted;    ///< 1: by the gateway
-  std::vector<std::int32_t> instance;    ///< −1: never routed
-  std::vector<std::int32_t> input_tokens;
-  std::vector<std::int32_t> output_tokens;  ///< delivered so far
-  std::vector<std::int32_t> preemptions;
-  std::vector<double> arrival_s, ttft_s, e2e_s, tpot_s, queue_s, scheduling_delay_s, itl_mean_s;
+/// The requests of a run and what became of them. `offered` of them arrived before its end.
+struct RequestRecord {
+  workload::RequestTable requests;
+  workload::Journal journal;
+  metrics::Accounting accounting;
+  std::size_t offered = 0;
 };
 
 /// Everything that a run leaves behind.
 struct Output {
-  std::shared_ptr<const workload::Requests> requests;
-  Columns columns;
-  std::vector<std::string> reasons;  ///< position 0 is "none", written as nothing
+  std::shared_ptr<const RequestRecord> record;  ///< null unless requests were kept
   std::vector<std::string> tenants;
   std::vector<std::string> slo_classes;
   metrics::Ledger ledger;
@@ -52,15 +49,23 @@ struct Output {
   double end_s = 0;  ///< instant of the last event
 };
 
-/// The requests that `simulation` offers under `seed`: the trace's own, or generated ones.
-/// Throws ConfigError if a trace has no requests.
+/// How a run is made; what it results in does not depend on it.
+struct RunOptions {
+  /// The offered requests where they are at hand (see `offered_requests`), else null.
+  std::shared_ptr<const workload::Requests> requests;
+  bool plain = false;         ///< see instance::Stepping
+  bool keep_requests = true;  ///< whether the output has a record
+  /// Asked now and then; once it says yes the run ends by throwing Interrupted.
+  std::function<bool()> interrupted;
+};
+
+/// The requests that `simulation` offers under `seed`: the trace's own, or generated ones; null in
+/// streaming mode. Throws ConfigError if a trace has no requests.
 std::shared_ptr<const workload::Requests> offered_requests(const Simulation& simulation,
                                                            std::uint64_t seed);
 
-/// Runs one experiment under one seed. The result is a function of the arguments alone.
-/// `interrupted` is asked now and then; once it says yes the run ends by throwing Interrupted.
+/// Runs one experiment under one seed. The result is a function of simulation and seed alone.
 /// Throws ConfigError for settings that do not fit.
-Output run(const Simulation& simulation, std::uint64_t seed,
-           const std::function<bool()>& interrupted = {});
+Output run(const Simulation& simulation, std::uint64_t seed, const RunOptions& options = {});
 
 }  // namespace spillway::cluster

@@ -31,7 +31,6 @@ Pipeline::Pipeline(const Gateway& config, const workload::RequestTable& requests
       journal_(journal),
       events_(events),
       seed_(seed),
-      admission_latency_(sim::from_seconds(config.admission_latency_s)),
       routing_latency_(sim::from_seconds(config.routing_latency_s)),
       limit_(std::visit([](const auto& c) { return make(c); }, config.limit)) {
   for (const Admission& policy : config.admission) {
@@ -47,23 +46,9 @@ Pipeline::Pipeline(const Gateway& config, const workload::RequestTable& requests
             [](const BandState& a, const BandState& b) { return a.priority > b.priority; });
 }
 
-signals::RequestView Pipeline::view_of(RequestId id) const {
-  return {id,
-          requests_.input_tokens(id),
-          requests_.tenant[id.index()],
-          requests_.slo_class[id.index()],
-          requests_.class_of(id).priority,
-          requests_.arrival(id)};
-}
-
-void Pipeline::arrive(RequestId id, Time now) {
-  ++books_.attempts;
-  events_.push({now + admission_latency_, Phase::admission, id.value, id.value});
-}
-
-void Pipeline::admit(RequestId id, const signals::View& view, Time now) {
-  const signals::RequestView request = view_of(id);
-  sim::Draws draws(seed_, sim::Stream::admission, id.value);
+bool Pipeline::admit(RequestId id, const signals::View& view, Time now) {
+  const signals::RequestView request(requests_, id);
+  sim::Draws draws(seed_, sim::Stream::admission, requests_.row(id));
   for (const Chain& link : chain_) {
     const Verdict verdict = link.policy->decide(request, view, now, draws);
     if (verdict.admitted) continue;
@@ -71,7 +56,7 @@ void Pipeline::admit(RequestId id, const signals::View& view, Time now) {
     journal_.outcome[id.index()] = workload::Outcome::rejected;
     journal_.reason[id.index()] = {workload::Stage::admission,
                                    static_cast<std::uint8_t>(link.first_reason + verdict.reason)};
-    return;
+    return false;
   }
   for (const Chain& link : chain_) link.policy->commit(request, now);
 
@@ -79,10 +64,10 @@ void Pipeline::admit(RequestId id, const signals::View& view, Time now) {
   journal_.admitted[id.index()] = now;
   journal_.outcome[id.index()] = workload::Outcome::queued;
   BandState& band = band_of(id);
-  const sim::TenantId tenant{requests_.tenant[id.index()]};
+  const sim::TenantId tenant{requests_.tenant(id)};
   band.queues.push(tenant, id);
   band.fairness->push(tenant, band.queues, now);
-  request_drain(now);
+  return true;
 }
 
 Pipeline::BandState& Pipeline::band_of(RequestId id) {
@@ -93,14 +78,7 @@ Pipeline::BandState& Pipeline::band_of(RequestId id) {
   return bands_.back();
 }
 
-void Pipeline::request_drain(Time now) {
-  if (drain_due_ == now) return;
-  drain_due_ = now;
-  events_.push({now, Phase::queue_drain, 0, 0});
-}
-
 void Pipeline::drain(Time now) {
-  drain_due_ = sim::kUnset;
   for (BandState& band : bands_) {
     while (dispatch_from(band, now)) {
     }
@@ -117,7 +95,7 @@ bool Pipeline::dispatch_from(BandState& band, Time now) {
     Time now;
     Permission(const Pipeline& p, const TenantQueues& q, Time t) : pipeline(p), queues(q), now(t) {}
     bool operator()(sim::TenantId flow) const override {
-      return pipeline.limit_->may_start(pipeline.view_of(queues.head(flow).request), now);
+      return pipeline.limit_->may_start({pipeline.requests_, queues.head(flow).request}, now);
     }
   };
   const auto flow = band.fairness->next(band.queues, Permission(*this, band.queues, now), now);
@@ -125,20 +103,20 @@ bool Pipeline::dispatch_from(BandState& band, Time now) {
 
   const RequestId id = band.queues.pop(*flow);
   band.fairness->charge(*flow, ChargePhase::dispatch, 1.0, now);
-  limit_->started(view_of(id), now);
+  limit_->started({requests_, id}, now);
   ++books_.dispatched;
   journal_.dispatched[id.index()] = now;
   journal_.outcome[id.index()] = workload::Outcome::in_transit;
-  events_.push({now + routing_latency_, Phase::routing, id.value, id.value});
+  events_.push({now + routing_latency_, Phase::routing, requests_.row(id), id.value});
   return true;
 }
 
-void Pipeline::release(RequestId id, Time now) {
+bool Pipeline::release(RequestId id, Time now) {
   ++books_.ended;
-  const signals::RequestView request = view_of(id);
+  const signals::RequestView request(requests_, id);
   limit_->ended(request, now);
   for (const Chain& link : chain_) link.policy->finished(request, now);
-  if (queued() > 0) request_drain(now);
+  return queued() > 0;
 }
 
 std::size_t Pipeline::queued() const {

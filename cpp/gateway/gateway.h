@@ -14,8 +14,9 @@
 #include "signals/view.h"
 #include "sim/event_queue.h"
 #include "sim/field.h"
+#include "workload/journal.h"
 #include "workload/outcome.h"
-#include "workload/requests.h"
+#include "workload/request_table.h"
 
 namespace spillway::gateway {
 
@@ -91,19 +92,19 @@ class Pipeline {
   Pipeline(const Gateway& config, const workload::RequestTable& requests,
            workload::Journal& journal, sim::EventQueue& events, std::uint64_t seed);
 
-  /// The request has reached the gateway; its admission is due after the admission latency.
-  void arrive(sim::RequestId id, sim::Time now);
-  /// Decides on admission; an admitted request joins its tenant's queue, which is drained at this
-  /// instant.
-  void admit(sim::RequestId id, const signals::View& view, sim::Time now);
+  /// The request has reached the gateway.
+  void arrive() { ++books_.attempts; }
+  /// Decides on admission. An admitted request joins its tenant's queue, which is then to be
+  /// drained at this instant; false: it was rejected.
+  bool admit(sim::RequestId id, const signals::View& view, sim::Time now);
   /// Dispatches while the limit permits; routing is due after the routing latency.
   void drain(sim::Time now);
-  /// The request has left the system: its permit returns.
-  void release(sim::RequestId id, sim::Time now);
+  /// The request has left the system: its permit returns. True if the queues are to be drained at
+  /// this instant.
+  bool release(sim::RequestId id, sim::Time now);
 
   const Books& books() const { return books_; }
   std::size_t queued() const;
-  signals::RequestView view_of(sim::RequestId id) const;
 
  private:
   struct Chain {
@@ -117,19 +118,16 @@ class Pipeline {
   };
 
   BandState& band_of(sim::RequestId id);
-  void request_drain(sim::Time now);
   bool dispatch_from(BandState& band, sim::Time now);
 
   const workload::RequestTable& requests_;
   workload::Journal& journal_;
   sim::EventQueue& events_;
   std::uint64_t seed_;
-  sim::Time admission_latency_;
   sim::Time routing_latency_;
   std::vector<Chain> chain_;
   std::vector<BandState> bands_;  // highest priority first
   std::unique_ptr<LimitPolicy> limit_;
-  sim::Time drain_due_ = sim::kUnset;
   Books books_;
 };
 

@@ -1,12 +1,13 @@
 #include "instance/instance.h"
 
 #include <algorithm>
-#include <deque>
 #include <limits>
 #include <string>
 #include <vector>
 
+#include "instance/decoders.h"
 #include "instance/kv_cache/block_pool.h"
+#include "instance/waiting_queue.h"
 
 namespace spillway::instance {
 
@@ -16,6 +17,10 @@ using sim::Time;
 
 namespace {
 
+/// A jump whose steps differ in duration is evaluated step by step; it ends after so many, so that
+/// little of that is wasted if an arrival cuts it short.
+constexpr std::int64_t kLongestUnevenJump = 256;
+
 /// Choices within the step loop, fixed when it is compiled.
 struct StepRules {
   Completion completion;
@@ -23,20 +28,26 @@ struct StepRules {
   bool reports;
 };
 
-/// A request in the batch.
+/// A request of the batch that is looked at in every step.
 struct Slot {
   RequestId id;
-  std::int64_t computed = 0;   ///< tokens whose KV is in the cache
-  std::int64_t blocks = 0;     ///< KV blocks held
-  std::int64_t scheduled = 0;  ///< tokens in the current step
+  std::uint32_t entry = 0;    ///< orders requests by when they entered the batch
+  std::int32_t emitted = 0;   ///< output tokens so far
+  std::int64_t computed = 0;  ///< tokens whose KV is in the cache
+  std::int64_t blocks = 0;    ///< KV blocks held
+  std::int64_t tokens = 0;    ///< tokens in the current step
+  Time last_token = sim::kUnset;
 };
 
-/// A request in the queue.
-struct Waiting {
+/// A request whose last token has come.
+struct Finished {
+  std::uint32_t entry;
   RequestId id;
-  std::int64_t rank = 0;
 };
 
+/// The batch is the decoders, which stand for themselves as sums, and the slots. Where the decoders
+/// cannot all have their token, they become slots, and the step is made request by request. With
+/// plain stepping all requests are slots and every jump is a single step.
 template <StepRules rules>
 class StepLoop final : public Instance {
  public:
@@ -46,8 +57,8 @@ class StepLoop final : public Instance {
         journal_(environment.journal),
         events_(environment.events),
         listener_(environment.listener),
-        quantum_ns_(environment.quantum_ns),
-        max_num_seqs_(static_cast<std::size_t>(group.max_num_seqs)),
+        quantum_(environment.quantum_ns),
+        max_num_seqs_(group.max_num_seqs),
         max_num_batched_tokens_(group.max_num_batched_tokens),
         prefill_cap_(group.long_prefill_token_threshold > 0
                          ? group.long_prefill_token_threshold
@@ -55,91 +66,144 @@ class StepLoop final : public Instance {
         max_model_len_(group.max_model_len > 0 ? group.max_model_len
                                                : std::numeric_limits<std::int64_t>::max()),
         scheduler_(std::visit([](const auto& c) { return make(c); }, group.scheduler)),
-        latency_(std::visit([](const auto& c) { return make(c); }, group.latency)),
+        latency_(std::visit([&](const auto& c) { return make(c, environment.seed, id); },
+                            group.latency)),
+        plain_(environment.plain || latency_->basis() == LatencyBasis::step),
+        durations_vary_(latency_->basis() == LatencyBasis::context),
         pool_(group.num_kv_blocks, group.block_size_tokens),
-        gaps_(requests_.groups.size()) {
+        waiting_(scheduler_->sorts(), requests_),
+        decoders_(requests_, pool_.block_size()) {
     const bool in_step = group.output_overhead == OutputOverhead::in_step;
     step_overhead_us_ = in_step ? latency_->output_us() : 0;
-    reported_overhead_ = in_step ? Time{0} : sim::truncate_us(latency_->output_us(), quantum_ns_);
+    reported_overhead_ = in_step ? Time{0} : quantum_.truncate_us(latency_->output_us());
   }
 
   Time entry_delay(RequestId id) const override {
-    return sim::truncate_us(latency_->entry_us(requests_.input_tokens(id)), quantum_ns_);
+    return quantum_.truncate_us(latency_->entry_us(requests_.input_tokens(id)));
   }
 
   void enqueue(RequestId id, Time now) override {
-    advance_clock(now);
-    const std::size_t row = id.index();
+    counters_.last_event = std::max(counters_.last_event, now);
     const std::int64_t input = requests_.input_tokens(id);
     const std::int64_t whole = input + requests_.output_tokens(id);
     if (pool_.blocks_for(whole) > pool_.total() || input >= max_model_len_ ||
         whole > max_model_len_) {
-      ++counters_.refused;
-      journal_.outcome[row] = workload::Outcome::rejected;
-      journal_.reason[row] = {workload::Stage::ingress, 0};
-      listener_.finished(id);
-      events_.push({now, Phase::permit_release, id_.value, id.value});
+      refuse(id, now);
       return;
     }
     ++counters_.entered;
-    journal_.enqueued[row] = now;
-    journal_.outcome[row] = workload::Outcome::running;
-    waiting_.push_back({id, scheduler_->rank(id, requests_)});
-    unsorted_ = true;
-    request_step(now);
+    journal_.enqueued[id.index()] = now;
+    journal_.outcome[id.index()] = workload::Outcome::running;
+    catch_up(now);
+    const bool head_is_blocked = !waiting_.empty();
+    note_waiting(now);
+    waiting_.push({.id = id, .rank = scheduler_->rank(id, requests_)});
+    if (state_ == State::idle) {
+      request_step(now);
+    } else if (state_ == State::stepping && jump_.steps > jump_.begun) {
+      // Whoever could join the batch at the next step ends the jump. Nobody can where seats or
+      // budget are used up, or while the head of the queue, which did not fit, is still the head:
+      // memory only gets scarcer during a jump.
+      const bool still_blocked = head_is_blocked && waiting_.head().id != id;
+      if (!jump_.is_full && !still_blocked) cut_jump();
+    }
   }
 
   void start_step(Time now) override {
-    advance_clock(now);
-    step_requested_ = false;
-    sort_waiting();
-    for (Slot& slot : running_) slot.scheduled = 0;
-    StepLoad load;
-    bool emits = false;
-    std::int64_t budget = max_num_batched_tokens_;
-    const bool preempted = !schedule_running(budget);
-    if (!preempted) schedule_waiting(budget, now);
-    for (const Slot& slot : running_) {
-      if (slot.scheduled == 0) continue;
+    counters_.last_event = now;
+    state_ = State::idle;
+    if (!decoders_.empty() && !memory_suffices()) dissolve_decoders(now);
+    std::int64_t budget = max_num_batched_tokens_ - decoders_.size();
+    pool_.take(decoders_.new_blocks(0, 1));
+    for (Slot& slot : slots_) slot.tokens = 0;
+    preempted_ = !schedule_slots(budget, now);
+    if (!preempted_) schedule_waiting(budget, now);
+    if (running() == 0) return events_.clear_alarm(id_.value);
+
+    StepLoad load{.decode_requests = decoders_.size(),
+                  .context_tokens = decoders_.context_tokens(),
+                  .ordinal = counters_.steps};
+    bool emits = !decoders_.empty();
+    for (const Slot& slot : slots_) {
+      if (slot.tokens == 0) continue;
       if (decodes(slot)) {
         ++load.decode_requests;
       } else {
-        load.prefill_tokens += slot.scheduled;
+        load.prefill_tokens += slot.tokens;
       }
       load.context_tokens += slot.computed;
-      emits = emits || slot.computed + slot.scheduled == known(slot);
+      emits = emits || slot.computed + slot.tokens == known(slot);
     }
-    if (running_.empty()) return;
-
-    double step_us = latency_->step_us(load);
-    if (emits) step_us += step_overhead_us_;
-    const Time duration = std::max(Time{quantum_ns_}, sim::truncate_us(step_us, quantum_ns_));
-    ++counters_.steps;
-    counters_.waiting_after_steps += static_cast<std::int64_t>(waiting_.size());
-    step_started_ = now;
-    step_ends_ = now + duration;
-    stepping_ = true;
-    events_.push({step_ends_, Phase::step_end, id_.value, id_.value});
-    if constexpr (rules.completion == Completion::step_start) take_effect();
+    jump_ = {.start = now,
+             .duration = duration_of(load, emits),
+             .load = load,
+             .emits = emits,
+             .is_full = running() == max_num_seqs_ || budget == 0};
+    count_begun(1);
+    jump_.steps = plain_ || preempted_ ? 1 : length_of_jump();
+    state_ = State::stepping;
+    events_.set_alarm(id_.value, end_of_jump());
+    if constexpr (rules.completion == Completion::step_start) {
+      if (jump_.steps == 1) take_effect(0);
+    }
   }
 
   void end_step(Time now) override {
-    advance_clock(now);
-    stepping_ = false;
-    if constexpr (rules.completion == Completion::step_end) take_effect();
-    if (!running_.empty() || !waiting_.empty()) request_step(now);
+    counters_.last_event = now;
+    if (durations_vary_) catch_up(now);
+    if (!jump_.effects_taken) {
+      const std::int64_t steps = jump_.steps - jump_.begun;
+      if (steps > 0) begin(steps);
+      take_effect(steps);
+    }
+    state_ = State::idle;
+    if (running() > 0 || !waiting_.empty()) {
+      request_step(now);
+    } else {
+      events_.clear_alarm(id_.value);
+    }
   }
 
-  signals::InstanceSignal read(Time now) const override {
-    return {static_cast<std::int32_t>(waiting_.size()), static_cast<std::int32_t>(running_.size()),
-            pool_.utilization(), pool_.free(), now};
+  void close(Time end) override {
+    if (state_ == State::stepping) {
+      // Every step that starts or ends up to the end, inclusive.
+      catch_up(end + Time{1});
+      if (jump_.begun > 1) counters_.last_event = std::max(counters_.last_event, jump_.start);
+      // Where tokens come as the step starts, those of the last one have come. Nobody finishes in
+      // a step of a jump that is not over.
+      if (rules.completion == Completion::step_start && !jump_.effects_taken) {
+        jump_.start = jump_.end_of_step();
+        make_silent_steps(1);
+        jump_.effects_taken = true;
+      }
+    }
+    note_waiting(counters_.last_event);
+    for (const Slot& slot : slots_) journal_.emitted[slot.id.index()] = slot.emitted;
+    for (std::size_t i = 0; i < waiting_.size(); ++i) {
+      journal_.emitted[waiting_[i].id.index()] = waiting_[i].emitted;
+    }
+    for (const Decoders::Member& member : decoders_.members()) {
+      journal_.emitted[member.id.index()] = static_cast<std::int32_t>(decoders_.emitted(member));
+      stop_reporting(member.id);
+    }
+  }
+
+  signals::InstanceSignal read(Time now) override {
+    catch_up(now);
+    const signals::Occupancy here = occupancy();
+    return {here.waiting, here.running, pool_.utilization(), pool_.free(), now};
+  }
+  signals::Occupancy occupancy() const override {
+    return {static_cast<std::int32_t>(waiting_.size()), static_cast<std::int32_t>(running())};
   }
   const Counters& counters() const override { return counters_; }
-  const std::vector<numerics::WeightedSample>& token_gaps() const override { return gaps_; }
+  Stepping stepping() const override { return plain_ ? Stepping::plain : Stepping::jumps; }
 
   void check_memory() const override {
-    std::int64_t held = 0;
-    for (const Slot& slot : running_) held += slot.blocks;
+    // Blocks are taken as a step begins, tokens count once it has taken effect.
+    const bool ahead = state_ == State::stepping && !jump_.effects_taken;
+    std::int64_t held = decoders_.held_blocks(ahead ? 1 : 0);
+    for (const Slot& slot : slots_) held += slot.blocks;
     sim::require(held + pool_.free() == pool_.total() && pool_.free() >= 0,
                  "instance " + std::to_string(id_.value) + " holds " + std::to_string(held) +
                      " KV blocks and has " + std::to_string(pool_.free()) + " free of " +
@@ -147,143 +211,380 @@ class StepLoop final : public Instance {
   }
 
  private:
+  enum class State : std::uint8_t { idle, step_requested, stepping };
+
+  /// Consecutive steps of an unchanged batch, of which the last may change it. They are begun
+  /// lazily: `begun` of `steps` have been, the latest at `start`.
+  struct Jump {
+    Time start{0};
+    Time duration{0};  ///< of the latest step begun
+    StepLoad load;     ///< likewise
+    bool emits = false;
+    bool is_full = false;  ///< nobody can join whatever the queue holds: no seat or no budget left
+    bool effects_taken = false;
+    std::int64_t begun = 1;
+    std::int64_t steps = 1;
+
+    Time end_of_step() const { return start + duration; }
+  };
+
+  std::int64_t running() const { return decoders_.size() + std::ssize(slots_); }
   std::int64_t known(const Slot& slot) const {
-    return requests_.input_tokens(slot.id) + journal_.emitted[slot.id.index()];
+    return requests_.input_tokens(slot.id) + slot.emitted;
   }
   bool decodes(const Slot& slot) const {
-    return journal_.emitted[slot.id.index()] > 0 && known(slot) - slot.computed == 1;
+    return slot.emitted > 0 && known(slot) - slot.computed == 1;
   }
-  std::int64_t goal(const Slot& slot) const {
-    return std::max(requests_.output_tokens(slot.id), 1);
+  bool is_finished(const Slot& slot) const {
+    return slot.emitted == std::max(requests_.output_tokens(slot.id), 1);
   }
 
-  void advance_clock(Time now) {
+  void refuse(RequestId id, Time now) {
+    ++counters_.refused;
+    journal_.outcome[id.index()] = workload::Outcome::rejected;
+    journal_.reason[id.index()] = {workload::Stage::ingress, 0};
+    listener_.finished(id);
+    events_.push({now, Phase::permit_release, id_.value, id.value});
+  }
+
+  // Accounts for the queue's length up to now; called before it changes.
+  void note_waiting(Time now) {
     counters_.waiting_time_s +=
-        static_cast<double>(waiting_.size()) * sim::to_seconds(now - counters_.last_event);
-    counters_.last_event = now;
+        static_cast<double>(waiting_.size()) * sim::to_seconds(now - waiting_since_);
+    waiting_since_ = now;
   }
 
+  // The step begins once all else that is due at this instant has happened.
   void request_step(Time now) {
-    if (stepping_ || step_requested_) return;
-    step_requested_ = true;
+    if (!events_.is_due(now, id_.value)) return start_step(now);
+    state_ = State::step_requested;
+    events_.clear_alarm(id_.value);
     events_.push({now, Phase::step_start, id_.value, id_.value});
   }
 
-  void sort_waiting() {
-    if (!scheduler_->sorts() || !unsorted_) return;
-    unsorted_ = false;
-    const std::vector<std::uint32_t>& name_ranks = requests_.source->name_ranks();
-    std::stable_sort(waiting_.begin(), waiting_.end(), [&](const Waiting& a, const Waiting& b) {
-      if (a.rank != b.rank) return a.rank < b.rank;
-      const Time at_a = requests_.arrival(a.id);
-      const Time at_b = requests_.arrival(b.id);
-      if (at_a != at_b) return at_a < at_b;
-      return name_ranks[a.id.index()] < name_ranks[b.id.index()];
-    });
+  Time duration_of(const StepLoad& load, bool emits) const {
+    double step_us = latency_->step_us(load);
+    if (emits) step_us += step_overhead_us_;
+    return std::max(quantum_.span(), quantum_.truncate_us(step_us));
   }
+
+  void count_begun(std::int64_t steps) {
+    counters_.steps += steps;
+    counters_.waiting_after_steps += steps * static_cast<std::int64_t>(waiting_.size());
+  }
+
+  // ---- the batch as slots ------------------------------------------------------------------
 
   std::int64_t share_of(const Slot& slot, std::int64_t budget) const {
     const std::int64_t need = known(slot) - slot.computed;
     return std::min({need, decodes(slot) ? need : prefill_cap_, budget});
   }
 
-  // Gives tokens to running requests in order, preempting from the tail where memory runs out.
-  // False if it preempted.
-  bool schedule_running(std::int64_t& budget) {
+  // Gives tokens to slots in order, preempting from the tail where memory runs out. False if it
+  // preempted.
+  bool schedule_slots(std::int64_t& budget, Time now) {
     bool preempted = false;
-    for (std::size_t i = 0; i < running_.size() && budget > 0; ++i) {
-      const std::int64_t tokens = share_of(running_[i], budget);
-      while (!pool_.extend(running_[i].blocks, running_[i].computed + tokens)) {
+    for (std::size_t i = 0; i < slots_.size() && budget > 0; ++i) {
+      const std::int64_t tokens = share_of(slots_[i], budget);
+      while (!pool_.extend(slots_[i].blocks, slots_[i].computed + tokens)) {
         preempted = true;
-        preempt_last();
-        if (i == running_.size()) return false;
+        preempt_last(now);
+        if (i == slots_.size()) return false;
       }
-      running_[i].scheduled = tokens;
+      slots_[i].tokens = tokens;
       budget -= tokens;
     }
     return !preempted;
   }
 
-  void preempt_last() {
-    Slot& victim = running_.back();
-    const std::size_t row = victim.id.index();
+  void preempt_last(Time now) {
+    Slot& victim = slots_.back();
     pool_.release(victim.blocks);
     ++counters_.preemptions;
-    ++journal_.preemptions[row];
-    if constexpr (rules.preemption == Preemption::restart) {
-      journal_.emitted[row] = 0;
-    }
-    waiting_.push_front({victim.id, scheduler_->rank(victim.id, requests_)});
-    unsorted_ = true;
-    running_.pop_back();
+    ++journal_.preemptions[victim.id.index()];
+    note_waiting(now);
+    waiting_.push_front({.id = victim.id,
+                         .emitted = rules.preemption == Preemption::restart ? 0 : victim.emitted,
+                         .rank = scheduler_->rank(victim.id, requests_),
+                         .last_token = victim.last_token});
+    slots_.pop_back();
   }
 
   // Takes requests from the head of the queue while seats, budget and memory last; a head that does
   // not fit blocks.
   void schedule_waiting(std::int64_t& budget, Time now) {
-    while (!waiting_.empty() && running_.size() < max_num_seqs_ && budget > 0) {
-      Slot slot{.id = waiting_.front().id};
-      slot.scheduled = share_of(slot, budget);
-      if (!pool_.extend(slot.blocks, slot.scheduled)) return;
-      waiting_.pop_front();
-      budget -= slot.scheduled;
+    while (!waiting_.empty() && running() < max_num_seqs_ && budget > 0) {
+      const Waiting& head = waiting_.head();
+      Slot slot{.id = head.id,
+                .entry = next_entry_,
+                .emitted = head.emitted,
+                .last_token = head.last_token};
+      slot.tokens = share_of(slot, budget);
+      if (!pool_.extend(slot.blocks, slot.tokens)) return;
+      note_waiting(now);
+      waiting_.pop();
+      ++next_entry_;
+      budget -= slot.tokens;
       Time& scheduled = journal_.scheduled[slot.id.index()];
       if (rules.reports || !sim::is_set(scheduled)) scheduled = now;
-      running_.push_back(slot);
+      slots_.push_back(slot);
     }
   }
 
-  // The step's tokens exist: emissions, completions, released memory.
-  void take_effect() {
-    for (Slot& slot : running_) advance(slot);
-    const auto done = [&](const Slot& slot) {
-      return journal_.emitted[slot.id.index()] == goal(slot);
-    };
-    for (Slot& slot : running_) {
-      if (done(slot)) complete(slot);
+  // ---- the batch as sums -------------------------------------------------------------------
+
+  // Whether the decoders and whoever else gets tokens find memory for them; else somebody is
+  // preempted. The budget needs no look: every decoder had its token in the last step, and what
+  // stands before it asks for no more than then, so all of them get theirs again, and a slot that
+  // falls short stands behind them all.
+  bool memory_suffices() const {
+    std::int64_t budget = max_num_batched_tokens_ - decoders_.size();
+    std::int64_t blocks = decoders_.new_blocks(0, 1);
+    for (const Slot& slot : slots_) {
+      const std::int64_t tokens = share_of(slot, budget);
+      blocks += pool_.blocks_for(slot.computed + tokens) - slot.blocks;
+      budget -= tokens;
     }
-    std::erase_if(running_, done);
+    return blocks <= pool_.free();
+  }
+
+  // The decoders become slots, between two steps.
+  void dissolve_decoders(Time now) {
+    decoders_.take_all(members_);
+    for (const Decoders::Member& member : members_) {
+      Slot slot{.id = member.id,
+                .entry = member.entry,
+                .emitted = static_cast<std::int32_t>(decoders_.emitted(member)),
+                .computed = decoders_.computed(member),
+                .last_token = now};  // steps follow each other without a pause
+      slot.blocks = pool_.blocks_for(slot.computed);
+      stop_reporting(slot.id);
+      slots_.push_back(slot);
+    }
+    std::sort(slots_.begin(), slots_.end(),
+              [](const Slot& a, const Slot& b) { return a.entry < b.entry; });
+  }
+
+  // For how many steps from this one, whose tokens have been given, the batch stays as it is. All
+  // of these hold for each of them:
+  // - every slot gets the same part of its prompt, and none completes it;
+  // - no decoder gets its last token, unless that is the last of the steps (where effects come as a
+  //   step starts, the one before);
+  // - nobody joins: the queue is empty, or its head found no seat, no budget or no memory, of which
+  //   there will not be more. An arrival that may join cuts the jump short (`enqueue`);
+  // - there is memory for all tokens, so that nobody is preempted;
+  // - the duration of a step follows from sums over the batch, which are known ahead.
+  std::int64_t length_of_jump() const {
+    std::int64_t steps = std::numeric_limits<std::int64_t>::max();
+    if (!decoders_.empty()) {
+      steps = decoders_.steps_to_finish();
+      if (rules.completion == Completion::step_start) steps = std::max<std::int64_t>(1, steps - 1);
+    }
+    for (const Slot& slot : slots_) {
+      if (slot.tokens == 0) continue;
+      const std::int64_t need = known(slot) - slot.computed;
+      if (slot.tokens == need) return 1;
+      steps = std::min(steps, (need - 1) / slot.tokens);
+    }
+    if (durations_vary_) steps = std::min(steps, kLongestUnevenJump);
+    return steps > 1 ? 1 + steps_within_memory(steps - 1) : steps;
+  }
+
+  // How many of the `most` steps after the first find memory.
+  std::int64_t steps_within_memory(std::int64_t most) const {
+    // Usually there is plenty: a token begins one block at most.
+    std::int64_t tokens = decoders_.size() * most;
+    for (const Slot& slot : slots_) tokens += slot.tokens * most + 1;
+    if (tokens <= pool_.free()) return most;
+    std::int64_t fits = 0;
+    std::int64_t too_many = most + 1;
+    while (too_many - fits > 1) {
+      const std::int64_t middle = fits + (too_many - fits) / 2;
+      (blocks_of_steps(middle) <= pool_.free() ? fits : too_many) = middle;
+    }
+    return fits;
+  }
+
+  // Blocks that the next `steps` steps after the latest begun take.
+  std::int64_t blocks_of_steps(std::int64_t steps) const {
+    std::int64_t blocks = decoders_.new_blocks(1, steps);
+    for (const Slot& slot : slots_) {
+      blocks += pool_.blocks_for(slot.computed + (steps + 1) * slot.tokens) -
+                pool_.blocks_for(slot.computed + slot.tokens);
+    }
+    return blocks;
+  }
+
+  // The load of the step after one of `load`.
+  StepLoad following(StepLoad load) const {
+    load.context_tokens += load.decode_requests + load.prefill_tokens;
+    ++load.ordinal;
+    return load;
+  }
+
+  Time end_of_jump() const {
+    const std::int64_t left = jump_.steps - jump_.begun;
+    if (!durations_vary_) return jump_.end_of_step() + Time{left * jump_.duration.ns};
+    Time end = jump_.end_of_step();
+    StepLoad load = jump_.load;
+    for (std::int64_t i = 0; i < left; ++i) {
+      load = following(load);
+      end += duration_of(load, jump_.emits);
+    }
+    return end;
+  }
+
+  // Ends the jump with the step under way.
+  void cut_jump() {
+    jump_.steps = jump_.begun;
+    events_.set_alarm(id_.value, jump_.end_of_step());
+  }
+
+  // Begins the steps of the jump that start before `now`.
+  void catch_up(Time now) {
+    if (state_ != State::stepping) return;
+    std::int64_t left = jump_.steps - jump_.begun;
+    if (durations_vary_) {
+      for (; left > 0 && jump_.end_of_step() < now; --left) {
+        begin(1);
+        make_silent_steps(1);
+        jump_.load = following(jump_.load);
+        jump_.duration = duration_of(jump_.load, jump_.emits);
+      }
+    } else if (left > 0 && jump_.end_of_step() < now) {
+      const std::int64_t steps =
+          std::min(left, (now - jump_.start - Time{1}).ns / jump_.duration.ns);
+      begin(steps);
+      make_silent_steps(steps);
+    }
+  }
+
+  // The next steps of the jump begin, which take as long as the one under way. What that one and
+  // all but the last of these do to the batch is yet to be made.
+  void begin(std::int64_t steps) {
+    pool_.take(blocks_of_steps(steps));
+    for (Slot& slot : slots_) {
+      slot.blocks = pool_.blocks_for(slot.computed + (steps + 1) * slot.tokens);
+    }
+    jump_.start += Time{steps * jump_.duration.ns};
+    jump_.begun += steps;
+    count_begun(steps);
+  }
+
+  // The effects of steps in which only decoders emit, and none for the last time.
+  void make_silent_steps(std::int64_t steps) {
+    emit_decoders(steps);
+    for (Slot& slot : slots_) {
+      slot.computed += steps * slot.tokens;
+      report_first_token(slot, jump_.start);
+    }
+  }
+
+  // ---- effects -----------------------------------------------------------------------------
+
+  // The tokens of the step under way exist, and of as many silent ones before it: emissions,
+  // completions, released memory.
+  void take_effect(std::int64_t silent_steps) {
+    jump_.effects_taken = true;
+    emit_decoders(silent_steps + 1);
+    finished_.clear();
+    while (decoders_.has_finished()) {
+      const Decoders::Member member = decoders_.pop_finished();
+      pool_.give_back(pool_.blocks_for(decoders_.computed(member)));
+      stop_reporting(member.id);
+      finished_.push_back({member.entry, member.id});
+    }
+    // Sums are of no use while memory is short or the budget too small for one token each.
+    const bool may_join = !plain_ && !preempted_ && running() <= max_num_batched_tokens_;
+    const std::size_t finished_decoders = finished_.size();
+    for (Slot& slot : slots_) {
+      slot.computed += silent_steps * slot.tokens;
+      advance(slot);
+    }
+    std::erase_if(slots_, [&](Slot& slot) {
+      if (is_finished(slot)) {
+        pool_.release(slot.blocks);
+        finished_.push_back({slot.entry, slot.id});
+        return true;
+      }
+      if (!may_join || !decodes(slot) || slot.last_token != jump_.end_of_step()) return false;
+      decoders_.join(slot.id, slot.entry, slot.emitted);
+      start_reporting(slot.id);
+      return true;
+    });
+    if (finished_decoders > 0 && finished_.size() > finished_decoders) {
+      std::sort(finished_.begin(), finished_.end(),
+                [](const Finished& a, const Finished& b) { return a.entry < b.entry; });
+    }
+    for (const Finished& one : finished_) complete(one.id);
   }
 
   void advance(Slot& slot) {
-    const std::size_t row = slot.id.index();
-    std::int32_t& emitted = journal_.emitted[row];
     const std::int64_t before = known(slot);
-    slot.computed += slot.scheduled;
-    if (slot.scheduled > 0 && slot.computed == before) {
-      ++emitted;
+    slot.computed += slot.tokens;
+    if (slot.tokens > 0 && slot.computed == before) {
+      ++slot.emitted;
       ++counters_.tokens_emitted;
-      record_token(row, emitted);
+      record_token(slot);
     }
-    if constexpr (rules.reports) {
-      if (emitted == 1) {
-        journal_.reported_ttft[row] = step_ends_ + reported_overhead_ - requests_.arrival(slot.id);
-      }
-    }
+    report_first_token(slot, jump_.end_of_step());
   }
 
-  void record_token(std::size_t row, std::int32_t emitted) {
-    if (!sim::is_set(journal_.first_token[row])) journal_.first_token[row] = step_ends_;
-    if (emitted > 1) {
-      Time gap = step_ends_ - journal_.last_token[row];
-      if constexpr (rules.reports) {
-        gap = step_ends_ - step_started_ + reported_overhead_;
-        journal_.reported_decode[row] += gap;
-      }
-      const std::uint16_t group = requests_.group[row];
-      if (group != workload::RequestTable::kNoGroup) gaps_[group].add(gap.ns, 1);
-    }
-    journal_.last_token[row] = step_ends_;
-  }
-
-  void complete(Slot& slot) {
+  void record_token(Slot& slot) {
     const std::size_t row = slot.id.index();
-    pool_.release(slot.blocks);
+    const Time at = jump_.end_of_step();
+    if (!sim::is_set(journal_.first_token[row])) journal_.first_token[row] = at;
+    if (slot.emitted > 1) {
+      const Time gap = rules.reports ? reported_gap() : at - slot.last_token;
+      if constexpr (rules.reports) journal_.reported_decode[row] += gap;
+      if (requests_.is_counted(slot.id)) {
+        journal_.token_gaps.add(requests_.group(slot.id), gap, 1);
+      }
+    }
+    slot.last_token = at;
+  }
+
+  // Every decoder emits a token in each of `steps` steps. Steps follow each other without a pause,
+  // so the gap before each token is its step's duration.
+  void emit_decoders(std::int64_t steps) {
+    if (decoders_.empty()) return;
+    const Time gap = reported_gap();
+    counters_.tokens_emitted += steps * decoders_.size();
+    decoders_.record_gaps(journal_.token_gaps, gap, steps);
+    decoders_.advance(steps);
+    if constexpr (rules.reports) decode_clock_ += Time{steps * gap.ns};
+  }
+
+  void complete(RequestId id) {
+    const std::size_t row = id.index();
     ++counters_.completed;
-    journal_.finished[row] = step_ends_;
+    journal_.emitted[row] = std::max(requests_.output_tokens(id), 1);
+    journal_.finished[row] = jump_.end_of_step();
     journal_.outcome[row] = workload::Outcome::completed;
-    listener_.finished(slot.id);
-    events_.push({step_ends_, Phase::permit_release, id_.value, slot.id.value});
+    listener_.finished(id);
+    events_.push({jump_.end_of_step(), Phase::permit_release, id_.value, id.value});
+  }
+
+  // ---- reported latencies ------------------------------------------------------------------
+
+  Time reported_gap() const {
+    return rules.reports ? jump_.duration + reported_overhead_ : jump_.duration;
+  }
+  void report_first_token(const Slot& slot, Time end_of_step) {
+    if constexpr (rules.reports) {
+      if (slot.emitted != 1) return;
+      journal_.reported_ttft[slot.id.index()] =
+          end_of_step + reported_overhead_ - requests_.arrival(slot.id);
+    }
+  }
+  // What the decoders' gaps add up to is read off one clock, from when a request joins them.
+  void start_reporting(RequestId id) {
+    if constexpr (rules.reports) {
+      journal_.reported_decode[id.index()] += Time{-decode_clock_.ns};
+    }
+  }
+  void stop_reporting(RequestId id) {
+    if constexpr (rules.reports) journal_.reported_decode[id.index()] += decode_clock_;
   }
 
   sim::InstanceId id_;
@@ -291,27 +592,33 @@ class StepLoop final : public Instance {
   workload::Journal& journal_;
   sim::EventQueue& events_;
   workload::FinishListener& listener_;
-  std::int64_t quantum_ns_;
-  std::size_t max_num_seqs_;
+  sim::Quantum quantum_;
+  std::int64_t max_num_seqs_;
   std::int64_t max_num_batched_tokens_;
   std::int64_t prefill_cap_;
   std::int64_t max_model_len_;
   std::unique_ptr<SchedulerPolicy> scheduler_;
   std::unique_ptr<LatencyModel> latency_;
+  bool plain_;
+  bool durations_vary_;  // within a jump
   double step_overhead_us_ = 0;
   Time reported_overhead_{0};
 
   BlockPool pool_;
-  std::deque<Waiting> waiting_;
-  bool unsorted_ = false;
-  std::vector<Slot> running_;
-  bool stepping_ = false;
-  bool step_requested_ = false;
-  Time step_started_{0};
-  Time step_ends_{0};
+  WaitingQueue waiting_;
+  Time waiting_since_{0};
+  Decoders decoders_;
+  std::vector<Slot> slots_;  // in order of entry
+  std::uint32_t next_entry_ = 0;
+  State state_ = State::idle;
+  Jump jump_;
+  bool preempted_ = false;
+  Time decode_clock_{0};
 
   Counters counters_;
-  std::vector<numerics::WeightedSample> gaps_;  // per group of requests
+  // Kept for their memory.
+  std::vector<Decoders::Member> members_;
+  std::vector<Finished> finished_;
 };
 
 template <Completion completion, Preemption preemption>

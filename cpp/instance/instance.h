@@ -2,15 +2,15 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
+#include <string_view>
 
 #include "instance/group.h"
-#include "numerics/percentile.h"
 #include "signals/view.h"
 #include "sim/event_queue.h"
 #include "sim/ids.h"
 #include "sim/time.h"
-#include "workload/requests.h"
+#include "workload/journal.h"
+#include "workload/request_table.h"
 
 namespace spillway::instance {
 
@@ -20,9 +20,20 @@ struct Environment {
   workload::Journal& journal;
   sim::EventQueue& events;
   workload::FinishListener& listener;
+  std::uint64_t seed = 0;
   std::int64_t quantum_ns = 1;
   bool reports_latencies = false;  ///< write the `reported_*` columns
+  bool plain = false;              ///< touch every request in every step
 };
+
+/// How an instance goes through its steps. The results are the same.
+enum class Stepping : std::uint8_t {
+  jumps,  ///< from one change of the batch to the next
+  plain,  ///< step by step and request by request
+};
+inline constexpr std::string_view name_of(Stepping stepping) {
+  return stepping == Stepping::jumps ? "jumps" : "plain";
+}
 
 /// Counts of one instance over a run.
 struct Counters {
@@ -39,7 +50,9 @@ struct Counters {
 };
 
 /// One model server: the step loop of continuous batching. `README.md` beside this file is its
-/// exact contract.
+/// exact contract, and says when several steps may be made at once.
+///
+/// It sets the alarm of its id in the event queue, which leads to `start_step` or `end_step`.
 class Instance : public signals::Probe {
  public:
   /// How long after routing the request enters the engine's queue.
@@ -48,10 +61,11 @@ class Instance : public signals::Probe {
   virtual void enqueue(sim::RequestId id, sim::Time now) = 0;
   virtual void start_step(sim::Time now) = 0;
   virtual void end_step(sim::Time now) = 0;
+  /// The run is over: brings counters and the journal to where they stand at `end`, inclusive.
+  virtual void close(sim::Time end) = 0;
 
+  virtual Stepping stepping() const = 0;
   virtual const Counters& counters() const = 0;
-  /// Gaps between tokens (ns), per group of requests.
-  virtual const std::vector<numerics::WeightedSample>& token_gaps() const = 0;
   /// Throws InvariantError unless free and held blocks add up to the total.
   virtual void check_memory() const = 0;
 };

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "metrics/config.h"
-#include "workload/requests.h"
+#include "sim/time.h"
 
 namespace spillway::metrics {
 

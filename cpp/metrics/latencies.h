@@ -1,22 +1,67 @@
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
 #include "metrics/config.h"
-#include "workload/requests.h"
+#include "sim/ids.h"
+#include "workload/journal.h"
+#include "workload/request_table.h"
 
 namespace spillway::metrics {
 
-/// The latencies of one request, in nanoseconds; NaN where it has not come that far.
-struct Latencies {
-  double ttft_ns;
-  double e2e_ns;
-  double tpot_ns;
-  double itl_mean_ns;
-  double queue_ns;
-  double scheduling_delay_ns;
-};
-
+/// The latencies of requests, in nanoseconds; NaN where a request has not come that far.
 /// `clock`: differences of stamps. `blis`: that simulator's sums, see `instance/README.md`.
-Latencies latencies_of(std::size_t row, const workload::RequestTable& requests,
-                       const workload::Journal& journal, Accounting accounting);
+class Latencies {
+ public:
+  Latencies(const workload::RequestTable& requests, const workload::Journal& journal,
+            Accounting accounting)
+      : requests_(requests), journal_(journal), reported_(accounting == Accounting::blis) {}
+
+  double ttft_ns(sim::RequestId id) const {
+    const sim::Time first_token = journal_.first_token[id.index()];
+    if (reported_ && sim::is_set(first_token)) return in_ns(journal_.reported_ttft[id.index()]);
+    return since_arrival(id, first_token);
+  }
+  double e2e_ns(sim::RequestId id) const {
+    if (!is_completed(id)) return kNone;
+    if (reported_) return ttft_ns(id) + in_ns(journal_.reported_decode[id.index()]);
+    return since_arrival(id, journal_.finished[id.index()]);
+  }
+  double tpot_ns(sim::RequestId id) const {
+    if (!is_completed(id) || num_gaps(id) == 0) return kNone;
+    return (e2e_ns(id) - ttft_ns(id)) / num_gaps(id);
+  }
+  double itl_mean_ns(sim::RequestId id) const {
+    if (!reported_) return tpot_ns(id);
+    if (!is_completed(id)) return kNone;
+    return in_ns(journal_.reported_decode[id.index()]) / std::max(num_gaps(id), 1);
+  }
+  double queue_ns(sim::RequestId id) const {
+    return since_arrival(id, journal_.dispatched[id.index()]);
+  }
+  double scheduling_delay_ns(sim::RequestId id) const {
+    return since_arrival(id, journal_.scheduled[id.index()]);
+  }
+
+ private:
+  static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+  static double in_ns(sim::Time span) { return static_cast<double>(span.ns); }
+  double since_arrival(sim::RequestId id, sim::Time stamp) const {
+    return sim::is_set(stamp) ? in_ns(stamp - requests_.arrival(id)) : kNone;
+  }
+  bool is_completed(sim::RequestId id) const {
+    return journal_.outcome[id.index()] == workload::Outcome::completed;
+  }
+  std::int32_t num_gaps(sim::RequestId id) const {
+    return std::max(requests_.output_tokens(id) - 1, 0);
+  }
+
+  const workload::RequestTable& requests_;
+  const workload::Journal& journal_;
+  bool reported_;
+};
 
 }  // namespace spillway::metrics

@@ -2,7 +2,6 @@
 
 #include <numeric>
 
-#include "instance/group.h"
 #include "sim/error.h"
 
 namespace spillway::metrics {
@@ -29,60 +28,71 @@ sim::Value to_value(const std::map<std::string, std::int64_t>& by_reason) {
 
 }  // namespace
 
-std::string_view reason_name(workload::ReasonCode code) {
+std::vector<std::string> reason_names() {
+  std::vector<std::string> names{""};
+  for (const workload::Reason& reason : gateway::kAdmissionReasons) {
+    names.emplace_back(reason.name);
+  }
+  for (const workload::Reason& reason : instance::InstanceGroup::reasons) {
+    names.emplace_back(reason.name);
+  }
+  return names;
+}
+
+std::uint8_t reason_index(workload::ReasonCode code) {
   switch (code.stage) {
     case workload::Stage::admission:
-      return gateway::kAdmissionReasons.at(code.index).name;
+      return static_cast<std::uint8_t>(1 + code.index);
     case workload::Stage::ingress:
-      return instance::InstanceGroup::reasons.at(code.index).name;
+      return static_cast<std::uint8_t>(1 + gateway::kAdmissionReasons.size() + code.index);
     case workload::Stage::none:
       break;
   }
-  return {};
+  return 0;
 }
 
-Ledger balance(const workload::Journal& journal, std::size_t offered, const gateway::Books& books,
-               std::size_t queued, const FleetCounts& fleet) {
+void OutcomeCounts::add(const workload::Journal& journal, sim::RequestId id) {
+  const std::size_t row = id.index();
+  const bool admitted = sim::is_set(journal.admitted[row]);
+  const Outcome outcome = journal.outcome[row];
+  const workload::ReasonCode reason = journal.reason[row];
+  ++attempts_;
+  admitted_ += admitted;
+  dispatched_ += sim::is_set(journal.dispatched[row]);
+  ++outcomes_[static_cast<std::size_t>(outcome)];
+  at_admission_ += outcome == Outcome::in_transit && !admitted;
+  if (outcome != Outcome::rejected) return;
+  ++(reason.stage == workload::Stage::admission ? rejected_.at(reason.index)
+                                                : worker_rejected_.at(reason.index));
+}
+
+Ledger balance(const OutcomeCounts& counts, const gateway::Books& books, std::size_t queued,
+               const FleetCounts& fleet) {
+  const auto count_of = [&](Outcome outcome) {
+    return counts.outcomes_[static_cast<std::size_t>(outcome)];
+  };
   Ledger ledger;
-  ledger.logical_requests = static_cast<std::int64_t>(offered);
-  ledger.attempts = static_cast<std::int64_t>(offered);
-  for (std::size_t row = 0; row < offered; ++row) {
-    const workload::ReasonCode reason = journal.reason[row];
-    const bool admitted = sim::is_set(journal.admitted[row]);
-    const bool dispatched = sim::is_set(journal.dispatched[row]);
-    ledger.admitted += admitted;
-    ledger.dispatched += dispatched;
-    switch (journal.outcome[row]) {
-      case Outcome::completed:
-        ++ledger.completed;
-        break;
-      case Outcome::rejected:
-        ++(reason.stage == workload::Stage::admission
-               ? ledger.rejected
-               : ledger.worker_rejected)[std::string(reason_name(reason))];
-        break;
-      case Outcome::expired:
-        ++ledger.expired;
-        break;
-      case Outcome::evicted:
-        ++ledger.evicted;
-        break;
-      case Outcome::failed:
-        ++ledger.failed;
-        break;
-      case Outcome::cancelled:
-        ++ledger.cancelled;
-        break;
-      case Outcome::queued:
-        ++ledger.queued;
-        break;
-      case Outcome::running:
-        ++ledger.running;
-        break;
-      case Outcome::in_transit:
-        ++(admitted ? ledger.in_transit : ledger.at_admission);
-        break;
-    }
+  ledger.logical_requests = counts.attempts_;
+  ledger.attempts = counts.attempts_;
+  ledger.at_admission = counts.at_admission_;
+  ledger.admitted = counts.admitted_;
+  ledger.queued = count_of(Outcome::queued);
+  ledger.dispatched = counts.dispatched_;
+  ledger.expired = count_of(Outcome::expired);
+  ledger.evicted = count_of(Outcome::evicted);
+  ledger.cancelled = count_of(Outcome::cancelled);
+  ledger.in_transit = count_of(Outcome::in_transit) - counts.at_admission_;
+  ledger.running = count_of(Outcome::running);
+  ledger.completed = count_of(Outcome::completed);
+  ledger.failed = count_of(Outcome::failed);
+  for (std::size_t i = 0; i < counts.rejected_.size(); ++i) {
+    if (counts.rejected_[i] == 0) continue;
+    ledger.rejected.emplace(gateway::kAdmissionReasons.at(i).name, counts.rejected_[i]);
+  }
+  for (std::size_t i = 0; i < counts.worker_rejected_.size(); ++i) {
+    if (counts.worker_rejected_[i] == 0) continue;
+    ledger.worker_rejected.emplace(instance::InstanceGroup::reasons.at(i).name,
+                                   counts.worker_rejected_[i]);
   }
 
   // A request that has left a queue unserved counts before its dispatch, so the two groups do not

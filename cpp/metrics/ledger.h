@@ -1,13 +1,18 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "gateway/gateway.h"
+#include "instance/group.h"
+#include "sim/ids.h"
 #include "sim/value.h"
+#include "workload/journal.h"
 #include "workload/outcome.h"
-#include "workload/requests.h"
 
 namespace spillway::metrics {
 
@@ -40,12 +45,30 @@ struct FleetCounts {
   std::int64_t completed = 0;
 };
 
-/// Counts the first `offered` requests. Throws InvariantError if any identity of conservation is
-/// violated.
-Ledger balance(const workload::Journal& journal, std::size_t offered, const gateway::Books& books,
-               std::size_t queued, const FleetCounts& fleet);
+/// How the requests of a run stand, counted one by one.
+class OutcomeCounts {
+ public:
+  void add(const workload::Journal& journal, sim::RequestId id);
 
-/// The name of a reason, or nothing for none.
-std::string_view reason_name(workload::ReasonCode code);
+ private:
+  friend Ledger balance(const OutcomeCounts&, const gateway::Books&, std::size_t,
+                        const FleetCounts&);
+  std::int64_t attempts_ = 0;
+  std::int64_t admitted_ = 0;
+  std::int64_t dispatched_ = 0;
+  std::int64_t at_admission_ = 0;
+  std::array<std::int64_t, workload::kOutcomeNames.size()> outcomes_{};
+  std::array<std::int64_t, gateway::kAdmissionReasons.size()> rejected_{};
+  std::array<std::int64_t, instance::InstanceGroup::reasons.size()> worker_rejected_{};
+};
+
+/// Throws InvariantError if any identity of conservation is violated.
+Ledger balance(const OutcomeCounts& counts, const gateway::Books& books, std::size_t queued,
+               const FleetCounts& fleet);
+
+/// The names of all reasons; position 0 is "none", written as nothing.
+std::vector<std::string> reason_names();
+/// Position of a reason among them.
+std::uint8_t reason_index(workload::ReasonCode code);
 
 }  // namespace spillway::metrics

@@ -1,15 +1,17 @@
 #include "metrics/summary.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <functional>
 #include <numeric>
+#include <span>
 #include <string>
 #include <string_view>
 
+#include "numerics/percentile.h"
+
 namespace spillway::metrics {
 
+using sim::RequestId;
 using sim::Value;
 using workload::Outcome;
 
@@ -17,6 +19,8 @@ namespace {
 
 constexpr std::array<double, 4> kPercentiles{50, 90, 95, 99};
 constexpr std::array<const char*, 4> kPercentileNames{"p50", "p90", "p95", "p99"};
+constexpr std::array<const char*, kNumFigures> kFigureNames{"ttft", "tpot", "e2el", "queue",
+                                                            "scheduling_delay"};
 constexpr double kNsPerMs = 1e6;
 
 Value number(std::optional<double> value) { return value ? Value(*value) : Value(); }
@@ -26,170 +30,188 @@ std::optional<double> ratio(double numerator, double denominator) {
   return numerator / denominator;
 }
 
-// num, mean, std and percentiles of one latency, in ms.
+// Calls `f` with the function that reads the figure of a request.
+template <class F>
+void with_figure(Figure figure, const Latencies& latencies, const F& f) {
+  switch (figure) {
+    case Figure::ttft:
+      return f([&](RequestId id) { return latencies.ttft_ns(id); });
+    case Figure::tpot:
+      return f([&](RequestId id) { return latencies.tpot_ns(id); });
+    case Figure::e2e:
+      return f([&](RequestId id) { return latencies.e2e_ns(id); });
+    case Figure::queue:
+      return f([&](RequestId id) { return latencies.queue_ns(id); });
+    case Figure::scheduling_delay:
+      return f([&](RequestId id) { return latencies.scheduling_delay_ns(id); });
+  }
+}
+
+// num, mean, std and percentiles of one latency.
 struct Distribution {
   std::int64_t count = 0;
-  std::optional<double> mean, std_dev;
-  std::array<std::optional<double>, kPercentiles.size()> percentiles;
+  numerics::Moments moments_ns;
 
-  void set(double mean_ns, double std_dev_ns, const std::vector<double>& percentiles_ns) {
-    mean = mean_ns / kNsPerMs;
-    std_dev = std_dev_ns / kNsPerMs;
-    for (std::size_t i = 0; i < percentiles.size(); ++i) {
-      percentiles[i] = percentiles_ns[i] / kNsPerMs;
-    }
-  }
   void append_to(Value::Map& map, const std::string& name) const {
+    const auto in_ms = [&](double ns) { return count > 0 ? Value(ns / kNsPerMs) : Value(); };
     map.emplace_back("num_" + name, Value(count));
-    map.emplace_back("mean_" + name + "_ms", number(mean));
-    map.emplace_back("std_" + name + "_ms", number(std_dev));
-    for (std::size_t i = 0; i < percentiles.size(); ++i) {
+    map.emplace_back("mean_" + name + "_ms", in_ms(moments_ns.mean));
+    map.emplace_back("std_" + name + "_ms", in_ms(moments_ns.std_dev));
+    for (std::size_t i = 0; i < kPercentiles.size(); ++i) {
       map.emplace_back(std::string(kPercentileNames[i]) + "_" + name + "_ms",
-                       number(percentiles[i]));
+                       count > 0 ? in_ms(moments_ns.percentiles[i]) : Value());
     }
   }
 };
 
-Distribution distribution_of(std::vector<double>& values) {
-  Distribution result;
-  std::erase_if(values, [](double value) { return std::isnan(value); });
-  result.count = std::ssize(values);
-  if (values.empty()) return result;
-  const double n = static_cast<double>(values.size());
+// Reorders the values.
+Distribution distribution_of(std::span<double> values) {
+  if (values.empty()) return {};
+  const auto n = static_cast<double>(values.size());
   const double mean = std::accumulate(values.begin(), values.end(), 0.0) / n;
   double squares = 0;
   for (const double value : values) squares += (value - mean) * (value - mean);
-  result.set(mean, std::sqrt(squares / n), numerics::percentiles(values, kPercentiles));
-  return result;
+  return {std::ssize(values),
+          {mean, std::sqrt(squares / n), numerics::percentiles(values, kPercentiles)}};
 }
 
-Distribution distribution_of(numerics::WeightedSample sample) {
-  Distribution result;
-  result.count = sample.count();
-  if (result.count > 0) {
-    result.set(sample.mean(), sample.std_dev(), sample.percentiles(kPercentiles));
-  }
-  return result;
+Distribution distribution_of(const numerics::LogHistogram& histogram) {
+  if (histogram.count() == 0) return {};
+  return {histogram.count(), histogram.moments(kPercentiles)};
 }
 
-// Requests that met their promises, among those that were promised anything.
-struct Goodput {
-  std::int64_t good = 0;
-  std::int64_t promised = 0;
-  double weighted_good = 0;
-  double weighted_promised = 0;
+Distribution distribution_of(const numerics::WeightedSample& sample) {
+  if (sample.count() == 0) return {};
+  return {sample.count(), numerics::moments_of(sample, kPercentiles)};
+}
 
-  void add(const workload::SloClass& slo_class, const Latencies& latencies) {
-    if (!slo_class.has_targets()) return;
-    const auto met = [](const std::optional<double>& target_s, double latency_ns) {
-      return !target_s || latency_ns <= *target_s * 1e9;
-    };
-    const bool is_good =
-        !std::isnan(latencies.e2e_ns) && met(slo_class.target_ttft_s, latencies.ttft_ns) &&
-        (std::isnan(latencies.tpot_ns) || met(slo_class.target_tpot_s, latencies.tpot_ns)) &&
-        met(slo_class.target_e2e_s, latencies.e2e_ns);
-    ++promised;
-    weighted_promised += slo_class.weight;
-    if (!is_good) return;
-    ++good;
-    weighted_good += slo_class.weight;
-  }
+// The requests of which a block of figures speaks.
+struct Population {
+  Tally tally;
+  std::array<Distribution, kNumFigures> latencies;
+  Distribution gaps;
 };
 
-// The figures of one population, accumulated row by row.
-class Population {
+// Which groups make up each population: all, one class, one tenant.
+struct Partition {
+  std::vector<std::size_t> population_of;  // by group
+  std::size_t size = 0;
+};
+
+Partition partition_by(const workload::RequestTable& requests, std::size_t size,
+                       std::size_t (*population)(const workload::RequestTable&, std::size_t)) {
+  Partition result{{}, size};
+  for (std::size_t group = 0; group < requests.num_groups(); ++group) {
+    result.population_of.push_back(population(requests, group));
+  }
+  return result;
+}
+
+// Requests of several populations: latencies of one figure, gathered population by population.
+class Gathered {
  public:
-  Population(const Record& record, const Metrics& config) : record_(record), config_(config) {}
-
-  void add(std::size_t row) {
-    const workload::Journal& journal = record_.journal;
-    const workload::Requests& source = *record_.requests.source;
-    const Latencies& latencies = record_.rows[row];
-    first_arrival_ = offered_ == 0 ? source.arrival[row] : first_arrival_;
-    ++offered_;
-    ++outcomes_[static_cast<std::size_t>(journal.outcome[row])];
-    entered_input_ += sim::is_set(journal.enqueued[row]) ? source.input_tokens[row] : 0;
-    if (journal.outcome[row] == Outcome::completed) {
-      input_tokens_ += source.input_tokens[row];
-      output_tokens_ += source.output_tokens[row];
-      last_completion_ = std::max(last_completion_, journal.finished[row]);
+  Gathered(const workload::RequestTable& requests, const Partition& partition,
+           const std::vector<Population>& populations)
+      : requests_(requests), partition_(partition), end_(populations.size()) {
+    begin_.push_back(0);
+    for (const Population& one : populations) {
+      begin_.push_back(begin_.back() + static_cast<std::size_t>(one.tally.offered));
     }
-    ttft_.push_back(latencies.ttft_ns);
-    tpot_.push_back(latencies.tpot_ns);
-    e2e_.push_back(latencies.e2e_ns);
-    queue_.push_back(latencies.queue_ns);
-    scheduling_.push_back(latencies.scheduling_delay_ns);
-    goodput_.add(record_.requests.slo_classes[record_.requests.slo_class[row]], latencies);
-  }
-  void add_gaps(const numerics::WeightedSample& gaps) { gaps_.merge(gaps); }
-
-  std::int64_t offered() const { return offered_; }
-  std::int64_t served_tokens() const { return input_tokens_ + output_tokens_; }
-
-  Value::Map figures() {
-    const bool reported = config_.accounting == Accounting::blis;
-    const std::int64_t completed = outcome(Outcome::completed);
-    const std::int64_t input = reported ? entered_input_ : input_tokens_;
-    const std::int64_t output = reported ? gaps_.count() : output_tokens_;
-    const std::optional<double> duration_s = duration();
-    const double window_s = std::max(0.0, sim::to_seconds(record_.window_end - record_.warm_up));
-    const auto promised = static_cast<double>(goodput_.promised);
-    const auto good = static_cast<double>(goodput_.good);
-
-    Value::Map map{
-        {"offered", Value(offered_)},
-        {"completed", Value(completed)},
-        {"rejected", Value(outcome(Outcome::rejected))},
-        {"expired", Value(outcome(Outcome::expired))},
-        {"evicted", Value(outcome(Outcome::evicted))},
-        {"failed", Value(outcome(Outcome::failed))},
-        {"cancelled", Value(outcome(Outcome::cancelled))},
-        {"unfinished", Value(outcome(Outcome::queued) + outcome(Outcome::running) +
-                             outcome(Outcome::in_transit))},
-        {"total_input_tokens", Value(input)},
-        {"total_output_tokens", Value(output)},
-        {"duration", number(duration_s)},
-        {"request_throughput",
-         number(ratio(static_cast<double>(completed), duration_s.value_or(0)))},
-        {"output_throughput", number(ratio(static_cast<double>(output), duration_s.value_or(0)))},
-        {"total_token_throughput",
-         number(ratio(static_cast<double>(input + output), duration_s.value_or(0)))},
-        {"goodput", number(ratio(good, promised))},
-        {"request_goodput", promised > 0 ? number(ratio(good, window_s)) : Value()}};
-    distribution_of(ttft_).append_to(map, "ttft");
-    distribution_of(tpot_).append_to(map, "tpot");
-    distribution_of(gaps_).append_to(map, "itl");
-    distribution_of(e2e_).append_to(map, "e2el");
-    distribution_of(queue_).append_to(map, "queue");
-    distribution_of(scheduling_).append_to(map, "scheduling_delay");
-    return map;
+    values_.resize(begin_.back());
   }
 
-  std::optional<double> weighted_goodput() const {
-    return ratio(goodput_.weighted_good, goodput_.weighted_promised);
+  void gather(Figure figure, const Latencies& latencies, std::size_t num_requests) {
+    std::copy(begin_.begin(), begin_.end() - 1, end_.begin());
+    with_figure(figure, latencies, [&](const auto& value_of) {
+      for (std::size_t row = 0; row < num_requests; ++row) {
+        const RequestId id{row};
+        if (!requests_.is_counted(id)) continue;
+        const double value = value_of(id);
+        if (std::isnan(value)) continue;
+        const std::size_t population =
+            end_.size() == 1 ? 0 : partition_.population_of[requests_.group(id)];
+        values_[end_[population]++] = value;
+      }
+    });
+  }
+  std::span<double> values(std::size_t population) {
+    return std::span(values_).subspan(begin_[population], end_[population] - begin_[population]);
   }
 
  private:
-  std::optional<double> duration() const {
-    if (config_.accounting == Accounting::blis) return sim::to_seconds(record_.fleet_duration);
-    if (outcome(Outcome::completed) == 0) return std::nullopt;
-    return sim::to_seconds(last_completion_ - first_arrival_);
-  }
-  std::int64_t outcome(Outcome which) const { return outcomes_[static_cast<std::size_t>(which)]; }
-
-  const Record& record_;
-  const Metrics& config_;
-  std::int64_t offered_ = 0;
-  std::array<std::int64_t, workload::kOutcomeNames.size()> outcomes_{};
-  std::int64_t input_tokens_ = 0;
-  std::int64_t output_tokens_ = 0;
-  std::int64_t entered_input_ = 0;
-  sim::Time first_arrival_{0};
-  sim::Time last_completion_{0};
-  Goodput goodput_;
-  std::vector<double> ttft_, tpot_, e2e_, queue_, scheduling_;
-  numerics::WeightedSample gaps_;
+  const workload::RequestTable& requests_;
+  const Partition& partition_;
+  std::vector<std::size_t> begin_;
+  std::vector<std::size_t> end_;
+  std::vector<double> values_;
 };
+
+template <class Sample>
+void merge_gaps(const std::vector<Sample>& groups, const Partition& partition,
+                std::vector<Population>& populations) {
+  std::vector<Sample> merged(populations.size());
+  for (std::size_t group = 0; group < groups.size(); ++group) {
+    merged[partition.population_of[group]].merge(groups[group]);
+  }
+  for (std::size_t i = 0; i < populations.size(); ++i) {
+    populations[i].gaps = distribution_of(merged[i]);
+  }
+}
+
+std::optional<double> duration_of(const Tally& tally, const Metrics& config,
+                                  const RunFigures& run) {
+  if (config.accounting == Accounting::blis) return sim::to_seconds(run.fleet_duration);
+  if (tally.outcomes[static_cast<std::size_t>(Outcome::completed)] == 0) return std::nullopt;
+  return sim::to_seconds(tally.last_completion - tally.first_arrival);
+}
+
+Value::Map figures_of(const Population& population, const Metrics& config, const RunFigures& run) {
+  const Tally& tally = population.tally;
+  const auto outcome = [&](Outcome which) {
+    return tally.outcomes[static_cast<std::size_t>(which)];
+  };
+  const bool reported = config.accounting == Accounting::blis;
+  const std::int64_t completed = outcome(Outcome::completed);
+  const std::int64_t input = reported ? tally.entered_input_tokens : tally.input_tokens;
+  const std::int64_t output = reported ? population.gaps.count : tally.output_tokens;
+  const std::optional<double> duration_s = duration_of(tally, config, run);
+  const double window_s = std::max(0.0, sim::to_seconds(run.window_end - run.warm_up));
+  const auto promised = static_cast<double>(tally.promised);
+  const auto good = static_cast<double>(tally.good);
+  const auto per_second = [&](std::int64_t count) {
+    return number(ratio(static_cast<double>(count), duration_s.value_or(0)));
+  };
+
+  Value::Map map{{"offered", Value(tally.offered)},
+                 {"completed", Value(completed)},
+                 {"rejected", Value(outcome(Outcome::rejected))},
+                 {"expired", Value(outcome(Outcome::expired))},
+                 {"evicted", Value(outcome(Outcome::evicted))},
+                 {"failed", Value(outcome(Outcome::failed))},
+                 {"cancelled", Value(outcome(Outcome::cancelled))},
+                 {"unfinished", Value(outcome(Outcome::queued) + outcome(Outcome::running) +
+                                      outcome(Outcome::in_transit))},
+                 {"total_input_tokens", Value(input)},
+                 {"total_output_tokens", Value(output)},
+                 {"duration", number(duration_s)},
+                 {"request_throughput", per_second(completed)},
+                 {"output_throughput", per_second(output)},
+                 {"total_token_throughput", per_second(input + output)},
+                 {"goodput", number(ratio(good, promised))},
+                 {"request_goodput", promised > 0 ? number(ratio(good, window_s)) : Value()}};
+  if (config.streaming) map.emplace_back("approximate", Value(true));
+  const auto append = [&](Figure figure) {
+    const auto i = static_cast<std::size_t>(figure);
+    population.latencies[i].append_to(map, kFigureNames[i]);
+  };
+  append(Figure::ttft);
+  append(Figure::tpot);
+  population.gaps.append_to(map, "itl");
+  append(Figure::e2e);
+  append(Figure::queue);
+  append(Figure::scheduling_delay);
+  return map;
+}
 
 std::optional<double> figure(const Value::Map& figures, std::string_view name) {
   for (const auto& [key, value] : figures) {
@@ -243,6 +265,18 @@ std::optional<double> fitness_of(const Metrics& config, const Value::Map& figure
   return score;
 }
 
+// Σ w·good ÷ Σ w·promised over the classes, w the weight of the class.
+std::optional<double> weighted_goodput(const std::vector<Population>& classes,
+                                       const std::vector<workload::SloClass>& configs) {
+  double good = 0;
+  double promised = 0;
+  for (std::size_t i = 0; i < classes.size(); ++i) {
+    good += configs[i].weight * static_cast<double>(classes[i].tally.good);
+    promised += configs[i].weight * static_cast<double>(classes[i].tally.promised);
+  }
+  return ratio(good, promised);
+}
+
 // Jain's index (Σx)² / (n·Σx²) of the served tokens per weight, over the tenants that asked for
 // anything.
 std::optional<double> jain(const std::vector<Population>& tenants,
@@ -251,8 +285,10 @@ std::optional<double> jain(const std::vector<Population>& tenants,
   double squares = 0;
   double count = 0;
   for (std::size_t i = 0; i < tenants.size(); ++i) {
-    if (tenants[i].offered() == 0) continue;
-    const double service = static_cast<double>(tenants[i].served_tokens()) / configs[i].weight;
+    const Tally& tally = tenants[i].tally;
+    if (tally.offered == 0) continue;
+    const double service =
+        static_cast<double>(tally.input_tokens + tally.output_tokens) / configs[i].weight;
     sum += service;
     squares += service * service;
     ++count;
@@ -262,40 +298,148 @@ std::optional<double> jain(const std::vector<Population>& tenants,
 
 }  // namespace
 
-Summary summarize(const Metrics& config, const Record& record) {
-  const workload::RequestTable& requests = record.requests;
-  Population all(record, config);
-  std::vector<Population> classes(requests.slo_classes.size(), Population(record, config));
-  std::vector<Population> tenants(requests.tenants.size(), Population(record, config));
-  std::vector<bool> class_occurs(classes.size(), false);
-  for (std::size_t row = 0; row < record.offered; ++row) {
-    if (requests.source->arrival[row] < record.warm_up) continue;
-    all.add(row);
-    classes[requests.slo_class[row]].add(row);
-    tenants[requests.tenant[row]].add(row);
-    class_occurs[requests.slo_class[row]] = true;
+void Tally::merge(const Tally& other) {
+  offered += other.offered;
+  for (std::size_t i = 0; i < outcomes.size(); ++i) outcomes[i] += other.outcomes[i];
+  input_tokens += other.input_tokens;
+  output_tokens += other.output_tokens;
+  entered_input_tokens += other.entered_input_tokens;
+  promised += other.promised;
+  good += other.good;
+  first_arrival = std::min(first_arrival, other.first_arrival);
+  last_completion = std::max(last_completion, other.last_completion);
+}
+
+Collector::Collector(const Metrics& config, const workload::RequestTable& requests,
+                     const workload::Journal& journal)
+    : config_(config),
+      requests_(requests),
+      journal_(journal),
+      latencies_(requests, journal, config.accounting),
+      tallies_(requests.num_groups()),
+      histograms_(config.streaming ? requests.num_groups() : 0) {}
+
+bool Collector::is_good(RequestId id, const workload::SloClass& slo_class) const {
+  const double e2e_ns = latencies_.e2e_ns(id);
+  if (std::isnan(e2e_ns)) return false;
+  const auto met = [](const std::optional<double>& target_s, double latency_ns) {
+    return !target_s || std::isnan(latency_ns) || latency_ns <= *target_s * 1e9;
+  };
+  return met(slo_class.target_ttft_s, latencies_.ttft_ns(id)) &&
+         met(slo_class.target_tpot_s, latencies_.tpot_ns(id)) &&
+         met(slo_class.target_e2e_s, e2e_ns);
+}
+
+void Collector::add(RequestId id) {
+  ++added_;
+  if (!requests_.is_counted(id)) return;
+  const std::size_t row = id.index();
+  const Outcome outcome = journal_.outcome[row];
+  const std::size_t group = requests_.group(id);
+  Tally& tally = tallies_[group];
+  ++tally.offered;
+  ++tally.outcomes[static_cast<std::size_t>(outcome)];
+  tally.first_arrival = std::min(tally.first_arrival, requests_.arrival(id));
+  if (sim::is_set(journal_.enqueued[row])) tally.entered_input_tokens += requests_.input_tokens(id);
+  if (outcome == Outcome::completed) {
+    tally.input_tokens += requests_.input_tokens(id);
+    tally.output_tokens += requests_.output_tokens(id);
+    tally.last_completion = std::max(tally.last_completion, journal_.finished[row]);
   }
-  for (std::size_t i = 0; i < requests.groups.size(); ++i) {
-    all.add_gaps(record.token_gaps[i]);
-    classes[requests.groups[i].slo_class].add_gaps(record.token_gaps[i]);
-    tenants[requests.groups[i].tenant].add_gaps(record.token_gaps[i]);
+  const workload::SloClass& slo_class = requests_.class_of(id);
+  if (slo_class.has_targets()) {
+    ++tally.promised;
+    tally.good += is_good(id, slo_class);
   }
+  if (histograms_.empty()) return;
+  for (std::size_t i = 0; i < kNumFigures; ++i) {
+    with_figure(static_cast<Figure>(i), latencies_, [&](const auto& value_of) {
+      const double value = value_of(id);
+      if (!std::isnan(value)) histograms_[group][i].add(std::llround(value));
+    });
+  }
+}
+
+Summary Collector::summarize(const RunFigures& run) const {
+  const auto populations_of = [&](const Partition& partition) {
+    std::vector<Population> populations(partition.size);
+    for (std::size_t group = 0; group < tallies_.size(); ++group) {
+      populations[partition.population_of[group]].tally.merge(tallies_[group]);
+    }
+    return populations;
+  };
+  const auto measure = [&](const Partition& partition, std::vector<Population>& populations) {
+    if (config_.streaming) {
+      std::vector<Histograms> merged(populations.size());
+      for (std::size_t group = 0; group < histograms_.size(); ++group) {
+        for (std::size_t i = 0; i < kNumFigures; ++i) {
+          merged[partition.population_of[group]][i].merge(histograms_[group][i]);
+        }
+      }
+      for (std::size_t p = 0; p < populations.size(); ++p) {
+        for (std::size_t i = 0; i < kNumFigures; ++i) {
+          populations[p].latencies[i] = distribution_of(merged[p][i]);
+        }
+      }
+      merge_gaps(journal_.token_gaps.approximate, partition, populations);
+      return;
+    }
+    Gathered gathered(requests_, partition, populations);
+    for (std::size_t i = 0; i < kNumFigures; ++i) {
+      gathered.gather(static_cast<Figure>(i), latencies_, added_);
+      for (std::size_t p = 0; p < populations.size(); ++p) {
+        populations[p].latencies[i] = distribution_of(gathered.values(p));
+      }
+    }
+    merge_gaps(journal_.token_gaps.exact, partition, populations);
+  };
+
+  const Partition whole = partition_by(
+      requests_, 1, [](const workload::RequestTable&, std::size_t) -> std::size_t { return 0; });
+  const Partition by_class = partition_by(requests_, requests_.slo_classes.size(),
+                                          [](const workload::RequestTable& r, std::size_t group) {
+                                            return group % r.slo_classes.size();
+                                          });
+  const Partition by_tenant = partition_by(requests_, requests_.tenants.size(),
+                                           [](const workload::RequestTable& r, std::size_t group) {
+                                             return group / r.slo_classes.size();
+                                           });
+
+  std::vector<Population> all = populations_of(whole);
+  measure(whole, all);
+  // The only class, or tenant, that occurs has the figures of the whole.
+  const auto measured = [&](const Partition& partition) {
+    std::vector<Population> populations = populations_of(partition);
+    for (Population& one : populations) {
+      if (one.tally.offered != all[0].tally.offered) continue;
+      one = all[0];
+      return populations;
+    }
+    measure(partition, populations);
+    return populations;
+  };
+  const std::vector<Population> classes = measured(by_class);
+  const std::vector<Population> tenants = measured(by_tenant);
 
   Summary summary;
-  summary.overall = all.figures();
-  const std::optional<double> fitness = fitness_of(config, summary.overall);
-  summary.overall.emplace_back("weighted_goodput", number(all.weighted_goodput()));
-  summary.overall.emplace_back("jain_tenant", number(jain(tenants, requests.tenants)));
+  summary.overall = figures_of(all[0], config_, run);
+  const std::optional<double> fitness = fitness_of(config_, summary.overall);
+  summary.overall.emplace_back("weighted_goodput",
+                               number(weighted_goodput(classes, requests_.slo_classes)));
+  summary.overall.emplace_back("jain_tenant", number(jain(tenants, requests_.tenants)));
   summary.overall.emplace_back("fitness", number(fitness));
-  summary.overall.emplace_back("preemptions", Value(record.preemptions));
-  summary.overall.emplace_back("priority_inversions", Value(record.priority_inversions));
-  summary.overall.emplace_back("head_of_line_blocking", Value(record.head_of_line_blocking));
+  summary.overall.emplace_back("preemptions", Value(run.preemptions));
+  summary.overall.emplace_back("priority_inversions",
+                               run.priority_inversions ? Value(*run.priority_inversions) : Value());
+  summary.overall.emplace_back("head_of_line_blocking", Value(run.head_of_line_blocking));
   for (std::size_t i = 0; i < classes.size(); ++i) {
-    if (!class_occurs[i]) continue;
-    summary.by_class.emplace_back(requests.slo_classes[i].name, Value(classes[i].figures()));
+    if (classes[i].tally.offered == 0) continue;
+    summary.by_class.emplace_back(requests_.slo_classes[i].name,
+                                  Value(figures_of(classes[i], config_, run)));
   }
   for (std::size_t i = 0; i < tenants.size(); ++i) {
-    summary.by_tenant.emplace_back(requests.tenants[i].name, Value(tenants[i].figures()));
+    summary.by_tenant.emplace_back(requests_.tenants[i].name,
+                                   Value(figures_of(tenants[i], config_, run)));
   }
   return summary;
 }

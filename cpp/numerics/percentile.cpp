@@ -1,115 +1,120 @@
 #include "numerics/percentile.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
+#include <cstddef>
 
 namespace spillway::numerics {
 
 namespace {
 
-// Rank p/100·(n − 1), split into its whole part and the rest.
-struct Rank {
-  std::int64_t below;
-  double fraction;
+/// So many values that counting them into buckets pays.
+constexpr std::size_t kWorthCounting = 2048;
+constexpr int kBucketBits = 12;
+constexpr std::size_t kNumBuckets = std::size_t{1} << kBucketBits;
+
+/// A whole number that orders doubles as they are ordered. Equal steps of it are equal steps of the
+/// value within an octave and of its logarithm beyond.
+std::uint64_t order_key(double value) {
+  const auto bits = std::bit_cast<std::uint64_t>(value);
+  constexpr std::uint64_t kSign = std::uint64_t{1} << 63;
+  return (bits & kSign) != 0 ? ~bits : bits | kSign;
+}
+
+/// Finds order statistics of many values by sorting only the buckets they fall into.
+class BucketSelection {
+ public:
+  BucketSelection(std::span<double> values, double least, double largest)
+      : values_(values),
+        least_(order_key(least)),
+        shift_(std::max(static_cast<int>(std::bit_width(order_key(largest) - least_)) - kBucketBits,
+                        0)) {
+    for (const double value : values) ++size_[bucket_of(value)];
+    std::int64_t begin = 0;
+    for (std::size_t i = 0; i < kNumBuckets; ++i) {
+      begin_[i] = begin;
+      begin += size_[i];
+    }
+  }
+
+  /// Marks the bucket of a rank as one that is looked into.
+  void want(std::int64_t rank) { wanted_[bucket_at(rank)] = true; }
+
+  /// Moves the wanted buckets' values to the front and sorts them.
+  void sort_wanted() {
+    std::size_t kept = 0;
+    for (const double value : values_) {
+      values_[kept] = value;
+      kept += wanted_[bucket_of(value)] ? 1 : 0;
+    }
+    std::sort(values_.begin(), values_.begin() + static_cast<std::ptrdiff_t>(kept));
+    std::int64_t place = 0;
+    for (std::size_t i = 0; i < kNumBuckets; ++i) {
+      place_[i] = place;
+      if (wanted_[i]) place += size_[i];
+    }
+  }
+
+  double at(std::int64_t rank) const {
+    const std::size_t bucket = bucket_at(rank);
+    return values_[static_cast<std::size_t>(place_[bucket] + rank - begin_[bucket])];
+  }
+
+ private:
+  std::size_t bucket_of(double value) const {
+    return static_cast<std::size_t>((order_key(value) - least_) >> shift_);
+  }
+  std::size_t bucket_at(std::int64_t rank) const {
+    return static_cast<std::size_t>(std::upper_bound(begin_.begin(), begin_.end(), rank) -
+                                    begin_.begin()) -
+           1;
+  }
+
+  std::span<double> values_;
+  std::uint64_t least_;
+  int shift_;
+  std::array<std::int64_t, kNumBuckets> size_{};
+  std::array<std::int64_t, kNumBuckets> begin_{};
+  std::array<std::int64_t, kNumBuckets> place_{};
+  std::array<bool, kNumBuckets> wanted_{};
 };
 
-Rank rank_of(double p, std::int64_t n) {
+}  // namespace
+
+PercentileRank percentile_rank(double p, std::int64_t n) {
   const double rank = p / 100.0 * static_cast<double>(n - 1);
   const double below = std::floor(rank);
   return {static_cast<std::int64_t>(below), rank - below};
 }
 
-// NumPy's interpolation, which is exact at both ends and monotone.
-double interpolate(double a, double b, double t) {
-  return t < 0.5 ? a + (b - a) * t : b - (b - a) * (1.0 - t);
-}
-
-}  // namespace
-
 std::vector<double> percentiles(std::span<double> values, std::span<const double> ps) {
+  const std::int64_t n = std::ssize(values);
+  const auto between = [&](double p, const auto& at) {
+    const PercentileRank rank = percentile_rank(p, n);
+    return interpolate(at(rank.below), at(std::min(rank.below + 1, n - 1)), rank.fraction);
+  };
   std::vector<double> result;
-  auto sorted_until = values.begin();
-  for (const double p : ps) {
-    const Rank rank = rank_of(p, std::ssize(values));
-    const auto lower = values.begin() + rank.below;
-    if (lower >= sorted_until) std::nth_element(sorted_until, lower, values.end());
-    sorted_until = std::max(sorted_until, lower);
-    const double below = *lower;
-    const bool is_last = lower + 1 == values.end();
-    const double above = is_last ? below : *std::min_element(lower + 1, values.end());
-    result.push_back(interpolate(below, above, rank.fraction));
-  }
-  return result;
-}
-
-void WeightedSample::add(std::int64_t value, std::int64_t count) {
-  if (count == 0) return;
-  count_ += count;
-  if (!pairs_.empty() && pairs_.back().first == value) {
-    pairs_.back().second += count;
-    return;
-  }
-  if (pairs_.size() >= compact_at_) {
-    compact();
-    compact_at_ = std::max<std::size_t>(compact_at_, 2 * pairs_.size());
-  }
-  pairs_.emplace_back(value, count);
-  is_sorted_ = false;
-}
-
-void WeightedSample::merge(const WeightedSample& other) {
-  for (const auto& [value, count] : other.pairs_) add(value, count);
-}
-
-void WeightedSample::compact() {
-  std::sort(pairs_.begin(), pairs_.end());
-  std::size_t kept = 0;
-  for (std::size_t i = 1; i < pairs_.size(); ++i) {
-    if (pairs_[i].first == pairs_[kept].first) {
-      pairs_[kept].second += pairs_[i].second;
-    } else {
-      pairs_[++kept] = pairs_[i];
+  const auto [least, largest] = std::minmax_element(values.begin(), values.end());
+  if (*least == *largest) return std::vector<double>(ps.size(), *least);
+  if (values.size() < kWorthCounting) {
+    std::sort(values.begin(), values.end());
+    for (const double p : ps) {
+      result.push_back(
+          between(p, [&](std::int64_t rank) { return values[static_cast<std::size_t>(rank)]; }));
     }
+    return result;
   }
-  if (!pairs_.empty()) pairs_.resize(kept + 1);
-  is_sorted_ = true;
-}
-
-const std::vector<std::pair<std::int64_t, std::int64_t>>& WeightedSample::sorted() {
-  if (!is_sorted_) compact();
-  return pairs_;
-}
-
-double WeightedSample::mean() const {
-  double sum = 0;
-  for (const auto& [value, count] : pairs_) {
-    sum += static_cast<double>(value) * static_cast<double>(count);
-  }
-  return sum / static_cast<double>(count_);
-}
-
-double WeightedSample::std_dev() const {
-  const double center = mean();
-  double sum = 0;
-  for (const auto& [value, count] : pairs_) {
-    const double deviation = static_cast<double>(value) - center;
-    sum += deviation * deviation * static_cast<double>(count);
-  }
-  return std::sqrt(sum / static_cast<double>(count_));
-}
-
-std::vector<double> WeightedSample::percentiles(std::span<const double> ps) {
-  sorted();
-  std::vector<double> result;
-  std::size_t at = 0;
-  std::int64_t up_to = pairs_.front().second;  // values at index < up_to are at most pairs_[at]
+  BucketSelection selection(values, *least, *largest);
   for (const double p : ps) {
-    const Rank rank = rank_of(p, count_);
-    while (rank.below >= up_to) up_to += pairs_[++at].second;
-    const double below = static_cast<double>(pairs_[at].first);
-    const bool next_differs = rank.below + 1 >= up_to && at + 1 < pairs_.size();
-    const double above = next_differs ? static_cast<double>(pairs_[at + 1].first) : below;
-    result.push_back(interpolate(below, above, rank.fraction));
+    const PercentileRank rank = percentile_rank(p, n);
+    selection.want(rank.below);
+    selection.want(std::min(rank.below + 1, n - 1));
+  }
+  selection.sort_wanted();
+  for (const double p : ps) {
+    result.push_back(between(p, [&](std::int64_t rank) { return selection.at(rank); }));
   }
   return result;
 }

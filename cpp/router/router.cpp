@@ -9,7 +9,7 @@ Dispatcher::Dispatcher(const Router& config, std::size_t num_instances, std::uin
 
 sim::InstanceId Dispatcher::route(const signals::RequestView& request, const signals::View& view,
                                   sim::Time now) {
-  sim::Draws draws(seed_, sim::Stream::router, request.id.value);
+  sim::Draws draws(seed_, sim::Stream::router, request.row());
   const sim::InstanceId chosen = policy_->pick(request, view, now, draws);
   policy_->learn(request, chosen);
   ++in_flight_[chosen.index()];

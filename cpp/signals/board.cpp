@@ -4,8 +4,7 @@
 
 namespace spillway::signals {
 
-Board::Board(const Signals& transport, std::vector<const Probe*> probes)
-    : probes_(std::move(probes)) {
+Board::Board(const Signals& transport, std::vector<Probe*> probes) : probes_(std::move(probes)) {
   if (const auto* on_read = std::get_if<OnRead>(&transport)) {
     period_ = sim::from_seconds(on_read->period_s);
     readings_.resize(probes_.size());

@@ -6,6 +6,7 @@
 
 #include "sim/ids.h"
 #include "sim/time.h"
+#include "workload/request_table.h"
 
 namespace spillway::signals {
 
@@ -19,20 +20,40 @@ struct InstanceSignal {
 };
 
 /// What a decision may see of the request it is about. The output length is not known in advance.
-struct RequestView {
-  sim::RequestId id;
-  std::int32_t input_tokens = 0;
-  std::uint16_t tenant = 0;
-  std::uint16_t slo_class = 0;
-  std::int64_t priority = 0;  ///< of its SLO class; higher is more important
-  sim::Time arrival;
+class RequestView {
+ public:
+  RequestView(const workload::RequestTable& requests, sim::RequestId id)
+      : requests_(&requests), id_(id) {}
+
+  sim::RequestId id() const { return id_; }
+  /// Position in the order of arrival.
+  std::uint32_t row() const { return requests_->row(id_); }
+  std::int32_t input_tokens() const { return requests_->input_tokens(id_); }
+  std::uint16_t tenant() const { return requests_->tenant(id_); }
+  std::uint16_t slo_class() const { return requests_->slo_class(id_); }
+  /// Of its SLO class; higher is more important.
+  std::int64_t priority() const { return requests_->class_of(id_).priority; }
+  sim::Time arrival() const { return requests_->arrival(id_); }
+
+ private:
+  const workload::RequestTable* requests_;
+  sim::RequestId id_;
 };
 
-/// An instance as the telemetry sees it.
+/// How many requests an instance holds.
+struct Occupancy {
+  std::int32_t waiting = 0;
+  std::int32_t running = 0;
+};
+
+/// An instance as the telemetry sees it. Reads never change what an instance does; they may bring
+/// up to date what it keeps lazily.
 class Probe {
  public:
   virtual ~Probe() = default;
-  virtual InstanceSignal read(sim::Time now) const = 0;
+  virtual InstanceSignal read(sim::Time now) = 0;
+  /// Part of what `read` returns, at less cost.
+  virtual Occupancy occupancy() const = 0;
 };
 
 /// What a decision may see of the fleet: values with their ages, never the truth. A value is only
@@ -40,7 +61,7 @@ class Probe {
 class View {
  public:
   /// `stored` holds past readings; where it is empty, every value is read from its probe at `now`.
-  View(std::span<const Probe* const> probes, std::span<const InstanceSignal> stored,
+  View(std::span<Probe* const> probes, std::span<const InstanceSignal> stored,
        std::span<const std::int32_t> in_flight, sim::Time now)
       : probes_(probes), stored_(stored), in_flight_(in_flight), now_(now) {}
 
@@ -54,12 +75,13 @@ class View {
   /// Waiting + running + in flight. Requests that the instance reports count twice, as in BLIS's
   /// EffectiveLoad.
   std::int64_t effective_load(std::size_t i) const {
-    const InstanceSignal reported = instance(i);
+    const Occupancy reported = stored_.empty() ? probes_[i]->occupancy()
+                                               : Occupancy{stored_[i].waiting, stored_[i].running};
     return std::int64_t{reported.waiting} + reported.running + in_flight_[i];
   }
 
  private:
-  std::span<const Probe* const> probes_;
+  std::span<Probe* const> probes_;
   std::span<const InstanceSignal> stored_;
   std::span<const std::int32_t> in_flight_;
   sim::Time now_;

@@ -10,33 +10,105 @@ namespace spillway::sim {
 
 /// What happens, to whom, when. `tie` orders events of one phase and instant; `subject` is the
 /// index of the request or instance concerned, in whichever table the phase implies.
-struct Event {
-  Time time;
-  Phase phase = Phase::step_end;
-  std::uint32_t tie = 0;
-  std::uint32_t subject = 0;
+class Event {
+ public:
+  Event() = default;
+  Event(Time time, Phase phase, std::uint32_t tie, std::uint32_t subject)
+      : time_(time), order_(order_of(phase, tie)), subject_(subject) {}
+
+  Time time() const { return time_; }
+  Phase phase() const { return static_cast<Phase>(order_ >> kTieBits); }
+  std::uint32_t tie() const { return static_cast<std::uint32_t>(order_); }
+  std::uint32_t subject() const { return subject_; }
+
+ private:
+  friend class EventQueue;
+  static constexpr unsigned kTieBits = 32;
+  static constexpr std::uint64_t order_of(Phase phase, std::uint32_t tie) {
+    return (static_cast<std::uint64_t>(phase) << kTieBits) | tie;
+  }
+
+  Time time_ = kForever;
+  std::uint64_t order_ = 0;  // phase and tie in one word, which compares as they do
+  std::uint32_t subject_ = 0;
 };
 
-/// Pending events, earliest first by (time, phase, tie, order of creation). A 4-ary heap; allocates
-/// only while it grows beyond its largest size so far.
+/// Pending events, earliest first by (time, phase, tie, order of creation). Allocates only while it
+/// grows beyond its largest size so far.
+///
+/// Two kinds are kept: one-off events, and alarms, of which each owner has at most one, which it
+/// may set anew at any time. An alarm comes out as an event of phase `step_end` whose tie and
+/// subject are the owner.
 class EventQueue {
  public:
-  void push(const Event& event);
-  /// Precondition: not empty.
-  Event pop();
-  const Event& top() const { return heap_.front().event; }
-  bool empty() const { return heap_.empty(); }
+  explicit EventQueue(std::size_t num_owners = 0);
+
+  void push(const Event& event) {
+    const std::uint64_t serial = next_serial_++;
+    if (front_.event.time_ == kForever && event.time_ < heap_time_) {
+      front_.event = event;
+      front_.serial = serial;
+    } else {
+      push_behind({event, serial});
+    }
+  }
+  /// Replaces the owner's alarm if it has one. An alarm that has come out must be set anew or
+  /// cleared before the next event is taken.
+  void set_alarm(std::uint32_t owner, Time time);
+  void clear_alarm(std::uint32_t owner) { set_alarm(owner, kForever); }
+
+  /// Takes the earliest event, unless it lies beyond `horizon` or there is none.
+  bool pop(Time horizon, Event& event) {
+    const Time time = front_.event.time_;
+    if (time < alarms_[1].time && time <= horizon) {
+      ++popped_;
+      event = front_.event;
+      front_.event.time_ = kForever;
+      return true;
+    }
+    return pop_other(horizon, event);
+  }
+  /// Whether anything is due at `now` or before.
+  bool is_due(Time now) const {
+    return front_.event.time_ <= now || heap_time_ <= now || alarms_[1].time <= now;
+  }
+  /// The same apart from the alarm of `owner`.
+  bool is_due(Time now, std::uint32_t owner) const {
+    if (front_.event.time_ <= now || heap_time_ <= now) return true;
+    for (std::size_t node = num_leaves_ + owner; node > 1; node /= 2) {
+      if (alarms_[node ^ 1].time <= now) return true;
+    }
+    return false;
+  }
   /// Number of events taken out so far.
   std::uint64_t popped() const { return popped_; }
 
  private:
   struct Entry {
     Event event;
-    std::uint64_t serial;
+    std::uint64_t serial = 0;
   };
+  struct Alarm {
+    Time time = kForever;
+    std::uint32_t owner = 0;
+  };
+
   static bool before(const Entry& a, const Entry& b);
 
-  std::vector<Entry> heap_;
+  void push_behind(const Entry& entry);
+  bool pop_other(Time horizon, Event& event);
+  void push_heap(const Entry& entry);
+  void pop_heap();
+
+  // An event that is earlier than all others when it is made stands outside of the heap: most
+  // events are made for the current instant and come out at once. kForever: there is none.
+  Entry front_;
+  std::vector<Entry> heap_;    // 4-ary
+  Time heap_time_ = kForever;  // of its first
+  // A tournament: leaf num_leaves_ + i is the alarm of owner i, node i the earlier one of its
+  // children 2i and 2i + 1, the left one if they are equal.
+  std::vector<Alarm> alarms_;
+  std::size_t num_leaves_ = 1;
   std::uint64_t next_serial_ = 0;
   std::uint64_t popped_ = 0;
 };

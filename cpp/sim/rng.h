@@ -14,6 +14,7 @@ enum class Stream : std::uint64_t {
   output_lengths = 3,
   admission = 4,
   router = 5,
+  step_durations = 6,
 };
 
 /// Philox4x64-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC'11): the block

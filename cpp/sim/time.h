@@ -35,14 +35,26 @@ constexpr Time from_seconds(double seconds) {
   return {static_cast<std::int64_t>(ns < 0 ? ns - 0.5 : ns + 0.5)};
 }
 
-/// `microseconds` truncated toward zero to whole quanta of `quantum_ns`. Spans too long for the
-/// clock saturate.
-constexpr Time truncate_us(double microseconds, std::int64_t quantum_ns) {
-  const double quanta = microseconds * (1000.0 / static_cast<double>(quantum_ns));
-  if (!(quanta < kLongestSpan_s * 1e9 / static_cast<double>(quantum_ns))) {
-    return from_seconds(kLongestSpan_s);
+/// Spans are whole multiples of a quantum.
+class Quantum {
+ public:
+  constexpr explicit Quantum(std::int64_t ns)
+      : ns_(ns),
+        per_us_(1000.0 / static_cast<double>(ns)),
+        longest_(kLongestSpan_s * 1e9 / static_cast<double>(ns)) {}
+
+  constexpr Time span() const { return {ns_}; }
+  /// `microseconds` truncated toward zero to whole quanta. Spans too long for the clock saturate.
+  constexpr Time truncate_us(double microseconds) const {
+    const double quanta = microseconds * per_us_;
+    if (!(quanta < longest_)) return from_seconds(kLongestSpan_s);
+    return {static_cast<std::int64_t>(quanta) * ns_};
   }
-  return {static_cast<std::int64_t>(quanta) * quantum_ns};
-}
+
+ private:
+  std::int64_t ns_;
+  double per_us_;
+  double longest_;
+};
 
 }  // namespace spillway::sim

@@ -10,38 +10,8 @@ namespace {
 constexpr std::int64_t kDefaultCount = 1000;
 constexpr std::int64_t kUnboundedCount = std::numeric_limits<std::int64_t>::max();
 
-struct Row {
-  sim::Time arrival;
-  std::uint32_t client;
-  std::int32_t input_tokens;
-  std::int32_t output_tokens;
-};
-
 std::unique_ptr<LengthDistribution> make_lengths(const Lengths& lengths) {
   return std::visit([](const auto& config) { return make(config); }, lengths);
-}
-
-// The client's requests up to `limit`, in order of arrival.
-void append_rows(const Client& client, std::uint32_t index, double rate_per_s, std::size_t count,
-                 sim::Time limit, std::uint64_t seed, std::int64_t quantum_ns,
-                 std::vector<Row>& rows) {
-  const auto arrivals =
-      std::visit([&](const auto& config) { return make(config, rate_per_s); }, client.arrivals);
-  const auto input = make_lengths(client.input_tokens);
-  const auto output = make_lengths(client.output_tokens);
-  double now_s = 0;
-  for (std::size_t ordinal = 0; ordinal < count; ++ordinal) {
-    sim::Draws gap(seed, sim::Stream::arrivals, ordinal, index);
-    now_s += arrivals->gap_s(gap);
-    if (!(now_s < sim::to_seconds(limit))) return;
-    sim::Draws in(seed, sim::Stream::input_lengths, ordinal, index);
-    sim::Draws out(seed, sim::Stream::output_lengths, ordinal, index);
-    const std::int64_t own = std::max<std::int64_t>(1, input->tokens(in));
-    const std::int64_t prompt = std::min<std::int64_t>(own + client.prefix_tokens, kMaxTokens);
-    rows.push_back({sim::truncate_us(now_s * 1e6, quantum_ns), index,
-                    static_cast<std::int32_t>(prompt),
-                    static_cast<std::int32_t>(output->tokens(out))});
-  }
 }
 
 // Position of `name` in `names`, appended if it is new.
@@ -51,6 +21,117 @@ std::uint16_t intern(std::vector<std::string>& names, const std::string& name) {
   names.push_back(name);
   return static_cast<std::uint16_t>(names.size() - 1);
 }
+
+// One client's requests in order of arrival: the next arrival is known, the rest is drawn when it
+// is taken.
+class ClientSource {
+ public:
+  ClientSource(const Client& client, std::size_t index, double rate_per_s, sim::Time limit,
+               std::uint64_t seed, sim::Quantum quantum)
+      : arrivals_(std::visit([&](const auto& config) { return make(config, rate_per_s); },
+                             client.arrivals)),
+        input_(make_lengths(client.input_tokens)),
+        output_(make_lengths(client.output_tokens)),
+        prefix_tokens_(client.prefix_tokens),
+        index_(index),
+        limit_s_(sim::to_seconds(limit)),
+        seed_(seed),
+        quantum_(quantum) {
+    draw_arrival();
+  }
+
+  /// The next arrival; kForever: none within the limit.
+  sim::Time next_time() const { return next_time_; }
+
+  Arrival take() {
+    sim::Draws in(seed_, sim::Stream::input_lengths, ordinal_, index_);
+    sim::Draws out(seed_, sim::Stream::output_lengths, ordinal_, index_);
+    const std::int64_t own = std::max<std::int64_t>(1, input_->tokens(in));
+    const Arrival arrival{.time = next_time_,
+                          .input_tokens = static_cast<std::int32_t>(
+                              std::min<std::int64_t>(own + prefix_tokens_, kMaxTokens)),
+                          .output_tokens = static_cast<std::int32_t>(output_->tokens(out))};
+    ++ordinal_;
+    draw_arrival();
+    return arrival;
+  }
+
+ private:
+  void draw_arrival() {
+    sim::Draws gap(seed_, sim::Stream::arrivals, ordinal_, index_);
+    now_s_ += arrivals_->gap_s(gap);
+    next_time_ = now_s_ < limit_s_ ? quantum_.truncate_us(now_s_ * 1e6) : sim::kForever;
+  }
+
+  std::unique_ptr<ArrivalProcess> arrivals_;
+  std::unique_ptr<LengthDistribution> input_;
+  std::unique_ptr<LengthDistribution> output_;
+  std::int64_t prefix_tokens_;
+  std::size_t index_;
+  double limit_s_;
+  std::uint64_t seed_;
+  sim::Quantum quantum_;
+  std::uint64_t ordinal_ = 0;
+  double now_s_ = 0;
+  sim::Time next_time_;
+};
+
+// Merges the clients by (arrival, position of the client).
+class SyntheticStream final : public ArrivalStream {
+ public:
+  SyntheticStream(const Synthetic& config, std::uint64_t seed, std::int64_t quantum_ns)
+      : left_(config.num_requests.value_or(config.duration_s ? kUnboundedCount : kDefaultCount)) {
+    double fractions = 0;
+    for (const Client& client : config.clients) fractions += client.rate_fraction;
+    const sim::Time limit = sim::from_seconds(config.duration_s.value_or(sim::kLongestSpan_s));
+    for (std::size_t i = 0; i < config.clients.size(); ++i) {
+      const Client& client = config.clients[i];
+      clients_.emplace_back(client, i, config.requests_per_s * client.rate_fraction / fractions,
+                            limit, seed, sim::Quantum(quantum_ns));
+      tenant_of_.push_back(intern(tenants_, client.tenant));
+      class_of_.push_back(intern(slo_classes_, client.slo_class));
+      order_.push_back(i);
+    }
+    std::make_heap(order_.begin(), order_.end(), Later{*this});
+  }
+
+  std::optional<Arrival> next() override {
+    const std::optional<std::size_t> client = peek();
+    if (!client) return std::nullopt;
+    --left_;
+    std::pop_heap(order_.begin(), order_.end(), Later{*this});
+    Arrival arrival = clients_[*client].take();
+    std::push_heap(order_.begin(), order_.end(), Later{*this});
+    arrival.tenant = tenant_of_[*client];
+    arrival.slo_class = class_of_[*client];
+    return arrival;
+  }
+  const std::vector<std::string>& tenants() const override { return tenants_; }
+  const std::vector<std::string>& slo_classes() const override { return slo_classes_; }
+
+  /// Position of the client whose request is next, if there is one.
+  std::optional<std::size_t> peek() const {
+    const std::size_t first = order_.front();
+    if (left_ == 0 || clients_[first].next_time() == sim::kForever) return std::nullopt;
+    return first;
+  }
+
+ private:
+  struct Later {
+    const SyntheticStream& stream;
+    bool operator()(std::size_t a, std::size_t b) const {
+      const sim::Time at_a = stream.clients_[a].next_time();
+      const sim::Time at_b = stream.clients_[b].next_time();
+      return at_a != at_b ? at_a > at_b : a > b;
+    }
+  };
+
+  std::vector<ClientSource> clients_;
+  std::vector<std::size_t> order_;  // heap of clients, the earliest in front
+  std::vector<std::string> tenants_, slo_classes_;
+  std::vector<std::uint16_t> tenant_of_, class_of_;  // by client
+  std::int64_t left_;
+};
 
 }  // namespace
 
@@ -73,57 +154,43 @@ void Synthetic::validate(const std::string& path, std::vector<sim::Violation>& o
   }
 }
 
+std::unique_ptr<ArrivalStream> stream(const Synthetic& config, std::uint64_t seed,
+                                      std::int64_t quantum_ns) {
+  return std::make_unique<SyntheticStream>(config, seed, quantum_ns);
+}
+
 std::shared_ptr<const Requests> generate(const Synthetic& config, std::uint64_t seed,
                                          std::int64_t quantum_ns) {
-  double fractions = 0;
-  for (const Client& client : config.clients) fractions += client.rate_fraction;
-  const auto count = static_cast<std::size_t>(
-      config.num_requests.value_or(config.duration_s ? kUnboundedCount : kDefaultCount));
-  const sim::Time limit = sim::from_seconds(config.duration_s.value_or(sim::kLongestSpan_s));
-
-  // Each client is generated in full up to the count; the earliest of all are kept.
-  std::vector<Row> rows;
-  for (std::uint32_t c = 0; c < config.clients.size(); ++c) {
-    const Client& client = config.clients[c];
-    append_rows(client, c, config.requests_per_s * client.rate_fraction / fractions, count, limit,
-                seed, quantum_ns, rows);
-  }
-  if (config.clients.size() > 1) {
-    std::stable_sort(rows.begin(), rows.end(),
-                     [](const Row& a, const Row& b) { return a.arrival < b.arrival; });
-  }
-  rows.resize(std::min(rows.size(), count));
-
+  SyntheticStream source(config, seed, quantum_ns);
   auto requests = std::make_shared<Requests>();
-  const std::size_t n = rows.size();
-  requests->arrival.reserve(n);
-  requests->input_tokens.reserve(n);
-  requests->output_tokens.reserve(n);
-  requests->tenant.reserve(n);
-  requests->slo_class.reserve(n);
-  std::vector<std::uint16_t> tenant_of;
-  std::vector<std::uint16_t> class_of;
+  requests->tenants = source.tenants();
+  requests->slo_classes = source.slo_classes();
   std::vector<Segment> prefix_of;
-  std::vector<std::string> groups;
+  std::vector<std::string> prefix_groups;
   for (const Client& client : config.clients) {
-    tenant_of.push_back(intern(requests->tenants, client.tenant));
-    class_of.push_back(intern(requests->slo_classes, client.slo_class));
-    if (client.prefix_group.empty()) {
-      prefix_of.push_back({});
-    } else {
-      prefix_of.push_back(
-          {intern(groups, client.prefix_group), static_cast<std::uint32_t>(client.prefix_tokens)});
-    }
+    prefix_of.push_back(client.prefix_group.empty()
+                            ? Segment{}
+                            : Segment{intern(prefix_groups, client.prefix_group),
+                                      static_cast<std::uint32_t>(client.prefix_tokens)});
   }
-  if (!groups.empty()) requests->segment_begin.push_back(0);
-  for (const Row& row : rows) {
-    requests->arrival.push_back(row.arrival);
-    requests->input_tokens.push_back(row.input_tokens);
-    requests->output_tokens.push_back(row.output_tokens);
-    requests->tenant.push_back(tenant_of[row.client]);
-    requests->slo_class.push_back(class_of[row.client]);
-    if (groups.empty()) continue;
-    if (prefix_of[row.client].tokens > 0) requests->segments.push_back(prefix_of[row.client]);
+  if (!prefix_groups.empty()) requests->segment_begin.push_back(0);
+  // All at once where the number is known, so that no column is ever copied.
+  const auto expected =
+      static_cast<std::size_t>(config.num_requests.value_or(config.duration_s ? 0 : kDefaultCount));
+  requests->arrival.reserve(expected);
+  requests->input_tokens.reserve(expected);
+  requests->output_tokens.reserve(expected);
+  requests->tenant.reserve(expected);
+  requests->slo_class.reserve(expected);
+  while (const std::optional<std::size_t> client = source.peek()) {
+    const Arrival arrival = *source.next();
+    requests->arrival.push_back(arrival.time);
+    requests->input_tokens.push_back(arrival.input_tokens);
+    requests->output_tokens.push_back(arrival.output_tokens);
+    requests->tenant.push_back(arrival.tenant);
+    requests->slo_class.push_back(arrival.slo_class);
+    if (prefix_groups.empty()) continue;
+    if (prefix_of[*client].tokens > 0) requests->segments.push_back(prefix_of[*client]);
     requests->segment_begin.push_back(static_cast<std::uint32_t>(requests->segments.size()));
   }
   return requests;

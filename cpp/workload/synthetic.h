@@ -10,6 +10,7 @@
 #include "sim/field.h"
 #include "sim/time.h"
 #include "workload/clients.h"
+#include "workload/requests.h"
 
 namespace spillway::workload {
 
@@ -46,10 +47,14 @@ struct Synthetic {
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
 };
 
-/// The requests of `config` under `seed`, with arrivals truncated to whole quanta. Every request
-/// draws from streams of its own, named by the client's position and the request's ordinal:
-/// changing or appending a client leaves the others' draws as they were (their arrivals move with
-/// the rate that is left to them).
+/// The requests of `config` under `seed`, in order of arrival; arrivals are truncated to whole
+/// quanta. Every request draws from streams of its own, named by the client's position and the
+/// request's ordinal: changing or appending a client leaves the others' draws as they were (their
+/// arrivals move with the rate that is left to them).
+std::unique_ptr<ArrivalStream> stream(const Synthetic& config, std::uint64_t seed,
+                                      std::int64_t quantum_ns);
+
+/// The same, all at once.
 std::shared_ptr<const Requests> generate(const Synthetic& config, std::uint64_t seed,
                                          std::int64_t quantum_ns);
 

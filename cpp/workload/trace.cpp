@@ -1,5 +1,7 @@
 #include "workload/trace.h"
 
+#include <utility>
+
 namespace spillway::workload {
 
 namespace {
@@ -17,7 +19,29 @@ void check_tokens(const std::vector<std::int32_t>& column, std::int32_t min, con
   }
 }
 
+class TraceStream final : public ArrivalStream {
+ public:
+  explicit TraceStream(std::shared_ptr<const Requests> requests) : requests_(std::move(requests)) {}
+  std::optional<Arrival> next() override {
+    if (row_ == requests_->size()) return std::nullopt;
+    const std::size_t row = row_++;
+    return Arrival{requests_->arrival[row], requests_->input_tokens[row],
+                   requests_->output_tokens[row], requests_->tenant[row],
+                   requests_->slo_class[row]};
+  }
+  const std::vector<std::string>& tenants() const override { return requests_->tenants; }
+  const std::vector<std::string>& slo_classes() const override { return requests_->slo_classes; }
+
+ private:
+  std::shared_ptr<const Requests> requests_;
+  std::size_t row_ = 0;
+};
+
 }  // namespace
+
+std::unique_ptr<ArrivalStream> stream(const Trace& trace) {
+  return std::make_unique<TraceStream>(trace.requests);
+}
 
 void check_requests(const Requests& requests, const std::string& path,
                     std::vector<sim::Violation>& out) {

@@ -38,6 +38,9 @@ struct Trace {
   bool is_named_by(std::string_view field) const { return field != "file" || sha256.empty(); }
 };
 
+/// The trace's requests one at a time. Precondition: it has them.
+std::unique_ptr<ArrivalStream> stream(const Trace& trace);
+
 /// Reports what makes columns unusable: unequal lengths, an unsorted row, a count out of range.
 /// Rows count from 0.
 void check_requests(const Requests& requests, const std::string& path,

@@ -13,7 +13,7 @@ from spillway._statistics import Interval
 from spillway.files import dump, fingerprint, load
 from spillway.interop.traces import TraceError, read_trace, trace
 from spillway.results import Result, Results
-from spillway.simulate import simulate
+from spillway.simulate import run_many, simulate
 
 __version__: str = build_info["version"]
 
@@ -36,6 +36,7 @@ __all__ = [
     "profiles",
     "read_trace",
     "router",
+    "run_many",
     "signals",
     "simulate",
     "trace",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zipfile
 import zlib
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
+    from spillway._core.cluster import RequestRecord
+
 Figure = float | int | None
 
-_RESULT_VERSION = 1
+_RESULT_VERSION = 2
 _CODED = {
     "outcome": "outcomes",
     "reason": "reasons",
@@ -54,6 +57,28 @@ class Figures(Mapping[str, Figure]):
         return tables.figures(self._values)
 
 
+class Columns(Mapping[str, "NDArray[Any]"]):
+    """The coded columns of a run's requests, each derived when it is first asked for."""
+
+    def __init__(self, record: RequestRecord) -> None:
+        self._record = record
+        self._known: dict[str, NDArray[Any]] = {}
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        if name not in self._known:
+            self._known[name] = self._record.column(name)
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_core.cluster.columns)
+
+    def __len__(self) -> int:
+        return len(_core.cluster.columns)
+
+    def __reduce__(self) -> tuple[type, tuple[dict[str, NDArray[Any]]]]:
+        return dict, (dict(self),)
+
+
 class Requests(Mapping[str, "NDArray[Any]"]):
     """One row per offered request in order of arrival, as read-only columns.
 
@@ -66,7 +91,7 @@ class Requests(Mapping[str, "NDArray[Any]"]):
     def __init__(
         self, columns: Mapping[str, NDArray[Any]], names: Mapping[str, Sequence[str]]
     ) -> None:
-        self._columns = dict(columns)
+        self._columns = columns
         self._names = names
 
     def __getitem__(self, name: str) -> NDArray[Any]:
@@ -104,7 +129,33 @@ class Result:
     def __init__(self, simulation: Simulation, seed: int, output: Mapping[str, Any]) -> None:
         self.simulation = simulation
         self.seed = seed
-        self._output = output
+        self._output = dict(output)
+        record = self._output.pop("record", None)
+        if record is not None:
+            self._output["columns"] = Columns(record)
+            self._output["request_id"] = record.request_id
+
+    def _columns(self) -> Mapping[str, NDArray[Any]]:
+        if "columns" not in self._output:
+            raise _core.sim.UsageError(
+                "the requests of this run were not kept: "
+                + (
+                    "metrics.streaming is on"
+                    if self.simulation.metrics.streaming
+                    else "give run_many keep_requests=True"
+                )
+            )
+        columns: Mapping[str, NDArray[Any]] = self._output["columns"]
+        return columns
+
+    def _names(self) -> dict[str, Sequence[str]]:
+        return {
+            "outcomes": _core.cluster.outcomes,
+            "reasons": _core.metrics.reasons,
+            "tenants": self._output["tenants"],
+            "slo_classes": self._output["slo_classes"],
+            "request_id": self._output["request_id"],
+        }
 
     def summary(self) -> Figures:
         """Figures over all requests that arrived in the window."""
@@ -120,11 +171,12 @@ class Result:
 
     @property
     def requests(self) -> Requests:
-        """One row per offered request."""
-        names = {
-            key: self._output[key] for key in ("reasons", "tenants", "slo_classes", "request_id")
-        }
-        return Requests(self._output["columns"], {**names, "outcomes": _core.cluster.outcomes})
+        """One row per offered request.
+
+        Raises UsageError if they were not kept: in streaming mode, or by `run_many` unless it was
+        told to.
+        """
+        return Requests(self._columns(), self._names())
 
     @property
     def ledger(self) -> dict[str, Any]:
@@ -133,7 +185,10 @@ class Result:
 
     @property
     def instances(self) -> list[dict[str, Any]]:
-        """Per instance: completed, refused, preemptions, steps, mean_waiting(_at_step)."""
+        """Per instance: completed, refused, preemptions, steps, mean_waiting(_at_step), stepping.
+
+        `stepping` is "jumps", or "plain" where every step had to be made by itself.
+        """
         return list(self._output["instances"])
 
     @property
@@ -145,6 +200,26 @@ class Result:
     def events(self) -> int:
         """Events taken from the queue."""
         return int(self._output["events"])
+
+    @property
+    def digest(self) -> str:
+        """Digest of the results themselves: equal if every request and figure is equal.
+
+        Unlike `fingerprint` it says nothing of the settings. It does not depend on how the run was
+        made: by which stepping, on how many threads.
+        """
+        hasher = hashlib.sha256()
+        for name, column in self._output.get("columns", {}).items():
+            hasher.update(name.encode())
+            hasher.update(np.ascontiguousarray(column).tobytes())
+        instances = [
+            {key: value for key, value in one.items() if key != "stepping"}
+            for one in self.instances
+        ]
+        keys = ("ledger", "summary", "by_class", "by_tenant", "steps", "end_s")
+        figures = [instances, *(self._output[key] for key in keys)]
+        hasher.update(json.dumps(figures).encode())
+        return hasher.hexdigest()
 
     @property
     def fingerprint(self) -> str:
@@ -186,8 +261,12 @@ class Result:
         files.write_result(self, Path(directory))
 
     def save(self, path: str | Path) -> None:
-        """Saves everything into one .npz file, but of a trace's requests only the digest."""
+        """Saves everything into one .npz file, but of a trace's requests only the digest.
+
+        Raises UsageError if the requests were not kept.
+        """
         path = Path(path)
+        columns = self._columns()
         document = {
             "result_version": _RESULT_VERSION,
             "seed": self.seed,
@@ -199,7 +278,7 @@ class Result:
                 stream,
                 allow_pickle=False,
                 document=np.array(json.dumps(document)),
-                **{f"column_{name}": values for name, values in self._output["columns"].items()},
+                **{f"column_{name}": values for name, values in columns.items()},
             )
 
     @classmethod
@@ -284,6 +363,8 @@ class Results(Sequence[Result]):
         pairs = [(a.summary(), b.summary()) for a, b in zip(self, other, strict=True)]
         result: dict[str, Interval | None] = {}
         for name in pairs[0][0]:
+            if name == "approximate":
+                continue
             both = ((a[name], b[name]) for a, b in pairs)
             gaps = [float(x) - float(y) for x, y in both if x is not None and y is not None]
             result[name] = interval(gaps, confidence) if gaps else None
@@ -304,6 +385,8 @@ class Results(Sequence[Result]):
     ) -> dict[str, Interval | None]:
         result: dict[str, Interval | None] = {}
         for name in populations[0]:
+            if name == "approximate":
+                continue
             values = [float(v) for p in populations if (v := p[name]) is not None]
             result[name] = interval(values, confidence) if values else None
         return result

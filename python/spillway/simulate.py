@@ -1,15 +1,17 @@
-"""The one verb."""
+"""The verb: one run, several seeds, or many configurations at once."""
 
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, overload
+import os
+import warnings
+from typing import TYPE_CHECKING, Any, overload
 
 from spillway import _core
 from spillway.results import Result, Results
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from spillway._core.cluster import Simulation
 
@@ -17,11 +19,22 @@ _MAX_SEED = 2**64 - 1
 
 
 @overload
-def simulate(simulation: Simulation, seed: int = 0) -> Result: ...
+def simulate(simulation: Simulation, seed: int = 0, *, reference: bool = False) -> Result: ...
 @overload
-def simulate(simulation: Simulation, *, seeds: Iterable[int]) -> Results: ...
 def simulate(
-    simulation: Simulation, seed: int = 0, *, seeds: Iterable[int] | None = None
+    simulation: Simulation,
+    *,
+    seeds: Iterable[int],
+    threads: int | None = None,
+    reference: bool = False,
+) -> Results: ...
+def simulate(
+    simulation: Simulation,
+    seed: int = 0,
+    *,
+    seeds: Iterable[int] | None = None,
+    threads: int | None = None,
+    reference: bool = False,
 ) -> Result | Results:
     """Runs a simulation under one seed, or under several.
 
@@ -35,6 +48,11 @@ def simulate(
     seeds
         Several seeds, for means with confidence intervals. The same seeds give the same requests to
         every configuration of the same workload, so differences between configurations are paired.
+    threads
+        With `seeds`: how many runs are made at a time; absent: one per CPU.
+    reference
+        Make every step of every instance by itself, and request by request. The result is the same,
+        only later; `Result.digest` shows it.
 
     Returns
     -------
@@ -46,15 +64,112 @@ def simulate(
         If the simulation cannot be run, e.g. its trace holds no requests.
     """
     if seeds is None:
-        return _run(simulation, seed)
-    results = [_run(simulation, one) for one in seeds]
-    if not results:
+        seed = _checked_seed(seed)
+        return Result(simulation, seed, _core.cluster.run(simulation, seed, reference))
+    many = _checked_seeds(seeds)
+    outputs = _run_batch([simulation], many, threads, reference=reference, keep_requests=True)
+    if None in outputs:
+        raise KeyboardInterrupt
+    return Results(
+        [Result(simulation, one, output) for one, output in zip(many, outputs, strict=True)]
+    )
+
+
+def run_many(
+    simulations: Iterable[Simulation],
+    seeds: Iterable[int] = (0,),
+    *,
+    threads: int | None = None,
+    keep_requests: bool = False,
+    progress: Callable[[int, int], object] | None = None,
+    reference: bool = False,
+) -> list[Results]:
+    """Runs many simulations, each under the same seeds, on several threads.
+
+    Simulations with the same workload meet the same requests, which are generated once per seed.
+
+    Parameters
+    ----------
+    simulations
+        What to simulate.
+    seeds
+        Seeds of the runs of each simulation, each 0 <= seed < 2**64.
+    threads
+        How many runs are made at a time; absent: one per CPU. The results do not depend on it.
+    keep_requests
+        Whether `Result.requests` is to be had; about 90 bytes per request of every run.
+    progress
+        Called as progress(done, total) with the number of runs that are over, about ten times a
+        second and at the end, in the calling thread. If it raises, the runs end and the exception
+        passes.
+    reference
+        As for `simulate`.
+
+    Returns
+    -------
+    One Results per simulation, in order, each with one Result per seed. After Ctrl-C, those of the
+    runs that were over, with a RuntimeWarning that says how many are missing.
+
+    Raises
+    ------
+    ConfigError
+        If one of the simulations cannot be run; nothing has been run then.
+    """
+    configurations = list(simulations)
+    many = _checked_seeds(seeds)
+    total = len(configurations) * len(many)
+    outputs = _run_batch(
+        configurations,
+        many,
+        threads,
+        reference=reference,
+        keep_requests=keep_requests,
+        progress=None if progress is None else lambda done: progress(done, total),
+    )
+    if missing := outputs.count(None):
+        warnings.warn(
+            f"interrupted: {missing} of {total} runs are missing", RuntimeWarning, stacklevel=2
+        )
+    results = []
+    for i, simulation in enumerate(configurations):
+        own = outputs[i * len(many) : (i + 1) * len(many)]
+        pairs = zip(many, own, strict=True)
+        results.append(Results([Result(simulation, s, out) for s, out in pairs if out is not None]))
+    return results
+
+
+def _run_batch(
+    simulations: list[Simulation],
+    seeds: list[int],
+    threads: int | None,
+    *,
+    reference: bool,
+    keep_requests: bool,
+    progress: Callable[[int], object] | None = None,
+) -> list[dict[str, Any] | None]:
+    if threads is None:
+        threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    if threads < 1:
+        raise ValueError(f"threads = {threads}: must be >= 1")
+    return _core.cluster.run_batch(
+        simulations=simulations,
+        seeds=seeds,
+        threads=threads,
+        reference=reference,
+        keep_requests=keep_requests,
+        progress=progress,
+    )
+
+
+def _checked_seeds(seeds: Iterable[int]) -> list[int]:
+    many = [_checked_seed(one) for one in seeds]
+    if not many:
         raise ValueError("seeds is empty; give at least one seed, e.g. seeds=range(8)")
-    return Results(results)
+    return many
 
 
-def _run(simulation: Simulation, seed: int) -> Result:
+def _checked_seed(seed: int) -> int:
     seed = operator.index(seed)
     if not 0 <= seed <= _MAX_SEED:
         raise ValueError(f"seed = {seed}: must be >= 0 and < 2**64")
-    return Result(simulation, seed, _core.cluster.run(simulation, seed))
+    return seed

@@ -77,6 +77,7 @@ DIMENSIONLESS = {
     "Empirical.weights",
     "FitnessTerm.weight",
     "Gamma.cv",
+    "Jittered.cv",
     "Lognormal.mu",
     "Lognormal.sigma",
     "SloClass.priority",

@@ -16,12 +16,12 @@ class TokenBucketPolicy final : public AdmissionPolicy {
   Verdict decide(const signals::RequestView& request, const signals::View&, sim::Time now,
                  sim::Draws&) override {
     refill(now);
-    return tokens_ >= request.input_tokens ? Verdict::admit() : Verdict::reject();
+    return tokens_ >= request.input_tokens() ? Verdict::admit() : Verdict::reject();
   }
 
   void commit(const signals::RequestView& request, sim::Time now) override {
     refill(now);
-    tokens_ -= request.input_tokens;
+    tokens_ -= request.input_tokens();
   }
 
  private:

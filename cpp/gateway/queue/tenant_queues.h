@@ -1,10 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <vector>
 
 #include "sim/ids.h"
+#include "sim/ring.h"
 
 namespace spillway::gateway {
 
@@ -37,7 +37,7 @@ class TenantQueues {
   std::size_t size() const { return size_; }
 
  private:
-  std::vector<std::deque<Entry>> flows_;
+  std::vector<sim::Ring<Entry>> flows_;
   std::uint64_t next_serial_ = 0;
   std::size_t size_ = 0;
 };

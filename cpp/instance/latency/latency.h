@@ -9,6 +9,14 @@ struct StepLoad {
   std::int64_t prefill_tokens = 0;
   std::int64_t decode_requests = 0;
   std::int64_t context_tokens = 0;  ///< tokens whose KV is in the cache before the step
+  std::int64_t ordinal = 0;         ///< how many steps the instance has made before
+};
+
+/// What the duration of a step follows from. It decides how an instance may jump over steps.
+enum class LatencyBasis : std::uint8_t {
+  batch,    ///< prefill_tokens and decode_requests: equal batches take equally long
+  context,  ///< these and context_tokens
+  step,     ///< the ordinal as well: the instance makes every step by itself
 };
 
 /// Contract of a latency model: how long things take, in microseconds (the unit in which published
@@ -17,7 +25,8 @@ struct StepLoad {
 class LatencyModel {
  public:
   virtual ~LatencyModel() = default;
-  /// Duration of one step.
+  virtual LatencyBasis basis() const = 0;
+  /// Duration of one step. It must not look further than `basis` says.
   virtual double step_us(const StepLoad& load) const = 0;
   /// Time from routing to the engine's queue; it does not occupy the engine.
   virtual double entry_us(std::int64_t input_tokens) const = 0;

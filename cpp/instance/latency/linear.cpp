@@ -8,6 +8,9 @@ class LinearModel final : public LatencyModel {
  public:
   explicit LinearModel(const Linear& config) : c_(config) {}
 
+  LatencyBasis basis() const override {
+    return c_.beta_context_us != 0 ? LatencyBasis::context : LatencyBasis::batch;
+  }
   double step_us(const StepLoad& load) const override {
     // The order of evaluation is part of the contract: other orders round differently.
     double us = c_.beta0_us + c_.beta_prefill_us * static_cast<double>(load.prefill_tokens);
@@ -28,7 +31,7 @@ class LinearModel final : public LatencyModel {
 
 }  // namespace
 
-std::unique_ptr<LatencyModel> make(const Linear& config) {
+std::unique_ptr<LatencyModel> make(const Linear& config, std::uint64_t, sim::InstanceId) {
   return std::make_unique<LinearModel>(config);
 }
 

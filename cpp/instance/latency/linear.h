@@ -8,6 +8,7 @@
 
 #include "instance/latency/latency.h"
 #include "sim/field.h"
+#include "sim/ids.h"
 
 namespace spillway::instance {
 
@@ -64,6 +65,6 @@ struct Linear {
   static const std::vector<std::pair<std::string_view, Linear>>& presets();
 };
 
-std::unique_ptr<LatencyModel> make(const Linear& config);
+std::unique_ptr<LatencyModel> make(const Linear& config, std::uint64_t seed, sim::InstanceId id);
 
 }  // namespace spillway::instance

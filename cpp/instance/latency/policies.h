@@ -2,10 +2,11 @@
 
 #include <variant>
 
+#include "instance/latency/jittered.h"
 #include "instance/latency/linear.h"
 
 namespace spillway::instance {
 
-using Latency = std::variant<Linear>;
+using Latency = std::variant<Linear, Jittered>;
 
 }  // namespace spillway::instance

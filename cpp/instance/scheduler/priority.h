@@ -6,7 +6,7 @@
 
 #include "sim/field.h"
 #include "sim/ids.h"
-#include "workload/requests.h"
+#include "workload/request_table.h"
 
 namespace spillway::instance {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "sim/ids.h"
-#include "workload/requests.h"
+#include "workload/request_table.h"
 
 namespace spillway::instance {
 

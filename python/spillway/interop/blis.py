@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillway import _core, files
 from spillway.interop.traces import Table, TraceError, read_columns, tables
+from spillway.results import Result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -210,13 +211,13 @@ def _validate_scenario(folder: Path, directory: Path) -> ScenarioReport:
         simulation = base.replace(workload=_core.workload.make_trace(**columns))
     except _core.sim.ConfigError as error:
         raise TraceError(f"{folder / 'summary.json'}: is of no use to the core: {error}") from error
-    run = _core.cluster.run(simulation, 0)
-    differences = list(_differences(ids, expected, run))
+    result = Result(simulation, 0, _core.cluster.run(simulation, 0))
+    differences = list(_differences(ids, expected, result))
     return ScenarioReport(
         name,
         rows,
         rows - len(differences),
-        aggregate_mismatches=tuple(_aggregate_mismatches(recording, run)),
+        aggregate_mismatches=tuple(_aggregate_mismatches(recording, result)),
         first_differences=tuple(differences[:_MOST_DIFFERENCES]),
     )
 
@@ -356,13 +357,14 @@ def _microseconds(table: Table, row: int, column: str) -> float:
 
 
 def _differences(
-    ids: Sequence[str], expected: Mapping[str, Mapping[str, Any]], run: Mapping[str, Any]
+    ids: Sequence[str], expected: Mapping[str, Mapping[str, Any]], result: Result
 ) -> Iterator[str]:
     """One text per request that differs."""
-    columns = run["columns"]
+    columns = result.requests
+    outcomes = columns["outcome"].tolist()
     for row, request_id in enumerate(ids):
-        offered = row < len(columns["outcome"])  # a horizon may end the run before the last arrival
-        outcome = _core.cluster.outcomes[columns["outcome"][row]] if offered else "not offered"
+        # A horizon may end the run before the last arrival.
+        outcome = outcomes[row] if row < len(outcomes) else "not offered"
         recorded = expected.get(request_id)
         if outcome != "completed" or recorded is None:
             if outcome == "completed":
@@ -382,9 +384,9 @@ def _differences(
             yield f"request {request_id}: {'; '.join(parts)}"
 
 
-def _aggregate_mismatches(recording: _Recording, run: Mapping[str, Any]) -> Iterator[str]:
+def _aggregate_mismatches(recording: _Recording, result: Result) -> Iterator[str]:
     """One text per aggregate figure that differs."""
-    for name, value in _aggregate_of(run).items():
+    for name, value in _aggregate_of(result).items():
         recorded = recording.aggregate.get(name)
         if isinstance(recorded, bool) or not isinstance(recorded, (int, float)):
             yield f"{name}: {recorded!r} recorded, {value} here"
@@ -395,29 +397,29 @@ def _aggregate_mismatches(recording: _Recording, run: Mapping[str, Any]) -> Iter
         yield f"kv_allocation_failures: {failures} recorded, 0 here"
 
     text = recording.text
-    for name, printed in _printed_of(run).items():
+    for name, printed in _printed_of(result).items():
         absent = "0" if name in _ANOMALIES and "=== Anomaly Counters ===" not in text else None
         if text.get(name, absent) != printed:
             yield f"{name}: {text.get(name)} recorded, {printed} here"
     targets = {name: count for name, count in text.items() if name.startswith("instance_")}
     routed = Counter(
-        f"instance_{instance}" for instance in run["columns"]["instance"].tolist() if instance >= 0
+        f"instance_{instance}" for instance in result.requests["instance"].tolist() if instance >= 0
     )
     ours = {name: str(count) for name, count in routed.items()}
     if targets != ours:
         yield f"target distribution: {_words(targets)} recorded, {_words(ours)} here"
 
 
-def _aggregate_of(run: Mapping[str, Any]) -> dict[str, float]:
+def _aggregate_of(result: Result) -> dict[str, float]:
     """Return the run's figures under the names of `aggregate`; those of nothing are 0 there."""
-    summary = run["summary"]
-    columns = run["columns"]
+    summary = result.summary()
+    columns = result.requests
     figures = {name: summary[key] or 0 for name, key in _AGGREGATE.items()}
-    in_engine = columns["outcome"] == _core.cluster.outcomes.index("running")
+    in_engine = columns["outcome"] == "running"
     scheduled = columns["scheduling_delay_s"] >= 0  # NaN: never
     running = int((in_engine & scheduled).sum())
     queued = int((in_engine & ~scheduled).sum())
-    unservable = run["ledger"]["worker_rejected"].get("unservable", 0)
+    unservable = result.ledger["worker_rejected"].get("unservable", 0)
     return figures | {
         "still_queued": queued,
         "still_running": running,
@@ -438,10 +440,10 @@ _ANOMALIES = (
 )
 
 
-def _printed_of(run: Mapping[str, Any]) -> dict[str, str]:
+def _printed_of(result: Result) -> dict[str, str]:
     """Return the run's figures as that simulator prints them."""
-    summary = run["summary"]
-    ledger = run["ledger"]
+    summary = result.summary()
+    ledger = result.ledger
     rejected = sum(ledger["rejected"].values())
     counters = (
         summary["priority_inversions"],

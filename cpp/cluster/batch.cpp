@@ -1,0 +1,164 @@
+#include "cluster/batch.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace spillway::cluster {
+
+namespace {
+
+constexpr std::chrono::milliseconds kBetweenQuestions{100};
+
+/// The requests that several runs share: made by the first that asks, dropped with the last.
+class SharedRequests {
+ public:
+  void expect_one_more() { ++left_; }
+
+  std::shared_ptr<const workload::Requests> take(const Simulation& simulation, std::uint64_t seed) {
+    const std::lock_guard lock(mutex_);
+    if (!requests_) requests_ = offered_requests(simulation, seed);
+    std::shared_ptr<const workload::Requests> taken = requests_;
+    if (--left_ == 0) requests_.reset();
+    return taken;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::shared_ptr<const workload::Requests> requests_;
+  std::size_t left_ = 0;
+};
+
+/// For each simulation the first one that offers the same requests under the same seed.
+std::vector<std::size_t> same_workload(std::span<const Simulation> simulations) {
+  std::vector<sim::Value> written;
+  std::vector<std::size_t> first;
+  for (std::size_t i = 0; i < simulations.size(); ++i) {
+    const Simulation& one = simulations[i];
+    sim::Value::List key{sim::Value(one.quantum_ns), sim::Value(one.metrics.streaming),
+                         sim::encode(one.workload, sim::Purpose::identity)};
+    written.emplace_back(std::move(key));
+    const auto equal = std::find(written.begin(), written.end(), written.back());
+    first.push_back(static_cast<std::size_t>(equal - written.begin()));
+  }
+  return first;
+}
+
+class Batch {
+ public:
+  Batch(std::span<const Simulation> simulations, std::span<const std::uint64_t> seeds,
+        const BatchOptions& options)
+      : simulations_(simulations),
+        seeds_(seeds),
+        options_(options),
+        outputs_(simulations.size() * seeds.size()),
+        errors_(outputs_.size()),
+        same_workload_(same_workload(simulations)),
+        workloads_(outputs_.size()) {
+    for (const Simulation& one : simulations) sim::check(one);
+    for (std::size_t task = 0; task < outputs_.size(); ++task) {
+      workload_of(task).expect_one_more();
+    }
+  }
+
+  std::vector<std::optional<Output>> operator()() {
+    {
+      std::vector<std::jthread> workers;
+      const std::size_t count = std::clamp<std::size_t>(options_.threads, 1, outputs_.size());
+      running_ = count;
+      for (std::size_t i = 0; i < count; ++i) workers.emplace_back([this] { work(); });
+      try {
+        wait();
+      } catch (...) {
+        // What the caller's own functions throw ends the batch as well.
+        stopped_ = true;
+        throw;
+      }
+    }
+    for (const std::exception_ptr& error : errors_) {
+      if (error) std::rethrow_exception(error);
+    }
+    return std::move(outputs_);
+  }
+
+ private:
+  SharedRequests& workload_of(std::size_t task) {
+    return workloads_[same_workload_[task / seeds_.size()] * seeds_.size() + task % seeds_.size()];
+  }
+
+  void work() {
+    for (;;) {
+      const std::size_t task = next_++;
+      if (stopped_ || task >= outputs_.size()) break;
+      run_one(task);
+      const std::lock_guard lock(mutex_);
+      ++done_;
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      --running_;
+    }
+    changed_.notify_one();
+  }
+
+  void run_one(std::size_t task) {
+    const Simulation& simulation = simulations_[task / seeds_.size()];
+    const std::uint64_t seed = seeds_[task % seeds_.size()];
+    try {
+      RunOptions options{.requests = workload_of(task).take(simulation, seed),
+                         .plain = options_.plain,
+                         .keep_requests = options_.keep_requests,
+                         .interrupted = [this] { return stopped_.load(); }};
+      outputs_[task] = run(simulation, seed, options);
+    } catch (const sim::Interrupted&) {
+      // Its output stays empty.
+    } catch (...) {
+      errors_[task] = std::current_exception();
+      stopped_ = true;
+    }
+  }
+
+  // In the calling thread: looks after the caller's wishes until all workers are through.
+  void wait() {
+    std::unique_lock lock(mutex_);
+    while (running_ > 0) {
+      changed_.wait_for(lock, kBetweenQuestions);
+      const std::size_t done = done_;
+      lock.unlock();
+      if (!stopped_ && options_.interrupted && options_.interrupted()) stopped_ = true;
+      if (options_.progress) options_.progress(done);
+      lock.lock();
+    }
+  }
+
+  std::span<const Simulation> simulations_;
+  std::span<const std::uint64_t> seeds_;
+  const BatchOptions& options_;
+  std::vector<std::optional<Output>> outputs_;
+  std::vector<std::exception_ptr> errors_;
+  std::vector<std::size_t> same_workload_;
+  std::vector<SharedRequests> workloads_;  // by first simulation and seed
+
+  std::atomic<std::size_t> next_ = 0;
+  std::atomic<bool> stopped_ = false;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::size_t running_ = 0;
+  std::size_t done_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::optional<Output>> run_batch(std::span<const Simulation> simulations,
+                                             std::span<const std::uint64_t> seeds,
+                                             const BatchOptions& options) {
+  if (simulations.empty() || seeds.empty()) return {};
+  return Batch(simulations, seeds, options)();
+}
+
+}  // namespace spillway::cluster

@@ -1,0 +1,90 @@
+#include "cluster/columns.h"
+
+#include <algorithm>
+
+#include "metrics/latencies.h"
+#include "metrics/ledger.h"
+
+namespace spillway::cluster {
+
+namespace {
+
+using sim::RequestId;
+
+template <class T, class Value>
+Column derived(const RequestRecord& record, const Value& value) {
+  std::vector<T> column(record.offered);
+  for (std::size_t row = 0; row < column.size(); ++row) {
+    column[row] = static_cast<T>(value(RequestId{row}));
+  }
+  return column;
+}
+
+template <double (metrics::Latencies::*latency_ns)(RequestId) const>
+Column latency(const RequestRecord& record) {
+  const metrics::Latencies latencies(record.requests, record.journal, record.accounting);
+  return derived<double>(record, [&](RequestId id) { return (latencies.*latency_ns)(id) * 1e-9; });
+}
+
+}  // namespace
+
+const std::vector<ColumnKind>& columns() {
+  using R = const RequestRecord&;
+  using metrics::Latencies;
+  static const std::vector<ColumnKind> all{
+      {"outcome",
+       [](R r) {
+         return derived<std::uint8_t>(r, [&](auto id) { return r.journal.outcome[id.index()]; });
+       }},
+      {"reason",
+       [](R r) {
+         return derived<std::uint8_t>(
+             r, [&](auto id) { return metrics::reason_index(r.journal.reason[id.index()]); });
+       }},
+      {"admitted",
+       [](R r) {
+         return derived<std::uint8_t>(
+             r, [&](auto id) { return sim::is_set(r.journal.admitted[id.index()]); });
+       }},
+      {"tenant",
+       [](R r) {
+         return derived<std::uint16_t>(r, [&](auto id) { return r.requests.tenant(id); });
+       }},
+      {"slo_class",
+       [](R r) {
+         return derived<std::uint16_t>(r, [&](auto id) { return r.requests.slo_class(id); });
+       }},
+      {"instance",
+       [](R r) {
+         return derived<std::int32_t>(r, [&](auto id) { return r.journal.instance[id.index()]; });
+       }},
+      {"input_tokens",
+       [](R r) {
+         return derived<std::int32_t>(r, [&](auto id) { return r.requests.input_tokens(id); });
+       }},
+      {"output_tokens",
+       [](R r) {
+         return derived<std::int32_t>(r, [&](auto id) {
+           return std::min(r.journal.emitted[id.index()], r.requests.output_tokens(id));
+         });
+       }},
+      {"preemptions",
+       [](R r) {
+         return derived<std::int32_t>(r,
+                                      [&](auto id) { return r.journal.preemptions[id.index()]; });
+       }},
+      {"arrival_s",
+       [](R r) {
+         return derived<double>(r,
+                                [&](auto id) { return sim::to_seconds(r.requests.arrival(id)); });
+       }},
+      {"ttft_s", &latency<&Latencies::ttft_ns>},
+      {"e2e_s", &latency<&Latencies::e2e_ns>},
+      {"tpot_s", &latency<&Latencies::tpot_ns>},
+      {"queue_s", &latency<&Latencies::queue_ns>},
+      {"scheduling_delay_s", &latency<&Latencies::scheduling_delay_ns>},
+      {"itl_mean_s", &latency<&Latencies::itl_mean_ns>}};
+  return all;
+}
+
+}  // namespace spillway::cluster

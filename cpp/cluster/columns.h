@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "cluster/run.h"
+
+namespace spillway::cluster {
+
+/// The values of one column, one per offered request in order of arrival.
+using Column = std::variant<std::vector<std::uint8_t>, std::vector<std::uint16_t>,
+                            std::vector<std::int32_t>, std::vector<double>>;
+
+/// A column of a run's requests, derived from its record when it is asked for. Times are in
+/// seconds, NaN where not applicable.
+struct ColumnKind {
+  std::string_view name;
+  Column (*derive)(const RequestRecord& record);
+};
+
+/// outcome (position in workload::kOutcomeNames), reason (in metrics::reason_names), admitted (0 or
+/// 1, by the gateway), tenant, slo_class (positions in the output's names), instance (−1: never
+/// routed), input_tokens, output_tokens (delivered so far), preemptions, arrival_s, ttft_s, e2e_s,
+/// tpot_s, queue_s, scheduling_delay_s, itl_mean_s.
+const std::vector<ColumnKind>& columns();
+
+}  // namespace spillway::cluster

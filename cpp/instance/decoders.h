@@ -1,0 +1,108 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "instance/kv_cache/block_pool.h"
+#include "sim/ids.h"
+#include "workload/journal.h"
+#include "workload/request_table.h"
+
+namespace spillway::instance {
+
+/// The requests of a batch that decode in every step, kept as sums: no step touches any of them.
+///
+/// What a step needs of them are their number, the sum of their contexts, how many begin a new KV
+/// block, and who finishes. All of these follow from when a request joined: it emits one token per
+/// step, so it finishes after a fixed number of steps, and its KV length modulo the block size
+/// moves with the step counter.
+class Decoders {
+ public:
+  /// One of them. `entry` orders requests by when they entered the batch.
+  struct Member {
+    std::int64_t finish_step = 0;  ///< it has all its tokens after this step
+    std::uint32_t entry = 0;
+    sim::RequestId id;
+  };
+
+  Decoders(const workload::RequestTable& requests, BlockSize block_size);
+
+  bool empty() const { return first_ == members_.size(); }
+  std::int64_t size() const { return static_cast<std::int64_t>(members_.size() - first_); }
+  /// Tokens whose KV is in the cache, summed.
+  std::int64_t context_tokens() const { return context_tokens_; }
+  /// Steps until the first of them has all its tokens. Precondition: not empty.
+  std::int64_t steps_to_finish() const { return members_[first_].finish_step - step_; }
+
+  /// KV blocks that the steps first + 1 … first + count from now begin.
+  std::int64_t new_blocks(std::int64_t first, std::int64_t count) const {
+    // Step s + 1 begins a block for those whose context after s steps fills its blocks exactly:
+    // those with residue −s.
+    std::int64_t blocks = block_size_.whole(count) * size();
+    const std::int64_t last = block_size_.tokens() - 1;
+    std::int64_t r = last - block_size_.rest(step_residue_ + first + last);
+    for (std::int64_t i = block_size_.rest(count); i > 0; --i) {
+      blocks += residues_[static_cast<std::size_t>(r)];
+      r = r == 0 ? last : r - 1;
+    }
+    return blocks;
+  }
+  /// KV blocks they hold once `steps` more steps have been allocated.
+  std::int64_t held_blocks(std::int64_t steps) const;
+
+  /// Adds a request that has emitted `emitted` ≥ 1 tokens, whose KV but for the last is cached.
+  void join(sim::RequestId id, std::uint32_t entry, std::int64_t emitted);
+  /// They emit a token in each of `steps` steps, at most `steps_to_finish`.
+  void advance(std::int64_t steps) {
+    context_tokens_ += steps * size();
+    step_ += steps;
+    step_residue_ = block_size_.rest(step_residue_ + steps);
+  }
+  /// Whether somebody has all its tokens; if so, `pop_finished` takes the earliest entry of them.
+  bool has_finished() const { return !empty() && members_[first_].finish_step == step_; }
+  Member pop_finished();
+  /// Takes all of them out, in order of entry.
+  void take_all(std::vector<Member>& members);
+
+  std::span<const Member> members() const { return std::span(members_).subspan(first_); }
+  std::int64_t emitted(const Member& member) const {
+    return goal_of(member.id) - (member.finish_step - step_);
+  }
+  /// Tokens whose KV is in the cache.
+  std::int64_t computed(const Member& member) const {
+    return requests_.input_tokens(member.id) + emitted(member) - 1;
+  }
+
+  /// Records `count` gaps of each counted one of them, per group of requests.
+  void record_gaps(workload::TokenGaps& gaps, sim::Time gap, std::int64_t count) const {
+    for (const std::size_t group : present_groups_) {
+      gaps.add(group, gap, count * group_size_[group]);
+    }
+  }
+
+ private:
+  std::int64_t goal_of(sim::RequestId id) const { return std::max(requests_.output_tokens(id), 1); }
+  std::size_t residue(std::int64_t computed) const {
+    const std::int64_t r = block_size_.rest(computed) - step_residue_;
+    return static_cast<std::size_t>(r < 0 ? r + block_size_.tokens() : r);
+  }
+  void count_in(const Member& member, std::int64_t sign);
+
+  const workload::RequestTable& requests_;
+  BlockSize block_size_;
+  std::int64_t step_ = 0;          // steps made so far
+  std::int64_t step_residue_ = 0;  // the same modulo the block size
+  // Sorted by (finish_step, entry), without those before first_, who have left. Whoever joins
+  // finishes among the last as a rule, so inserting moves little.
+  std::vector<Member> members_;
+  std::size_t first_ = 0;
+  std::int64_t context_tokens_ = 0;
+  // residues_[r]: those with (computed − step) mod block size = r, which stays as it is.
+  std::vector<std::int32_t> residues_;
+  std::vector<std::int64_t> group_size_;
+  std::vector<std::size_t> present_groups_;  // those whose size is not 0
+};
+
+}  // namespace spillway::instance

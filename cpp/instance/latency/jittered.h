@@ -1,0 +1,36 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "instance/latency/latency.h"
+#include "instance/latency/linear.h"
+#include "sim/field.h"
+#include "sim/ids.h"
+
+namespace spillway::instance {
+
+/// Step times of the linear model, each multiplied by a random factor with mean 1.
+struct Jittered {
+  Linear mean;
+  double cv = 0.05;
+
+  static constexpr std::string_view kind = "jittered", type_name = "Jittered";
+  static constexpr std::string_view doc =
+      "Step times of the linear model, each multiplied by a lognormal factor with mean 1: the "
+      "noise "
+      "of a real server. Steps cannot be made several at once, so runs take several times as long.";
+  static constexpr auto fields() {
+    using sim::field;
+    return std::tuple(
+        field("mean", &Jittered::mean, "The mean step time, and the overheads outside the step."),
+        field("cv", &Jittered::cv, "Coefficient of variation of the factor.")
+            .range(sim::between(0, 10))
+            .search(0, 0.5));
+  }
+};
+
+std::unique_ptr<LatencyModel> make(const Jittered& config, std::uint64_t seed, sim::InstanceId id);
+
+}  // namespace spillway::instance

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "sim/ids.h"
+#include "sim/ring.h"
+#include "sim/time.h"
+#include "workload/request_table.h"
+
+namespace spillway::instance {
+
+/// A request in the engine's queue, with what is left of an interrupted run.
+struct Waiting {
+  sim::RequestId id;
+  std::int32_t emitted = 0;
+  std::int64_t rank = 0;
+  sim::Time last_token = sim::kUnset;
+};
+
+/// The engine's queue: in order of entry, preempted requests in front; or by (rank, arrival, name).
+class WaitingQueue {
+ public:
+  WaitingQueue(bool sorts, const workload::RequestTable& requests)
+      : sorts_(sorts), requests_(requests) {}
+
+  void push(const Waiting& entry) { sorts_ ? push_sorted(entry) : fifo_.push_back(entry); }
+  /// Takes back a preempted request.
+  void push_front(const Waiting& entry) { sorts_ ? push_sorted(entry) : fifo_.push_front(entry); }
+  /// Precondition for these: not empty.
+  const Waiting& head() const { return sorts_ ? heap_.front() : fifo_.front(); }
+  void pop() {
+    if (!sorts_) return fifo_.pop_front();
+    std::pop_heap(heap_.begin(), heap_.end(), Later{requests_});
+    heap_.pop_back();
+  }
+
+  bool empty() const { return size() == 0; }
+  std::size_t size() const { return sorts_ ? heap_.size() : fifo_.size(); }
+  /// In no particular order.
+  const Waiting& operator[](std::size_t i) const { return sorts_ ? heap_[i] : fifo_[i]; }
+
+ private:
+  struct Later {
+    const workload::RequestTable& requests;
+    bool operator()(const Waiting& a, const Waiting& b) const {
+      if (a.rank != b.rank) return a.rank > b.rank;
+      const sim::Time at_a = requests.arrival(a.id);
+      const sim::Time at_b = requests.arrival(b.id);
+      return at_a != at_b ? at_a > at_b : requests.name_before(b.id, a.id);
+    }
+  };
+
+  void push_sorted(const Waiting& entry) {
+    heap_.push_back(entry);
+    std::push_heap(heap_.begin(), heap_.end(), Later{requests_});
+  }
+
+  bool sorts_;
+  const workload::RequestTable& requests_;
+  sim::Ring<Waiting> fifo_;  // one of the two is in use
+  std::vector<Waiting> heap_;
+};
+
+}  // namespace spillway::instance

@@ -1,0 +1,76 @@
+#include "numerics/log_histogram.h"
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+
+#include "numerics/percentile.h"
+
+namespace spillway::numerics {
+
+namespace {
+
+// Values below 2^kBits have a bucket each; every further octave is cut into 2^(kBits − 1) buckets.
+constexpr unsigned kBits = 8;
+constexpr std::uint64_t kHalf = 1u << (kBits - 1);
+
+std::size_t bucket_of(std::int64_t value) {
+  const auto v = static_cast<std::uint64_t>(value);
+  const auto width = static_cast<unsigned>(std::bit_width(v));
+  const unsigned shift = width > kBits ? width - kBits : 0;
+  return static_cast<std::size_t>(shift * kHalf + (v >> shift));
+}
+
+double middle_of(std::size_t bucket) {
+  const std::size_t shift = bucket < 2 * kHalf ? 0 : bucket / kHalf - 1;
+  const double low =
+      std::ldexp(static_cast<double>(bucket - shift * kHalf), static_cast<int>(shift));
+  return low + 0.5 * (std::ldexp(1.0, static_cast<int>(shift)) - 1.0);
+}
+
+}  // namespace
+
+void LogHistogram::add(std::int64_t value, std::int64_t count) {
+  if (count == 0) return;
+  const std::size_t bucket = bucket_of(value);
+  if (bucket >= buckets_.size()) buckets_.resize(bucket + 1, 0);
+  buckets_[bucket] += count;
+  // Welford's update, for `count` equal values at once.
+  count_ += count;
+  const auto weight = static_cast<double>(count);
+  const double deviation = static_cast<double>(value) - mean_;
+  mean_ += deviation * weight / static_cast<double>(count_);
+  squares_ += weight * deviation * (static_cast<double>(value) - mean_);
+}
+
+void LogHistogram::merge(const LogHistogram& other) {
+  if (other.count_ == 0) return;
+  if (other.buckets_.size() > buckets_.size()) buckets_.resize(other.buckets_.size(), 0);
+  for (std::size_t i = 0; i < other.buckets_.size(); ++i) buckets_[i] += other.buckets_[i];
+  const auto own = static_cast<double>(count_);
+  const auto added = static_cast<double>(other.count_);
+  const double deviation = other.mean_ - mean_;
+  count_ += other.count_;
+  mean_ += deviation * added / (own + added);
+  squares_ += other.squares_ + deviation * deviation * own * added / (own + added);
+}
+
+Moments LogHistogram::moments(std::span<const double> ps) const {
+  Moments result{mean_, std::sqrt(squares_ / static_cast<double>(count_)), {}};
+  std::size_t at = 0;
+  std::int64_t up_to = buckets_.front();  // values at index < up_to lie in bucket `at` or below
+  for (const double p : ps) {
+    const PercentileRank rank = percentile_rank(p, count_);
+    while (rank.below >= up_to) up_to += buckets_[++at];
+    double above = middle_of(at);
+    if (rank.below + 1 >= up_to && up_to < count_) {
+      std::size_t next = at + 1;
+      while (buckets_[next] == 0) ++next;
+      above = middle_of(next);
+    }
+    result.percentiles.push_back(interpolate(middle_of(at), above, rank.fraction));
+  }
+  return result;
+}
+
+}  // namespace spillway::numerics

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace spillway::numerics {
+
+/// A multiset of int64 values kept as counts per distinct value (a hash table): exact mean and
+/// percentiles of very many values of which few are distinct, such as the gaps between tokens.
+/// What it returns does not depend on the order of the additions.
+class WeightedSample {
+ public:
+  void add(std::int64_t value, std::int64_t count);
+  void merge(const WeightedSample& other);
+
+  std::int64_t count() const { return count_; }
+  /// Distinct values in ascending order with their counts.
+  std::vector<std::pair<std::int64_t, std::int64_t>> sorted() const;
+
+ private:
+  struct Cell {
+    std::int64_t value = 0;
+    std::int64_t count = 0;  // 0: empty
+  };
+  Cell& cell_of(std::int64_t value);
+  void grow();
+
+  std::vector<Cell> cells_;  // open addressing; the size is a power of two
+  std::size_t used_ = 0;
+  std::int64_t count_ = 0;
+};
+
+/// Mean, population standard deviation and percentiles of a sample.
+struct Moments {
+  double mean;
+  double std_dev;
+  std::vector<double> percentiles;
+};
+/// Precondition: the sample is not empty; `ps` ascend.
+Moments moments_of(const WeightedSample& sample, std::span<const double> ps);
+
+}  // namespace spillway::numerics

@@ -1,0 +1,38 @@
+#include "workload/journal.h"
+
+namespace spillway::workload {
+
+namespace {
+
+// Calls `f(column, blank)` for every column that a row has.
+template <class F>
+void for_each_column(Journal& journal, bool reports, const F& f) {
+  f(journal.admitted, sim::kUnset);
+  f(journal.dispatched, sim::kUnset);
+  f(journal.instance, -1);
+  f(journal.enqueued, sim::kUnset);
+  f(journal.scheduled, sim::kUnset);
+  f(journal.first_token, sim::kUnset);
+  f(journal.finished, sim::kUnset);
+  f(journal.emitted, 0);
+  f(journal.preemptions, 0);
+  f(journal.outcome, Outcome::in_transit);
+  f(journal.reason, ReasonCode{});
+  if (!reports) return;
+  f(journal.reported_ttft, sim::Time{0});
+  f(journal.reported_decode, sim::Time{0});
+}
+
+}  // namespace
+
+void Journal::resize(std::size_t size, bool reports) {
+  for_each_column(*this, reports,
+                  [&](auto& column, const auto& blank) { column.resize(size, blank); });
+}
+
+void Journal::clear(sim::RequestId id) {
+  for_each_column(*this, !reported_ttft.empty(),
+                  [&](auto& column, const auto& blank) { column[id.index()] = blank; });
+}
+
+}  // namespace spillway::workload

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "numerics/log_histogram.h"
+#include "numerics/weighted_sample.h"
+#include "sim/ids.h"
+#include "sim/time.h"
+#include "workload/outcome.h"
+
+namespace spillway::workload {
+
+/// Gaps between tokens (ns) per group of requests: exact counts, or a histogram.
+struct TokenGaps {
+  std::vector<numerics::WeightedSample> exact;
+  std::vector<numerics::LogHistogram> approximate;  ///< one of the two is empty
+
+  void add(std::size_t group, sim::Time gap, std::int64_t count) {
+    if (approximate.empty()) {
+      exact[group].add(gap.ns, count);
+    } else {
+      approximate[group].add(gap.ns, count);
+    }
+  }
+};
+
+/// The life of every request in one run: one row each, written by the stage that owns the column.
+struct Journal {
+  // gateway
+  std::vector<sim::Time> admitted;    ///< entry to a tenant queue
+  std::vector<sim::Time> dispatched;  ///< permit taken
+  // router
+  std::vector<std::int32_t> instance;  ///< −1: none
+  // instance
+  std::vector<sim::Time> enqueued;  ///< entry to the engine's queue
+  std::vector<sim::Time> scheduled;
+  std::vector<sim::Time> first_token;
+  std::vector<sim::Time> finished;
+  std::vector<std::int32_t>
+      emitted;  ///< output tokens; written when the request leaves or the run ends
+  std::vector<std::int32_t> preemptions;
+  std::vector<sim::Time> reported_ttft;    ///< only if latencies are reported
+  std::vector<sim::Time> reported_decode;  ///< only if latencies are reported
+  // whichever stage ends it
+  std::vector<Outcome> outcome;
+  std::vector<ReasonCode> reason;
+
+  TokenGaps token_gaps;
+
+  std::size_t size() const { return outcome.size(); }
+  /// New rows are blank. `reports`: with the `reported_*` columns.
+  void resize(std::size_t size, bool reports);
+  /// Makes a row blank again, for another request.
+  void clear(sim::RequestId id);
+};
+
+/// Told when a request leaves an instance for good. The only callback of the simulator.
+class FinishListener {
+ public:
+  virtual ~FinishListener() = default;
+  virtual void finished(sim::RequestId id) = 0;
+};
+
+}  // namespace spillway::workload

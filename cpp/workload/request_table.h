@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/ids.h"
+#include "sim/time.h"
+#include "workload/requests.h"
+#include "workload/tenants.h"
+
+namespace spillway::workload {
+
+/// What the stages of one run know of a request: the source's columns with tenants and classes
+/// resolved.
+///
+/// Requests are either all kept (an id is the row in the source), or only while they are in the
+/// system: then ids are given to others once `retire` was called, and `row` tells which request an
+/// id stands for.
+class RequestTable {
+ public:
+  std::vector<Tenant> tenants;
+  std::vector<SloClass> slo_classes;
+
+  /// Keeps all requests. Names are resolved against the configured tenants and classes; unknown
+  /// ones are appended with defaults.
+  RequestTable(std::shared_ptr<const Requests> source, std::vector<Tenant> known_tenants,
+               std::vector<SloClass> known_classes, sim::Time warm_up);
+  /// Keeps those in the system. `names`: where requests have names of their own, else null.
+  RequestTable(std::unique_ptr<ArrivalStream> stream, std::shared_ptr<const Requests> names,
+               std::vector<Tenant> known_tenants, std::vector<SloClass> known_classes,
+               sim::Time warm_up);
+  // Not to be moved: `columns_` may point into the table itself.
+  RequestTable(const RequestTable&) = delete;
+  RequestTable& operator=(const RequestTable&) = delete;
+
+  /// The next request to arrive, or none.
+  std::optional<sim::RequestId> next();
+  /// The request has left the system: its id may be given to another. Does nothing where all
+  /// requests are kept.
+  void retire(sim::RequestId id);
+  /// Ids are below this.
+  std::size_t capacity() const { return columns_->size(); }
+  /// Whether the id stands for a request, arrived or next.
+  bool in_use(sim::RequestId id) const { return !stream_ || in_use_[id.index()]; }
+
+  /// Position in the order of arrival.
+  std::uint32_t row(sim::RequestId id) const { return stream_ ? rows_[id.index()] : id.value; }
+  sim::Time arrival(sim::RequestId id) const { return columns_->arrival[id.index()]; }
+  std::int32_t input_tokens(sim::RequestId id) const { return columns_->input_tokens[id.index()]; }
+  std::int32_t output_tokens(sim::RequestId id) const {
+    return columns_->output_tokens[id.index()];
+  }
+  /// Index into `tenants`.
+  std::uint16_t tenant(sim::RequestId id) const { return tenant_of_[columns_->tenant[id.index()]]; }
+  /// Index into `slo_classes`.
+  std::uint16_t slo_class(sim::RequestId id) const {
+    return class_of_[columns_->slo_class[id.index()]];
+  }
+  const SloClass& class_of(sim::RequestId id) const { return slo_classes[slo_class(id)]; }
+
+  /// A tenant's requests of one class are a group: the finest population that statistics are kept
+  /// for.
+  std::size_t num_groups() const { return tenants.size() * slo_classes.size(); }
+  std::size_t group(sim::RequestId id) const {
+    return tenant(id) * slo_classes.size() + slo_class(id);
+  }
+  /// Whether the request counts in statistics: it did not arrive during the warm-up.
+  bool is_counted(sim::RequestId id) const { return arrival(id) >= warm_up_; }
+
+  /// Whether `a` precedes `b` in the order of their names as text, the field's last resort in ties;
+  /// equal names stand in order of arrival.
+  bool name_before(sim::RequestId a, sim::RequestId b) const;
+  /// The kept source; null if requests are only kept while they are in the system.
+  const std::shared_ptr<const Requests>& source() const { return source_; }
+
+ private:
+  RequestTable(std::vector<Tenant> known_tenants, std::vector<SloClass> known_classes,
+               sim::Time warm_up);
+  void resolve(const std::vector<std::string>& tenant_names,
+               const std::vector<std::string>& class_names);
+
+  sim::Time warm_up_;
+  std::vector<std::uint16_t> tenant_of_;  // the source's index → index into `tenants`
+  std::vector<std::uint16_t> class_of_;
+
+  std::shared_ptr<const Requests> source_;
+  std::shared_ptr<const Requests> names_;
+  const Requests* columns_ = nullptr;
+  std::uint64_t next_row_ = 0;
+
+  // Only if requests are not all kept:
+  std::unique_ptr<ArrivalStream> stream_;
+  Requests window_;
+  std::vector<std::uint32_t> rows_;
+  std::vector<bool> in_use_;
+  std::vector<sim::RequestId> free_;
+};
+
+}  // namespace spillway::workload
