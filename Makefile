@@ -9,7 +9,7 @@ CPP_FILES = $(shell find cpp tests/native -name '*.cpp' -o -name '*.h')
 DEMO := examples/noisy_neighbour.yaml
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-native test-python test-long test-asan test-dist check format stubs notebooks clean
+.PHONY: help demo test test-native test-python test-long test-tsan test-dist bench check format stubs notebooks clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -23,6 +23,11 @@ test-native: $(VENV)/.dev  ## C++ tests under AddressSanitizer and UndefinedBeha
 	$(BIN)/cmake --preset asan > build/asan-configure.log || (cat build/asan-configure.log; false)
 	$(BIN)/cmake --build --preset asan
 	$(BIN)/ctest --preset asan
+
+test-tsan: $(VENV)/.dev  ## C++ tests under ThreadSanitizer
+	$(BIN)/cmake --preset tsan > build/tsan-configure.log || (cat build/tsan-configure.log; false)
+	$(BIN)/cmake --build --preset tsan
+	$(BIN)/ctest --preset tsan
 
 test-python: $(VENV)/.dev  ## Python tests
 	$(BIN)/python -m pytest -m "not long" -n 2
@@ -57,6 +62,9 @@ stubs: $(VENV)/.dev  ## Write the type stubs of the compiled core
 
 notebooks: $(VENV)/.dev  ## Execute the notebooks and store them with their outputs
 	$(BIN)/python tools/render_notebooks.py
+
+bench: $(VENV)/.dev  ## Measure everything and write benchmarks/README.md; a quarter of an hour on a quiet machine
+	$(BIN)/python benchmarks/make_readme.py
 
 clean:  ## Remove everything that was built
 	rm -rf $(VENV) build dist python/spillway/*.so

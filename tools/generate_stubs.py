@@ -69,20 +69,51 @@ def percentiles(values: Sequence[float], ps: Sequence[float]) -> list[float]: ..
 def weighted_percentiles(
     pairs: Sequence[tuple[int, int]], ps: Sequence[float]
 ) -> list[float]: ...
+def histogram_moments(
+    parts: Sequence[Sequence[int]], ps: Sequence[float]
+) -> tuple[float, float, list[float]]: ...
+
+reasons: tuple[str, ...]
 """,
     "cluster": """\
+columns: tuple[str, ...]
 outcomes: tuple[str, ...]
 profile_settings: tuple[tuple[str, dict[str, str], str], ...]
 
-def run(simulation: Simulation, seed: int) -> dict[str, Any]: ...
+class RequestRecord:
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    @property
+    def request_id(self) -> list[str]: ...
+    def column(self, name: str) -> NDArray[Any]: ...
+
+class OfferedRequests:
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    def __len__(self) -> int: ...
+
+def offered_requests(simulation: Simulation, seed: int) -> OfferedRequests | None: ...
+def run(
+    simulation: Simulation,
+    seed: int,
+    reference: bool = ...,
+    requests: OfferedRequests | None = ...,
+) -> dict[str, Any]: ...
+def run_batch(
+    *,
+    simulations: Sequence[Simulation],
+    seeds: Sequence[int],
+    threads: int,
+    reference: bool,
+    keep_requests: bool,
+    progress: Callable[[int], object] | None,
+) -> list[dict[str, Any] | None]: ...
 """,
 }
 
 IMPORTS = """\
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self
 """
 

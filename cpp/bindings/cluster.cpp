@@ -41,7 +41,8 @@ py::list instances_of(const std::vector<cluster::InstanceReport>& reports) {
     entry["steps"] = report.steps;
     entry["mean_waiting"] = report.mean_waiting;
     entry["mean_waiting_at_step"] = report.mean_waiting_at_step;
-    entry["stepping"] = std::string(name_of(report.stepping));
+    entry["stepping"] =
+        std::string(instance::kSteppingNames.at(static_cast<std::size_t>(report.stepping)));
     result.append(entry);
   }
   return result;
@@ -76,8 +77,9 @@ py::dict run(const cluster::Simulation& simulation, std::uint64_t seed, bool ref
   cluster::Output output;
   {
     const py::gil_scoped_release unlocked;
-    output = cluster::run(simulation, seed,
-                          {.requests = requests, .plain = reference, .interrupted = signal_raised});
+    output =
+        cluster::run(simulation, seed,
+                     {.requests = requests, .reference = reference, .interrupted = signal_raised});
   }
   return to_dict(std::move(output));
 }
@@ -88,11 +90,13 @@ py::list run_batch(const std::vector<cluster::Simulation>& simulations,
                    const std::vector<std::uint64_t>& seeds, std::size_t threads, bool reference,
                    bool keep_requests, const py::object& progress) {
   bool was_interrupted = false;
-  cluster::BatchOptions options{
-      .threads = threads, .plain = reference, .keep_requests = keep_requests, .interrupted = [&] {
-        was_interrupted = was_interrupted || signal_raised();
-        return was_interrupted;
-      }};
+  cluster::BatchOptions options{.threads = threads,
+                                .reference = reference,
+                                .keep_requests = keep_requests,
+                                .interrupted = [&] {
+                                  was_interrupted = was_interrupted || signal_raised();
+                                  return was_interrupted;
+                                }};
   if (!progress.is_none()) {
     options.progress = [&](std::size_t done) {
       const py::gil_scoped_acquire gil;
@@ -128,6 +132,7 @@ void bind_cluster(py::module_& module) {
   module.def(
       "offered_requests",
       [](const cluster::Simulation& simulation, std::uint64_t seed) {
+        cluster::check_runnable(simulation);
         return std::const_pointer_cast<workload::Requests>(
             cluster::offered_requests(simulation, seed));
       },

@@ -60,7 +60,7 @@ class Batch {
         errors_(outputs_.size()),
         same_workload_(same_workload(simulations)),
         workloads_(outputs_.size()) {
-    for (const Simulation& one : simulations) sim::check(one);
+    for (const Simulation& one : simulations) check_runnable(one);
     for (std::size_t task = 0; task < outputs_.size(); ++task) {
       workload_of(task).expect_one_more();
     }
@@ -111,7 +111,7 @@ class Batch {
     const std::uint64_t seed = seeds_[task % seeds_.size()];
     try {
       RunOptions options{.requests = workload_of(task).take(simulation, seed),
-                         .plain = options_.plain,
+                         .reference = options_.reference,
                          .keep_requests = options_.keep_requests,
                          .interrupted = [this] { return stopped_.load(); }};
       outputs_[task] = run(simulation, seed, options);

@@ -14,7 +14,7 @@ namespace spillway::cluster {
 
 struct BatchOptions {
   std::size_t threads = 1;
-  bool plain = false;          ///< as in RunOptions
+  bool reference = false;      ///< as in RunOptions
   bool keep_requests = false;  ///< likewise
   /// Asked about ten times a second in the calling thread; once it says yes the batch ends.
   std::function<bool()> interrupted;

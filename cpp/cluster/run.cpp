@@ -108,7 +108,7 @@ class Run final : workload::FinishListener {
                                             .seed = seed,
                                             .quantum_ns = simulation_.quantum_ns,
                                             .reports_latencies = reports(),
-                                            .plain = options_.plain};
+                                            .reference = options_.reference};
     std::vector<signals::Probe*> probes;
     for (const auto& group : simulation_.instances) {
       for (std::int64_t i = 0; i < group.count; ++i) {
@@ -320,24 +320,28 @@ class Run final : workload::FinishListener {
 
 }  // namespace
 
-std::shared_ptr<const workload::Requests> offered_requests(const Simulation& simulation,
-                                                           std::uint64_t seed) {
+void check_runnable(const Simulation& simulation) {
+  sim::check(simulation);
   const auto* trace = std::get_if<workload::Trace>(&simulation.workload);
-  if (!trace) {
-    if (simulation.metrics.streaming) return nullptr;
-    return workload::generate(std::get<workload::Synthetic>(simulation.workload), seed,
-                              simulation.quantum_ns);
-  }
-  if (!trace->requests || trace->requests->size() == 0) {
+  if (trace && (!trace->requests || trace->requests->size() == 0)) {
     throw sim::ConfigError({{"workload", trace->file.empty() ? "an empty trace" : trace->file,
                              "holds no requests; give it some with --trace FILE, or in Python with "
                              "spillway.read_trace(FILE)"}});
   }
-  return trace->requests;
+}
+
+std::shared_ptr<const workload::Requests> offered_requests(const Simulation& simulation,
+                                                           std::uint64_t seed) {
+  if (const auto* trace = std::get_if<workload::Trace>(&simulation.workload)) {
+    return trace->requests;
+  }
+  if (simulation.metrics.streaming) return nullptr;
+  return workload::generate(std::get<workload::Synthetic>(simulation.workload), seed,
+                            simulation.quantum_ns);
 }
 
 Output run(const Simulation& simulation, std::uint64_t seed, const RunOptions& options) {
-  sim::check(simulation);
+  check_runnable(simulation);
   return Run(simulation, seed, options)();
 }
 

@@ -53,19 +53,22 @@ struct Output {
 struct RunOptions {
   /// The offered requests where they are at hand (see `offered_requests`), else null.
   std::shared_ptr<const workload::Requests> requests;
-  bool plain = false;         ///< see instance::Stepping
+  bool reference = false;     ///< see instance::Stepping
   bool keep_requests = true;  ///< whether the output has a record
   /// Asked now and then; once it says yes the run ends by throwing Interrupted.
   std::function<bool()> interrupted;
 };
 
-/// The requests that `simulation` offers under `seed`: the trace's own, or generated ones; null in
-/// streaming mode. Throws ConfigError if a trace has no requests.
+/// Throws ConfigError for settings that do not fit, or a trace without requests.
+void check_runnable(const Simulation& simulation);
+
+/// The requests that `simulation` offers under `seed`: the trace's own, or generated ones; null if
+/// they are to be generated in streaming mode. Precondition: `check_runnable`.
 std::shared_ptr<const workload::Requests> offered_requests(const Simulation& simulation,
                                                            std::uint64_t seed);
 
 /// Runs one experiment under one seed. The result is a function of simulation and seed alone.
-/// Throws ConfigError for settings that do not fit.
+/// Throws what `check_runnable` throws.
 Output run(const Simulation& simulation, std::uint64_t seed, const RunOptions& options = {});
 
 }  // namespace spillway::cluster

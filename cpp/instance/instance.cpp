@@ -68,7 +68,9 @@ class StepLoop final : public Instance {
         scheduler_(std::visit([](const auto& c) { return make(c); }, group.scheduler)),
         latency_(std::visit([&](const auto& c) { return make(c, environment.seed, id); },
                             group.latency)),
-        plain_(environment.plain || latency_->basis() == LatencyBasis::step),
+        stepping_(environment.reference                     ? Stepping::reference
+                  : latency_->basis() == LatencyBasis::step ? Stepping::plain
+                                                            : Stepping::jumps),
         durations_vary_(latency_->basis() == LatencyBasis::context),
         pool_(group.num_kv_blocks, group.block_size_tokens),
         waiting_(scheduler_->sorts(), requests_),
@@ -140,7 +142,7 @@ class StepLoop final : public Instance {
              .emits = emits,
              .is_full = running() == max_num_seqs_ || budget == 0};
     count_begun(1);
-    jump_.steps = plain_ || preempted_ ? 1 : length_of_jump();
+    jump_.steps = jumps() && !preempted_ ? length_of_jump() : 1;
     state_ = State::stepping;
     events_.set_alarm(id_.value, end_of_jump());
     if constexpr (rules.completion == Completion::step_start) {
@@ -197,7 +199,7 @@ class StepLoop final : public Instance {
     return {static_cast<std::int32_t>(waiting_.size()), static_cast<std::int32_t>(running())};
   }
   const Counters& counters() const override { return counters_; }
-  Stepping stepping() const override { return plain_ ? Stepping::plain : Stepping::jumps; }
+  Stepping stepping() const override { return stepping_; }
 
   void check_memory() const override {
     // Blocks are taken as a step begins, tokens count once it has taken effect.
@@ -228,6 +230,7 @@ class StepLoop final : public Instance {
     Time end_of_step() const { return start + duration; }
   };
 
+  bool jumps() const { return stepping_ == Stepping::jumps; }
   std::int64_t running() const { return decoders_.size() + std::ssize(slots_); }
   std::int64_t known(const Slot& slot) const {
     return requests_.input_tokens(slot.id) + slot.emitted;
@@ -495,7 +498,7 @@ class StepLoop final : public Instance {
       finished_.push_back({member.entry, member.id});
     }
     // Sums are of no use while memory is short or the budget too small for one token each.
-    const bool may_join = !plain_ && !preempted_ && running() <= max_num_batched_tokens_;
+    const bool may_join = jumps() && !preempted_ && running() <= max_num_batched_tokens_;
     const std::size_t finished_decoders = finished_.size();
     for (Slot& slot : slots_) {
       slot.computed += silent_steps * slot.tokens;
@@ -599,7 +602,7 @@ class StepLoop final : public Instance {
   std::int64_t max_model_len_;
   std::unique_ptr<SchedulerPolicy> scheduler_;
   std::unique_ptr<LatencyModel> latency_;
-  bool plain_;
+  Stepping stepping_;
   bool durations_vary_;  // within a jump
   double step_overhead_us_ = 0;
   Time reported_overhead_{0};

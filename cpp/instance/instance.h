@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -23,17 +24,16 @@ struct Environment {
   std::uint64_t seed = 0;
   std::int64_t quantum_ns = 1;
   bool reports_latencies = false;  ///< write the `reported_*` columns
-  bool plain = false;              ///< touch every request in every step
+  bool reference = false;          ///< make every step by itself and request by request
 };
 
 /// How an instance goes through its steps. The results are the same.
 enum class Stepping : std::uint8_t {
-  jumps,  ///< from one change of the batch to the next
-  plain,  ///< step by step and request by request
+  jumps,      ///< from one change of the batch to the next
+  plain,      ///< step by step and request by request, as its latency model demands
+  reference,  ///< likewise, as the run was told to
 };
-inline constexpr std::string_view name_of(Stepping stepping) {
-  return stepping == Stepping::jumps ? "jumps" : "plain";
-}
+inline constexpr std::array<std::string_view, 3> kSteppingNames{"jumps", "plain", "reference"};
 
 /// Counts of one instance over a run.
 struct Counters {

@@ -1,5 +1,6 @@
 #include "numerics/log_histogram.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -35,28 +36,30 @@ void LogHistogram::add(std::int64_t value, std::int64_t count) {
   const std::size_t bucket = bucket_of(value);
   if (bucket >= buckets_.size()) buckets_.resize(bucket + 1, 0);
   buckets_[bucket] += count;
-  // Welford's update, for `count` equal values at once.
   count_ += count;
-  const auto weight = static_cast<double>(count);
-  const double deviation = static_cast<double>(value) - mean_;
-  mean_ += deviation * weight / static_cast<double>(count_);
-  squares_ += weight * deviation * (static_cast<double>(value) - mean_);
+  const Sum v = static_cast<std::uint64_t>(value);
+  const Sum weight = static_cast<std::uint64_t>(count);
+  sum_ += v * weight;
+  squares_ += v * v * weight;
 }
 
 void LogHistogram::merge(const LogHistogram& other) {
-  if (other.count_ == 0) return;
   if (other.buckets_.size() > buckets_.size()) buckets_.resize(other.buckets_.size(), 0);
   for (std::size_t i = 0; i < other.buckets_.size(); ++i) buckets_[i] += other.buckets_[i];
-  const auto own = static_cast<double>(count_);
-  const auto added = static_cast<double>(other.count_);
-  const double deviation = other.mean_ - mean_;
   count_ += other.count_;
-  mean_ += deviation * added / (own + added);
-  squares_ += other.squares_ + deviation * deviation * own * added / (own + added);
+  sum_ += other.sum_;
+  squares_ += other.squares_;
 }
 
 Moments LogHistogram::moments(std::span<const double> ps) const {
-  Moments result{mean_, std::sqrt(squares_ / static_cast<double>(count_)), {}};
+  const Sum n = static_cast<std::uint64_t>(count_);
+  const Sum center = sum_ / n;
+  const auto rest = static_cast<double>(sum_ % n) / static_cast<double>(count_);
+  // Σ (v − center)²: what overflowed on the way cancels.
+  const Sum about_center = squares_ - 2 * center * sum_ + n * center * center;
+  const double variance =
+      static_cast<double>(about_center) / static_cast<double>(count_) - rest * rest;
+  Moments result{static_cast<double>(center) + rest, std::sqrt(std::max(variance, 0.0)), {}};
   std::size_t at = 0;
   std::int64_t up_to = buckets_.front();  // values at index < up_to lie in bucket `at` or below
   for (const double p : ps) {

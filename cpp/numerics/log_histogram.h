@@ -9,8 +9,8 @@
 namespace spillway::numerics {
 
 /// Counts of int64 values ≥ 0 in buckets of equal relative width: percentiles with a relative error
-/// of at most 2⁻⁸ (0.4 %) in bounded memory; mean and standard deviation as exact as the addition
-/// of doubles.
+/// of at most 2⁻⁸ (0.4 %) in bounded memory, mean and standard deviation from exact sums. What it
+/// returns does not depend on the order of the additions.
 class LogHistogram {
  public:
   void add(std::int64_t value, std::int64_t count = 1);
@@ -23,8 +23,9 @@ class LogHistogram {
  private:
   std::vector<std::int64_t> buckets_;  // as long as the largest value needs
   std::int64_t count_ = 0;
-  double mean_ = 0;
-  double squares_ = 0;  // Σ (value − mean)²
+  __extension__ using Sum = unsigned __int128;
+  Sum sum_ = 0;      // Σ v
+  Sum squares_ = 0;  // Σ v² modulo 2¹²⁸, which is enough for the squares about the mean
 };
 
 }  // namespace spillway::numerics

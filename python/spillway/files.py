@@ -201,13 +201,17 @@ def json_schema() -> dict[str, Any]:
 
 
 def write_result(result: Result, directory: Path) -> None:
-    """Writes summary.json and requests.csv of a run; ConfigError if they cannot be written."""
+    """Writes summary.json of a run, and requests.csv if its requests were kept.
+
+    Raises ConfigError if they cannot be written.
+    """
     place = directory
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        place = directory / "requests.csv"
-        with replacing(place) as temporary:
-            _write_requests(result, temporary)
+        if result.has_requests:
+            place = directory / "requests.csv"
+            with replacing(place) as temporary:
+                _write_requests(result, temporary)
         place = directory / "summary.json"
         with replacing(place) as temporary:
             temporary.write_text(json.dumps(result.to_dict(), indent=2) + "\n", encoding="utf-8")

@@ -14,6 +14,7 @@ import numpy as np
 
 from spillway import _core, files, profiles
 from spillway._core.cluster import Simulation
+from spillway._extras import require
 from spillway._statistics import Interval, interval
 from spillway.report import plots, tables
 
@@ -118,7 +119,7 @@ class Requests(Mapping[str, "NDArray[Any]"]):
 
     def to_frame(self) -> pd.DataFrame:
         """The columns as a pandas DataFrame (extra `frames`)."""
-        pandas = _require("pandas", "frames")
+        pandas = require("pandas", "frames")
         frame: pd.DataFrame = pandas.DataFrame({name: self[name] for name in self})
         return frame
 
@@ -135,8 +136,13 @@ class Result:
             self._output["columns"] = Columns(record)
             self._output["request_id"] = record.request_id
 
+    @property
+    def has_requests(self) -> bool:
+        """Whether the requests were kept."""
+        return "columns" in self._output
+
     def _columns(self) -> Mapping[str, NDArray[Any]]:
-        if "columns" not in self._output:
+        if not self.has_requests:
             raise _core.sim.UsageError(
                 "the requests of this run were not kept: "
                 + (
@@ -187,7 +193,8 @@ class Result:
     def instances(self) -> list[dict[str, Any]]:
         """Per instance: completed, refused, preemptions, steps, mean_waiting(_at_step), stepping.
 
-        `stepping` is "jumps", or "plain" where every step had to be made by itself.
+        `stepping` is "jumps", "plain" where every step had to be made by itself, or "reference"
+        where that was asked for.
         """
         return list(self._output["instances"])
 
@@ -257,7 +264,10 @@ class Result:
         }
 
     def write(self, directory: str | Path) -> None:
-        """Writes summary.json and requests.csv (RFC 4180) into `directory`, made if missing."""
+        """Writes summary.json and requests.csv (RFC 4180) into `directory`, made if missing.
+
+        Without requests.csv if the requests were not kept (see `requests`).
+        """
         files.write_result(self, Path(directory))
 
     def save(self, path: str | Path) -> None:
@@ -393,15 +403,3 @@ class Results(Sequence[Result]):
 
     def __repr__(self) -> str:
         return tables.results(self)
-
-
-def _require(module: str, extra: str) -> Any:
-    """Imports a module of an optional extra."""
-    import importlib
-
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ImportError(
-            f"{module} is needed for this; install it with: pip install 'spillway-sim[{extra}]'"
-        ) from error

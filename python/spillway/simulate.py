@@ -68,11 +68,10 @@ def simulate(
         return Result(simulation, seed, _core.cluster.run(simulation, seed, reference))
     many = _checked_seeds(seeds)
     outputs = _run_batch([simulation], many, threads, reference=reference, keep_requests=True)
-    if None in outputs:
+    results = _results(simulation, many, outputs)
+    if len(results) < len(many):
         raise KeyboardInterrupt
-    return Results(
-        [Result(simulation, one, output) for one, output in zip(many, outputs, strict=True)]
-    )
+    return results
 
 
 def run_many(
@@ -130,12 +129,18 @@ def run_many(
         warnings.warn(
             f"interrupted: {missing} of {total} runs are missing", RuntimeWarning, stacklevel=2
         )
-    results = []
-    for i, simulation in enumerate(configurations):
-        own = outputs[i * len(many) : (i + 1) * len(many)]
-        pairs = zip(many, own, strict=True)
-        results.append(Results([Result(simulation, s, out) for s, out in pairs if out is not None]))
-    return results
+    return [
+        _results(simulation, many, outputs[i * len(many) : (i + 1) * len(many)])
+        for i, simulation in enumerate(configurations)
+    ]
+
+
+def _results(
+    simulation: Simulation, seeds: list[int], outputs: list[dict[str, Any] | None]
+) -> Results:
+    """Those of the runs that were made."""
+    pairs = zip(seeds, outputs, strict=True)
+    return Results([Result(simulation, seed, out) for seed, out in pairs if out is not None])
 
 
 def _run_batch(

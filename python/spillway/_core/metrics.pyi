@@ -47,3 +47,8 @@ def percentiles(values: Sequence[float], ps: Sequence[float]) -> list[float]: ..
 def weighted_percentiles(
     pairs: Sequence[tuple[int, int]], ps: Sequence[float]
 ) -> list[float]: ...
+def histogram_moments(
+    parts: Sequence[Sequence[int]], ps: Sequence[float]
+) -> tuple[float, float, list[float]]: ...
+
+reasons: tuple[str, ...]

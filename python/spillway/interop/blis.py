@@ -424,7 +424,7 @@ def _aggregate_of(result: Result) -> dict[str, float]:
         "still_queued": queued,
         "still_running": running,
         "dropped_unservable": unservable,
-        "injected_requests": summary["completed"] + queued + running + unservable,
+        "injected_requests": result.ledger["completed"] + queued + running + unservable,
         "length_capped_requests": 0,
         "timed_out_requests": 0,
     }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from spillway._extras import require
 from spillway.report import tables
 
 if TYPE_CHECKING:
@@ -347,9 +348,7 @@ def admission_by_length(
 
 
 def _pyplot() -> Any:
-    from spillway.results import _require
-
-    return _require("matplotlib.pyplot", "plot")
+    return require("matplotlib.pyplot", "plot")
 
 
 def _axes(ax: Axes | None) -> Axes:

@@ -1,0 +1,16 @@
+"""Modules that come with an optional extra."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+
+def require(module: str, extra: str) -> Any:
+    """Imports a module of an optional extra; ImportError says which extra is missing."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"{module} is needed for this; install it with: pip install 'spillway-sim[{extra}]'"
+        ) from error
