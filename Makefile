@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP_INSTALL := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --disable-pip-version-check
 SOURCES := $(shell find cpp cmake python -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.py' -o -name '*.pyi' -o -name '*.cmake' \) 2>/dev/null) \
            CMakeLists.txt cpp/CMakeLists.txt pyproject.toml
-CPP_FILES = $(shell find cpp tests/native -name '*.cpp' -o -name '*.h')
+CPP_FILES = $(shell find cpp tests/native benchmarks -name '*.cpp' -o -name '*.h')
 DEMO := examples/noisy_neighbour.yaml
 
 .DEFAULT_GOAL := help
@@ -64,7 +64,7 @@ notebooks: $(VENV)/.dev  ## Execute the notebooks and store them with their outp
 	$(BIN)/python tools/render_notebooks.py
 
 bench: $(VENV)/.dev  ## Measure everything and write benchmarks/README.md; a quarter of an hour on a quiet machine
-	$(BIN)/python benchmarks/make_readme.py
+	$(BIN)/python benchmarks/make_readme.py --full
 
 clean:  ## Remove everything that was built
 	rm -rf $(VENV) build dist python/spillway/*.so

@@ -1,0 +1,282 @@
+"""Runs all benchmarks and writes benchmarks/README.md: `python benchmarks/make_readme.py`.
+
+The figures are kept in build/bench.json. `--reuse` writes the text from them without running
+anything; `--only PART` runs one part anew and takes the rest from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import suite
+from bench import child
+from scenarios import SCENARIOS
+
+import spillway
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_HERE = Path(__file__).resolve().parent
+_ROOT = _HERE.parent
+_STORE = _ROOT / "build" / "bench.json"
+_HEAVY = 100_000  # requests from which on fewer runs are made
+_WHOLE_MACHINE = 1.7  # gain of two processes below which others were using the second core
+
+
+@dataclass(frozen=True)
+class Target:
+    """A figure, how it is shown, and what it has to be."""
+
+    what: str
+    key: str
+    unit: str
+    bound: float
+    at_least: bool = False
+    digits: int = 1
+    scale: float = 1.0
+
+    def row(self, figures: dict[str, float]) -> list[str]:
+        """Cells of a table: what, target, measured, reached."""
+        sign = "≥" if self.at_least else "≤"
+        target = f"{sign} {self.bound:g} {self.unit}".rstrip()
+        if self.key not in figures:
+            return [self.what, target, "not run", ""]
+        value = figures[self.key] / self.scale
+        reached = value >= self.bound if self.at_least else value <= self.bound
+        shown = f"{value:,.{self.digits}f} {self.unit}".rstrip()
+        return [self.what, target, shown, "yes" if reached else "**no**"]
+
+
+_SPEEDS = (
+    Target("W8", "W8", "M requests/s", 3, at_least=True, digits=2, scale=1e6),
+    Target("W8-full", "W8-full", "M requests/s", 1, at_least=True, digits=2, scale=1e6),
+    Target("W8-long", "W8-long", "M requests/s", 2, at_least=True, digits=2, scale=1e6),
+    Target("W64", "W64", "M requests/s", 2, at_least=True, digits=2, scale=1e6),
+)
+_W1000 = Target("W1000, 1 M requests", "W1000", "s", 20)
+_FURTHER = (
+    Target("`simulate(W8)` from Python, with all numeric columns", "simulate_ms", "ms", 25),
+    Target("90 runs of W8-full on two threads", "batch_s", "s", 2, digits=2),
+    Target(
+        "gain of two threads over that of two processes",
+        "speedup_ratio",
+        "%",
+        95,
+        at_least=True,
+        scale=0.01,
+    ),
+    Target("time of 200,000 requests ÷ of 20,000", "scaling", "", 11, digits=2),
+    Target("memory per request", "bytes_per_request", "bytes", 100, digits=0),
+    Target("peak memory of 10 M requests, streaming", "streaming_10m_mib", "MiB", 200, digits=0),
+    Target("peak memory of 100 M requests, streaming", "streaming_100m_mib", "MiB", 200, digits=0),
+)
+
+
+def _machine() -> dict[str, Any]:
+    model = platform.processor() or platform.machine()
+    for path, key in ((Path("/proc/cpuinfo"), "model name"),):
+        lines = path.read_text().splitlines() if path.exists() else []
+        model = next((ln.split(":", 1)[1].strip() for ln in lines if ln.startswith(key)), model)
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
+        "build": spillway.build_info,
+        "date": dt.datetime.now(dt.timezone.utc).date().isoformat(),
+    }
+
+
+def _scenarios() -> list[dict[str, Any]]:
+    rows = []
+    for name in SCENARIOS:
+        run = ("--scenario", name, "--json", "--repeats")
+        row = child(_HERE / "bench.py", *run, 5)
+        repeats = 1 if row["requests"] >= _HEAVY else 3
+        plain = child(_HERE / "bench.py", *run, repeats, "--reference")
+        rows.append({**row, "reference_run": plain})
+    return rows
+
+
+def _micro() -> list[dict[str, Any]]:
+    build = _ROOT / "build" / "micro"
+    beside = Path(sys.executable).parent / "cmake"
+    cmake = str(beside) if beside.exists() else "cmake"
+    configure = [cmake, "-S", str(_ROOT), "-B", str(build), "-DCMAKE_BUILD_TYPE=Release"]
+    configure += ["-DSPILLWAY_PYTHON=OFF", "-DSPILLWAY_BENCHMARKS=ON"]
+    compile_all = [cmake, "--build", str(build), "--target", "micro_benchmarks"]
+    for command in (configure, compile_all):
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    rows = []
+    for source in sorted((_HERE / "micro").glob("*_bench.cpp")):
+        program = next(path for path in build.rglob(source.stem) if path.is_file())
+        done = subprocess.run([str(program)], check=True, stdout=subprocess.PIPE, text=True)
+        rows += [json.loads(line) for line in done.stdout.splitlines()]
+    return rows
+
+
+def _table(head: Sequence[str], rows: list[list[str]]) -> str:
+    rule = ["---"] + ["---:"] * (len(head) - 1)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *rows))
+
+
+def _scenario_row(row: dict[str, Any]) -> list[str]:
+    plain = row["reference_run"]
+    return [
+        row["scenario"],
+        f"{row['requests']:,}",
+        f"{row['steps'] / row['requests']:.1f}",
+        f"{row['events'] / row['requests']:.1f}",
+        f"{row['requests_per_s'] / 1e6:.2f} M",
+        f"{row['steps_per_s'] / 1e6:.1f} M",
+        f"{row['output_tokens_per_s'] / 1e6:,.0f} M",
+        f"{row['peak_rss_mb']:.0f}",
+        f"{plain['requests_per_s'] / 1e3:,.0f} k",
+        f"{row['requests_per_s'] / plain['requests_per_s']:.1f}",
+        "yes" if row["digest"] == plain["digest"] else "**no**",
+    ]
+
+
+_TEXT = """\
+# Benchmarks
+
+Generated by `make_readme.py`; every figure comes from running it.
+
+{machine}
+
+## Targets
+
+{targets}
+
+Two threads made the batch {batch_speedup:.2f} times as fast as one. The control, two processes that
+share nothing and have half of the runs each, was {control_speedup:.2f} times as fast as one process
+with all of them: that is what the machine gives, so the target stands on the ratio of the two.
+Where the control gains less than {whole_machine:g}, a core was taken and the ratio says nothing.
+Rounds of all four are interleaved; the figures are medians. {streaming}
+
+## Scenarios
+
+{scenarios}
+
+One thread; median of five runs after one for warming up, with default metrics, ledger and summary;
+the workload is generated once, outside of the timing. Requests are those completed, steps those of
+the simulated engines. The reference makes every step by itself (`simulate(..., reference=True)`),
+three times or, from {heavy:,} requests on, once; the digest covers every request and figure.
+
+{explanations}
+
+## Parts
+
+{micro}
+
+Size is the number of pending events, of owners of alarms, or of requests in the batch.
+`events_hold` takes the earliest event and makes another some time later, `alarms_hold` the same
+with alarms; `events_immediate` makes an event for the current instant and takes it; an operation of
+`decoders_join_advance_pop` is the whole stay of one request.
+
+## How to run
+
+```bash
+python benchmarks/bench.py --all               # the scenarios
+python benchmarks/bench.py --scenario W8 --json  # one; also --reference, --num-requests, --repeats
+python benchmarks/suite.py                     # the further figures; also --only, --full
+python benchmarks/compare.py main              # a revision against the working tree
+python benchmarks/make_readme.py --full        # everything, and this file; also --only, --reuse
+```
+"""
+_HEAD = (
+    "scenario",
+    "requests",
+    "steps / request",
+    "events / request",
+    "requests/s",
+    "steps/s",
+    "output tokens/s",
+    "peak RSS, MiB",
+    "reference, requests/s",
+    "ratio",
+    "same digest",
+)
+
+
+def _text(results: dict[str, Any]) -> str:
+    machine, further = results["machine"], results["further"]
+    rows = {row["scenario"]: row for row in results["scenarios"]}
+    targets = [
+        target.row({name: row["requests_per_s"] for name, row in rows.items()})
+        for target in _SPEEDS
+    ]
+    targets.append(_W1000.row({name: row["run_s"] for name, row in rows.items()}))
+    for target in _FURTHER:
+        row = target.row(further)
+        if target.key == "speedup_ratio" and further["control_speedup"] < _WHOLE_MACHINE:
+            row[-1] = "undecided: a core was taken"
+        targets.append(row)
+    build = machine["build"]
+    streaming = f"Streaming took {further['streaming_10m_s']:.1f} s for 10 M requests"
+    if "streaming_100m_s" in further:
+        streaming += f", {further['streaming_100m_s']:.0f} s for 100 M"
+    return _TEXT.format(
+        machine=f"{machine['cpu']}, {machine['cores']} cores; {machine['system']}; compiler "
+        f"{build['compiler']}, build type {build['build_type']}; {machine['date']}; load average "
+        f"at the start {machine['load']:.1f}.",
+        targets=_table(("figure", "target", "measured", "reached"), targets),
+        batch_speedup=further["batch_speedup"],
+        control_speedup=further["control_speedup"],
+        streaming=streaming + ".",
+        scenarios=_table(_HEAD, [_scenario_row(row) for row in results["scenarios"]]),
+        heavy=_HEAVY,
+        whole_machine=_WHOLE_MACHINE,
+        explanations="\n".join(
+            f"- **{name}**: {(function.__doc__ or '').strip().splitlines()[0]}"
+            for name, function in SCENARIOS.items()
+        ),
+        micro=_table(
+            ("operation", "size", "ns"),
+            [
+                [f"`{one['name']}`", f"{one['size']:,}", f"{one['ns']:.1f}"]
+                for one in results["micro"]
+            ],
+        ),
+    )
+
+
+def main() -> None:
+    """Command line."""
+    parts: dict[str, Callable[[], Any]] = {
+        "micro": _micro,
+        "scenarios": _scenarios,
+        "further": lambda: suite.run_all(full=options.full),
+    }
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--reuse", action="store_true", help="text only, from build/bench.json")
+    parser.add_argument("--only", choices=parts, action="append", help="run these parts anew")
+    parser.add_argument("--full", action="store_true", help="streaming with 100 M requests too")
+    parser.add_argument("--store", type=Path, default=_STORE, help="where the figures are kept")
+    parser.add_argument("--output", type=Path, default=_HERE / "README.md")
+    options = parser.parse_args()
+    results: dict[str, Any] = {}
+    if options.reuse or options.only:
+        results = json.loads(options.store.read_text())
+    if not options.reuse:
+        results["machine"] = _machine()
+        for name in options.only or parts:
+            print(name, file=sys.stderr, flush=True)
+            results[name] = parts[name]()
+        options.store.parent.mkdir(parents=True, exist_ok=True)
+        options.store.write_text(json.dumps(results, indent=1))
+    options.output.write_text(_text(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""Named simulations that the benchmarks run, each as a function of the number of requests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import spillway
+from spillway import gateway, instance, workload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NUM_REQUESTS = 20_000
+_LATENCY = instance.Linear(preset="llama-3.1-8b-h100-tp2")
+
+
+def _poisson(
+    requests_per_s: float, num_requests: int, input_tokens: int = 512, output_tokens: int = 128
+) -> workload.Synthetic:
+    client = workload.Client(
+        input_tokens=workload.Fixed(tokens=input_tokens),
+        output_tokens=workload.Fixed(tokens=output_tokens),
+    )
+    return workload.Synthetic(
+        requests_per_s=requests_per_s, num_requests=num_requests, clients=[client]
+    )
+
+
+def w8(num_requests: int = NUM_REQUESTS) -> spillway.Simulation:
+    """Eight instances in turn, 512 tokens in and 128 out, memory without bounds in practice."""
+    return spillway.Simulation(
+        workload=_poisson(96, num_requests),
+        router="round_robin",
+        instances=instance.InstanceGroup(count=8, latency=_LATENCY),
+    )
+
+
+def w8_full(
+    num_requests: int = NUM_REQUESTS, refill_tokens_per_s: float = 80_000
+) -> spillway.Simulation:
+    """W8 with all that an experiment has as a rule.
+
+    KV memory just above the need (few preemptions), a token bucket that lets everything through,
+    four tenants, each with a class of service of its own, which has latency targets.
+    """
+    names = ("a", "b", "c", "d")
+    clients = [
+        workload.Client(
+            name=name,
+            tenant=name,
+            slo_class=name,
+            rate_fraction=0.25,
+            input_tokens=workload.Fixed(tokens=512),
+            output_tokens=workload.Fixed(tokens=128),
+        )
+        for name in names
+    ]
+    return spillway.Simulation(
+        workload=workload.Synthetic(requests_per_s=96, num_requests=num_requests, clients=clients),
+        tenants=[workload.Tenant(name=name) for name in names],
+        slo_classes=[
+            workload.SloClass(
+                name=name, target_ttft_s=0.02 * (i + 1), target_tpot_s=0.01, target_e2e_s=2
+            )
+            for i, name in enumerate(names)
+        ],
+        gateway=gateway.Gateway(
+            admission=gateway.TokenBucket(
+                capacity_tokens=200_000, refill_tokens_per_s=refill_tokens_per_s
+            )
+        ),
+        router="round_robin",
+        instances=instance.InstanceGroup(count=8, latency=_LATENCY, num_kv_blocks=750),
+    )
+
+
+def w8_long(num_requests: int = NUM_REQUESTS) -> spillway.Simulation:
+    """Eight instances, 1,000 tokens in and 4,000 out."""
+    simulation = w8(num_requests)
+    return simulation.replace(workload=_poisson(12, num_requests, 1000, 4000))
+
+
+def w64(num_requests: int = NUM_REQUESTS) -> spillway.Simulation:
+    """W8 eight times as large."""
+    return spillway.Simulation(
+        workload=_poisson(768, num_requests),
+        router="round_robin",
+        instances=instance.InstanceGroup(count=64, latency=_LATENCY),
+    )
+
+
+def w1000(num_requests: int = 1_000_000) -> spillway.Simulation:
+    """A thousand instances, the least loaded first."""
+    return spillway.Simulation(
+        workload=_poisson(12_000, num_requests),
+        router="least_loaded",
+        instances=instance.InstanceGroup(count=1000, latency=_LATENCY),
+    )
+
+
+def sweep(num_requests: int = NUM_REQUESTS) -> list[spillway.Simulation]:
+    """Thirty times W8-full, with another refill of the token bucket each."""
+    return [w8_full(num_requests, 60_000 + 1_000 * i) for i in range(30)]
+
+
+SCENARIOS: dict[str, Callable[..., spillway.Simulation]] = {
+    "W8": w8,
+    "W8-full": w8_full,
+    "W8-long": w8_long,
+    "W64": w64,
+    "W1000": w1000,
+}
+
+
+def make(name: str, num_requests: int | None = None) -> spillway.Simulation:
+    """The scenario, with its own number of requests unless another is given."""
+    scenario = SCENARIOS[name]
+    return scenario() if num_requests is None else scenario(num_requests)
