@@ -41,10 +41,54 @@ py::list instances_of(const std::vector<cluster::InstanceReport>& reports) {
     entry["steps"] = report.steps;
     entry["mean_waiting"] = report.mean_waiting;
     entry["mean_waiting_at_step"] = report.mean_waiting_at_step;
+    entry["kv_hits"] = report.kv_hits;
+    entry["kv_misses"] = report.kv_misses;
+    entry["kv_lookups"] = report.kv_lookups;
     entry["stepping"] =
         std::string(instance::kSteppingNames.at(static_cast<std::size_t>(report.stepping)));
     result.append(entry);
   }
+  return result;
+}
+
+template <class T, class Entry, class Get>
+py::array array_of(const std::vector<Entry>& entries, const Get& get) {
+  std::vector<T> values;
+  values.reserve(entries.size());
+  for (const Entry& entry : entries) values.push_back(static_cast<T>(get(entry)));
+  return column(std::move(values));
+}
+
+// One row per decision; the candidates' columns have one column each per candidate.
+py::dict decisions_of(const router::DecisionLog& log) {
+  py::dict result;
+  const auto& decisions = log.decisions();
+  if (decisions.empty()) return result;
+  using router::Candidate;
+  using router::Decision;
+  result["row"] = array_of<std::uint32_t>(decisions, [](const Decision& d) { return d.row; });
+  result["time_s"] =
+      array_of<double>(decisions, [](const Decision& d) { return sim::to_seconds(d.at); });
+  result["instance"] =
+      array_of<std::int32_t>(decisions, [](const Decision& d) { return d.chosen; });
+  result["score"] = array_of<double>(decisions, [](const Decision& d) { return d.score; });
+  result["regret"] = array_of<double>(decisions, [](const Decision& d) { return d.regret; });
+  const auto add = [&]<class T>(const char* name, T, const auto& get) {
+    const auto rows = static_cast<py::ssize_t>(decisions.size());
+    result[name] = array_of<T>(log.candidates(), get).reshape({rows, py::ssize_t{-1}});
+  };
+  const auto& candidates = log.candidates();
+  std::size_t next = 0;
+  add("candidate_instance", std::int32_t{}, [](const Candidate& c) { return c.instance; });
+  add("candidate_score", double{}, [](const Candidate& c) { return c.score; });
+  add("candidate_waiting", std::int32_t{}, [](const Candidate& c) { return c.waiting; });
+  add("candidate_running", std::int32_t{}, [](const Candidate& c) { return c.running; });
+  add("candidate_in_flight", std::int32_t{}, [](const Candidate& c) { return c.in_flight; });
+  add("candidate_kv_utilization", double{}, [](const Candidate& c) { return c.kv_utilization; });
+  const std::size_t each = candidates.size() / decisions.size();
+  add("candidate_age_s", double{}, [&](const Candidate& c) {
+    return sim::to_seconds(decisions[next++ / each].at - c.measured);
+  });
   return result;
 }
 
@@ -64,6 +108,7 @@ py::dict to_dict(cluster::Output&& output) {
   result["by_class"] = to_python(output.summary.by_class);
   result["by_tenant"] = to_python(output.summary.by_tenant);
   result["instances"] = instances_of(output.instances);
+  result["decisions"] = decisions_of(output.decisions);
   result["steps"] = output.steps;
   result["events"] = output.events;
   result["end_s"] = output.end_s;

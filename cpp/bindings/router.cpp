@@ -4,6 +4,10 @@
 
 namespace spillway::bindings {
 
-void bind_router(py::module_& module) { bind_policies<router::Router>(module); }
+void bind_router(py::module_& module) {
+  bind_policies<router::AnyScorer>(module);
+  bind_policies<router::AnyPicker>(module);
+  bind_policies<router::Router>(module);
+}
 
 }  // namespace spillway::bindings

@@ -40,6 +40,11 @@ void Simulation::validate(const std::string& path, std::vector<sim::Violation>& 
     out.push_back({sim::join_path(path, "warm_up_s"), sim::to_text(warm_up_s),
                    "must be < horizon_s (" + sim::to_text(*horizon_s) + ")"});
   }
+  if (metrics.streaming && metrics.traced_candidates > 0) {
+    out.push_back({sim::join_path(path, "metrics.traced_candidates"),
+                   std::to_string(metrics.traced_candidates),
+                   "must be 0 in streaming mode, which keeps nothing per request"});
+  }
   // A trace brings its own tenants and classes; a client that is configured here must mean existing
   // ones.
   const auto* synthetic = std::get_if<workload::Synthetic>(&workload);

@@ -11,6 +11,7 @@
 #include "instance/group.h"
 #include "metrics/config.h"
 #include "router/policies.h"
+#include "signals/prefix_index.h"
 #include "signals/transports.h"
 #include "sim/field.h"
 #include "sim/time.h"
@@ -27,6 +28,7 @@ struct Simulation {
   gateway::Gateway gateway;
   router::Router router = router::RoundRobin{};
   signals::Signals signals = signals::Live{};
+  signals::PrefixIndexConfig prefix_index;
   std::vector<instance::InstanceGroup> instances{instance::InstanceGroup{}};
   metrics::Metrics metrics;
   std::optional<double> horizon_s;
@@ -48,6 +50,8 @@ struct Simulation {
         field("gateway", &S::gateway, "If, when and for whom a request is let through."),
         field("router", &S::router, "Which instance takes a dispatched request."),
         field("signals", &S::signals, "How old the state of the instances is that decisions see."),
+        field("prefix_index", &S::prefix_index,
+              "The gateway's own record of which prompts went where."),
         field("instances", &S::instances, "The fleet: one or more groups of equal instances."),
         field("metrics", &S::metrics, "What is measured and how."),
         field("horizon_s", &S::horizon_s,

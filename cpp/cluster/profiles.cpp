@@ -14,7 +14,14 @@ constexpr ProfileSetting kSettings[] = {
      "there, delivering tokens costs reported latency but no time"},
     {"instances[].scheduler.priority", "slo_class", "constant",
      "there, the class has no bearing on the priority of a request"},
+    {"instances[].kv_cache.allocation", "check_then_act", "roll_back",
+     "there, an allocation that fails midway is taken back, and a prompt can be cached as a whole"},
+    {"instances[].kv_cache.stores_last_token", "false", "true",
+     "there, a request takes memory for its last token before it leaves"},
     {"router.ties", "first", "random", "there, one of equally good instances is drawn"},
+    {"router.picker.ties", "first", "random", "likewise"},
+    {"router.scorers[].load", "waiting", "effective",
+     "there, the queue of an instance is all that it has, in part counted twice"},
     {"metrics.accounting", "clock", "blis", "there, latencies are sums of step durations"},
 };
 

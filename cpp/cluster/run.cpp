@@ -64,8 +64,9 @@ class Run final : workload::FinishListener {
         journal_(record_->journal),
         events_(num_instances(simulation)),
         pipeline_(simulation.gateway, requests_, journal_, events_, seed),
-        dispatcher_(simulation.router, num_instances(simulation), seed),
-        board_(simulation.signals, make_fleet(seed)),
+        dispatcher_(simulation.router, num_instances(simulation), seed,
+                    static_cast<std::size_t>(simulation.metrics.traced_candidates)),
+        board_(simulation.signals, make_fleet(seed), make_index()),
         collector_(simulation.metrics, requests_, journal_),
         admission_latency_(sim::from_seconds(simulation.gateway.admission_latency_s)),
         horizon_(sim::from_seconds(simulation.horizon_s.value_or(sim::kLongestSpan_s))) {
@@ -117,6 +118,12 @@ class Run final : workload::FinishListener {
       }
     }
     return probes;
+  }
+
+  std::unique_ptr<signals::PrefixIndex> make_index() const {
+    if (!router::reads_prefix_index(simulation_.router)) return nullptr;
+    return std::make_unique<signals::PrefixIndex>(simulation_.prefix_index, requests_,
+                                                  num_instances(simulation_));
   }
 
   // Arrivals enter the queue one at a time: the next one when its predecessor has arrived.
@@ -190,6 +197,7 @@ class Run final : workload::FinishListener {
   void route(RequestId request) {
     const signals::View view = board_.view(dispatcher_.in_flight(), now_);
     const InstanceId chosen = dispatcher_.route({requests_, request}, view, now_);
+    board_.sent(request, chosen);
     journal_.instance[request.index()] = static_cast<std::int32_t>(chosen.value);
     const Time delay = fleet_[chosen.index()]->entry_delay(request);
     events_.push({now_ + delay, Phase::ingress, chosen.value, request.value});
@@ -234,6 +242,7 @@ class Run final : workload::FinishListener {
       output.slo_classes.push_back(slo_class.name);
     const metrics::FleetCounts counts = collect_fleet(output);
     output.ledger = metrics::balance(outcomes_, pipeline_.books(), pipeline_.queued(), counts);
+    output.decisions = dispatcher_.log();
     output.summary = collector_.summarize(run_figures(output));
     return output;
   }
@@ -259,7 +268,7 @@ class Run final : workload::FinishListener {
            duration_s > 0 ? c.waiting_time_s / duration_s : 0,
            c.steps > 0 ? static_cast<double>(c.waiting_after_steps) / static_cast<double>(c.steps)
                        : 0,
-           one->stepping()});
+           c.kv_hits, c.kv_misses, c.kv_lookups, one->stepping()});
     }
     return counts;
   }
@@ -273,9 +282,36 @@ class Run final : workload::FinishListener {
       figures.preemptions += report.preemptions;
       mean_waiting.push_back(reports() ? report.mean_waiting_at_step : report.mean_waiting);
     }
+    const auto& decisions = dispatcher_.log().decisions();
+    if (!decisions.empty()) {
+      figures.mean_regret = 0;
+      figures.max_regret = 0;
+      for (const router::Decision& one : decisions) {
+        *figures.mean_regret += one.regret / static_cast<double>(decisions.size());
+        figures.max_regret = std::max(*figures.max_regret, one.regret);
+      }
+    }
+    figures.cache_hit_rate = cache_hit_rate(output.instances);
     figures.head_of_line_blocking = metrics::count_head_of_line_blocking(mean_waiting);
     if (!streaming()) figures.priority_inversions = count_inversions();
     return figures;
+  }
+
+  // `clock`: of all lookups; `blis`: the mean over instances of the share of hits in all blocks
+  // that requests got.
+  std::optional<double> cache_hit_rate(const std::vector<InstanceReport>& reports_of) const {
+    double hits = 0;
+    double lookups = 0;
+    double rates = 0;
+    for (const InstanceReport& one : reports_of) {
+      hits += static_cast<double>(one.kv_hits);
+      lookups += static_cast<double>(one.kv_lookups);
+      const auto blocks = static_cast<double>(one.kv_hits + one.kv_misses);
+      if (blocks > 0) rates += static_cast<double>(one.kv_hits) / blocks;
+    }
+    if (reports()) return rates / static_cast<double>(reports_of.size());
+    if (lookups == 0) return std::nullopt;
+    return hits / lookups;
   }
 
   // Only instances that order their queue by priority can invert one.

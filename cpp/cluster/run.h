@@ -11,6 +11,7 @@
 #include "instance/instance.h"
 #include "metrics/ledger.h"
 #include "metrics/summary.h"
+#include "router/decisions.h"
 #include "workload/journal.h"
 #include "workload/request_table.h"
 
@@ -25,6 +26,9 @@ struct InstanceReport {
   double mean_waiting = 0;  ///< time average of the engine's queue over the fleet's duration
   double mean_waiting_at_step =
       0;  ///< the same averaged over steps, each sampled once it has begun
+  std::int64_t kv_hits = 0;
+  std::int64_t kv_misses = 0;
+  std::int64_t kv_lookups = 0;
   instance::Stepping stepping = instance::Stepping::jumps;
 };
 
@@ -44,6 +48,7 @@ struct Output {
   metrics::Ledger ledger;
   metrics::Summary summary;
   std::vector<InstanceReport> instances;
+  router::DecisionLog decisions{0};
   std::int64_t steps = 0;
   std::int64_t events = 0;
   double end_s = 0;  ///< instant of the last event

@@ -21,7 +21,7 @@ Decoders::Decoders(const workload::RequestTable& requests, BlockSize block_size)
 std::int64_t Decoders::held_blocks(std::int64_t steps) const {
   std::int64_t blocks = 0;
   for (const Member& member : members()) {
-    blocks += block_size_.whole(computed(member) + steps + block_size_.tokens() - 1);
+    blocks += block_size_.blocks_for(computed(member) + steps);
   }
   return blocks;
 }
@@ -37,8 +37,9 @@ void Decoders::count_in(const Member& member, std::int64_t sign) {
   if (group_size_[group] == 0) std::erase(present_groups_, group);
 }
 
-void Decoders::join(sim::RequestId id, std::uint32_t entry, std::int64_t emitted) {
-  const Member member{step_ + goal_of(id) - emitted, entry, id};
+void Decoders::join(sim::RequestId id, std::uint32_t entry, std::int64_t emitted,
+                    std::uint32_t special) {
+  const Member member{step_ + goal_of(id) - emitted, entry, id, special};
   if (first_ > members_.size() / 2) {
     members_.erase(members_.begin(), members_.begin() + static_cast<std::ptrdiff_t>(first_));
     first_ = 0;

@@ -5,7 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "instance/kv_cache/block_pool.h"
+#include "instance/kv_cache/block_size.h"
+#include "instance/kv_cache/kv_cache.h"
 #include "sim/ids.h"
 #include "workload/journal.h"
 #include "workload/request_table.h"
@@ -25,6 +26,7 @@ class Decoders {
     std::int64_t finish_step = 0;  ///< it has all its tokens after this step
     std::uint32_t entry = 0;
     sim::RequestId id;
+    std::uint32_t special = Holding::kNothingSpecial;  ///< see Holding
   };
 
   Decoders(const workload::RequestTable& requests, BlockSize block_size);
@@ -53,7 +55,7 @@ class Decoders {
   std::int64_t held_blocks(std::int64_t steps) const;
 
   /// Adds a request that has emitted `emitted` ≥ 1 tokens, whose KV but for the last is cached.
-  void join(sim::RequestId id, std::uint32_t entry, std::int64_t emitted);
+  void join(sim::RequestId id, std::uint32_t entry, std::int64_t emitted, std::uint32_t special);
   /// They emit a token in each of `steps` steps, at most `steps_to_finish`.
   void advance(std::int64_t steps) {
     context_tokens_ += steps * size();

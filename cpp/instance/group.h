@@ -5,6 +5,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "instance/kv_cache/config.h"
 #include "instance/latency/policies.h"
 #include "instance/scheduler/policies.h"
 #include "sim/field.h"
@@ -28,6 +29,7 @@ struct InstanceGroup {
   std::int64_t max_model_len = 0;
   std::int64_t block_size_tokens = 16;
   std::int64_t num_kv_blocks = 132139;
+  KvCache kv_cache;
   Scheduler scheduler = Fcfs{};
   Latency latency = Linear{};
   Completion completion = Completion::step_end;
@@ -95,6 +97,7 @@ constexpr auto InstanceGroup::fields() {
       field("num_kv_blocks", &G::num_kv_blocks, "KV blocks of one instance.")
           .unit("blocks")
           .range(sim::between(1, 1e12)),
+      field("kv_cache", &G::kv_cache, "Whether and how KV blocks are used again."),
       field("scheduler", &G::scheduler, "Order of the engine's waiting queue."),
       field("latency", &G::latency, "How long a step takes."),
       field("completion", &G::completion,

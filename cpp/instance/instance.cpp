@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "instance/decoders.h"
-#include "instance/kv_cache/block_pool.h"
+#include "instance/kv_cache/kv_cache.h"
 #include "instance/waiting_queue.h"
 
 namespace spillway::instance {
@@ -34,15 +34,18 @@ struct Slot {
   std::uint32_t entry = 0;    ///< orders requests by when they entered the batch
   std::int32_t emitted = 0;   ///< output tokens so far
   std::int64_t computed = 0;  ///< tokens whose KV is in the cache
-  std::int64_t blocks = 0;    ///< KV blocks held
   std::int64_t tokens = 0;    ///< tokens in the current step
+  Holding holding;            ///< KV memory
   Time last_token = sim::kUnset;
+  bool is_cached = false;  ///< enters with its whole prompt cached, and gets no tokens for it
 };
 
 /// A request whose last token has come.
 struct Finished {
   std::uint32_t entry;
   RequestId id;
+  Holding holding;
+  std::int64_t computed;
 };
 
 /// The batch is the decoders, which stand for themselves as sums, and the slots. Where the decoders
@@ -72,9 +75,9 @@ class StepLoop final : public Instance {
                   : latency_->basis() == LatencyBasis::step ? Stepping::plain
                                                             : Stepping::jumps),
         durations_vary_(latency_->basis() == LatencyBasis::context),
-        pool_(group.num_kv_blocks, group.block_size_tokens),
+        memory_(group.kv_cache, group.num_kv_blocks, group.block_size_tokens, requests_),
         waiting_(scheduler_->sorts(), requests_),
-        decoders_(requests_, pool_.block_size()) {
+        decoders_(requests_, memory_.block_size()) {
     const bool in_step = group.output_overhead == OutputOverhead::in_step;
     step_overhead_us_ = in_step ? latency_->output_us() : 0;
     reported_overhead_ = in_step ? Time{0} : quantum_.truncate_us(latency_->output_us());
@@ -88,7 +91,7 @@ class StepLoop final : public Instance {
     counters_.last_event = std::max(counters_.last_event, now);
     const std::int64_t input = requests_.input_tokens(id);
     const std::int64_t whole = input + requests_.output_tokens(id);
-    if (pool_.blocks_for(whole) > pool_.total() || input >= max_model_len_ ||
+    if (memory_.blocks_for(whole) > memory_.total() || input >= max_model_len_ ||
         whole > max_model_len_) {
       refuse(id, now);
       return;
@@ -116,7 +119,7 @@ class StepLoop final : public Instance {
     state_ = State::idle;
     if (!decoders_.empty() && !memory_suffices()) dissolve_decoders(now);
     std::int64_t budget = max_num_batched_tokens_ - decoders_.size();
-    pool_.take(decoders_.new_blocks(0, 1));
+    memory_.take(decoders_.new_blocks(0, 1));
     for (Slot& slot : slots_) slot.tokens = 0;
     preempted_ = !schedule_slots(budget, now);
     if (!preempted_) schedule_waiting(budget, now);
@@ -127,7 +130,7 @@ class StepLoop final : public Instance {
                   .ordinal = counters_.steps};
     bool emits = !decoders_.empty();
     for (const Slot& slot : slots_) {
-      if (slot.tokens == 0) continue;
+      if (slot.tokens == 0 && !slot.is_cached) continue;
       if (decodes(slot)) {
         ++load.decode_requests;
       } else {
@@ -180,6 +183,9 @@ class StepLoop final : public Instance {
       }
     }
     note_waiting(counters_.last_event);
+    counters_.kv_hits = memory_.hits();
+    counters_.kv_misses = memory_.misses();
+    counters_.kv_lookups = memory_.lookups();
     for (const Slot& slot : slots_) journal_.emitted[slot.id.index()] = slot.emitted;
     for (std::size_t i = 0; i < waiting_.size(); ++i) {
       journal_.emitted[waiting_[i].id.index()] = waiting_[i].emitted;
@@ -193,10 +199,14 @@ class StepLoop final : public Instance {
   signals::InstanceSignal read(Time now) override {
     catch_up(now);
     const signals::Occupancy here = occupancy();
-    return {here.waiting, here.running, pool_.utilization(), pool_.free(), now};
+    return {here.waiting, here.running, memory_.utilization(), memory_.free(), now};
   }
   signals::Occupancy occupancy() const override {
     return {static_cast<std::int32_t>(waiting_.size()), static_cast<std::int32_t>(running())};
+  }
+  std::int64_t cached_blocks(RequestId id, Time now) override {
+    catch_up(now);
+    return memory_.count_found(id);
   }
   const Counters& counters() const override { return counters_; }
   Stepping stepping() const override { return stepping_; }
@@ -204,12 +214,15 @@ class StepLoop final : public Instance {
   void check_memory() const override {
     // Blocks are taken as a step begins, tokens count once it has taken effect.
     const bool ahead = state_ == State::stepping && !jump_.effects_taken;
-    std::int64_t held = decoders_.held_blocks(ahead ? 1 : 0);
-    for (const Slot& slot : slots_) held += slot.blocks;
-    sim::require(held + pool_.free() == pool_.total() && pool_.free() >= 0,
+    std::int64_t held = decoders_.held_blocks(ahead ? 1 : 0) + memory_.num_shared_in_use();
+    for (const Decoders::Member& member : decoders_.members()) {
+      held += memory_.own_blocks({0, member.special});
+    }
+    for (const Slot& slot : slots_) held += memory_.own_blocks(slot.holding);
+    sim::require(held + memory_.free() == memory_.total() && memory_.free() >= 0,
                  "instance " + std::to_string(id_.value) + " holds " + std::to_string(held) +
-                     " KV blocks and has " + std::to_string(pool_.free()) + " free of " +
-                     std::to_string(pool_.total()));
+                     " KV blocks and has " + std::to_string(memory_.free()) + " free of " +
+                     std::to_string(memory_.total()));
   }
 
  private:
@@ -289,7 +302,7 @@ class StepLoop final : public Instance {
     bool preempted = false;
     for (std::size_t i = 0; i < slots_.size() && budget > 0; ++i) {
       const std::int64_t tokens = share_of(slots_[i], budget);
-      while (!pool_.extend(slots_[i].blocks, slots_[i].computed + tokens)) {
+      while (!memory_.extend(slots_[i].id, slots_[i].holding, slots_[i].computed + tokens)) {
         preempted = true;
         preempt_last(now);
         if (i == slots_.size()) return false;
@@ -302,7 +315,7 @@ class StepLoop final : public Instance {
 
   void preempt_last(Time now) {
     Slot& victim = slots_.back();
-    pool_.release(victim.blocks);
+    memory_.give_up(victim.id, victim.holding, victim.computed);
     ++counters_.preemptions;
     ++journal_.preemptions[victim.id.index()];
     note_waiting(now);
@@ -322,8 +335,11 @@ class StepLoop final : public Instance {
                 .entry = next_entry_,
                 .emitted = head.emitted,
                 .last_token = head.last_token};
+      const bool returns = journal_.preemptions[slot.id.index()] > 0;
+      slot.computed = memory_.find(slot.id, known(slot), returns);
       slot.tokens = share_of(slot, budget);
-      if (!pool_.extend(slot.blocks, slot.tokens)) return;
+      slot.is_cached = slot.tokens == 0;
+      if (!memory_.admit(slot.id, slot.holding, slot.tokens)) return;
       note_waiting(now);
       waiting_.pop();
       ++next_entry_;
@@ -345,10 +361,10 @@ class StepLoop final : public Instance {
     std::int64_t blocks = decoders_.new_blocks(0, 1);
     for (const Slot& slot : slots_) {
       const std::int64_t tokens = share_of(slot, budget);
-      blocks += pool_.blocks_for(slot.computed + tokens) - slot.blocks;
+      blocks += memory_.blocks_for(slot.computed + tokens) - slot.holding.blocks;
       budget -= tokens;
     }
-    return blocks <= pool_.free();
+    return blocks <= memory_.free();
   }
 
   // The decoders become slots, between two steps.
@@ -360,7 +376,7 @@ class StepLoop final : public Instance {
                 .emitted = static_cast<std::int32_t>(decoders_.emitted(member)),
                 .computed = decoders_.computed(member),
                 .last_token = now};  // steps follow each other without a pause
-      slot.blocks = pool_.blocks_for(slot.computed);
+      slot.holding = {memory_.blocks_for(slot.computed), member.special};
       stop_reporting(slot.id);
       slots_.push_back(slot);
     }
@@ -384,6 +400,7 @@ class StepLoop final : public Instance {
       if (rules.completion == Completion::step_start) steps = std::max<std::int64_t>(1, steps - 1);
     }
     for (const Slot& slot : slots_) {
+      if (slot.is_cached) return 1;
       if (slot.tokens == 0) continue;
       const std::int64_t need = known(slot) - slot.computed;
       if (slot.tokens == need) return 1;
@@ -393,17 +410,22 @@ class StepLoop final : public Instance {
     return steps > 1 ? 1 + steps_within_memory(steps - 1) : steps;
   }
 
-  // How many of the `most` steps after the first find memory.
+  // How many of the `most` steps after the first find memory. Where somebody would notice, they do
+  // not take a block that can still be found: a head of the queue that is blocked may need fewer
+  // blocks once one is gone, and prompts register theirs step by step.
   std::int64_t steps_within_memory(std::int64_t most) const {
+    const bool blocked = !waiting_.empty() && !jump_.is_full;
+    const std::int64_t free =
+        blocked || !slots_.empty() ? memory_.takeable_unnoticed() : memory_.free();
     // Usually there is plenty: a token begins one block at most.
     std::int64_t tokens = decoders_.size() * most;
     for (const Slot& slot : slots_) tokens += slot.tokens * most + 1;
-    if (tokens <= pool_.free()) return most;
+    if (tokens <= free) return most;
     std::int64_t fits = 0;
     std::int64_t too_many = most + 1;
     while (too_many - fits > 1) {
       const std::int64_t middle = fits + (too_many - fits) / 2;
-      (blocks_of_steps(middle) <= pool_.free() ? fits : too_many) = middle;
+      (blocks_of_steps(middle) <= free ? fits : too_many) = middle;
     }
     return fits;
   }
@@ -412,8 +434,8 @@ class StepLoop final : public Instance {
   std::int64_t blocks_of_steps(std::int64_t steps) const {
     std::int64_t blocks = decoders_.new_blocks(1, steps);
     for (const Slot& slot : slots_) {
-      blocks += pool_.blocks_for(slot.computed + (steps + 1) * slot.tokens) -
-                pool_.blocks_for(slot.computed + slot.tokens);
+      blocks += memory_.blocks_for(slot.computed + (steps + 1) * slot.tokens) -
+                memory_.blocks_for(slot.computed + slot.tokens);
     }
     return blocks;
   }
@@ -465,9 +487,9 @@ class StepLoop final : public Instance {
   // The next steps of the jump begin, which take as long as the one under way. What that one and
   // all but the last of these do to the batch is yet to be made.
   void begin(std::int64_t steps) {
-    pool_.take(blocks_of_steps(steps));
+    memory_.take(decoders_.new_blocks(1, steps));
     for (Slot& slot : slots_) {
-      slot.blocks = pool_.blocks_for(slot.computed + (steps + 1) * slot.tokens);
+      memory_.extend(slot.id, slot.holding, slot.computed + (steps + 1) * slot.tokens);
     }
     jump_.start += Time{steps * jump_.duration.ns};
     jump_.begun += steps;
@@ -493,9 +515,10 @@ class StepLoop final : public Instance {
     finished_.clear();
     while (decoders_.has_finished()) {
       const Decoders::Member member = decoders_.pop_finished();
-      pool_.give_back(pool_.blocks_for(decoders_.computed(member)));
+      const std::int64_t computed = decoders_.computed(member);
       stop_reporting(member.id);
-      finished_.push_back({member.entry, member.id});
+      finished_.push_back(
+          {member.entry, member.id, {memory_.blocks_for(computed), member.special}, computed});
     }
     // Sums are of no use while memory is short or the budget too small for one token each.
     const bool may_join = jumps() && !preempted_ && running() <= max_num_batched_tokens_;
@@ -504,14 +527,13 @@ class StepLoop final : public Instance {
       slot.computed += silent_steps * slot.tokens;
       advance(slot);
     }
-    std::erase_if(slots_, [&](Slot& slot) {
+    std::erase_if(slots_, [&](const Slot& slot) {
       if (is_finished(slot)) {
-        pool_.release(slot.blocks);
-        finished_.push_back({slot.entry, slot.id});
+        finished_.push_back({slot.entry, slot.id, slot.holding, slot.computed});
         return true;
       }
       if (!may_join || !decodes(slot) || slot.last_token != jump_.end_of_step()) return false;
-      decoders_.join(slot.id, slot.entry, slot.emitted);
+      decoders_.join(slot.id, slot.entry, slot.emitted, slot.holding.special);
       start_reporting(slot.id);
       return true;
     });
@@ -519,13 +541,14 @@ class StepLoop final : public Instance {
       std::sort(finished_.begin(), finished_.end(),
                 [](const Finished& a, const Finished& b) { return a.entry < b.entry; });
     }
-    for (const Finished& one : finished_) complete(one.id);
+    for (const Finished& one : finished_) complete(one);
   }
 
   void advance(Slot& slot) {
     const std::int64_t before = known(slot);
     slot.computed += slot.tokens;
-    if (slot.tokens > 0 && slot.computed == before) {
+    if ((slot.tokens > 0 || slot.is_cached) && slot.computed == before) {
+      slot.is_cached = false;
       ++slot.emitted;
       ++counters_.tokens_emitted;
       record_token(slot);
@@ -558,10 +581,13 @@ class StepLoop final : public Instance {
     if constexpr (rules.reports) decode_clock_ += Time{steps * gap.ns};
   }
 
-  void complete(RequestId id) {
+  void complete(const Finished& finished) {
+    const RequestId id = finished.id;
     const std::size_t row = id.index();
+    const std::int32_t output = requests_.output_tokens(id);
+    memory_.leave(finished.holding, finished.computed, output > 0);
     ++counters_.completed;
-    journal_.emitted[row] = std::max(requests_.output_tokens(id), 1);
+    journal_.emitted[row] = std::max(output, 1);
     journal_.finished[row] = jump_.end_of_step();
     journal_.outcome[row] = workload::Outcome::completed;
     listener_.finished(id);
@@ -607,7 +633,7 @@ class StepLoop final : public Instance {
   double step_overhead_us_ = 0;
   Time reported_overhead_{0};
 
-  BlockPool pool_;
+  KvMemory memory_;
   WaitingQueue waiting_;
   Time waiting_since_{0};
   Decoders decoders_;

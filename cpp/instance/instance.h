@@ -45,7 +45,10 @@ struct Counters {
   std::int64_t tokens_emitted = 0;
   double waiting_time_s = 0;  ///< ∫ waiting requests dt
   std::int64_t waiting_after_steps =
-      0;  ///< Σ over steps of the requests left waiting by their start
+      0;                        ///< Σ over steps of the requests left waiting by their start
+  std::int64_t kv_hits = 0;     ///< cached KV blocks that requests used again
+  std::int64_t kv_misses = 0;   ///< KV blocks taken from the free list
+  std::int64_t kv_lookups = 0;  ///< full prompt blocks of the requests that entered the batch
   sim::Time last_event{0};
 };
 

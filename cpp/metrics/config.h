@@ -45,6 +45,7 @@ struct Metrics {
                                    {FitnessMetric::p99_ttft, 0.3},
                                    {FitnessMetric::mean_e2e, 0.3}};
   bool streaming = false;
+  std::int64_t traced_candidates = 0;
 
   static constexpr std::string_view type_name = "Metrics";
   static constexpr std::string_view doc = "What is measured and how.";
@@ -84,7 +85,12 @@ constexpr auto Metrics::fields() {
                     field("streaming", &Metrics::streaming,
                           "For very long runs: memory holds only the requests in flight; there are "
                           "no columns per request, and percentiles come from a histogram (relative "
-                          "error at most 0.4 %)."));
+                          "error at most 0.4 %)."),
+                    field("traced_candidates", &Metrics::traced_candidates,
+                          "Every routing decision is logged with so many of its best candidates, "
+                          "and its regret is taken; 0: no log.")
+                        .unit("instances")
+                        .range(sim::between(0, 1000)));
 }
 
 }  // namespace spillway::metrics

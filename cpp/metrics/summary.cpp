@@ -429,6 +429,9 @@ Summary Collector::summarize(const RunFigures& run) const {
   summary.overall.emplace_back("jain_tenant", number(jain(tenants, requests_.tenants)));
   summary.overall.emplace_back("fitness", number(fitness));
   summary.overall.emplace_back("preemptions", Value(run.preemptions));
+  summary.overall.emplace_back("cache_hit_rate", number(run.cache_hit_rate));
+  summary.overall.emplace_back("mean_regret", number(run.mean_regret));
+  summary.overall.emplace_back("max_regret", number(run.max_regret));
   summary.overall.emplace_back("priority_inversions",
                                run.priority_inversions ? Value(*run.priority_inversions) : Value());
   summary.overall.emplace_back("head_of_line_blocking", Value(run.head_of_line_blocking));

@@ -42,6 +42,9 @@ struct RunFigures {
   sim::Time window_end;      ///< horizon, or the last arrival
   sim::Time fleet_duration;  ///< start of the clock → last event of any instance
   std::int64_t preemptions = 0;
+  std::optional<double> cache_hit_rate;
+  std::optional<double> mean_regret;
+  std::optional<double> max_regret;
   std::optional<std::int64_t> priority_inversions;
   std::int64_t head_of_line_blocking = 0;
 };

@@ -7,7 +7,7 @@ namespace {
 class AlwaysBusiestPolicy final : public RoutingPolicy {
  public:
   sim::InstanceId pick(const signals::RequestView&, const signals::View& view, sim::Time,
-                       sim::Draws&) const override {
+                       sim::Draws&) override {
     std::size_t busiest = 0;
     std::int64_t most = view.effective_load(0);
     for (std::size_t i = 1; i < view.size(); ++i) {

@@ -9,7 +9,7 @@ class LeastLoadedPolicy final : public RoutingPolicy {
   explicit LeastLoadedPolicy(Ties ties) : ties_(ties) {}
 
   sim::InstanceId pick(const signals::RequestView&, const signals::View& view, sim::Time,
-                       sim::Draws& draws) const override {
+                       sim::Draws& draws) override {
     std::size_t best = 0;
     std::size_t tied = 1;
     std::int64_t least = view.effective_load(0);

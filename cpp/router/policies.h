@@ -5,10 +5,11 @@
 #include "router/always_busiest.h"
 #include "router/least_loaded.h"
 #include "router/round_robin.h"
+#include "router/weighted.h"
 
 namespace spillway::router {
 
 /// Every routing policy. This list is the only place that names them all.
-using Router = std::variant<RoundRobin, LeastLoaded, AlwaysBusiest>;
+using Router = std::variant<RoundRobin, LeastLoaded, AlwaysBusiest, Weighted>;
 
 }  // namespace spillway::router

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <span>
+
 #include "signals/view.h"
 #include "sim/ids.h"
 #include "sim/rng.h"
@@ -9,13 +11,15 @@ namespace spillway::router {
 
 /// Contract of a routing policy: which instance takes this request?
 ///
-/// `pick` is free of effects; `learn` follows it with the choice that was made. Draws come from
-/// `draws` alone, which belongs to this one decision.
+/// `pick` has no effect on later picks; `learn` follows it with the choice that was made. Draws
+/// come from `draws` alone, which belongs to this one decision.
 class RoutingPolicy {
  public:
   virtual ~RoutingPolicy() = default;
   virtual sim::InstanceId pick(const signals::RequestView& request, const signals::View& view,
-                               sim::Time now, sim::Draws& draws) const = 0;
+                               sim::Time now, sim::Draws& draws) = 0;
+  /// What the last pick rated each instance with, higher is better; empty if it did not rate them.
+  virtual std::span<const double> scores() const { return {}; }
   virtual void learn(const signals::RequestView& /*request*/, sim::InstanceId /*chosen*/) {}
 };
 

@@ -7,7 +7,7 @@ namespace {
 class RoundRobinPolicy final : public RoutingPolicy {
  public:
   sim::InstanceId pick(const signals::RequestView&, const signals::View& view, sim::Time,
-                       sim::Draws&) const override {
+                       sim::Draws&) override {
     return sim::InstanceId{turn_ % view.size()};
   }
   void learn(const signals::RequestView&, sim::InstanceId) override { ++turn_; }

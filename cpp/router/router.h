@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "router/decisions.h"
 #include "router/policies.h"
 #include "signals/view.h"
 #include "sim/ids.h"
@@ -15,17 +16,24 @@ namespace spillway::router {
 /// yet finished.
 class Dispatcher {
  public:
-  Dispatcher(const Router& config, std::size_t num_instances, std::uint64_t seed);
+  /// `traced_candidates`: how many candidates of every decision are logged; 0: no log.
+  Dispatcher(const Router& config, std::size_t num_instances, std::uint64_t seed,
+             std::size_t traced_candidates);
 
   sim::InstanceId route(const signals::RequestView& request, const signals::View& view,
                         sim::Time now);
   void finished(sim::InstanceId instance) { --in_flight_[instance.index()]; }
   std::span<const std::int32_t> in_flight() const { return in_flight_; }
+  const DecisionLog& log() const { return log_; }
 
  private:
   std::unique_ptr<RoutingPolicy> policy_;
   std::uint64_t seed_;
   std::vector<std::int32_t> in_flight_;
+  DecisionLog log_;
 };
+
+/// Whether the policy reads the gateway's own record of what was sent where.
+bool reads_prefix_index(const Router& config);
 
 }  // namespace spillway::router

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -12,14 +13,20 @@ namespace spillway::signals {
 /// Where decisions read the fleet's signals: straight from the instances, or as last reported.
 class Board {
  public:
-  Board(const Signals& transport, std::vector<Probe*> probes);
+  /// `index`: the gateway's record of what it sent where, or null.
+  Board(const Signals& transport, std::vector<Probe*> probes, std::unique_ptr<PrefixIndex> index);
 
   /// What a decision at `now` sees. Every decision asks for its view, whether or not it looks at a
   /// signal: `on_read` renews what is due. `in_flight` must outlive the view.
   View view(std::span<const std::int32_t> in_flight, sim::Time now);
+  /// The request goes to the instance.
+  void sent(sim::RequestId id, sim::InstanceId instance) {
+    if (index_) index_->sent(id, instance.index());
+  }
 
  private:
   std::vector<Probe*> probes_;
+  std::unique_ptr<PrefixIndex> index_;
   sim::Time period_{0};
   std::vector<InstanceSignal> readings_;  // empty: live
 };

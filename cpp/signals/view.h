@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include "signals/prefix_index.h"
 #include "sim/ids.h"
 #include "sim/time.h"
 #include "workload/request_table.h"
@@ -54,6 +55,8 @@ class Probe {
   virtual InstanceSignal read(sim::Time now) = 0;
   /// Part of what `read` returns, at less cost.
   virtual Occupancy occupancy() const = 0;
+  /// How many blocks of the request's prompt, from the first on, its KV memory holds.
+  virtual std::int64_t cached_blocks(sim::RequestId id, sim::Time now) = 0;
 };
 
 /// What a decision may see of the fleet: values with their ages, never the truth. A value is only
@@ -61,9 +64,10 @@ class Probe {
 class View {
  public:
   /// `stored` holds past readings; where it is empty, every value is read from its probe at `now`.
+  /// `index`: null unless some policy reads it.
   View(std::span<Probe* const> probes, std::span<const InstanceSignal> stored,
-       std::span<const std::int32_t> in_flight, sim::Time now)
-      : probes_(probes), stored_(stored), in_flight_(in_flight), now_(now) {}
+       std::span<const std::int32_t> in_flight, PrefixIndex* index, sim::Time now)
+      : probes_(probes), stored_(stored), in_flight_(in_flight), index_(index), now_(now) {}
 
   std::size_t size() const { return in_flight_.size(); }
   /// As reported, possibly old.
@@ -72,11 +76,26 @@ class View {
   }
   /// Requests routed there and not yet finished: the router's own count, always fresh.
   std::int32_t in_flight(std::size_t i) const { return in_flight_[i]; }
+  Occupancy occupancy(std::size_t i) const {
+    return stored_.empty() ? probes_[i]->occupancy()
+                           : Occupancy{stored_[i].waiting, stored_[i].running};
+  }
+  /// Share of the prompt's full blocks, from the first on, that was sent there before, by the
+  /// gateway's own record; 0 for a prompt of less than a block.
+  double prefix_match(const RequestView& request, std::size_t i) const {
+    const std::int64_t blocks = index_->prompt_blocks(request.id());
+    if (blocks == 0) return 0;
+    return static_cast<double>(index_->matched_blocks(request.id(), i)) /
+           static_cast<double>(blocks);
+  }
+  /// Blocks of the prompt that the instance really holds, as events of its KV memory tell at once.
+  std::int64_t cached_blocks(const RequestView& request, std::size_t i) const {
+    return probes_[i]->cached_blocks(request.id(), now_);
+  }
   /// Waiting + running + in flight. Requests that the instance reports count twice, as in BLIS's
   /// EffectiveLoad.
   std::int64_t effective_load(std::size_t i) const {
-    const Occupancy reported = stored_.empty() ? probes_[i]->occupancy()
-                                               : Occupancy{stored_[i].waiting, stored_[i].running};
+    const Occupancy reported = occupancy(i);
     return std::int64_t{reported.waiting} + reported.running + in_flight_[i];
   }
 
@@ -84,6 +103,7 @@ class View {
   std::span<Probe* const> probes_;
   std::span<const InstanceSignal> stored_;
   std::span<const std::int32_t> in_flight_;
+  PrefixIndex* index_;
   sim::Time now_;
 };
 

@@ -91,6 +91,7 @@ std::optional<sim::RequestId> RequestTable::next() {
     window_.output_tokens.emplace_back();
     window_.tenant.emplace_back();
     window_.slo_class.emplace_back();
+    segments_.emplace_back();
     rows_.emplace_back();
     in_use_.push_back(false);
   }
@@ -102,6 +103,7 @@ std::optional<sim::RequestId> RequestTable::next() {
   window_.output_tokens[slot] = arrival->output_tokens;
   window_.tenant[slot] = arrival->tenant;
   window_.slo_class[slot] = arrival->slo_class;
+  segments_[slot] = arrival->segments;
   rows_[slot] = static_cast<std::uint32_t>(next_row_++);
   in_use_[slot] = true;
   return id;

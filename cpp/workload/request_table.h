@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,14 @@ class RequestTable {
   std::int32_t output_tokens(sim::RequestId id) const {
     return columns_->output_tokens[id.index()];
   }
+  /// The shared segments with which the prompt begins.
+  std::span<const Segment> segments(sim::RequestId id) const {
+    return stream_ ? segments_[id.index()] : source_->segments_of(id.index());
+  }
+  /// Whether any prompt shares a segment.
+  bool shares_segments() const {
+    return stream_ ? stream_->shares_segments() : !source_->segments.empty();
+  }
   /// Index into `tenants`.
   std::uint16_t tenant(sim::RequestId id) const { return tenant_of_[columns_->tenant[id.index()]]; }
   /// Index into `slo_classes`.
@@ -94,6 +103,7 @@ class RequestTable {
   // Only if requests are not all kept:
   std::unique_ptr<ArrivalStream> stream_;
   Requests window_;
+  std::vector<std::span<const Segment>> segments_;
   std::vector<std::uint32_t> rows_;
   std::vector<bool> in_use_;
   std::vector<sim::RequestId> free_;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,8 +12,8 @@
 
 namespace spillway::workload {
 
-/// A stretch of a prompt that other prompts may share: two segments with equal content hold the
-/// same tokens.
+/// A stretch of a prompt that other prompts may share: two segments are the same if content and
+/// length are equal.
 struct Segment {
   std::uint64_t content = 0;
   std::uint32_t tokens = 0;
@@ -36,6 +37,12 @@ struct Requests : sim::Attachment {
   std::vector<std::string> slo_classes;
 
   std::size_t size() const { return arrival.size(); }
+  /// The shared segments with which a row's prompt begins.
+  std::span<const Segment> segments_of(std::size_t row) const {
+    if (segment_begin.empty()) return {};
+    return std::span(segments).subspan(segment_begin[row],
+                                       segment_begin[row + 1] - segment_begin[row]);
+  }
 };
 
 /// One request as it arrives; tenant and class as in `Requests`.
@@ -45,6 +52,7 @@ struct Arrival {
   std::int32_t output_tokens = 0;
   std::uint16_t tenant = 0;
   std::uint16_t slo_class = 0;
+  std::span<const Segment> segments;  ///< valid as long as the stream
 };
 
 /// Requests in order of arrival, one at a time.
@@ -54,6 +62,8 @@ class ArrivalStream {
   virtual std::optional<Arrival> next() = 0;
   virtual const std::vector<std::string>& tenants() const = 0;
   virtual const std::vector<std::string>& slo_classes() const = 0;
+  /// Whether any prompt shares a segment.
+  virtual bool shares_segments() const = 0;
 };
 
 inline constexpr std::int32_t kMaxTokens = 100'000'000;

@@ -90,6 +90,12 @@ class SyntheticStream final : public ArrivalStream {
                             limit, seed, sim::Quantum(quantum_ns));
       tenant_of_.push_back(intern(tenants_, client.tenant));
       class_of_.push_back(intern(slo_classes_, client.slo_class));
+      if (client.prefix_group.empty()) {
+        prefix_of_.emplace_back();
+      } else {
+        prefix_of_.push_back({intern(prefix_groups_, client.prefix_group),
+                              static_cast<std::uint32_t>(client.prefix_tokens)});
+      }
       order_.push_back(i);
     }
     std::make_heap(order_.begin(), order_.end(), Later{*this});
@@ -104,11 +110,14 @@ class SyntheticStream final : public ArrivalStream {
     std::push_heap(order_.begin(), order_.end(), Later{*this});
     arrival.tenant = tenant_of_[*client];
     arrival.slo_class = class_of_[*client];
+    if (prefix_of_[*client].tokens > 0) arrival.segments = {&prefix_of_[*client], 1};
     return arrival;
   }
   const std::vector<std::string>& tenants() const override { return tenants_; }
   const std::vector<std::string>& slo_classes() const override { return slo_classes_; }
+  bool shares_segments() const override { return !prefix_groups_.empty(); }
 
+ private:
   /// Position of the client whose request is next, if there is one.
   std::optional<std::size_t> peek() const {
     const std::size_t first = order_.front();
@@ -116,7 +125,6 @@ class SyntheticStream final : public ArrivalStream {
     return first;
   }
 
- private:
   struct Later {
     const SyntheticStream& stream;
     bool operator()(std::size_t a, std::size_t b) const {
@@ -128,8 +136,9 @@ class SyntheticStream final : public ArrivalStream {
 
   std::vector<ClientSource> clients_;
   std::vector<std::size_t> order_;  // heap of clients, the earliest in front
-  std::vector<std::string> tenants_, slo_classes_;
+  std::vector<std::string> tenants_, slo_classes_, prefix_groups_;
   std::vector<std::uint16_t> tenant_of_, class_of_;  // by client
+  std::vector<Segment> prefix_of_;                   // by client
   std::int64_t left_;
 };
 
@@ -165,15 +174,8 @@ std::shared_ptr<const Requests> generate(const Synthetic& config, std::uint64_t 
   auto requests = std::make_shared<Requests>();
   requests->tenants = source.tenants();
   requests->slo_classes = source.slo_classes();
-  std::vector<Segment> prefix_of;
-  std::vector<std::string> prefix_groups;
-  for (const Client& client : config.clients) {
-    prefix_of.push_back(client.prefix_group.empty()
-                            ? Segment{}
-                            : Segment{intern(prefix_groups, client.prefix_group),
-                                      static_cast<std::uint32_t>(client.prefix_tokens)});
-  }
-  if (!prefix_groups.empty()) requests->segment_begin.push_back(0);
+  const bool shares = source.shares_segments();
+  if (shares) requests->segment_begin.push_back(0);
   // All at once where the number is known, so that no column is ever copied.
   const auto expected =
       static_cast<std::size_t>(config.num_requests.value_or(config.duration_s ? 0 : kDefaultCount));
@@ -182,15 +184,15 @@ std::shared_ptr<const Requests> generate(const Synthetic& config, std::uint64_t 
   requests->output_tokens.reserve(expected);
   requests->tenant.reserve(expected);
   requests->slo_class.reserve(expected);
-  while (const std::optional<std::size_t> client = source.peek()) {
-    const Arrival arrival = *source.next();
-    requests->arrival.push_back(arrival.time);
-    requests->input_tokens.push_back(arrival.input_tokens);
-    requests->output_tokens.push_back(arrival.output_tokens);
-    requests->tenant.push_back(arrival.tenant);
-    requests->slo_class.push_back(arrival.slo_class);
-    if (prefix_groups.empty()) continue;
-    if (prefix_of[*client].tokens > 0) requests->segments.push_back(prefix_of[*client]);
+  while (const std::optional<Arrival> arrival = source.next()) {
+    requests->arrival.push_back(arrival->time);
+    requests->input_tokens.push_back(arrival->input_tokens);
+    requests->output_tokens.push_back(arrival->output_tokens);
+    requests->tenant.push_back(arrival->tenant);
+    requests->slo_class.push_back(arrival->slo_class);
+    if (!shares) continue;
+    requests->segments.insert(requests->segments.end(), arrival->segments.begin(),
+                              arrival->segments.end());
     requests->segment_begin.push_back(static_cast<std::uint32_t>(requests->segments.size()));
   }
   return requests;

@@ -25,12 +25,13 @@ class TraceStream final : public ArrivalStream {
   std::optional<Arrival> next() override {
     if (row_ == requests_->size()) return std::nullopt;
     const std::size_t row = row_++;
-    return Arrival{requests_->arrival[row], requests_->input_tokens[row],
+    return Arrival{requests_->arrival[row],       requests_->input_tokens[row],
                    requests_->output_tokens[row], requests_->tenant[row],
-                   requests_->slo_class[row]};
+                   requests_->slo_class[row],     requests_->segments_of(row)};
   }
   const std::vector<std::string>& tenants() const override { return requests_->tenants; }
   const std::vector<std::string>& slo_classes() const override { return requests_->slo_classes; }
+  bool shares_segments() const override { return !requests_->segments.empty(); }
 
  private:
   std::shared_ptr<const Requests> requests_;

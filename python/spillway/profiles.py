@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from spillway._config import config_error
 from spillway._core.cluster import Simulation, profile_settings
 
@@ -40,9 +42,7 @@ def apply(
     for pattern, values, _ in SETTINGS:
         for path in _matches(pattern, current):
             if stated is None or not _states(stated, path):
-                changes[path] = (
-                    int(values[profile]) if values[profile].isdigit() else values[profile]
-                )
+                changes[path] = yaml.safe_load(values[profile])
     return simulation.with_(changes)
 
 
@@ -54,19 +54,20 @@ def name_of(simulation: Simulation) -> str:
     return "custom"
 
 
-def _matches(pattern: str, settings: Mapping[str, Any]) -> Iterator[str]:
+def _matches(pattern: str, settings: Any, path: str = "") -> Iterator[str]:
     """Paths that a pattern stands for in complete settings; none where it does not occur."""
-    head, _, rest = pattern.partition("[].")
-    if rest:
-        for i, group in enumerate(settings[head]):
-            yield from (f"{head}[{i}].{path}" for path in _matches(rest, group))
+    key, _, rest = pattern.partition(".")
+    name = key.removesuffix("[]")
+    if not isinstance(settings, dict) or name not in settings:
         return
-    place: Any = settings
-    for key in pattern.split("."):
-        if not isinstance(place, dict) or key not in place:
-            return
-        place = place[key]
-    yield pattern
+    path += f".{name}" if path else name
+    if key != name:
+        for i, entry in enumerate(settings[name]):
+            yield from _matches(rest, entry, f"{path}[{i}]")
+    elif rest:
+        yield from _matches(rest, settings[name], path)
+    else:
+        yield path
 
 
 def _states(stated: Any, path: str) -> bool:

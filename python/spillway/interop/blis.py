@@ -31,13 +31,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 _MOST_DIFFERENCES = 5
+_CANDIDATES = 4
+"""Candidates of the recorded decision traces; the regret does not depend on it."""
 _RELATIVE_TOLERANCE = 1e-9  # means are summed in another order there
 
 _ROUTERS = {
     "round-robin": "round_robin",
     "least-loaded": "least_loaded",
     "always-busiest": "always_busiest",
+    "weighted": "weighted",
 }
+_SCORERS = ("prefix-affinity", "queue-depth", "kv-utilization", "load-balance")
 _ADMISSIONS = {
     "always-admit": "always_admit",
     "token-bucket": "token_bucket",
@@ -197,8 +201,6 @@ def _validate_scenario(folder: Path, directory: Path) -> ScenarioReport:
         raise TraceError(f"{folder / 'requests.csv'}: request {min(unknown)} is not in trace.csv")
 
     settings, unsupported = recording.settings()
-    if columns["prefix_group"].size:
-        unsupported.append("prefix groups in trace.csv")
     rows = len(columns["arrival_ns"])
     if unsupported:
         return ScenarioReport(name, rows, 0, unsupported="; ".join(unsupported))
@@ -261,6 +263,23 @@ class _Recording:
             )
         return [self._number(f"{key}[{i}]", value) for i, value in enumerate(values)]
 
+    def _scorers(self, text: Any) -> list[dict[str, Any]]:
+        scorers = []
+        for entry in str(text).split(","):
+            name, _, weight = entry.partition(":")
+            if name not in _SCORERS:
+                known = ", ".join(_SCORERS)
+                raise TraceError(
+                    f"{self.path}, options.routing_scorers: {name!r} is none of {known}"
+                )
+            try:
+                scorers.append({"kind": name.replace("-", "_"), "weight": float(weight)})
+            except ValueError:
+                raise TraceError(
+                    f"{self.path}, options.routing_scorers: {entry!r} must be NAME:WEIGHT"
+                ) from None
+        return scorers
+
     def settings(self) -> tuple[dict[str, Any], list[str]]:
         """Return the scenario as a configuration, and what it needs beyond."""
         left = dict(self.options)
@@ -320,11 +339,19 @@ class _Recording:
             },
             "profile": "blis_0_6",
             "router": {"kind": choice("routing_policy", "round-robin", _ROUTERS)},
+            "metrics": {"traced_candidates": _CANDIDATES},
             "signals": {"kind": "live"},
             "instances": [group],
         }
         if settings["router"]["kind"] == "least_loaded":
             settings["router"]["ties"] = "first"
+        if settings["router"]["kind"] == "weighted":
+            settings["router"]["picker"] = {"kind": "best", "ties": "first"}
+            scorers = left.pop(
+                "routing_scorers", "prefix-affinity:3,queue-depth:2,kv-utilization:2"
+            )
+            settings["router"]["scorers"] = self._scorers(scorers)
+            settings["prefix_index"] = {"block_size_tokens": group["block_size_tokens"]}
         if (period_s := seconds("snapshot_refresh_interval")) > 0:
             settings["signals"] = {"kind": "on_read", "period_s": period_s}
         if "horizon" in left:
@@ -398,7 +425,12 @@ def _aggregate_mismatches(recording: _Recording, result: Result) -> Iterator[str
 
     text = recording.text
     for name, printed in _printed_of(result).items():
-        absent = "0" if name in _ANOMALIES and "=== Anomaly Counters ===" not in text else None
+        # Blocks of figures that are all zero are not printed.
+        absent = None
+        if name in _ANOMALIES and "=== Anomaly Counters ===" not in text:
+            absent = "0"
+        elif name == "Cache Hit Rate" and "=== KV Cache Metrics ===" not in text:
+            absent = "0.0000"
         if text.get(name, absent) != printed:
             yield f"{name}: {text.get(name)} recorded, {printed} here"
     targets = {name: count for name, count in text.items() if name.startswith("instance_")}
@@ -456,6 +488,9 @@ def _printed_of(result: Result) -> dict[str, str]:
     return {
         "Score": f"{summary['fitness']:.6f}",
         **{name: str(count) for name, count in zip(_ANOMALIES, counters, strict=True)},
+        "Cache Hit Rate": f"{summary['cache_hit_rate'] or 0:.4f}",
+        "Mean Regret": f"{summary['mean_regret'] or 0:.6f}",
+        "Max Regret": f"{summary['max_regret'] or 0:.6f}",
         "Total Decisions": str(ledger["admitted"] + rejected),
         "Admitted": str(ledger["admitted"]),
         "Rejected": str(rejected),

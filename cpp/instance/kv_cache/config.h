@@ -1,0 +1,49 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <tuple>
+
+#include "sim/field.h"
+
+namespace spillway::instance {
+
+/// How blocks for a waiting request are found.
+enum class Allocation : std::uint8_t { check_then_act, roll_back };
+
+}  // namespace spillway::instance
+
+template <>
+struct spillway::sim::EnumNames<spillway::instance::Allocation> {
+  static constexpr std::array<std::string_view, 2> names{"check_then_act", "roll_back"};
+};
+
+namespace spillway::instance {
+
+/// Whether and how KV blocks are used again.
+struct KvCache {
+  bool prefix_caching = true;
+  Allocation allocation = Allocation::check_then_act;
+  bool stores_last_token = false;
+
+  static constexpr std::string_view type_name = "KvCache";
+  static constexpr std::string_view doc =
+      "Whether and how KV blocks are used again by prompts that begin alike.";
+  static constexpr auto fields() {
+    using sim::field;
+    return std::tuple(
+        field("prefix_caching", &KvCache::prefix_caching,
+              "Full blocks are kept until their memory is needed, and used again by requests that "
+              "begin with the same tokens (vLLM --enable-prefix-caching)."),
+        field("allocation", &KvCache::allocation,
+              "check_then_act: cached blocks that are about to be used again do not count as free, "
+              "and at least one token of a prompt is computed anew; roll_back: they do, so that an "
+              "allocation can fail midway and is taken back."),
+        field("stores_last_token", &KvCache::stores_last_token,
+              "Whether a request takes memory for its last token, which nobody will read, before "
+              "it leaves."));
+  }
+};
+
+}  // namespace spillway::instance

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "instance/kv_cache/config.h"
+#include "sim/flat_map.h"
+
+namespace spillway::instance {
+
+/// Which blocks can be used again, and the order in which free ones are taken. A block is known by
+/// the identity of what it holds (a well mixed number). Blocks that nobody will ever look for are
+/// blank: of them only the number counts.
+class FreeList {
+ public:
+  /// A block with an identity.
+  using Node = std::int32_t;
+  static constexpr Node kNone = sim::FlatMap::kNone;
+
+  FreeList(std::int64_t num_blank, Allocation allocation) : allocation_(allocation) {
+    append_blank(num_blank);
+  }
+
+  /// The block registered under an identity, or kNone.
+  Node find(std::uint64_t identity) const { return registered_.find(identity); }
+  bool is_free(Node node) const { return nodes_[index(node)].references == 0; }
+
+  /// Takes blocks from the head. Those with an identity are forgotten. Precondition: as many stand
+  /// in the list.
+  void take(std::int64_t blocks);
+  /// Blocks that can be taken before one with an identity comes.
+  std::int64_t blank_at_head() const;
+  /// Appends blank blocks to the tail.
+  void append_blank(std::int64_t blocks);
+  /// Appends a block, which is registered.
+  void append(std::uint64_t identity);
+
+  /// A block in use, registered, with one reference.
+  Node add(std::uint64_t identity);
+  /// One more reference; true if the block leaves the free list by it.
+  bool reference(Node node);
+  /// One reference less; true if the block joins the tail of the free list by it.
+  bool release(Node node);
+  /// Forgets a block in use; its only reference goes to a blank block.
+  void make_blank(Node node);
+
+  /// Blocks in use that have an identity.
+  std::int64_t num_in_use() const { return in_use_; }
+
+ private:
+  struct Entry {
+    std::uint64_t identity = 0;
+    std::int32_t references = 0;
+    std::int32_t previous = kNone;
+    std::int32_t next = kNone;
+    std::int64_t blank = 0;  // a run of so many blank blocks; 0: one with an identity
+  };
+  static std::size_t index(Node node) { return static_cast<std::size_t>(node); }
+  Node make(const Entry& entry);
+  void link_at_tail(Node node);
+  void unlink(Node node);
+  void forget(Node node);
+  void discard(Node node) { unused_.push_back(node); }
+
+  Allocation allocation_;
+  std::vector<Entry> nodes_;
+  std::vector<Node> unused_;
+  sim::FlatMap registered_;
+  Node head_ = kNone;
+  Node tail_ = kNone;
+  std::int64_t in_use_ = 0;
+};
+
+}  // namespace spillway::instance

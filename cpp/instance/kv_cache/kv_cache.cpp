@@ -1,0 +1,205 @@
+#include "instance/kv_cache/kv_cache.h"
+
+#include <algorithm>
+
+#include "sim/mix.h"
+#include "workload/prompts.h"
+
+namespace spillway::instance {
+
+namespace {
+
+std::uint64_t shared_identity(std::uint64_t beginning, std::int64_t block) {
+  return sim::mix(beginning + static_cast<std::uint64_t>(block));
+}
+
+// Identities of a request's own blocks; the constant keeps them apart from beginnings.
+std::uint64_t own_identity(std::uint32_t row, std::int64_t block) {
+  return sim::mix(sim::mix(0x6F776E20626C6F63u + row) + static_cast<std::uint64_t>(block));
+}
+
+// Calls `f(block, identity)` for the blocks that end within the shared segments and are among the
+// first `limit`, until it returns false.
+template <class F>
+void for_shared_blocks(std::span<const workload::Segment> segments, const BlockSize& size,
+                       std::int64_t first, std::int64_t limit, const F& f) {
+  workload::SharedBeginnings beginnings(segments);
+  std::int64_t block = first;
+  while (block < limit && beginnings.advance()) {
+    const std::int64_t end = std::min(limit, size.whole(beginnings.tokens()));
+    for (; block < end; ++block) {
+      if (!f(block, shared_identity(beginnings.key(), block))) return;
+    }
+  }
+}
+
+}  // namespace
+
+KvMemory::KvMemory(const KvCache& config, std::int64_t num_blocks, std::int64_t block_size_tokens,
+                   const workload::RequestTable& requests)
+    : config_(config),
+      block_size_(block_size_tokens),
+      total_(num_blocks),
+      free_(num_blocks),
+      requests_(requests) {
+  if (config.prefix_caching && requests.shares_segments()) {
+    list_.emplace(free_, config.allocation);
+  }
+}
+
+KvMemory::Special& KvMemory::special_of(Holding& holding) {
+  if (holding.special == Holding::kNothingSpecial) {
+    if (unused_specials_.empty()) {
+      unused_specials_.push_back(static_cast<std::uint32_t>(specials_.size()));
+      specials_.emplace_back();
+    }
+    holding.special = unused_specials_.back();
+    unused_specials_.pop_back();
+  }
+  return specials_[holding.special];
+}
+
+std::int64_t KvMemory::num_special(const Holding& holding) const {
+  if (holding.special == Holding::kNothingSpecial) return 0;
+  const Special& special = specials_[holding.special];
+  return std::ssize(special.shared) + special.absent;
+}
+
+std::int64_t KvMemory::own_blocks(const Holding& holding) const {
+  return holding.blocks - num_special(holding);
+}
+
+std::int64_t KvMemory::find(sim::RequestId id, std::int64_t known, bool returns) {
+  found_.clear();
+  found_shared_ = 0;
+  prompt_blocks_ = block_size_.whole(requests_.input_tokens(id));
+  if (!list_) return 0;
+  const std::int64_t limit =
+      config_.allocation == Allocation::roll_back ? prompt_blocks_ : block_size_.whole(known - 1);
+  std::int64_t end_of_shared = 0;
+  const auto segments = requests_.segments(id);
+  for_shared_blocks(segments, block_size_, 0, limit, [&](std::int64_t block, std::uint64_t who) {
+    const FreeList::Node node = list_->find(who);
+    if (node == FreeList::kNone) return false;
+    found_.push_back(node);
+    end_of_shared = block + 1;
+    return true;
+  });
+  found_shared_ = found_.size();
+  if (returns &&
+      end_of_shared == std::min(limit, block_size_.whole(workload::shared_tokens(segments)))) {
+    const std::uint32_t row = requests_.row(id);
+    for (std::int64_t block = end_of_shared; block < limit; ++block) {
+      const FreeList::Node node = list_->find(own_identity(row, block));
+      if (node == FreeList::kNone) break;
+      found_.push_back(node);
+    }
+  }
+  return std::ssize(found_) * block_size_.tokens();
+}
+
+std::int64_t KvMemory::count_found(sim::RequestId id) const {
+  if (!list_) return 0;
+  std::int64_t found = 0;
+  for_shared_blocks(requests_.segments(id), block_size_, 0,
+                    block_size_.whole(requests_.input_tokens(id)),
+                    [&](std::int64_t, std::uint64_t who) {
+                      found += list_->find(who) == FreeList::kNone ? 0 : 1;
+                      return list_->find(who) != FreeList::kNone;
+                    });
+  return found;
+}
+
+bool KvMemory::admit(sim::RequestId id, Holding& holding, std::int64_t tokens) {
+  const std::int64_t found = std::ssize(found_);
+  const std::int64_t computed = found * block_size_.tokens();
+  const std::int64_t missing = blocks_for(computed + tokens) - found;
+  if (tokens == 0) {
+    // The whole prompt is there, but nobody holds on to it.
+    if (found > 0) special_of(holding).absent = found;
+    holding.blocks = found;
+    lookups_ += prompt_blocks_;
+    return true;
+  }
+  if (config_.allocation == Allocation::check_then_act) {
+    const auto still_free = std::count_if(
+        found_.begin(), found_.end(), [&](FreeList::Node node) { return list_->is_free(node); });
+    if (missing + still_free > free_) return false;
+  } else if (missing > free_) {
+    return false;
+  }
+  for (const FreeList::Node node : found_) free_ -= list_->reference(node) ? 1 : 0;
+  if (missing > free_) {
+    for (auto node = found_.rbegin(); node != found_.rend(); ++node) {
+      free_ += list_->release(*node) ? 1 : 0;
+    }
+    return false;
+  }
+  hits_ += found;
+  lookups_ += prompt_blocks_;
+  if (found_shared_ > 0) {
+    special_of(holding).shared.assign(found_.begin(),
+                                      found_.begin() + static_cast<std::ptrdiff_t>(found_shared_));
+  }
+  for (std::size_t i = found_shared_; i < found_.size(); ++i) list_->make_blank(found_[i]);
+  take(missing);
+  holding.blocks = found + missing;
+  if (list_) register_shared(id, holding, computed + tokens);
+  return true;
+}
+
+void KvMemory::register_shared(sim::RequestId id, Holding& holding, std::int64_t tokens) {
+  const auto segments = requests_.segments(id);
+  if (segments.empty()) return;
+  const std::int64_t already = num_special(holding);
+  const std::int64_t full =
+      std::min(block_size_.whole(tokens), block_size_.whole(workload::shared_tokens(segments)));
+  if (full <= already) return;
+  std::vector<FreeList::Node>& shared = special_of(holding).shared;
+  for_shared_blocks(segments, block_size_, already, full, [&](std::int64_t, std::uint64_t who) {
+    shared.push_back(list_->add(who));
+    return true;
+  });
+}
+
+void KvMemory::release_shared(const Holding& holding) {
+  if (holding.special == Holding::kNothingSpecial) return;
+  Special& special = specials_[holding.special];
+  for (auto node = special.shared.rbegin(); node != special.shared.rend(); ++node) {
+    free_ += list_->release(*node) ? 1 : 0;
+  }
+  special.shared.clear();
+  special.absent = 0;
+  unused_specials_.push_back(holding.special);
+}
+
+void KvMemory::leave(const Holding& holding, std::int64_t computed, bool has_output) {
+  std::int64_t own = own_blocks(holding);
+  if (config_.stores_last_token && has_output && block_size_.rest(computed) == 0 && free_ > 0) {
+    take(1);
+    ++own;
+  }
+  free_ += own;
+  if (!list_) return;
+  list_->append_blank(own);
+  release_shared(holding);
+}
+
+void KvMemory::give_up(sim::RequestId id, Holding& holding, std::int64_t computed) {
+  const std::int64_t own = own_blocks(holding);
+  if (!list_ && config_.prefix_caching) list_.emplace(free_, config_.allocation);
+  free_ += own;
+  if (list_) {
+    const std::int64_t full = block_size_.whole(computed);
+    const std::int64_t first_own = num_special(holding);
+    const std::uint32_t row = requests_.row(id);
+    list_->append_blank(holding.blocks - std::max(full, first_own));
+    for (std::int64_t block = full - 1; block >= first_own; --block) {
+      list_->append(own_identity(row, block));
+    }
+    release_shared(holding);
+  }
+  holding = {};
+}
+
+}  // namespace spillway::instance

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "signals/view.h"
+#include "sim/ids.h"
+#include "sim/time.h"
+
+namespace spillway::router {
+
+/// An instance as a decision saw it.
+struct Candidate {
+  std::uint32_t instance = 0;
+  double score = 0;
+  std::int32_t waiting = 0;
+  std::int32_t running = 0;
+  std::int32_t in_flight = 0;
+  double kv_utilization = 0;
+  sim::Time measured{0};  ///< when what it reports was measured
+};
+
+/// One routing decision. Its candidates stand in the log from `first_candidate` on.
+struct Decision {
+  std::uint32_t row = 0;  ///< of the request
+  sim::Time at;
+  std::uint32_t chosen = 0;
+  double score = 0;   ///< of the chosen one
+  double regret = 0;  ///< how much better the best score was
+  std::size_t first_candidate = 0;
+};
+
+/// What was decided, what the best alternatives were, and what was seen of them. The score is the
+/// policy's own, or minus the effective load for a policy that does not rate.
+///
+/// Regret is counterfactual in what the policy saw, not in what became of the request: a policy that
+/// takes the best score never regrets.
+class DecisionLog {
+ public:
+  explicit DecisionLog(std::size_t candidates) : per_decision_(candidates) {}
+
+  bool is_kept() const { return per_decision_ > 0; }
+  void add(const signals::RequestView& request, const signals::View& view,
+           std::span<const double> scores, sim::InstanceId chosen, sim::Time now);
+
+  /// Number of candidates of every decision: as many as asked for, or all instances.
+  std::size_t candidates_per_decision() const { return per_decision_; }
+  const std::vector<Decision>& decisions() const { return decisions_; }
+  /// The best ones of each decision, in order of score, then of the fleet.
+  const std::vector<Candidate>& candidates() const { return candidates_; }
+
+ private:
+  std::size_t per_decision_;
+  std::vector<Decision> decisions_;
+  std::vector<Candidate> candidates_;
+  std::vector<Candidate> all_;  // kept for its memory
+};
+
+}  // namespace spillway::router

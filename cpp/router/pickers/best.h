@@ -1,0 +1,29 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "router/pickers/picker.h"
+#include "router/ties.h"
+#include "sim/field.h"
+
+namespace spillway::router {
+
+/// The highest score.
+struct Best {
+  Ties ties = Ties::first;
+
+  static constexpr std::string_view kind = "best", type_name = "Best";
+  static constexpr std::string_view doc = "The instance with the highest score";
+  static constexpr auto fields() {
+    return std::tuple(
+        sim::field("ties", &Best::ties,
+                   "Which of equally good instances is taken; a random one is drawn only if there "
+                   "are several."));
+  }
+};
+
+std::unique_ptr<Picker> make(const Best& config);
+
+}  // namespace spillway::router

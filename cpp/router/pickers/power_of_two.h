@@ -1,0 +1,22 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "router/pickers/picker.h"
+#include "sim/field.h"
+
+namespace spillway::router {
+
+/// The better of two drawn at random.
+struct PowerOfTwo {
+  static constexpr std::string_view kind = "power_of_two", type_name = "PowerOfTwo";
+  static constexpr std::string_view doc =
+      "The better of two different instances drawn at random, the first drawn if they are equal";
+  static constexpr auto fields() { return std::tuple(); }
+};
+
+std::unique_ptr<Picker> make(const PowerOfTwo& config);
+
+}  // namespace spillway::router

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "router/pickers/picker.h"
+#include "sim/field.h"
+
+namespace spillway::router {
+
+/// At random.
+struct Random {
+  static constexpr std::string_view kind = "random", type_name = "Random";
+  static constexpr std::string_view doc = "At random, whatever the scores";
+  static constexpr auto fields() { return std::tuple(); }
+};
+
+std::unique_ptr<Picker> make(const Random& config);
+
+}  // namespace spillway::router

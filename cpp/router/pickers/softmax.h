@@ -1,0 +1,29 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "router/pickers/picker.h"
+#include "sim/field.h"
+
+namespace spillway::router {
+
+/// At random, the better the likelier.
+struct Softmax {
+  double temperature = 0.1;
+
+  static constexpr std::string_view kind = "softmax", type_name = "Softmax";
+  static constexpr std::string_view doc =
+      "At random with probabilities in proportion to exp(score ÷ temperature)";
+  static constexpr auto fields() {
+    return std::tuple(sim::field("temperature", &Softmax::temperature,
+                                 "Small: nearly always the best; large: nearly even.")
+                          .range(sim::positive_up_to(1e6))
+                          .log_search(0.01, 10));
+  }
+};
+
+std::unique_ptr<Picker> make(const Softmax& config);
+
+}  // namespace spillway::router

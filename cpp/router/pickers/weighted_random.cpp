@@ -1,0 +1,32 @@
+#include "router/pickers/weighted_random.h"
+
+#include <numeric>
+
+namespace spillway::router {
+
+namespace {
+
+class WeightedRandomPicker final : public Picker {
+ public:
+  std::size_t pick(std::span<const double> scores, sim::Draws& draws) const override {
+    const double sum = std::accumulate(scores.begin(), scores.end(), 0.0);
+    if (!(sum > 0)) return static_cast<std::size_t>(draws.below(scores.size()));
+    double left = draws.uniform() * sum;
+    std::size_t chosen = 0;
+    for (std::size_t i = 0; i < scores.size(); ++i) {
+      if (scores[i] <= 0) continue;
+      chosen = i;  // rounding may leave a rest: it goes to the last one that is possible
+      left -= scores[i];
+      if (left < 0) break;
+    }
+    return chosen;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Picker> make(const WeightedRandom&) {
+  return std::make_unique<WeightedRandomPicker>();
+}
+
+}  // namespace spillway::router

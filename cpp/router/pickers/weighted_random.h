@@ -1,0 +1,22 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "router/pickers/picker.h"
+#include "sim/field.h"
+
+namespace spillway::router {
+
+/// At random, in proportion to the scores.
+struct WeightedRandom {
+  static constexpr std::string_view kind = "weighted_random", type_name = "WeightedRandom";
+  static constexpr std::string_view doc =
+      "At random, in proportion to the scores; evenly if all are 0";
+  static constexpr auto fields() { return std::tuple(); }
+};
+
+std::unique_ptr<Picker> make(const WeightedRandom& config);
+
+}  // namespace spillway::router

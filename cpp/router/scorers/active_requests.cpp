@@ -1,0 +1,26 @@
+#include "router/scorers/active_requests.h"
+
+namespace spillway::router {
+
+namespace {
+
+class ActiveRequestsScorer final : public Scorer {
+ public:
+  void score(const signals::RequestView&, const signals::View& view,
+             std::span<double> scores) override {
+    std::int32_t most = 0;
+    for (std::size_t i = 0; i < scores.size(); ++i) most = std::max(most, view.in_flight(i));
+    for (std::size_t i = 0; i < scores.size(); ++i) {
+      const std::int32_t own = view.in_flight(i);
+      scores[i] = own == 0 ? 1.0 : static_cast<double>(most - own) / static_cast<double>(most);
+    }
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Scorer> make(const ActiveRequests&) {
+  return std::make_unique<ActiveRequestsScorer>();
+}
+
+}  // namespace spillway::router

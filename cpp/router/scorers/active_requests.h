@@ -1,0 +1,24 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "router/scorers/scorer.h"
+#include "sim/field.h"
+
+namespace spillway::router {
+
+/// The fewest requests in flight.
+struct ActiveRequests {
+  double weight = 1;
+
+  static constexpr std::string_view kind = "active_requests", type_name = "ActiveRequests";
+  static constexpr std::string_view doc =
+      "1 for an instance without requests in flight, else (most − its) ÷ most";
+  static constexpr auto fields() { return std::tuple(weight_field<ActiveRequests>()); }
+};
+
+std::unique_ptr<Scorer> make(const ActiveRequests& config);
+
+}  // namespace spillway::router

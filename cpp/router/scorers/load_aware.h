@@ -1,0 +1,25 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "router/scorers/scorer.h"
+#include "sim/field.h"
+
+namespace spillway::router {
+
+/// A short queue, up to a threshold.
+struct LoadAware {
+  double weight = 1;
+
+  static constexpr std::string_view kind = "load_aware", type_name = "LoadAware";
+  static constexpr std::string_view doc =
+      "0.5 for an empty engine queue, falling to 0 at 128 waiting requests (llm-d's load-aware "
+      "scorer)";
+  static constexpr auto fields() { return std::tuple(weight_field<LoadAware>()); }
+};
+
+std::unique_ptr<Scorer> make(const LoadAware& config);
+
+}  // namespace spillway::router

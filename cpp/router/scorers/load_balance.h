@@ -1,0 +1,25 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "router/scorers/scorer.h"
+#include "sim/field.h"
+
+namespace spillway::router {
+
+/// The smallest effective load.
+struct LoadBalance {
+  double weight = 1;
+
+  static constexpr std::string_view kind = "load_balance", type_name = "LoadBalance";
+  static constexpr std::string_view doc =
+      "1 ÷ (1 + effective load), the load being waiting + running + in flight (requests that the "
+      "instance reports count twice)";
+  static constexpr auto fields() { return std::tuple(weight_field<LoadBalance>()); }
+};
+
+std::unique_ptr<Scorer> make(const LoadBalance& config);
+
+}  // namespace spillway::router

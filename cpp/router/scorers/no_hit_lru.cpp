@@ -1,0 +1,47 @@
+#include "router/scorers/no_hit_lru.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace spillway::router {
+
+namespace {
+
+class NoHitLruScorer final : public Scorer {
+ public:
+  void score(const signals::RequestView& request, const signals::View& view,
+             std::span<double> scores) override {
+    const std::size_t n = scores.size();
+    is_cold_ = true;
+    for (std::size_t i = 0; i < n && is_cold_; ++i) {
+      is_cold_ = view.cached_blocks(request, i) == 0;
+    }
+    std::fill(scores.begin(), scores.end(), is_cold_ ? 1.0 : 0.5);
+    if (!is_cold_ || n == 1) return;
+    last_used_.resize(n, 0);
+    // Those never used come first, in order of the fleet.
+    order_.resize(n);
+    for (std::size_t i = 0; i < n; ++i) order_[i] = i;
+    std::sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) {
+      return last_used_[a] != last_used_[b] ? last_used_[a] < last_used_[b] : a < b;
+    });
+    for (std::size_t rank = 0; rank < n; ++rank) {
+      scores[order_[rank]] = 1.0 - static_cast<double>(rank) / static_cast<double>(n - 1);
+    }
+  }
+  void learn(const signals::RequestView&, sim::InstanceId chosen) override {
+    if (is_cold_ && chosen.index() < last_used_.size()) last_used_[chosen.index()] = ++clock_;
+  }
+
+ private:
+  bool is_cold_ = false;
+  std::uint64_t clock_ = 0;
+  std::vector<std::uint64_t> last_used_;  // 0: never
+  std::vector<std::size_t> order_;
+};
+
+}  // namespace
+
+std::unique_ptr<Scorer> make(const NoHitLru&) { return std::make_unique<NoHitLruScorer>(); }
+
+}  // namespace spillway::router

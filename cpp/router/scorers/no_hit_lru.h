@@ -1,0 +1,25 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "router/scorers/scorer.h"
+#include "sim/field.h"
+
+namespace spillway::router {
+
+/// Cold prompts go where the last cold prompt was longest ago.
+struct NoHitLru {
+  double weight = 1;
+
+  static constexpr std::string_view kind = "no_hit_lru", type_name = "NoHitLru";
+  static constexpr std::string_view doc =
+      "0.5 for all if any instance holds a block of the prompt; else the instance that took a cold "
+      "prompt longest ago gets 1, the last one 0, in equal steps between";
+  static constexpr auto fields() { return std::tuple(weight_field<NoHitLru>()); }
+};
+
+std::unique_ptr<Scorer> make(const NoHitLru& config);
+
+}  // namespace spillway::router

@@ -1,0 +1,21 @@
+#include "router/scorers/prefix_affinity.h"
+
+namespace spillway::router {
+
+namespace {
+
+class PrefixAffinityScorer final : public Scorer {
+ public:
+  void score(const signals::RequestView& request, const signals::View& view,
+             std::span<double> scores) override {
+    for (std::size_t i = 0; i < scores.size(); ++i) scores[i] = view.prefix_match(request, i);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Scorer> make(const PrefixAffinity&) {
+  return std::make_unique<PrefixAffinityScorer>();
+}
+
+}  // namespace spillway::router

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "router/scorers/scorer.h"
+#include "sim/field.h"
+
+namespace spillway::router {
+
+/// The share of the prompt that was sent there before.
+struct PrefixAffinity {
+  double weight = 1;
+
+  static constexpr std::string_view kind = "prefix_affinity", type_name = "PrefixAffinity";
+  static constexpr std::string_view doc =
+      "The share of the prompt's full blocks, from the first on, that was sent to the instance "
+      "before, by the gateway's own record (prefix_index)";
+  static constexpr auto fields() { return std::tuple(weight_field<PrefixAffinity>()); }
+};
+
+std::unique_ptr<Scorer> make(const PrefixAffinity& config);
+
+}  // namespace spillway::router

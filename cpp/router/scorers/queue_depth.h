@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "router/scorers/scorer.h"
+#include "sim/field.h"
+
+#include "router/queue_load.h"
+
+namespace spillway::router {
+
+/// The shortest queue.
+struct QueueDepth {
+  double weight = 1;
+  QueueLoad load = QueueLoad::waiting;
+
+  static constexpr std::string_view kind = "queue_depth", type_name = "QueueDepth";
+  static constexpr std::string_view doc =
+      "The shorter the queue the better: 1 for the shortest, 0 for the longest; 1 for all if they "
+      "are equal";
+  static constexpr auto fields() {
+    return std::tuple(weight_field<QueueDepth>(),
+                      sim::field("load", &QueueDepth::load,
+                                 "What counts as queue: the requests waiting in the engine, or "
+                                 "all that wait, run or are in flight (the latter two twice)."));
+  }
+};
+
+std::unique_ptr<Scorer> make(const QueueDepth& config);
+
+}  // namespace spillway::router

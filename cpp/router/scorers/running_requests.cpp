@@ -1,0 +1,21 @@
+#include "router/scorers/running_requests.h"
+
+namespace spillway::router {
+
+namespace {
+
+class RunningRequestsScorer final : public Scorer {
+ public:
+  void score(const signals::RequestView&, const signals::View& view,
+             std::span<double> scores) override {
+    score_smallest(scores, [&](std::size_t i) { return view.occupancy(i).running; });
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Scorer> make(const RunningRequests&) {
+  return std::make_unique<RunningRequestsScorer>();
+}
+
+}  // namespace spillway::router

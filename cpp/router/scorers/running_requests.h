@@ -1,0 +1,25 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "router/scorers/scorer.h"
+#include "sim/field.h"
+
+namespace spillway::router {
+
+/// The smallest batch.
+struct RunningRequests {
+  double weight = 1;
+
+  static constexpr std::string_view kind = "running_requests", type_name = "RunningRequests";
+  static constexpr std::string_view doc =
+      "The smaller the batch the better: 1 for the smallest, 0 for the largest; 1 for all if they "
+      "are equal";
+  static constexpr auto fields() { return std::tuple(weight_field<RunningRequests>()); }
+};
+
+std::unique_ptr<Scorer> make(const RunningRequests& config);
+
+}  // namespace spillway::router

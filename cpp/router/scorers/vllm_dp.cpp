@@ -1,0 +1,22 @@
+#include "router/scorers/vllm_dp.h"
+
+namespace spillway::router {
+
+namespace {
+
+class VllmDpScorer final : public Scorer {
+ public:
+  void score(const signals::RequestView&, const signals::View& view,
+             std::span<double> scores) override {
+    score_smallest(scores, [&](std::size_t i) {
+      const signals::Occupancy here = view.occupancy(i);
+      return 4 * std::int64_t{here.waiting} + here.running;
+    });
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Scorer> make(const VllmDp&) { return std::make_unique<VllmDpScorer>(); }
+
+}  // namespace spillway::router

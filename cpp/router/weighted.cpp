@@ -1,0 +1,71 @@
+#include "router/weighted.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace spillway::router {
+
+namespace {
+
+class WeightedPolicy final : public RoutingPolicy {
+ public:
+  explicit WeightedPolicy(const Weighted& config)
+      : picker_(std::visit([](const auto& c) { return make(c); }, config.picker)) {
+    double sum = 0;
+    for (const AnyScorer& scorer : config.scorers) {
+      sum += std::visit([](const auto& c) { return c.weight; }, scorer);
+    }
+    for (const AnyScorer& scorer : config.scorers) {
+      std::visit([&](const auto& c) { scorers_.push_back({make(c), c.weight / sum}); }, scorer);
+    }
+  }
+
+  sim::InstanceId pick(const signals::RequestView& request, const signals::View& view, sim::Time,
+                       sim::Draws& draws) override {
+    // Added up scorer by scorer in the listed order, so that equal scores are exactly equal.
+    scores_.assign(view.size(), 0.0);
+    column_.resize(view.size());
+    for (const Part& part : scorers_) {
+      part.scorer->score(request, view, column_);
+      for (std::size_t i = 0; i < scores_.size(); ++i) {
+        scores_[i] += std::clamp(column_[i], 0.0, 1.0) * part.weight;
+      }
+    }
+    return sim::InstanceId{picker_->pick(scores_, draws)};
+  }
+  void learn(const signals::RequestView& request, sim::InstanceId chosen) override {
+    for (const Part& part : scorers_) part.scorer->learn(request, chosen);
+  }
+  std::span<const double> scores() const override { return scores_; }
+
+ private:
+  struct Part {
+    std::unique_ptr<Scorer> scorer;
+    double weight;
+  };
+  std::vector<Part> scorers_;
+  std::unique_ptr<Picker> picker_;
+  std::vector<double> scores_;
+  std::vector<double> column_;
+};
+
+}  // namespace
+
+void Weighted::validate(const std::string& path, std::vector<sim::Violation>& out) const {
+  if (scorers.empty()) {
+    out.push_back({sim::join_path(path, "scorers"), "[]", "must hold at least one scorer"});
+  }
+  for (std::size_t i = 0; i < scorers.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (scorers[i].index() != scorers[j].index()) continue;
+      out.push_back({sim::index_path(sim::join_path(path, "scorers"), i) + ".kind", "",
+                     "must not occur twice"});
+    }
+  }
+}
+
+std::unique_ptr<RoutingPolicy> make(const Weighted& config) {
+  return std::make_unique<WeightedPolicy>(config);
+}
+
+}  // namespace spillway::router

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "sim/field.h"
+#include "sim/flat_map.h"
+#include "sim/ids.h"
+#include "workload/request_table.h"
+
+namespace spillway::signals {
+
+/// The gateway's own record of which prompts went where.
+struct PrefixIndexConfig {
+  std::int64_t capacity_blocks = 10000;
+  std::int64_t block_size_tokens = 16;
+
+  static constexpr std::string_view type_name = "PrefixIndex";
+  static constexpr std::string_view doc =
+      "The gateway's own record of which prompts went where: per instance the blocks last sent "
+      "there. It knows nothing of what the instances really keep.";
+  static constexpr auto fields() {
+    using sim::field;
+    return std::tuple(field("capacity_blocks", &PrefixIndexConfig::capacity_blocks,
+                            "Blocks remembered per instance; the least recently sent go first.")
+                          .unit("blocks")
+                          .range(sim::between(1, 1e9))
+                          .log_search(1000, 100000),
+                      field("block_size_tokens", &PrefixIndexConfig::block_size_tokens,
+                            "Prompts are compared in blocks of so many tokens.")
+                          .unit("tokens")
+                          .range(sim::between(1, 1e6)));
+  }
+};
+
+/// Approximate prefix index: which beginnings of a prompt were sent to which instance, each with an
+/// LRU memory of `capacity_blocks`.
+///
+/// A block is the end of a beginning, so blocks of one shared segment are always sent together and
+/// in order. They are kept as one run, of which the first blocks are forgotten first. Blocks that
+/// no other prompt shares only take room.
+class PrefixIndex {
+ public:
+  PrefixIndex(const PrefixIndexConfig& config, const workload::RequestTable& requests,
+              std::size_t num_instances);
+
+  /// Full blocks of the request's prompt.
+  std::int64_t prompt_blocks(sim::RequestId id) const {
+    return requests_.input_tokens(id) / config_.block_size_tokens;
+  }
+  /// How many of them, from the first on, were sent to the instance and are remembered.
+  std::int64_t matched_blocks(sim::RequestId id, std::size_t instance);
+  /// The request goes there.
+  void sent(sim::RequestId id, std::size_t instance);
+
+ private:
+  /// The blocks that end within one shared segment.
+  struct Stretch {
+    std::uint64_t key = 0;
+    std::int64_t blocks = 0;
+  };
+  struct Run {
+    std::uint64_t key = 0;    // 0: blocks that nobody shares
+    std::int64_t blocks = 0;  // remembered: the last ones of …
+    std::int64_t whole = 0;
+    std::int32_t older = sim::FlatMap::kNone;
+    std::int32_t newer = sim::FlatMap::kNone;
+  };
+  /// What was sent to one instance.
+  struct Memory {
+    std::vector<Run> runs;
+    std::vector<std::int32_t> unused;
+    sim::FlatMap by_key;
+    std::int32_t oldest = sim::FlatMap::kNone;
+    std::int32_t newest = sim::FlatMap::kNone;
+    std::int64_t blocks = 0;
+
+    Run& at(std::int32_t run) { return runs[static_cast<std::size_t>(run)]; }
+    void link_newest(std::int32_t run);
+    void unlink(std::int32_t run);
+    void remember(std::uint64_t key, std::int64_t blocks);
+    void forget_oldest(std::int64_t blocks);
+  };
+
+  void look_at(sim::RequestId id);
+
+  PrefixIndexConfig config_;
+  const workload::RequestTable& requests_;
+  std::vector<Memory> memories_;
+  // The prompt looked at last.
+  std::optional<std::uint32_t> row_;
+  std::vector<Stretch> stretches_;
+};
+
+}  // namespace spillway::signals

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "sim/mix.h"
+#include "workload/requests.h"
+
+namespace spillway::workload {
+
+/// Goes through the shared segments of a prompt and names the beginnings that they complete: two
+/// prompts begin alike up to a segment if and only if (but for collisions of 64-bit hashes) it has
+/// the same key in both.
+class SharedBeginnings {
+ public:
+  explicit SharedBeginnings(std::span<const Segment> segments) : left_(segments) {}
+
+  /// Moves to the next segment; false if there is none.
+  bool advance() {
+    if (left_.empty()) return false;
+    const Segment& segment = left_.front();
+    left_ = left_.subspan(1);
+    key_ = sim::mix(sim::mix(key_ ^ segment.content) + segment.tokens);
+    tokens_ += segment.tokens;
+    return true;
+  }
+  std::uint64_t key() const { return key_; }
+  /// Tokens up to the end of the segment.
+  std::int64_t tokens() const { return tokens_; }
+
+ private:
+  std::span<const Segment> left_;
+  std::uint64_t key_ = 0;
+  std::int64_t tokens_ = 0;
+};
+
+inline std::int64_t shared_tokens(std::span<const Segment> segments) {
+  std::int64_t tokens = 0;
+  for (const Segment& segment : segments) tokens += segment.tokens;
+  return tokens;
+}
+
+}  // namespace spillway::workload
