@@ -214,9 +214,9 @@ class StepLoop final : public Instance {
   void check_memory() const override {
     // Blocks are taken as a step begins, tokens count once it has taken effect.
     const bool ahead = state_ == State::stepping && !jump_.effects_taken;
-    std::int64_t held = decoders_.held_blocks(ahead ? 1 : 0) + memory_.num_shared_in_use();
+    std::int64_t held = decoders_.held_blocks(ahead ? 1 : 0) + memory_.num_named_in_use();
     for (const Decoders::Member& member : decoders_.members()) {
-      held += memory_.own_blocks({0, member.special});
+      held += memory_.own_blocks({.special = member.special});
     }
     for (const Slot& slot : slots_) held += memory_.own_blocks(slot.holding);
     sim::require(held + memory_.free() == memory_.total() && memory_.free() >= 0,
@@ -376,7 +376,9 @@ class StepLoop final : public Instance {
                 .emitted = static_cast<std::int32_t>(decoders_.emitted(member)),
                 .computed = decoders_.computed(member),
                 .last_token = now};  // steps follow each other without a pause
-      slot.holding = {memory_.blocks_for(slot.computed), member.special};
+      slot.holding = {.blocks = memory_.blocks_for(slot.computed),
+                      .special = member.special,
+                      .returned = journal_.preemptions[member.id.index()] > 0};
       stop_reporting(slot.id);
       slots_.push_back(slot);
     }
@@ -488,8 +490,11 @@ class StepLoop final : public Instance {
   // all but the last of these do to the batch is yet to be made.
   void begin(std::int64_t steps) {
     memory_.take(decoders_.new_blocks(1, steps));
-    for (Slot& slot : slots_) {
-      memory_.extend(slot.id, slot.holding, slot.computed + (steps + 1) * slot.tokens);
+    // Step by step where it matters who fills a block last.
+    for (std::int64_t step = memory_.counts_only() ? steps : 1; step <= steps; ++step) {
+      for (Slot& slot : slots_) {
+        memory_.extend(slot.id, slot.holding, slot.computed + (step + 1) * slot.tokens);
+      }
     }
     jump_.start += Time{steps * jump_.duration.ns};
     jump_.begun += steps;
@@ -517,8 +522,10 @@ class StepLoop final : public Instance {
       const Decoders::Member member = decoders_.pop_finished();
       const std::int64_t computed = decoders_.computed(member);
       stop_reporting(member.id);
-      finished_.push_back(
-          {member.entry, member.id, {memory_.blocks_for(computed), member.special}, computed});
+      finished_.push_back({member.entry,
+                           member.id,
+                           {.blocks = memory_.blocks_for(computed), .special = member.special},
+                           computed});
     }
     // Sums are of no use while memory is short or the budget too small for one token each.
     const bool may_join = jumps() && !preempted_ && running() <= max_num_batched_tokens_;

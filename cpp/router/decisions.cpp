@@ -10,8 +10,7 @@ void DecisionLog::add(const signals::RequestView& request, const signals::View& 
   all_.clear();
   for (std::size_t i = 0; i < view.size(); ++i) {
     const signals::InstanceSignal seen = view.instance(i);
-    const double score =
-        scores.empty() ? -static_cast<double>(view.effective_load(i)) : scores[i];
+    const double score = scores.empty() ? -static_cast<double>(view.effective_load(i)) : scores[i];
     all_.push_back({static_cast<std::uint32_t>(i), score, seen.waiting, seen.running,
                     view.in_flight(i), seen.kv_utilization, seen.measured});
   }

@@ -34,8 +34,8 @@ struct Decision {
 /// What was decided, what the best alternatives were, and what was seen of them. The score is the
 /// policy's own, or minus the effective load for a policy that does not rate.
 ///
-/// Regret is counterfactual in what the policy saw, not in what became of the request: a policy that
-/// takes the best score never regrets.
+/// Regret is counterfactual in what the policy saw, not in what became of the request: a policy
+/// that takes the best score never regrets.
 class DecisionLog {
  public:
   explicit DecisionLog(std::size_t candidates) : per_decision_(candidates) {}

@@ -7,7 +7,7 @@ definitions at every step; nothing is cached or aggregated. All times are intege
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,18 +21,23 @@ _CHOICES = {
     "preemption": ("restart", "keep_emitted"),
     "output_overhead": ("in_step", "reported"),
     "accounting": ("clock", "blis"),
+    "allocation": ("check_then_act", "roll_back"),
 }
 
 
 @dataclass(frozen=True)
 class Request:
-    """One request as the client sends it; a higher `priority` is a more important class."""
+    """One request as the client sends it; a higher `priority` is a more important class.
+
+    The prompt begins with the `shared` segments (content, tokens); the rest of it is its own.
+    """
 
     request_id: str
     arrival_ns: int
     input_tokens: int
     output_tokens: int
     priority: int = 0
+    shared: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
         # With no input there is nothing to compute, so the request could never get a token.
@@ -40,6 +45,8 @@ class Request:
             raise ValueError(f"input_tokens must be at least 1: {self.input_tokens}")
         if self.output_tokens < 0:
             raise ValueError(f"output_tokens must not be negative: {self.output_tokens}")
+        if sum(tokens for _, tokens in self.shared) > self.input_tokens:
+            raise ValueError(f"shared must fit into the prompt: {self.shared}")
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,9 @@ class Server:
     output_overhead: str
     accounting: str
     quantum_ns: int
+    prefix_caching: bool = False
+    allocation: str = "check_then_act"
+    stores_last_token: bool = False
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -92,23 +102,44 @@ class Outcome:
 
 @dataclass
 class Run:
-    """One drained run: outcomes in input order, and the pooled inter-token gaps."""
+    """One drained run: outcomes in input order, the pooled inter-token gaps, the counts.
+
+    The last three are not the contract's: they tell a test of this module what has occurred.
+    """
 
     outcomes: list[Outcome]
     gaps: Counter[int]
     steps: int
     end_ns: int
+    hits: int = 0
+    misses: int = 0
+    lookups: int = 0
+    evictions: int = 0
+    rolled_back: int = 0
+    whole_prompts: int = 0
+
+
+@dataclass(eq=False)
+class _Block:
+    """A KV block. `identity`: what it was registered under since it was last taken."""
+
+    references: int = 0
+    identity: object = None
 
 
 @dataclass(eq=False)
 class _Live:
-    """A request inside the engine: the contract's per-request state."""
+    """A request inside the engine: the contract's per-request state.
+
+    `skipped`: blocks at its beginning that it does not hold, because it joined without tokens.
+    """
 
     request: Request
     outcome: Outcome
     computed: int = 0
     emitted: int = 0
-    blocks: int = 0
+    blocks: list[_Block] = field(default_factory=list)
+    skipped: int = 0
     last_token_ns: int = 0
 
     @property
@@ -126,6 +157,18 @@ class _Live:
     @property
     def decodes(self) -> bool:
         return self.emitted > 0 and self.need == 1
+
+    def identity(self, k: int, block_size: int) -> object:
+        """What block `k` of this request is registered under once it is full."""
+        end = (k + 1) * block_size
+        segments = []
+        reached = 0
+        for segment in self.request.shared:
+            segments.append(segment)
+            reached += segment[1]
+            if end <= reached:
+                return (tuple(segments), k)
+        return (self, k)
 
 
 @dataclass(frozen=True)
@@ -159,14 +202,21 @@ class _Instance:
     server: Server
     waiting: list[_Live] = field(default_factory=list)
     running: list[_Live] = field(default_factory=list)
-    free_blocks: int = 0
+    free: deque[_Block] = field(default_factory=deque)
+    registry: dict[object, _Block] = field(default_factory=dict)
     step: _Step | None = None
     steps: int = 0
     end_ns: int = 0
     gaps: Counter[int] = field(default_factory=Counter)
+    hits: int = 0
+    misses: int = 0
+    lookups: int = 0
+    evictions: int = 0
+    rolled_back: int = 0
+    whole_prompts: int = 0
 
     def __post_init__(self) -> None:
-        self.free_blocks = self.server.num_kv_blocks
+        self.free.extend(_Block() for _ in range(self.server.num_kv_blocks))
 
     def blocks_for(self, tokens: int) -> int:
         size = self.server.block_size_tokens
@@ -229,22 +279,124 @@ class _Instance:
             n = min(n, threshold)
         return min(n, budget)
 
-    def take(self, live: _Live, tokens: int) -> _Scheduled:
-        """Take the blocks for `tokens` more tokens of `live`, and note its part in the step."""
-        extra = self.blocks_for(live.computed + tokens) - live.blocks
-        self.free_blocks -= extra
-        live.blocks += extra
+    def give(self, live: _Live, tokens: int) -> _Scheduled:
+        """Give `live` so many tokens and the blocks for them; note its part in the step."""
+        covered = live.computed + tokens
+        # A prompt that is cached to its end gets no tokens and no blocks.
+        if tokens > 0:
+            for _ in range(self.missing_blocks(live, tokens)):
+                self.take_block(live)
+            self.register_full_blocks(live, covered)
         return _Scheduled(
             live=live,
             tokens=tokens,
             decodes=live.decodes,
             computed_before=live.computed,
-            emits=live.computed + tokens == live.known,
+            emits=covered == live.known,
         )
 
+    # KV blocks
+
+    def missing_blocks(self, live: _Live, tokens: int) -> int:
+        return self.blocks_for(live.computed + tokens) - live.skipped - len(live.blocks)
+
+    def take_block(self, live: _Live) -> None:
+        block = self.free.popleft()
+        if block.identity is not None:
+            registered = self.registry.get(block.identity)
+            if registered is not None and (
+                registered is block or self.server.allocation == "roll_back"
+            ):
+                del self.registry[block.identity]
+                self.evictions += 1
+            block.identity = None
+        assert block.references == 0
+        block.references = 1
+        live.blocks.append(block)
+        self.misses += 1
+
+    def register_full_blocks(self, live: _Live, covered: int) -> None:
+        """Register the blocks that become full when `covered` tokens are there."""
+        if not self.server.prefix_caching:
+            return
+        size = self.server.block_size_tokens
+        for k in range(live.computed // size, covered // size):
+            block = live.blocks[k - live.skipped]
+            block.identity = live.identity(k, size)
+            self.registry[block.identity] = block
+
+    def cached_blocks(self, live: _Live) -> list[_Block]:
+        if not self.server.prefix_caching:
+            return []
+        size = self.server.block_size_tokens
+        if self.server.allocation == "check_then_act":
+            limit = (live.known - 1) // size
+        else:
+            limit = live.request.input_tokens // size
+        cached: list[_Block] = []
+        while len(cached) < limit:
+            block = self.registry.get(live.identity(len(cached), size))
+            if block is None:
+                break
+            cached.append(block)
+        return cached
+
+    def reference(self, live: _Live, cached: list[_Block]) -> None:
+        for block in cached:
+            if block.references == 0:
+                self.free.remove(block)
+            block.references += 1
+            live.blocks.append(block)
+
+    def reserve(self, live: _Live, cached: list[_Block], tokens: int) -> bool:
+        """Reference the cached blocks if the new ones can be had too; whether they can."""
+        new = self.blocks_for(live.computed + tokens) - len(cached)
+        if self.server.allocation == "check_then_act":
+            idle = sum(1 for block in cached if block.references == 0)
+            if new + idle > len(self.free):
+                return False
+            self.reference(live, cached)
+            return True
+        if self.blocks_for(tokens) > len(self.free):
+            return False
+        self.reference(live, cached)
+        if new > len(self.free):
+            self.release_blocks(live)
+            self.rolled_back += 1
+            return False
+        return True
+
+    def admit(self, live: _Live, budget: int) -> _Scheduled | None:
+        """Give tokens to the head of `waiting`, from behind what is cached; None: it must wait."""
+        cached = self.cached_blocks(live)
+        live.computed = len(cached) * self.server.block_size_tokens
+        n = self.tokens_for(live, budget)
+        if n > 0:
+            if not self.reserve(live, cached, n):
+                live.computed = 0
+                return None
+            self.hits += len(cached)
+        else:
+            # What it needs later are the blocks behind its prompt.
+            live.skipped = len(cached)
+            self.whole_prompts += 1
+        self.lookups += live.request.input_tokens // self.server.block_size_tokens
+        return self.give(live, n)
+
+    def store_last_token(self, live: _Live) -> None:
+        if not self.server.stores_last_token or live.request.output_tokens == 0:
+            return
+        is_full = live.computed % self.server.block_size_tokens == 0
+        if (is_full or not live.blocks) and self.free:
+            self.take_block(live)
+
     def release_blocks(self, live: _Live) -> None:
-        self.free_blocks += live.blocks
-        live.blocks = 0
+        while live.blocks:
+            block = live.blocks.pop()
+            block.references -= 1
+            if block.references == 0:
+                self.free.append(block)
+        live.skipped = 0
 
     def preempt(self, live: _Live) -> None:
         self.release_blocks(live)
@@ -264,7 +416,7 @@ class _Instance:
         while not stop and i < len(self.running) and budget > 0:
             live = self.running[i]
             n = self.tokens_for(live, budget)
-            while self.blocks_for(live.computed + n) - live.blocks > self.free_blocks:
+            while self.missing_blocks(live, n) > len(self.free):
                 victim = self.running.pop()
                 self.preempt(victim)
                 preempted = True
@@ -272,7 +424,7 @@ class _Instance:
                     stop = True
                     break
             if not stop:
-                batch.append(self.take(live, n))
+                batch.append(self.give(live, n))
                 budget -= n
                 i += 1
 
@@ -282,13 +434,13 @@ class _Instance:
         while self.waiting and len(self.running) < self.server.max_num_seqs and budget > 0:
             live = self.waiting[0]
             assert live.computed == 0
-            n = self.tokens_for(live, budget)
-            if self.blocks_for(n) > self.free_blocks:
+            part = self.admit(live, budget)
+            if part is None:
                 break
             self.waiting.pop(0)
             self.running.append(live)
-            batch.append(self.take(live, n))
-            budget -= n
+            batch.append(part)
+            budget -= part.tokens
             if self.server.accounting == "blis" or live.outcome.scheduled_ns is None:
                 live.outcome.scheduled_ns = now_ns
         return batch
@@ -354,6 +506,7 @@ class _Instance:
             if live.emitted == live.goal:
                 live.outcome.finished_ns = step.end_ns
                 live.outcome.outcome = "completed"
+                self.store_last_token(live)
                 self.release_blocks(live)
                 self.running.remove(live)
         self.check_blocks()
@@ -374,22 +527,26 @@ class _Instance:
     # Invariants
 
     def check_blocks(self) -> None:
-        held = sum(live.blocks for live in self.running)
-        assert self.free_blocks >= 0
-        assert self.free_blocks + held == self.server.num_kv_blocks
-        assert all(live.blocks == 0 for live in self.waiting)
+        held = Counter(block for live in self.running for block in live.blocks)
+        assert all(block.references == count for block, count in held.items())
+        assert all(block.references == 0 for block in self.free)
+        assert len({*self.free, *held}) == len(self.free) + len(held) == self.server.num_kv_blocks
+        assert all(block.identity == identity for identity, block in self.registry.items())
+        assert all(not live.blocks for live in self.waiting)
         assert all(live.computed == 0 for live in self.waiting)
 
     def check(self, batch: list[_Scheduled], head: _Live | None) -> None:
         """Check a schedule before its effects; `head` was the head of `running` before it."""
         self.check_blocks()
         assert sum(part.tokens for part in batch) <= self.server.max_num_batched_tokens
-        assert all(part.tokens >= 1 for part in batch)
+        no_tokens = [part for part in batch if part.tokens == 0]
+        assert all(part.emits and not part.live.blocks for part in no_tokens)
+        assert not no_tokens or self.server.allocation == "roll_back"
         assert all(part.live in self.running for part in batch)
         assert len(self.running) <= self.server.max_num_seqs
         for part in batch:
             covered = part.computed_before + part.tokens
-            assert part.live.blocks == self.blocks_for(covered)
+            assert len(part.live.blocks) == self.blocks_for(covered) - part.live.skipped
         if head is not None:
             assert self.running[0] is head
             assert batch[0].live is head
@@ -423,11 +580,17 @@ def simulate(server: Server, requests: Sequence[Request]) -> Run:
 
     assert not instance.running
     assert not instance.waiting
-    assert instance.free_blocks == server.num_kv_blocks
+    assert len(instance.free) == server.num_kv_blocks
     assert all(live.outcome.outcome in ("completed", "rejected") for live in lives)
     return Run(
         outcomes=[live.outcome for live in lives],
         gaps=instance.gaps,
         steps=instance.steps,
         end_ns=instance.end_ns,
+        hits=instance.hits,
+        misses=instance.misses,
+        lookups=instance.lookups,
+        evictions=instance.evictions,
+        rolled_back=instance.rolled_back,
+        whole_prompts=instance.whole_prompts,
     )

@@ -48,6 +48,7 @@ CLASSES = tuple(
     for name, priority in (("chat", 7), ("api", 0), ("bulk", -2), ("spare", -2))
 )
 PRIORITY = {one.name: one.priority for one in CLASSES}
+ADDED = ("hits", "misses", "lookups", "evictions", "rolled_back", "whole_prompts")
 PRIORITIES = ("slo_class", "constant", "age", "inverted_age")
 FEATURES = (
     "preempted",
@@ -155,17 +156,29 @@ def random_group(rng: random.Random, requests: list[oracle.Request]) -> instance
     )
 
 
+def random_kv_cache(rng: random.Random) -> dict[str, Any]:
+    return {
+        "instances[0].kv_cache.prefix_caching": rng.choice((True, True, True, False)),
+        "instances[0].kv_cache.allocation": rng.choice(("check_then_act", "roll_back")),
+        "instances[0].kv_cache.stores_last_token": rng.choice((True, False)),
+    }
+
+
 def trace_of(requests: list[oracle.Request], rng: random.Random) -> workload.Trace:
     names = [
         rng.choice([one.name for one in CLASSES if one.priority == request.priority])
         for request in requests
     ]
+    # A trace knows at most one segment.
+    groups = [request.shared[0] if request.shared else ("", 0) for request in requests]
     return trace(
         arrival_s=[request.arrival_ns * 1e-9 for request in requests],
         input_tokens=[request.input_tokens for request in requests],
         output_tokens=[request.output_tokens for request in requests],
         slo_class=names,
         request_id=[request.request_id for request in requests],
+        prefix_group=[name for name, _ in groups],
+        prefix_tokens=[tokens for _, tokens in groups],
     )
 
 
@@ -188,7 +201,7 @@ def random_case(rng: random.Random, profile: str | None) -> tuple[Simulation, li
             ),
             metrics=metrics.Metrics(accounting=rng.choice(("clock", "blis"))),
             quantum_ns=rng.choice((1, 300, 700, 1000, rng.randint(2, 10**6))),
-        )
+        ).with_(random_kv_cache(rng))
     else:
         simulation = profiles.apply(profile, simulation)
         # The profiles differ in the priority too; under both, any priority can be chosen.
@@ -220,6 +233,9 @@ def server_of(simulation: Simulation) -> oracle.Server:
         output_overhead=group.output_overhead,
         accounting=simulation.metrics.accounting,
         quantum_ns=simulation.quantum_ns,
+        prefix_caching=group.kv_cache.prefix_caching,
+        allocation=group.kv_cache.allocation,
+        stores_last_token=group.kv_cache.stores_last_token,
     )
 
 
@@ -309,6 +325,7 @@ def assert_same(simulation: Simulation, requests: list[oracle.Request]) -> oracl
     # The default router takes turns.
     assert ran_on.tolist() == [i % len(result.instances) for i in range(len(requests))]
     waited_s = 0.0
+    shares = []
     for index, report in enumerate(result.instances):
         rows = np.flatnonzero(ran_on == index).tolist()
         run = oracle.simulate(server, [requests[row] for row in rows])
@@ -320,13 +337,24 @@ def assert_same(simulation: Simulation, requests: list[oracle.Request]) -> oracl
         assert report["refused"] == outcomes["rejected"]
         assert report["preemptions"] == sum(outcome.preemptions for outcome in run.outcomes)
         assert report["steps"] == run.steps
+        for name in ("hits", "misses", "lookups"):
+            assert report[f"kv_{name}"] == getattr(run, name), name
         waited_s += report["mean_waiting"]
         whole.outcomes += run.outcomes
         whole.gaps += run.gaps
         whole.steps += run.steps
         whole.end_ns = max(whole.end_ns, run.end_ns)
+        for name in ADDED:
+            setattr(whole, name, getattr(whole, name) + getattr(run, name))
+        shares.append(run.hits / max(run.hits + run.misses, 1))
 
     summary = result.summary()
+    if server.accounting == "blis":
+        assert summary["cache_hit_rate"] == pytest.approx(sum(shares) / len(shares), rel=1e-12)
+    elif whole.lookups > 0:
+        assert summary["cache_hit_rate"] == pytest.approx(whole.hits / whole.lookups, rel=1e-12)
+    else:
+        assert summary["cache_hit_rate"] is None
     assert result.steps == whole.steps
     assert summary["preemptions"] == sum(outcome.preemptions for outcome in whole.outcomes)
     assert_same_gaps(summary, whole.gaps)

@@ -246,6 +246,218 @@ def test_entries_of_the_step_end_instant_join_the_next_step() -> None:
     assert stamps_us(b) == (140, 140, 391, 391)
 
 
+# The prefix cache. Requests with no output finish with their prefill.
+CACHED = replace(PLAIN, prefix_caching=True)
+KINDS = ("check_then_act", "roll_back")
+
+
+def counts(run: Run) -> tuple[int, int, int]:
+    return run.hits, run.misses, run.lookups
+
+
+def prompt(
+    request_id: str,
+    at_us: int,
+    shared: tuple[tuple[str, int], ...] | int,
+    own: int = 0,
+    output: int = 0,
+) -> Request:
+    """A prompt of shared segments (a number: as many tokens of "g") and tokens of its own."""
+    segments = (("g", shared),) if isinstance(shared, int) else shared
+    length = sum(tokens for _, tokens in segments) + own
+    return Request(request_id, at_us * US, length, output, shared=segments)
+
+
+@pytest.mark.parametrize("allocation", KINDS)
+def test_second_prompt_starts_behind_the_shared_blocks(allocation: str) -> None:
+    server = replace(CACHED, allocation=allocation, beta_context_us=0.5)
+    run = simulate(server, [prompt("a", 0, 8, 2, 2), prompt("b", 301, 8, 2, 2)])
+    a, b = run.outcomes
+    # a 10 -> 200; over 10 -> 106. b 2 over 8 -> 124; over 10 -> 106.
+    assert stamps_us(a) == (0, 0, 200, 306)
+    assert stamps_us(b) == (301, 306, 430, 536)
+    assert counts(run) == (2, 3 + 1, 4)
+    # Without cache the counts still say what there is: blocks taken, blocks looked for.
+    run = simulate(PLAIN, [prompt("a", 0, 8, 2, 2), prompt("b", 301, 8, 2, 2)])
+    assert counts(run) == (0, 3 + 3, 4)
+
+
+@pytest.mark.parametrize("allocation", KINDS)
+@pytest.mark.parametrize(
+    ("first", "second", "cached"),
+    [
+        ((("s", 8),), (("s", 8),), 2),
+        ((("s", 8),), (("t", 8),), 0),
+        # The same content in another length is another segment.
+        ((("s", 8),), (("s", 9),), 0),
+        # A block that ends behind the shared tokens is the request's own.
+        ((("s", 7),), (("s", 7),), 1),
+        ((("s", 3),), (("s", 3),), 0),
+        # A block counts with all that stands before its end, and with nothing behind.
+        ((("s", 4), ("t", 4)), (("s", 4), ("u", 4)), 1),
+        ((("s", 4), ("t", 4)), (("u", 4), ("t", 4)), 0),
+        ((("s", 3), ("t", 5)), (("s", 3), ("t", 5)), 2),
+        ((("s", 3), ("t", 5)), (("s", 3), ("u", 5)), 0),
+        ((("s", 4), ("t", 4)), (("s", 8),), 0),
+    ],
+)
+def test_identity_of_blocks(
+    allocation: str,
+    first: tuple[tuple[str, int], ...],
+    second: tuple[tuple[str, int], ...],
+    cached: int,
+) -> None:
+    server = replace(CACHED, allocation=allocation)
+    requests = [prompt("a", 0, first, 5), prompt("b", 1000, second, 5)]
+    run = simulate(server, requests)
+    last = requests[1].input_tokens
+    assert stamps_us(run.outcomes[1])[3] == 1000 + 100 + 10 * (last - 4 * cached)
+    assert run.hits == cached
+
+
+def test_prompts_of_one_step_share() -> None:
+    # a's blocks are registered when it gets its tokens, so b finds them in the same step.
+    run = simulate(CACHED, [prompt("a", 0, 8, 1), prompt("b", 0, 8, 1)])
+    assert stamps_us(run.outcomes[1])[3] == 100 + 10 * (9 + 1)
+    assert counts(run) == (2, 4, 4)
+
+
+@pytest.mark.parametrize("allocation", KINDS)
+def test_last_block_of_a_sequence_goes_first(allocation: str) -> None:
+    # a fills blocks 0 to 2 and begins 3; free afterwards: 3 2 1 0. b takes two or one of them.
+    server = replace(CACHED, allocation=allocation, num_kv_blocks=4)
+    requests = [prompt("a", 0, 12, 1), prompt("b", 230, (), 5), prompt("c", 380, 12, 1)]
+    run = simulate(server, requests)
+    # c: 5 over 8.
+    assert [stamps_us(one)[3] for one in run.outcomes] == [230, 380, 380 + 150]
+    assert counts(run) == (2, 4 + 2 + 2, 3 + 1 + 3)
+
+    run = simulate(server, [requests[0], prompt("b", 230, (), 1), prompt("c", 340, 12, 1)])
+    # c: 1 over 12.
+    assert [stamps_us(one)[3] for one in run.outcomes] == [230, 340, 340 + 110]
+    assert counts(run) == (3, 4 + 1 + 1, 3 + 0 + 3)
+
+
+@pytest.mark.parametrize("allocation", KINDS)
+def test_own_blocks_are_found_after_a_preemption(allocation: str) -> None:
+    run = simulate(replace(TIGHT, prefix_caching=True, allocation=allocation), PAIR)
+    a, b = run.outcomes
+    # As without cache until 483; b's first block stands alone in the free list meanwhile, and b
+    # would need another besides it. 483: b decodes over 4 -> 584; 685; 786.
+    assert stamps_us(a) == (0, 0, 180, 483)
+    assert stamps_us(b) == (0, 0, 180, 786)
+    assert (a.preemptions, b.preemptions) == (0, 1)
+    assert gaps_us(run) == {101: 5, 584 - 180: 1}
+    assert counts(run) == (1, 2 + 1 + 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("allocation", "tokens", "counted"),
+    # check_then_act always computes the last token again, and with it its block.
+    [("check_then_act", 4, (1, 3, 4)), ("roll_back", 0, (0, 2, 4))],
+)
+@pytest.mark.parametrize("output", [0, 1])
+def test_prompt_that_is_cached_to_its_end(
+    allocation: str, tokens: int, counted: tuple[int, int, int], output: int
+) -> None:
+    server = replace(CACHED, allocation=allocation, beta_context_us=0.5)
+    run = simulate(server, [prompt("a", 0, 8, 0, output), prompt("b", 180, 8, 0, output)])
+    a, b = run.outcomes
+    assert stamps_us(a) == (0, 0, 180, 180)
+    end = 180 + 100 + 10 * tokens + (8 - tokens) / 2
+    assert stamps_us(b) == (180, 180, end, end)
+    assert counts(run) == counted
+
+
+def test_prompt_without_tokens_holds_only_the_blocks_behind_it() -> None:
+    # a leaves free: 2 1 0. b holds nothing at first, then block 2 for what it has emitted; the two
+    # of its prompt stay in the free list, so c finds them.
+    server = replace(CACHED, allocation="roll_back", num_kv_blocks=3)
+    requests = [prompt("a", 0, 8), prompt("b", 180, 8, 0, 3), prompt("c", 482, 8)]
+    run = simulate(server, requests)
+    assert [stamps_us(one)[3] for one in run.outcomes] == [180, 280 + 2 * 101, 582]
+    assert counts(run) == (0, 2 + 1, 6)
+
+
+def test_prompt_without_tokens_needs_some_budget_but_takes_none() -> None:
+    server = replace(CACHED, allocation="roll_back", max_num_batched_tokens=9)
+    requests = [prompt("a", 0, 8), prompt("b", 180, (), 8), prompt("c", 180, 8)]
+    run = simulate(server, requests)
+    assert [stamps_us(one)[3] for one in run.outcomes] == [180, 360, 360]
+    run = simulate(replace(server, max_num_batched_tokens=8), requests)
+    assert [stamps_us(one)[3] for one in run.outcomes] == [180, 360, 460]
+
+
+@pytest.mark.parametrize(
+    ("allocation", "tokens", "counted"),
+    [("check_then_act", 12, (1, 9, 8)), ("roll_back", 8, (2, 8, 8))],
+)
+def test_roll_back_moves_the_cached_blocks_to_the_tail(
+    allocation: str, tokens: int, counted: tuple[int, int, int]
+) -> None:
+    # Blocks 0 1 to a, 2 to y, then 3 4 to b; free: 1 0 2. 390: c finds 1 and 0 but not two more;
+    # rolled back: 2 1 0. 491: b takes the head, in one case c's block 1, in the other 2.
+    requests = [
+        prompt("a", 0, 8),
+        prompt("y", 0, (), 4),
+        prompt("b", 220, (), 7, 3),
+        prompt("c", 300, 8, 8),
+    ]
+    run = simulate(replace(CACHED, num_kv_blocks=5, allocation=allocation), requests)
+    _, _, b, c = run.outcomes
+    assert stamps_us(b) == (220, 220, 390, 592)
+    end = 592 + 100 + 10 * tokens
+    assert stamps_us(c) == (300, 592, end, end)
+    assert counts(run) == counted
+
+
+@pytest.mark.parametrize(
+    ("allocation", "end", "hits"), [("check_then_act", 870, 1), ("roll_back", 1110, 0)]
+)
+def test_what_taking_one_of_two_equal_blocks_forgets(allocation: str, end: int, hits: int) -> None:
+    # a and b compute the same block at the same time, two tokens per step; b's replaces a's.
+    # 280: free: 2 0 1. d takes 2 and at 520 a's 0; c looks for b's 1.
+    server = replace(CACHED, num_kv_blocks=3, allocation=allocation, long_prefill_token_threshold=2)
+    requests = [
+        prompt("a", 0, 4),
+        prompt("b", 0, 4),
+        prompt("d", 280, (), 8),
+        prompt("c", 760, 4, 1),
+    ]
+    run = simulate(server, requests)
+    assert [stamps_us(one)[3] for one in run.outcomes] == [280, 280, 760, end]
+    assert run.hits == hits
+
+
+@pytest.mark.parametrize("allocation", KINDS)
+@pytest.mark.parametrize(
+    ("stores", "output", "end", "counted"),
+    [
+        (True, 1, 540, (0, 2 + 3 + 2, 6)),
+        (True, 0, 500, (1, 2 + 2 + 1, 6)),
+        (False, 1, 500, (1, 2 + 2 + 1, 6)),
+    ],
+)
+def test_last_token_takes_a_cached_block(
+    allocation: str, stores: bool, output: int, end: int, counted: tuple[int, int, int]
+) -> None:
+    # a leaves free: 2 1 0. b takes 2 and 1, and for its last token perhaps 0. c: 8 or 4 tokens;
+    # with no output it has no last token.
+    server = replace(CACHED, num_kv_blocks=3, allocation=allocation, stores_last_token=stores)
+    requests = [prompt("a", 0, 8), prompt("b", 180, (), 8, output), prompt("c", 360, 8)]
+    run = simulate(server, requests)
+    assert [stamps_us(one)[3] for one in run.outcomes] == [180, 360, end]
+    assert counts(run) == counted
+
+
+@pytest.mark.parametrize("stores", [False, True])
+def test_last_token_of_a_prompt_without_blocks(stores: bool) -> None:
+    server = replace(CACHED, num_kv_blocks=3, allocation="roll_back", stores_last_token=stores)
+    run = simulate(server, [prompt("a", 0, 8), prompt("b", 180, 8, 0, 1)])
+    assert stamps_us(run.outcomes[1]) == (180, 180, 280, 280)
+    assert counts(run) == (0, 2 + stores, 4)
+
+
 # One slot: the requests run one after another in the order the scheduler picks.
 @pytest.mark.parametrize(
     ("scheduler", "priority", "order"),
@@ -303,14 +515,22 @@ def test_random_runs_keep_the_invariants(seed: int) -> None:
         output_overhead=rng.choice(["in_step", "reported"]),
         accounting=rng.choice(["clock", "blis"]),
         quantum_ns=rng.choice([1, 1000]),
+        prefix_caching=rng.random() < 0.7,
+        allocation=rng.choice(KINDS),
+        stores_last_token=rng.choice([False, True]),
     )
+    # Prompts begin with the same tokens or do not; some are nothing else.
+    segments = (("g", rng.randint(1, 8)), ("h", rng.randint(1, 8)))
+    beginnings = [segments[:parts] for parts in (rng.choice([0, 1, 2]) for _ in range(25))]
+    lengths = [sum(tokens for _, tokens in one) for one in beginnings]
     requests = [
         Request(
             f"r{i}",
             rng.randrange(0, 3000) * US,
-            rng.randint(1, 20),
+            max(1, lengths[i] + rng.randint(0, 20 - lengths[i]) * rng.randint(0, 1)),
             rng.randint(0, 20),
             rng.randint(0, 2),
+            shared=beginnings[i],
         )
         for i in range(rng.randint(1, 25))
     ]

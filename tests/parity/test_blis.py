@@ -21,14 +21,26 @@ SCENARIOS = (
     "single_chunked",
     "single_small_budget",
     "single_kv_pressure",
+    "single_prefix_evict",
+    "single_sjf",
+    "single_priority",
+    "single_reverse",
     "rr4",
     "rr4_latencies",
     "rr8_gamma",
     "bucket4",
+    "bucket4_wide",
     "reject_all",
     "ll4",
     "ll4_stale50ms",
     "busiest4",
+    "weighted4_default",
+    "weighted4_qd",
+    "weighted4_lb",
+    "weighted4_stale_kv",
+    "weighted8_pa4qd3",
+    "iter14_baseline",
+    "iter14_rr",
 )
 
 
@@ -119,6 +131,8 @@ TEXT = [
     "Target Distribution:",
     "  instance_0: 1",
     "  instance_1: 1",
+    "Mean Regret: 0.000000",
+    "Max Regret: 0.000000",
 ]
 SUMMARY: dict[str, Any] = {
     "instances": 2,
@@ -248,14 +262,8 @@ def test_anomalies_that_are_not_printed_are_zero(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        (
-            {"routing_policy": "weighted", "routing_scorers": "queue-depth:1"},
-            "routing_policy weighted",
-        ),
-        (
-            {"routing_policy": "weighted", "routing_scorers": "queue-depth:1"},
-            "option routing_scorers",
-        ),
+        ({"routing_policy": "random"}, "routing_policy random"),
+        ({"routing_scorers": "queue-depth:1"}, "option routing_scorers"),
         ({"admission_policy": "tier-shed"}, "admission_policy tier-shed"),
         ({"scheduler": "edf"}, "scheduler edf"),
         ({"priority_policy": ["x"]}, "priority_policy ['x']"),
@@ -272,9 +280,189 @@ def test_what_is_not_supported_is_not_run(
     assert (scenario.requests, scenario.exact, scenario.agrees) == (4, 0, False)
 
 
-def test_prefix_groups_are_not_supported(folder: Path) -> None:
-    (folder / "trace.csv").write_text(TRACE.replace("batch,,0,", "batch,g,16,"))
-    assert only(folder).unsupported == "prefix groups in trace.csv"
+# Prefixes and scorers worked out by hand. Request 0, which is request 0 of above, meets two idle
+# instances and goes to the first; request 1 flees from it to the second; request 2 finds both idle
+# and follows its prefix. Of its 36 tokens 4 are left to compute: a step of
+# int(6910.42 + 17.67 * 4) = 6981 µs and a TTFT of 1727 + 6981 + 1805 = 10513 µs. Hits per
+# lookup: 0 / 11 on the first instance, 2 / (2 + 3 + 1) on the second.
+PREFIX_TRACE = f"""\
+{TRACE.splitlines()[0]}
+0,c,t0,standard,,0,164,12,0
+1,c,t0,standard,g,32,4,1,1000
+2,c,t0,standard,g,32,4,1,500000
+"""
+PREFIX_REQUESTS = f"""\
+{REQUESTS.splitlines()[0]}
+0,13789,109687,2176,8718.0,instance_0
+1,11078,11078,1727,0.0,instance_1
+2,10513,10513,1727,0.0,instance_1
+"""
+PREFIX_OPTIONS = {
+    "routing_policy": "weighted",
+    "routing_scorers": "prefix-affinity:3,queue-depth:2",
+}
+PREFIX_RATE = 3 / 0.508708
+PREFIX_AGGREGATE = AGGREGATE | {
+    "completed_requests": 3,
+    "injected_requests": 3,
+    "total_input_tokens": 236,
+    "vllm_estimated_duration_s": 0.508708,
+    "responses_per_sec": PREFIX_RATE,
+    "tokens_per_sec": 11 / 0.508708,
+    "e2e_mean_ms": (109.687 + 11.078 + 10.513) / 3,
+    "e2e_p90_ms": 11.078 + 0.80 * (109.687 - 11.078),
+    "e2e_p95_ms": 11.078 + 0.90 * (109.687 - 11.078),
+    "e2e_p99_ms": 11.078 + 0.98 * (109.687 - 11.078),
+    "ttft_mean_ms": (13.789 + 11.078 + 10.513) / 3,
+    "ttft_p90_ms": 11.078 + 0.80 * (13.789 - 11.078),
+    "ttft_p95_ms": 11.078 + 0.90 * (13.789 - 11.078),
+    "ttft_p99_ms": 11.078 + 0.98 * (13.789 - 11.078),
+    "scheduling_delay_p99_ms": 1.727 + 0.98 * (2.176 - 1.727),
+}
+PREFIX_SCORE = (
+    0.4 * PREFIX_RATE / (PREFIX_RATE + 100)
+    + 0.3 / (1 + PREFIX_AGGREGATE["ttft_p99_ms"])
+    + 0.3 / (1 + PREFIX_AGGREGATE["e2e_mean_ms"])
+)
+PREFIX_TEXT = [
+    f"Score: {PREFIX_SCORE:.6f}",
+    "=== KV Cache Metrics ===",
+    "Cache Hit Rate: 0.1667",
+    "Total Decisions: 3",
+    "Admitted: 3",
+    "Rejected: 0",
+    "instance_0: 1",
+    "instance_1: 2",
+    "Mean Regret: 0.000000",
+    "Max Regret: 0.000000",
+]
+
+
+@pytest.fixture
+def prefix_folder(folder: Path) -> Path:
+    """The scenario above as files."""
+    (folder / "trace.csv").write_text(PREFIX_TRACE)
+    (folder / "requests.csv").write_text(PREFIX_REQUESTS)
+    write_prefix_summary(folder)
+    return folder
+
+
+def write_prefix_summary(folder: Path, text: list[str] = PREFIX_TEXT) -> None:
+    write_summary(folder, options=PREFIX_OPTIONS, aggregate=PREFIX_AGGREGATE, text=text)
+
+
+def test_prefix_groups_and_scorers_by_hand(prefix_folder: Path) -> None:
+    assert only(prefix_folder) == blis.ScenarioReport("tiny", requests=3, exact=3)
+
+
+def test_a_prefix_that_is_not_shared_is_reported(prefix_folder: Path) -> None:
+    (prefix_folder / "trace.csv").write_text(PREFIX_TRACE.replace("g,32,4,1,500", "h,32,4,1,500"))
+    (difference,) = only(prefix_folder).first_differences
+    assert difference == (
+        "request 2: ttft_us 10513 recorded, 11078 here; e2e_us 10513 recorded, 11078 here; "
+        "instance_1 recorded, instance_0 here"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "other", "words"),
+    [
+        ("Cache Hit Rate: 0.1667", "Cache Hit Rate: 0.1668", "0.1668 recorded, 0.1667 here"),
+        ("Cache Hit Rate: 0.1667", "", "None recorded, 0.1667 here"),
+        # Without its heading the line stands, without both it is zero.
+        ("=== KV Cache Metrics ===", "", None),
+        ("Mean Regret: 0.000000", "Mean Regret: 0.000001", "0.000001 recorded, 0.000000 here"),
+        ("Max Regret: 0.000000", "", "None recorded, 0.000000 here"),
+    ],
+)
+def test_a_wrong_or_missing_cache_or_regret_line_is_reported(
+    prefix_folder: Path, line: str, other: str, words: str | None
+) -> None:
+    write_prefix_summary(prefix_folder, [other if one == line else one for one in PREFIX_TEXT])
+    expected = () if words is None else (f"{line.partition(':')[0]}: {words}",)
+    assert only(prefix_folder).aggregate_mismatches == expected
+
+
+def test_a_cache_block_that_is_not_printed_is_zero(folder: Path, prefix_folder: Path) -> None:
+    write_prefix_summary(prefix_folder, [line for line in PREFIX_TEXT if "Cache" not in line])
+    mismatch = "Cache Hit Rate: None recorded, 0.1667 here"
+    assert only(prefix_folder).aggregate_mismatches == (mismatch,)
+
+    (folder / "trace.csv").write_text(TRACE)
+    (folder / "requests.csv").write_text(REQUESTS)
+    write_summary(folder, text=[*TEXT, "=== KV Cache Metrics ===", "Cache Hit Rate: 0.0000"])
+    assert only(folder).agrees
+    write_summary(folder, text=[*TEXT, "=== KV Cache Metrics ==="])
+    mismatch = "Cache Hit Rate: None recorded, 0.0000 here"
+    assert only(folder).aggregate_mismatches == (mismatch,)
+
+
+def test_regret(folder: Path) -> None:
+    # The second and the third request join one and two that are not yet in the queue.
+    rows = [f"{i},c,t0,standard,,0,164,1,{i * 1000}" for i in range(3)]
+    (folder / "trace.csv").write_text("\n".join([TRACE.splitlines()[0], *rows]))
+    (folder / "requests.csv").write_text(REQUESTS.splitlines()[0])
+    options = {"routing_policy": "always-busiest"}
+    for mean, worst, expected in (
+        ("1.000000", "2.000000", []),
+        ("1.000001", "2.000000", ["Mean Regret: 1.000001 recorded, 1.000000 here"]),
+        ("1.000000", "1.000000", ["Max Regret: 1.000000 recorded, 2.000000 here"]),
+    ):
+        text = [f"Mean Regret: {mean}", f"Max Regret: {worst}"]
+        write_summary(folder, options=options, text=text)
+        mismatches = only(folder).aggregate_mismatches
+        assert [mismatch for mismatch in mismatches if "Regret" in mismatch] == expected
+
+
+@pytest.mark.parametrize(
+    ("scorers", "expected"),
+    [
+        (None, [("prefix_affinity", 3), ("queue_depth", 2), ("kv_utilization", 2)]),
+        ("load-balance:0.5", [("load_balance", 0.5)]),
+        ("queue-depth:1,prefix-affinity:4", [("queue_depth", 1), ("prefix_affinity", 4)]),
+    ],
+)
+def test_scorers_reach_the_configuration(
+    folder: Path, scorers: str | None, expected: list[tuple[str, float]]
+) -> None:
+    options: dict[str, Any] = {"routing_policy": "weighted", "block_size_in_tokens": 32}
+    if scorers is not None:
+        options["routing_scorers"] = scorers
+    write_summary(folder, options=options)
+    settings, unsupported = blis._Recording(folder).settings()
+    assert unsupported == []
+    assert settings["router"] == {
+        "kind": "weighted",
+        "picker": {"kind": "best", "ties": "first"},
+        "scorers": [{"kind": kind, "weight": weight} for kind, weight in expected],
+    }
+    assert settings["prefix_index"] == {"block_size_tokens": 32}
+    assert only(folder).unsupported is None
+
+
+@pytest.mark.parametrize(
+    ("scorers", "words"),
+    [
+        ("queue-depht:1", ", options.routing_scorers: 'queue-depht' is none of prefix-affinity, "),
+        ("queue-depth:1,", ", options.routing_scorers: '' is none of prefix-affinity, "),
+        ("queue-depth", ", options.routing_scorers: 'queue-depth' must be NAME:WEIGHT"),
+        ("queue-depth:x", ", options.routing_scorers: 'queue-depth:x' must be NAME:WEIGHT"),
+        ("queue-depth:1:2", ", options.routing_scorers: 'queue-depth:1:2' must be NAME:WEIGHT"),
+        ("queue-depth:0", ": is of no use to the core: router.scorers[0].weight = 0: must be > 0"),
+        ("queue-depth:nan", ": is of no use to the core: router.scorers[0].weight = nan: must be"),
+        (
+            "queue-depth:1,queue-depth:2",
+            ": is of no use to the core: router.scorers[1].kind: must not occur twice",
+        ),
+        (5, ", options.routing_scorers: '5' is none of prefix-affinity, "),
+    ],
+)
+def test_wrong_scorers_are_an_error(folder: Path, scorers: Any, words: str) -> None:
+    write_summary(folder, options={"routing_policy": "weighted", "routing_scorers": scorers})
+    with pytest.raises(TraceError) as caught:
+        blis.validate(folder)
+    assert str(caught.value).startswith(f"{folder / 'summary.json'}{words}")
+    assert "\n" not in str(caught.value)
 
 
 def test_every_option_reaches_the_configuration(folder: Path) -> None:

@@ -321,6 +321,8 @@ SCENARIO = {
                 "Rejected: 0",
                 "Target Distribution:",
                 "instance_0: 1",
+                "Mean Regret: 0.000000",
+                "Max Regret: 0.000000",
             ],
         }
     ),
@@ -346,6 +348,12 @@ def test_validate(
     assert "differs" in out
     assert "7501" in out
     assert err == ""
+
+    requests.write_text(SCENARIO["requests.csv"])
+    summary = folder / "summary.json"
+    summary.write_text(SCENARIO["summary.json"].replace("Max Regret: 0", "Max Regret: 1"))
+    assert cli.main(["validate", "blis", "recorded"]) == 1
+    assert "Max Regret: 1.000000 recorded, 0.000000 here" in capsys.readouterr().out
 
     requests.unlink()
     assert refused("validate", "blis", "recorded").startswith(f"{requests}: cannot be read")

@@ -92,10 +92,4 @@ bool FreeList::release(Node node) {
   return true;
 }
 
-void FreeList::make_blank(Node node) {
-  forget(node);
-  discard(node);
-  --in_use_;
-}
-
 }  // namespace spillway::instance

@@ -41,8 +41,6 @@ class FreeList {
   bool reference(Node node);
   /// One reference less; true if the block joins the tail of the free list by it.
   bool release(Node node);
-  /// Forgets a block in use; its only reference goes to a blank block.
-  void make_blank(Node node);
 
   /// Blocks in use that have an identity.
   std::int64_t num_in_use() const { return in_use_; }

@@ -62,7 +62,7 @@ KvMemory::Special& KvMemory::special_of(Holding& holding) {
 std::int64_t KvMemory::num_special(const Holding& holding) const {
   if (holding.special == Holding::kNothingSpecial) return 0;
   const Special& special = specials_[holding.special];
-  return std::ssize(special.shared) + special.absent;
+  return std::ssize(special.named) + special.absent;
 }
 
 std::int64_t KvMemory::own_blocks(const Holding& holding) const {
@@ -71,7 +71,7 @@ std::int64_t KvMemory::own_blocks(const Holding& holding) const {
 
 std::int64_t KvMemory::find(sim::RequestId id, std::int64_t known, bool returns) {
   found_.clear();
-  found_shared_ = 0;
+  returns_ = returns;
   prompt_blocks_ = block_size_.whole(requests_.input_tokens(id));
   if (!list_) return 0;
   const std::int64_t limit =
@@ -85,7 +85,6 @@ std::int64_t KvMemory::find(sim::RequestId id, std::int64_t known, bool returns)
     end_of_shared = block + 1;
     return true;
   });
-  found_shared_ = found_.size();
   if (returns &&
       end_of_shared == std::min(limit, block_size_.whole(workload::shared_tokens(segments)))) {
     const std::uint32_t row = requests_.row(id);
@@ -114,6 +113,7 @@ bool KvMemory::admit(sim::RequestId id, Holding& holding, std::int64_t tokens) {
   const std::int64_t found = std::ssize(found_);
   const std::int64_t computed = found * block_size_.tokens();
   const std::int64_t missing = blocks_for(computed + tokens) - found;
+  holding.returned = returns_;
   if (tokens == 0) {
     // The whole prompt is there, but nobody holds on to it.
     if (found > 0) special_of(holding).absent = found;
@@ -137,38 +137,43 @@ bool KvMemory::admit(sim::RequestId id, Holding& holding, std::int64_t tokens) {
   }
   hits_ += found;
   lookups_ += prompt_blocks_;
-  if (found_shared_ > 0) {
-    special_of(holding).shared.assign(found_.begin(),
-                                      found_.begin() + static_cast<std::ptrdiff_t>(found_shared_));
-  }
-  for (std::size_t i = found_shared_; i < found_.size(); ++i) list_->make_blank(found_[i]);
+  if (found > 0) special_of(holding).named.assign(found_.begin(), found_.end());
   take(missing);
   holding.blocks = found + missing;
-  if (list_) register_shared(id, holding, computed + tokens);
+  if (list_) register_full(id, holding, computed + tokens);
   return true;
 }
 
-void KvMemory::register_shared(sim::RequestId id, Holding& holding, std::int64_t tokens) {
+void KvMemory::register_full(sim::RequestId id, Holding& holding, std::int64_t tokens) {
+  // What others can share, and what it may itself look for again. Blocks of its own that it has not
+  // lost yet get their names when it does (`give_up`).
   const auto segments = requests_.segments(id);
-  if (segments.empty()) return;
+  if (segments.empty() && !holding.returned) return;
   const std::int64_t already = num_special(holding);
-  const std::int64_t full =
-      std::min(block_size_.whole(tokens), block_size_.whole(workload::shared_tokens(segments)));
+  const std::int64_t shared = block_size_.whole(workload::shared_tokens(segments));
+  const std::int64_t named =
+      holding.returned ? block_size_.whole(requests_.input_tokens(id)) : shared;
+  const std::int64_t full = std::min(block_size_.whole(tokens), named);
   if (full <= already) return;
-  std::vector<FreeList::Node>& shared = special_of(holding).shared;
-  for_shared_blocks(segments, block_size_, already, full, [&](std::int64_t, std::uint64_t who) {
-    shared.push_back(list_->add(who));
-    return true;
-  });
+  std::vector<FreeList::Node>& nodes = special_of(holding).named;
+  for_shared_blocks(segments, block_size_, already, std::min(full, shared),
+                    [&](std::int64_t, std::uint64_t who) {
+                      nodes.push_back(list_->add(who));
+                      return true;
+                    });
+  const std::uint32_t row = requests_.row(id);
+  for (std::int64_t block = std::max(already, shared); block < full; ++block) {
+    nodes.push_back(list_->add(own_identity(row, block)));
+  }
 }
 
-void KvMemory::release_shared(const Holding& holding) {
+void KvMemory::release_named(const Holding& holding) {
   if (holding.special == Holding::kNothingSpecial) return;
   Special& special = specials_[holding.special];
-  for (auto node = special.shared.rbegin(); node != special.shared.rend(); ++node) {
+  for (auto node = special.named.rbegin(); node != special.named.rend(); ++node) {
     free_ += list_->release(*node) ? 1 : 0;
   }
-  special.shared.clear();
+  special.named.clear();
   special.absent = 0;
   unused_specials_.push_back(holding.special);
 }
@@ -182,7 +187,7 @@ void KvMemory::leave(const Holding& holding, std::int64_t computed, bool has_out
   free_ += own;
   if (!list_) return;
   list_->append_blank(own);
-  release_shared(holding);
+  release_named(holding);
 }
 
 void KvMemory::give_up(sim::RequestId id, Holding& holding, std::int64_t computed) {
@@ -197,7 +202,7 @@ void KvMemory::give_up(sim::RequestId id, Holding& holding, std::int64_t compute
     for (std::int64_t block = full - 1; block >= first_own; --block) {
       list_->append(own_identity(row, block));
     }
-    release_shared(holding);
+    release_named(holding);
   }
   holding = {};
 }

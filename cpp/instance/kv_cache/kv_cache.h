@@ -15,11 +15,13 @@ namespace spillway::instance {
 
 /// What a request holds of the KV memory.
 ///
-/// `blocks` counts all blocks that its tokens fill. Most are its own and have no name; `special`
-/// refers to those that others may share, if there are any.
+/// `blocks` counts all blocks that its tokens fill. Most have no name, because nobody will look for
+/// them; `special` refers to those that have one: blocks that others may share, and, once it was
+/// preempted, those of its own prompt.
 struct Holding {
   std::int64_t blocks = 0;
   std::uint32_t special = kNothingSpecial;
+  bool returned = false;  ///< it was preempted before
   static constexpr std::uint32_t kNothingSpecial = 0xFFFFFFFF;
 };
 
@@ -43,11 +45,14 @@ class KvMemory {
   /// Blocks that can be taken without any being forgotten.
   std::int64_t takeable_unnoticed() const { return list_ ? list_->blank_at_head() : free_; }
 
+  /// Nothing can be found yet.
+  bool counts_only() const { return !list_; }
+
   std::int64_t hits() const { return hits_; }
   std::int64_t misses() const { return misses_; }
   std::int64_t lookups() const { return lookups_; }
   /// Blocks that requests hold by a name, each counted once.
-  std::int64_t num_shared_in_use() const { return list_ ? list_->num_in_use() : 0; }
+  std::int64_t num_named_in_use() const { return list_ ? list_->num_in_use() : 0; }
   /// Blocks of a holding that it has for itself.
   std::int64_t own_blocks(const Holding& holding) const;
 
@@ -81,7 +86,7 @@ class KvMemory {
       take(missing);
       holding.blocks += missing;
     }
-    if (list_) register_shared(id, holding, tokens);
+    if (list_) register_full(id, holding, tokens);
     return true;
   }
   /// It leaves for good with `computed` tokens.
@@ -92,14 +97,14 @@ class KvMemory {
  private:
   /// Blocks of a holding that are not simply its own.
   struct Special {
-    std::vector<FreeList::Node> shared;  // its first blocks
-    std::int64_t absent = 0;             // or: that it does without
+    std::vector<FreeList::Node> named;  // its first blocks
+    std::int64_t absent = 0;            // or: first blocks that it does without
   };
 
-  void register_shared(sim::RequestId id, Holding& holding, std::int64_t tokens);
+  void register_full(sim::RequestId id, Holding& holding, std::int64_t tokens);
   Special& special_of(Holding& holding);
   std::int64_t num_special(const Holding& holding) const;
-  void release_shared(const Holding& holding);
+  void release_named(const Holding& holding);
 
   KvCache config_;
   BlockSize block_size_;
@@ -111,8 +116,8 @@ class KvMemory {
   std::vector<std::uint32_t> unused_specials_;
   // The request that enters.
   std::vector<FreeList::Node> found_;
-  std::size_t found_shared_ = 0;
   std::int64_t prompt_blocks_ = 0;
+  bool returns_ = false;
 
   std::int64_t hits_ = 0;
   std::int64_t misses_ = 0;

@@ -15,7 +15,7 @@ struct Best {
   Ties ties = Ties::first;
 
   static constexpr std::string_view kind = "best", type_name = "Best";
-  static constexpr std::string_view doc = "The instance with the highest score";
+  static constexpr std::string_view doc = "The instance with the highest score.";
   static constexpr auto fields() {
     return std::tuple(
         sim::field("ties", &Best::ties,

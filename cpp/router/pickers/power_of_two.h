@@ -13,7 +13,7 @@ namespace spillway::router {
 struct PowerOfTwo {
   static constexpr std::string_view kind = "power_of_two", type_name = "PowerOfTwo";
   static constexpr std::string_view doc =
-      "The better of two different instances drawn at random, the first drawn if they are equal";
+      "The better of two different instances drawn at random, the first drawn if they are equal.";
   static constexpr auto fields() { return std::tuple(); }
 };
 

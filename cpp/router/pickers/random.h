@@ -12,7 +12,7 @@ namespace spillway::router {
 /// At random.
 struct Random {
   static constexpr std::string_view kind = "random", type_name = "Random";
-  static constexpr std::string_view doc = "At random, whatever the scores";
+  static constexpr std::string_view doc = "At random, whatever the scores.";
   static constexpr auto fields() { return std::tuple(); }
 };
 

@@ -15,7 +15,7 @@ struct Softmax {
 
   static constexpr std::string_view kind = "softmax", type_name = "Softmax";
   static constexpr std::string_view doc =
-      "At random with probabilities in proportion to exp(score ÷ temperature)";
+      "At random with probabilities in proportion to exp(score ÷ temperature).";
   static constexpr auto fields() {
     return std::tuple(sim::field("temperature", &Softmax::temperature,
                                  "Small: nearly always the best; large: nearly even.")

@@ -13,7 +13,7 @@ namespace spillway::router {
 struct WeightedRandom {
   static constexpr std::string_view kind = "weighted_random", type_name = "WeightedRandom";
   static constexpr std::string_view doc =
-      "At random, in proportion to the scores; evenly if all are 0";
+      "At random, in proportion to the scores; evenly if all are 0.";
   static constexpr auto fields() { return std::tuple(); }
 };
 

@@ -15,7 +15,7 @@ struct ActiveRequests {
 
   static constexpr std::string_view kind = "active_requests", type_name = "ActiveRequests";
   static constexpr std::string_view doc =
-      "1 for an instance without requests in flight, else (most − its) ÷ most";
+      "1 for an instance without requests in flight, else (most − its) ÷ most.";
   static constexpr auto fields() { return std::tuple(weight_field<ActiveRequests>()); }
 };
 

@@ -14,7 +14,7 @@ struct KvUtilization {
   double weight = 1;
 
   static constexpr std::string_view kind = "kv_utilization", type_name = "KvUtilization";
-  static constexpr std::string_view doc = "1 minus the share of KV blocks in use";
+  static constexpr std::string_view doc = "1 minus the share of KV blocks in use.";
   static constexpr auto fields() { return std::tuple(weight_field<KvUtilization>()); }
 };
 

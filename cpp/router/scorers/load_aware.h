@@ -16,7 +16,7 @@ struct LoadAware {
   static constexpr std::string_view kind = "load_aware", type_name = "LoadAware";
   static constexpr std::string_view doc =
       "0.5 for an empty engine queue, falling to 0 at 128 waiting requests (llm-d's load-aware "
-      "scorer)";
+      "scorer).";
   static constexpr auto fields() { return std::tuple(weight_field<LoadAware>()); }
 };
 

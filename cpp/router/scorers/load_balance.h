@@ -16,7 +16,7 @@ struct LoadBalance {
   static constexpr std::string_view kind = "load_balance", type_name = "LoadBalance";
   static constexpr std::string_view doc =
       "1 ÷ (1 + effective load), the load being waiting + running + in flight (requests that the "
-      "instance reports count twice)";
+      "instance reports count twice).";
   static constexpr auto fields() { return std::tuple(weight_field<LoadBalance>()); }
 };
 

@@ -16,7 +16,7 @@ struct PrecisePrefixCache {
   static constexpr std::string_view kind = "precise_prefix_cache", type_name = "PrecisePrefixCache";
   static constexpr std::string_view doc =
       "Blocks of the prompt that the instance's KV memory really holds, scaled between the fewest "
-      "and the most; 1 for all if they are equal. KV events reach the gateway at once";
+      "and the most; 1 for all if they are equal. KV events reach the gateway at once.";
   static constexpr auto fields() { return std::tuple(weight_field<PrecisePrefixCache>()); }
 };
 

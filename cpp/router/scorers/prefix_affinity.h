@@ -16,7 +16,7 @@ struct PrefixAffinity {
   static constexpr std::string_view kind = "prefix_affinity", type_name = "PrefixAffinity";
   static constexpr std::string_view doc =
       "The share of the prompt's full blocks, from the first on, that was sent to the instance "
-      "before, by the gateway's own record (prefix_index)";
+      "before, by the gateway's own record (prefix_index).";
   static constexpr auto fields() { return std::tuple(weight_field<PrefixAffinity>()); }
 };
 

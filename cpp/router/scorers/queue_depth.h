@@ -19,7 +19,7 @@ struct QueueDepth {
   static constexpr std::string_view kind = "queue_depth", type_name = "QueueDepth";
   static constexpr std::string_view doc =
       "The shorter the queue the better: 1 for the shortest, 0 for the longest; 1 for all if they "
-      "are equal";
+      "are equal.";
   static constexpr auto fields() {
     return std::tuple(weight_field<QueueDepth>(),
                       sim::field("load", &QueueDepth::load,

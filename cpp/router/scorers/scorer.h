@@ -26,7 +26,7 @@ class Scorer {
 template <class Config>
 constexpr auto weight_field() {
   return sim::field("weight", &Config::weight, "Weight of the scorer, relative to the others' sum.")
-      .range(sim::more_than(0))
+      .range(sim::positive_up_to(1e9))
       .log_search(0.1, 10);
 }
 

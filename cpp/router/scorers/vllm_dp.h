@@ -16,7 +16,7 @@ struct VllmDp {
   static constexpr std::string_view kind = "vllm_dp", type_name = "VllmDp";
   static constexpr std::string_view doc =
       "Four times the waiting plus the running requests, the fewer the better: 1 for the fewest, 0 "
-      "for the most; 1 for all if they are equal (vLLM's data-parallel load balancing)";
+      "for the most; 1 for all if they are equal (vLLM's data-parallel load balancing).";
   static constexpr auto fields() { return std::tuple(weight_field<VllmDp>()); }
 };
 
