@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import spillway
-from spillway import gateway, instance, workload
+from spillway import gateway, instance, router, signals, workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,6 +80,40 @@ def w8_long(num_requests: int = NUM_REQUESTS) -> spillway.Simulation:
     return simulation.replace(workload=_poisson(12, num_requests, 1000, 4000))
 
 
+def w8_prefix(
+    num_requests: int = NUM_REQUESTS, scrape_period_s: float | None = 0.05
+) -> spillway.Simulation:
+    """W8 with shared prompts, weighted scorers and scraped signals.
+
+    Eight groups of 512 shared tokens, 256 of each prompt's own, 128 out. `scrape_period_s` None:
+    live signals.
+    """
+    clients = [
+        workload.Client(
+            name=f"group {i}",
+            input_tokens=workload.Fixed(tokens=256),
+            output_tokens=workload.Fixed(tokens=128),
+            prefix_group=f"group {i}",
+            prefix_tokens=512,
+        )
+        for i in range(8)
+    ]
+    return spillway.Simulation(
+        workload=workload.Synthetic(requests_per_s=96, num_requests=num_requests, clients=clients),
+        router=router.Weighted(
+            scorers=[
+                router.PrefixAffinity(weight=3),
+                router.QueueDepth(weight=2),
+                router.KvUtilization(weight=2),
+            ]
+        ),
+        signals=signals.Live()
+        if scrape_period_s is None
+        else signals.Scraped(period_s=scrape_period_s),
+        instances=instance.InstanceGroup(count=8, latency=_LATENCY),
+    )
+
+
 def w64(num_requests: int = NUM_REQUESTS) -> spillway.Simulation:
     """W8 eight times as large."""
     return spillway.Simulation(
@@ -107,6 +141,7 @@ SCENARIOS: dict[str, Callable[..., spillway.Simulation]] = {
     "W8": w8,
     "W8-full": w8_full,
     "W8-long": w8_long,
+    "W8-prefix": w8_prefix,
     "W64": w64,
     "W1000": w1000,
 }

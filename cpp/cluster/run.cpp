@@ -66,7 +66,8 @@ class Run final : workload::FinishListener {
         pipeline_(simulation.gateway, requests_, journal_, events_, seed),
         dispatcher_(simulation.router, num_instances(simulation), seed,
                     static_cast<std::size_t>(simulation.metrics.traced_candidates)),
-        board_(simulation.signals, make_fleet(seed), make_index()),
+        scrapes_(make_scrapes(simulation)),
+        board_(simulation.signals, make_fleet(seed), scrapes_.get(), make_index()),
         collector_(simulation.metrics, requests_, journal_),
         admission_latency_(sim::from_seconds(simulation.gateway.admission_latency_s)),
         horizon_(sim::from_seconds(simulation.horizon_s.value_or(sim::kLongestSpan_s))) {
@@ -107,6 +108,7 @@ class Run final : workload::FinishListener {
                                             .events = events_,
                                             .listener = *this,
                                             .seed = seed,
+                                            .scrapes = scrapes_.get(),
                                             .quantum_ns = simulation_.quantum_ns,
                                             .reports_latencies = reports(),
                                             .reference = options_.reference};
@@ -120,6 +122,11 @@ class Run final : workload::FinishListener {
     return probes;
   }
 
+  static std::unique_ptr<signals::Scrapes> make_scrapes(const Simulation& simulation) {
+    const auto* scraped = std::get_if<signals::Scraped>(&simulation.signals);
+    if (!scraped) return nullptr;
+    return std::make_unique<signals::Scrapes>(*scraped, num_instances(simulation));
+  }
   std::unique_ptr<signals::PrefixIndex> make_index() const {
     if (!router::reads_prefix_index(simulation_.router)) return nullptr;
     return std::make_unique<signals::PrefixIndex>(simulation_.prefix_index, requests_,
@@ -343,6 +350,7 @@ class Run final : workload::FinishListener {
   gateway::Pipeline pipeline_;
   router::Dispatcher dispatcher_;
   std::vector<std::unique_ptr<instance::Instance>> fleet_;
+  std::unique_ptr<signals::Scrapes> scrapes_;
   signals::Board board_;
   metrics::OutcomeCounts outcomes_;
   metrics::Collector collector_;

@@ -60,6 +60,7 @@ class StepLoop final : public Instance {
         journal_(environment.journal),
         events_(environment.events),
         listener_(environment.listener),
+        scrapes_(environment.scrapes),
         quantum_(environment.quantum_ns),
         max_num_seqs_(group.max_num_seqs),
         max_num_batched_tokens_(group.max_num_batched_tokens),
@@ -96,6 +97,7 @@ class StepLoop final : public Instance {
       refuse(id, now);
       return;
     }
+    take_scrapes(now, true);
     ++counters_.entered;
     journal_.enqueued[id.index()] = now;
     journal_.outcome[id.index()] = workload::Outcome::running;
@@ -115,6 +117,7 @@ class StepLoop final : public Instance {
   }
 
   void start_step(Time now) override {
+    take_scrapes(now, true);
     counters_.last_event = now;
     state_ = State::idle;
     if (!decoders_.empty() && !memory_suffices()) dissolve_decoders(now);
@@ -154,6 +157,7 @@ class StepLoop final : public Instance {
   }
 
   void end_step(Time now) override {
+    take_scrapes(now, false);
     counters_.last_event = now;
     if (durations_vary_) catch_up(now);
     if (!jump_.effects_taken) {
@@ -205,6 +209,7 @@ class StepLoop final : public Instance {
     return {static_cast<std::int32_t>(waiting_.size()), static_cast<std::int32_t>(running())};
   }
   std::int64_t cached_blocks(RequestId id, Time now) override {
+    take_scrapes(now, true);
     catch_up(now);
     return memory_.count_found(id);
   }
@@ -253,6 +258,12 @@ class StepLoop final : public Instance {
   }
   bool is_finished(const Slot& slot) const {
     return slot.emitted == std::max(requests_.output_tokens(slot.id), 1);
+  }
+
+  // What is scraped of the state that is about to change. The end of a step precedes a scrape of
+  // the same instant, everything else follows it.
+  void take_scrapes(Time now, bool inclusive) {
+    if (scrapes_) scrapes_->take(id_, *this, now, inclusive);
   }
 
   void refuse(RequestId id, Time now) {
@@ -628,6 +639,7 @@ class StepLoop final : public Instance {
   workload::Journal& journal_;
   sim::EventQueue& events_;
   workload::FinishListener& listener_;
+  signals::Scrapes* scrapes_;
   sim::Quantum quantum_;
   std::int64_t max_num_seqs_;
   std::int64_t max_num_batched_tokens_;

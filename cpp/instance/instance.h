@@ -6,7 +6,8 @@
 #include <string_view>
 
 #include "instance/group.h"
-#include "signals/view.h"
+#include "signals/probe.h"
+#include "signals/scrapes.h"
 #include "sim/event_queue.h"
 #include "sim/ids.h"
 #include "sim/time.h"
@@ -22,6 +23,7 @@ struct Environment {
   sim::EventQueue& events;
   workload::FinishListener& listener;
   std::uint64_t seed = 0;
+  signals::Scrapes* scrapes = nullptr;  ///< null unless instances are scraped
   std::int64_t quantum_ns = 1;
   bool reports_latencies = false;  ///< write the `reported_*` columns
   bool reference = false;          ///< make every step by itself and request by request

@@ -13,8 +13,10 @@ namespace spillway::signals {
 /// Where decisions read the fleet's signals: straight from the instances, or as last reported.
 class Board {
  public:
-  /// `index`: the gateway's record of what it sent where, or null.
-  Board(const Signals& transport, std::vector<Probe*> probes, std::unique_ptr<PrefixIndex> index);
+  /// `scrapes`: those that the instances take part in, or null; `index`: the gateway's record of
+  /// what it sent where, or null.
+  Board(const Signals& transport, std::vector<Probe*> probes, Scrapes* scrapes,
+        std::unique_ptr<PrefixIndex> index);
 
   /// What a decision at `now` sees. Every decision asks for its view, whether or not it looks at a
   /// signal: `on_read` renews what is due. `in_flight` must outlive the view.
@@ -26,9 +28,10 @@ class Board {
 
  private:
   std::vector<Probe*> probes_;
+  Scrapes* scrapes_;
   std::unique_ptr<PrefixIndex> index_;
   sim::Time period_{0};
-  std::vector<InstanceSignal> readings_;  // empty: live
+  std::vector<InstanceSignal> readings_;  // only with on_read
 };
 
 }  // namespace spillway::signals

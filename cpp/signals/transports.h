@@ -35,6 +35,33 @@ struct OnRead {
   }
 };
 
-using Signals = std::variant<Live, OnRead>;
+/// Every instance is scraped periodically; decisions see the last scrape that has arrived.
+struct Scraped {
+  double period_s = 0.05;
+  double phase_s = 0;
+  double delay_s = 0;
+
+  static constexpr std::string_view kind = "scraped", type_name = "Scraped";
+  static constexpr std::string_view doc =
+      "Every instance is scraped at phase_s, phase_s + period_s, …; a decision sees the last "
+      "scrape "
+      "that is at least delay_s old, and zeros before the first one.";
+  static constexpr auto fields() {
+    using sim::field;
+    return std::tuple(
+        field("period_s", &Scraped::period_s, "Time between two scrapes.")
+            .unit("s")
+            .range(sim::between(1e-6, sim::kLongestSpan_s))
+            .log_search(0.001, 10),
+        field("phase_s", &Scraped::phase_s, "Instant of the first scrape.")
+            .unit("s")
+            .range(sim::between(0, sim::kLongestSpan_s)),
+        field("delay_s", &Scraped::delay_s, "Time from a scrape until decisions know of it.")
+            .unit("s")
+            .range(sim::between(0, sim::kLongestSpan_s)));
+  }
+};
+
+using Signals = std::variant<Live, OnRead, Scraped>;
 
 }  // namespace spillway::signals

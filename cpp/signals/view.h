@@ -5,20 +5,13 @@
 #include <span>
 
 #include "signals/prefix_index.h"
+#include "signals/probe.h"
+#include "signals/scrapes.h"
 #include "sim/ids.h"
 #include "sim/time.h"
 #include "workload/request_table.h"
 
 namespace spillway::signals {
-
-/// What an instance reports of itself, and when that was measured.
-struct InstanceSignal {
-  std::int32_t waiting = 0;   ///< requests in the engine's queue
-  std::int32_t running = 0;   ///< requests in the batch
-  double kv_utilization = 0;  ///< used ÷ total KV blocks
-  std::int64_t free_blocks = 0;
-  sim::Time measured{0};
-};
 
 /// What a decision may see of the request it is about. The output length is not known in advance.
 class RequestView {
@@ -41,44 +34,34 @@ class RequestView {
   sim::RequestId id_;
 };
 
-/// How many requests an instance holds.
-struct Occupancy {
-  std::int32_t waiting = 0;
-  std::int32_t running = 0;
-};
-
-/// An instance as the telemetry sees it. Reads never change what an instance does; they may bring
-/// up to date what it keeps lazily.
-class Probe {
- public:
-  virtual ~Probe() = default;
-  virtual InstanceSignal read(sim::Time now) = 0;
-  /// Part of what `read` returns, at less cost.
-  virtual Occupancy occupancy() const = 0;
-  /// How many blocks of the request's prompt, from the first on, its KV memory holds.
-  virtual std::int64_t cached_blocks(sim::RequestId id, sim::Time now) = 0;
-};
-
 /// What a decision may see of the fleet: values with their ages, never the truth. A value is only
 /// read if it is asked for. Valid during the decision it was made for.
 class View {
  public:
-  /// `stored` holds past readings; where it is empty, every value is read from its probe at `now`.
-  /// `index`: null unless some policy reads it.
-  View(std::span<Probe* const> probes, std::span<const InstanceSignal> stored,
+  /// `stored` holds past readings; where it is empty, every value is read when it is asked for.
+  /// `scrapes`: null unless the instances are scraped; `index`: null unless some policy reads it.
+  View(std::span<Probe* const> probes, std::span<const InstanceSignal> stored, Scrapes* scrapes,
        std::span<const std::int32_t> in_flight, PrefixIndex* index, sim::Time now)
-      : probes_(probes), stored_(stored), in_flight_(in_flight), index_(index), now_(now) {}
+      : probes_(probes),
+        stored_(stored),
+        scrapes_(scrapes),
+        in_flight_(in_flight),
+        index_(index),
+        now_(now) {}
 
   std::size_t size() const { return in_flight_.size(); }
   /// As reported, possibly old.
   InstanceSignal instance(std::size_t i) const {
-    return stored_.empty() ? probes_[i]->read(now_) : stored_[i];
+    if (!stored_.empty()) return stored_[i];
+    if (scrapes_) return scrapes_->seen(sim::InstanceId{i}, *probes_[i], now_);
+    return probes_[i]->read(now_);
   }
   /// Requests routed there and not yet finished: the router's own count, always fresh.
   std::int32_t in_flight(std::size_t i) const { return in_flight_[i]; }
   Occupancy occupancy(std::size_t i) const {
-    return stored_.empty() ? probes_[i]->occupancy()
-                           : Occupancy{stored_[i].waiting, stored_[i].running};
+    if (stored_.empty() && !scrapes_) return probes_[i]->occupancy();
+    const InstanceSignal seen = instance(i);
+    return {seen.waiting, seen.running};
   }
   /// Share of the prompt's full blocks, from the first on, that was sent there before, by the
   /// gateway's own record; 0 for a prompt of less than a block.
@@ -102,6 +85,7 @@ class View {
  private:
   std::span<Probe* const> probes_;
   std::span<const InstanceSignal> stored_;
+  Scrapes* scrapes_;
   std::span<const std::int32_t> in_flight_;
   PrefixIndex* index_;
   sim::Time now_;

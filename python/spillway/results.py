@@ -16,6 +16,7 @@ from spillway import _core, files, profiles
 from spillway._core.cluster import Simulation
 from spillway._extras import require
 from spillway._statistics import Interval, interval
+from spillway.decisions import Decisions, explain
 from spillway.report import plots, tables
 
 if TYPE_CHECKING:
@@ -185,6 +186,26 @@ class Result:
         return Requests(self._columns(), self._names())
 
     @property
+    def decisions(self) -> Decisions:
+        """Routing decisions with their best candidates.
+
+        Raises UsageError unless `metrics.traced_candidates` is set.
+        """
+        if not self.simulation.metrics.traced_candidates:
+            raise _core.sim.UsageError(
+                "decisions were not logged: set metrics.traced_candidates, e.g. to 4"
+            )
+        return Decisions(self._output["decisions"])
+
+    def why(self, request_id: str) -> str:
+        """What became of a request, where it was sent and what the alternatives were, as text.
+
+        Raises KeyError if there is no such request, UsageError unless requests and decisions were
+        kept.
+        """
+        return explain(self, request_id)
+
+    @property
     def ledger(self) -> dict[str, Any]:
         """Where every request went, by outcome and reason; its identities were checked."""
         return dict(self._output["ledger"])
@@ -281,7 +302,11 @@ class Result:
             "result_version": _RESULT_VERSION,
             "seed": self.seed,
             "simulation": self.simulation.to_dict(),
-            "output": {key: value for key, value in self._output.items() if key != "columns"},
+            "output": {
+                key: value
+                for key, value in self._output.items()
+                if key not in ("columns", "decisions")
+            },
         }
         with files.replacing(path) as temporary, temporary.open("wb") as stream:
             np.savez_compressed(
@@ -289,6 +314,7 @@ class Result:
                 allow_pickle=False,
                 document=np.array(json.dumps(document)),
                 **{f"column_{name}": values for name, values in columns.items()},
+                **{f"decision_{k}": values for k, values in self._output["decisions"].items()},
             )
 
     @classmethod
@@ -309,19 +335,26 @@ class Result:
                 document = json.loads(str(archive["document"]))
                 if document["result_version"] != _RESULT_VERSION:
                     raise ValueError(f"result_version {document['result_version']}")
-                columns = {
-                    name.removeprefix("column_"): archive[name]
-                    for name in archive.files
-                    if name.startswith("column_")
-                }
+                columns, decisions = (
+                    {
+                        name.removeprefix(prefix): archive[name]
+                        for name in archive.files
+                        if name.startswith(prefix)
+                    }
+                    for prefix in ("column_", "decision_")
+                )
             except problems as error:
                 raise ValueError(
                     f"{path} holds no result that this version can read: {error}"
                 ) from error
-        for column in columns.values():
+        for column in (*columns.values(), *decisions.values()):
             column.setflags(write=False)
         simulation = Simulation.from_dict(document["simulation"])
-        return cls(simulation, document["seed"], {**document["output"], "columns": columns})
+        return cls(
+            simulation,
+            document["seed"],
+            {**document["output"], "columns": columns, "decisions": decisions},
+        )
 
 
 class Results(Sequence[Result]):

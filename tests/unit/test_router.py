@@ -11,10 +11,26 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spillway import Result, Simulation, _core, gateway, instance, router, signals, simulate, trace
+from spillway import (
+    ConfigError,
+    Result,
+    Simulation,
+    _core,
+    gateway,
+    instance,
+    router,
+    signals,
+    simulate,
+    trace,
+    workload,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
 
 FUZZ = settings(
     max_examples=150,
@@ -45,6 +61,7 @@ def run(
     input_tokens: Sequence[int] | int = 16,
     output_tokens: Sequence[int] | int = 1,
     *,
+    prefixes: Sequence[tuple[str, int]] | None = None,
     seed: int = 0,
     **settings_: Any,
 ) -> Result:
@@ -53,6 +70,8 @@ def run(
         arrival_s=np.array(arrival_ns) / 1e9,
         input_tokens=np.broadcast_to(input_tokens, n),
         output_tokens=np.broadcast_to(output_tokens, n),
+        prefix_group=None if prefixes is None else [group for group, _ in prefixes],
+        prefix_tokens=None if prefixes is None else [tokens for _, tokens in prefixes],
     )
     return simulate(Simulation(workload=requests, **settings_), seed)
 
@@ -221,7 +240,7 @@ def test_slower_server_gets_less() -> None:
 def test_reported_requests_count_twice() -> None:
     # The first request is in the engine of instance 0 when the third is routed: load 1 + 1. The
     # second is still on its way to instance 1: load 1.
-    settings_ = {
+    settings_: dict[str, Any] = {
         "router": "least_loaded",
         "instances": {"count": 2, "latency": latency(100, entry_ms=10)},
     }
@@ -255,7 +274,7 @@ def test_readings_are_renewed_at_decisions() -> None:
 # --- ties and random numbers ----------------------------------------------------------------------
 
 APART = [i * 10**9 for i in range(60)]  # everyone meets idle servers, so all are tied
-FOUR = {"instances": {"count": 4, "latency": latency(10)}}
+FOUR: dict[str, Any] = {"instances": {"count": 4, "latency": latency(10)}}
 
 
 def drawn(seed: int, rows: Sequence[int]) -> list[int]:
@@ -293,6 +312,455 @@ def test_rejected_requests_leave_the_draws_of_the_others_alone() -> None:
     result = run(APART, sizes, router=tied, gateway={"admission": bucket}, **FOUR)
     expected = [-1 if row % 3 else instance_ for row, instance_ in enumerate(drawn(0, range(60)))]
     assert chosen(result) == expected
+
+
+# --- weighted: scorers ----------------------------------------------------------------------------
+
+# Requests with sizes, gaps and servers so unequal that all signals take many values.
+SKEWED: dict[str, Any] = {
+    "arrival_ns": np.cumsum([(row * 7919) % 40 * MS for row in range(150)]).tolist(),
+    "input_tokens": [16 + (row * 389) % 900 for row in range(150)],
+    "output_tokens": [1 + (row * 101) % 60 for row in range(150)],
+}
+UNEQUAL = [
+    instance.InstanceGroup(max_num_seqs=2, num_kv_blocks=200, latency=latency(30)),
+    instance.InstanceGroup(max_num_seqs=3, num_kv_blocks=150, latency=latency(15, entry_ms=20)),
+    instance.InstanceGroup(max_num_seqs=1, num_kv_blocks=300, latency=latency(8)),
+    instance.InstanceGroup(max_num_seqs=9, num_kv_blocks=400, latency=latency(60)),
+]
+
+
+def weighted(*scorers: Any, picker: Any = "best") -> router.Weighted:
+    return router.Weighted(scorers=scorers, picker=picker)
+
+
+@dataclass
+class Seen:
+    """What every decision saw of every instance: one row per decision, one column per instance."""
+
+    waiting: Floats
+    running: Floats
+    in_flight: Floats
+    kv_utilization: Floats
+    score: Floats
+    instance: list[int]
+
+
+def seen(result: Result) -> Seen:
+    """The log of a run that traced all candidates, which stand there in order of score."""
+    log = result._output["decisions"]
+    order = np.argsort(log["candidate_instance"], axis=1)
+    assert order.shape[1] == len(result.instances)
+
+    def column(name: str) -> Floats:
+        values: Floats = np.take_along_axis(log[f"candidate_{name}"], order, axis=1) * 1.0
+        return values
+
+    return Seen(
+        waiting=column("waiting"),
+        running=column("running"),
+        in_flight=column("in_flight"),
+        kv_utilization=column("kv_utilization"),
+        score=column("score"),
+        instance=log["instance"].tolist(),
+    )
+
+
+def watched(
+    policy: Any, instances: Any = UNEQUAL, *, seed: int = 0, **settings_: Any
+) -> tuple[Result, Seen]:
+    """A run of SKEWED, unless `settings_` say otherwise, and what its router saw."""
+    result = run(
+        **{**SKEWED, **settings_},
+        router=policy,
+        instances=instances,
+        metrics={"traced_candidates": 1000},
+        seed=seed,
+    )
+    return result, seen(result)
+
+
+def fewest(values: Floats) -> Floats:
+    """1 for the fewest, 0 for the most, all 1 if they are equal."""
+    least, most = values.min(axis=1, keepdims=True), values.max(axis=1, keepdims=True)
+    width = np.where(most == least, 1, most - least)
+    return np.where(most == least, 1.0, (most - values) / width)
+
+
+def fewest_in_flight(now: Seen) -> Floats:
+    most = now.in_flight.max(axis=1, keepdims=True)
+    some = (most - now.in_flight) / np.maximum(most, 1)
+    return np.where(now.in_flight == 0, 1.0, some)
+
+
+def effective_load(now: Seen) -> Floats:
+    return now.waiting + now.running + now.in_flight
+
+
+SCORES: list[tuple[Any, Callable[[Seen], Floats]]] = [
+    (router.QueueDepth(), lambda now: fewest(now.waiting)),
+    (router.QueueDepth(load="effective"), lambda now: fewest(effective_load(now))),
+    (router.KvUtilization(), lambda now: 1 - now.kv_utilization),
+    (router.LoadBalance(), lambda now: 1 / (1 + effective_load(now))),
+    (router.ActiveRequests(), fewest_in_flight),
+    (router.RunningRequests(), lambda now: fewest(now.running)),
+    (router.LoadAware(), lambda now: 0.5 * (1 - np.minimum(now.waiting, 128) / 128)),
+    (router.VllmDp(), lambda now: fewest(4 * now.waiting + now.running)),
+]
+NAMES_OF_SCORES = [
+    f"{scorer.kind}-{scorer.load}" if scorer.kind == "queue_depth" else scorer.kind
+    for scorer, _ in SCORES
+]
+
+
+@pytest.mark.parametrize("transport", ["live", {"kind": "on_read", "period_s": 0.3}])
+@pytest.mark.parametrize(("scorer", "formula"), SCORES, ids=NAMES_OF_SCORES)
+def test_score_is_that_of_the_formula(
+    scorer: Any, formula: Callable[[Seen], Floats], transport: Any
+) -> None:
+    result, now = watched(weighted(scorer), signals=transport)
+    assert (now.score == formula(now)).all()
+    assert len(np.unique(now.score)) > 2
+    assert now.waiting.max() > 3
+    # The best score, and the first of equally good instances.
+    assert chosen(result) == now.instance == now.score.argmax(axis=1).tolist()
+
+
+def test_load_aware_ends_at_128_waiting_requests() -> None:
+    one_by_one = {"max_num_seqs": 1, "latency": latency(1000)}
+    _, now = watched(
+        weighted("load_aware"),
+        one_by_one,
+        arrival_ns=list(range(0, 2000, 10)),
+        input_tokens=1,
+        output_tokens=1,
+    )
+    assert now.waiting.max() > 150
+    assert (now.score[now.waiting >= 128] == 0).all()
+    assert now.score[now.waiting == 64] == 0.25
+    assert now.score[0] == 0.5
+
+
+def test_prefix_affinity_is_the_share_of_full_blocks_sent_there() -> None:
+    _, now = watched(
+        weighted("prefix_affinity"),
+        {"count": 2},
+        arrival_ns=APART[:6],
+        # 6 full blocks, 6 (5 shared ones are not full), 4, less than one, one that is another's, 5
+        input_tokens=[100, 105, 64, 15, 100, 80],
+        output_tokens=1,
+        prefixes=[("A", 64), ("A", 64), ("A", 64), ("A", 15), ("B", 64), ("A", 64)],
+    )
+    assert now.score.tolist() == [[0, 0], [4 / 6, 0], [1, 0], [0, 0], [0, 0], [4 / 5, 0]]
+
+
+def test_prefix_affinity_forgets_beyond_its_capacity() -> None:
+    def last_score(capacity: int) -> float:
+        _, now = watched(
+            weighted("prefix_affinity"),
+            {"count": 1},
+            arrival_ns=APART[:3],
+            input_tokens=[64, 160, 64],
+            output_tokens=1,
+            prefixes=[("A", 64), ("", 0), ("A", 64)],
+            prefix_index={"capacity_blocks": capacity},
+        )
+        return float(now.score[-1, 0])
+
+    # 4 blocks of A, then 10 of somebody else's. A without its first block is of no use.
+    assert [last_score(capacity) for capacity in (10, 13, 14)] == [0, 0, 1]
+
+
+def test_prefix_affinity_counts_blocks_of_its_own_size() -> None:
+    _, now = watched(
+        weighted("prefix_affinity"),
+        {"count": 1},
+        arrival_ns=APART[:2],
+        input_tokens=100,
+        output_tokens=1,
+        prefixes=[("A", 70)] * 2,
+        prefix_index={"block_size_tokens": 30},
+    )
+    assert now.score[:, 0].tolist() == [0, 2 / 3]
+
+
+def test_precise_prefix_cache_knows_what_the_memory_lost() -> None:
+    # The third request takes all ten blocks of instance 0.
+    settings_: dict[str, Any] = {
+        "instances": [{"num_kv_blocks": 10}, {"num_kv_blocks": 1000}],
+        "arrival_ns": APART[:4],
+        "input_tokens": [65, 65, 159, 65],
+        "output_tokens": 1,
+        "prefixes": [("A", 64), ("A", 64), ("", 0), ("A", 64)],
+    }
+    _, precise = watched(weighted("precise_prefix_cache"), **settings_)
+    assert precise.score.tolist() == [[1, 1], [1, 0], [1, 1], [1, 1]]
+    # The gateway's own record does not notice.
+    _, recorded = watched(weighted("prefix_affinity"), **settings_)
+    assert recorded.score.tolist() == [[0, 0], [1, 0], [0, 0], [1, 0]]
+
+
+def test_cold_prompts_go_where_the_last_one_was_longest_ago() -> None:
+    # B comes back while it is cached: all get one half, and nobody's turn is spent.
+    _, now = watched(
+        weighted("no_hit_lru"),
+        {"count": 3},
+        arrival_ns=APART[:7],
+        input_tokens=100,
+        output_tokens=1,
+        prefixes=[("", 0), ("B", 64), ("B", 64), ("", 0), ("", 0), ("", 0), ("B", 64)],
+    )
+    half = [0.5] * 3
+    assert now.score.tolist() == [
+        [1, 0.5, 0],
+        [0, 1, 0.5],
+        half,
+        [0.5, 0, 1],
+        [1, 0.5, 0],
+        [0, 1, 0.5],
+        half,
+    ]
+    assert now.instance == [0, 1, 0, 2, 0, 1, 0]
+
+
+# --- weighted: the sum ----------------------------------------------------------------------------
+
+THREE = (
+    router.LoadBalance(weight=3),
+    router.KvUtilization(weight=0.7),
+    router.ActiveRequests(weight=1.1),
+)
+
+
+def test_scores_are_added_in_the_listed_order() -> None:
+    def added(now: Seen, order: Sequence[int]) -> Floats:
+        columns = [1 / (1 + effective_load(now)), 1 - now.kv_utilization, fewest_in_flight(now)]
+        total = sum(THREE[i].weight for i in order)
+        result = np.zeros_like(now.score)
+        for i in order:
+            result += columns[i] * (THREE[i].weight / total)
+        return result
+
+    _, now = watched(weighted(*THREE))
+    assert (now.score == added(now, [0, 1, 2])).all()
+    assert (now.score != added(now, [2, 1, 0])).any()
+    assert now.score == pytest.approx(added(now, [2, 1, 0]))
+
+
+def test_weights_are_relative() -> None:
+    _, single = watched(weighted(*THREE))
+    for factor in (2, 0.25):
+        scaled = [scorer.replace(weight=factor * scorer.weight) for scorer in THREE]
+        _, now = watched(weighted(*scaled))
+        assert now.instance == single.instance
+        assert (now.score == single.score).all()
+    other = THREE[0].replace(weight=0.1)
+    assert watched(weighted(other, *THREE[1:]))[1].instance != single.instance
+
+
+def test_weight_of_a_single_scorer_is_without_effect() -> None:
+    scores = [watched(weighted(router.LoadBalance(weight=w)))[1].score for w in (0.3, 1, 77)]
+    assert (scores[0] == scores[1]).all()
+    assert (scores[0] == scores[2]).all()
+
+
+ANY_SCORER = [
+    "prefix_affinity",
+    "precise_prefix_cache",
+    "queue_depth",
+    "kv_utilization",
+    "load_balance",
+    "active_requests",
+    "running_requests",
+    "load_aware",
+    "no_hit_lru",
+    "vllm_dp",
+]
+
+
+@pytest.mark.parametrize("scorer", ANY_SCORER)
+def test_every_score_is_between_0_and_1(scorer: str) -> None:
+    prefixes = [("AB"[row % 2], 16) for row in range(150)]
+    _, now = watched(weighted(scorer), prefixes=prefixes)
+    assert now.score.min() >= 0
+    assert now.score.max() <= 1
+
+
+def test_scorers_must_differ() -> None:
+    message = r"router\.scorers\[2\]\.kind: must not occur twice"
+    with pytest.raises(ConfigError, match=message):
+        Simulation(
+            router={
+                "kind": "weighted",
+                "scorers": [
+                    "queue_depth",
+                    "load_balance",
+                    {"kind": "queue_depth", "load": "effective"},
+                ],
+            }
+        )
+
+
+def test_there_must_be_a_scorer() -> None:
+    message = r"router\.scorers = \[\]: must hold at least one scorer"
+    with pytest.raises(ConfigError, match=message):
+        Simulation(router={"kind": "weighted", "scorers": []})
+    with pytest.raises(ConfigError, match="must hold at least one scorer"):
+        weighted()
+
+
+@pytest.mark.parametrize("weight", [0, -1, math.inf, math.nan])
+def test_weights_must_be_positive(weight: float) -> None:
+    with pytest.raises(ConfigError, match="weight"):
+        Simulation(router=weighted(router.QueueDepth(weight=weight)))
+
+
+def test_unknown_scorers_are_refused() -> None:
+    with pytest.raises(ConfigError, match="scorers"):
+        Simulation(router={"kind": "weighted", "scorers": ["queue_dept"]})
+
+
+# --- weighted: pickers ----------------------------------------------------------------------------
+
+MANY: dict[str, Any] = {
+    "arrival_ns": np.cumsum([(row * 7919) % 40 * MS for row in range(3000)]).tolist(),
+    "input_tokens": 16,
+    "output_tokens": [1 + (row * 101) % 60 for row in range(3000)],
+}
+
+
+def softmax(scores: Floats, temperature: float) -> Floats:
+    weights = np.exp((scores - scores.max(axis=1, keepdims=True)) / temperature)
+    shares: Floats = weights / weights.sum(axis=1, keepdims=True)
+    return shares
+
+
+def in_proportion(scores: Floats) -> Floats:
+    sums = scores.sum(axis=1, keepdims=True)
+    even = np.full_like(scores, 1 / scores.shape[1])
+    return np.where(sums > 0, scores / np.where(sums > 0, sums, 1), even)
+
+
+def better_of_two(scores: Floats) -> Floats:
+    """Every instance meets every other one equally often; a tie is anybody's."""
+    n = scores.shape[1]
+    wins = (scores[:, :, None] > scores[:, None, :]).sum(axis=2)
+    ties = (scores[:, :, None] == scores[:, None, :]).sum(axis=2) - 1
+    shares: Floats = (wins + ties / 2) / (n * (n - 1) / 2)
+    return shares
+
+
+PICKERS: list[tuple[Any, Callable[[Floats], Floats]]] = [
+    (router.Random(), lambda scores: np.full_like(scores, 1 / scores.shape[1])),
+    (router.WeightedRandom(), in_proportion),
+    (router.Softmax(temperature=0.1), lambda scores: softmax(scores, 0.1)),
+    (router.Softmax(temperature=0.5), lambda scores: softmax(scores, 0.5)),
+    (router.PowerOfTwo(), better_of_two),
+]
+
+
+@pytest.mark.parametrize("scorer", ["load_balance", "active_requests"])
+@pytest.mark.parametrize(
+    ("picker", "shares"), PICKERS, ids=["random", "weighted", "softmax", "softmax_wide", "two"]
+)
+def test_picker_takes_everyone_as_often_as_it_says(
+    picker: Any, shares: Callable[[Floats], Floats], scorer: str
+) -> None:
+    """Given the scores of every decision, the picks are independent."""
+    _, now = watched(weighted(scorer, picker=picker), seed=3, **MANY)
+    expected = shares(now.score)
+    taken = np.eye(expected.shape[1])[now.instance]
+    assert (expected[taken > 0] > 0).all()
+    sigma = np.sqrt((expected * (1 - expected)).sum(axis=0))
+    assert (np.abs((taken - expected).sum(axis=0)) < 4 * sigma).all()
+    # The same with regard to the better half of the decisions' candidates.
+    good = expected > 1 / expected.shape[1] + 1e-9
+    if good.any():
+        sigma_good = np.sqrt((expected * (1 - expected))[good].sum())
+        assert abs((taken - expected)[good].sum()) < 4 * sigma_good
+    assert len(np.unique(now.score)) > 3
+
+
+def test_power_of_two_never_takes_the_worst() -> None:
+    _, now = watched(weighted("load_balance", picker="power_of_two"), seed=5, **MANY)
+    own = now.score[np.arange(len(now.instance)), now.instance]
+    is_alone_at_the_end = (now.score == now.score.min(axis=1, keepdims=True)).sum(axis=1) == 1
+    assert is_alone_at_the_end.sum() > 1000
+    assert (own > now.score.min(axis=1))[is_alone_at_the_end].all()
+
+
+def test_power_of_two_of_two_is_the_best() -> None:
+    two = UNEQUAL[:2]
+    _, now = watched(weighted("load_balance", picker="power_of_two"), two)
+    own = now.score[np.arange(len(now.instance)), now.instance]
+    assert (own == now.score.max(axis=1)).all()
+
+
+@pytest.mark.parametrize("picker", ["best", "random", "weighted_random", "softmax", "power_of_two"])
+def test_single_instance_is_everyones_pick(picker: str) -> None:
+    result = run(APART, router=weighted("queue_depth", picker=picker), instances={"count": 1})
+    assert set(chosen(result)) == {0}
+
+
+def test_very_cold_softmax_takes_the_best() -> None:
+    cold = weighted("load_balance", picker=router.Softmax(temperature=1e-9))
+    _, now = watched(cold, **MANY)
+    own = now.score[np.arange(len(now.instance)), now.instance]
+    assert (own == now.score.max(axis=1)).all()
+
+
+def test_very_hot_softmax_is_even() -> None:
+    hot = weighted("load_balance", picker=router.Softmax(temperature=1e6))
+    _, now = watched(hot, **MANY)
+    counts = np.bincount(now.instance, minlength=4)
+    assert np.abs(counts - 750).max() < 4 * math.sqrt(3000 * 0.25 * 0.75)
+    assert len(np.unique(now.score)) > 3
+
+
+def test_best_resolves_ties() -> None:
+    first = run(APART, router=weighted("queue_depth", picker=router.Best(ties="first")), **FOUR)
+    assert set(chosen(first)) == {0}
+    tied = weighted("queue_depth", picker=router.Best(ties="random"))
+    assert chosen(run(APART, router=tied, seed=8, **FOUR)) == drawn(8, range(60))
+
+
+def test_best_draws_among_the_best_alone() -> None:
+    tied = weighted("active_requests", picker=router.Best(ties="random"))
+    _, now = watched(tied, seed=8)
+    several = 0
+    for row, (scores, found) in enumerate(zip(now.score, now.instance, strict=True)):
+        best = np.flatnonzero(scores == scores.max()).tolist()
+        draws = _core.sim.Draws(seed=8, stream=ROUTER_STREAM, entity=row)
+        assert found == (best[0] if len(best) == 1 else best[draws.below(len(best))])
+        several += len(best) > 1
+    assert 10 < several < 140
+
+
+def test_random_is_one_draw_of_the_request() -> None:
+    result = run(APART, router=weighted("queue_depth", picker="random"), seed=4, **FOUR)
+    assert chosen(result) == drawn(4, range(60))
+
+
+def test_pickers_leave_the_workload_alone() -> None:
+    """Common random numbers: all policies meet the same requests."""
+    client = workload.Client(
+        input_tokens=workload.Exponential(mean_tokens=300),
+        output_tokens=workload.Exponential(mean_tokens=40),
+    )
+    requests = workload.Synthetic(requests_per_s=40, num_requests=300, clients=[client])
+
+    def offered(picker: str) -> tuple[list[Any], list[int]]:
+        policy = weighted("load_balance", picker=picker)
+        result = simulate(Simulation(workload=requests, router=policy, **FOUR), 6)
+        columns = ("arrival_s", "input_tokens", "output_tokens")
+        return [result.requests[name].tolist() for name in columns], chosen(result)
+
+    runs = [
+        offered(picker)
+        for picker in ("best", "random", "weighted_random", "softmax", "power_of_two")
+    ]
+    assert all(columns == runs[0][0] for columns, _ in runs)
+    assert len({tuple(instances) for _, instances in runs}) == len(runs)
 
 
 # --- fleets of unequal servers --------------------------------------------------------------------

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+
+#include "sim/ids.h"
+#include "sim/time.h"
+
+namespace spillway::signals {
+
+/// What an instance reports of itself, and when that was measured.
+struct InstanceSignal {
+  std::int32_t waiting = 0;   ///< requests in the engine's queue
+  std::int32_t running = 0;   ///< requests in the batch
+  double kv_utilization = 0;  ///< used ÷ total KV blocks
+  std::int64_t free_blocks = 0;
+  sim::Time measured{0};
+};
+
+/// How many requests an instance holds.
+struct Occupancy {
+  std::int32_t waiting = 0;
+  std::int32_t running = 0;
+};
+
+/// An instance as the telemetry sees it. Reads never change what an instance does; they may bring
+/// up to date what it keeps lazily.
+class Probe {
+ public:
+  virtual ~Probe() = default;
+  virtual InstanceSignal read(sim::Time now) = 0;
+  /// Part of what `read` returns, at less cost.
+  virtual Occupancy occupancy() const = 0;
+  /// How many blocks of the request's prompt, from the first on, its KV memory holds.
+  virtual std::int64_t cached_blocks(sim::RequestId id, sim::Time now) = 0;
+};
+
+}  // namespace spillway::signals

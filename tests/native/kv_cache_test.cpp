@@ -1,0 +1,465 @@
+// KV memory: the map and the free list against plain ones, and what the memory promises: every
+// block is free or held, and the ones that were released first are taken first.
+#include "instance/kv_cache/kv_cache.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "check.h"
+#include "instance/kv_cache/free_list.h"
+#include "sim/flat_map.h"
+#include "sim/mix.h"
+#include "sim/rng.h"
+#include "workload/request_table.h"
+#include "workload/requests.h"
+
+using spillway::instance::Allocation;
+using spillway::instance::FreeList;
+using spillway::instance::Holding;
+using spillway::instance::KvCache;
+using spillway::instance::KvMemory;
+using spillway::sim::Draws;
+using spillway::sim::FlatMap;
+using spillway::sim::mix;
+using spillway::sim::RequestId;
+using spillway::sim::Stream;
+using spillway::sim::Time;
+using spillway::workload::Requests;
+using spillway::workload::RequestTable;
+
+namespace {
+
+// --- FlatMap
+// --------------------------------------------------------------------------------------
+
+void map_equals_the_standard_one() {
+  for (std::uint64_t round = 0; round < 300; ++round) {
+    Draws draws(round, Stream::router, 0);
+    FlatMap map;
+    std::unordered_map<std::uint64_t, std::int32_t> reference;
+    const std::uint64_t names = 1 + draws.below(round % 3 == 0 ? 20 : 400);
+    // Keys whose last bits are few share their homes, so that long clusters form, also around the
+    // end of the table.
+    const bool is_crowded = draws.below(2) == 0;
+    const auto key_of = [&](std::uint64_t name) {
+      const std::uint64_t key = mix(name + 1);
+      return is_crowded ? (key & ~std::uint64_t{63}) | (60 + (key & 3)) : key;
+    };
+    for (int i = 0; i < 1500; ++i) {
+      const std::uint64_t key = key_of(draws.below(names));
+      const std::uint64_t action = draws.below(5);
+      if (action < 2) {
+        const auto value = static_cast<std::int32_t>(draws.below(1000));
+        map.set(key, value);
+        reference[key] = value;
+      } else if (action < 4) {
+        map.erase(key);
+        reference.erase(key);
+      }
+      const auto found = reference.find(key);
+      check(map.find(key) == (found == reference.end() ? FlatMap::kNone : found->second),
+            "the value of a key");
+      check(map.size() == reference.size(), "the number of keys");
+      if (i % 100 > 0) continue;
+      for (std::uint64_t name = 0; name < names; ++name) {
+        const auto one = reference.find(key_of(name));
+        check(map.find(key_of(name)) == (one == reference.end() ? FlatMap::kNone : one->second),
+              "the value of any key");
+      }
+    }
+  }
+}
+
+// --- FreeList
+// -------------------------------------------------------------------------------------
+
+/// Block by block.
+class PlainFreeList {
+ public:
+  struct Block {
+    std::uint64_t identity = 0;  // 0: blank
+    int references = 0;
+  };
+
+  PlainFreeList(std::int64_t blank, Allocation allocation) : allocation_(allocation) {
+    append_blank(blank);
+  }
+
+  void take(std::int64_t count) {
+    for (; count > 0; --count) {
+      forget(free_.front());
+      free_.erase(free_.begin());
+    }
+  }
+  void append_blank(std::int64_t count) {
+    for (; count > 0; --count) free_.push_back(make(0, 0));
+  }
+  int append(std::uint64_t identity) {
+    free_.push_back(make(identity, 0));
+    return registered_[identity] = free_.back();
+  }
+  int add(std::uint64_t identity) { return registered_[identity] = make(identity, 1); }
+  bool reference(int block) {
+    if (blocks_[block].references++ > 0) return false;
+    std::erase(free_, block);
+    return true;
+  }
+  bool release(int block) {
+    if (--blocks_[block].references > 0) return false;
+    free_.push_back(block);
+    return true;
+  }
+
+  std::optional<int> find(std::uint64_t identity) const {
+    const auto found = registered_.find(identity);
+    return found == registered_.end() ? std::nullopt : std::optional(found->second);
+  }
+  std::int64_t size() const { return std::ssize(free_); }
+  std::int64_t blank_at_head() const {
+    std::int64_t count = 0;
+    for (const int block : free_) {
+      if (blocks_.at(block).identity != 0) break;
+      ++count;
+    }
+    return count;
+  }
+  const Block& at(int block) const { return blocks_.at(block); }
+
+ private:
+  int make(std::uint64_t identity, int references) {
+    blocks_[next_] = {identity, references};
+    return next_++;
+  }
+  void forget(int block) {
+    const std::uint64_t identity = blocks_[block].identity;
+    const auto found = registered_.find(identity);
+    if (found == registered_.end()) return;
+    if (allocation_ == Allocation::roll_back || found->second == block) registered_.erase(found);
+  }
+
+  Allocation allocation_;
+  std::map<int, Block> blocks_;
+  std::vector<int> free_;
+  std::map<std::uint64_t, int> registered_;
+  int next_ = 0;
+};
+
+void free_list_equals_the_plain_one(Allocation allocation) {
+  std::int64_t replaced = 0;
+  std::int64_t revived = 0;
+  for (std::uint64_t round = 0; round < 200; ++round) {
+    Draws draws(round, Stream::router, 1);
+    const auto total = static_cast<std::int64_t>(1 + draws.below(30));
+    const std::uint64_t names = 1 + draws.below(12);
+    FreeList list(total, allocation);
+    PlainFreeList plain(total, allocation);
+    std::int64_t blank_held = 0;
+    std::vector<std::pair<FreeList::Node, int>> references;  // one entry each
+
+    for (int i = 0; i < 600; ++i) {
+      const std::uint64_t identity = mix(1 + draws.below(names));
+      const std::uint64_t action = draws.below(6);
+      const auto up_to = [&](std::int64_t most) {
+        return static_cast<std::int64_t>(draws.below(static_cast<std::uint64_t>(most) + 1));
+      };
+      if (action == 0) {
+        const std::int64_t count = up_to(std::min<std::int64_t>(plain.size(), 5));
+        list.take(count);
+        plain.take(count);
+        blank_held += count;
+      } else if (action == 1) {
+        const std::int64_t count = up_to(std::min<std::int64_t>(blank_held, 4));
+        list.append_blank(count);
+        plain.append_blank(count);
+        blank_held -= count;
+      } else if (action == 2 && blank_held > 0) {
+        replaced += plain.find(identity) ? 1 : 0;
+        list.append(identity);
+        plain.append(identity);
+        --blank_held;
+      } else if (action == 3 && blank_held > 0) {
+        replaced += plain.find(identity) ? 1 : 0;
+        references.emplace_back(list.add(identity), plain.add(identity));
+        --blank_held;
+      } else if (action == 4 && plain.find(identity)) {
+        const FreeList::Node node = list.find(identity);
+        const int block = *plain.find(identity);
+        check(list.is_free(node) == (plain.at(block).references == 0), "whether it is free");
+        revived += list.is_free(node) ? 1 : 0;
+        check(list.reference(node) == plain.reference(block), "whether it leaves the list");
+        references.emplace_back(node, block);
+      } else if (action == 5 && !references.empty()) {
+        std::swap(references[draws.below(references.size())], references.back());
+        const auto [node, block] = references.back();
+        references.pop_back();
+        check(list.release(node) == plain.release(block), "whether it joins the list");
+      }
+      for (std::uint64_t name = 0; name < names; ++name) {
+        check(
+            (list.find(mix(1 + name)) != FreeList::kNone) == plain.find(mix(1 + name)).has_value(),
+            "what can be found");
+      }
+      std::vector<int> in_use;
+      for (const auto& [node, block] : references) in_use.push_back(block);
+      std::sort(in_use.begin(), in_use.end());
+      const auto distinct = std::unique(in_use.begin(), in_use.end()) - in_use.begin();
+      check(list.num_in_use() == distinct, "blocks in use");
+      check(plain.size() + blank_held + distinct == total, "no block is lost");
+      // Neighbouring runs of blank blocks are not always known as one.
+      check(list.blank_at_head() <= plain.blank_at_head(), "blank blocks at the head");
+      check((list.blank_at_head() > 0) == (plain.blank_at_head() > 0), "whether the head is blank");
+    }
+  }
+  check(replaced > 1000 && revived > 1000, "the use shows all cases");
+}
+
+// --- KvMemory
+// -------------------------------------------------------------------------------------
+
+struct Prompt {
+  std::uint64_t group = 0;  // 0: none
+  std::uint32_t shared = 0;
+  std::int32_t tokens = 0;
+  std::int32_t output = 1;
+};
+
+std::shared_ptr<const Requests> requests_of(const std::vector<Prompt>& prompts) {
+  auto requests = std::make_shared<Requests>();
+  requests->tenants = {"default"};
+  requests->slo_classes = {"standard"};
+  requests->segment_begin.push_back(0);
+  for (const Prompt& prompt : prompts) {
+    requests->arrival.push_back(Time{0});
+    requests->input_tokens.push_back(prompt.tokens);
+    requests->output_tokens.push_back(prompt.output);
+    requests->tenant.push_back(0);
+    requests->slo_class.push_back(0);
+    if (prompt.group > 0) requests->segments.push_back({mix(prompt.group), prompt.shared});
+    requests->segment_begin.push_back(static_cast<std::uint32_t>(requests->segments.size()));
+  }
+  return requests;
+}
+
+/// A request in the memory.
+struct Held {
+  RequestId id;
+  Holding holding;
+  std::int64_t computed = 0;
+};
+
+void every_block_is_free_or_held(Allocation allocation, bool prefix_caching) {
+  std::int64_t hits = 0;
+  std::int64_t refused = 0;
+  std::int64_t found_again = 0;
+  for (std::uint64_t round = 0; round < 150; ++round) {
+    Draws draws(round, Stream::router, 2);
+    const auto size = static_cast<std::int64_t>(1 + draws.below(20));
+    const auto total = static_cast<std::int64_t>(8 + draws.below(30));
+    std::vector<std::uint32_t> lengths(4);
+    for (auto& length : lengths) length = static_cast<std::uint32_t>(1 + draws.below(80));
+    std::vector<Prompt> prompts(60);
+    for (Prompt& prompt : prompts) {
+      prompt.group = draws.below(4);
+      prompt.shared = prompt.group > 0 ? lengths[prompt.group] : 0;
+      prompt.tokens = static_cast<std::int32_t>(prompt.shared + draws.below(60));
+      if (prompt.tokens == 0) prompt.tokens = 1;
+      prompt.output = static_cast<std::int32_t>(draws.below(40));
+    }
+    const RequestTable table(requests_of(prompts), {}, {}, Time{0});
+    KvMemory memory({.prefix_caching = prefix_caching,
+                     .allocation = allocation,
+                     .stores_last_token = draws.below(2) == 0},
+                    total, size, table);
+    std::vector<Held> inside;
+    std::vector<std::pair<RequestId, std::int64_t>> outside;  // known tokens; preempted: returns
+    std::vector<bool> was_inside(prompts.size(), false);
+    for (std::size_t row = 0; row < prompts.size(); ++row) {
+      outside.emplace_back(RequestId{row}, prompts[row].tokens);
+    }
+    for (int i = 0; i < 500; ++i) {
+      const std::uint64_t action = draws.below(10);
+      if (action < 4 && !outside.empty()) {
+        std::swap(outside[draws.below(outside.size())], outside.back());
+        const auto [id, known] = outside.back();
+        const std::int64_t free = memory.free();
+        const std::int64_t lookups = memory.lookups();
+        const std::int64_t found = memory.find(id, known, was_inside[id.index()]);
+        check(found % size == 0 && found <= known, "whole blocks are found");
+        check(allocation == Allocation::roll_back || found < known, "one token is left");
+        check(prefix_caching || found == 0, "nothing is found without caching");
+        check(memory.free() == free, "looking changes nothing");
+        found_again += was_inside[id.index()] && found > 0 ? 1 : 0;
+        const std::int64_t rest = known - found;
+        const std::int64_t tokens =
+            rest == 0
+                ? 0
+                : 1 + static_cast<std::int64_t>(draws.below(static_cast<std::uint64_t>(rest)));
+        Held held{id, {}, found + tokens};
+        if (memory.admit(id, held.holding, tokens)) {
+          check(held.holding.blocks == memory.blocks_for(found + tokens), "blocks for all tokens");
+          check(memory.lookups() == lookups + prompts[id.index()].tokens / size, "looked up");
+          inside.push_back(held);
+          was_inside[id.index()] = true;
+          outside.pop_back();
+        } else {
+          check(memory.free() == free && memory.lookups() == lookups, "a refusal is undone");
+          ++refused;
+        }
+      } else if (action < 7 && !inside.empty()) {
+        Held& held = inside[draws.below(inside.size())];
+        const std::int64_t free = memory.free();
+        const std::int64_t blocks = held.holding.blocks;
+        const auto more = static_cast<std::int64_t>(1 + draws.below(20));
+        if (memory.extend(held.id, held.holding, held.computed + more)) {
+          held.computed += more;
+          check(held.holding.blocks == memory.blocks_for(held.computed), "blocks for all tokens");
+        } else {
+          check(memory.free() == free && held.holding.blocks == blocks,
+                "a refusal changes nothing");
+        }
+      } else if (!inside.empty()) {
+        std::swap(inside[draws.below(inside.size())], inside.back());
+        Held held = inside.back();
+        inside.pop_back();
+        if (action < 9) {
+          memory.leave(held.holding, held.computed, prompts[held.id.index()].output > 0);
+        } else {
+          memory.give_up(held.id, held.holding, held.computed);
+          check(held.holding.blocks == 0, "it holds nothing any more");
+          outside.emplace_back(
+              held.id, std::max<std::int64_t>(held.computed, prompts[held.id.index()].tokens));
+        }
+      }
+      std::int64_t held = memory.num_named_in_use();
+      for (const Held& one : inside) held += memory.own_blocks(one.holding);
+      check(memory.free() + held == total, "every block is free or held");
+      check(memory.free() >= 0 && memory.takeable_unnoticed() <= memory.free(), "what is free");
+    }
+    for (const Held& one : inside) memory.leave(one.holding, one.computed, true);
+    check(memory.free() == total && memory.num_named_in_use() == 0, "all of it is free at the end");
+    hits += memory.hits();
+  }
+  check(refused > 500, "memory was short");
+  check(!prefix_caching || (hits > 1000 && found_again > 50), "blocks were used again");
+}
+
+/// Requests of groups a and b with 4 shared blocks of 10 tokens each, and others with 1 to 8 blocks
+/// of their own.
+class Scene {
+ public:
+  explicit Scene(std::int64_t num_blocks, Allocation allocation = Allocation::check_then_act)
+      : table_(requests_of(prompts()), {}, {}, Time{0}),
+        memory_({.allocation = allocation}, num_blocks, 10, table_) {}
+
+  static constexpr std::size_t kA = 0, kB = 1, kOther = 2;
+  KvMemory& memory() { return memory_; }
+  std::int64_t found(std::size_t group) const { return memory_.count_found(RequestId{group}); }
+
+  Holding enter(std::size_t row) {
+    const RequestId id{row};
+    const std::int64_t tokens = table_.input_tokens(id);
+    const std::int64_t found = memory_.find(id, tokens, false);
+    Holding holding;
+    check(memory_.admit(id, holding, tokens - found), "there is room");
+    return holding;
+  }
+  void leave(std::size_t row, const Holding& holding) {
+    memory_.leave(holding, table_.input_tokens(RequestId{row}), true);
+  }
+
+ private:
+  static std::vector<Prompt> prompts() {
+    // One token beyond the shared blocks, so that all of them can be used again.
+    std::vector<Prompt> prompts{{1, 40, 41}, {2, 40, 41}};
+    for (std::int32_t blocks = 1; blocks <= 8; ++blocks) prompts.push_back({0, 0, 10 * blocks});
+    return prompts;
+  }
+  RequestTable table_;
+  KvMemory memory_;
+};
+
+void what_was_released_first_is_taken_first() {
+  Scene scene(10);
+  const Holding a = scene.enter(Scene::kA);
+  const Holding b = scene.enter(Scene::kB);
+  check(scene.memory().free() == 0, "five blocks each");
+  scene.leave(Scene::kA, a);
+  scene.leave(Scene::kB, b);
+  check(scene.memory().free() == 10, "all are free");
+  check(scene.found(Scene::kA) == 4 && scene.found(Scene::kB) == 4, "and can still be found");
+  // In the list: a's own block, a's shared ones from the last to the first, then b's.
+  const std::pair<std::int64_t, std::int64_t> left[] = {{4, 4}, {3, 4}, {2, 4}, {1, 4}, {0, 4},
+                                                        {0, 4}, {0, 3}, {0, 2}, {0, 1}, {0, 0}};
+  for (const auto& [of_a, of_b] : left) {
+    (void)scene.enter(Scene::kOther);
+    check(scene.found(Scene::kA) == of_a && scene.found(Scene::kB) == of_b, "the oldest goes");
+  }
+  check(scene.memory().hits() == 0 && scene.memory().misses() == 20, "counts");
+}
+
+void what_is_used_again_becomes_the_newest() {
+  Scene scene(10);
+  const Holding a = scene.enter(Scene::kA);
+  scene.leave(Scene::kA, a);
+  const Holding b = scene.enter(Scene::kB);
+  scene.leave(Scene::kB, b);
+  const Holding again = scene.enter(Scene::kA);
+  check(scene.memory().hits() == 4 && scene.memory().misses() == 11, "four blocks are used again");
+  check(scene.memory().num_named_in_use() == 4, "and held");
+  scene.leave(Scene::kA, again);
+  (void)scene.enter(Scene::kOther + 5);  // six blocks: both own ones and b's
+  check(scene.found(Scene::kA) == 4 && scene.found(Scene::kB) == 0,
+        "the group that returned stays");
+}
+
+void shared_blocks_are_held_once() {
+  for (const Allocation allocation : {Allocation::check_then_act, Allocation::roll_back}) {
+    Scene scene(10, allocation);
+    const Holding first = scene.enter(Scene::kA);
+    const Holding second = scene.enter(Scene::kA);
+    check(scene.memory().free() == 4, "four shared and two own blocks are held");
+    scene.leave(Scene::kA, first);
+    check(scene.memory().free() == 5, "the shared ones are still held");
+    scene.leave(Scene::kA, second);
+    check(scene.memory().free() == 10, "nobody holds them any more");
+  }
+}
+
+void a_preempted_request_finds_what_nobody_has_taken() {
+  Scene scene(10);
+  const std::size_t row = Scene::kOther + 5;  // six blocks
+  const RequestId id{row};
+  Holding holding = scene.enter(row);
+  scene.memory().give_up(id, holding, 60);
+  check(scene.memory().free() == 10 && scene.memory().find(id, 61, true) == 60, "all of it");
+  check(scene.memory().find(id, 60, true) == 50, "at least one token is computed anew");
+  check(scene.memory().find(id, 61, false) == 0, "nobody else has these tokens");
+  // Four blank blocks stand before its own, of which the last go first.
+  const std::int64_t left[] = {60, 60, 60, 60, 50, 40};
+  for (const std::int64_t tokens : left) {
+    (void)scene.enter(Scene::kOther);
+    check(scene.memory().find(id, 61, true) == tokens, "the oldest goes");
+  }
+}
+
+}  // namespace
+
+int main() {
+  map_equals_the_standard_one();
+  for (const Allocation allocation : {Allocation::check_then_act, Allocation::roll_back}) {
+    free_list_equals_the_plain_one(allocation);
+    every_block_is_free_or_held(allocation, true);
+    every_block_is_free_or_held(allocation, false);
+  }
+  what_was_released_first_is_taken_first();
+  what_is_used_again_becomes_the_newest();
+  shared_blocks_are_held_once();
+  a_preempted_request_finds_what_nobody_has_taken();
+}

@@ -1,0 +1,225 @@
+// The prefix index, which keeps runs of blocks, against a plain LRU list of single blocks.
+#include "signals/prefix_index.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "check.h"
+#include "sim/mix.h"
+#include "sim/rng.h"
+#include "workload/request_table.h"
+#include "workload/requests.h"
+
+using spillway::signals::PrefixIndex;
+using spillway::signals::PrefixIndexConfig;
+using spillway::sim::Draws;
+using spillway::sim::RequestId;
+using spillway::sim::Stream;
+using spillway::sim::Time;
+using spillway::workload::Requests;
+using spillway::workload::RequestTable;
+using spillway::workload::Segment;
+
+namespace {
+
+/// What a prompt consists of.
+struct Prompt {
+  std::vector<Segment> segments;
+  std::int32_t own_tokens = 0;
+
+  std::int32_t tokens() const {
+    std::int32_t sum = own_tokens;
+    for (const Segment& segment : segments) sum += static_cast<std::int32_t>(segment.tokens);
+    return sum;
+  }
+};
+
+std::shared_ptr<const Requests> requests_of(const std::vector<Prompt>& prompts) {
+  auto requests = std::make_shared<Requests>();
+  requests->tenants = {"default"};
+  requests->slo_classes = {"standard"};
+  requests->segment_begin.push_back(0);
+  for (const Prompt& prompt : prompts) {
+    requests->arrival.push_back(Time{0});
+    requests->input_tokens.push_back(prompt.tokens());
+    requests->output_tokens.push_back(1);
+    requests->tenant.push_back(0);
+    requests->slo_class.push_back(0);
+    requests->segments.insert(requests->segments.end(), prompt.segments.begin(),
+                              prompt.segments.end());
+    requests->segment_begin.push_back(static_cast<std::uint32_t>(requests->segments.size()));
+  }
+  return requests;
+}
+
+/// One remembered block: the beginning of which it is the end.
+struct Block {
+  std::vector<std::uint64_t> beginning;  // contents and lengths of the segments up to its end
+  std::int64_t own_of = -1;              // or whose own tokens it holds
+  std::int64_t number = 0;
+
+  friend bool operator==(const Block&, const Block&) = default;
+};
+
+std::vector<Block> blocks_of(const Prompt& prompt, std::int64_t row, std::int64_t size) {
+  std::vector<Block> blocks;
+  for (std::int64_t number = 0; number < prompt.tokens() / size; ++number) {
+    Block block{{}, -1, number};
+    std::int64_t covered = 0;
+    for (const Segment& segment : prompt.segments) {
+      if (covered >= (number + 1) * size) break;
+      block.beginning.push_back(segment.content);
+      block.beginning.push_back(segment.tokens);
+      covered += segment.tokens;
+    }
+    if (covered < (number + 1) * size) block.own_of = row;
+    blocks.push_back(block);
+  }
+  return blocks;
+}
+
+/// The blocks sent to one instance, the oldest first.
+class PlainMemory {
+ public:
+  explicit PlainMemory(std::int64_t capacity) : capacity_(static_cast<std::size_t>(capacity)) {}
+
+  std::int64_t matched(const std::vector<Block>& prompt) const {
+    std::int64_t count = 0;
+    for (const Block& block : prompt) {
+      if (std::find(blocks_.begin(), blocks_.end(), block) == blocks_.end()) break;
+      ++count;
+    }
+    return count;
+  }
+  void sent(const std::vector<Block>& prompt) {
+    for (const Block& block : prompt) {
+      std::erase(blocks_, block);
+      blocks_.push_back(block);
+      if (blocks_.size() > capacity_) blocks_.erase(blocks_.begin());
+    }
+  }
+
+ private:
+  std::size_t capacity_;
+  std::vector<Block> blocks_;
+};
+
+std::uint64_t content(std::uint64_t name) { return spillway::sim::mix(name + 1); }
+
+// Prompts of a few groups. Those of one group have segments in common, but not all of them.
+std::vector<Prompt> random_prompts(Draws& draws, std::int64_t block_size) {
+  const auto longest = static_cast<std::uint64_t>(4 * block_size);
+  std::vector<std::vector<Segment>> groups(1 + draws.below(4));
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    for (std::uint64_t s = 0; s < 1 + draws.below(4); ++s) {
+      // Now and then a content or a beginning that another group has as well.
+      const std::uint64_t name = draws.below(3) == 0 ? s : 100 * (g + 1) + s;
+      groups[g].push_back({content(name), static_cast<std::uint32_t>(1 + draws.below(longest))});
+    }
+    if (g > 0 && draws.below(2) == 0) groups[g].front() = groups[g - 1].front();
+  }
+  std::vector<Prompt> prompts(20 + draws.below(40));
+  for (Prompt& prompt : prompts) {
+    if (draws.below(6) > 0) {
+      prompt.segments = groups[draws.below(groups.size())];
+      prompt.segments.resize(1 + draws.below(prompt.segments.size()));
+    }
+    prompt.own_tokens = static_cast<std::int32_t>(draws.below(longest));
+    if (prompt.tokens() == 0) prompt.own_tokens = 1;
+  }
+  return prompts;
+}
+
+void random_use_equals_the_plain_memory() {
+  std::int64_t whole = 0;
+  std::int64_t partial = 0;
+  std::int64_t forgotten = 0;
+  for (std::uint64_t round = 0; round < 400; ++round) {
+    Draws draws(round, Stream::router, 0);
+    const auto size = static_cast<std::int64_t>(1 + draws.below(64));
+    const std::vector<Prompt> prompts = random_prompts(draws, size);
+    const std::int64_t capacities[] = {1, 2, 3, 7, 15, 40, 1000};
+    const std::int64_t capacity = capacities[draws.below(std::size(capacities))];
+    const std::size_t instances = 1 + draws.below(3);
+
+    const RequestTable table(requests_of(prompts), {}, {}, Time{0});
+    PrefixIndex index({.capacity_blocks = capacity, .block_size_tokens = size}, table, instances);
+    std::vector<PlainMemory> plain(instances, PlainMemory(capacity));
+    std::vector<PlainMemory> ample(instances, PlainMemory(1'000'000));
+
+    for (std::size_t row = 0; row < prompts.size(); ++row) {
+      const RequestId id{row};
+      const auto blocks = blocks_of(prompts[row], static_cast<std::int64_t>(row), size);
+      check(index.prompt_blocks(id) == std::ssize(blocks), "full blocks of the prompt");
+      for (std::size_t i = 0; i < instances; ++i) {
+        const std::int64_t expected = plain[i].matched(blocks);
+        check(index.matched_blocks(id, i) == expected, "matched blocks");
+        check(index.matched_blocks(id, i) == expected, "asking changes nothing");
+        const std::int64_t at_most = ample[i].matched(blocks);
+        whole += expected > 0 && expected == std::ssize(blocks) ? 1 : 0;
+        partial += expected > 0 && expected < std::ssize(blocks) ? 1 : 0;
+        forgotten += expected < at_most ? 1 : 0;
+      }
+      const std::size_t chosen = draws.below(instances);
+      // Somebody else may have been asked about between the questions and the sending.
+      if (row > 0 && draws.below(2) == 0) {
+        (void)index.matched_blocks(RequestId{draws.below(row)}, chosen);
+      }
+      index.sent(id, chosen);
+      plain[chosen].sent(blocks);
+      ample[chosen].sent(blocks);
+    }
+  }
+  check(whole > 100 && partial > 1000 && forgotten > 1000, "the prompts show all cases");
+}
+
+PrefixIndexConfig blocks_of_16(std::int64_t capacity) {
+  return {.capacity_blocks = capacity, .block_size_tokens = 16};
+}
+
+void instances_have_memories_of_their_own() {
+  const std::vector<Prompt> prompts(2, Prompt{{{content(1), 160}}, 0});
+  const RequestTable table(requests_of(prompts), {}, {}, Time{0});
+  PrefixIndex index(blocks_of_16(100), table, 2);
+  index.sent(RequestId{std::size_t{0}}, 1);
+  check(index.matched_blocks(RequestId{std::size_t{1}}, 0) == 0, "nothing was sent there");
+  check(index.matched_blocks(RequestId{std::size_t{1}}, 1) == 10, "the whole prompt was");
+}
+
+// A prompt that does not fit pushes out its own beginning, without which the rest is of no use.
+void a_prompt_beyond_the_capacity_is_not_found() {
+  const std::vector<Prompt> prompts(2, Prompt{{{content(1), 160}}, 0});
+  const RequestTable table(requests_of(prompts), {}, {}, Time{0});
+  for (const std::int64_t capacity : {9, 10}) {
+    PrefixIndex index(blocks_of_16(capacity), table, 1);
+    index.sent(RequestId{std::size_t{0}}, 0);
+    check(index.matched_blocks(RequestId{std::size_t{1}}, 0) == (capacity == 10 ? 10 : 0),
+          "found only if all of it is there");
+  }
+}
+
+void own_blocks_push_out_shared_ones() {
+  std::vector<Prompt> prompts(3, Prompt{{{content(1), 32}}, 0});
+  prompts[1] = Prompt{{}, 16 * 8};
+  const RequestTable table(requests_of(prompts), {}, {}, Time{0});
+  for (const std::int64_t capacity : {9, 10}) {
+    PrefixIndex index(blocks_of_16(capacity), table, 1);
+    index.sent(RequestId{std::size_t{0}}, 0);
+    index.sent(RequestId{std::size_t{1}}, 0);
+    check(index.matched_blocks(RequestId{std::size_t{2}}, 0) == (capacity == 10 ? 2 : 0),
+          "the oldest go first");
+  }
+}
+
+}  // namespace
+
+int main() {
+  random_use_equals_the_plain_memory();
+  instances_have_memories_of_their_own();
+  a_prompt_beyond_the_capacity_is_not_found();
+  own_blocks_push_out_shared_ones();
+}

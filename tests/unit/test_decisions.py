@@ -1,0 +1,274 @@
+"""The log of routing decisions: what was seen of whom, and what the choice cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from spillway import ConfigError, Result, Simulation, router, simulate, workload
+
+COLUMNS = [
+    "row",
+    "time_s",
+    "instance",
+    "score",
+    "regret",
+    "candidate_instance",
+    "candidate_score",
+    "candidate_waiting",
+    "candidate_running",
+    "candidate_in_flight",
+    "candidate_kv_utilization",
+    "candidate_age_s",
+]
+
+
+def client(name: str, fraction: float, tokens: int, answer: int, group: str) -> workload.Client:
+    return workload.Client(
+        name=name,
+        rate_fraction=fraction,
+        input_tokens=workload.Exponential(mean_tokens=tokens),
+        output_tokens=workload.Exponential(mean_tokens=answer),
+        prefix_group=group,
+        prefix_tokens=100 if group else 0,
+    )
+
+
+# Short and long requests: turns of equal number are turns of unequal work.
+WORKLOADS = {
+    "skewed": workload.Synthetic(
+        requests_per_s=60,
+        num_requests=200,
+        clients=[client("short", 0.7, 60, 10, "A"), client("long", 0.3, 1500, 300, "")],
+    ),
+    "sparse": workload.Synthetic(requests_per_s=1, num_requests=100),
+    "burst": workload.Synthetic(requests_per_s=5000, num_requests=200),
+    "groups": workload.Synthetic(
+        requests_per_s=100,
+        num_requests=200,
+        clients=[client(name, 1, 200, 50, name) for name in "ABCDE"],
+    ),
+}
+INSTANCES = 5
+
+SCORERS: list[Any] = [
+    ["prefix_affinity", "queue_depth", "kv_utilization"],
+    ["load_balance"],
+    [{"kind": "no_hit_lru", "weight": 0.1}, "precise_prefix_cache", "vllm_dp"],
+    ["active_requests", "running_requests", "load_aware"],
+]
+POLICIES: dict[str, Any] = {
+    "round_robin": "round_robin",
+    "least_loaded": "least_loaded",
+    "always_busiest": "always_busiest",
+    "best": router.Weighted(),
+    "softmax": router.Weighted(picker=router.Softmax(temperature=0.3)),
+    "random": router.Weighted(picker="random"),
+}
+
+
+def run(
+    name: str,
+    policy: Any,
+    candidates: int = INSTANCES,
+    *,
+    instances: Any = None,
+    **settings: Any,
+) -> Result:
+    simulation = Simulation(
+        workload=WORKLOADS[name],
+        router=policy,
+        instances={"count": INSTANCES} if instances is None else instances,
+        metrics={"traced_candidates": candidates},
+        **settings,
+    )
+    return simulate(simulation, seed=11)
+
+
+def log_of(result: Result) -> dict[str, np.ndarray[Any, Any]]:
+    return dict(result._output["decisions"])
+
+
+# --- regret ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("scorers", SCORERS, ids=range(len(SCORERS)))
+@pytest.mark.parametrize("ties", ["first", "random"])
+@pytest.mark.parametrize("transport", ["live", {"kind": "on_read", "period_s": 0.1}])
+def test_who_takes_the_best_score_regrets_nothing(
+    name: str, scorers: Any, ties: Any, transport: Any
+) -> None:
+    policy = router.Weighted(scorers=scorers, picker=router.Best(ties=ties))
+    result = run(name, policy, signals=transport)
+    log = log_of(result)
+    assert (log["regret"] == 0).all()
+    assert (log["score"] == log["candidate_score"][:, 0]).all()
+    assert (result.summary()["mean_regret"], result.summary()["max_regret"]) == (0, 0)
+
+
+def test_least_loaded_regrets_nothing() -> None:
+    assert run("skewed", "least_loaded").summary()["max_regret"] == 0
+
+
+def test_round_robin_regrets_on_a_skewed_workload() -> None:
+    summary = run("skewed", "round_robin").summary()
+    mean, most = summary["mean_regret"], summary["max_regret"]
+    assert mean is not None
+    assert most is not None
+    assert 0 < mean < most
+
+
+def test_nobody_regrets_where_there_is_no_choice() -> None:
+    result = run("burst", "round_robin", instances={"count": 1})
+    assert result.summary()["max_regret"] == 0
+    assert log_of(result)["candidate_instance"].shape == (200, 1)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_regret_is_what_the_best_candidate_had_in_advance(name: str, policy: str) -> None:
+    result = run(name, POLICIES[policy])
+    log = log_of(result)
+    is_chosen = log["candidate_instance"] == log["instance"][:, None]
+    assert (is_chosen.sum(axis=1) == 1).all()
+    own = log["candidate_score"][is_chosen]
+    assert (log["score"] == own).all()
+    expected = np.maximum(0, log["candidate_score"].max(axis=1) - own)
+    assert (log["regret"] == expected).all()
+    summary = result.summary()
+    assert summary["max_regret"] == expected.max()
+    assert summary["mean_regret"] == pytest.approx(expected.mean(), rel=1e-12)
+
+
+# --- what is logged -------------------------------------------------------------------------------
+
+
+def test_every_decision_is_logged_when_it_is_taken() -> None:
+    result = run(
+        "skewed",
+        "round_robin",
+        gateway={"admission_latency_s": 0.25, "routing_latency_s": 0.125},
+    )
+    log = log_of(result)
+    assert sorted(log) == sorted(COLUMNS)
+    assert log["row"].tolist() == list(range(200))
+    assert log["instance"].tolist() == result.requests["instance"].tolist()
+    assert log["time_s"] == pytest.approx(result.requests["arrival_s"] + 0.375, abs=1e-9)
+
+
+def test_rejected_requests_are_not_in_the_log() -> None:
+    bucket = {"kind": "token_bucket", "capacity_tokens": 3000, "refill_tokens_per_s": 3000}
+    result = run("skewed", "round_robin", gateway={"admission": bucket})
+    log = log_of(result)
+    routed = np.flatnonzero(result.requests["instance"] >= 0)
+    assert 0 < len(routed) < 200
+    assert log["row"].tolist() == routed.tolist()
+    assert len(log["candidate_score"]) == len(routed)
+
+
+def test_requests_that_waited_are_logged_in_the_order_of_dispatch() -> None:
+    result = run(
+        "skewed",
+        "least_loaded",
+        gateway={"limit": {"kind": "fixed", "max_in_flight": 8}},
+    )
+    log = log_of(result)
+    assert (np.diff(log["time_s"]) >= 0).all()
+    dispatched = result.requests["arrival_s"] + result.requests["queue_s"]
+    assert log["time_s"] == pytest.approx(dispatched[log["row"]], abs=1e-9)
+    assert log["time_s"].max() > result.requests["arrival_s"].max()
+    assert (log["candidate_in_flight"].sum(axis=1) < 8).all()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_candidates_stand_in_order_of_score_then_of_the_fleet(policy: str) -> None:
+    log = log_of(run("skewed", POLICIES[policy]))
+    assert (np.sort(log["candidate_instance"], axis=1) == np.arange(INSTANCES)).all()
+    steps = np.diff(log["candidate_score"], axis=1)
+    assert (steps <= 0).all()
+    ahead = np.diff(log["candidate_instance"], axis=1) > 0
+    assert ahead[steps == 0].all()
+    assert (steps == 0).any()
+    assert (steps < 0).any()
+
+
+@pytest.mark.parametrize("candidates", [1, 2, 4])
+def test_fewer_candidates_are_the_best_of_all(candidates: int) -> None:
+    for policy in ("round_robin", "softmax"):
+        whole, some = (log_of(run("skewed", POLICIES[policy], k)) for k in (INSTANCES, candidates))
+        for column in COLUMNS:
+            expected = whole[column]
+            if column.startswith("candidate_"):
+                expected = expected[:, :candidates]
+            assert (some[column] == expected).all()
+
+
+def test_there_are_no_more_candidates_than_instances() -> None:
+    log = log_of(run("skewed", "round_robin", 1000))
+    assert log["candidate_instance"].shape == (200, INSTANCES)
+
+
+@pytest.mark.parametrize("policy", ["round_robin", "least_loaded", "always_busiest"])
+def test_score_without_ratings_is_minus_the_load(policy: str) -> None:
+    log = log_of(run("skewed", policy))
+    load = log["candidate_waiting"] + log["candidate_running"] + log["candidate_in_flight"]
+    assert (log["candidate_score"] == -load).all()
+    assert load.max() > 10
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_log_changes_nothing(policy: str) -> None:
+    with_log, without = (run("groups", POLICIES[policy], k) for k in (INSTANCES, 0))
+    assert log_of(with_log)
+    assert all(
+        np.array_equal(with_log.requests[name], without.requests[name], equal_nan=True)
+        for name in ("instance", "ttft_s", "e2e_s", "itl_mean_s")
+    )
+    assert with_log.instances == without.instances
+
+
+def test_nothing_is_logged_unless_asked_for() -> None:
+    result = run("skewed", "round_robin", 0)
+    assert all(len(column) == 0 for column in log_of(result).values())
+    assert result.summary()["mean_regret"] is None
+    assert result.summary()["max_regret"] is None
+
+
+def test_streaming_keeps_no_log() -> None:
+    message = r"metrics\.traced_candidates = 3: must be 0 in streaming mode"
+    with pytest.raises(ConfigError, match=message):
+        Simulation(metrics={"streaming": True, "traced_candidates": 3})
+
+
+# --- ages -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_live_signals_have_no_age(name: str) -> None:
+    assert (log_of(run(name, "least_loaded"))["candidate_age_s"] == 0).all()
+
+
+@pytest.mark.parametrize("period_s", [0.001, 0.05, 0.7])
+def test_signals_are_younger_than_their_period(period_s: float) -> None:
+    log = log_of(run("skewed", "least_loaded", signals={"kind": "on_read", "period_s": period_s}))
+    ages = log["candidate_age_s"]
+    assert ages.min() >= 0
+    assert ages.max() < period_s
+    early = log["time_s"] < period_s
+    assert (log["time_s"][early, None] == ages[early]).all()
+    # Renewed now and then, and no sooner than they are a period old.
+    renewed = log["time_s"][ages[:, 0] == 0]
+    assert len(renewed) > 2
+    assert (np.diff(renewed) >= period_s - 1e-9).all()
+
+
+def test_signals_are_zero_until_the_first_period_has_passed() -> None:
+    log = log_of(run("skewed", "round_robin", signals={"kind": "on_read", "period_s": 0.5}))
+    early = log["time_s"] < 0.5
+    for name in ("waiting", "running", "kv_utilization"):
+        assert (log[f"candidate_{name}"][early] == 0).all()
+    assert log["candidate_in_flight"][early].max() > 0
+    assert log["candidate_running"][~early].max() > 0

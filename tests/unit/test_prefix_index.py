@@ -1,0 +1,135 @@
+"""The gateway's own record of which prompts went where, against a plain list of blocks."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from spillway import ConfigError, Simulation, router, signals, simulate, trace
+
+
+@dataclass
+class Memory:
+    """Blocks sent to one instance, the oldest first."""
+
+    capacity: int
+    blocks: OrderedDict[Any, None] = field(default_factory=OrderedDict)
+
+    def matched(self, prompt: list[Any]) -> int:
+        for count, block in enumerate(prompt):
+            if block not in self.blocks:
+                return count
+        return len(prompt)
+
+    def sent(self, prompt: list[Any]) -> None:
+        for block in prompt:
+            self.blocks.pop(block, None)
+            self.blocks[block] = None
+        while len(self.blocks) > self.capacity:
+            self.blocks.popitem(last=False)
+
+
+def blocks_of(row: int, group: str, shared: int, tokens: int, size: int) -> list[Any]:
+    """A block that ends within the shared beginning is everyone's who has the same one."""
+    return [
+        (group, shared, k) if group and (k + 1) * size <= shared else (row, k)
+        for k in range(tokens // size)
+    ]
+
+
+# Weights differ, so that requests of one group go to several instances and come back.
+POLICY = router.Weighted(
+    scorers=[router.PrefixAffinity(), router.ActiveRequests(weight=0.3)], picker="weighted_random"
+)
+
+
+def random_case(rng: np.random.Generator) -> tuple[dict[str, list[Any]], int, int]:
+    """Columns of a trace, tokens per block, and the capacity in blocks."""
+    size = int(rng.integers(1, 65))
+    capacity = int(rng.choice([1, 3, 8, 20, 60, 10_000]))
+    rows = 60
+    lengths = {name: int(rng.integers(1, 6 * size)) for name in "ABC"}
+    groups = [str(rng.choice(["", "A", "B", "C"])) for _ in range(rows)]
+    shared = [lengths[group] if group else 0 for group in groups]
+    tokens = [max(1, beginning + int(rng.integers(0, 3 * size))) for beginning in shared]
+    columns: dict[str, list[Any]] = {
+        "prefix_group": groups,
+        "prefix_tokens": shared,
+        "input_tokens": tokens,
+    }
+    return columns, size, capacity
+
+
+def test_record_equals_a_plain_list_of_blocks() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(60):
+        columns, size, capacity = random_case(np.random.default_rng(seed))
+        rows = len(columns["input_tokens"])
+        simulation = Simulation(
+            workload=trace(
+                arrival_s=np.arange(rows) * 0.02, output_tokens=np.full(rows, 20), **columns
+            ),
+            router=POLICY.replace(scorers=[router.PrefixAffinity()]) if seed % 2 else POLICY,
+            prefix_index={"capacity_blocks": capacity, "block_size_tokens": size},
+            instances={"count": 3},
+            metrics={"traced_candidates": 3},
+        )
+        log = simulate(simulation, seed)._output["decisions"]
+        memories = [Memory(capacity) for _ in range(3)]
+        for row in range(rows):
+            prompt = blocks_of(
+                row,
+                columns["prefix_group"][row],
+                columns["prefix_tokens"][row],
+                columns["input_tokens"][row],
+                size,
+            )
+            matched = [memory.matched(prompt) for memory in memories]
+            in_flight = log["candidate_in_flight"][row]
+            for place, candidate in enumerate(log["candidate_instance"][row]):
+                share = matched[candidate] / len(prompt) if prompt else 0
+                if seed % 2:
+                    expected = share
+                else:
+                    most = in_flight.max()
+                    idle = 1.0 if in_flight[place] == 0 else (most - in_flight[place]) / most
+                    expected = share * (1 / 1.3) + idle * (0.3 / 1.3)
+                assert log["candidate_score"][row][place] == expected
+            memories[log["instance"][row]].sent(prompt)
+            seen["partly"] += 0 < max(matched) < len(prompt)
+            seen["wholly"] += bool(prompt) and max(matched) == len(prompt)
+            seen["at several"] += sum(one > 0 for one in matched) > 1
+            seen["forgotten"] += len(memories[0].blocks) == capacity
+    assert min(seen[case] for case in ("partly", "wholly", "at several", "forgotten")) > 50
+
+
+def test_record_is_of_what_was_sent_not_of_what_is_kept() -> None:
+    """Unlike the engine's memory it is up to date at once, whatever the age of the signals."""
+    requests = trace(
+        arrival_s=[0, 0, 0],
+        input_tokens=[64, 64, 64],
+        output_tokens=[1, 1, 1],
+        prefix_group=["A", "A", "A"],
+        prefix_tokens=[64, 64, 64],
+    )
+    for transport in (signals.Live(), signals.OnRead(period_s=100)):
+        simulation = Simulation(
+            workload=requests,
+            router=router.Weighted(scorers=["prefix_affinity"]),
+            signals=transport,
+            instances={"count": 2, "kv_cache": {"prefix_caching": False}},
+            metrics={"traced_candidates": 2},
+        )
+        log = simulate(simulation)._output["decisions"]
+        assert log["score"].tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize("name", ["capacity_blocks", "block_size_tokens"])
+@pytest.mark.parametrize("value", [0, -1])
+def test_sizes_must_be_positive(name: str, value: int) -> None:
+    with pytest.raises(ConfigError, match=rf"prefix_index\.{name} = {value}"):
+        Simulation(prefix_index={name: value})
