@@ -37,13 +37,22 @@ def apply(
     """Sets the profile's values, except where `stated`, a configuration as written, differs."""
     if profile not in NAMES:
         raise config_error([("profile", repr(profile), f"must be one of {', '.join(NAMES)}")])
-    current = simulation.to_dict()
     changes: dict[str, Any] = {}
     for pattern, values, _ in SETTINGS:
-        for path in _matches(pattern, current):
+        for path in paths(pattern, simulation):
             if stated is None or not _states(stated, path):
-                changes[path] = yaml.safe_load(values[profile])
+                changes[path] = parsed(values[profile])
     return simulation.with_(changes)
+
+
+def paths(pattern: str, simulation: Simulation) -> list[str]:
+    """Paths of the simulation's settings that a pattern of `SETTINGS` stands for."""
+    return list(_matches(pattern, simulation.to_dict()))
+
+
+def parsed(value: str) -> Any:
+    """A value of `SETTINGS` as a setting takes it."""
+    return yaml.safe_load(value)
 
 
 def name_of(simulation: Simulation) -> str:

@@ -30,6 +30,8 @@ from spillway.results import Result
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from spillway._core.cluster import Simulation
+
 _MOST_DIFFERENCES = 5
 _CANDIDATES = 4
 """Candidates of the recorded decision traces; the regret does not depend on it."""
@@ -181,6 +183,23 @@ def validate(directory: str | Path) -> Report:
 
     """
     directory = Path(directory)
+    folders = _folders(directory)
+    return Report(tuple(_validate_scenario(folder, directory) for folder in folders))
+
+
+def simulations(directory: str | Path) -> Iterator[Simulation]:
+    """The recorded scenarios in a folder, at any depth, as simulations; TraceError as `validate`.
+
+    Scenarios that need what is not supported are left out.
+    """
+    for folder in _folders(Path(directory)):
+        settings, unsupported = _Recording(folder).settings()
+        if not unsupported:
+            columns = read_columns(folder / "trace.csv", format="reference")
+            yield _simulation(folder, settings, columns)
+
+
+def _folders(directory: Path) -> list[Path]:
     if not directory.is_dir():
         raise TraceError(f"{directory}: is no folder")
     folders = sorted(path.parent for path in directory.rglob("trace.csv"))
@@ -189,7 +208,19 @@ def validate(directory: str | Path) -> Report:
             f"{directory}: holds no scenario; one is a folder with trace.csv, requests.csv and "
             "summary.json"
         )
-    return Report(tuple(_validate_scenario(folder, directory) for folder in folders))
+    return folders
+
+
+def _simulation(
+    folder: Path, settings: Mapping[str, Any], columns: Mapping[str, Any]
+) -> Simulation:
+    # That simulator's names: ties in its queues go by their text.
+    names = [f"request_{one}" for one in columns["request_id"]]
+    try:
+        trace = _core.workload.make_trace(**{**columns, "request_id": names})
+        return files.from_settings(settings).replace(workload=trace)
+    except _core.sim.ConfigError as error:
+        raise TraceError(f"{folder / 'summary.json'}: is of no use to the core: {error}") from error
 
 
 def _validate_scenario(folder: Path, directory: Path) -> ScenarioReport:
@@ -206,13 +237,7 @@ def _validate_scenario(folder: Path, directory: Path) -> ScenarioReport:
         return ScenarioReport(name, rows, 0, unsupported="; ".join(unsupported))
 
     ids = columns["request_id"]
-    # That simulator's names: ties in its queues go by their text.
-    columns["request_id"] = [f"request_{one}" for one in ids]
-    try:
-        base = files.from_settings(settings)
-        simulation = base.replace(workload=_core.workload.make_trace(**columns))
-    except _core.sim.ConfigError as error:
-        raise TraceError(f"{folder / 'summary.json'}: is of no use to the core: {error}") from error
+    simulation = _simulation(folder, settings, columns)
     result = Result(simulation, 0, _core.cluster.run(simulation, 0))
     differences = list(_differences(ids, expected, result))
     return ScenarioReport(
