@@ -12,22 +12,20 @@ Scrapes::Scrapes(const Scraped& config, std::size_t num_instances)
     : period_(sim::from_seconds(config.period_s)),
       phase_(sim::from_seconds(config.phase_s)),
       delay_(sim::from_seconds(config.delay_s)),
-      taken_(num_instances) {
-  period_ = std::max(period_, sim::Time{1});
-}
+      taken_(num_instances),
+      next_(num_instances, phase_) {}
 
 sim::Time Scrapes::last_scrape(sim::Time now) const {
   if (now < phase_) return sim::kUnset;
   return phase_ + sim::Time{(now - phase_).ns / period_.ns * period_.ns};
 }
 
-void Scrapes::take(sim::InstanceId id, Probe& probe, sim::Time now, bool inclusive) {
-  const sim::Time last = last_scrape(inclusive ? now : now - sim::Time{1});
-  if (!sim::is_set(last)) return;
+void Scrapes::take_due(sim::InstanceId id, Probe& probe, sim::Time until, sim::Time now) {
+  const sim::Time last = last_scrape(until);
   sim::Ring<InstanceSignal>& taken = taken_[id.index()];
   // Later readers know of this one, or of later ones.
   const sim::Time oldest = last_scrape(now - delay_);
-  sim::Time next = taken.empty() ? phase_ : taken[taken.size() - 1].measured + period_;
+  sim::Time& next = next_[id.index()];
   if (sim::is_set(oldest)) next = std::max(next, oldest);
   for (; next <= last; next += period_) taken.push_back(probe.read(next));
   while (taken.size() > 1 && taken[1].measured <= oldest) taken.pop_front();
@@ -35,9 +33,13 @@ void Scrapes::take(sim::InstanceId id, Probe& probe, sim::Time now, bool inclusi
 
 const InstanceSignal& Scrapes::seen(sim::InstanceId id, Probe& probe, sim::Time now) {
   take(id, probe, now, true);
-  const sim::Time visible = last_scrape(now - delay_);
-  const sim::Ring<InstanceSignal>& taken = taken_[id.index()];
-  return sim::is_set(visible) ? taken.front() : kNothing;
+  if (read_at_ != now) {
+    read_at_ = now;
+    visible_ = last_scrape(now - delay_);
+  }
+  sim::Ring<InstanceSignal>& taken = taken_[id.index()];
+  while (taken.size() > 1 && taken[1].measured <= visible_) taken.pop_front();
+  return sim::is_set(visible_) ? taken.front() : kNothing;
 }
 
 }  // namespace spillway::signals
