@@ -21,7 +21,7 @@ class SharedRequests {
   void expect_one_more() { ++left_; }
 
   std::shared_ptr<const workload::Requests> take(const Simulation& simulation, std::uint64_t seed) {
-    const std::lock_guard lock(mutex_);
+    const std::scoped_lock lock(mutex_);
     if (!requests_) requests_ = offered_requests(simulation, seed);
     std::shared_ptr<const workload::Requests> taken = requests_;
     if (--left_ == 0) requests_.reset();
@@ -38,8 +38,7 @@ class SharedRequests {
 std::vector<std::size_t> same_workload(std::span<const Simulation> simulations) {
   std::vector<sim::Value> written;
   std::vector<std::size_t> first;
-  for (std::size_t i = 0; i < simulations.size(); ++i) {
-    const Simulation& one = simulations[i];
+  for (const Simulation& one : simulations) {
     sim::Value::List key{sim::Value(one.quantum_ns), sim::Value(one.metrics.streaming),
                          sim::encode(one.workload, sim::Purpose::identity)};
     written.emplace_back(std::move(key));
@@ -71,6 +70,7 @@ class Batch {
       std::vector<std::jthread> workers;
       const std::size_t count = std::clamp<std::size_t>(options_.threads, 1, outputs_.size());
       running_ = count;
+      workers.reserve(count);
       for (std::size_t i = 0; i < count; ++i) workers.emplace_back([this] { work(); });
       try {
         wait();
@@ -96,11 +96,11 @@ class Batch {
       const std::size_t task = next_++;
       if (stopped_ || task >= outputs_.size()) break;
       run_one(task);
-      const std::lock_guard lock(mutex_);
+      const std::scoped_lock lock(mutex_);
       ++done_;
     }
     {
-      const std::lock_guard lock(mutex_);
+      const std::scoped_lock lock(mutex_);
       --running_;
     }
     changed_.notify_one();
@@ -110,13 +110,13 @@ class Batch {
     const Simulation& simulation = simulations_[task / seeds_.size()];
     const std::uint64_t seed = seeds_[task % seeds_.size()];
     try {
-      RunOptions options{.requests = workload_of(task).take(simulation, seed),
-                         .reference = options_.reference,
-                         .keep_requests = options_.keep_requests,
-                         .interrupted = [this] { return stopped_.load(); }};
+      const RunOptions options{.requests = workload_of(task).take(simulation, seed),
+                               .reference = options_.reference,
+                               .keep_requests = options_.keep_requests,
+                               .interrupted = [this] { return stopped_.load(); }};
       outputs_[task] = run(simulation, seed, options);
     } catch (const sim::Interrupted&) {
-      // Its output stays empty.
+      outputs_[task].reset();
     } catch (...) {
       errors_[task] = std::current_exception();
       stopped_ = true;

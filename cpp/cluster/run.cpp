@@ -37,20 +37,18 @@ std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::ui
                                            std::shared_ptr<const workload::Requests> requests) {
   const sim::Time warm_up = sim::from_seconds(simulation.warm_up_s);
   if (!requests) requests = offered_requests(simulation, seed);
+  const metrics::Accounting accounting = simulation.metrics.accounting;
   if (!simulation.metrics.streaming) {
-    return std::shared_ptr<RequestRecord>(new RequestRecord{
-        {std::move(requests), simulation.tenants, simulation.slo_classes, warm_up},
-        {},
-        simulation.metrics.accounting});
+    return std::make_shared<RequestRecord>(accounting, std::move(requests), simulation.tenants,
+                                           simulation.slo_classes, warm_up);
   }
   const auto* trace = std::get_if<workload::Trace>(&simulation.workload);
-  return std::shared_ptr<RequestRecord>(new RequestRecord{
-      {trace ? workload::stream(*trace)
-             : workload::stream(std::get<workload::Synthetic>(simulation.workload), seed,
-                                simulation.quantum_ns),
-       trace ? trace->requests : nullptr, simulation.tenants, simulation.slo_classes, warm_up},
-      {},
-      simulation.metrics.accounting});
+  auto stream = trace ? workload::stream(*trace)
+                      : workload::stream(std::get<workload::Synthetic>(simulation.workload), seed,
+                                         simulation.quantum_ns);
+  return std::make_shared<RequestRecord>(accounting, std::move(stream),
+                                         trace ? trace->requests : nullptr, simulation.tenants,
+                                         simulation.slo_classes, warm_up);
 }
 
 /// The event loop of one run: takes the earliest event and hands it to the stage it belongs to.

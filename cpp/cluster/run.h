@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cluster/config.h"
@@ -34,6 +35,10 @@ struct InstanceReport {
 
 /// The requests of a run and what became of them. `offered` of them arrived before its end.
 struct RequestRecord {
+  template <class... Arguments>
+  explicit RequestRecord(metrics::Accounting taken, Arguments&&... arguments)
+      : requests(std::forward<Arguments>(arguments)...), accounting(taken) {}
+
   workload::RequestTable requests;
   workload::Journal journal;
   metrics::Accounting accounting;

@@ -1,6 +1,7 @@
 #include "instance/kv_cache/kv_cache.h"
 
 #include <algorithm>
+#include <ranges>
 
 #include "sim/mix.h"
 #include "workload/prompts.h"
@@ -43,7 +44,7 @@ KvMemory::KvMemory(const KvCache& config, std::int64_t num_blocks, std::int64_t 
       free_(num_blocks),
       requests_(requests) {
   if (config.prefix_caching && requests.shares_segments()) {
-    list_.emplace(free_, config.allocation);
+    list_ = std::make_unique<FreeList>(free_, config.allocation);
   }
 }
 
@@ -130,8 +131,8 @@ bool KvMemory::admit(sim::RequestId id, Holding& holding, std::int64_t tokens) {
   }
   for (const FreeList::Node node : found_) free_ -= list_->reference(node) ? 1 : 0;
   if (missing > free_) {
-    for (auto node = found_.rbegin(); node != found_.rend(); ++node) {
-      free_ += list_->release(*node) ? 1 : 0;
+    for (const FreeList::Node node : std::views::reverse(found_)) {
+      free_ += list_->release(node) ? 1 : 0;
     }
     return false;
   }
@@ -170,8 +171,8 @@ void KvMemory::register_full(sim::RequestId id, Holding& holding, std::int64_t t
 void KvMemory::release_named(const Holding& holding) {
   if (holding.special == Holding::kNothingSpecial) return;
   Special& special = specials_[holding.special];
-  for (auto node = special.named.rbegin(); node != special.named.rend(); ++node) {
-    free_ += list_->release(*node) ? 1 : 0;
+  for (const FreeList::Node node : std::views::reverse(special.named)) {
+    free_ += list_->release(node) ? 1 : 0;
   }
   special.named.clear();
   special.absent = 0;
@@ -192,7 +193,8 @@ void KvMemory::leave(const Holding& holding, std::int64_t computed, bool has_out
 
 void KvMemory::give_up(sim::RequestId id, Holding& holding, std::int64_t computed) {
   const std::int64_t own = own_blocks(holding);
-  if (!list_ && config_.prefix_caching) list_.emplace(free_, config_.allocation);
+  if (!list_ && config_.prefix_caching)
+    list_ = std::make_unique<FreeList>(free_, config_.allocation);
   free_ += own;
   if (list_) {
     const std::int64_t full = block_size_.whole(computed);

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -111,7 +111,7 @@ class KvMemory {
   std::int64_t total_;
   std::int64_t free_;
   const workload::RequestTable& requests_;
-  std::optional<FreeList> list_;  // once something can be found
+  std::unique_ptr<FreeList> list_;  // once something can be found
   std::vector<Special> specials_;
   std::vector<std::uint32_t> unused_specials_;
   // The request that enters.
