@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "bindings/bindings.h"
 #include "bindings/config_class.h"
 #include "cluster/batch.h"
@@ -62,8 +64,8 @@ py::array array_of(const std::vector<Entry>& entries, const Get& get) {
 // One row per decision; the candidates' columns have one column each per candidate.
 py::dict decisions_of(const router::DecisionLog& log) {
   py::dict result;
+  if (!log.is_kept()) return result;
   const auto& decisions = log.decisions();
-  if (decisions.empty()) return result;
   using router::Candidate;
   using router::Decision;
   result["row"] = array_of<std::uint32_t>(decisions, [](const Decision& d) { return d.row; });
@@ -75,9 +77,9 @@ py::dict decisions_of(const router::DecisionLog& log) {
   result["regret"] = array_of<double>(decisions, [](const Decision& d) { return d.regret; });
   const auto add = [&]<class T>(const char* name, T, const auto& get) {
     const auto rows = static_cast<py::ssize_t>(decisions.size());
-    result[name] = array_of<T>(log.candidates(), get).reshape({rows, py::ssize_t{-1}});
+    const auto each = static_cast<py::ssize_t>(log.candidates_per_decision());
+    result[name] = array_of<T>(log.candidates(), get).reshape({rows, each});
   };
-  const auto& candidates = log.candidates();
   std::size_t next = 0;
   add("candidate_instance", std::int32_t{}, [](const Candidate& c) { return c.instance; });
   add("candidate_score", double{}, [](const Candidate& c) { return c.score; });
@@ -85,9 +87,10 @@ py::dict decisions_of(const router::DecisionLog& log) {
   add("candidate_running", std::int32_t{}, [](const Candidate& c) { return c.running; });
   add("candidate_in_flight", std::int32_t{}, [](const Candidate& c) { return c.in_flight; });
   add("candidate_kv_utilization", double{}, [](const Candidate& c) { return c.kv_utilization; });
-  const std::size_t each = candidates.size() / decisions.size();
   add("candidate_age_s", double{}, [&](const Candidate& c) {
-    return sim::to_seconds(decisions[next++ / each].at - c.measured);
+    const sim::Time at = decisions[next++ / log.candidates_per_decision()].at;
+    return sim::is_set(c.measured) ? sim::to_seconds(at - c.measured)
+                                   : std::numeric_limits<double>::quiet_NaN();
   });
   return result;
 }
@@ -153,7 +156,11 @@ py::list run_batch(const std::vector<cluster::Simulation>& simulations,
     const py::gil_scoped_release unlocked;
     outputs = cluster::run_batch(simulations, seeds, options);
   }
-  if (was_interrupted) PyErr_Clear();  // the caller sees what is missing
+  if (was_interrupted && PyErr_Occurred() != nullptr) {
+    // After Ctrl-C the caller sees what is missing; what else a handler raised passes through.
+    if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) == 0) throw py::error_already_set();
+    PyErr_Clear();
+  }
   py::list result;
   for (auto& output : outputs) {
     result.append(output ? py::object(to_dict(std::move(*output))) : py::object(py::none()));

@@ -7,6 +7,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 namespace spillway::cluster {
@@ -69,10 +70,8 @@ class Batch {
     {
       std::vector<std::jthread> workers;
       const std::size_t count = std::clamp<std::size_t>(options_.threads, 1, outputs_.size());
-      running_ = count;
-      workers.reserve(count);
-      for (std::size_t i = 0; i < count; ++i) workers.emplace_back([this] { work(); });
       try {
+        start(workers, count);
         wait();
       } catch (...) {
         // What the caller's own functions throw ends the batch as well.
@@ -91,6 +90,21 @@ class Batch {
     return workloads_[same_workload_[task / seeds_.size()] * seeds_.size() + task % seeds_.size()];
   }
 
+  // As many workers as can be had; at least one.
+  void start(std::vector<std::jthread>& workers, std::size_t count) {
+    workers.reserve(count);
+    while (workers.size() < count) {
+      try {
+        workers.emplace_back([this] { work(); });
+      } catch (const std::system_error&) {
+        if (workers.empty()) throw;
+        break;
+      }
+    }
+    const std::scoped_lock lock(mutex_);
+    started_ = workers.size();
+  }
+
   void work() {
     for (;;) {
       const std::size_t task = next_++;
@@ -101,7 +115,7 @@ class Batch {
     }
     {
       const std::scoped_lock lock(mutex_);
-      --running_;
+      ++ended_;
     }
     changed_.notify_one();
   }
@@ -126,7 +140,7 @@ class Batch {
   // In the calling thread: looks after the caller's wishes until all workers are through.
   void wait() {
     std::unique_lock lock(mutex_);
-    while (running_ > 0) {
+    while (ended_ < started_) {
       changed_.wait_for(lock, kBetweenQuestions);
       const std::size_t done = done_;
       lock.unlock();
@@ -134,6 +148,8 @@ class Batch {
       if (options_.progress) options_.progress(done);
       lock.lock();
     }
+    lock.unlock();
+    if (options_.progress) options_.progress(done_);
   }
 
   std::span<const Simulation> simulations_;
@@ -148,7 +164,8 @@ class Batch {
   std::atomic<bool> stopped_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::size_t running_ = 0;
+  std::size_t started_ = 0;  // workers
+  std::size_t ended_ = 0;
   std::size_t done_ = 0;
 };
 

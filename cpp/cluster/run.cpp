@@ -227,9 +227,7 @@ class Run final : workload::FinishListener {
   }
 
   Output finish() {
-    for (const auto& one : fleet_) {
-      one->close(std::min(horizon_, sim::from_seconds(sim::kLongestSpan_s)));
-    }
+    for (const auto& one : fleet_) one->close(horizon_);
     // In streaming mode those that are still in the system; else all.
     record_->offered = static_cast<std::size_t>(pipeline_.books().attempts);
     const std::size_t ids = streaming() ? requests_.capacity() : record_->offered;
@@ -247,8 +245,8 @@ class Run final : workload::FinishListener {
       output.slo_classes.push_back(slo_class.name);
     const metrics::FleetCounts counts = collect_fleet(output);
     output.ledger = metrics::balance(outcomes_, pipeline_.books(), pipeline_.queued(), counts);
-    output.decisions = dispatcher_.log();
     output.summary = collector_.summarize(run_figures(output));
+    output.decisions = dispatcher_.take_log();
     return output;
   }
 

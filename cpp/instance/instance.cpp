@@ -21,6 +21,9 @@ namespace {
 /// little of that is wasted if an arrival cuts it short.
 constexpr std::int64_t kLongestUnevenJump = 256;
 
+/// No run lasts longer.
+constexpr Time kEndOfTime = sim::from_seconds(sim::kLongestSpan_s);
+
 /// Choices within the step loop, fixed when it is compiled.
 struct StepRules {
   Completion completion;
@@ -419,13 +422,18 @@ class StepLoop final : public Instance {
       if (slot.tokens == need) return 1;
       steps = std::min(steps, (need - 1) / slot.tokens);
     }
+    // A prompt that fills blocks which others may share can help a blocked head of the queue, and
+    // the clock ends some time.
+    const bool blocked = !waiting_.empty() && !jump_.is_full;
+    if (blocked && !slots_.empty() && !memory_.counts_only()) return 1;
     if (durations_vary_) steps = std::min(steps, kLongestUnevenJump);
+    steps = std::min(steps, 1 + kEndOfTime.ns / jump_.duration.ns);
     return steps > 1 ? 1 + steps_within_memory(steps - 1) : steps;
   }
 
   // How many of the `most` steps after the first find memory. Where somebody would notice, they do
   // not take a block that can still be found: a head of the queue that is blocked may need fewer
-  // blocks once one is gone, and prompts register theirs step by step.
+  // blocks once one is gone, and prompts name theirs step by step.
   std::int64_t steps_within_memory(std::int64_t most) const {
     const bool blocked = !waiting_.empty() && !jump_.is_full;
     const std::int64_t free =
@@ -465,7 +473,7 @@ class StepLoop final : public Instance {
     if (!durations_vary_) return jump_.end_of_step() + Time{left * jump_.duration.ns};
     Time end = jump_.end_of_step();
     StepLoad load = jump_.load;
-    for (std::int64_t i = 0; i < left; ++i) {
+    for (std::int64_t i = 0; i < left && end < kEndOfTime; ++i) {
       load = following(load);
       end += duration_of(load, jump_.emits);
     }

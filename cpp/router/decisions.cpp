@@ -19,8 +19,8 @@ void DecisionLog::add(const signals::RequestView& request, const signals::View& 
   std::partial_sort(all_.begin(), end, all_.end(), [](const Candidate& a, const Candidate& b) {
     return a.score != b.score ? a.score > b.score : a.instance < b.instance;
   });
-  decisions_.push_back({request.row(), now, chosen.value, own,
-                        std::max(0.0, all_.front().score - own), candidates_.size()});
+  decisions_.push_back(
+      {request.row(), now, chosen.value, own, std::max(0.0, all_.front().score - own)});
   candidates_.insert(candidates_.end(), all_.begin(), end);
 }
 

@@ -21,14 +21,13 @@ struct Candidate {
   sim::Time measured{0};  ///< when what it reports was measured
 };
 
-/// One routing decision. Its candidates stand in the log from `first_candidate` on.
+/// One routing decision.
 struct Decision {
   std::uint32_t row = 0;  ///< of the request
   sim::Time at;
   std::uint32_t chosen = 0;
   double score = 0;   ///< of the chosen one
   double regret = 0;  ///< how much better the best score was
-  std::size_t first_candidate = 0;
 };
 
 /// What was decided, what the best alternatives were, and what was seen of them. The score is the

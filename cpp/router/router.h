@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "router/decisions.h"
@@ -25,6 +26,7 @@ class Dispatcher {
   void finished(sim::InstanceId instance) { --in_flight_[instance.index()]; }
   std::span<const std::int32_t> in_flight() const { return in_flight_; }
   const DecisionLog& log() const { return log_; }
+  DecisionLog take_log() { return std::move(log_); }
 
  private:
   std::unique_ptr<RoutingPolicy> policy_;

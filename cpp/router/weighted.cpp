@@ -58,8 +58,10 @@ void Weighted::validate(const std::string& path, std::vector<sim::Violation>& ou
   for (std::size_t i = 0; i < scorers.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       if (scorers[i].index() != scorers[j].index()) continue;
-      out.push_back({sim::index_path(sim::join_path(path, "scorers"), i) + ".kind", "",
-                     "must not occur twice"});
+      const std::string name(
+          std::visit([](const auto& scorer) { return scorer.kind; }, scorers[i]));
+      out.push_back({sim::index_path(sim::join_path(path, "scorers"), i) + ".kind",
+                     "'" + name + "'", "must not occur twice"});
     }
   }
 }

@@ -13,7 +13,7 @@ struct InstanceSignal {
   std::int32_t running = 0;   ///< requests in the batch
   double kv_utilization = 0;  ///< used ÷ total KV blocks
   std::int64_t free_blocks = 0;
-  sim::Time measured{0};
+  sim::Time measured{0};  ///< kUnset: never
 };
 
 /// How many requests an instance holds.

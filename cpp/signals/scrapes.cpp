@@ -5,7 +5,7 @@
 namespace spillway::signals {
 
 namespace {
-const InstanceSignal kNothing{};
+const InstanceSignal kNothing{.measured = sim::kUnset};
 }
 
 Scrapes::Scrapes(const Scraped& config, std::size_t num_instances)

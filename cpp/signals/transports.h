@@ -51,14 +51,14 @@ struct Scraped {
     return std::tuple(
         field("period_s", &Scraped::period_s, "Time between two scrapes.")
             .unit("s")
-            .range(sim::between(1e-6, sim::kLongestSpan_s))
+            .range(sim::between(1e-4, sim::kLongestSpan_s))
             .log_search(0.001, 10),
         field("phase_s", &Scraped::phase_s, "Instant of the first scrape.")
             .unit("s")
             .range(sim::between(0, sim::kLongestSpan_s)),
         field("delay_s", &Scraped::delay_s, "Time from a scrape until decisions know of it.")
             .unit("s")
-            .range(sim::between(0, sim::kLongestSpan_s)));
+            .range(sim::between(0, 10)));
   }
 };
 

@@ -38,7 +38,6 @@ class FlatMap {
     }
     cells_[hole].index = kNone;
   }
-  std::size_t size() const { return used_; }
 
  private:
   struct Cell {

@@ -212,7 +212,11 @@ class Result:
 
     @property
     def instances(self) -> list[dict[str, Any]]:
-        """Per instance: completed, refused, preemptions, steps, mean_waiting(_at_step), stepping.
+        """Per instance: counts, queue lengths, KV blocks, stepping.
+
+        completed, refused, preemptions, steps; mean_waiting (over time), mean_waiting_at_step (over
+        steps); kv_hits (cached blocks used again), kv_misses (blocks taken), kv_lookups (full
+        prompt blocks of the requests that entered the batch).
 
         `stepping` is "jumps", "plain" where every step had to be made by itself, or "reference"
         where that was asked for.
@@ -233,8 +237,8 @@ class Result:
     def digest(self) -> str:
         """Digest of the results themselves: equal if every request and figure is equal.
 
-        Unlike `fingerprint` it says nothing of the settings. It does not depend on how the run was
-        made: by which stepping, on how many threads.
+        Unlike `fingerprint` it says nothing of the settings, and it does not depend on the stepping
+        or the number of threads. The requests are part of it if they were kept.
         """
         hasher = hashlib.sha256()
         for name, column in self._output.get("columns", {}).items():
@@ -405,7 +409,7 @@ class Results(Sequence[Result]):
             raise ValueError(f"the seeds differ: {self.seeds} and {other.seeds}")
         pairs = [(a.summary(), b.summary()) for a, b in zip(self, other, strict=True)]
         result: dict[str, Interval | None] = {}
-        for name in pairs[0][0]:
+        for name in pairs[0][0] if pairs else ():
             if name == "approximate":
                 continue
             both = ((a[name], b[name]) for a, b in pairs)
@@ -427,7 +431,7 @@ class Results(Sequence[Result]):
         populations: Sequence[Mapping[str, Figure]], confidence: float
     ) -> dict[str, Interval | None]:
         result: dict[str, Interval | None] = {}
-        for name in populations[0]:
+        for name in populations[0] if populations else ():
             if name == "approximate":
                 continue
             values = [float(v) for p in populations if (v := p[name]) is not None]

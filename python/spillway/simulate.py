@@ -64,8 +64,12 @@ def simulate(
         If the simulation cannot be run, e.g. its trace holds no requests.
     """
     if seeds is None:
+        if threads is not None:
+            raise TypeError("threads only makes sense with several seeds: give seeds=…")
         seed = _checked_seed(seed)
         return Result(simulation, seed, _core.cluster.run(simulation, seed, reference))
+    if seed != 0:
+        raise TypeError("give seed or seeds, not both")
     many = _checked_seeds(seeds)
     outputs = _run_batch([simulation], many, threads, reference=reference, keep_requests=True)
     results = _results(simulation, many, outputs)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import spillway
 from spillway import (
     Result,
     Simulation,
@@ -454,3 +455,81 @@ def test_streaming_agrees_with_the_exact_figures() -> None:
             assert_same_figures(figures, streamed.by_tenant()[name], f"{where}, {name}")
         cut += exact.ledger["running"] > 0
     assert cut >= 0.1 * len(STREAMED_SEEDS)
+
+
+def shared_prompts(
+    arrival_s: list[float],
+    input_tokens: list[int],
+    output_tokens: list[int],
+    prefix_group: list[str],
+    prefix_tokens: list[int],
+    **group: object,
+) -> spillway.Simulation:
+    trace = spillway.trace(
+        arrival_s=arrival_s,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        prefix_group=prefix_group,
+        prefix_tokens=prefix_tokens,
+    )
+    latency = {"alpha0_us": 0, "alpha_input_us": 0, "alpha_output_us": 0, "beta0_us": 1000}
+    return spillway.Simulation.from_dict(
+        {
+            "workload": trace,
+            "instances": [
+                {
+                    "block_size_tokens": 4,
+                    "long_prefill_token_threshold": 1,
+                    "latency": {
+                        "kind": "linear",
+                        **latency,
+                        "beta_prefill_us": 10,
+                        "beta_decode_us": 10,
+                    },
+                    **group,
+                }
+            ],
+        }
+    )
+
+
+def test_prompt_in_parts_can_help_a_blocked_head() -> None:
+    """The blocks that it fills are found by the head, which then needs fewer of its own."""
+    cases = [
+        shared_prompts(
+            [0.0015, 0.002], [14, 12], [2, 1], ["a", "a"], [12, 12],
+            num_kv_blocks=4, kv_cache={"allocation": "roll_back"},
+        ),
+        shared_prompts(
+            [0.005, 0.055, 0.055, 0.055, 0.055, 0.075], [21, 12, 16, 20, 16, 17],
+            [4, 1, 3, 1, 2, 1], list("bbbabb"), [16, 12, 16, 16, 12, 12], num_kv_blocks=8,
+        ),
+    ]  # fmt: skip
+    for simulation in cases:
+        jumping = spillway.simulate(simulation)
+        assert jumping.digest == spillway.simulate(simulation, reference=True).digest
+
+
+def test_steps_beyond_the_end_of_time_are_not_reached() -> None:
+    for context_us in (0.0, 1.0):
+        simulation = spillway.Simulation.from_dict(
+            {
+                "workload": {
+                    "kind": "synthetic",
+                    "num_requests": 1,
+                    "clients": [{"output_tokens": {"kind": "fixed", "tokens": 20_000}}],
+                },
+                "instances": [
+                    {
+                        "latency": {
+                            "kind": "linear",
+                            "beta0_us": 1e12,
+                            "beta_context_us": context_us,
+                        }
+                    }
+                ],
+            }
+        )
+        jumping = spillway.simulate(simulation)
+        assert jumping.ledger["running"] == 1
+        assert jumping.digest == spillway.simulate(simulation, reference=True).digest

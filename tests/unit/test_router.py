@@ -587,7 +587,7 @@ def test_every_score_is_between_0_and_1(scorer: str) -> None:
 
 
 def test_scorers_must_differ() -> None:
-    message = r"router\.scorers\[2\]\.kind: must not occur twice"
+    message = r"router\.scorers\[2\]\.kind = 'queue_depth': must not occur twice"
     with pytest.raises(ConfigError, match=message):
         Simulation(
             router={

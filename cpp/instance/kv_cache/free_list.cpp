@@ -27,6 +27,19 @@ void FreeList::unlink(Node node) {
   const Entry& entry = nodes_[index(node)];
   (entry.previous == kNone ? head_ : nodes_[index(entry.previous)].next) = entry.next;
   (entry.next == kNone ? tail_ : nodes_[index(entry.next)].previous) = entry.previous;
+  // Runs of blank blocks that meet become one.
+  const Node before = entry.previous;
+  const Node after = entry.next;
+  if (before == kNone || after == kNone || nodes_[index(before)].blank == 0 ||
+      nodes_[index(after)].blank == 0) {
+    return;
+  }
+  nodes_[index(before)].blank += nodes_[index(after)].blank;
+  nodes_[index(before)].next = nodes_[index(after)].next;
+  (nodes_[index(before)].next == kNone ? tail_
+                                       : nodes_[index(nodes_[index(before)].next)].previous) =
+      before;
+  discard(after);
 }
 
 void FreeList::forget(Node node) {

@@ -44,7 +44,7 @@ struct Linear {
             "alpha_output_us", &Linear::alpha_output_us,
             "Cost of delivering tokens: lengthens every step that emits one (see output_overhead).")
             .unit("us")
-            .range(nonnegative),
+            .range(sim::between(0, 6e7)),
         field("beta0_us", &Linear::beta0_us, "Duration of an empty step.")
             .unit("us")
             .range(nonnegative),

@@ -16,7 +16,9 @@ struct NoHitLru {
   static constexpr std::string_view kind = "no_hit_lru", type_name = "NoHitLru";
   static constexpr std::string_view doc =
       "0.5 for all if any instance holds a block of the prompt; else the instance that took a cold "
-      "prompt longest ago gets 1, the last one 0, in equal steps between.";
+      "prompt longest ago gets 1, the last one 0, in equal steps between. KV events reach the "
+      "gateway at "
+      "once.";
   static constexpr auto fields() { return std::tuple(weight_field<NoHitLru>()); }
 };
 

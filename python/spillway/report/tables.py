@@ -192,6 +192,8 @@ def result(one: Result) -> str:
 
 def results(many: Results) -> str:
     """Means of the main figures over seeds with their 95 % confidence intervals."""
+    if not many:
+        return "no runs"
     rows = [["figure", "mean", "low", "high", "seeds"]]
     for name, interval in many.summary().items():
         if interval is None or not (name in _MAIN_FIGURES or name.startswith(("p50_", "p99_"))):
