@@ -452,7 +452,7 @@ def test_scorers_reach_the_configuration(
         ("queue-depth:nan", ": is of no use to the core: router.scorers[0].weight = nan: must be"),
         (
             "queue-depth:1,queue-depth:2",
-            ": is of no use to the core: router.scorers[1].kind = 'queue_depth': must not occur twice",
+            ": is of no use to the core: router.scorers[1].kind = 'queue_depth': must not occur twice",  # noqa: E501
         ),
         (5, ", options.routing_scorers: '5' is none of prefix-affinity, "),
     ],
