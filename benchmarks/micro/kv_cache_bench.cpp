@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "instance/decoders.h"
-#include "instance/kv_cache/block_pool.h"
+#include "instance/kv_cache/kv_cache.h"
 #include "measure.h"
 #include "workload/request_table.h"
 #include "workload/requests.h"
@@ -16,48 +16,7 @@ constexpr std::int64_t kBlockSize_tokens = 16;
 constexpr std::int32_t kInput_tokens = 512;
 constexpr std::int32_t kOutput_tokens = 128;
 
-// A request of a batch of `size` grows by a token; one that has all of its tokens starts afresh.
-void extend_and_release(std::size_t size) {
-  instance::BlockPool pool(1 << 20, kBlockSize_tokens);
-  struct Held {
-    std::int64_t blocks = 0;
-    std::int64_t tokens = kInput_tokens;
-  };
-  std::vector<Held> batch(size);
-  micro::Sequence progress(kOutput_tokens);
-  for (Held& one : batch) one.tokens += progress.next();
-  std::size_t turn = 0;
-  micro::measure("kv_extend", size, [&](std::size_t operations) {
-    for (std::size_t i = 0; i < operations; ++i) {
-      Held& one = batch[turn];
-      turn = turn + 1 == size ? 0 : turn + 1;
-      if (!pool.extend(one.blocks, ++one.tokens) || one.tokens == kInput_tokens + kOutput_tokens) {
-        pool.release(one.blocks);
-        one.tokens = kInput_tokens;
-      }
-    }
-    micro::keep(pool);
-  });
-}
-
-void release(std::size_t size) {
-  instance::BlockPool pool(1 << 20, kBlockSize_tokens);
-  std::vector<std::int64_t> held(size, 0);
-  std::size_t turn = 0;
-  micro::measure("kv_extend_release", size, [&](std::size_t operations) {
-    for (std::size_t i = 0; i < operations; ++i) {
-      std::int64_t& blocks = held[turn];
-      turn = turn + 1 == size ? 0 : turn + 1;
-      pool.extend(blocks, kInput_tokens + static_cast<std::int64_t>(i % kOutput_tokens));
-      pool.release(blocks);
-      micro::keep(pool);
-    }
-  });
-}
-
-// A batch of `size`: jump to the next completion, take out who has finished, let others join.
-// One operation is one request.
-void join_advance_pop(std::size_t size) {
+std::shared_ptr<workload::Requests> make_requests(std::size_t size, bool shared) {
   auto source = std::make_shared<workload::Requests>();
   source->arrival.assign(size, sim::Time{0});
   source->input_tokens.assign(size, kInput_tokens);
@@ -66,12 +25,51 @@ void join_advance_pop(std::size_t size) {
   source->slo_class.assign(size, 0);
   source->tenants = {"default"};
   source->slo_classes = {"standard"};
-  const workload::RequestTable requests(source, {}, {}, sim::Time{0});
+  if (!shared) return source;
+  source->segment_begin.push_back(0);
+  for (std::size_t i = 0; i < size; ++i) {
+    source->segments.push_back({i % 8, kInput_tokens});
+    source->segment_begin.push_back(static_cast<std::uint32_t>(i + 1));
+  }
+  return source;
+}
+
+// A request enters with its prompt and leaves with its output; `shared`: its prompt is one of
+// eight.
+void enter_and_leave(const char* name, std::size_t size, bool shared) {
+  const workload::RequestTable requests(make_requests(size, shared), {}, {}, sim::Time{0});
+  instance::KvMemory memory({}, 1 << 20, kBlockSize_tokens, requests);
+  std::vector<instance::Holding> held(size);
+  const auto enter = [&](std::size_t i) {
+    const sim::RequestId id{i};
+    const std::int64_t found = memory.find(id, kInput_tokens, false);
+    held[i] = {};
+    memory.admit(id, held[i], kInput_tokens - found);
+  };
+  for (std::size_t i = 0; i < size; ++i) enter(i);
+  std::size_t turn = 0;
+  micro::measure(name, size, [&](std::size_t operations) {
+    constexpr std::int64_t kAll_tokens = kInput_tokens + kOutput_tokens;
+    for (std::size_t i = 0; i < operations; ++i) {
+      memory.extend(sim::RequestId{turn}, held[turn], kAll_tokens);
+      memory.leave(held[turn], kAll_tokens, true);
+      enter(turn);
+      turn = turn + 1 == size ? 0 : turn + 1;
+    }
+    micro::keep(memory);
+  });
+}
+
+// A batch of `size`: jump to the next completion, take out who has finished, let others join.
+// One operation is one request.
+void join_advance_pop(std::size_t size) {
+  const workload::RequestTable requests(make_requests(size, false), {}, {}, sim::Time{0});
   instance::Decoders decoders(requests, instance::BlockSize(kBlockSize_tokens));
   micro::Sequence progress(kOutput_tokens - 1);
   std::uint32_t entry = 0;
   for (std::size_t i = 0; i < size; ++i) {
-    decoders.join(sim::RequestId{i}, entry++, 1 + progress.next());
+    decoders.join(sim::RequestId{i}, entry++, 1 + progress.next(),
+                  instance::Holding::kNothingSpecial);
   }
   std::int64_t blocks = 0;
   micro::measure("decoders_join_advance_pop", size, [&](std::size_t operations) {
@@ -79,7 +77,7 @@ void join_advance_pop(std::size_t size) {
       decoders.advance(decoders.steps_to_finish());
       while (decoders.has_finished() && done < operations) {
         const instance::Decoders::Member left = decoders.pop_finished();
-        decoders.join(left.id, entry++, 1);
+        decoders.join(left.id, entry++, 1, left.special);
         ++done;
       }
     }
@@ -96,7 +94,7 @@ void join_advance_pop(std::size_t size) {
 }  // namespace
 
 int main() {
-  for (const std::size_t size : {16, 256}) extend_and_release(size);
-  for (const std::size_t size : {16, 256}) release(size);
+  for (const std::size_t size : {16, 256}) enter_and_leave("kv_enter_leave", size, false);
+  for (const std::size_t size : {16, 256}) enter_and_leave("kv_enter_leave_shared", size, true);
   for (const std::size_t size : {16, 64, 256}) join_advance_pop(size);
 }
