@@ -66,7 +66,6 @@ void map_equals_the_standard_one() {
       const auto found = reference.find(key);
       check(map.find(key) == (found == reference.end() ? FlatMap::kNone : found->second),
             "the value of a key");
-      check(map.size() == reference.size(), "the number of keys");
       if (i % 100 > 0) continue;
       for (std::uint64_t name = 0; name < names; ++name) {
         const auto one = reference.find(key_of(name));
