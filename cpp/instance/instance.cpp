@@ -123,7 +123,7 @@ class StepLoop final : public Instance {
     take_scrapes(now, true);
     counters_.last_event = now;
     state_ = State::idle;
-    if (!decoders_.empty() && !memory_suffices()) dissolve_decoders(now);
+    if (!decoders_.empty() && !(jumps() && memory_suffices())) dissolve_decoders(now);
     std::int64_t budget = max_num_batched_tokens_ - decoders_.size();
     memory_.take(decoders_.new_blocks(0, 1));
     for (Slot& slot : slots_) slot.tokens = 0;
@@ -251,7 +251,9 @@ class StepLoop final : public Instance {
     Time end_of_step() const { return start + duration; }
   };
 
-  bool jumps() const { return stepping_ == Stepping::jumps; }
+  // Where taking a block forgets whichever is registered like it, it matters in which order the
+  // requests of a step take theirs: then every step is made request by request.
+  bool jumps() const { return stepping_ == Stepping::jumps && !memory_.order_matters(); }
   std::int64_t running() const { return decoders_.size() + std::ssize(slots_); }
   std::int64_t known(const Slot& slot) const {
     return requests_.input_tokens(slot.id) + slot.emitted;

@@ -45,6 +45,8 @@ class KvMemory {
   /// Blocks that can be taken without any being forgotten.
   std::int64_t takeable_unnoticed() const { return list_ ? list_->blank_at_head() : free_; }
 
+  /// Whether it matters which request of a step takes its blocks first.
+  bool order_matters() const { return list_ && config_.allocation == Allocation::roll_back; }
   /// Nothing can be found yet.
   bool counts_only() const { return !list_; }
 
