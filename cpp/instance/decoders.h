@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -70,7 +69,7 @@ class Decoders {
 
   std::span<const Member> members() const { return std::span(members_).subspan(first_); }
   std::int64_t emitted(const Member& member) const {
-    return goal_of(member.id) - (member.finish_step - step_);
+    return requests_.goal_tokens(member.id) - (member.finish_step - step_);
   }
   /// Tokens whose KV is in the cache.
   std::int64_t computed(const Member& member) const {
@@ -85,7 +84,6 @@ class Decoders {
   }
 
  private:
-  std::int64_t goal_of(sim::RequestId id) const { return std::max(requests_.output_tokens(id), 1); }
   std::size_t residue(std::int64_t computed) const {
     const std::int64_t r = block_size_.rest(computed) - step_residue_;
     return static_cast<std::size_t>(r < 0 ? r + block_size_.tokens() : r);

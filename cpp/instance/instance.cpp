@@ -262,7 +262,7 @@ class StepLoop final : public Instance {
     return slot.emitted > 0 && known(slot) - slot.computed == 1;
   }
   bool is_finished(const Slot& slot) const {
-    return slot.emitted == std::max(requests_.output_tokens(slot.id), 1);
+    return slot.emitted == requests_.goal_tokens(slot.id);
   }
 
   // What is scraped of the state that is about to change. The end of a step precedes a scrape of
@@ -612,10 +612,9 @@ class StepLoop final : public Instance {
   void complete(const Finished& finished) {
     const RequestId id = finished.id;
     const std::size_t row = id.index();
-    const std::int32_t output = requests_.output_tokens(id);
-    memory_.leave(finished.holding, finished.computed, output > 0);
+    memory_.leave(finished.holding, finished.computed, requests_.output_tokens(id) > 0);
     ++counters_.completed;
-    journal_.emitted[row] = std::max(output, 1);
+    journal_.emitted[row] = requests_.goal_tokens(id);
     journal_.finished[row] = jump_.end_of_step();
     journal_.outcome[row] = workload::Outcome::completed;
     listener_.finished(id);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -54,6 +55,9 @@ class RequestTable {
   std::int32_t output_tokens(sim::RequestId id) const {
     return columns_->output_tokens[id.index()];
   }
+  /// Tokens that it emits until it is done: one, with which its prefill ends, where none are asked
+  /// for.
+  std::int32_t goal_tokens(sim::RequestId id) const { return std::max(output_tokens(id), 1); }
   /// The shared segments with which the prompt begins.
   std::span<const Segment> segments(sim::RequestId id) const {
     return stream_ ? segments_[id.index()] : source_->segments_of(id.index());
