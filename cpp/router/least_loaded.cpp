@@ -23,14 +23,8 @@ class LeastLoadedPolicy final : public RoutingPolicy {
         ++tied;
       }
     }
-    if (ties_ == Ties::random && tied > 1) {
-      for (std::uint64_t skip = draws.below(tied); skip > 0; --skip) {
-        do {
-          ++best;
-        } while (view.effective_load(best) != least);
-      }
-    }
-    return sim::InstanceId{best};
+    return sim::InstanceId{pick_tied(
+        ties_, best, tied, draws, [&](std::size_t i) { return view.effective_load(i) == least; })};
   }
 
  private:
