@@ -34,6 +34,22 @@ void for_shared_blocks(std::span<const workload::Segment> segments, const BlockS
   }
 }
 
+// How many of the first `limit` blocks can be found in the shared segments, up to the first that
+// cannot; calls `f` with each.
+template <class F>
+std::int64_t walk_found(const FreeList& list, std::span<const workload::Segment> segments,
+                        const BlockSize& size, std::int64_t limit, const F& f) {
+  std::int64_t found = 0;
+  for_shared_blocks(segments, size, 0, limit, [&](std::int64_t, std::uint64_t who) {
+    const FreeList::Node node = list.find(who);
+    if (node == FreeList::kNone) return false;
+    f(node);
+    ++found;
+    return true;
+  });
+  return found;
+}
+
 }  // namespace
 
 KvMemory::KvMemory(const KvCache& config, std::int64_t num_blocks, std::int64_t block_size_tokens,
@@ -77,15 +93,9 @@ std::int64_t KvMemory::find(sim::RequestId id, std::int64_t known, bool returns)
   if (!list_) return 0;
   const std::int64_t limit =
       config_.allocation == Allocation::roll_back ? prompt_blocks_ : block_size_.whole(known - 1);
-  std::int64_t end_of_shared = 0;
   const auto segments = requests_.segments(id);
-  for_shared_blocks(segments, block_size_, 0, limit, [&](std::int64_t block, std::uint64_t who) {
-    const FreeList::Node node = list_->find(who);
-    if (node == FreeList::kNone) return false;
-    found_.push_back(node);
-    end_of_shared = block + 1;
-    return true;
-  });
+  const std::int64_t end_of_shared = walk_found(
+      *list_, segments, block_size_, limit, [&](FreeList::Node node) { found_.push_back(node); });
   if (returns &&
       end_of_shared == std::min(limit, block_size_.whole(workload::shared_tokens(segments)))) {
     const std::uint32_t row = requests_.row(id);
@@ -100,14 +110,8 @@ std::int64_t KvMemory::find(sim::RequestId id, std::int64_t known, bool returns)
 
 std::int64_t KvMemory::count_found(sim::RequestId id) const {
   if (!list_) return 0;
-  std::int64_t found = 0;
-  for_shared_blocks(requests_.segments(id), block_size_, 0,
-                    block_size_.whole(requests_.input_tokens(id)),
-                    [&](std::int64_t, std::uint64_t who) {
-                      found += list_->find(who) == FreeList::kNone ? 0 : 1;
-                      return list_->find(who) != FreeList::kNone;
-                    });
-  return found;
+  return walk_found(*list_, requests_.segments(id), block_size_,
+                    block_size_.whole(requests_.input_tokens(id)), [](FreeList::Node) {});
 }
 
 bool KvMemory::admit(sim::RequestId id, Holding& holding, std::int64_t tokens) {
