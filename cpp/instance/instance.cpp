@@ -123,9 +123,13 @@ class StepLoop final : public Instance {
     take_scrapes(now, true);
     counters_.last_event = now;
     state_ = State::idle;
-    if (!decoders_.empty() && !(jumps() && memory_suffices())) dissolve_decoders(now);
+    std::int64_t decoders_blocks = decoders_.new_blocks(0, 1);
+    if (!decoders_.empty() && !(jumps() && memory_suffices(decoders_blocks))) {
+      dissolve_decoders(now);
+      decoders_blocks = 0;
+    }
     std::int64_t budget = max_num_batched_tokens_ - decoders_.size();
-    memory_.take(decoders_.new_blocks(0, 1));
+    memory_.take(decoders_blocks);
     for (Slot& slot : slots_) slot.tokens = 0;
     preempted_ = !schedule_slots(budget, now);
     if (!preempted_) schedule_waiting(budget, now);
@@ -368,13 +372,13 @@ class StepLoop final : public Instance {
 
   // ---- the batch as sums -------------------------------------------------------------------
 
-  // Whether the decoders and whoever else gets tokens find memory for them; else somebody is
-  // preempted. The budget needs no look: every decoder had its token in the last step, and what
-  // stands before it asks for no more than then, so all of them get theirs again, and a slot that
-  // falls short stands behind them all.
-  bool memory_suffices() const {
+  // Whether the decoders, who begin so many blocks, and whoever else gets tokens find memory for
+  // them; else somebody is preempted. The budget needs no look: every decoder had its token in the
+  // last step, and what stands before it asks for no more than then, so all of them get theirs
+  // again, and a slot that falls short stands behind them all.
+  bool memory_suffices(std::int64_t decoders_blocks) const {
     std::int64_t budget = max_num_batched_tokens_ - decoders_.size();
-    std::int64_t blocks = decoders_.new_blocks(0, 1);
+    std::int64_t blocks = decoders_blocks;
     for (const Slot& slot : slots_) {
       const std::int64_t tokens = share_of(slot, budget);
       blocks += memory_.blocks_for(slot.computed + tokens) - slot.holding.blocks;
@@ -402,6 +406,9 @@ class StepLoop final : public Instance {
               [](const Slot& a, const Slot& b) { return a.entry < b.entry; });
   }
 
+  // Whether the head of the queue waits for memory alone.
+  bool is_blocked() const { return !waiting_.empty() && !jump_.is_full; }
+
   // For how many steps from this one, whose tokens have been given, the batch stays as it is. All
   // of these hold for each of them:
   // - every slot gets the same part of its prompt, and none completes it;
@@ -426,8 +433,7 @@ class StepLoop final : public Instance {
     }
     // A prompt that fills blocks which others may share can help a blocked head of the queue, and
     // the clock ends some time.
-    const bool blocked = !waiting_.empty() && !jump_.is_full;
-    if (blocked && !slots_.empty() && !memory_.counts_only()) return 1;
+    if (is_blocked() && !slots_.empty() && !memory_.counts_only()) return 1;
     if (durations_vary_) steps = std::min(steps, kLongestUnevenJump);
     steps = std::min(steps, 1 + kEndOfTime.ns / jump_.duration.ns);
     return steps > 1 ? 1 + steps_within_memory(steps - 1) : steps;
@@ -437,9 +443,8 @@ class StepLoop final : public Instance {
   // not take a block that can still be found: a head of the queue that is blocked may need fewer
   // blocks once one is gone, and prompts name theirs step by step.
   std::int64_t steps_within_memory(std::int64_t most) const {
-    const bool blocked = !waiting_.empty() && !jump_.is_full;
     const std::int64_t free =
-        blocked || !slots_.empty() ? memory_.takeable_unnoticed() : memory_.free();
+        is_blocked() || !slots_.empty() ? memory_.takeable_unnoticed() : memory_.free();
     // Usually there is plenty: a token begins one block at most.
     std::int64_t tokens = decoders_.size() * most;
     for (const Slot& slot : slots_) tokens += slot.tokens * most + 1;
