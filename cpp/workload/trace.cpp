@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "workload/prompts.h"
+
 namespace spillway::workload {
 
 namespace {
@@ -56,8 +58,7 @@ void check_requests(const Requests& requests, const std::string& path,
   check_tokens(requests.input_tokens, 1, "input_tokens", path, out);
   check_tokens(requests.output_tokens, 0, "output_tokens", path, out);
   for (std::size_t row = 0; row < n; ++row) {
-    std::int64_t shared = 0;
-    for (const Segment& segment : requests.segments_of(row)) shared += segment.tokens;
+    const std::int64_t shared = shared_tokens(requests.segments_of(row));
     if (shared <= requests.input_tokens[row]) continue;
     out.push_back({path + " row " + std::to_string(row) + ", prefix_tokens", std::to_string(shared),
                    "must be at most input_tokens (" + std::to_string(requests.input_tokens[row]) +
