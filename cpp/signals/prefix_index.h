@@ -9,6 +9,7 @@
 #include "sim/field.h"
 #include "sim/flat_map.h"
 #include "sim/ids.h"
+#include "sim/linked_list.h"
 #include "workload/request_table.h"
 
 namespace spillway::signals {
@@ -66,21 +67,14 @@ class PrefixIndex {
     std::uint64_t key = 0;    // 0: blocks that nobody shares
     std::int64_t blocks = 0;  // remembered: the last ones of …
     std::int64_t whole = 0;
-    std::int32_t older = sim::FlatMap::kNone;
-    std::int32_t newer = sim::FlatMap::kNone;
   };
+  using Runs = sim::LinkedList<Run>;
   /// What was sent to one instance.
   struct Memory {
-    std::vector<Run> runs;
-    std::vector<std::int32_t> unused;
+    Runs runs;  // the oldest first
     sim::FlatMap by_key;
-    std::int32_t oldest = sim::FlatMap::kNone;
-    std::int32_t newest = sim::FlatMap::kNone;
     std::int64_t blocks = 0;
 
-    Run& at(std::int32_t run) { return runs[static_cast<std::size_t>(run)]; }
-    void link_newest(std::int32_t run);
-    void unlink(std::int32_t run);
     void remember(std::uint64_t key, std::int64_t blocks);
     void forget_oldest(std::int64_t blocks);
   };

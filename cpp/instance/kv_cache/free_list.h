@@ -1,10 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "instance/kv_cache/config.h"
 #include "sim/flat_map.h"
+#include "sim/linked_list.h"
 
 namespace spillway::instance {
 
@@ -23,7 +23,7 @@ class FreeList {
 
   /// The block registered under an identity, or kNone.
   Node find(std::uint64_t identity) const { return registered_.find(identity); }
-  bool is_free(Node node) const { return nodes_[index(node)].references == 0; }
+  bool is_free(Node node) const { return nodes_[node].references == 0; }
 
   /// Takes blocks from the head. Those with an identity are forgotten. Precondition: as many stand
   /// in the list.
@@ -48,24 +48,14 @@ class FreeList {
  private:
   struct Entry {
     std::uint64_t identity = 0;
-    std::int32_t references = 0;
-    std::int32_t previous = kNone;
-    std::int32_t next = kNone;
     std::int64_t blank = 0;  // a run of so many blank blocks; 0: one with an identity
+    std::int32_t references = 0;
   };
-  static std::size_t index(Node node) { return static_cast<std::size_t>(node); }
-  Node make(const Entry& entry);
-  void link_at_tail(Node node);
-  void unlink(Node node);
   void forget(Node node);
-  void discard(Node node) { unused_.push_back(node); }
 
   Allocation allocation_;
-  std::vector<Entry> nodes_;
-  std::vector<Node> unused_;
+  sim::LinkedList<Entry> nodes_;  // the free ones in their order; those in use outside of it
   sim::FlatMap registered_;
-  Node head_ = kNone;
-  Node tail_ = kNone;
   std::int64_t in_use_ = 0;
 };
 
