@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
 
-#include "numerics/percentile.h"
+#include "numerics/moments.h"
 
 namespace spillway::metrics {
 
@@ -64,25 +63,11 @@ struct Distribution {
   }
 };
 
-// Reorders the values.
-Distribution distribution_of(std::span<double> values) {
-  if (values.empty()) return {};
-  const auto n = static_cast<double>(values.size());
-  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / n;
-  double squares = 0;
-  for (const double value : values) squares += (value - mean) * (value - mean);
-  return {std::ssize(values),
-          {mean, std::sqrt(squares / n), numerics::percentiles(values, kPercentiles)}};
-}
-
-Distribution distribution_of(const numerics::LogHistogram& histogram) {
-  if (histogram.count() == 0) return {};
-  return {histogram.count(), histogram.moments(kPercentiles)};
-}
-
-Distribution distribution_of(const numerics::WeightedSample& sample) {
-  if (sample.count() == 0) return {};
-  return {sample.count(), numerics::moments_of(sample, kPercentiles)};
+// Reorders the sample if it is a span.
+template <class Sample>
+Distribution distribution_of(const Sample& sample, std::int64_t count) {
+  if (count == 0) return {};
+  return {count, numerics::moments_of(sample, kPercentiles)};
 }
 
 // The requests of which a block of figures speaks.
@@ -154,7 +139,7 @@ void merge_gaps(const std::vector<Sample>& groups, const Partition& partition,
     merged[partition.population_of[group]].merge(groups[group]);
   }
   for (std::size_t i = 0; i < populations.size(); ++i) {
-    populations[i].gaps = distribution_of(merged[i]);
+    populations[i].gaps = distribution_of(merged[i], merged[i].count());
   }
 }
 
@@ -378,7 +363,7 @@ Summary Collector::summarize(const RunFigures& run) const {
       }
       for (std::size_t p = 0; p < populations.size(); ++p) {
         for (std::size_t i = 0; i < kNumFigures; ++i) {
-          populations[p].latencies[i] = distribution_of(merged[p][i]);
+          populations[p].latencies[i] = distribution_of(merged[p][i], merged[p][i].count());
         }
       }
       merge_gaps(journal_.token_gaps.approximate, partition, populations);
@@ -388,7 +373,8 @@ Summary Collector::summarize(const RunFigures& run) const {
     for (std::size_t i = 0; i < kNumFigures; ++i) {
       gathered.gather(static_cast<Figure>(i), latencies_, added_);
       for (std::size_t p = 0; p < populations.size(); ++p) {
-        populations[p].latencies[i] = distribution_of(gathered.values(p));
+        const std::span<double> values = gathered.values(p);
+        populations[p].latencies[i] = distribution_of(values, std::ssize(values));
       }
     }
     merge_gaps(journal_.token_gaps.exact, partition, populations);

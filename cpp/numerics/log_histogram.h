@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "numerics/weighted_sample.h"
+#include "numerics/moments.h"
 
 namespace spillway::numerics {
 
@@ -27,5 +27,9 @@ class LogHistogram {
   Sum sum_ = 0;      // Σ v
   Sum squares_ = 0;  // Σ v² modulo 2¹²⁸, which is enough for the squares about the mean
 };
+
+inline Moments moments_of(const LogHistogram& histogram, std::span<const double> ps) {
+  return histogram.moments(ps);
+}
 
 }  // namespace spillway::numerics

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "numerics/moments.h"
+
 namespace spillway::numerics {
 
 /// A multiset of int64 values kept as counts per distinct value (a hash table): exact mean and
@@ -32,12 +34,6 @@ class WeightedSample {
   std::int64_t count_ = 0;
 };
 
-/// Mean, population standard deviation and percentiles of a sample.
-struct Moments {
-  double mean;
-  double std_dev;
-  std::vector<double> percentiles;
-};
 /// Precondition: the sample is not empty; `ps` ascend.
 Moments moments_of(const WeightedSample& sample, std::span<const double> ps);
 
