@@ -14,6 +14,7 @@
 
 #include "check.h"
 #include "instance/kv_cache/free_list.h"
+#include "requests_builder.h"
 #include "sim/flat_map.h"
 #include "sim/mix.h"
 #include "sim/rng.h"
@@ -33,6 +34,7 @@ using spillway::sim::Stream;
 using spillway::sim::Time;
 using spillway::workload::Requests;
 using spillway::workload::RequestTable;
+using spillway::workload::Segment;
 
 namespace {
 
@@ -230,20 +232,13 @@ struct Prompt {
 };
 
 std::shared_ptr<const Requests> requests_of(const std::vector<Prompt>& prompts) {
-  auto requests = std::make_shared<Requests>();
-  requests->tenants = {"default"};
-  requests->slo_classes = {"standard"};
-  requests->segment_begin.push_back(0);
+  RequestsBuilder builder;
   for (const Prompt& prompt : prompts) {
-    requests->arrival.push_back(Time{0});
-    requests->input_tokens.push_back(prompt.tokens);
-    requests->output_tokens.push_back(prompt.output);
-    requests->tenant.push_back(0);
-    requests->slo_class.push_back(0);
-    if (prompt.group > 0) requests->segments.push_back({mix(prompt.group), prompt.shared});
-    requests->segment_begin.push_back(static_cast<std::uint32_t>(requests->segments.size()));
+    std::vector<Segment> segments;
+    if (prompt.group > 0) segments.push_back({mix(prompt.group), prompt.shared});
+    builder.add(prompt.tokens, prompt.output, segments);
   }
-  return requests;
+  return std::move(builder).build();
 }
 
 /// A request in the memory.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "check.h"
+#include "requests_builder.h"
 #include "sim/mix.h"
 #include "sim/rng.h"
 #include "workload/request_table.h"
@@ -39,21 +40,9 @@ struct Prompt {
 };
 
 std::shared_ptr<const Requests> requests_of(const std::vector<Prompt>& prompts) {
-  auto requests = std::make_shared<Requests>();
-  requests->tenants = {"default"};
-  requests->slo_classes = {"standard"};
-  requests->segment_begin.push_back(0);
-  for (const Prompt& prompt : prompts) {
-    requests->arrival.push_back(Time{0});
-    requests->input_tokens.push_back(prompt.tokens());
-    requests->output_tokens.push_back(1);
-    requests->tenant.push_back(0);
-    requests->slo_class.push_back(0);
-    requests->segments.insert(requests->segments.end(), prompt.segments.begin(),
-                              prompt.segments.end());
-    requests->segment_begin.push_back(static_cast<std::uint32_t>(requests->segments.size()));
-  }
-  return requests;
+  RequestsBuilder builder;
+  for (const Prompt& prompt : prompts) builder.add(prompt.tokens(), 1, prompt.segments);
+  return std::move(builder).build();
 }
 
 /// One remembered block: the beginning of which it is the end.
