@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -38,10 +39,14 @@ def peak_rss_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
-def child(script: Path, *arguments: object) -> dict[str, Any]:
-    """Runs a script of this folder in a fresh process and reads the JSON object it prints."""
+def child(script: Path, *arguments: object, package: Path | None = None) -> dict[str, Any]:
+    """Runs a script of this folder in a fresh process and reads the JSON object it prints.
+
+    `package` is the folder to import Spillway from, if not the installed one.
+    """
     command = [sys.executable, str(script), *map(str, arguments)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    environment = {**os.environ, "PYTHONPATH": str(package)} if package else None
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
 

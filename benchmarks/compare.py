@@ -8,14 +8,13 @@ the working tree; the base must be able to run them.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
+from bench import child
 from scenarios import SCENARIOS
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -44,15 +43,6 @@ def _build_revision(revision: str) -> Path:
         subprocess.run([*git, "remove", "--force", str(tree)], check=True)
 
 
-def _measure(package: Path, scenario: str, repeats: int) -> dict[str, Any]:
-    command = [sys.executable, str(Path(__file__).with_name("bench.py"))]
-    command += ["--scenario", scenario, "--json", "--repeats", str(repeats)]
-    environment = {**os.environ, "PYTHONPATH": str(package)}
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
-    row: dict[str, Any] = json.loads(done.stdout)
-    return row
-
-
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -67,12 +57,14 @@ def main() -> None:
         parser.error("give either a revision or --base-path")
     base = options.base_path or _build_revision(options.revision)
     head = options.head_path or _build(_ROOT, "head")
+    bench = Path(__file__).with_name("bench.py")
     print("requests/s of head over base: median (smallest to largest of the rounds)")
     for scenario in options.scenario or ["W8", "W8-full", "W8-long"]:
+        run = ("--scenario", scenario, "--json", "--repeats", options.repeats)
         ratios = []
         digests = set()
         for _ in range(options.rounds):
-            rows = [_measure(p.resolve(), scenario, options.repeats) for p in (base, head)]
+            rows = [child(bench, *run, package=package.resolve()) for package in (base, head)]
             ratios.append(rows[1]["requests_per_s"] / rows[0]["requests_per_s"])
             digests |= {row["digest"] for row in rows}
         print(
