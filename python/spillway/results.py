@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import zipfile
@@ -81,6 +82,33 @@ class Columns(Mapping[str, "NDArray[Any]"]):
         return dict, (dict(self),)
 
 
+class RequestIds(Sequence[str]):
+    """The names that a trace gives its requests, fetched when they are first asked for.
+
+    Empty where the row numbers stand for them.
+    """
+
+    def __init__(self, record: RequestRecord) -> None:
+        self._record = record
+
+    @functools.cached_property
+    def _known(self) -> list[str]:
+        return self._record.request_id
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        return self._known[index]
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __reduce__(self) -> tuple[type, tuple[list[str]]]:
+        return list, (self._known,)
+
+
 class Requests(Mapping[str, "NDArray[Any]"]):
     """One row per offered request in order of arrival, as read-only columns.
 
@@ -135,7 +163,7 @@ class Result:
         record = self._output.pop("record", None)
         if record is not None:
             self._output["columns"] = Columns(record)
-            self._output["request_id"] = record.request_id
+            self._output["request_id"] = RequestIds(record)
 
     @property
     def has_requests(self) -> bool:
@@ -307,9 +335,12 @@ class Result:
             "seed": self.seed,
             "simulation": self.simulation.to_dict(),
             "output": {
-                key: value
-                for key, value in self._output.items()
-                if key not in ("columns", "decisions")
+                **{
+                    key: value
+                    for key, value in self._output.items()
+                    if key not in ("columns", "decisions")
+                },
+                "request_id": list(self._output["request_id"]),
             },
         }
         with files.replacing(path) as temporary, temporary.open("wb") as stream:
@@ -361,6 +392,12 @@ class Result:
         )
 
 
+def _difference(a: Figures, b: Figures) -> dict[str, Figure]:
+    """The figures of `a` less those of `b`; None where one of them has none."""
+    both = ((name, a[name], b.get(name)) for name in a)
+    return {name: None if x is None or y is None else float(x) - float(y) for name, x, y in both}
+
+
 class Results(Sequence[Result]):
     """Replications of one simulation under several seeds, in the order of the seeds."""
 
@@ -407,15 +444,9 @@ class Results(Sequence[Result]):
         """
         if self.seeds != other.seeds:
             raise ValueError(f"the seeds differ: {self.seeds} and {other.seeds}")
-        pairs = [(a.summary(), b.summary()) for a, b in zip(self, other, strict=True)]
-        result: dict[str, Interval | None] = {}
-        for name in pairs[0][0] if pairs else ():
-            if name == "approximate":
-                continue
-            both = ((a[name], b[name]) for a, b in pairs)
-            gaps = [float(x) - float(y) for x, y in both if x is not None and y is not None]
-            result[name] = interval(gaps, confidence) if gaps else None
-        return result
+        pairs = zip(self, other, strict=True)
+        gaps = [_difference(a.summary(), b.summary()) for a, b in pairs]
+        return self._intervals(gaps, confidence)
 
     def _grouped(
         self, groups: Sequence[Mapping[str, Figures]], confidence: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import pickle
 import signal
@@ -203,6 +204,13 @@ def test_results_of_batches_pickle() -> None:
         assert digests(again) == digests(many)
         assert [results.seeds for results in again] == [(1, 2)] * len(many)
     assert again[0][0].requests["ttft_s"].tolist() == many[0][0].requests["ttft_s"].tolist()
+
+
+def test_names_of_a_trace_outlast_the_run() -> None:
+    result = simulate(Simulation(workload=recorded(100)))
+    again: Result = pickle.loads(pickle.dumps(result))
+    for one in (result, again, copy.deepcopy(result)):
+        assert one.requests["request_id"].tolist() == ["c", "b", "a"]
 
 
 def test_results_of_batches_are_saved(tmp_path: Path) -> None:
