@@ -17,9 +17,9 @@ std::string repr_of(std::string_view name,
 
 sim::Value with_changes(sim::Value settings, const py::dict& changes) {
   std::vector<sim::Violation> violations;
-  for (const auto& [path, replacement] : changes) {
-    settings =
-        sim::with_path(std::move(settings), text_of(path), to_value(replacement), violations);
+  for (const auto& [key, replacement] : changes) {
+    const std::string path = key_of(key);
+    settings = sim::with_path(std::move(settings), path, to_value(replacement, path), violations);
   }
   if (!violations.empty()) throw sim::ConfigError(std::move(violations));
   return settings;
@@ -30,13 +30,13 @@ sim::Value with_fields(sim::Value settings, const py::kwargs& fields) {
   // A preset replaces every value but those given with it.
   if (fields.contains("preset")) map.clear();
   for (const auto& [key, replacement] : fields) {
-    const std::string name = text_of(key);
+    const std::string name = key_of(key);
     const auto known = std::find_if(map.begin(), map.end(),
                                     [&](const auto& entry) { return entry.first == name; });
     if (known == map.end()) {
-      map.emplace_back(name, to_value(replacement));
+      map.emplace_back(name, to_value(replacement, name));
     } else {
-      known->second = to_value(replacement);
+      known->second = to_value(replacement, name);
     }
   }
   return settings;

@@ -2,6 +2,9 @@
 
 #include <limits>
 
+#include "sim/error.h"
+#include "sim/field.h"
+
 namespace spillway::bindings {
 
 using sim::Value;
@@ -10,20 +13,40 @@ namespace {
 
 constexpr int kDeepest = 64;
 
-Value value_of(py::handle object, int depth);
+Value value_of(py::handle object, const std::string& path, int depth);
 
-Value::Map map_of(py::handle mapping, int depth) {
+std::string repr_of(py::handle object) { return py::cast<std::string>(py::repr(object)); }
+
+[[noreturn]] void refuse(const std::string& path, std::string value, std::string allowed) {
+  throw sim::ConfigError(
+      {{path.empty() ? "settings" : path, std::move(value), std::move(allowed)}});
+}
+
+std::string text_of(py::handle text, const std::string& path) {
+  Py_ssize_t size = 0;
+  const char* data = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
+  if (data == nullptr) {
+    PyErr_Clear();
+    refuse(path, repr_of(text), "must be valid Unicode");
+  }
+  return {data, static_cast<std::size_t>(size)};
+}
+
+Value::Map map_of(py::handle mapping, const std::string& path, int depth) {
   Value::Map map;
   for (const py::handle item : mapping.attr("items")()) {
     const auto pair = py::cast<py::tuple>(item);
-    map.emplace_back(text_of(pair[0]), value_of(pair[1], depth));
+    const std::string key = key_of(pair[0], path);
+    map.emplace_back(key, value_of(pair[1], sim::join_path(path, key), depth));
   }
   return map;
 }
 
-Value::List list_of(py::handle sequence, int depth) {
+Value::List list_of(py::handle sequence, const std::string& path, int depth) {
   Value::List list;
-  for (const py::handle item : sequence) list.push_back(value_of(item, depth));
+  for (const py::handle item : sequence) {
+    list.push_back(value_of(item, sim::index_path(path, list.size()), depth));
+  }
   return list;
 }
 
@@ -39,39 +62,34 @@ Value number_of(py::handle whole) {
   return overflow * std::numeric_limits<double>::infinity();
 }
 
-Value value_of(py::handle object, int depth) {
-  if (depth > kDeepest) {
-    throw sim::ConfigError({{"settings", "", "must not be nested more than 64 deep"}});
-  }
+Value value_of(py::handle object, const std::string& path, int depth) {
+  if (depth > kDeepest) refuse("", "", "must not be nested more than 64 deep");
   if (object.is_none()) return {};
   if (py::isinstance<Value>(object)) return py::cast<Value>(object);
   if (py::isinstance<py::bool_>(object)) return py::cast<bool>(object);
-  if (py::isinstance<py::str>(object)) return text_of(object);
+  if (py::isinstance<py::str>(object)) return text_of(object, path);
   if (py::isinstance<py::float_>(object)) return py::cast<double>(object);
   if (py::isinstance<py::int_>(object)) return number_of(object);
   if (!py::isinstance<py::type>(object)) {
     if (py::hasattr(object, "_to_value")) return py::cast<Value>(object.attr("_to_value")());
-    if (py::hasattr(object, "items")) return map_of(object, depth + 1);
+    if (py::hasattr(object, "items")) return map_of(object, path, depth + 1);
     // NumPy scalars; arrays turn into lists.
-    if (py::hasattr(object, "tolist")) return value_of(object.attr("tolist")(), depth + 1);
-    if (py::hasattr(object, "__iter__")) return list_of(object, depth + 1);
+    if (py::hasattr(object, "tolist")) return value_of(object.attr("tolist")(), path, depth + 1);
+    if (py::hasattr(object, "__iter__")) return list_of(object, path, depth + 1);
   }
-  throw py::type_error("a setting cannot be " + py::cast<std::string>(py::repr(object)));
+  refuse(path, repr_of(object), "must be a number, text, true, false, null, a list or a mapping");
 }
 
 }  // namespace
 
-std::string text_of(py::handle object) {
+std::string key_of(py::handle object, const std::string& path) {
   if (!py::isinstance<py::str>(object)) {
-    throw py::type_error("a name must be text, not " + py::cast<std::string>(py::repr(object)));
+    refuse(path, "", "a key must be text, not " + repr_of(object));
   }
-  Py_ssize_t size = 0;
-  const char* data = PyUnicode_AsUTF8AndSize(object.ptr(), &size);
-  if (data == nullptr) throw py::error_already_set();
-  return {data, static_cast<std::size_t>(size)};
+  return text_of(object, path);
 }
 
-Value to_value(py::handle object) { return value_of(object, 0); }
+Value to_value(py::handle object, const std::string& path) { return value_of(object, path, 0); }
 
 py::object to_python(const Value& value) {
   struct Converter {

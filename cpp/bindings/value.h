@@ -9,11 +9,11 @@ namespace spillway::bindings {
 
 /// A Python object as a neutral value: None, bool, int, float, str, sequences, mappings, NumPy
 /// scalars, and bound configuration objects, which pass their attachments along. Anything else is a
-/// TypeError.
-sim::Value to_value(py::handle object);
+/// ConfigError, as is text that is no Unicode; `path` is where the value stands in the settings.
+sim::Value to_value(py::handle object, const std::string& path = "");
 
-/// A str as UTF-8; TypeError for anything else, UnicodeEncodeError for text that has no such form.
-std::string text_of(py::handle object);
+/// The key of a mapping that stands at `path`, which must be text, likewise.
+std::string key_of(py::handle object, const std::string& path = "");
 
 /// The value as plain Python objects; lists become lists, maps dicts. Attachments are left out.
 py::object to_python(const sim::Value& value);

@@ -132,8 +132,6 @@ def _changed(simulation: Simulation, changes: dict[str, Any]) -> Simulation:
     """All changes at once, since they may only be valid together; else one upon the other."""
     try:
         return simulation.with_(changes)
-    except TypeError as error:  # a date, say, which YAML reads and no setting is
-        raise config_error([("--set", "", str(error))]) from error
     except spillway.ConfigError:
         try:
             for path, value in changes.items():

@@ -140,11 +140,7 @@ def from_settings(
     profile = stated.pop("profile", "vllm")
     if schema != SCHEMA or isinstance(schema, bool):
         raise _config.config_error([("schema", repr(schema), f"must be {SCHEMA}")])
-    try:
-        simulation = Simulation.from_dict(stated)
-    except (TypeError, UnicodeError) as error:  # a date, say, which YAML reads and no setting is
-        raise _config.config_error([("settings", "", str(error))]) from error
-    simulation = profiles.apply(profile, simulation, stated)
+    simulation = profiles.apply(profile, Simulation.from_dict(stated), stated)
     workload = simulation.workload
     if read_trace and isinstance(workload, _core.workload.Trace) and workload.file:
         simulation = simulation.replace(workload=_resolved(workload, base or Path()))

@@ -657,8 +657,11 @@ def test_what_passes_for_a_number(cls: type[Any], name: str) -> None:
             built(cls, name, bad)
         assert any(path == name and allowed for path, _, allowed in caught.value.violations), bad
     for bad in (1j, object(), print):
-        with pytest.raises(TypeError, match="a setting cannot be"):
+        with pytest.raises(ConfigError) as caught:
             built(cls, name, bad)
+        ((path, value, allowed),) = caught.value.violations
+        assert (path, value) == (name, repr(bad))
+        assert allowed.startswith("must be a number, text, ")
 
 
 @pytest.mark.parametrize("digits", [18, 19, 20, 30, 400])
@@ -682,7 +685,7 @@ def test_text_that_is_no_unicode_is_refused(text: str) -> None:
         lambda: workload.Tenant.from_dict({text: 1}),
         lambda: workload.Tenant().with_({text: 1}),
     ):
-        with pytest.raises((ConfigError, TypeError, UnicodeEncodeError)):
+        with pytest.raises(ConfigError, match="Unicode"):
             attempt()
 
 
@@ -915,7 +918,7 @@ def test_changes_are_a_mapping(bad: Any) -> None:
 
 def test_paths_are_text() -> None:
     for bad in (1, None, ("router",)):
-        with pytest.raises((ConfigError, TypeError)):
+        with pytest.raises(ConfigError, match="a key must be text"):
             RICH.with_({bad: 2})
 
 
@@ -980,7 +983,7 @@ def test_long_forms_are_checked(given_settings: dict[str, Any], path: str, clue:
 
 
 def test_class_in_place_of_an_object_is_refused_in_words() -> None:
-    with pytest.raises((TypeError, ConfigError), match="LeastLoaded") as caught:
+    with pytest.raises(ConfigError, match=r"^router = .*LeastLoaded") as caught:
         Simulation(router=router.LeastLoaded)
     assert "_to_value" not in str(caught.value)
 
@@ -1059,7 +1062,7 @@ def test_bottomless_values_are_refused(value: str) -> None:
         f"import spillway\n{value}\n"
         "try:\n"
         "    spillway.Simulation(tenants=value)\n"
-        "except (spillway.ConfigError, TypeError, RecursionError):\n"
+        "except spillway.ConfigError:\n"
         "    pass\n"
     )
 
@@ -1281,6 +1284,6 @@ def test_garbage_is_refused_in_an_orderly_way(cls: type[Any], data: st.DataObjec
         lambda: cls().with_(junk),
     ):
         made = cls()
-        with contextlib.suppress(ConfigError, TypeError, UnicodeEncodeError):
+        with contextlib.suppress(ConfigError, TypeError):
             made = attempt()
         assert cls.from_dict(made.to_dict()) == made

@@ -481,6 +481,7 @@ def test_trace_configuration_needs_a_trace(refused: Callable[..., str]) -> None:
         ("instances.count=0", "instances[0].count = 0: must be >= 1 and <= 100000 (instances)"),
         ("instances.count=", "instances[0].count = null: must be a whole number"),
         ("router={kind: x", "--set router line 1: is neither YAML nor JSON: "),
+        ("warm_up_s=2024-01-01", "warm_up_s = datetime.date(2024, 1, 1): must be a number, "),
         ("router=[", "--set router line 1: is neither YAML nor JSON: "),
         ("a..b=1", "a..b: is no dotted path such as gateway.admission[0].capacity_tokens"),
     ],

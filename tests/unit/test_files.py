@@ -197,6 +197,11 @@ def test_strange_yaml_is_a_config_error(write: Callable[..., Path], content: str
     assert message(write(content))
 
 
+def test_a_date_is_refused_where_it_stands(write: Callable[..., Path]) -> None:
+    expected = "tenants[1].name = datetime.date(2024, 1, 1): must be a number, text, "
+    assert message(write("tenants: [{}, {name: 2024-01-01}]\n")).startswith(expected)
+
+
 @pytest.mark.parametrize("content", ["workload: &a [*a]\n", "workload: &a {kind: *a}\n"])
 def test_yaml_that_contains_itself_is_refused(write: Callable[..., Path], content: str) -> None:
     # In a process of its own, which it may end.
