@@ -65,8 +65,8 @@ bool Pipeline::admit(RequestId id, const signals::View& view, Time now) {
   journal_.outcome[id.index()] = workload::Outcome::queued;
   BandState& band = band_of(id);
   const sim::TenantId tenant{requests_.tenant(id)};
-  band.queues.push(tenant, id);
-  band.fairness->push(tenant, band.queues, now);
+  band.queues.push(tenant, {.request = id, .entered = now});
+  band.fairness->joined(tenant, band.queues, now);
   return true;
 }
 
@@ -97,12 +97,13 @@ bool Pipeline::dispatch_from(BandState& band, Time now) {
     bool operator()(sim::TenantId flow) const override {
       return pipeline.limit_->may_start({pipeline.requests_, queues.head(flow).request}, now);
     }
+    bool anyone() const override { return pipeline.limit_->is_open(now); }
   };
   const auto flow = band.fairness->next(band.queues, Permission(*this, band.queues, now), now);
   if (!flow) return false;
 
   const RequestId id = band.queues.pop(*flow);
-  band.fairness->charge(*flow, ChargePhase::dispatch, 1.0, now);
+  band.fairness->dispatched(*flow, band.queues, now);
   limit_->started({requests_, id}, now);
   ++books_.dispatched;
   journal_.dispatched[id.index()] = now;

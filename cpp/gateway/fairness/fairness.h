@@ -9,31 +9,34 @@
 
 namespace spillway::gateway {
 
-/// When a charge falls due.
-enum class ChargePhase : std::uint8_t { enqueue, dispatch, first_token, token, completion };
-
 /// Contract of a fairness policy: whose turn is it? One object per band; flows are tenants.
 ///
-/// `push` tells that a request has joined `flow`, which may have become backlogged by it. `next`
-/// names the flow whose head goes next, or none; `may_start(flow)` says whether the limit would let
-/// that head go. It must not assume that the dispatch succeeds: `charge` with phase `dispatch`
-/// tells that it did. `charge` accounts `cost` units of service
-///; `settle` corrects an estimate once the true cost is known.
+/// `joined` tells that a request has joined `flow`, `left` that one left it without being served.
+/// `next` names the flow whose head goes next, or none; it must not assume that the dispatch
+/// succeeds: `dispatched` tells that it did, the request no longer being in `queues`. `charge`
+/// accounts service, in the unit of the policy's `Cost`, as it falls due; a negative amount
+/// corrects what was charged too much. What dispatching the head of a flow will charge at once is
+/// its `Entry::cost`.
 class FairnessPolicy {
  public:
-  /// A borrowed predicate over flows, valid during the call it is passed to.
+  /// What the concurrency limit would let go, valid during the call it is passed to.
   class MayStart {
    public:
     virtual ~MayStart() = default;
+    /// Precondition: the flow is not empty.
     virtual bool operator()(sim::TenantId flow) const = 0;
+    /// False if nobody may start, whoever it is.
+    virtual bool anyone() const = 0;
   };
 
   virtual ~FairnessPolicy() = default;
-  virtual void push(sim::TenantId flow, const TenantQueues& queues, sim::Time now) = 0;
+  virtual void joined(sim::TenantId flow, const TenantQueues& queues, sim::Time now) = 0;
+  virtual void left(sim::TenantId /*flow*/, const TenantQueues& /*queues*/, sim::Time /*now*/) {}
   virtual std::optional<sim::TenantId> next(const TenantQueues& queues, const MayStart& may_start,
                                             sim::Time now) = 0;
-  virtual void charge(sim::TenantId flow, ChargePhase phase, double cost, sim::Time now) = 0;
-  virtual void settle(sim::TenantId flow, double charged, double actual, sim::Time now) = 0;
+  virtual void dispatched(sim::TenantId /*flow*/, const TenantQueues& /*queues*/,
+                          sim::Time /*now*/) {}
+  virtual void charge(sim::TenantId /*flow*/, double /*amount*/, sim::Time /*now*/) {}
 };
 
 }  // namespace spillway::gateway

@@ -8,24 +8,21 @@ namespace {
 
 class GlobalFifoPolicy final : public FairnessPolicy {
  public:
-  void push(sim::TenantId, const TenantQueues&, sim::Time) override {}
+  void joined(sim::TenantId, const TenantQueues&, sim::Time) override {}
 
   std::optional<sim::TenantId> next(const TenantQueues& queues, const MayStart& may_start,
                                     sim::Time) override {
     std::optional<sim::TenantId> oldest;
     std::uint64_t smallest = std::numeric_limits<std::uint64_t>::max();
-    for (std::size_t i = 0; i < queues.num_flows(); ++i) {
-      const sim::TenantId flow{i};
-      if (queues.length(flow) > 0 && queues.head(flow).serial < smallest) {
-        smallest = queues.head(flow).serial;
+    for (const sim::TenantId flow : queues.backlogged()) {
+      const std::uint64_t serial = queues.head(flow).serial;
+      if (serial < smallest) {
+        smallest = serial;
         oldest = flow;
       }
     }
     return oldest && may_start(*oldest) ? oldest : std::nullopt;
   }
-
-  void charge(sim::TenantId, ChargePhase, double, sim::Time) override {}
-  void settle(sim::TenantId, double, double, sim::Time) override {}
 };
 
 }  // namespace

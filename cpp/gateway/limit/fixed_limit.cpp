@@ -9,6 +9,7 @@ namespace {
 class FixedLimitPolicy final : public LimitPolicy {
  public:
   explicit FixedLimitPolicy(std::int64_t limit) : limit_(limit) {}
+  bool is_open(sim::Time) const override { return in_flight_ < limit_; }
   bool may_start(const signals::RequestView&, sim::Time) const override {
     return in_flight_ < limit_;
   }

@@ -6,6 +6,7 @@ namespace {
 
 class UnlimitedPolicy final : public LimitPolicy {
  public:
+  bool is_open(sim::Time) const override { return true; }
   bool may_start(const signals::RequestView&, sim::Time) const override { return true; }
   void started(const signals::RequestView&, sim::Time) override {}
   void first_token(const signals::RequestView&, sim::Time) override {}

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <tuple>
+
+#include "sim/field.h"
+
+namespace spillway::gateway {
+
+/// What a request costs its tenant.
+enum class CostUnit : std::uint8_t { requests, prompt_tokens, uncached_tokens, weighted_tokens };
+/// What is assumed of an output whose length is not known yet.
+enum class OutputEstimate : std::uint8_t { none, mean, oracle };
+/// When the cost is charged.
+enum class ChargeAt : std::uint8_t { enqueue, dispatch, first_token, token, completion };
+
+/// What a request costs its tenant, and when that is charged.
+struct Cost {
+  CostUnit unit = CostUnit::requests;
+  double prompt_weight = 1;
+  double output_weight = 2;
+  OutputEstimate output_estimate = OutputEstimate::none;
+  double estimate_bias = 1;
+  ChargeAt charge_at = ChargeAt::dispatch;
+  bool settles = false;
+
+  static constexpr std::string_view type_name = "Cost";
+  static constexpr std::string_view doc =
+      "What a request costs its tenant, and when that is charged.";
+  static constexpr auto fields();
+};
+
+}  // namespace spillway::gateway
+
+template <>
+struct spillway::sim::EnumNames<spillway::gateway::CostUnit> {
+  static constexpr std::array<std::string_view, 4> names{"requests", "prompt_tokens",
+                                                         "uncached_tokens", "weighted_tokens"};
+};
+template <>
+struct spillway::sim::EnumNames<spillway::gateway::OutputEstimate> {
+  static constexpr std::array<std::string_view, 3> names{"none", "mean", "oracle"};
+};
+template <>
+struct spillway::sim::EnumNames<spillway::gateway::ChargeAt> {
+  static constexpr std::array<std::string_view, 5> names{"enqueue", "dispatch", "first_token",
+                                                         "token", "completion"};
+};
+
+namespace spillway::gateway {
+
+constexpr auto Cost::fields() {
+  using sim::field;
+  return std::tuple(
+      field("unit", &Cost::unit,
+            "requests: 1 each; prompt_tokens; uncached_tokens: those of the prompt that the "
+            "gateway's own record of sent prefixes does not match; weighted_tokens: prompt_weight "
+            "× prompt + output_weight × output tokens."),
+      field("prompt_weight", &Cost::prompt_weight, "Of a prompt token (weighted_tokens only).")
+          .range(sim::between(0, 1e9)),
+      field("output_weight", &Cost::output_weight, "Of an output token (weighted_tokens only).")
+          .range(sim::between(0, 1e9)),
+      field("output_estimate", &Cost::output_estimate,
+            "Output tokens assumed when a charge precedes them: none; mean: the average of the "
+            "tenant's finished requests; oracle: the true number (which no real gateway knows)."),
+      field("estimate_bias", &Cost::estimate_bias,
+            "Factor on the estimated output: a predictor that is wrong on average.")
+          .range(sim::between(0, 1000)),
+      field("charge_at", &Cost::charge_at,
+            "When the cost is charged. token: the prompt at dispatch, the output as it is "
+            "generated."),
+      field("settles", &Cost::settles,
+            "Whether completion corrects a charge that was estimated; a request that leaves its "
+            "queue undispatched gets its charge back in any case."));
+}
+
+}  // namespace spillway::gateway
