@@ -5,6 +5,7 @@
 namespace spillway::bindings {
 
 void bind_router(py::module_& module) {
+  bind_policies<router::AnyFilter>(module);
   bind_policies<router::AnyScorer>(module);
   bind_policies<router::AnyPicker>(module);
   bind_policies<router::Router>(module);

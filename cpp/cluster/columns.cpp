@@ -58,6 +58,13 @@ const std::vector<ColumnKind>& columns() {
        [](R r) {
          return derived<std::int32_t>(r, [&](auto id) { return r.journal.instance[id.index()]; });
        }},
+      {"rank",
+       [](R r) {
+         return derived<std::int16_t>(r, [&](auto id) {
+           if (r.journal.has_ranks) return r.journal.rank[id.index()];
+           return static_cast<std::int16_t>(r.journal.instance[id.index()] < 0 ? -1 : 0);
+         });
+       }},
       {"input_tokens",
        [](R r) {
          return derived<std::int32_t>(r, [&](auto id) { return r.requests.input_tokens(id); });

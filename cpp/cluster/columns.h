@@ -10,8 +10,9 @@
 namespace spillway::cluster {
 
 /// The values of one column, one per offered request in order of arrival.
-using Column = std::variant<std::vector<std::uint8_t>, std::vector<std::uint16_t>,
-                            std::vector<std::int32_t>, std::vector<double>>;
+using Column =
+    std::variant<std::vector<std::uint8_t>, std::vector<std::int16_t>, std::vector<std::uint16_t>,
+                 std::vector<std::int32_t>, std::vector<double>>;
 
 /// A column of a run's requests, derived from its record when it is asked for. Times are in
 /// seconds, NaN where not applicable.

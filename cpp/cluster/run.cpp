@@ -52,7 +52,7 @@ std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::ui
 }
 
 /// The event loop of one run: takes the earliest event and hands it to the stage it belongs to.
-class Run final : workload::FinishListener {
+class Run final : workload::RequestListener {
  public:
   Run(const Simulation& simulation, std::uint64_t seed, const RunOptions& options)
       : simulation_(simulation),
@@ -60,16 +60,21 @@ class Run final : workload::FinishListener {
         record_(make_record(simulation, seed, options.requests)),
         requests_(record_->requests),
         journal_(record_->journal),
-        events_(num_instances(simulation)),
+        events_(num_engines(simulation)),
         pipeline_(simulation.gateway, requests_, journal_, events_, seed),
-        dispatcher_(simulation.router, num_instances(simulation), seed,
+        dispatcher_(simulation.router, simulation.prefix_index, requests_,
+                    num_instances(simulation), seed,
                     static_cast<std::size_t>(simulation.metrics.traced_candidates)),
-        scrapes_(make_scrapes(simulation)),
-        board_(simulation.signals, make_fleet(seed), scrapes_.get(), make_index()),
+        scrapes_(make_scrapes(simulation, seed)),
+        board_(simulation.signals, make_fleet(seed), scrapes_.get()),
         collector_(simulation.metrics, requests_, journal_),
         admission_latency_(sim::from_seconds(simulation.gateway.admission_latency_s)),
         horizon_(sim::from_seconds(simulation.horizon_s.value_or(sim::kLongestSpan_s))) {
-    journal_.resize(requests_.capacity(), reports());
+    journal_.reports = reports();
+    for (const auto& group : simulation.instances) {
+      journal_.has_ranks = journal_.has_ranks || group.data_parallel_size > 1;
+    }
+    journal_.resize(requests_.capacity());
     (streaming() ? journal_.token_gaps.approximate.resize(requests_.num_groups())
                  : journal_.token_gaps.exact.resize(requests_.num_groups()));
   }
@@ -97,45 +102,50 @@ class Run final : workload::FinishListener {
     for (const auto& group : simulation.instances) total += static_cast<std::size_t>(group.count);
     return total;
   }
+  static std::size_t num_engines(const Simulation& simulation) {
+    std::size_t total = 0;
+    for (const auto& group : simulation.instances) {
+      total += static_cast<std::size_t>(group.count * group.data_parallel_size);
+    }
+    return total;
+  }
   bool streaming() const { return simulation_.metrics.streaming; }
   bool reports() const { return simulation_.metrics.accounting == metrics::Accounting::blis; }
 
   std::vector<signals::Probe*> make_fleet(std::uint64_t seed) {
-    const instance::Environment environment{.requests = requests_,
-                                            .journal = journal_,
-                                            .events = events_,
-                                            .listener = *this,
-                                            .seed = seed,
-                                            .scrapes = scrapes_.get(),
-                                            .quantum_ns = simulation_.quantum_ns,
-                                            .reports_latencies = reports(),
-                                            .reference = options_.reference};
+    const instance::Environment environment{
+        .requests = requests_,
+        .journal = journal_,
+        .events = events_,
+        .listener = *this,
+        .seed = seed,
+        .scrapes = scrapes_.get(),
+        .quantum_ns = simulation_.quantum_ns,
+        .reports_latencies = reports(),
+        .tells_first_tokens = router::reads_first_tokens(simulation_.router),
+        .reference = options_.reference};
     std::vector<signals::Probe*> probes;
     for (const auto& group : simulation_.instances) {
       for (std::int64_t i = 0; i < group.count; ++i) {
-        fleet_.push_back(make(group, InstanceId{fleet_.size()}, environment));
+        fleet_.push_back(make(group, InstanceId{fleet_.size()}, environment, engines_));
         probes.push_back(fleet_.back().get());
       }
     }
     return probes;
   }
 
-  static std::unique_ptr<signals::Scrapes> make_scrapes(const Simulation& simulation) {
+  static std::unique_ptr<signals::Scrapes> make_scrapes(const Simulation& simulation,
+                                                        std::uint64_t seed) {
     const auto* scraped = std::get_if<signals::Scraped>(&simulation.signals);
     if (!scraped) return nullptr;
-    return std::make_unique<signals::Scrapes>(*scraped, num_instances(simulation));
-  }
-  std::unique_ptr<signals::PrefixIndex> make_index() const {
-    if (!router::reads_prefix_index(simulation_.router)) return nullptr;
-    return std::make_unique<signals::PrefixIndex>(simulation_.prefix_index, requests_,
-                                                  num_instances(simulation_));
+    return std::make_unique<signals::Scrapes>(*scraped, num_instances(simulation), seed);
   }
 
   // Arrivals enter the queue one at a time: the next one when its predecessor has arrived.
   void schedule_arrival() {
     next_arrival_ = requests_.next();
     if (!next_arrival_) return;
-    if (journal_.size() < requests_.capacity()) journal_.resize(requests_.capacity(), reports());
+    if (journal_.size() < requests_.capacity()) journal_.resize(requests_.capacity());
     const RequestId id = *next_arrival_;
     events_.push({requests_.arrival(id), Phase::arrival, requests_.row(id), id.value});
   }
@@ -154,9 +164,11 @@ class Run final : workload::FinishListener {
       case Phase::ingress:
         return fleet_[event.tie()]->enqueue(request, now_);
       case Phase::step_start:
-        return fleet_[event.subject()]->start_step(now_);
+        return engines_[event.subject()]->start_step(now_);
       case Phase::step_end:
-        return fleet_[event.subject()]->end_step(now_);
+        return engines_[event.subject()]->end_step(now_);
+      case Phase::first_token:
+        return first_token(request);
       case Phase::permit_release:
         if (pipeline_.release(request, now_)) request_drain();
         return leave(request);
@@ -183,7 +195,7 @@ class Run final : workload::FinishListener {
   }
 
   void admit(RequestId request) {
-    const signals::View view = board_.view(dispatcher_.in_flight(), now_);
+    const signals::View view = board_.view(dispatcher_.own(), now_);
     pipeline_.admit(request, view, now_) ? request_drain() : leave(request);
   }
 
@@ -200,18 +212,20 @@ class Run final : workload::FinishListener {
   }
 
   void route(RequestId request) {
-    const signals::View view = board_.view(dispatcher_.in_flight(), now_);
+    const signals::View view = board_.view(dispatcher_.own(), now_);
     const InstanceId chosen = dispatcher_.route({requests_, request}, view, now_);
-    board_.sent(request, chosen);
     journal_.instance[request.index()] = static_cast<std::int32_t>(chosen.value);
     const Time delay = fleet_[chosen.index()]->entry_delay(request);
     events_.push({now_ + delay, Phase::ingress, chosen.value, request.value});
   }
 
-  void finished(RequestId request) override {
-    const auto instance = static_cast<std::size_t>(journal_.instance[request.index()]);
-    dispatcher_.finished(InstanceId{instance});
+  InstanceId instance_of(RequestId request) const {
+    return InstanceId{static_cast<std::size_t>(journal_.instance[request.index()])};
   }
+  void first_token(RequestId request) override {
+    dispatcher_.first_token(request, instance_of(request));
+  }
+  void finished(RequestId request) override { dispatcher_.finished(request, instance_of(request)); }
 
   // Nothing more happens to the request.
   void leave(RequestId request) {
@@ -346,6 +360,7 @@ class Run final : workload::FinishListener {
   gateway::Pipeline pipeline_;
   router::Dispatcher dispatcher_;
   std::vector<std::unique_ptr<instance::Instance>> fleet_;
+  std::vector<instance::Engine*> engines_;
   std::unique_ptr<signals::Scrapes> scrapes_;
   signals::Board board_;
   metrics::OutcomeCounts outcomes_;

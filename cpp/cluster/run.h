@@ -53,7 +53,7 @@ struct Output {
   metrics::Ledger ledger;
   metrics::Summary summary;
   std::vector<InstanceReport> instances;
-  router::DecisionLog decisions{0};
+  router::DecisionLog decisions;
   std::int64_t steps = 0;
   std::int64_t events = 0;
   double end_s = 0;  ///< instant of the last event

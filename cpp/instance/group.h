@@ -23,6 +23,7 @@ enum class OutputOverhead : std::uint8_t { in_step, reported };
 /// A group of equal instances.
 struct InstanceGroup {
   std::int64_t count = 1;
+  std::int64_t data_parallel_size = 1;
   std::int64_t max_num_seqs = 256;
   std::int64_t max_num_batched_tokens = 2048;
   std::int64_t long_prefill_token_threshold = 0;
@@ -72,6 +73,12 @@ constexpr auto InstanceGroup::fields() {
       field("count", &G::count, "Number of instances.")
           .unit("instances")
           .range(sim::between(1, 100000)),
+      field("data_parallel_size", &G::data_parallel_size,
+            "Ranks of one instance (vLLM --data-parallel-size). Each has a queue, a batch and KV "
+            "memory of its own, as large as given here; a request goes to the rank with the least "
+            "4 × waiting + running requests, the first of equals.")
+          .unit("ranks")
+          .range(sim::between(1, 1024)),
       field("max_num_seqs", &G::max_num_seqs,
             "Most requests that run at once (vLLM --max-num-seqs).")
           .unit("requests")

@@ -26,9 +26,9 @@ constexpr Time kEndOfTime = sim::from_seconds(sim::kLongestSpan_s);
 
 /// Choices within the step loop, fixed when it is compiled.
 struct StepRules {
-  Completion completion;
-  Preemption preemption;
-  bool reports;
+  Completion completion = Completion::step_end;
+  Preemption preemption = Preemption::keep_emitted;
+  bool reports = false;
 };
 
 /// A request of the batch that is looked at in every step.
@@ -55,14 +55,19 @@ struct Finished {
 /// cannot all have their token, they become slots, and the step is made request by request. With
 /// plain stepping all requests are slots and every jump is a single step.
 template <StepRules rules>
-class StepLoop final : public Instance {
+class StepLoop final : public Instance, public Engine {
  public:
-  StepLoop(const InstanceGroup& group, sim::InstanceId id, const Environment& environment)
+  /// `reporter`: whose state is scraped when this one's changes; null: its own.
+  StepLoop(const InstanceGroup& group, sim::InstanceId id, std::uint32_t engine,
+           signals::Probe* reporter, const Environment& environment)
       : id_(id),
+        engine_(engine),
+        reporter_(reporter ? *reporter : *this),
         requests_(environment.requests),
         journal_(environment.journal),
         events_(environment.events),
         listener_(environment.listener),
+        tells_first_tokens_(environment.tells_first_tokens),
         scrapes_(environment.scrapes),
         quantum_(environment.quantum_ns),
         max_num_seqs_(group.max_num_seqs),
@@ -73,8 +78,9 @@ class StepLoop final : public Instance {
         max_model_len_(group.max_model_len > 0 ? group.max_model_len
                                                : std::numeric_limits<std::int64_t>::max()),
         scheduler_(std::visit([](const auto& c) { return make(c); }, group.scheduler)),
-        latency_(std::visit([&](const auto& c) { return make(c, environment.seed, id); },
-                            group.latency)),
+        latency_(std::visit(
+            [&](const auto& c) { return make(c, environment.seed, sim::InstanceId{engine}); },
+            group.latency)),
         stepping_(environment.reference                     ? Stepping::reference
                   : latency_->basis() == LatencyBasis::step ? Stepping::plain
                                                             : Stepping::jumps),
@@ -133,7 +139,7 @@ class StepLoop final : public Instance {
     for (Slot& slot : slots_) slot.tokens = 0;
     preempted_ = !schedule_slots(budget, now);
     if (!preempted_) schedule_waiting(budget, now);
-    if (running() == 0) return events_.clear_alarm(id_.value);
+    if (running() == 0) return events_.clear_alarm(engine_);
 
     StepLoad load{.decode_requests = decoders_.size(),
                   .context_tokens = decoders_.context_tokens(),
@@ -157,7 +163,7 @@ class StepLoop final : public Instance {
     count_begun(1);
     jump_.steps = jumps() && !preempted_ ? length_of_jump() : 1;
     state_ = State::stepping;
-    events_.set_alarm(id_.value, end_of_jump());
+    events_.set_alarm(engine_, end_of_jump());
     if constexpr (rules.completion == Completion::step_start) {
       if (jump_.steps == 1) take_effect(0);
     }
@@ -176,7 +182,7 @@ class StepLoop final : public Instance {
     if (running() > 0 || !waiting_.empty()) {
       request_step(now);
     } else {
-      events_.clear_alarm(id_.value);
+      events_.clear_alarm(engine_);
     }
   }
 
@@ -210,7 +216,13 @@ class StepLoop final : public Instance {
   signals::InstanceSignal read(Time now) override {
     catch_up(now);
     const signals::Occupancy here = occupancy();
-    return {here.waiting, here.running, memory_.utilization(), memory_.free(), now};
+    const auto lookups = static_cast<double>(memory_.lookups());
+    return {here.waiting,
+            here.running,
+            memory_.utilization(),
+            memory_.free(),
+            lookups > 0 ? static_cast<double>(memory_.hits()) / lookups : 0,
+            now};
   }
   signals::Occupancy occupancy() const override {
     return {static_cast<std::int32_t>(waiting_.size()), static_cast<std::int32_t>(running())};
@@ -272,7 +284,7 @@ class StepLoop final : public Instance {
   // What is scraped of the state that is about to change. The end of a step precedes a scrape of
   // the same instant, everything else follows it.
   void take_scrapes(Time now, bool inclusive) {
-    if (scrapes_) scrapes_->take(id_, *this, now, inclusive);
+    if (scrapes_) scrapes_->take(id_, reporter_, now, inclusive);
   }
 
   void refuse(RequestId id, Time now) {
@@ -280,7 +292,7 @@ class StepLoop final : public Instance {
     journal_.outcome[id.index()] = workload::Outcome::rejected;
     journal_.reason[id.index()] = {workload::Stage::ingress, 0};
     listener_.finished(id);
-    events_.push({now, Phase::permit_release, id_.value, id.value});
+    events_.push({now, Phase::permit_release, engine_, id.value});
   }
 
   // Accounts for the queue's length up to now; called before it changes.
@@ -292,10 +304,10 @@ class StepLoop final : public Instance {
 
   // The step begins once all else that is due at this instant has happened.
   void request_step(Time now) {
-    if (!events_.is_due(now, id_.value)) return start_step(now);
+    if (!events_.is_due(now, engine_)) return start_step(now);
     state_ = State::step_requested;
-    events_.clear_alarm(id_.value);
-    events_.push({now, Phase::step_start, id_.value, id_.value});
+    events_.clear_alarm(engine_);
+    events_.push({now, Phase::step_start, engine_, engine_});
   }
 
   Time duration_of(const StepLoad& load, bool emits) const {
@@ -490,7 +502,7 @@ class StepLoop final : public Instance {
   // Ends the jump with the step under way.
   void cut_jump() {
     jump_.steps = jump_.begun;
-    events_.set_alarm(id_.value, jump_.end_of_step());
+    events_.set_alarm(engine_, jump_.end_of_step());
   }
 
   // Begins the steps of the jump that start before `now`.
@@ -592,7 +604,10 @@ class StepLoop final : public Instance {
   void record_token(Slot& slot) {
     const std::size_t row = slot.id.index();
     const Time at = jump_.end_of_step();
-    if (!sim::is_set(journal_.first_token[row])) journal_.first_token[row] = at;
+    if (!sim::is_set(journal_.first_token[row])) {
+      journal_.first_token[row] = at;
+      if (tells_first_tokens_) tell_first_token(slot.id);
+    }
     if (slot.emitted > 1) {
       const Time gap = rules.reports ? reported_gap() : at - slot.last_token;
       if constexpr (rules.reports) journal_.reported_decode[row] += gap;
@@ -601,6 +616,15 @@ class StepLoop final : public Instance {
       }
     }
     slot.last_token = at;
+  }
+
+  // Where effects precede the end of their step, the news waits for it.
+  void tell_first_token(RequestId id) {
+    if constexpr (rules.completion == Completion::step_end) {
+      listener_.first_token(id);
+    } else {
+      events_.push({jump_.end_of_step(), Phase::first_token, engine_, id.value});
+    }
   }
 
   // Every decoder emits a token in each of `steps` steps. Steps follow each other without a pause,
@@ -623,7 +647,7 @@ class StepLoop final : public Instance {
     journal_.finished[row] = jump_.end_of_step();
     journal_.outcome[row] = workload::Outcome::completed;
     listener_.finished(id);
-    events_.push({jump_.end_of_step(), Phase::permit_release, id_.value, id.value});
+    events_.push({jump_.end_of_step(), Phase::permit_release, engine_, id.value});
   }
 
   // ---- reported latencies ------------------------------------------------------------------
@@ -649,10 +673,13 @@ class StepLoop final : public Instance {
   }
 
   sim::InstanceId id_;
+  std::uint32_t engine_;
+  signals::Probe& reporter_;
   const workload::RequestTable& requests_;
   workload::Journal& journal_;
   sim::EventQueue& events_;
-  workload::FinishListener& listener_;
+  workload::RequestListener& listener_;
+  bool tells_first_tokens_;
   signals::Scrapes* scrapes_;
   sim::Quantum quantum_;
   std::int64_t max_num_seqs_;
@@ -683,32 +710,126 @@ class StepLoop final : public Instance {
   std::vector<Finished> finished_;
 };
 
-template <Completion completion, Preemption preemption>
-std::unique_ptr<Instance> make_reporting(const InstanceGroup& group, sim::InstanceId id,
-                                         const Environment& environment) {
-  if (environment.reports_latencies) {
-    return std::make_unique<StepLoop<StepRules{completion, preemption, true}>>(group, id,
-                                                                               environment);
+/// Data-parallel engines behind one entry. Requests are spread as vLLM's internal load balancing
+/// does (`DPLBAsyncMPClient`), with counts that are up to date.
+class Ranks final : public Instance {
+ public:
+  Time entry_delay(RequestId id) const override { return ranks_.front()->entry_delay(id); }
+
+  void enqueue(RequestId id, Time now) override {
+    std::size_t chosen = 0;
+    for (std::size_t rank = 1; rank < ranks_.size(); ++rank) {
+      if (load_of(rank) < load_of(chosen)) chosen = rank;
+    }
+    journal_.rank[id.index()] = static_cast<std::int16_t>(chosen);
+    ranks_[chosen]->enqueue(id, now);
   }
-  return std::make_unique<StepLoop<StepRules{completion, preemption, false}>>(group, id,
-                                                                              environment);
+
+  void close(Time end) override {
+    for (const auto& rank : ranks_) {
+      rank->close(end);
+      const Counters& its = rank->counters();
+      counters_.entered += its.entered;
+      counters_.refused += its.refused;
+      counters_.completed += its.completed;
+      counters_.preemptions += its.preemptions;
+      counters_.steps += its.steps;
+      counters_.tokens_emitted += its.tokens_emitted;
+      counters_.waiting_time_s += its.waiting_time_s;
+      counters_.waiting_after_steps += its.waiting_after_steps;
+      counters_.kv_hits += its.kv_hits;
+      counters_.kv_misses += its.kv_misses;
+      counters_.kv_lookups += its.kv_lookups;
+      counters_.last_event = std::max(counters_.last_event, its.last_event);
+    }
+  }
+
+  signals::InstanceSignal read(Time now) override {
+    signals::InstanceSignal sum{.measured = now};
+    const auto n = static_cast<double>(ranks_.size());
+    for (const auto& rank : ranks_) {
+      const signals::InstanceSignal its = rank->read(now);
+      sum.waiting += its.waiting;
+      sum.running += its.running;
+      sum.kv_utilization += its.kv_utilization / n;
+      sum.free_blocks += its.free_blocks;
+      sum.hit_rate += its.hit_rate / n;
+    }
+    return sum;
+  }
+  signals::Occupancy occupancy() const override {
+    signals::Occupancy sum;
+    for (const auto& rank : ranks_) {
+      const signals::Occupancy its = rank->occupancy();
+      sum.waiting += its.waiting;
+      sum.running += its.running;
+    }
+    return sum;
+  }
+  std::int64_t cached_blocks(RequestId id, Time now) override {
+    std::int64_t most = 0;
+    for (const auto& rank : ranks_) most = std::max(most, rank->cached_blocks(id, now));
+    return most;
+  }
+  Stepping stepping() const override { return ranks_.front()->stepping(); }
+  const Counters& counters() const override { return counters_; }
+  void check_memory() const override {
+    for (const auto& rank : ranks_) rank->check_memory();
+  }
+
+  explicit Ranks(workload::Journal& journal) : journal_(journal) {}
+  void add(std::unique_ptr<Instance> rank) { ranks_.push_back(std::move(rank)); }
+
+ private:
+  std::int64_t load_of(std::size_t rank) const {
+    const signals::Occupancy here = ranks_[rank]->occupancy();
+    return 4 * std::int64_t{here.waiting} + here.running;
+  }
+
+  workload::Journal& journal_;
+  std::vector<std::unique_ptr<Instance>> ranks_;
+  Counters counters_;
+};
+
+template <StepRules rules>
+std::unique_ptr<Instance> make_engine(const InstanceGroup& group, sim::InstanceId id,
+                                      signals::Probe* reporter, const Environment& environment,
+                                      std::vector<Engine*>& engines) {
+  auto engine = std::make_unique<StepLoop<rules>>(
+      group, id, static_cast<std::uint32_t>(engines.size()), reporter, environment);
+  engines.push_back(engine.get());
+  return engine;
+}
+
+using MakeEngine = decltype(&make_engine<StepRules{}>);
+
+template <Completion completion, Preemption preemption>
+MakeEngine reporting(bool reports) {
+  return reports ? &make_engine<StepRules{completion, preemption, true}>
+                 : &make_engine<StepRules{completion, preemption, false}>;
 }
 
 template <Completion completion>
-std::unique_ptr<Instance> make_completing(const InstanceGroup& group, sim::InstanceId id,
-                                          const Environment& environment) {
+MakeEngine completing(const InstanceGroup& group, bool reports) {
   return group.preemption == Preemption::restart
-             ? make_reporting<completion, Preemption::restart>(group, id, environment)
-             : make_reporting<completion, Preemption::keep_emitted>(group, id, environment);
+             ? reporting<completion, Preemption::restart>(reports)
+             : reporting<completion, Preemption::keep_emitted>(reports);
 }
 
 }  // namespace
 
 std::unique_ptr<Instance> make(const InstanceGroup& group, sim::InstanceId id,
-                               const Environment& environment) {
-  return group.completion == Completion::step_start
-             ? make_completing<Completion::step_start>(group, id, environment)
-             : make_completing<Completion::step_end>(group, id, environment);
+                               const Environment& environment, std::vector<Engine*>& engines) {
+  const bool reports = environment.reports_latencies;
+  const MakeEngine make_one = group.completion == Completion::step_start
+                                  ? completing<Completion::step_start>(group, reports)
+                                  : completing<Completion::step_end>(group, reports);
+  if (group.data_parallel_size == 1) return make_one(group, id, nullptr, environment, engines);
+  auto ranks = std::make_unique<Ranks>(environment.journal);
+  for (std::int64_t i = 0; i < group.data_parallel_size; ++i) {
+    ranks->add(make_one(group, id, ranks.get(), environment, engines));
+  }
+  return ranks;
 }
 
 }  // namespace spillway::instance

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "instance/group.h"
 #include "signals/probe.h"
@@ -21,12 +22,13 @@ struct Environment {
   const workload::RequestTable& requests;
   workload::Journal& journal;
   sim::EventQueue& events;
-  workload::FinishListener& listener;
+  workload::RequestListener& listener;
   std::uint64_t seed = 0;
   signals::Scrapes* scrapes = nullptr;  ///< null unless instances are scraped
   std::int64_t quantum_ns = 1;
   bool reports_latencies = false;  ///< write the `reported_*` columns
-  bool reference = false;          ///< make every step by itself and request by request
+  bool tells_first_tokens = false;
+  bool reference = false;  ///< make every step by itself and request by request
 };
 
 /// How an instance goes through its steps. The results are the same.
@@ -54,18 +56,24 @@ struct Counters {
   sim::Time last_event{0};
 };
 
-/// One model server: the step loop of continuous batching. `README.md` beside this file is its
-/// exact contract, and says when several steps may be made at once.
+/// The step loop of continuous batching. `README.md` beside this file is its exact contract, and
+/// says when several steps may be made at once.
 ///
-/// It sets the alarm of its id in the event queue, which leads to `start_step` or `end_step`.
+/// It sets its alarm in the event queue, which leads to `start_step` or `end_step`.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  virtual void start_step(sim::Time now) = 0;
+  virtual void end_step(sim::Time now) = 0;
+};
+
+/// One model server: an engine, or several data-parallel ones behind one queue entry.
 class Instance : public signals::Probe {
  public:
   /// How long after routing the request enters the engine's queue.
   virtual sim::Time entry_delay(sim::RequestId id) const = 0;
   /// Enters the engine's queue, or is refused.
   virtual void enqueue(sim::RequestId id, sim::Time now) = 0;
-  virtual void start_step(sim::Time now) = 0;
-  virtual void end_step(sim::Time now) = 0;
   /// The run is over: brings counters and the journal to where they stand at `end`, inclusive.
   virtual void close(sim::Time end) = 0;
 
@@ -75,7 +83,8 @@ class Instance : public signals::Probe {
   virtual void check_memory() const = 0;
 };
 
+/// Adds the instance's engines to `engines`, whose positions are their ids in the event queue.
 std::unique_ptr<Instance> make(const InstanceGroup& group, sim::InstanceId id,
-                               const Environment& environment);
+                               const Environment& environment, std::vector<Engine*>& engines);
 
 }  // namespace spillway::instance

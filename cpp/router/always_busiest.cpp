@@ -17,7 +17,7 @@ class AlwaysBusiestPolicy final : public RoutingPolicy {
         most = load;
       }
     }
-    return sim::InstanceId{busiest};
+    return view.id(busiest);
   }
 };
 

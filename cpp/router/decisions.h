@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -12,7 +13,7 @@ namespace spillway::router {
 
 /// An instance as a decision saw it.
 struct Candidate {
-  std::uint32_t instance = 0;
+  std::int32_t instance = -1;  ///< −1: there was none, fewer came into question
   double score = 0;
   std::int32_t waiting = 0;
   std::int32_t running = 0;
@@ -31,13 +32,17 @@ struct Decision {
 };
 
 /// What was decided, what the best alternatives were, and what was seen of them. The score is the
-/// policy's own, or minus the effective load for a policy that does not rate.
+/// policy's own, or minus the effective load for a policy that does not rate; minus infinity for
+/// what a filter left out.
 ///
 /// Regret is counterfactual in what the policy saw, not in what became of the request: a policy
 /// that takes the best score never regrets.
 class DecisionLog {
  public:
-  explicit DecisionLog(std::size_t candidates) : per_decision_(candidates) {}
+  DecisionLog() = default;
+  /// `candidates` of each decision are kept, at most; 0: nothing is.
+  DecisionLog(std::size_t candidates, std::size_t num_instances)
+      : per_decision_(std::min(candidates, num_instances)) {}
 
   bool is_kept() const { return per_decision_ > 0; }
   void add(const signals::RequestView& request, const signals::View& view,
@@ -50,7 +55,7 @@ class DecisionLog {
   const std::vector<Candidate>& candidates() const { return candidates_; }
 
  private:
-  std::size_t per_decision_;
+  std::size_t per_decision_ = 0;
   std::vector<Decision> decisions_;
   std::vector<Candidate> candidates_;
   std::vector<Candidate> all_;  // kept for its memory

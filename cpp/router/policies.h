@@ -3,6 +3,7 @@
 #include <variant>
 
 #include "router/always_busiest.h"
+#include "router/kv_cost.h"
 #include "router/least_loaded.h"
 #include "router/round_robin.h"
 #include "router/weighted.h"
@@ -10,6 +11,6 @@
 namespace spillway::router {
 
 /// Every routing policy. This list is the only place that names them all.
-using Router = std::variant<RoundRobin, LeastLoaded, AlwaysBusiest, Weighted>;
+using Router = std::variant<RoundRobin, LeastLoaded, AlwaysBusiest, Weighted, KvCost>;
 
 }  // namespace spillway::router

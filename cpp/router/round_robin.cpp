@@ -8,7 +8,7 @@ class RoundRobinPolicy final : public RoutingPolicy {
  public:
   sim::InstanceId pick(const signals::RequestView&, const signals::View& view, sim::Time,
                        sim::Draws&) override {
-    return sim::InstanceId{turn_ % view.size()};
+    return view.id(turn_ % view.size());
   }
   void learn(const signals::RequestView&, sim::InstanceId) override { ++turn_; }
 

@@ -4,29 +4,65 @@
 
 namespace spillway::router {
 
-Dispatcher::Dispatcher(const Router& config, std::size_t num_instances, std::uint64_t seed,
-                       std::size_t traced_candidates)
-    : policy_(std::visit([](const auto& c) { return make(c); }, config)),
+namespace {
+
+template <class Alternative>
+bool holds(const auto& variants) {
+  return std::any_of(variants.begin(), variants.end(),
+                     [](const auto& one) { return std::holds_alternative<Alternative>(one); });
+}
+
+bool reads_prefix_index(const Router& config) {
+  if (const auto* cost = std::get_if<KvCost>(&config)) return cost->overlap == Overlap::sent;
+  const auto* weighted = std::get_if<Weighted>(&config);
+  return weighted && (holds<PrefixAffinity>(weighted->scorers) ||
+                      holds<PrefixCacheAffinity>(weighted->filters));
+}
+
+std::unique_ptr<RoutingPolicy> make_policy(const Router& config, std::int64_t block_size_tokens) {
+  return std::visit(
+      [&](const auto& c) {
+        if constexpr (requires { make(c, block_size_tokens); }) {
+          return make(c, block_size_tokens);
+        } else {
+          return make(c);
+        }
+      },
+      config);
+}
+
+}  // namespace
+
+bool reads_first_tokens(const Router& config) { return std::holds_alternative<KvCost>(config); }
+
+Dispatcher::Dispatcher(const Router& config, const signals::PrefixIndexConfig& prefix_index,
+                       const workload::RequestTable& requests, std::size_t num_instances,
+                       std::uint64_t seed, std::size_t traced_candidates)
+    : policy_(make_policy(config, prefix_index.block_size_tokens)),
       seed_(seed),
       in_flight_(num_instances, 0),
-      log_(traced_candidates) {}
+      log_(traced_candidates, num_instances) {
+  if (!reads_prefix_index(config)) return;
+  prefix_index_ = std::make_unique<signals::PrefixIndex>(prefix_index, requests, num_instances);
+}
 
-sim::InstanceId Dispatcher::route(const signals::RequestView& request, const signals::View& view,
-                                  sim::Time now) {
+sim::InstanceId Dispatcher::route(const signals::RequestView& request,
+                                  const signals::View& whole_fleet, sim::Time now) {
+  signals::View view = whole_fleet;
+  if (view.shuns_stale()) {
+    candidates_.clear();
+    for (std::size_t i = 0; i < view.size(); ++i) {
+      if (!view.is_stale(i)) candidates_.push_back(view.id(i));
+    }
+    if (!candidates_.empty()) view = view.of(candidates_);
+  }
   sim::Draws draws(seed_, sim::Stream::router, request.row());
   const sim::InstanceId chosen = policy_->pick(request, view, now, draws);
   if (log_.is_kept()) log_.add(request, view, policy_->scores(), chosen, now);
   policy_->learn(request, chosen);
+  if (prefix_index_) prefix_index_->sent(request.id(), chosen.index());
   ++in_flight_[chosen.index()];
   return chosen;
-}
-
-bool reads_prefix_index(const Router& config) {
-  const auto* weighted = std::get_if<Weighted>(&config);
-  return weighted && std::any_of(weighted->scorers.begin(), weighted->scorers.end(),
-                                 [](const AnyScorer& scorer) {
-                                   return std::holds_alternative<PrefixAffinity>(scorer);
-                                 });
 }
 
 }  // namespace spillway::router

@@ -8,34 +8,45 @@
 
 #include "router/decisions.h"
 #include "router/policies.h"
+#include "signals/prefix_index.h"
 #include "signals/view.h"
 #include "sim/ids.h"
+#include "workload/request_table.h"
 
 namespace spillway::router {
 
-/// Sends dispatched requests to instances and counts how many are in flight on each: routed and not
-/// yet finished.
+/// Sends dispatched requests to instances and keeps what a gateway knows of them by itself: how
+/// many are in flight on each, routed and not yet finished, and which prompts went where.
 class Dispatcher {
  public:
   /// `traced_candidates`: how many candidates of every decision are logged; 0: no log.
-  Dispatcher(const Router& config, std::size_t num_instances, std::uint64_t seed,
+  Dispatcher(const Router& config, const signals::PrefixIndexConfig& prefix_index,
+             const workload::RequestTable& requests, std::size_t num_instances, std::uint64_t seed,
              std::size_t traced_candidates);
 
   sim::InstanceId route(const signals::RequestView& request, const signals::View& view,
                         sim::Time now);
-  void finished(sim::InstanceId instance) { --in_flight_[instance.index()]; }
-  std::span<const std::int32_t> in_flight() const { return in_flight_; }
+  void first_token(sim::RequestId id, sim::InstanceId instance) {
+    policy_->first_token(id, instance);
+  }
+  void finished(sim::RequestId id, sim::InstanceId instance) {
+    --in_flight_[instance.index()];
+    policy_->finished(id, instance);
+  }
+  signals::OwnRecord own() const { return {in_flight_, prefix_index_.get()}; }
   const DecisionLog& log() const { return log_; }
   DecisionLog take_log() { return std::move(log_); }
 
  private:
   std::unique_ptr<RoutingPolicy> policy_;
+  std::unique_ptr<signals::PrefixIndex> prefix_index_;  // only if the policy reads it
   std::uint64_t seed_;
   std::vector<std::int32_t> in_flight_;
   DecisionLog log_;
+  std::vector<sim::InstanceId> candidates_;  // kept for its memory
 };
 
-/// Whether the policy reads the gateway's own record of what was sent where.
-bool reads_prefix_index(const Router& config);
+/// Whether the policy wants to know of first tokens.
+bool reads_first_tokens(const Router& config);
 
 }  // namespace spillway::router

@@ -1,6 +1,7 @@
 #include "router/weighted.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace spillway::router {
@@ -11,6 +12,9 @@ class WeightedPolicy final : public RoutingPolicy {
  public:
   explicit WeightedPolicy(const Weighted& config)
       : picker_(std::visit([](const auto& c) { return make(c); }, config.picker)) {
+    for (const AnyFilter& filter : config.filters) {
+      filters_.push_back(std::visit([](const auto& c) { return make(c); }, filter));
+    }
     double sum = 0;
     for (const AnyScorer& scorer : config.scorers) {
       sum += std::visit([](const auto& c) { return c.weight; }, scorer);
@@ -22,7 +26,29 @@ class WeightedPolicy final : public RoutingPolicy {
 
   sim::InstanceId pick(const signals::RequestView& request, const signals::View& view, sim::Time,
                        sim::Draws& draws) override {
-    // Added up scorer by scorer in the listed order, so that equal scores are exactly equal.
+    if (filters_.empty()) {
+      rate(request, view);
+      return view.id(picker_->pick(scores_, draws));
+    }
+    kept_.assign(view.size(), true);
+    for (const auto& filter : filters_) filter->keep(request, view, draws, kept_);
+    candidates_.clear();
+    for (std::size_t i = 0; i < kept_.size(); ++i) {
+      if (kept_[i]) candidates_.push_back(view.id(i));
+    }
+    rate(request, view.of(candidates_));
+    const sim::InstanceId chosen = candidates_[picker_->pick(scores_, draws)];
+    spread_scores();
+    return chosen;
+  }
+  void learn(const signals::RequestView& request, sim::InstanceId chosen) override {
+    for (const Part& part : scorers_) part.scorer->learn(request, chosen);
+  }
+  std::span<const double> scores() const override { return scores_; }
+
+ private:
+  // Added up scorer by scorer in the listed order, so that equal scores are exactly equal.
+  void rate(const signals::RequestView& request, const signals::View& view) {
     scores_.assign(view.size(), 0.0);
     column_.resize(view.size());
     for (const Part& part : scorers_) {
@@ -31,22 +57,27 @@ class WeightedPolicy final : public RoutingPolicy {
         scores_[i] += std::clamp(column_[i], 0.0, 1.0) * part.weight;
       }
     }
-    return sim::InstanceId{picker_->pick(scores_, draws)};
   }
-  void learn(const signals::RequestView& request, sim::InstanceId chosen) override {
-    for (const Part& part : scorers_) part.scorer->learn(request, chosen);
+  // From those kept to all: what was filtered out is rated worst of all.
+  void spread_scores() {
+    std::size_t from = scores_.size();
+    scores_.resize(kept_.size());
+    for (std::size_t i = kept_.size(); i-- > 0;) {
+      scores_[i] = kept_[i] ? scores_[--from] : -std::numeric_limits<double>::infinity();
+    }
   }
-  std::span<const double> scores() const override { return scores_; }
 
- private:
   struct Part {
     std::unique_ptr<Scorer> scorer;
     double weight;
   };
+  std::vector<std::unique_ptr<Filter>> filters_;
   std::vector<Part> scorers_;
   std::unique_ptr<Picker> picker_;
   std::vector<double> scores_;
   std::vector<double> column_;
+  std::vector<bool> kept_;
+  std::vector<sim::InstanceId> candidates_;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "router/filters/policies.h"
 #include "router/pickers/policies.h"
 #include "router/policy.h"
 #include "router/scorers/policies.h"
@@ -13,19 +14,23 @@
 
 namespace spillway::router {
 
-/// Weighted sum of scores, then a pick.
+/// Filters, then a weighted sum of scores, then a pick.
 struct Weighted {
+  std::vector<AnyFilter> filters;
   std::vector<AnyScorer> scorers{PrefixAffinity{3}, QueueDepth{2}, KvUtilization{2}};
   AnyPicker picker = Best{};
 
   static constexpr std::string_view kind = "weighted", type_name = "Weighted";
   static constexpr std::string_view doc =
-      "Every scorer rates every instance between 0 and 1; the ratings are added up with the "
+      "What the filters leave is rated by every scorer between 0 and 1; the ratings are added up "
+      "with the "
       "scorers' weights, which are divided by their sum, and an instance is picked by the result "
       "(the scheduling of llm-d's endpoint picker, whose default weights these are).";
   static constexpr auto fields() {
     using sim::field;
     return std::tuple(
+        field("filters", &Weighted::filters,
+              "Which instances come into question; each looks at what those before it left."),
         field("scorers", &Weighted::scorers, "What counts, in the order of addition."),
         field("picker", &Weighted::picker, "How an instance is picked by the scores."));
   }

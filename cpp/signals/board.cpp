@@ -4,20 +4,24 @@
 
 namespace spillway::signals {
 
-Board::Board(const Signals& transport, std::vector<Probe*> probes, Scrapes* scrapes,
-             std::unique_ptr<PrefixIndex> index)
-    : probes_(std::move(probes)), scrapes_(scrapes), index_(std::move(index)) {
+Board::Board(const Signals& transport, std::vector<Probe*> probes, Scrapes* scrapes)
+    : probes_(std::move(probes)) {
   if (const auto* on_read = std::get_if<OnRead>(&transport)) {
     period_ = sim::from_seconds(on_read->period_s);
     readings_.resize(probes_.size());
   }
+  sources_ = {.probes = probes_, .stored = readings_, .scrapes = scrapes};
+  if (const auto* scraped = std::get_if<Scraped>(&transport); scraped && scraped->stale_after_s) {
+    sources_.stale_after = sim::from_seconds(*scraped->stale_after_s);
+    sources_.when_stale = scraped->when_stale;
+  }
 }
 
-View Board::view(std::span<const std::int32_t> in_flight, sim::Time now) {
+View Board::view(const OwnRecord& own, sim::Time now) {
   for (std::size_t i = 0; i < readings_.size(); ++i) {
     if (now - readings_[i].measured >= period_) readings_[i] = probes_[i]->read(now);
   }
-  return {probes_, readings_, scrapes_, in_flight, index_.get(), now};
+  return {sources_, own, now};
 }
 
 }  // namespace spillway::signals

@@ -13,6 +13,7 @@ struct InstanceSignal {
   std::int32_t running = 0;   ///< requests in the batch
   double kv_utilization = 0;  ///< used ÷ total KV blocks
   std::int64_t free_blocks = 0;
+  double hit_rate = 0;    ///< prefix blocks found ÷ looked up, since the start
   sim::Time measured{0};  ///< kUnset: never
 };
 

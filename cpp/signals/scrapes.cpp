@@ -2,44 +2,85 @@
 
 #include <algorithm>
 
+#include "sim/rng.h"
+
 namespace spillway::signals {
 
 namespace {
+
 const InstanceSignal kNothing{.measured = sim::kUnset};
+
+sim::Draws draws_of(std::uint64_t seed, sim::InstanceId id, std::int64_t k) {
+  return {seed, sim::Stream::scrapes, id.value, static_cast<std::uint64_t>(k)};
 }
 
-Scrapes::Scrapes(const Scraped& config, std::size_t num_instances)
-    : period_(sim::from_seconds(config.period_s)),
+void forget_before(sim::Ring<InstanceSignal>& taken, sim::Time visible) {
+  while (taken.size() > 1 && taken[1].measured <= visible) taken.pop_front();
+}
+
+}  // namespace
+
+Scrapes::Scrapes(const Scraped& config, std::size_t num_instances, std::uint64_t seed)
+    : seed_(seed),
+      period_(sim::from_seconds(config.period_s)),
       phase_(sim::from_seconds(config.phase_s)),
       delay_(sim::from_seconds(config.delay_s)),
-      taken_(num_instances),
-      next_(num_instances, phase_) {}
+      jitter_(config.jitter),
+      loss_probability_(config.loss_probability),
+      of_(num_instances) {
+  for (std::size_t i = 0; i < num_instances; ++i) of_[i].next_at = time_of(sim::InstanceId{i}, 0);
+}
 
-sim::Time Scrapes::last_scrape(sim::Time now) const {
-  if (now < phase_) return sim::kUnset;
-  return phase_ + sim::Time{(now - phase_).ns / period_.ns * period_.ns};
+sim::Time Scrapes::time_of(sim::InstanceId id, std::int64_t k) const {
+  const sim::Time regular = phase_ + sim::Time{k * period_.ns};
+  if (jitter_ == 0) return regular;
+  const double late = draws_of(seed_, id, k).uniform() * jitter_;
+  return regular + sim::Time{static_cast<std::int64_t>(late * static_cast<double>(period_.ns))};
+}
+
+bool Scrapes::is_lost(sim::InstanceId id, std::int64_t k) const {
+  if (loss_probability_ == 0) return false;
+  sim::Draws draws = draws_of(seed_, id, k);
+  draws.uniform();  // the jitter's
+  return draws.uniform() < loss_probability_;
+}
+
+std::int64_t Scrapes::last_scrape(sim::InstanceId id, sim::Time now, bool arrived) const {
+  if (now < phase_) return -1;
+  std::int64_t k = (now - phase_).ns / period_.ns;
+  if (is_regular()) return k;
+  if (time_of(id, k) > now) --k;
+  while (arrived && k >= 0 && is_lost(id, k)) --k;
+  return k;
+}
+
+sim::Time Scrapes::visible(sim::InstanceId id, sim::Time now) {
+  if (read_at_ == now && is_regular()) return visible_;
+  const std::int64_t k = last_scrape(id, now - delay_, true);
+  read_at_ = now;
+  visible_ = k < 0 ? sim::kUnset : time_of(id, k);
+  return visible_;
 }
 
 void Scrapes::take_due(sim::InstanceId id, Probe& probe, sim::Time until, sim::Time now) {
-  const sim::Time last = last_scrape(until);
-  sim::Ring<InstanceSignal>& taken = taken_[id.index()];
+  Series& series = of_[id.index()];
+  const std::int64_t last = last_scrape(id, until, false);
   // Later readers know of this one, or of later ones.
-  const sim::Time oldest = last_scrape(now - delay_);
-  sim::Time& next = next_[id.index()];
-  if (sim::is_set(oldest)) next = std::max(next, oldest);
-  for (; next <= last; next += period_) taken.push_back(probe.read(next));
-  while (taken.size() > 1 && taken[1].measured <= oldest) taken.pop_front();
+  const std::int64_t oldest = last_scrape(id, now - delay_, true);
+  for (std::int64_t k = std::max(series.next, oldest); k <= last; ++k) {
+    if (!is_lost(id, k)) series.taken.push_back(probe.read(time_of(id, k)));
+  }
+  series.next = last + 1;
+  series.next_at = time_of(id, series.next);
+  if (oldest >= 0) forget_before(series.taken, time_of(id, oldest));
 }
 
 const InstanceSignal& Scrapes::seen(sim::InstanceId id, Probe& probe, sim::Time now) {
   take(id, probe, now, true);
-  if (read_at_ != now) {
-    read_at_ = now;
-    visible_ = last_scrape(now - delay_);
-  }
-  sim::Ring<InstanceSignal>& taken = taken_[id.index()];
-  while (taken.size() > 1 && taken[1].measured <= visible_) taken.pop_front();
-  return sim::is_set(visible_) ? taken.front() : kNothing;
+  const sim::Time last = visible(id, now);
+  sim::Ring<InstanceSignal>& taken = of_[id.index()].taken;
+  forget_before(taken, last);
+  return sim::is_set(last) ? taken.front() : kNothing;
 }
 
 }  // namespace spillway::signals

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "signals/probe.h"
@@ -17,29 +18,44 @@ namespace spillway::signals {
 /// reader for the one it may see; only those that a reader may still ask for are taken.
 class Scrapes {
  public:
-  Scrapes(const Scraped& config, std::size_t num_instances);
+  Scrapes(const Scraped& config, std::size_t num_instances, std::uint64_t seed);
 
   /// Takes what is due of the instance's scrapes: those up to `now`, or before `now` if the
   /// instance's present change precedes a scrape of the same instant.
   void take(sim::InstanceId id, Probe& probe, sim::Time now, bool inclusive) {
     const sim::Time until = inclusive ? now : now - sim::Time{1};
-    if (next_[id.index()] <= until) take_due(id, probe, until, now);
+    if (of_[id.index()].next_at <= until) take_due(id, probe, until, now);
   }
   /// The last scrape that a reader at `now` can know of; zeros if there is none yet.
   const InstanceSignal& seen(sim::InstanceId id, Probe& probe, sim::Time now);
 
  private:
-  /// The last scrape at or before `now`; before the first one: kUnset.
-  sim::Time last_scrape(sim::Time now) const;
+  /// The scrapes of one instance.
+  struct Series {
+    sim::Ring<InstanceSignal> taken;  // oldest first
+    std::int64_t next = 0;            // which is to be taken next
+    sim::Time next_at{0};
+  };
+
+  bool is_regular() const { return jitter_ == 0 && loss_probability_ == 0; }
+  // When the k-th scrape of an instance is made.
+  sim::Time time_of(sim::InstanceId id, std::int64_t k) const;
+  bool is_lost(sim::InstanceId id, std::int64_t k) const;
+  // Number of the last one that is made at or before `now`, and is not lost if `arrived`; negative:
+  // none.
+  std::int64_t last_scrape(sim::InstanceId id, sim::Time now, bool arrived) const;
+  // When the last one is made that a reader at `now` can know of; kUnset: there is none.
+  sim::Time visible(sim::InstanceId id, sim::Time now);
   void take_due(sim::InstanceId id, Probe& probe, sim::Time until, sim::Time now);
 
+  std::uint64_t seed_;
   sim::Time period_;
   sim::Time phase_;
   sim::Time delay_;
-  // Per instance:
-  std::vector<sim::Ring<InstanceSignal>> taken_;  // oldest first
-  std::vector<sim::Time> next_;                   // the next one to be taken
-  // For all readers of one instant:
+  double jitter_;
+  double loss_probability_;
+  std::vector<Series> of_;
+  // What all readers of one instant can know of, where all instances are scraped at once.
   sim::Time read_at_ = sim::kUnset;
   sim::Time visible_ = sim::kUnset;
 };

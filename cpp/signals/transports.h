@@ -1,5 +1,8 @@
 #pragma once
 
+#include <array>
+#include <cstdint>
+#include <optional>
 #include <string_view>
 #include <tuple>
 #include <variant>
@@ -35,17 +38,32 @@ struct OnRead {
   }
 };
 
+/// What stands for a value that is too old.
+enum class WhenStale : std::uint8_t { hold, fail_open, fail_closed };
+
+}  // namespace spillway::signals
+
+template <>
+struct spillway::sim::EnumNames<spillway::signals::WhenStale> {
+  static constexpr std::array<std::string_view, 3> names{"hold", "fail_open", "fail_closed"};
+};
+
+namespace spillway::signals {
+
 /// Every instance is scraped periodically; decisions see the last scrape that has arrived.
 struct Scraped {
   double period_s = 0.05;
   double phase_s = 0;
   double delay_s = 0;
+  double jitter = 0;
+  double loss_probability = 0;
+  std::optional<double> stale_after_s;
+  WhenStale when_stale = WhenStale::hold;
 
   static constexpr std::string_view kind = "scraped", type_name = "Scraped";
   static constexpr std::string_view doc =
       "Every instance is scraped at phase_s, phase_s + period_s, …; a decision sees the last "
-      "scrape "
-      "that is at least delay_s old, and zeros before the first one.";
+      "scrape that is at least delay_s old, and zeros before the first one.";
   static constexpr auto fields() {
     using sim::field;
     return std::tuple(
@@ -58,7 +76,23 @@ struct Scraped {
             .range(sim::between(0, sim::kLongestSpan_s)),
         field("delay_s", &Scraped::delay_s, "Time from a scrape until decisions know of it.")
             .unit("s")
-            .range(sim::between(0, 10)));
+            .range(sim::between(0, 10)),
+        field("jitter", &Scraped::jitter,
+              "Every scrape of every instance is late by a part of the period that is uniform on "
+              "[0, jitter).")
+            .range(sim::between(0, 1)),
+        field("loss_probability", &Scraped::loss_probability,
+              "Probability that a scrape is lost, each by itself.")
+            .range(sim::between(0, 0.99)),
+        field("stale_after_s", &Scraped::stale_after_s,
+              "Age from which a value counts as missing, as one does before the first scrape "
+              "(llm-d: 0.2); absent: never.")
+            .unit("s")
+            .range(sim::positive_up_to(sim::kLongestSpan_s)),
+        field("when_stale", &Scraped::when_stale,
+              "What stands for a missing value. hold: the last one; fail_open: that of an idle "
+              "instance; fail_closed: that of a full one, which gets no requests while another "
+              "instance is not missing."));
   }
 };
 

@@ -7,6 +7,7 @@
 #include "signals/prefix_index.h"
 #include "signals/probe.h"
 #include "signals/scrapes.h"
+#include "signals/transports.h"
 #include "sim/ids.h"
 #include "sim/time.h"
 #include "workload/request_table.h"
@@ -34,61 +35,110 @@ class RequestView {
   sim::RequestId id_;
 };
 
+/// Where the state of the instances is read.
+struct Sources {
+  std::span<Probe* const> probes;
+  /// Past readings; where it is empty, every value is read when it is asked for.
+  std::span<const InstanceSignal> stored;
+  Scrapes* scrapes = nullptr;  ///< null unless the instances are scraped
+  sim::Time stale_after = sim::kForever;
+  WhenStale when_stale = WhenStale::hold;
+};
+
+/// What a gateway knows by itself, always fresh.
+struct OwnRecord {
+  std::span<const std::int32_t> in_flight;  ///< per instance
+  PrefixIndex* prefix_index = nullptr;      ///< null unless some policy reads it
+};
+
 /// What a decision may see of the fleet: values with their ages, never the truth. A value is only
 /// read if it is asked for. Valid during the decision it was made for.
+///
+/// It holds the instances that may be chosen, numbered from 0 in order of the fleet.
 class View {
  public:
-  /// `stored` holds past readings; where it is empty, every value is read when it is asked for.
-  /// `scrapes`: null unless the instances are scraped; `index`: null unless some policy reads it.
-  View(std::span<Probe* const> probes, std::span<const InstanceSignal> stored, Scrapes* scrapes,
-       std::span<const std::int32_t> in_flight, PrefixIndex* index, sim::Time now)
-      : probes_(probes),
-        stored_(stored),
-        scrapes_(scrapes),
-        in_flight_(in_flight),
-        index_(index),
-        now_(now) {}
+  View(const Sources& sources, const OwnRecord& own, sim::Time now)
+      : sources_(&sources), own_(own), now_(now) {}
+  /// The same view of some of the fleet's instances, in order. Not empty; it must outlive the view.
+  View of(std::span<const sim::InstanceId> candidates) const {
+    View copy = *this;
+    copy.candidates_ = candidates;
+    return copy;
+  }
 
-  std::size_t size() const { return in_flight_.size(); }
+  std::size_t size() const {
+    return candidates_.empty() ? own_.in_flight.size() : candidates_.size();
+  }
+  /// Which instance of the fleet the i-th is.
+  sim::InstanceId id(std::size_t i) const {
+    return candidates_.empty() ? sim::InstanceId{i} : candidates_[i];
+  }
   /// As reported, possibly old.
   InstanceSignal instance(std::size_t i) const {
-    if (!stored_.empty()) return stored_[i];
-    if (scrapes_) return scrapes_->seen(sim::InstanceId{i}, *probes_[i], now_);
-    return probes_[i]->read(now_);
+    const sim::InstanceId at = id(i);
+    if (!sources_->stored.empty()) return sources_->stored[at.index()];
+    if (sources_->scrapes) return scraped(at);
+    return sources_->probes[at.index()]->read(now_);
+  }
+  /// Whether what the instance reported is too old to be believed.
+  bool is_stale(std::size_t i) const {
+    if (sources_->stale_after == sim::kForever) return false;
+    return is_too_old(
+        sources_->scrapes->seen(id(i), *sources_->probes[id(i).index()], now_).measured);
+  }
+  bool shuns_stale() const {
+    return sources_->stale_after != sim::kForever && sources_->when_stale == WhenStale::fail_closed;
   }
   /// Requests routed there and not yet finished: the router's own count, always fresh.
-  std::int32_t in_flight(std::size_t i) const { return in_flight_[i]; }
+  std::int32_t in_flight(std::size_t i) const { return own_.in_flight[id(i).index()]; }
   Occupancy occupancy(std::size_t i) const {
-    if (stored_.empty() && !scrapes_) return probes_[i]->occupancy();
+    if (sources_->stored.empty() && !sources_->scrapes) {
+      return sources_->probes[id(i).index()]->occupancy();
+    }
     const InstanceSignal seen = instance(i);
     return {seen.waiting, seen.running};
   }
-  /// Share of the prompt's full blocks, from the first on, that was sent there before, by the
-  /// gateway's own record; 0 for a prompt of less than a block.
+  /// Full blocks of the prompt, from the first on, that were sent there before, by the gateway's
+  /// own record.
+  std::int64_t sent_blocks(const RequestView& request, std::size_t i) const {
+    return own_.prefix_index->matched_blocks(request.id(), id(i).index());
+  }
+  /// The same as a share of the prompt's full blocks; 0 for a prompt of less than a block.
   double prefix_match(const RequestView& request, std::size_t i) const {
-    const std::int64_t blocks = index_->prompt_blocks(request.id());
+    const std::int64_t blocks = own_.prefix_index->prompt_blocks(request.id());
     if (blocks == 0) return 0;
-    return static_cast<double>(index_->matched_blocks(request.id(), i)) /
-           static_cast<double>(blocks);
+    return static_cast<double>(sent_blocks(request, i)) / static_cast<double>(blocks);
   }
   /// Blocks of the prompt that the instance really holds, as events of its KV memory tell at once.
   std::int64_t cached_blocks(const RequestView& request, std::size_t i) const {
-    return probes_[i]->cached_blocks(request.id(), now_);
+    return sources_->probes[id(i).index()]->cached_blocks(request.id(), now_);
   }
   /// Waiting + running + in flight. Requests that the instance reports count twice, as in BLIS's
   /// EffectiveLoad.
   std::int64_t effective_load(std::size_t i) const {
     const Occupancy reported = occupancy(i);
-    return std::int64_t{reported.waiting} + reported.running + in_flight_[i];
+    return std::int64_t{reported.waiting} + reported.running + in_flight(i);
   }
 
  private:
-  std::span<Probe* const> probes_;
-  std::span<const InstanceSignal> stored_;
-  Scrapes* scrapes_;
-  std::span<const std::int32_t> in_flight_;
-  PrefixIndex* index_;
+  bool is_too_old(sim::Time measured) const {
+    return !sim::is_set(measured) || now_ - measured >= sources_->stale_after;
+  }
+  InstanceSignal scraped(sim::InstanceId at) const {
+    InstanceSignal seen = sources_->scrapes->seen(at, *sources_->probes[at.index()], now_);
+    if (sources_->stale_after == sim::kForever || !is_too_old(seen.measured)) return seen;
+    if (sources_->when_stale == WhenStale::fail_open) return {.measured = seen.measured};
+    if (sources_->when_stale == WhenStale::fail_closed) {
+      seen.kv_utilization = 1;
+      seen.free_blocks = 0;
+    }
+    return seen;
+  }
+
+  const Sources* sources_;
+  OwnRecord own_;
   sim::Time now_;
+  std::span<const sim::InstanceId> candidates_;  // empty: the whole fleet
 };
 
 }  // namespace spillway::signals

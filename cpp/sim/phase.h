@@ -9,6 +9,7 @@ namespace spillway::sim {
 /// admission. Ties within a phase are broken by the key named here, then in order of creation.
 enum class Phase : std::uint8_t {
   step_end,         ///< first tokens, completions, KV release, counters (instance)
+  first_token,      ///< of a step whose effects came at its start (instance)
   permit_release,   ///< concurrency permits return to the gateway
   client_reaction,  ///< retries, next turns
   set_points,       ///< controller ticks, thresholds, worker changes (tenant)

@@ -15,6 +15,9 @@ enum class Stream : std::uint64_t {
   admission = 4,
   router = 5,
   step_durations = 6,
+  controller = 7,
+  scrapes = 8,
+  gateways = 9,
 };
 
 /// Philox4x64-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC'11): the block

@@ -6,7 +6,7 @@ namespace {
 
 // Calls `f(column, blank)` for every column that a row has.
 template <class F>
-void for_each_column(Journal& journal, bool reports, const F& f) {
+void for_each_column(Journal& journal, const F& f) {
   f(journal.admitted, sim::kUnset);
   f(journal.dispatched, sim::kUnset);
   f(journal.instance, -1);
@@ -18,21 +18,20 @@ void for_each_column(Journal& journal, bool reports, const F& f) {
   f(journal.preemptions, 0);
   f(journal.outcome, Outcome::in_transit);
   f(journal.reason, ReasonCode{});
-  if (!reports) return;
+  if (journal.has_ranks) f(journal.rank, std::int16_t{-1});
+  if (!journal.reports) return;
   f(journal.reported_ttft, sim::Time{0});
   f(journal.reported_decode, sim::Time{0});
 }
 
 }  // namespace
 
-void Journal::resize(std::size_t size, bool reports) {
-  for_each_column(*this, reports,
-                  [&](auto& column, const auto& blank) { column.resize(size, blank); });
+void Journal::resize(std::size_t size) {
+  for_each_column(*this, [&](auto& column, const auto& blank) { column.resize(size, blank); });
 }
 
 void Journal::clear(sim::RequestId id) {
-  for_each_column(*this, !reported_ttft.empty(),
-                  [&](auto& column, const auto& blank) { column[id.index()] = blank; });
+  for_each_column(*this, [&](auto& column, const auto& blank) { column[id.index()] = blank; });
 }
 
 }  // namespace spillway::workload

@@ -33,6 +33,7 @@ struct Journal {
   // router
   std::vector<std::int32_t> instance;  ///< −1: none
   // instance
+  std::vector<std::int16_t> rank;   ///< −1: none; only if some instance has several
   std::vector<sim::Time> enqueued;  ///< entry to the engine's queue
   std::vector<sim::Time> scheduled;
   std::vector<sim::Time> first_token;
@@ -48,17 +49,24 @@ struct Journal {
 
   TokenGaps token_gaps;
 
+  bool reports = false;    ///< whether the `reported_*` columns are kept
+  bool has_ranks = false;  ///< whether `rank` is
+
   std::size_t size() const { return outcome.size(); }
-  /// New rows are blank. `reports`: with the `reported_*` columns.
-  void resize(std::size_t size, bool reports);
+  /// New rows are blank.
+  void resize(std::size_t size);
   /// Makes a row blank again, for another request.
   void clear(sim::RequestId id);
 };
 
-/// Told when a request leaves an instance for good. The only callback of the simulator.
-class FinishListener {
+/// Told what becomes of a request in an instance, as it happens. The only callbacks of the
+/// simulator.
+class RequestListener {
  public:
-  virtual ~FinishListener() = default;
+  virtual ~RequestListener() = default;
+  /// Its first token has come; only if the instance was asked to tell.
+  virtual void first_token(sim::RequestId id) = 0;
+  /// It has left the instance for good.
   virtual void finished(sim::RequestId id) = 0;
 };
 

@@ -18,12 +18,14 @@ class NoHitLruScorer final : public Scorer {
     }
     std::fill(scores.begin(), scores.end(), is_cold_ ? 1.0 : 0.5);
     if (!is_cold_ || n == 1) return;
-    last_used_.resize(n, 0);
+    last_used_.resize(std::max(last_used_.size(), view.id(n - 1).index() + 1), 0);
     // Those never used come first, in order of the fleet.
     order_.resize(n);
     for (std::size_t i = 0; i < n; ++i) order_[i] = i;
     std::sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) {
-      return last_used_[a] != last_used_[b] ? last_used_[a] < last_used_[b] : a < b;
+      const std::uint64_t used_a = last_used_[view.id(a).index()];
+      const std::uint64_t used_b = last_used_[view.id(b).index()];
+      return used_a != used_b ? used_a < used_b : a < b;
     });
     for (std::size_t rank = 0; rank < n; ++rank) {
       scores[order_[rank]] = 1.0 - static_cast<double>(rank) / static_cast<double>(n - 1);

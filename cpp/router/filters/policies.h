@@ -1,0 +1,13 @@
+#pragma once
+
+#include <variant>
+
+#include "router/filters/prefix_cache_affinity.h"
+#include "router/filters/utilization.h"
+
+namespace spillway::router {
+
+/// Every filter. This list is the only place that names them all.
+using AnyFilter = std::variant<PrefixCacheAffinity, UtilizationFilter>;
+
+}  // namespace spillway::router

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "router/filters/filter.h"
+#include "sim/field.h"
+
+namespace spillway::router {
+
+/// Requests stay where most of their prompt was sent before.
+struct PrefixCacheAffinity {
+  double threshold = 0.8;
+  double exploration = 0.01;
+
+  static constexpr std::string_view kind = "prefix_cache_affinity",
+                                    type_name = "PrefixCacheAffinity";
+  static constexpr std::string_view doc =
+      "Keeps the instances to which at least `threshold` of the prompt was sent before, by the "
+      "gateway's own record; all if there is none (llm-d's prefix-cache-affinity-filter, without "
+      "its comparison of predicted latencies).";
+  static constexpr auto fields() {
+    using sim::field;
+    return std::tuple(field("threshold", &PrefixCacheAffinity::threshold,
+                            "Share of the prompt's full blocks from which an instance is sticky.")
+                          .range(sim::between(0, 1))
+                          .search(0.1, 1),
+                      field("exploration", &PrefixCacheAffinity::exploration,
+                            "Probability that a request is not filtered.")
+                          .range(sim::between(0, 1)));
+  }
+};
+
+std::unique_ptr<Filter> make(const PrefixCacheAffinity& config);
+
+}  // namespace spillway::router
