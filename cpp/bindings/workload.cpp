@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "bindings/bindings.h"
 #include "bindings/config_class.h"
 #include "workload/policies.h"
@@ -35,9 +37,11 @@ std::string digest(const Requests& requests) {
   update(bytes_of(requests.tenant));
   update(bytes_of(requests.slo_class));
   update(bytes_of(requests.segment_begin));
+  std::vector<std::uint64_t> segments;
   for (const workload::Segment& segment : requests.segments) {
-    update(bytes_of(std::vector<std::uint64_t>{segment.content, segment.tokens}));
+    segments.insert(segments.end(), {segment.content, segment.tokens});
   }
+  update(bytes_of(segments));
   for (const auto* names : {&requests.tenants, &requests.slo_classes, &requests.request_id}) {
     for (const std::string& name : *names) update(py::bytes(name + '\n'));
     update(py::bytes("\n"));
@@ -45,12 +49,34 @@ std::string digest(const Requests& requests) {
   return py::cast<std::string>(hash.attr("hexdigest")());
 }
 
+// The shared segments of each prompt: those of row i are [segment_begin[i], segment_begin[i + 1]).
+void set_segments(Requests& requests, const Column<std::uint32_t>& segment_begin,
+                  const Column<std::uint64_t>& segment_content,
+                  const Column<std::uint32_t>& segment_tokens) {
+  const std::vector<std::uint32_t> begin = copied(segment_begin);
+  const std::size_t count = static_cast<std::size_t>(segment_content.size());
+  const bool fits = begin.empty() ? count == 0
+                                  : begin.size() == requests.size() + 1 && begin.front() == 0 &&
+                                        begin.back() == count && std::ranges::is_sorted(begin);
+  if (!fits || segment_tokens.size() != segment_content.size()) {
+    throw sim::UsageError(
+        "segment_begin must hold one ascending offset per request and the number of segments at "
+        "the end, or nothing; segment_content and segment_tokens must be of the same length");
+  }
+  requests.segment_begin = begin;
+  requests.segments.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    requests.segments.push_back({segment_content.data()[i], segment_tokens.data()[i]});
+  }
+}
+
 Trace make_trace(const Column<std::int64_t>& arrival_ns, const Column<std::int32_t>& input_tokens,
                  const Column<std::int32_t>& output_tokens, const Column<std::uint16_t>& tenant,
                  const std::vector<std::string>& tenants, const Column<std::uint16_t>& slo_class,
                  const std::vector<std::string>& slo_classes,
-                 const Column<std::int32_t>& prefix_group,
-                 const Column<std::int32_t>& prefix_tokens,
+                 const Column<std::uint32_t>& segment_begin,
+                 const Column<std::uint64_t>& segment_content,
+                 const Column<std::uint32_t>& segment_tokens,
                  const std::vector<std::string>& request_id, const std::string& file) {
   auto requests = std::make_shared<Requests>();
   for (const std::int64_t ns : copied(arrival_ns)) requests->arrival.push_back({ns});
@@ -61,19 +87,7 @@ Trace make_trace(const Column<std::int64_t>& arrival_ns, const Column<std::int32
   requests->tenants = tenants;
   requests->slo_classes = slo_classes;
   requests->request_id = request_id;
-  if (prefix_group.size() > 0) {
-    if (prefix_group.size() != arrival_ns.size() || prefix_tokens.size() != arrival_ns.size()) {
-      throw sim::UsageError("prefix_group and prefix_tokens must be as long as the other columns");
-    }
-    requests->segment_begin.push_back(0);
-    for (py::ssize_t row = 0; row < prefix_group.size(); ++row) {
-      if (prefix_group.at(row) >= 0 && prefix_tokens.at(row) > 0) {
-        requests->segments.push_back({static_cast<std::uint64_t>(prefix_group.at(row)),
-                                      static_cast<std::uint32_t>(prefix_tokens.at(row))});
-      }
-      requests->segment_begin.push_back(static_cast<std::uint32_t>(requests->segments.size()));
-    }
-  }
+  set_segments(*requests, segment_begin, segment_content, segment_tokens);
   std::vector<sim::Violation> violations;
   workload::check_requests(*requests, file.empty() ? "trace" : file, violations);
   if (!violations.empty()) throw sim::ConfigError(std::move(violations));
@@ -98,12 +112,6 @@ py::dict trace_columns(const Trace& trace) {
   py::dict result;
   if (!trace.requests) return result;
   const Requests& requests = *trace.requests;
-  const auto segment = [&](std::size_t row) -> const workload::Segment* {
-    if (requests.segment_begin.empty()) return nullptr;
-    const std::size_t at = requests.segment_begin[row];
-    return at < requests.segment_begin[row + 1] ? &requests.segments[at] : nullptr;
-  };
-  const bool shared = !requests.segment_begin.empty();
   result["arrival_ns"] =
       column_of<std::int64_t>(requests, [&](auto row) { return requests.arrival[row].ns; });
   result["input_tokens"] =
@@ -116,20 +124,16 @@ py::dict trace_columns(const Trace& trace) {
   result["slo_class"] =
       column_of<std::uint16_t>(requests, [&](auto row) { return requests.slo_class[row]; });
   result["slo_classes"] = requests.slo_classes;
-  result["prefix_group"] =
-      shared
-          ? column_of<std::int32_t>(requests,
-                                    [&](auto row) {
-                                      const auto* found = segment(row);
-                                      return found ? static_cast<std::int64_t>(found->content) : -1;
-                                    })
-          : py::array_t<std::int32_t>(0);
-  result["prefix_tokens"] = shared ? column_of<std::int32_t>(requests,
-                                                             [&](auto row) {
-                                                               const auto* found = segment(row);
-                                                               return found ? found->tokens : 0u;
-                                                             })
-                                   : py::array_t<std::int32_t>(0);
+  result["segment_begin"] = py::array_t<std::uint32_t>(
+      static_cast<py::ssize_t>(requests.segment_begin.size()), requests.segment_begin.data());
+  py::array_t<std::uint64_t> content(static_cast<py::ssize_t>(requests.segments.size()));
+  py::array_t<std::uint32_t> tokens(content.size());
+  for (std::size_t i = 0; i < requests.segments.size(); ++i) {
+    content.mutable_data()[i] = requests.segments[i].content;
+    tokens.mutable_data()[i] = requests.segments[i].tokens;
+  }
+  result["segment_content"] = content;
+  result["segment_tokens"] = tokens;
   result["request_id"] = requests.request_id;
   result["file"] = trace.file;
   return result;
@@ -166,8 +170,8 @@ void bind_workload(py::module_& module) {
   module.def("make_trace", &make_trace, py::kw_only(), py::arg("arrival_ns"),
              py::arg("input_tokens"), py::arg("output_tokens"), py::arg("tenant"),
              py::arg("tenants"), py::arg("slo_class"), py::arg("slo_classes"),
-             py::arg("prefix_group"), py::arg("prefix_tokens"), py::arg("request_id"),
-             py::arg("file"),
+             py::arg("segment_begin"), py::arg("segment_content"), py::arg("segment_tokens"),
+             py::arg("request_id"), py::arg("file"),
              "A Trace from columns, checked; see spillway.trace for the public form.");
 }
 

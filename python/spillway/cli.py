@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,7 +102,27 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
         metavar="F",
         help="format of the trace: "
         + ", ".join(sorted(traces.FORMATS))
-        + " (default: told by its header row)",
+        + " (default: told by the file itself)",
+    )
+    parser.add_argument(
+        "--trace-unit",
+        choices=("ms", "s"),
+        default="ms",
+        help="what the timestamps of a mooncake trace count (default ms)",
+    )
+    parser.add_argument(
+        "--trace-block-size-tokens",
+        type=int,
+        default=512,
+        metavar="N",
+        help="tokens per hash id of a mooncake trace (default 512)",
+    )
+    parser.add_argument(
+        "--trace-spread-s",
+        type=float,
+        default=0,
+        metavar="S",
+        help="spread the requests of each instant of a mooncake trace over S seconds (default 0)",
     )
     parser.add_argument("--sort", action="store_true", help="sort the trace by arrival time")
     parser.add_argument(
@@ -116,6 +137,15 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
 
 def _load(options: argparse.Namespace) -> Simulation:
     """The simulation that the configuration file, --set and --trace describe together."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        simulation = _read(options)
+    for warning in caught:
+        print(f"spillway: warning: {warning.message}", file=sys.stderr)
+    return simulation
+
+
+def _read(options: argparse.Namespace) -> Simulation:
     settings = files.read_settings(options.config)
     changes = dict(_parse_change(change) for change in options.changes)
     simulation = files.from_settings(
@@ -123,7 +153,14 @@ def _load(options: argparse.Namespace) -> Simulation:
     )
     simulation = _changed(simulation, changes)
     if options.trace is not None:
-        trace = traces.read_trace(options.trace, format=options.trace_format, sort=options.sort)
+        trace = traces.read_trace(
+            options.trace,
+            format=options.trace_format,
+            sort=options.sort,
+            unit=options.trace_unit,
+            block_size_tokens=options.trace_block_size_tokens,
+            spread_s=options.trace_spread_s,
+        )
         simulation = simulation.replace(workload=trace)
     return simulation
 

@@ -257,9 +257,13 @@ def _resolved(trace: _core.workload.Trace, base: Path) -> _core.workload.Trace:
     # A stated digest proves that sorting gives back the requests that were meant.
     found = read_trace(base / trace.file, sort=bool(trace.sha256))
     if trace.sha256 and trace.sha256 != found.sha256:
-        raise _config.config_error(
-            [("workload.sha256", trace.sha256, f"is not that of {trace.file}: {found.sha256}")]
-        )
+        allowed = f"is not that of {trace.file}: {found.sha256}"
+        if trace.file.endswith(".jsonl"):
+            allowed += (
+                "; a trace that was read in another unit, with other blocks or spread must be "
+                "written first, with spillway.interop.traces.write_mooncake"
+            )
+        raise _config.config_error([("workload.sha256", trace.sha256, allowed)])
     return found
 
 

@@ -167,6 +167,30 @@ def test_trace_of_the_file_is_not_read_in_vain(run: Callable[..., str]) -> None:
     assert "3 requests" in run("run", "trace.yaml", "--trace", "requests.csv")
 
 
+def test_mooncake_traces(
+    run: Callable[..., str], refused: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def line(timestamp: float, tokens: int, ids: list[int]) -> str:
+        keys = ("timestamp", "input_length", "output_length", "hash_ids")
+        return json.dumps(dict(zip(keys, (timestamp, tokens, 2, ids), strict=True))) + "\n"
+
+    Path("m.jsonl").write_text(line(0, 600, [1, 2]) + line(40, 700, [1, 3]))
+    arguments = ("run", "config.yaml", "--json", "--trace", "m.jsonl", "--trace-format", "mooncake")
+    expected = simulate(load("config.yaml").replace(workload=read_trace("m.jsonl")))
+    assert json.loads(run(*arguments)) == expected.to_dict()
+    Path("m.jsonl").write_text(line(0, 30, [1, 2]) + line(4, 20, [1, 3]))
+    options = ("--trace-unit", "s", "--trace-block-size-tokens", 16, "--trace-spread-s", 0.5)
+    trace = read_trace("m.jsonl", unit="s", block_size_tokens=16, spread_s=0.5)
+    found = json.loads(run(*arguments, *options))
+    assert found["fingerprint"] == fingerprint(load("config.yaml").replace(workload=trace))
+    assert "m.jsonl line 1, hash_ids = 2 ids: must be 1" in refused(*arguments)
+    Path("m.jsonl").write_text(line(0, 30, [1]) * 100)
+    assert cli.main(list(map(str, arguments))) == 0
+    warning = capsys.readouterr().err
+    assert warning.startswith("spillway: warning: m.jsonl: its 100 requests arrive at only 1 inst")
+    assert warning.count("\n") == 1
+
+
 def test_trace_formats_and_sorting(run: Callable[..., str], refused: Callable[..., str]) -> None:
     azure = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
     late, early = "2023-11-16 18:15:47,300,2\n", "2023-11-16 18:15:46,200,1\n"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+import json
 import pickle
 import time
 from pathlib import Path
@@ -10,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from spillway import _core
-from spillway.interop.traces import FORMATS, TraceError, read_trace, trace
+import spillway
+from spillway import ConfigError, Simulation, UsageError, _core, instance, simulate
+from spillway.interop.traces import FORMATS, TraceError, read_trace, trace, write_mooncake
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,11 +55,17 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
 
 def columns_of(found: _core.workload.Trace) -> dict[str, Any]:
-    columns = found._columns()
-    return {
+    """The columns as lists; for prompts of at most one segment also its group and length."""
+    columns = {
         name: value.tolist() if isinstance(value, np.ndarray) else value
-        for name, value in columns.items()
+        for name, value in found._columns().items()
     }
+    begin, content, tokens = (columns[f"segment_{name}"] for name in ("begin", "content", "tokens"))
+    if all(later - first <= 1 for first, later in itertools.pairwise(begin)):
+        spans = list(itertools.pairwise(begin))
+        columns["prefix_group"] = [content[a] if b > a else -1 for a, b in spans]
+        columns["prefix_tokens"] = [tokens[a] if b > a else 0 for a, b in spans]
+    return columns
 
 
 def blis_row(header: str, **cells: object) -> str:
@@ -406,7 +416,7 @@ def test_format_can_be_stated(write: Callable[..., Path]) -> None:
     with pytest.raises(TraceError, match=r"lacks request_id, tenant_id, .* not of the format blis"):
         read_trace(path, format="blis")
     with pytest.raises(
-        TraceError, match="format = 'azur': must be one of azure, blis, columns, reference"
+        TraceError, match="format = 'azur': must be one of azure, blis, columns, mooncake, ref"
     ):
         read_trace(path, format="azur")
 
@@ -473,6 +483,323 @@ def test_azure_public_traces() -> None:
         assert columns["arrival_ns"][0] == 0
         assert columns["arrival_ns"][-1] == last_ns[name]
         assert found == read_trace(path, sort=True)  # the public files are sorted
+
+
+# --- Mooncake JSONL -------------------------------------------------------------------------------
+
+
+def mooncake(
+    timestamp: object, tokens: object, ids: object, output: object = 1, **more: Any
+) -> str:
+    return json.dumps(
+        {"timestamp": timestamp, "input_length": tokens, "output_length": output, "hash_ids": ids}
+        | more
+    )
+
+
+def prompts_of(found: _core.workload.Trace) -> list[list[tuple[int, int]]]:
+    columns = columns_of(found)
+    segments = list(zip(columns["segment_content"], columns["segment_tokens"], strict=True))
+    return [segments[a:b] for a, b in itertools.pairwise(columns["segment_begin"])]
+
+
+def test_a_mooncake_prompt_is_a_segment_per_id(write: Callable[..., Path]) -> None:
+    path = write(
+        mooncake(0, 1100, [5, 2**64 - 1, 7], 0),
+        "",
+        mooncake(27, 512, [5], 3, session_id="s"),
+        mooncake(3000.000001, 513, [5, 6], 4),
+    )
+    found = read_trace(path)
+    columns = columns_of(found)
+    assert columns["arrival_ns"] == [0, 27_000_000, 3_000_000_001]
+    assert columns["input_tokens"] == [1100, 512, 513]
+    assert columns["output_tokens"] == [0, 3, 4]
+    assert prompts_of(found) == [
+        [(5, 512), (2**64 - 1, 512), (7, 76)],
+        [(5, 512)],
+        [(5, 512), (6, 1)],
+    ]
+    assert (columns["tenants"], columns["slo_classes"]) == (["default"], ["standard"])
+    assert columns["request_id"] == []
+    assert found.file == str(path)
+    assert found.to_dict().keys() == {"kind", "file", "sha256", "rows"}
+    assert pickle.loads(pickle.dumps(found))._columns()["segment_tokens"].tolist() == [
+        *(512, 512, 76),
+        *(512,),
+        *(512, 1),
+    ]
+
+
+def test_mooncake_is_told_by_its_name_or_its_keys(write: Callable[..., Path]) -> None:
+    lines = [mooncake(0, 5, [1]), mooncake(1, 6, [2])]
+    by_keys = write(*lines)
+    by_name = by_keys.with_suffix(".jsonl")
+    by_name.write_bytes(b"\xef\xbb\xbf" + by_keys.read_bytes())
+    expected = read_trace(by_keys, format="mooncake")
+    assert read_trace(by_keys) == read_trace(by_name) == expected
+    with pytest.raises(TraceError, match=r"lacks arrival_s, .* not of the format columns"):
+        read_trace(by_name, format="columns")
+
+
+def test_mooncake_in_seconds_and_other_blocks(write: Callable[..., Path]) -> None:
+    path = write(mooncake(0, 33, [1, 2, 3]), mooncake(0.25, 16, [1]), mooncake(2, 17, [1, 2]))
+    found = read_trace(path, unit="s", block_size_tokens=16)
+    assert columns_of(found)["arrival_ns"] == [0, 250_000_000, 2_000_000_000]
+    assert prompts_of(found) == [[(1, 16), (2, 16), (3, 1)], [(1, 16)], [(1, 16), (2, 1)]]
+
+
+def test_mooncake_with_names_and_sorted(write: Callable[..., Path]) -> None:
+    path = write(
+        mooncake(5, 600, [1, 2], request_id="a", tenant="gold"),
+        mooncake(5, 1, [3], request_id="b", slo_class="batch"),
+        mooncake(4, 2, [4], request_id="c", tenant=""),
+    )
+    with pytest.raises(
+        TraceError, match=r"line 3, timestamp = 4: is earlier than 5 on line 2; --sort"
+    ):
+        read_trace(path)
+    found = read_trace(path, sort=True)
+    columns = columns_of(found)
+    assert columns["request_id"] == ["c", "a", "b"]
+    assert [columns["tenants"][i] for i in columns["tenant"]] == ["default", "gold", "default"]
+    assert [columns["slo_classes"][i] for i in columns["slo_class"]] == [
+        *("standard", "standard", "batch")
+    ]
+    assert prompts_of(found) == [[(4, 2)], [(1, 512), (2, 88)], [(3, 1)]]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (mooncake(0, 600, [1]), "hash_ids = 1 ids: must be 2, one per 512 tokens of input_length"),
+        (mooncake(0, 512, [1, 2]), "hash_ids = 2 ids: must be 1"),
+        (mooncake(0, 5, [1.5]), "hash_ids = [Decimal('1.5')]: must be a list of whole numbers"),
+        (mooncake(0, 5, [-1]), "hash_ids = [-1]: must be a list"),
+        (mooncake(0, 5, [2**64]), "hash_ids = [18446744073709551616]: must be a list"),
+        (mooncake(0, 5, [True]), "hash_ids = [True]: must be a list"),
+        (mooncake(0, 5, 1), "hash_ids = 1: must be a list"),
+        (mooncake(-1, 5, [1]), "timestamp = -1: must be a number >= 0 and <= 3200000000000 (ms)"),
+        (mooncake("0", 5, [1]), "timestamp = '0': must be a number"),
+        (mooncake(None, 5, [1]), "timestamp = None: must be a number"),
+        (mooncake(float("nan"), 5, [1]), "timestamp = nan: must be a number"),
+        (mooncake(1e300, 5, [1]), "timestamp = 1E+300: must be a number"),
+        (mooncake(3_200_000_000_001, 5, [1]), "timestamp = 3200000000001: must be a number"),
+        (mooncake(0, 0, []), "input_length = 0: must be a whole number >= 1 and <= 100000000"),
+        (mooncake(0, 5.0, [1]), "input_length = 5.0: must be a whole number"),
+        (mooncake(0, True, [1]), "input_length = True: must be a whole number"),
+        (mooncake(0, 5, [1], -1), "output_length = -1: must be a whole number >= 0"),
+        (mooncake(0, 5, [1], tenant=3), "tenant = 3: must be text"),
+        (mooncake(0, 5, [1], request_id="a"), "request_id must stand on every line or on none"),
+        ('{"timestamp": 0, "input_length": 5}', "lacks output_length, hash_ids, so it is not of"),
+        ("[1, 2]", "must be a JSON object, not [1, 2]"),
+        ('{"timestamp": 0,', "is no JSON: "),
+        ("[" * 100_000, "is no JSON: "),
+        ('{"timestamp": 1e99999999999999999999}', "is no JSON: "),
+    ],
+)
+def test_a_bad_line_of_mooncake_is_named(write: Callable[..., Path], line: str, words: str) -> None:
+    path = write(mooncake(0, 5, [1]), "", line, mooncake(0, 5, [1]))
+    with pytest.raises(TraceError) as caught:
+        read_trace(path)
+    place, _, problem = str(caught.value).partition(" line 3")
+    assert place == str(path)
+    assert problem.lstrip(",: ").startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"unit": "us"}, "unit = 'us': must be ms or s"),
+        ({"block_size_tokens": 0}, "block_size_tokens = 0: must be >= 1"),
+        ({"spread_s": -1}, "spread_s = -1: must be >= 0"),
+        ({"spread_s": float("nan")}, "spread_s = nan: must be >= 0"),
+        ({"seed": -1}, "seed = -1: must be >= 0"),
+    ],
+)
+def test_bad_options_of_mooncake(
+    write: Callable[..., Path], options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(TraceError) as caught:
+        read_trace(write(mooncake(0, 5, [1])), **options)
+    assert str(caught.value).startswith(words)
+
+
+def test_options_of_mooncake_are_for_mooncake(write: Callable[..., Path]) -> None:
+    path = write(COLUMNS, "0,5,1")
+    for options in ({"unit": "s"}, {"block_size_tokens": 16}, {"spread_s": 3}):
+        with pytest.raises(TraceError, match="are for traces of the format mooncake"):
+            read_trace(path, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"", "holds no requests"), (b"\n\n", "holds no requests"), (b"\xff\n", "is no text file")],
+)
+def test_unusable_mooncake_files(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(TraceError) as caught:
+        read_trace(path)
+    assert str(caught.value).startswith(f"{path}: {words}")
+    with pytest.raises(TraceError, match=r"missing\.jsonl: cannot be read: No such file"):
+        read_trace(tmp_path / "missing.jsonl")
+
+
+def test_requests_of_an_instant_are_spread_in_order(write: Callable[..., Path]) -> None:
+    stamps = [0] * 300 + [2000] + [3000] * 100
+    path = write(*(mooncake(stamp, 1 + i, [i]) for i, stamp in enumerate(stamps)))
+    with pytest.warns(UserWarning, match="401 requests arrive at only 3 instants") as caught:
+        as_it_is = read_trace(path)
+    assert caught[0].filename == __file__
+    spread = read_trace(path, spread_s=3)
+    columns = columns_of(spread)
+    arrival_s = np.array(columns["arrival_ns"]) / 1e9
+    assert columns["input_tokens"] == list(range(1, 402))
+    assert (np.diff(arrival_s) >= 0).all()
+    # Over three seconds, but not beyond the next timestamp of the file.
+    for first, last, begin_s, end_s in ((0, 300, 0, 2), (300, 301, 2, 3), (301, 401, 3, 6)):
+        some = arrival_s[first:last]
+        assert some.min() >= begin_s
+        assert some.max() < end_s
+        if last - first > 1:
+            assert some.mean() == pytest.approx((begin_s + end_s) / 2, abs=0.3)
+    assert read_trace(path, spread_s=3) == spread
+    assert read_trace(path, spread_s=3, seed=1) != spread
+    assert as_it_is != spread
+    assert read_trace(path, spread_s=1e-9) == as_it_is  # there is no room
+
+
+def test_spread_arrivals_are_the_same_on_every_machine(write: Callable[..., Path]) -> None:
+    path = write(*(mooncake(0, 5, [1]) for _ in range(3)))
+    found = columns_of(read_trace(path, spread_s=1, seed=7))
+    assert found["arrival_ns"] == [625_095_466, 775_685_690, 897_213_800]
+
+
+def test_a_trace_goes_through_a_mooncake_file(tmp_path: Path) -> None:
+    path = tmp_path / "written.jsonl"
+    built = trace(
+        arrival_s=[0, 0.0000015, 12.3],
+        input_tokens=[40, 16, 33],
+        output_tokens=[1, 2, 0],
+        tenant=["gold", "", "ä"],
+        slo_class=["standard", "batch", "standard"],
+        request_id=["a", 'b"', "c"],
+        hash_ids=[[1, 2, 3], [1], [1, 2, 9]],
+        block_size_tokens=16,
+    )
+    write_mooncake(built, path, block_size_tokens=16)
+    assert read_trace(path, block_size_tokens=16) == built
+    assert json.loads(path.read_text().splitlines()[1]) == {
+        "timestamp": 0.0015,
+        "input_length": 16,
+        "output_length": 2,
+        "hash_ids": [1],
+        "request_id": 'b"',
+        "slo_class": "batch",
+    }
+    with pytest.raises(TraceError, match=r"cannot be written: No such file"):
+        write_mooncake(built, tmp_path / "missing" / "file.jsonl", block_size_tokens=16)
+
+
+def test_what_a_prompt_shares_with_nobody_gets_ids_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "written.jsonl"
+    built = trace(
+        arrival_s=[0, 1, 2],
+        input_tokens=[40, 50, 16],
+        output_tokens=[1, 2, 0],
+        prefix_group=["g", "g", None],
+        prefix_tokens=[16, 16, 0],
+    )
+    write_mooncake(built, path, block_size_tokens=16)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["hash_ids"] for line in lines] == [[0, 1, 2], [0, 3, 4, 5], [6]]
+    assert lines[2] == {"timestamp": 2000, "input_length": 16, "output_length": 0, "hash_ids": [6]}
+    with pytest.raises(TraceError, match="request 0 shares segments of 16 tokens: must be blocks"):
+        write_mooncake(built, path, block_size_tokens=8)
+    with pytest.raises(TraceError, match="block_size_tokens = 0: must be >= 1"):
+        write_mooncake(built, path, block_size_tokens=0)
+    assert len(path.read_text().splitlines()) == 3  # left as it was
+    bare = spillway.workload.Trace.from_dict(built.to_dict())
+    with pytest.raises(UsageError, match="holds no requests"):
+        write_mooncake(bare, path)
+
+
+def test_a_configuration_file_finds_its_mooncake_trace(
+    tmp_path: Path, write: Callable[..., Path]
+) -> None:
+    path = write(mooncake(0, 5, [1]), mooncake(1, 5, [1])).rename(tmp_path / "trace.jsonl")
+    config = tmp_path / "config.yaml"
+    for options in ({}, {"unit": "s"}):
+        simulation = Simulation(workload=read_trace(path, **options))  # type: ignore[arg-type]
+        spillway.dump(simulation, config)
+        if not options:
+            assert spillway.load(config) == simulation
+    with pytest.raises(ConfigError, match=r"workload\.sha256.*write_mooncake"):
+        spillway.load(config)
+
+
+COEFFICIENTS = [field.name for field in dataclasses.fields(instance.Linear)]
+
+
+def ideal_hit_rate(path: Path, block: int) -> float:
+    """Share of the full KV blocks of all prompts that an earlier prompt began with."""
+    seen: set[tuple[int, ...]] = set()
+    hits = lookups = 0
+    for line in path.read_text().splitlines():
+        row = json.loads(line)
+        for at in range(len(row["hash_ids"])):
+            tokens = min(512, row["input_length"] - 512 * at)
+            beginning = (hash(tuple(row["hash_ids"][: at + 1])), tokens)
+            lookups += tokens // block
+            hits += tokens // block if beginning in seen else 0
+            seen.add(beginning)
+    return hits / lookups
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "input_tokens", "output_tokens"),
+    [("conversation", 12_031, 144_793_823, 4_122_048), ("synthetic", 3_993, 61_194_628, 595_432)],
+)
+def test_public_mooncake_traces(
+    tmp_path: Path, name: str, rows: int, input_tokens: int, output_tokens: int
+) -> None:
+    path = SHARED_TRACES / f"mooncake_{name}.jsonl"
+    if not path.is_file():
+        pytest.skip(f"{path} is missing: the public traces are not part of the repository")
+    found = read_trace(path, spread_s=3)
+    columns = found._columns()
+    assert found.rows == rows
+    assert columns["input_tokens"].sum() == input_tokens
+    assert columns["output_tokens"].sum() == output_tokens
+    write_mooncake(found, tmp_path / "again.jsonl")
+    assert read_trace(tmp_path / "again.jsonl") == found
+    if name == "conversation":
+        with pytest.warns(UserWarning, match="12031 requests arrive at only 1180 instants"):
+            read_trace(path)
+    else:
+        read_trace(path)
+
+    # Memory for everything and a fleet of one that is never behind: who comes later finds what
+    # those before have left.
+    simulation = Simulation(
+        workload=found,
+        instances={
+            "count": 1,
+            "max_num_seqs": 100_000,
+            "max_num_batched_tokens": 100_000_000,
+            "max_model_len": 0,
+            "block_size_tokens": 16,
+            "num_kv_blocks": 20_000_000,
+            "kv_cache": {"prefix_caching": True},
+            "latency": instance.Linear(**dict.fromkeys(COEFFICIENTS, 0) | {"beta0_us": 1}),
+        },
+    )
+    (one,) = simulate(simulation).instances
+    ideal = ideal_hit_rate(path, 16)
+    rate = one["kv_hits"] / one["kv_lookups"]
+    assert 0.3 < rate <= ideal
+    assert rate == pytest.approx(ideal, abs=0.01)
 
 
 # --- arrays ---------------------------------------------------------------------------------------
@@ -543,6 +870,13 @@ def test_a_trace_can_be_run_and_pickled() -> None:
             {"prefix_group": ["g", "g"], "prefix_tokens": [1, 9]},
             r"prefix_tokens\[1\] = 9: must be <= input_tokens\[1\] \(6\)",
         ),
+        ({"hash_ids": [[1]]}, r"hash_ids = 1 values: must be as long as arrival_s \(2"),
+        ({"hash_ids": [[1], [-1]]}, r"hash_ids\[1\] = \[-1\]: must be >= 0"),
+        (
+            {"hash_ids": [[1], [1, 2]]},
+            r"hash_ids\[1\] = \[1, 2\]: must have 1, one per 512 tokens of input_tokens\[1\]",
+        ),
+        ({"hash_ids": [[1], [1]], "block_size_tokens": 0}, "block_size_tokens = 0: must be >= 1"),
     ],
 )
 def test_wrong_values_in_arrays(changes: dict[str, Any], message: str) -> None:
@@ -576,6 +910,12 @@ def test_all_wrong_arrays_are_named_at_once() -> None:
         ({"slo_class": ["a", None]}, r"slo_class\[1\] must be a str, not None"),
         ({"request_id": "ab"}, "request_id must be a sequence of str, not one str"),
         ({"prefix_group": ["g", "g"]}, "prefix_group and prefix_tokens belong together"),
+        (
+            {"prefix_group": ["g", "g"], "prefix_tokens": [1, 1], "hash_ids": [[1], [1]]},
+            "prefix_group and hash_ids exclude each other",
+        ),
+        ({"hash_ids": [1, 2]}, "hash_ids must be a sequence of sequences of int"),
+        ({"hash_ids": [["a"], ["b"]]}, "hash_ids must be a sequence of sequences of int"),
         ({"prefix_group": [0, 1], "prefix_tokens": [1, 1]}, r"prefix_group\[0\] must be a str"),
     ],
 )

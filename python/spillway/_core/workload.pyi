@@ -305,8 +305,9 @@ def make_trace(
     tenants: Sequence[str],
     slo_class: ArrayLike,
     slo_classes: Sequence[str],
-    prefix_group: ArrayLike,
-    prefix_tokens: ArrayLike,
+    segment_begin: ArrayLike,
+    segment_content: ArrayLike,
+    segment_tokens: ArrayLike,
     request_id: Sequence[str],
     file: str,
 ) -> Trace: ...

@@ -1,19 +1,22 @@
-"""Traces: recorded requests from CSV files or from arrays."""
+"""Traces: recorded requests from CSV or JSONL files or from arrays."""
 
 from __future__ import annotations
 
 import csv
 import decimal
 import itertools
+import json
+import operator
 import re
+import warnings
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from spillway import _core
+from spillway import _core, files
 from spillway._config import config_error
 
 if TYPE_CHECKING:
@@ -32,8 +35,9 @@ FORMATS: Mapping[str, str] = {
     "blis": "BLIS TraceV2: request_id,client_id,tenant_id,…,arrival_time_us,send_time_us,…",
     "reference": "BLIS reference runs: request_id,client_id,tenant_id,slo_class,prefix_group,"
     "prefix_length,input_tokens,output_tokens,arrival_time_us",
+    "mooncake": "Mooncake JSONL, an object per line: timestamp,input_length,output_length,hash_ids",
 }
-"""Format of a trace → its meaning and header row, for `read_trace`."""
+"""Format of a trace → its meaning and header row or keys, for `read_trace`."""
 
 # The columns without which a file is not of the format. The first match wins, so the more demanding
 # come first.
@@ -61,6 +65,14 @@ _REQUIRED: Mapping[str, tuple[str, ...]] = {
     ),
     "columns": ("arrival_s", "input_tokens", "output_tokens"),
 }
+
+_MOONCAKE_KEYS = ("timestamp", "input_length", "output_length", "hash_ids")
+_UNIT_NS = {"ms": 1_000_000, "s": 1_000_000_000}
+_BLOCK_SIZE_TOKENS = 512  # that of the published Mooncake traces
+_HIGHEST_ID = 2**64 - 1
+# A trace is called crowded if that many requests or more arrive at an instant on average.
+_CROWDED = 2
+_CROWDED_ROWS = 100
 
 _DEFAULT_TENANT = "default"
 _DEFAULT_CLASS = "standard"
@@ -300,25 +312,63 @@ class _Columns:
             "output_tokens": np.concatenate(self.output_tokens).astype(np.int32),
             "tenant": np.array(self.tenant, dtype=np.uint16),
             "slo_class": np.array(self.slo_class, dtype=np.uint16),
-            "prefix_group": np.array(self.prefix_group, dtype=np.int32),
-            "prefix_tokens": np.concatenate(self.prefix_tokens or [arrival[:0]]).astype(np.int32),
         }
-        if not self.prefix_groups.index:
-            # Nobody shares anything: the core wants these two empty then.
-            columns["prefix_group"] = columns["prefix_tokens"] = np.zeros(0, dtype=np.int32)
+        groups = np.array(self.prefix_group, dtype=np.int64)
+        shared = np.concatenate(self.prefix_tokens or [arrival[:0]])
         request_id = self.request_id
         if sort:
             order = np.argsort(arrival, kind="stable")
-            columns = {
-                name: column[order] if column.size else column for name, column in columns.items()
-            }
+            columns = {name: column[order] for name, column in columns.items()}
+            if groups.size:
+                groups, shared = groups[order], shared[order]
             request_id = [request_id[row] for row in order] if request_id else []
-        return columns | {
-            "tenants": list(self.tenants.index),
-            "slo_classes": list(self.slo_classes.index),
-            "request_id": request_id,
-            "file": str(path),
-        }
+        segments = _group_segments(groups, shared) if self.prefix_groups.index else _no_segments()
+        return (
+            columns
+            | segments
+            | {
+                "tenants": list(self.tenants.index),
+                "slo_classes": list(self.slo_classes.index),
+                "request_id": request_id,
+                "file": str(path),
+            }
+        )
+
+
+def _no_segments() -> dict[str, Any]:
+    """Return the core's columns of shared segments where no prompt shares anything."""
+    return _segments([], [], [])
+
+
+def _segments(
+    begin: npt.ArrayLike, content: npt.ArrayLike, tokens: npt.ArrayLike
+) -> dict[str, Any]:
+    return {
+        "segment_begin": np.asarray(begin, dtype=np.uint32),
+        "segment_content": np.asarray(content, dtype=np.uint64),
+        "segment_tokens": np.asarray(tokens, dtype=np.uint32),
+    }
+
+
+def _group_segments(groups: Int64s, shared: Int64s) -> dict[str, Any]:
+    """Return the same for prompts that begin with `shared` tokens of their group; -1: no group."""
+    found = (groups >= 0) & (shared > 0)
+    return _segments(np.append(0, np.cumsum(found)), groups[found], shared[found])
+
+
+def _block_segments(
+    hash_ids: Sequence[Sequence[int]], input_tokens: Sequence[int] | Int64s, block_size_tokens: int
+) -> dict[str, Any]:
+    """Return the same for prompts cut into blocks, of which only the last may be shorter."""
+    counts = np.array([len(ids) for ids in hash_ids], dtype=np.int64)
+    begin = np.append(0, np.cumsum(counts))
+    tokens = np.full(begin[-1], block_size_tokens, dtype=np.int64)
+    tokens[begin[1:] - 1] = np.asarray(input_tokens) - block_size_tokens * (counts - 1)
+    return _segments(begin, list(itertools.chain.from_iterable(hash_ids)), tokens)
+
+
+def _num_blocks(tokens: int, block_size_tokens: int) -> int:
+    return -(-tokens // block_size_tokens)
 
 
 def _read_azure(table: Table, columns: _Columns) -> None:
@@ -384,15 +434,21 @@ def read_trace(
     *,
     format: str | None = None,  # noqa: A002
     sort: bool = False,
+    unit: str = "ms",
+    block_size_tokens: int = _BLOCK_SIZE_TOKENS,
+    spread_s: float = 0,
+    seed: int = 0,
 ) -> _core.workload.Trace:
-    """Read recorded requests from a CSV file.
+    """Read recorded requests from a CSV file or a Mooncake JSONL file.
 
     Parameters
     ----------
     path : str or Path
-        The file: UTF-8, with a header row. Columns are found by name; further ones are ignored.
+        The file: UTF-8. CSV has a header row; columns and keys are found by name, further ones are
+        ignored.
     format : str, optional
-        One of `FORMATS`; by default the header row tells.
+        One of `FORMATS`; by default the extension .jsonl, the header row or the first line's keys
+        tell.
 
         - `columns`: `arrival_s` (decimal seconds, exact to the nanosecond, further digits rounded),
           `input_tokens` (the whole prompt) and `output_tokens`; optionally `request_id`, `tenant`,
@@ -401,8 +457,26 @@ def read_trace(
         - `azure`: times count from the first request; a timestamp without a time zone is UTC.
           `tenant` and `slo_class` are read too if someone has added them.
         - `blis`, `reference`: times as in the file; `send_time_us` is ignored.
+        - `mooncake`: `timestamp` (see `unit`), `input_length` and `output_length` in tokens, and
+          `hash_ids`, one for each `block_size_tokens` of the prompt, the last block perhaps
+          shorter: prompts that begin with the same ids begin with the same tokens. `request_id`,
+          `tenant` and `slo_class` (text) are read too if someone has added them.
     sort : bool
         Sort the requests by time, those of one instant in the order of the file.
+    unit : {"ms", "s"}
+        Of a `mooncake` file: what its timestamps count. The published traces count milliseconds;
+        the documentation of GuideLLM shows seconds. The file cannot tell.
+    block_size_tokens : int
+        Of a `mooncake` file: tokens per hash id, >= 1: 512 in the published traces, 16 or 64 in
+        others.
+    spread_s : float
+        Of a `mooncake` file: its timestamps are rounded to steps (about 3 s in the published
+        conversation trace), so that played as they are they make bursts that nobody measured. Each
+        request arrives at a random time in the `spread_s` seconds that follow its timestamp, and
+        before the next timestamp of the file; the order stays. 0: as in the file, with a warning if
+        many requests share their instant.
+    seed : int
+        Of those random times, >= 0: the same seed gives the same trace.
 
     An empty tenant means "default", an empty class "standard".
 
@@ -412,7 +486,21 @@ def read_trace(
         The file cannot be read, holds no requests, or a value is not allowed. Without `sort`, also
         if a request is earlier than the one before.
 
+    Warns
+    -----
+    UserWarning
+        Two or more requests of a `mooncake` file per instant on average, and `spread_s` is 0.
+
     """
+    path = Path(path)
+    _check_format(format)
+    if format == "mooncake" or (format is None and _is_mooncake(path)):
+        options = _MooncakeOptions(unit, block_size_tokens, spread_s, seed)
+        return _core.workload.make_trace(**_read_mooncake(path, options, sort=sort))
+    if (unit, block_size_tokens, spread_s) != ("ms", _BLOCK_SIZE_TOKENS, 0):
+        raise TraceError(
+            f"{path}: unit, block_size_tokens and spread_s are for traces of the format mooncake"
+        )
     return _core.workload.make_trace(**read_columns(path, format=format, sort=sort))
 
 
@@ -422,10 +510,9 @@ def read_columns(
     format: str | None = None,  # noqa: A002
     sort: bool = False,
 ) -> dict[str, Any]:
-    """Read the same as arguments of the core's make_trace, for callers that change some of them."""
+    """Read a CSV file as arguments of the core's make_trace, for callers that change some."""
     path = Path(path)
-    if format is not None and format not in FORMATS:
-        raise TraceError(f"format = {format!r}: must be one of {', '.join(sorted(FORMATS))}")
+    _check_format(format)
     pieces = tables(path)
     head = next(pieces)
     form = format or _detect(head)
@@ -442,6 +529,11 @@ def read_columns(
     if form == "azure":
         arguments["arrival_ns"] = arguments["arrival_ns"] - arguments["arrival_ns"][0]
     return arguments
+
+
+def _check_format(format: str | None) -> None:  # noqa: A002
+    if format is not None and format not in FORMATS:
+        raise TraceError(f"format = {format!r}: must be one of {', '.join(sorted(FORMATS))}")
 
 
 def _detect(table: Table) -> str:
@@ -488,6 +580,286 @@ def _check_order(
     return int(arrival_ns[-1]), texts[-1], table.lines[-1]
 
 
+# --- Mooncake JSONL -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _MooncakeOptions:
+    unit: str
+    block_size_tokens: int
+    spread_s: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.unit not in _UNIT_NS:
+            raise TraceError(f"unit = {self.unit!r}: must be ms or s")
+        _check_block_size(self.block_size_tokens)
+        if not 0 <= self.spread_s <= LONGEST_SPAN_S:
+            raise TraceError(f"spread_s = {self.spread_s}: must be >= 0 and <= {LONGEST_SPAN_S}")
+        if self.seed < 0:
+            raise TraceError(f"seed = {self.seed}: must be >= 0")
+
+
+class _MooncakeRow(NamedTuple):
+    arrival_ns: int
+    input_tokens: int
+    output_tokens: int
+    hash_ids: list[int]
+    request_id: str
+    tenant: str
+    slo_class: str
+
+
+def _check_block_size(block_size_tokens: int) -> None:
+    if not 1 <= block_size_tokens <= MAX_TOKENS:
+        raise TraceError(
+            f"block_size_tokens = {block_size_tokens}: must be >= 1 and <= {MAX_TOKENS}"
+        )
+
+
+def _is_mooncake(path: Path) -> bool:
+    if path.suffix == ".jsonl":
+        return True
+    try:
+        with path.open(encoding="utf-8-sig") as stream:
+            first = json.loads(next((line for line in stream if line.strip()), ""))
+    except (OSError, ValueError, RecursionError):
+        return False  # what reads it as CSV says what is wrong
+    return isinstance(first, dict) and set(_MOONCAKE_KEYS) <= set(first)
+
+
+def _read_mooncake(path: Path, options: _MooncakeOptions, *, sort: bool) -> dict[str, Any]:
+    """Return the arguments of the core's make_trace."""
+    rows: list[_MooncakeRow] = []
+    before: tuple[int, Any] = (0, None)  # line, timestamp
+    for line in _json_lines(path):
+        row = _mooncake_row(line, options)
+        timestamp = line.values["timestamp"]
+        if not sort and rows and row.arrival_ns < rows[-1].arrival_ns:
+            line.refuse(
+                "timestamp",
+                f"is earlier than {before[1]} on line {before[0]}; --sort (sort=True in Python) "
+                "sorts the requests by time",
+            )
+        if rows and (row.request_id == "") != (rows[-1].request_id == ""):
+            raise TraceError(
+                f"{path} line {line.number}: request_id must stand on every line or on none"
+            )
+        rows.append(row)
+        before = (line.number, timestamp)
+    if not rows:
+        raise TraceError(f"{path}: holds no requests")
+    if sort:
+        rows.sort(key=lambda row: row.arrival_ns)
+    tenants, slo_classes = _Names(), _Names()
+    tenant = tenants.codes((row.tenant for row in rows), _DEFAULT_TENANT)
+    slo_class = slo_classes.codes((row.slo_class for row in rows), _DEFAULT_CLASS)
+    for key, names in (("tenant", tenants), ("slo_class", slo_classes)):
+        if len(names.index) > _MOST_NAMES:
+            raise TraceError(f"{path}: {key} has more than {_MOST_NAMES} different values")
+    arrival = np.array([row.arrival_ns for row in rows], dtype=np.int64)
+    prompt = np.array([row.input_tokens for row in rows], dtype=np.int64)
+    return {
+        "arrival_ns": _spread(path, arrival, options),
+        "input_tokens": prompt.astype(np.int32),
+        "output_tokens": np.array([row.output_tokens for row in rows], dtype=np.int32),
+        "tenant": np.array(tenant, dtype=np.uint16),
+        "tenants": list(tenants.index),
+        "slo_class": np.array(slo_class, dtype=np.uint16),
+        "slo_classes": list(slo_classes.index),
+        **_block_segments([row.hash_ids for row in rows], prompt, options.block_size_tokens),
+        "request_id": [row.request_id for row in rows] if rows[0].request_id else [],
+        "file": str(path),
+    }
+
+
+@dataclass(frozen=True)
+class _JsonLine:
+    path: Path
+    number: int
+    values: dict[str, Any]
+
+    def refuse(self, key: str, allowed: str) -> NoReturn:
+        value = self.values[key]
+        shown = str(value) if isinstance(value, decimal.Decimal) else repr(value)
+        raise TraceError(f"{self.path} line {self.number}, {key} = {shown[:100]}: {allowed}")
+
+    def whole(self, key: str, lowest: int, highest: int) -> int:
+        value = self.values[key]
+        if type(value) is not int or not lowest <= value <= highest:
+            self.refuse(key, f"must be a whole number >= {lowest} and <= {highest}")
+        return value
+
+    def text(self, key: str) -> str:
+        """Return the text of an optional key; "" if it is not there."""
+        value = self.values.get(key, "")
+        if not isinstance(value, str):
+            self.refuse(key, "must be text")
+        return value
+
+
+def _json_lines(path: Path) -> Iterator[_JsonLine]:
+    """Read the objects of a JSONL file one by one; empty lines are skipped."""
+    try:
+        with path.open(encoding="utf-8-sig") as stream:
+            for number, text in enumerate(stream, start=1):
+                if text.strip():
+                    yield _JsonLine(path, number, _json_object(text, f"{path} line {number}"))
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise TraceError(f"{path}: is no text file; JSONL in UTF-8 is needed") from error
+
+
+def _json_object(text: str, place: str) -> dict[str, Any]:
+    try:
+        values = json.loads(text, parse_float=decimal.Decimal)  # instants are taken as written
+    except (ValueError, RecursionError, decimal.InvalidOperation) as error:
+        raise TraceError(f"{place}: is no JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise TraceError(f"{place}: must be a JSON object, not {text.strip()[:60]}")
+    if missing := [key for key in _MOONCAKE_KEYS if key not in values]:
+        raise TraceError(
+            f"{place}: lacks {', '.join(missing)}, so it is not of the format mooncake "
+            f"({FORMATS['mooncake']})"
+        )
+    return values
+
+
+def _mooncake_row(line: _JsonLine, options: _MooncakeOptions) -> _MooncakeRow:
+    block = options.block_size_tokens
+    prompt = line.whole("input_length", 1, MAX_TOKENS)
+    ids = line.values["hash_ids"]
+    if not isinstance(ids, list) or not all(type(i) is int and 0 <= i <= _HIGHEST_ID for i in ids):
+        line.refuse("hash_ids", f"must be a list of whole numbers >= 0 and <= {_HIGHEST_ID}")
+    if len(ids) != (needed := _num_blocks(prompt, block)):
+        raise TraceError(
+            f"{line.path} line {line.number}, hash_ids = {len(ids)} ids: must be {needed}, one per "
+            f"{block} tokens of input_length ({prompt}); --trace-block-size-tokens "
+            "(block_size_tokens in Python) says how many tokens an id stands for"
+        )
+    return _MooncakeRow(
+        arrival_ns=_timestamp_ns(line, options.unit),
+        input_tokens=prompt,
+        output_tokens=line.whole("output_length", 0, MAX_TOKENS),
+        hash_ids=ids,
+        request_id=line.text("request_id"),
+        tenant=line.text("tenant"),
+        slo_class=line.text("slo_class"),
+    )
+
+
+def _timestamp_ns(line: _JsonLine, unit: str) -> int:
+    value = line.values["timestamp"]
+    scale_ns = _UNIT_NS[unit]
+    highest = LONGEST_SPAN_S * 1_000_000_000 // scale_ns
+    if type(value) not in (int, decimal.Decimal) or not 0 <= value <= highest:
+        line.refuse("timestamp", f"must be a number >= 0 and <= {highest} ({unit})")
+    if type(value) is int:
+        return value * scale_ns
+    return int(_EXACT.multiply(value, scale_ns).to_integral_value(context=_EXACT))
+
+
+def _spread(path: Path, arrival_ns: Int64s, options: _MooncakeOptions) -> Int64s:
+    """Spread the requests of each instant, in order, over what follows it."""
+    instants, at = np.unique(arrival_ns, return_inverse=True)
+    spread_ns = round(options.spread_s * 1e9)
+    if spread_ns == 0:
+        if len(at) >= max(_CROWDED_ROWS, _CROWDED * len(instants)):
+            warnings.warn(
+                f"{path}: its {len(at)} requests arrive at only {len(instants)} instants, as "
+                "rounded timestamps do; --trace-spread-s (spread_s in Python) spreads them",
+                stacklevel=4,
+            )
+        return arrival_ns
+    room = np.minimum(np.diff(instants, append=instants[-1] + spread_ns), spread_ns)[at]
+    # NumPy promises the numbers of a bit generator, though not those of its distributions.
+    share = (np.random.PCG64(options.seed).random_raw(len(at)) >> np.uint64(11)) * 2.0**-53
+    later = np.minimum((share * room).astype(np.int64), room - 1)
+    spread: Int64s = np.sort(arrival_ns + later)
+    return spread
+
+
+def write_mooncake(
+    trace: _core.workload.Trace,
+    path: str | Path,
+    *,
+    block_size_tokens: int = _BLOCK_SIZE_TOKENS,
+) -> None:
+    """Write a trace as Mooncake JSONL, timestamps in milliseconds with all their digits.
+
+    Parameters
+    ----------
+    trace : Trace
+        Its prompts share whole blocks, as those of a Mooncake trace do, or nothing. What a prompt
+        shares with nobody gets ids of its own.
+    path : str or Path
+        The file; it takes the place of another.
+    block_size_tokens : int
+        Tokens per hash id, >= 1.
+
+    A line also has `tenant` and `slo_class` where they are not "default" and "standard", and
+    `request_id` if the trace names its requests; other readers of the format ignore them.
+
+    Raises
+    ------
+    UsageError
+        The trace holds no requests, only their digest.
+    TraceError
+        A prompt shares something else than whole blocks of that size (the message names the
+        request), or the file cannot be written.
+
+    """
+    path = Path(path)
+    _check_block_size(block_size_tokens)
+    if not trace.has_requests:
+        raise _core.sim.UsageError("the trace holds no requests, only their digest: read it again")
+    lines = _mooncake_lines(trace._columns(), block_size_tokens)
+    try:
+        with files.replacing(path) as temporary, temporary.open("w", encoding="utf-8") as stream:
+            stream.writelines(lines)
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def _mooncake_lines(columns: Mapping[str, Any], block_size_tokens: int) -> Iterator[str]:
+    contents = columns["segment_content"].tolist()
+    lengths = columns["segment_tokens"].tolist()
+    used = set(contents)
+    unused = (number for number in itertools.count() if number not in used)
+    arrivals, prompts, outputs = (
+        columns[name].tolist() for name in ("arrival_ns", "input_tokens", "output_tokens")
+    )
+    begin = columns["segment_begin"].tolist() or [0] * (len(prompts) + 1)
+    for row, prompt in enumerate(prompts):
+        shared = slice(begin[row], begin[row + 1])
+        ids, tokens = contents[shared], lengths[shared]
+        count = _num_blocks(prompt, block_size_tokens)
+        whole = [min(block_size_tokens, prompt - block_size_tokens * i) for i in range(len(tokens))]
+        if tokens != whole:
+            raise TraceError(
+                f"request {row} shares segments of {', '.join(map(str, tokens[:8]))} tokens: must "
+                f"be blocks of {block_size_tokens}; only the last of a prompt may be shorter"
+            )
+        ids += itertools.islice(unused, count - len(ids))
+        tenant = columns["tenants"][columns["tenant"][row]]
+        slo_class = columns["slo_classes"][columns["slo_class"][row]]
+        names = {}
+        if columns["request_id"]:
+            names["request_id"] = columns["request_id"][row]
+        if tenant != _DEFAULT_TENANT:
+            names["tenant"] = tenant
+        if slo_class != _DEFAULT_CLASS:
+            names["slo_class"] = slo_class
+        values = {"input_length": prompt, "output_length": outputs[row], "hash_ids": ids, **names}
+        yield f'{{"timestamp": {_milliseconds(arrivals[row])}, {json.dumps(values)[1:]}\n'
+
+
+def _milliseconds(ns: int) -> str:
+    whole, rest = divmod(ns, 1_000_000)
+    return f"{whole}.{rest:06d}".rstrip("0") if rest else str(whole)
+
+
 # --- arrays ---------------------------------------------------------------------------------------
 
 
@@ -501,6 +873,8 @@ def trace(
     request_id: Iterable[str] | None = None,
     prefix_group: Iterable[str | None] | None = None,
     prefix_tokens: npt.ArrayLike | None = None,
+    hash_ids: Iterable[Sequence[int]] | None = None,
+    block_size_tokens: int = _BLOCK_SIZE_TOKENS,
 ) -> _core.workload.Trace:
     """Build a trace from arrays, one entry per request in order of arrival.
 
@@ -516,6 +890,11 @@ def trace(
         Names of the requests; their positions if left out.
     prefix_group, prefix_tokens : sequences, optional
         The prompts of a group begin with the same `prefix_tokens` tokens; None or "" is no group.
+    hash_ids : sequence of sequences of int, optional
+        The content of each prompt, block by block: prompts that begin with the same ids begin with
+        the same tokens. Instead of prefix groups.
+    block_size_tokens : int
+        Tokens per hash id, >= 1; the last block of a prompt may be shorter.
 
     Raises
     ------
@@ -537,9 +916,15 @@ def trace(
     tenants, tenant_codes = _coded("tenant", tenant, _DEFAULT_TENANT, rows, violations)
     classes, class_codes = _coded("slo_class", slo_class, _DEFAULT_CLASS, rows, violations)
     ids = [] if request_id is None else _texts("request_id", request_id, rows, violations)
-    groups = shared = np.zeros(0, dtype=np.int64)
+    segments = _no_segments()
     if (prefix_group is None) != (prefix_tokens is None):
         raise TypeError("prefix_group and prefix_tokens belong together: give both or neither")
+    if prefix_group is not None and hash_ids is not None:
+        raise TypeError("prefix_group and hash_ids exclude each other: give one of them")
+    if hash_ids is not None:
+        blocks = _blocks(hash_ids, prompt, block_size_tokens, violations)
+        if not violations:
+            segments = _block_segments(blocks, prompt, block_size_tokens)
     if prefix_group is not None and prefix_tokens is not None:
         names = _texts(
             "prefix_group",
@@ -558,6 +943,8 @@ def trace(
                     f"must be <= input_tokens[{row}] ({prompt[row]})",
                 )
             )
+        if not violations:
+            segments = _group_segments(groups, shared)
     backward = np.diff(arrival) < 0
     if not violations and backward.any():
         row = int(backward.argmax()) + 1
@@ -578,11 +965,42 @@ def trace(
         tenants=tenants,
         slo_class=np.array(class_codes, dtype=np.uint16),
         slo_classes=classes,
-        prefix_group=groups.astype(np.int32),
-        prefix_tokens=shared.astype(np.int32),
+        **segments,
         request_id=ids,
         file="",
     )
+
+
+def _blocks(
+    hash_ids: Iterable[Sequence[int]],
+    prompt: Int64s,
+    block_size_tokens: int,
+    violations: list[Violation],
+) -> list[list[int]]:
+    """Return the hash ids of each prompt as lists of int."""
+    if not 1 <= block_size_tokens <= MAX_TOKENS:
+        allowed = f"must be >= 1 and <= {MAX_TOKENS}"
+        violations.append(("block_size_tokens", str(block_size_tokens), allowed))
+    try:
+        blocks = [[operator.index(one) for one in ids] for ids in hash_ids]
+    except TypeError as error:
+        raise TypeError("hash_ids must be a sequence of sequences of int") from error
+    if not _check_length("hash_ids", len(blocks), len(prompt), violations) or violations:
+        return []
+    for row, ids in enumerate(blocks):
+        needed = _num_blocks(int(prompt[row]), block_size_tokens)
+        if not all(0 <= one <= _HIGHEST_ID for one in ids):
+            allowed = f"must be >= 0 and <= {_HIGHEST_ID} each"
+        elif len(ids) != needed:
+            allowed = (
+                f"must have {needed}, one per {block_size_tokens} tokens of input_tokens[{row}] "
+                f"({prompt[row]})"
+            )
+        else:
+            continue
+        violations.append((f"hash_ids[{row}]", f"{ids!r:.60}", allowed))
+        break
+    return blocks
 
 
 def _numbers(name: str, values: npt.ArrayLike) -> np.ndarray[tuple[int], np.dtype[Any]]:
