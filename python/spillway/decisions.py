@@ -1,4 +1,4 @@
-"""What the router decided, and what it saw."""
+"""What the router decided and what it saw; what the rejected requests would have met."""
 
 from __future__ import annotations
 
@@ -7,26 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from spillway import _core
 from spillway.report import tables
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from spillway.results import Result
+    from spillway._core.cluster import Simulation
+    from spillway.results import Figure, Result
 
 _CANDIDATE = "candidate_"
 
 
-class Decisions(Mapping[str, "NDArray[Any]"]):
-    """One row per routing decision in order of time, as read-only columns.
-
-    row (position of the request in order of arrival), time_s, instance (the chosen one), score (its
-    score), regret (how much better the best score was). The best candidates of each decision stand
-    in columns of shape (decisions, candidates), the best first: candidate_instance,
-    candidate_score, candidate_waiting, candidate_running, candidate_in_flight,
-    candidate_kv_utilization, candidate_age_s (of what the instance reported). A score is the
-    policy's own, or minus the effective load for a policy that does not rate.
-    """
+class Rows(Mapping[str, "NDArray[Any]"]):
+    """Read-only columns about some of the requests; `row` is a request's position among all."""
 
     def __init__(self, columns: Mapping[str, NDArray[Any]]) -> None:
         self._columns = columns
@@ -41,14 +35,151 @@ class Decisions(Mapping[str, "NDArray[Any]"]):
         return len(self._columns)
 
     def __repr__(self) -> str:
-        return f"<Decisions: {len(self['row'])} rows, columns {', '.join(self)}>"
+        return f"<{type(self).__name__}: {len(self['row'])} rows, columns {', '.join(self)}>"
 
     def of(self, row: int) -> dict[str, Any] | None:
-        """The decision about the request of a row: a value per column; None if there was none."""
+        """What the columns say of the request of a row; None if nothing."""
         found = np.flatnonzero(self["row"] == row)
         if not found.size:
             return None
         return {name: column[found[0]] for name, column in self._columns.items()}
+
+
+class Decisions(Rows):
+    """One row per routing decision in order of time, as read-only columns.
+
+    row (position of the request in order of arrival), time_s, instance (the chosen one), score (its
+    score), regret (how much better the best score was). The best candidates of each decision stand
+    in columns of shape (decisions, candidates), the best first: candidate_instance,
+    candidate_score, candidate_waiting, candidate_running, candidate_in_flight,
+    candidate_kv_utilization, candidate_age_s (of what the instance reported). A score is the
+    policy's own, or minus the effective load for a policy that does not rate.
+    """
+
+
+class AdmissionRegret(Rows):
+    """One row per rejected request in order of arrival: what it would have met all alone.
+
+    row (position of the request in order of arrival), request_id, tenant, slo_class, reason (text);
+    unloaded_ttft_s, unloaded_tpot_s, unloaded_e2e_s (seconds; NaN: not applicable, or no instance
+    could have served it); has_targets (bool, its class promises a latency); meets_targets (bool,
+    those latencies keep every promise of its class; False where there is none).
+    """
+
+    def summary(self) -> dict[str, Figure]:
+        """Figures over all rejected requests, whenever they arrived.
+
+        rejected, with_targets (of classes with targets), would_meet_targets (of these); regrettable
+        (their share, 0 to 1; None where no rejected request has targets).
+        """
+        promised = int(self["has_targets"].sum())
+        met = int(self["meets_targets"].sum())
+        return {
+            "rejected": len(self["row"]),
+            "with_targets": promised,
+            "would_meet_targets": met,
+            "regrettable": met / promised if promised else None,
+        }
+
+
+def admission_regret(result: Result) -> AdmissionRegret:
+    """What each rejected request would have met on an otherwise empty fleet.
+
+    See `Result.admission_regret`.
+    """
+    requests = result.requests
+    rows = np.flatnonzero(requests["outcome"] == "rejected")
+    ttft_ns = np.full(len(rows), np.nan)
+    tpot_ns, e2e_ns = ttft_ns.copy(), ttft_ns.copy()
+    if rows.size:
+        if not _has_workload(result.simulation):
+            raise _core.sim.UsageError(
+                "the requests of this run's trace are not at hand, only their digest: simulate the "
+                "trace again"
+            )
+        for one in _one_by_one(result.simulation):
+            alone = _alone_ns(_core.cluster.run(one, result.seed), rows, one)
+            better = ~(alone[0] >= ttft_ns) & ~np.isnan(alone[0])
+            for best, other in zip((ttft_ns, tpot_ns, e2e_ns), alone, strict=True):
+                best[better] = other[better]
+    slo_class = requests["slo_class"][rows]
+    has_targets = np.zeros(len(rows), dtype=bool)
+    meets_targets = ~np.isnan(e2e_ns)
+    for known in result.simulation.slo_classes:
+        mine = slo_class == known.name
+        for target_s, latency_ns in (
+            (known.target_ttft_s, ttft_ns),
+            (known.target_tpot_s, tpot_ns),
+            (known.target_e2e_s, e2e_ns),
+        ):
+            if target_s is not None:
+                has_targets |= mine
+                # A latency that a request does not have misses no target, as in goodput.
+                meets_targets &= ~(mine & (latency_ns > target_s * 1e9))
+    columns: dict[str, NDArray[Any]] = {
+        "row": rows,
+        **{name: requests[name][rows] for name in ("request_id", "tenant")},
+        "slo_class": slo_class,
+        "reason": requests["reason"][rows],
+        "unloaded_ttft_s": ttft_ns / 1e9,
+        "unloaded_tpot_s": tpot_ns / 1e9,
+        "unloaded_e2e_s": e2e_ns / 1e9,
+        "has_targets": has_targets,
+        "meets_targets": has_targets & meets_targets,
+    }
+    for column in columns.values():
+        column.setflags(write=False)
+    return AdmissionRegret(columns)
+
+
+def _has_workload(simulation: Simulation) -> bool:
+    workload = simulation.workload
+    return not isinstance(workload, _core.workload.Trace) or workload.has_requests
+
+
+def _one_by_one(simulation: Simulation) -> list[Simulation]:
+    """The same workload with one request in flight at a time, on an instance of each group."""
+    alone = [
+        group.replace(count=1, kv_cache=group.kv_cache.replace(prefix_caching=False))
+        for group in simulation.instances
+    ]
+    return [
+        simulation.replace(
+            gateway={
+                "admission": "always_admit",
+                "admission_latency_s": simulation.gateway.admission_latency_s,
+                "limit": {"kind": "fixed", "max_in_flight": 1},
+                "routing_latency_s": simulation.gateway.routing_latency_s,
+            },
+            router="round_robin",
+            signals="live",
+            instances=group,
+            metrics={"accounting": simulation.metrics.accounting},
+            horizon_s=None,
+            warm_up_s=0,
+        )
+        for group in dict.fromkeys(alone)
+    ]
+
+
+def _alone_ns(
+    output: Mapping[str, Any], rows: NDArray[Any], simulation: Simulation
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """TTFT, TPOT and E2E of some requests as if each had been dispatched as soon as admitted."""
+
+    def column(name: str) -> NDArray[Any]:
+        values: NDArray[Any] = output["record"].column(name)[rows]
+        return values
+
+    def ns(seconds: Any) -> NDArray[Any]:
+        return np.rint(np.asarray(seconds) * 1e9)  # a latency is a whole number of them
+
+    waited_ns = ns(column("queue_s")) - ns(simulation.gateway.admission_latency_s)
+    ttft_ns = ns(column("ttft_s")) - waited_ns
+    e2e_ns = ns(column("e2e_s")) - waited_ns
+    gaps = column("output_tokens") - 1
+    tpot_ns = np.where(gaps > 0, (e2e_ns - ttft_ns) / np.maximum(gaps, 1), np.nan)
+    return ttft_ns, tpot_ns, e2e_ns
 
 
 def explain(result: Result, request_id: str) -> str:
@@ -73,6 +204,8 @@ def explain(result: Result, request_id: str) -> str:
     ]
     if times:
         lines.append(", ".join(times))
+    if str(requests["outcome"][row]) == "rejected" and _has_workload(result.simulation):
+        lines.append(_what_it_missed(result.admission_regret().of(row)))
     decision = result.decisions.of(row)
     if decision is None:
         lines.append("it was never routed")
@@ -88,3 +221,13 @@ def explain(result: Result, request_id: str) -> str:
         for values in zip(*(decision[name] for name in names), strict=True)
     ]
     return "\n".join([*lines, "", tables.table([header, *body])])
+
+
+def _what_it_missed(regret: Mapping[str, Any] | None) -> str:
+    if regret is None or np.isnan(regret["unloaded_ttft_s"]):
+        return "no instance could have served it, even alone"
+    first = f"{regret['unloaded_ttft_s'] * 1e3:.3f} ms"
+    line = f"alone it would have had its first token after {first}"
+    if regret["has_targets"]:
+        line += f" and {'met' if regret['meets_targets'] else 'missed'} the targets of its class"
+    return line

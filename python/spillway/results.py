@@ -17,7 +17,7 @@ from spillway import _core, files, profiles
 from spillway._core.cluster import Simulation
 from spillway._extras import require
 from spillway._statistics import Interval, interval
-from spillway.decisions import Decisions, explain
+from spillway.decisions import AdmissionRegret, Decisions, admission_regret, explain
 from spillway.report import plots, tables
 
 if TYPE_CHECKING:
@@ -160,6 +160,7 @@ class Result:
         self.simulation = simulation
         self.seed = seed
         self._output = dict(output)
+        self._regret: AdmissionRegret | None = None
         record = self._output.pop("record", None)
         if record is not None:
             self._output["columns"] = Columns(record)
@@ -225,8 +226,26 @@ class Result:
             )
         return Decisions(self._output["decisions"])
 
+    def admission_regret(self) -> AdmissionRegret:
+        """What each rejected request would have met on an otherwise empty fleet.
+
+        Found by simulation: the workload once more for each group of instances, with one instance
+        and one request in flight at a time, no reuse of prefixes, no admission policy and no
+        horizon. Latencies exclude the wait for that one permit; those of the group with the
+        shortest time to first token count. A rejection of a request that would have met its class's
+        targets alone may still have been right: it protected those that were admitted.
+
+        Raises UsageError if the requests were not kept (see `requests`), or if the run replayed a
+        trace whose requests are not at hand, as in a result that was loaded.
+        """
+        if self._regret is None:
+            self._regret = admission_regret(self)
+        return self._regret
+
     def why(self, request_id: str) -> str:
         """What became of a request, where it was sent and what the alternatives were, as text.
+
+        Of a rejected request also what it would have met alone (see `admission_regret`).
 
         Raises KeyError if there is no such request, UsageError unless requests and decisions were
         kept.
