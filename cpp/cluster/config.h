@@ -70,3 +70,5 @@ struct Simulation {
 };
 
 }  // namespace spillway::cluster
+
+extern template struct spillway::sim::Codec<spillway::cluster::Simulation>;

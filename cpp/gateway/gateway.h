@@ -132,3 +132,5 @@ class Pipeline {
 };
 
 }  // namespace spillway::gateway
+
+extern template struct spillway::sim::Codec<spillway::gateway::Gateway>;

@@ -121,3 +121,5 @@ constexpr auto InstanceGroup::fields() {
 }
 
 }  // namespace spillway::instance
+
+extern template struct spillway::sim::Codec<spillway::instance::InstanceGroup>;

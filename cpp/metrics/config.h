@@ -94,3 +94,5 @@ constexpr auto Metrics::fields() {
 }
 
 }  // namespace spillway::metrics
+
+extern template struct spillway::sim::Codec<spillway::metrics::Metrics>;

@@ -99,3 +99,5 @@ struct Scraped {
 using Signals = std::variant<Live, OnRead, Scraped>;
 
 }  // namespace spillway::signals
+
+extern template struct spillway::sim::Codec<spillway::signals::Signals>;

@@ -153,8 +153,33 @@ std::vector<std::string_view> kinds() {
 /// in its identity.
 enum class Purpose : std::uint8_t { writing, identity };
 
+/// What is done with values of one type, derived from its field descriptors.
+///
+/// A variant, or a struct with many parts, is compiled once: `extern template struct Codec<T>;`
+/// stands where T is defined, `template struct Codec<T>;` in its folder's `codecs.cpp`.
+template <class T>
+struct Codec {
+  static Value encode(const T& object, Purpose purpose);
+  static void decode(const Value& value, T& object, const std::string& path,
+                     std::vector<Violation>& out);
+  /// `range` and `unit`: of the field that holds it, for numbers.
+  static void validate(const T& member, const Range& range, std::string_view unit,
+                       const std::string& path, std::vector<Violation>& out);
+  /// Adds what is known about the type: `type`, and `of` or `alternatives` or `choices`.
+  static void describe(Value::Map& map);
+};
+
 template <class T>
 Value encode(const T& object, Purpose purpose = Purpose::writing) {
+  return Codec<T>::encode(object, purpose);
+}
+template <class T>
+void decode(const Value& value, T& object, const std::string& path, std::vector<Violation>& out) {
+  Codec<T>::decode(value, object, path, out);
+}
+
+template <class T>
+Value Codec<T>::encode(const T& object, Purpose purpose) {
   if constexpr (ConfigStruct<T>) {
     Value::Map map;
     if constexpr (Kinded<T>) map.emplace_back("kind", Value(T::kind));
@@ -162,18 +187,18 @@ Value encode(const T& object, Purpose purpose = Purpose::writing) {
       if constexpr (requires { object.is_named_by(f.name); }) {
         if (purpose == Purpose::identity && !object.is_named_by(f.name)) return;
       }
-      map.emplace_back(std::string(f.name), encode(object.*f.member, purpose));
+      map.emplace_back(std::string(f.name), sim::encode(object.*f.member, purpose));
     });
     return map;
   } else if constexpr (is_variant<T>::value) {
-    return std::visit([&](const auto& alternative) { return encode(alternative, purpose); },
+    return std::visit([&](const auto& alternative) { return sim::encode(alternative, purpose); },
                       object);
   } else if constexpr (is_vector<T>::value) {
     Value::List list;
-    for (const auto& item : object) list.push_back(encode(item, purpose));
+    for (const auto& item : object) list.push_back(sim::encode(item, purpose));
     return list;
   } else if constexpr (is_optional<T>::value) {
-    return object ? encode(*object, purpose) : Value();
+    return object ? sim::encode(*object, purpose) : Value();
   } else if constexpr (is_shared<T>::value) {
     return Value(Value::Shared(object));
   } else if constexpr (std::is_enum_v<T>) {
@@ -185,9 +210,6 @@ Value encode(const T& object, Purpose purpose = Purpose::writing) {
 
 // ---- decode
 // ---------------------------------------------------------------------------------------------------
-
-template <class T>
-void decode(const Value& value, T& object, const std::string& path, std::vector<Violation>& out);
 
 void report_type(const Value& value, const std::string& path, std::string_view expected,
                  std::vector<Violation>& out);
@@ -264,7 +286,8 @@ void decode_alternative(const Value& value, const std::string& kind, Variant& ob
 }
 
 template <class T>
-void decode(const Value& value, T& object, const std::string& path, std::vector<Violation>& out) {
+void Codec<T>::decode(const Value& value, T& object, const std::string& path,
+                      std::vector<Violation>& out) {
   if constexpr (ConfigStruct<T>) {
     decode_struct(value, object, path, out);
   } else if constexpr (is_variant<T>::value) {
@@ -280,7 +303,7 @@ void decode(const Value& value, T& object, const std::string& path, std::vector<
       if constexpr (ConfigStruct<Item> || is_variant<Item>::value) {
         if (!value.is_null()) {
           object.assign(1, Item{});
-          return decode(value, object[0], index_path(path, 0), out);
+          return sim::decode(value, object[0], index_path(path, 0), out);
         }
       }
       return report_type(value, path, "a list", out);
@@ -289,10 +312,10 @@ void decode(const Value& value, T& object, const std::string& path, std::vector<
     for (std::size_t i = 0; i < list->size(); ++i) {
       if constexpr (std::is_scalar_v<Item>) {
         Item item{};
-        decode((*list)[i], item, index_path(path, i), out);
+        sim::decode((*list)[i], item, index_path(path, i), out);
         object[i] = item;
       } else {
-        decode((*list)[i], object[i], index_path(path, i), out);
+        sim::decode((*list)[i], object[i], index_path(path, i), out);
       }
     }
   } else if constexpr (is_optional<T>::value) {
@@ -301,7 +324,7 @@ void decode(const Value& value, T& object, const std::string& path, std::vector<
     } else {
       const std::size_t before = out.size();
       typename T::value_type content{};
-      decode(value, content, path, out);
+      sim::decode(value, content, path, out);
       if (out.size() == before) object = std::move(content);
     }
   } else if constexpr (is_shared<T>::value) {
@@ -365,11 +388,13 @@ void check_number(double number, const Range& range, std::string_view unit, cons
 
 template <class T>
 void validate_member(const T& member, const Range& range, std::string_view unit,
-                     const std::string& path, std::vector<Violation>& out);
+                     const std::string& path, std::vector<Violation>& out) {
+  Codec<T>::validate(member, range, unit, path, out);
+}
 
 /// Reports every value outside its field's range and every broken rule that spans fields.
 template <ConfigStruct T>
-void validate(const T& object, const std::string& path, std::vector<Violation>& out) {
+void validate_struct(const T& object, const std::string& path, std::vector<Violation>& out) {
   const std::size_t before = out.size();
   for_each_field<T>([&](const auto& f) {
     validate_member(object.*f.member, f.valid, f.unit_name, join_path(path, f.name), out);
@@ -380,12 +405,12 @@ void validate(const T& object, const std::string& path, std::vector<Violation>& 
 }
 
 template <class T>
-void validate_member(const T& member, const Range& range, std::string_view unit,
-                     const std::string& path, std::vector<Violation>& out) {
+void Codec<T>::validate(const T& member, const Range& range, std::string_view unit,
+                        const std::string& path, std::vector<Violation>& out) {
   if constexpr (ConfigStruct<T>) {
-    validate(member, path, out);
+    validate_struct(member, path, out);
   } else if constexpr (is_variant<T>::value) {
-    std::visit([&](const auto& alternative) { validate(alternative, path, out); }, member);
+    std::visit([&](const auto& alternative) { validate_struct(alternative, path, out); }, member);
   } else if constexpr (is_vector<T>::value) {
     for (std::size_t i = 0; i < member.size(); ++i) {
       validate_member(member[i], range, unit, index_path(path, i), out);
@@ -403,7 +428,7 @@ template <ConfigStruct T>
 T from_value(const Value& value, T start = T{}, const std::string& path = "") {
   std::vector<Violation> violations;
   decode(value, start, path, violations);
-  validate(start, path, violations);
+  validate_member(start, {}, {}, path, violations);
   if (!violations.empty()) throw ConfigError(std::move(violations));
   return start;
 }
@@ -412,7 +437,7 @@ T from_value(const Value& value, T start = T{}, const std::string& path = "") {
 template <ConfigStruct T>
 void check(const T& object, const std::string& path = "") {
   std::vector<Violation> violations;
-  validate(object, path, violations);
+  validate_member(object, {}, {}, path, violations);
   if (!violations.empty()) throw ConfigError(std::move(violations));
 }
 
@@ -427,9 +452,13 @@ Value::List describe_alternatives(std::index_sequence<I...>) {
   return {describe<std::variant_alternative_t<I, Variant>>()...};
 }
 
-// Adds what is known about a member's type: `type`, and `of` or `alternatives` or `choices`.
 template <class T>
 void describe_type(Value::Map& map) {
+  Codec<T>::describe(map);
+}
+
+template <class T>
+void Codec<T>::describe(Value::Map& map) {
   if constexpr (is_optional<T>::value) {
     map.emplace_back("optional", true);
     describe_type<typename T::value_type>(map);
@@ -438,7 +467,7 @@ void describe_type(Value::Map& map) {
     describe_type<typename T::value_type>(map);
   } else if constexpr (ConfigStruct<T>) {
     map.emplace_back("type", Value("struct"));
-    map.emplace_back("of", describe<T>());
+    map.emplace_back("of", sim::describe<T>());
   } else if constexpr (is_variant<T>::value) {
     map.emplace_back("type", Value("variant"));
     map.emplace_back(

@@ -2,6 +2,7 @@
 
 #include <variant>
 
+#include "sim/field.h"
 #include "workload/synthetic.h"
 #include "workload/trace.h"
 
@@ -10,3 +11,5 @@ namespace spillway::workload {
 using Workload = std::variant<Synthetic, Trace>;
 
 }  // namespace spillway::workload
+
+extern template struct spillway::sim::Codec<spillway::workload::Workload>;

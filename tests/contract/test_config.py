@@ -83,6 +83,16 @@ DIMENSIONLESS = {
     "RunningRequests.weight",
     "VllmDp.weight",
     "Softmax.temperature",
+    "KvCost.overlap_credit",
+    "KvCost.overlap_decay",
+    "KvCost.prefill_load_scale",
+    "KvCost.temperature",
+    "PrefixCacheAffinity.exploration",
+    "PrefixCacheAffinity.threshold",
+    "Scraped.jitter",
+    "Scraped.loss_probability",
+    "UtilizationFilter.headroom",
+    "UtilizationFilter.kv_utilization_threshold",
     "Band.priority",
     "Client.rate_fraction",
     "Empirical.weights",
@@ -107,6 +117,8 @@ HEADERS = {
     "Live": "signals/transports.h",
     "OnRead": "signals/transports.h",
     "Scraped": "signals/transports.h",
+    # Saturation is detected by the same rule; the class is UtilizationFilter, and so is its file.
+    "UtilizationFilter": "router/filters/utilization_filter.h",
 }
 
 
@@ -266,8 +278,12 @@ RICH = Simulation(
         limit=gateway.FixedLimit(),
         routing_latency_s=0.002,
     ),
-    router=router.LeastLoaded(),
-    signals=signals.OnRead(),
+    router=router.Weighted(
+        filters=[router.PrefixCacheAffinity(), router.UtilizationFilter()],
+        scorers=[router.QueueDepth(), router.PrefixAffinity()],
+        picker=router.Softmax(),
+    ),
+    signals=signals.Scraped(),
     instances=[
         instance.InstanceGroup(count=2, scheduler="priority_fcfs"),
         instance.InstanceGroup(max_model_len=4096),
@@ -321,7 +337,8 @@ def test_the_walk_reaches_most_settings() -> None:
         if field["type"] in ("struct", "variant")
     }
     elsewhere = {"file", "sha256", "rows", "tokens", "mean_tokens", "std_dev_tokens"}
-    elsewhere |= {"load", "temperature", "ties", "phase_s", "delay_s"}
+    elsewhere |= {"ties", "overlap", "rule", "overlap_credit", "overlap_decay"}
+    elsewhere |= {"prefill_load_scale", "request_weight"}
     assert described - nouns - names <= elsewhere
 
 
@@ -640,7 +657,7 @@ def test_written_form_of_a_trace_is_its_digest() -> None:
 def test_what_passes_for_a_number(cls: type[Any], name: str) -> None:
     field = fields_of(cls)[name]
     low = field.get("at_least", field.get("more_than", 0))
-    good = int(low) + 2  # within every range; 1 is not for max_model_len
+    good = int(min(low + 2, field.get("at_most", math.inf)))  # 1 is not for max_model_len
     kind = int if field["type"] == "int" else float
     for given_value in (good, float(good), np.int32(good), np.float64(good), np.array(good)):
         value = getattr(built(cls, name, given_value), name)
@@ -820,7 +837,7 @@ def test_only_mappings_are_settings(bad: Any) -> None:
          "workload.clients[1].output_tokens.values[1]"),
         ("metrics.fitness[0].weight", -1, "metrics.fitness[0].weight"),
         ("instances[1].latency.beta0_us", 12, "instances[1].latency.beta0_us"),
-        ("router.ties", "random", "router.ties"),
+        ("signals.when_stale", "fail_open", "signals.when_stale"),
         ("horizon_s", None, "horizon_s"),
         ("gateway.limit.max_in_flight", np.int64(3), "gateway.limit.max_in_flight"),
     ],

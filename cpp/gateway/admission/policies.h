@@ -5,6 +5,7 @@
 #include "gateway/admission/always_admit.h"
 #include "gateway/admission/reject_all.h"
 #include "gateway/admission/token_bucket.h"
+#include "sim/field.h"
 
 namespace spillway::gateway {
 
@@ -12,3 +13,5 @@ namespace spillway::gateway {
 using Admission = std::variant<AlwaysAdmit, RejectAll, TokenBucket>;
 
 }  // namespace spillway::gateway
+
+extern template struct spillway::sim::Codec<spillway::gateway::Admission>;

@@ -6,6 +6,7 @@
 #include "instance/scheduler/priority_fcfs.h"
 #include "instance/scheduler/reverse_priority.h"
 #include "instance/scheduler/sjf.h"
+#include "sim/field.h"
 
 namespace spillway::instance {
 
@@ -13,3 +14,5 @@ namespace spillway::instance {
 using Scheduler = std::variant<Fcfs, PriorityFcfs, Sjf, ReversePriority>;
 
 }  // namespace spillway::instance
+
+extern template struct spillway::sim::Codec<spillway::instance::Scheduler>;

@@ -3,7 +3,8 @@
 #include <variant>
 
 #include "router/filters/prefix_cache_affinity.h"
-#include "router/filters/utilization.h"
+#include "router/filters/utilization_filter.h"
+#include "sim/field.h"
 
 namespace spillway::router {
 
@@ -11,3 +12,5 @@ namespace spillway::router {
 using AnyFilter = std::variant<PrefixCacheAffinity, UtilizationFilter>;
 
 }  // namespace spillway::router
+
+extern template struct spillway::sim::Codec<spillway::router::AnyFilter>;

@@ -2,6 +2,7 @@
 
 #include <variant>
 
+#include "sim/field.h"
 #include "workload/arrivals/constant.h"
 #include "workload/arrivals/gamma.h"
 #include "workload/arrivals/poisson.h"
@@ -12,3 +13,5 @@ namespace spillway::workload {
 using Arrivals = std::variant<Poisson, Gamma, Weibull, Constant>;
 
 }  // namespace spillway::workload
+
+extern template struct spillway::sim::Codec<spillway::workload::Arrivals>;

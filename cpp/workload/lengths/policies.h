@@ -2,6 +2,7 @@
 
 #include <variant>
 
+#include "sim/field.h"
 #include "workload/lengths/empirical.h"
 #include "workload/lengths/exponential.h"
 #include "workload/lengths/fixed.h"
@@ -13,3 +14,5 @@ namespace spillway::workload {
 using Lengths = std::variant<Fixed, Gaussian, Exponential, Lognormal, Empirical>;
 
 }  // namespace spillway::workload
+
+extern template struct spillway::sim::Codec<spillway::workload::Lengths>;

@@ -1,4 +1,4 @@
-#include "router/filters/utilization.h"
+#include "router/filters/utilization_filter.h"
 
 #include <algorithm>
 

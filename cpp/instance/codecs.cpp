@@ -1,0 +1,12 @@
+// Compiles once what the field descriptors of this folder say; see `Codec`.
+#include "instance/group.h"
+#include "instance/latency/policies.h"
+#include "instance/scheduler/policies.h"
+
+namespace spillway::sim {
+
+template struct Codec<instance::Latency>;
+template struct Codec<instance::Scheduler>;
+template struct Codec<instance::InstanceGroup>;
+
+}  // namespace spillway::sim
