@@ -119,4 +119,13 @@ std::vector<double> percentiles(std::span<double> values, std::span<const double
   return result;
 }
 
+double quantile(std::span<double> values, double q) {
+  const double rank = q * static_cast<double>(values.size() - 1);
+  const double below = std::floor(rank);
+  const auto place = values.begin() + static_cast<std::ptrdiff_t>(below);
+  std::nth_element(values.begin(), place, values.end());
+  if (place + 1 == values.end()) return *place;
+  return interpolate(*place, *std::min_element(place + 1, values.end()), rank - below);
+}
+
 }  // namespace spillway::numerics

@@ -23,4 +23,8 @@ inline double interpolate(double a, double b, double t) {
 /// empty.
 std::vector<double> percentiles(std::span<double> values, std::span<const double> ps);
 
+/// One quantile (0 ≤ q ≤ 1) by the same definition, at q·(n − 1); reorders `values` and allocates
+/// nothing. Precondition: `values` is not empty.
+double quantile(std::span<double> values, double q);
+
 }  // namespace spillway::numerics
