@@ -1,0 +1,72 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "gateway/controller/controller.h"
+#include "sim/field.h"
+
+namespace spillway::gateway {
+
+/// How an additive-increase controller cuts.
+enum class Decrease : std::uint8_t { factor, step };
+
+}  // namespace spillway::gateway
+
+template <>
+struct spillway::sim::EnumNames<spillway::gateway::Decrease> {
+  static constexpr std::array<std::string_view, 2> names{"factor", "step"};
+};
+
+namespace spillway::gateway {
+
+/// Climbs by a step while the signal is below a band around the target, cuts while it is above.
+struct Aimd {
+  double target_s = 2;
+  double band = 0.2;
+  double increase_step = 1;
+  Decrease decrease = Decrease::factor;
+  double decrease_factor = 0.75;
+  double decrease_step = 4;
+
+  static constexpr std::string_view kind = "aimd", type_name = "Aimd";
+  static constexpr std::string_view doc =
+      "Adds increase_step while the signal is below target_s × (1 − band), cuts while it is above "
+      "target_s × (1 + band), and holds in between. The controller of vllm-on-eks: the defaults "
+      "are those @ 0c78403 (the guard's: floor 32, cooldown_ticks 3); decrease: step is the AISD "
+      "of @ 2dca487.";
+  static constexpr auto fields() {
+    using sim::field;
+    const auto steps = sim::positive_up_to(1e6);
+    return std::tuple(
+        field("target_s", &Aimd::target_s, "What the signal should be.")
+            .unit("s")
+            .range(sim::positive_up_to(sim::kLongestSpan_s))
+            .log_search(0.1, 10),
+        field("band", &Aimd::band,
+              "Half-width of the band in which the limit holds, as a share of the target. A queue "
+              "timeout that keeps the signal within the band freezes the limit wherever it is.")
+            .range(sim::between(0, 1))
+            .search(0, 0.5),
+        field("increase_step", &Aimd::increase_step, "Added per tick.")
+            .unit("permits")
+            .range(steps)
+            .log_search(1, 16),
+        field("decrease", &Aimd::decrease,
+              "factor: to decrease_factor × limit, whole permits; step: by decrease_step."),
+        field("decrease_factor", &Aimd::decrease_factor, "What is left after a cut by factor.")
+            .range(sim::positive_up_to(1))
+            .search(0.3, 0.98),
+        field("decrease_step", &Aimd::decrease_step, "Taken away by a cut by step.")
+            .unit("permits")
+            .range(steps)
+            .log_search(1, 32));
+  }
+};
+
+std::unique_ptr<ControllerPolicy> make(const Aimd& config, std::uint64_t seed);
+
+}  // namespace spillway::gateway

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "gateway/controller/controller.h"
+#include "sim/field.h"
+
+namespace spillway::gateway {
+
+/// Grows and shrinks in proportion to the limit.
+struct Mimd {
+  double target_s = 2;
+  double band = 0.2;
+  double increase_ratio = 0.02;
+  double decrease_ratio = 0.1;
+
+  static constexpr std::string_view kind = "mimd", type_name = "Mimd";
+  static constexpr std::string_view doc =
+      "Multiplies the limit by 1 + increase_ratio while the signal is below target_s × (1 − band), "
+      "by 1 − decrease_ratio while it is above target_s × (1 + band), and holds in between: the "
+      "same relative speed at every size. TopFull's baseline is target_s 1, band 0, ratios 0.01 "
+      "and 0.05.";
+  static constexpr auto fields() {
+    using sim::field;
+    return std::tuple(
+        field("target_s", &Mimd::target_s, "What the signal should be.")
+            .unit("s")
+            .range(sim::positive_up_to(sim::kLongestSpan_s))
+            .log_search(0.1, 10),
+        field("band", &Mimd::band,
+              "Half-width of the band in which the limit holds, as a share of the target.")
+            .range(sim::between(0, 1))
+            .search(0, 0.5),
+        field("increase_ratio", &Mimd::increase_ratio, "Growth per tick, as a share of the limit.")
+            .range(sim::positive_up_to(1))
+            .log_search(0.01, 0.1),
+        field("decrease_ratio", &Mimd::decrease_ratio, "Cut per tick, as a share of the limit.")
+            .range(sim::positive_up_to(1))
+            .log_search(0.02, 0.5));
+  }
+};
+
+std::unique_ptr<ControllerPolicy> make(const Mimd& config, std::uint64_t seed);
+
+}  // namespace spillway::gateway

@@ -1,0 +1,18 @@
+#include "gateway/controller/static_limit.h"
+
+namespace spillway::gateway {
+
+namespace {
+
+class StaticLimitPolicy final : public ControllerPolicy {
+ public:
+  double tick(const Reading&, double limit, sim::Time) override { return limit; }
+};
+
+}  // namespace
+
+std::unique_ptr<ControllerPolicy> make(const StaticLimit&, std::uint64_t) {
+  return std::make_unique<StaticLimitPolicy>();
+}
+
+}  // namespace spillway::gateway

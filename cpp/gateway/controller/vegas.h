@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "gateway/controller/controller.h"
+#include "sim/field.h"
+
+namespace spillway::gateway {
+
+/// Keeps the queue that it infers from the latency short.
+struct Vegas {
+  double threshold = 1;
+  double alpha = 3;
+  double beta = 6;
+  double smoothing = 1;
+  double probe_multiplier = 30;
+  bool shed_is_drop = false;
+
+  static constexpr std::string_view kind = "vegas", type_name = "Vegas";
+  static constexpr std::string_view doc =
+      "VegasLimit of Netflix concurrency-limits @ 78a74b9. With q = ⌈limit × (1 − least latency / "
+      "latency)⌉ and g = max(1, ⌊log₁₀ limit⌋): holds while less than half of the limit is in use; "
+      "else adds beta × g if q ≤ threshold × g, adds g if q < alpha × g, takes g away if q > beta "
+      "× g. The least latency is replaced by the present one every probe_multiplier × U(½, 1) × "
+      "limit ticks. Netflix's setting: a sensor of e2e, mean, tick_s 1, window_s 1, no drift; a "
+      "limit from 20 up to 1000; a guard without demand gate.";
+  static constexpr auto fields() {
+    using sim::field;
+    const auto multiples = sim::between(0, 1000);
+    return std::tuple(
+        field("threshold", &Vegas::threshold,
+              "Up to which queue the limit rises fast, in multiples of log₁₀ limit.")
+            .range(multiples)
+            .search(0, 4),
+        field("alpha", &Vegas::alpha,
+              "Below which queue the limit rises, in multiples of log₁₀ limit.")
+            .range(multiples)
+            .search(1, 12),
+        field("beta", &Vegas::beta,
+              "Above which queue the limit falls, and the fast rise, in multiples of log₁₀ limit.")
+            .range(multiples)
+            .search(2, 24),
+        field("smoothing", &Vegas::smoothing, "Share of a move that is made.")
+            .range(sim::positive_up_to(1))
+            .search(0.1, 1),
+        field("probe_multiplier", &Vegas::probe_multiplier,
+              "How rarely the least latency is measured anew: after at most this times the limit "
+              "ticks.")
+            .range(sim::positive_up_to(1e9))
+            .log_search(1, 1000),
+        field("shed_is_drop", &Vegas::shed_is_drop,
+              "Whether a request that the gateway itself refused or let expire since the last tick "
+              "cuts the limit as a drop by the server does. At Netflix it does not."));
+  }
+};
+
+std::unique_ptr<ControllerPolicy> make(const Vegas& config, std::uint64_t seed);
+
+}  // namespace spillway::gateway
