@@ -102,7 +102,8 @@ struct Sensor {
             .log_search(1, 120),
         field("min_samples", &Sensor::min_samples, "With fewer in the window there is no signal.")
             .unit("samples")
-            .range(sim::between(1, 1e9)),
+            .range(sim::between(1, 1e9))
+            .log_search(1, 100),
         field("tick_s", &Sensor::tick_s, "Time from one reading to the next.")
             .unit("s")
             .range(sim::between(0.01, sim::kLongestSpan_s))

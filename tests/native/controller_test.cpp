@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
+#include <numbers>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,6 @@ using namespace spillway::gateway;
 using spillway::sim::Draws;
 using spillway::sim::from_seconds;
 using spillway::sim::Stream;
-using spillway::sim::Time;
 
 namespace {
 
@@ -268,7 +268,7 @@ void pid_by_hand() {
   pid.kd_s = 1;
   Loop loop(open_guard(), pid, 100);
   // e = ln 2 at first, without past: only the integral moves, by 0.02 × 5 × ln 2.
-  const double ln2 = std::log(2.0);
+  const double ln2 = std::numbers::ln2;
   double limit = 100 * std::exp(0.1 * ln2);
   check_step(loop.tick(1.0), kIncrease, limit);
   // e = 0: −0.5 ln 2 of the proportional part, −ln 2 / 5 of the differential one.

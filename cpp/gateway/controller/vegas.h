@@ -53,7 +53,8 @@ struct Vegas {
             .log_search(1, 1000),
         field("shed_is_drop", &Vegas::shed_is_drop,
               "Whether a request that the gateway itself refused or let expire since the last tick "
-              "cuts the limit as a drop by the server does. At Netflix it does not."));
+              "cuts the limit as a drop by the server does. At Netflix it does not; in lasting "
+              "overload it takes the limit to the floor."));
   }
 };
 
