@@ -37,9 +37,11 @@ Pipeline::Pipeline(const Gateway& config, const workload::RequestTable& requests
     chain_.push_back({std::visit([](const auto& c) { return make(c); }, policy),
                       workload::first_reason(std::type_identity<Admission>{}, policy.index())});
   }
+  std::vector<double> weights;
+  for (const auto& tenant : requests.tenants) weights.push_back(tenant.weight);
   for (const Band& band : config.bands) {
     bands_.push_back({band.priority,
-                      std::visit([](const auto& c) { return make(c); }, band.fairness),
+                      std::visit([&](const auto& c) { return make(c, weights); }, band.fairness),
                       TenantQueues(requests.tenants.size())});
   }
   std::sort(bands_.begin(), bands_.end(),

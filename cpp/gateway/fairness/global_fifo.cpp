@@ -27,7 +27,7 @@ class GlobalFifoPolicy final : public FairnessPolicy {
 
 }  // namespace
 
-std::unique_ptr<FairnessPolicy> make(const GlobalFifo&) {
+std::unique_ptr<FairnessPolicy> make(const GlobalFifo&, std::span<const double>) {
   return std::make_unique<GlobalFifoPolicy>();
 }
 

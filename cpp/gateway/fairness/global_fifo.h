@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string_view>
 #include <tuple>
 
@@ -17,6 +18,6 @@ struct GlobalFifo {
   static constexpr auto fields() { return std::tuple(); }
 };
 
-std::unique_ptr<FairnessPolicy> make(const GlobalFifo& config);
+std::unique_ptr<FairnessPolicy> make(const GlobalFifo& config, std::span<const double> weights);
 
 }  // namespace spillway::gateway
