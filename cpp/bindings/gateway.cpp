@@ -6,6 +6,7 @@ namespace spillway::bindings {
 
 void bind_gateway(py::module_& module) {
   bind_policies<gateway::Admission>(module);
+  bind_config<gateway::Cost>(module);
   bind_policies<gateway::Fairness>(module);
   bind_policies<gateway::Limit>(module);
   bind_config<gateway::Band>(module);

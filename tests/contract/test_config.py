@@ -100,6 +100,10 @@ DIMENSIONLESS = {
     "Concur.decrease_factor",
     "Concur.high_kv_utilization",
     "Concur.hit_rate_fall",
+    "Cost.estimate_bias",
+    "Cost.output_weight",
+    "Cost.prompt_weight",
+    "DeficitRoundRobin.quantum",
     "Empirical.weights",
     "EnvoyGradient.buffer",
     "EnvoyGradient.jitter",
@@ -111,6 +115,8 @@ DIMENSIONLESS = {
     "Gradient2.smallest_gradient",
     "Gradient2.smoothing",
     "Jittered.cv",
+    "LeastAttainedService.head_wait_weight",
+    "LeastAttainedService.service_weight",
     "Lognormal.mu",
     "Lognormal.sigma",
     "Mimd.band",
@@ -139,6 +145,8 @@ HEADERS = {
     "FixedLimit": "gateway/limit/fixed_limit.h",
     # `static` is a word of the language.
     "StaticLimit": "gateway/controller/static_limit.h",
+    # `round_robin` is a router too; here it goes over the tenants.
+    "TenantRoundRobin": "gateway/fairness/tenant_round_robin.h",
     # The transports are a few lines each and share a file.
     "Live": "signals/transports.h",
     "OnRead": "signals/transports.h",
@@ -300,7 +308,10 @@ RICH = Simulation(
     gateway=gateway.Gateway(
         admission=[gateway.TokenBucket(), gateway.AlwaysAdmit()],
         admission_latency_s=0.001,
-        bands=[gateway.Band(priority=2), gateway.Band()],
+        bands=[
+            gateway.Band(priority=2, fairness=gateway.DeficitRoundRobin()),
+            gateway.Band(fairness=gateway.VirtualTokenCounter()),
+        ],
         limit=gateway.FixedLimit(),
         routing_latency_s=0.002,
     ),
@@ -365,6 +376,8 @@ def test_the_walk_reaches_most_settings() -> None:
     elsewhere = {"file", "sha256", "rows", "tokens", "mean_tokens", "std_dev_tokens"}
     elsewhere |= {"ties", "overlap", "rule", "overlap_credit", "overlap_decay"}
     elsewhere |= {"prefill_load_scale", "request_weight"}
+    elsewhere |= {"load", "temperature", "ties", "phase_s", "delay_s"}
+    elsewhere |= {"service_weight", "head_wait_weight", "half_life_s"}
     assert described - nouns - names <= elsewhere
 
 

@@ -2,12 +2,18 @@
 
 #include <variant>
 
+#include "gateway/fairness/deficit_round_robin.h"
 #include "gateway/fairness/global_fifo.h"
+#include "gateway/fairness/least_attained_service.h"
+#include "gateway/fairness/start_time_fair.h"
+#include "gateway/fairness/tenant_round_robin.h"
+#include "gateway/fairness/virtual_token_counter.h"
 #include "sim/field.h"
 
 namespace spillway::gateway {
 
-using Fairness = std::variant<GlobalFifo>;
+using Fairness = std::variant<GlobalFifo, TenantRoundRobin, DeficitRoundRobin, StartTimeFair,
+                              VirtualTokenCounter, LeastAttainedService>;
 
 }  // namespace spillway::gateway
 

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <tuple>
+
+#include "gateway/fairness/cost.h"
+#include "gateway/fairness/fairness.h"
+#include "sim/field.h"
+
+namespace spillway::gateway {
+
+/// Which deficit round robin.
+enum class DrrSemantics : std::uint8_t { corrected, verbatim };
+
+/// Tenants in turn, each with credit in proportion to its weight. Sources: Shreedhar & Varghese,
+/// "Efficient fair queuing using deficit round-robin" (SIGCOMM'95); for costs that fall due after
+/// dispatch, the modified deficit round robin of the artifact of Sheng et al., "Fairness in serving
+/// large language models" (OSDI'24). `verbatim` is the drain loop of a published FastAPI gateway
+/// (commits 2dca487 and 0c78403).
+struct DeficitRoundRobin {
+  double quantum = 1;
+  DrrSemantics semantics = DrrSemantics::corrected;
+  Cost cost;
+
+  static constexpr std::string_view kind = "deficit_round_robin", type_name = "DeficitRoundRobin";
+  static constexpr std::string_view doc =
+      "Tenants in turn; each visit credits quantum × weight and serves while the credit lasts. "
+      "Credit that is left when a tenant has nothing more to send is lost; debt is not.";
+  static constexpr auto fields();
+};
+
+std::unique_ptr<FairnessPolicy> make(const DeficitRoundRobin& config,
+                                     std::span<const double> weights);
+
+}  // namespace spillway::gateway
+
+template <>
+struct spillway::sim::EnumNames<spillway::gateway::DrrSemantics> {
+  static constexpr std::array<std::string_view, 2> names{"corrected", "verbatim"};
+};
+
+namespace spillway::gateway {
+
+constexpr auto DeficitRoundRobin::fields() {
+  using sim::field;
+  return std::tuple(
+      field("quantum", &DeficitRoundRobin::quantum,
+            "Credit per visit and unit of weight, in the unit of cost. Larger ones make longer "
+            "turns.")
+          .range(sim::between(1e-9, 1e12))
+          .log_search(1, 10000),
+      field("semantics", &DeficitRoundRobin::semantics,
+            "corrected: as published. verbatim: as a FastAPI gateway runs it. It counts requests, "
+            "whatever cost says; credits are whole and at least 1; unused credit stays while all "
+            "is idle; and it commits to a tenant before a permit is there, so that nobody "
+            "overtakes."),
+      field("cost", &DeficitRoundRobin::cost,
+            "What a request costs. Charged at dispatch, a request is served if the credit covers "
+            "it; charged at any other moment, while there is any credit."));
+}
+
+}  // namespace spillway::gateway

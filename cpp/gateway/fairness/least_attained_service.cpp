@@ -1,0 +1,88 @@
+#include "gateway/fairness/least_attained_service.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "gateway/fairness/least.h"
+
+namespace spillway::gateway {
+
+namespace {
+
+// Where a value lies between the smallest and the largest.
+class Span {
+ public:
+  void add(double value) {
+    low_ = std::min(low_, value);
+    high_ = std::max(high_, value);
+  }
+  double place(double value) const { return high_ > low_ ? (value - low_) / (high_ - low_) : 0.5; }
+
+ private:
+  double low_ = std::numeric_limits<double>::infinity();
+  double high_ = -std::numeric_limits<double>::infinity();
+};
+
+class LeastAttainedServicePolicy final : public FairnessPolicy {
+ public:
+  LeastAttainedServicePolicy(const LeastAttainedService& config, std::size_t num_flows)
+      : service_weight_(config.service_weight),
+        head_wait_weight_(config.head_wait_weight),
+        half_life_s_(config.half_life_s),
+        flows_(num_flows) {}
+
+  void joined(sim::TenantId id, const TenantQueues& queues, sim::Time now) override {
+    if (queues.length(id) > 1) return;
+    Flow& flow = flows_[id.index()];
+    flow.attained *= std::exp2(-sim::to_seconds(now - flow.forgets_since) / half_life_s_);
+    flow.forgets_since = now;
+  }
+
+  std::optional<sim::TenantId> next(const TenantQueues& queues, const MayStart& may_start,
+                                    sim::Time now) override {
+    if (!may_start.anyone()) return std::nullopt;
+    const auto attained = [&](sim::TenantId flow) { return flows_[flow.index()].attained; };
+    const auto wait_s = [&](sim::TenantId flow) {
+      return sim::to_seconds(now - queues.head(flow).entered);
+    };
+    Span services;
+    Span waits;
+    for (const sim::TenantId flow : queues.backlogged()) {
+      services.add(attained(flow));
+      waits.add(wait_s(flow));
+    }
+    return least(queues, may_start, [&](sim::TenantId flow) {
+      return -(service_weight_ * (1 - services.place(attained(flow))) +
+               head_wait_weight_ * waits.place(wait_s(flow)));
+    });
+  }
+
+  // A request in flight ends in a charge: what passes until then is not forgotten.
+  void charge(sim::TenantId id, double amount, sim::Time now) override {
+    Flow& flow = flows_[id.index()];
+    flow.attained += amount;
+    flow.forgets_since = now;
+  }
+
+ private:
+  struct Flow {
+    double attained = 0;
+    sim::Time forgets_since{0};
+  };
+
+  double service_weight_;
+  double head_wait_weight_;
+  double half_life_s_;
+  std::vector<Flow> flows_;
+};
+
+}  // namespace
+
+std::unique_ptr<FairnessPolicy> make(const LeastAttainedService& config,
+                                     std::span<const double> weights) {
+  return std::make_unique<LeastAttainedServicePolicy>(config, weights.size());
+}
+
+}  // namespace spillway::gateway

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+#include <tuple>
+
+#include "gateway/fairness/fairness.h"
+#include "sim/field.h"
+
+namespace spillway::gateway {
+
+/// Each tenant in turn, one dispatch each. Source: llm-d router 0.10,
+/// `round-robin-fairness-policy`.
+struct TenantRoundRobin {
+  static constexpr std::string_view kind = "round_robin", type_name = "TenantRoundRobin";
+  static constexpr std::string_view doc =
+      "Each tenant that waits in turn, one dispatch each, whatever its weight and whatever a "
+      "request costs (llm-d's round-robin-fairness-policy).";
+  static constexpr auto fields() { return std::tuple(); }
+};
+
+std::unique_ptr<FairnessPolicy> make(const TenantRoundRobin& config,
+                                     std::span<const double> weights);
+
+}  // namespace spillway::gateway
