@@ -95,6 +95,57 @@ py::dict decisions_of(const router::DecisionLog& log) {
   return result;
 }
 
+// One row per sample; what is told of each tenant stands in columns of shape (samples, tenants).
+py::dict timeline_of(const metrics::Timeline& timeline) {
+  using metrics::Sample;
+  using metrics::TenantSample;
+  py::dict result;
+  if (timeline.samples.empty()) return result;
+  const auto& samples = timeline.samples;
+  result["time_s"] =
+      array_of<double>(samples, [](const Sample& s) { return sim::to_seconds(s.at); });
+  const auto add = [&]<class T>(const char* name, T Sample::* member) {
+    result[name] = array_of<T>(samples, [&](const Sample& s) { return s.*member; });
+  };
+  add("in_flight", &Sample::in_flight);
+  add("permits", &Sample::permits);
+  add("waiting", &Sample::waiting);
+  add("running", &Sample::running);
+  add("kv_utilization", &Sample::kv_utilization);
+  add("ready_instances", &Sample::ready_instances);
+  const auto rows = static_cast<py::ssize_t>(samples.size());
+  const auto each = static_cast<py::ssize_t>(timeline.tenants.size()) / rows;
+  const auto add_by_tenant = [&](const char* name, std::int64_t TenantSample::* member) {
+    result[name] = array_of<std::int64_t>(timeline.tenants, [&](const TenantSample& s) {
+                     return s.*member;
+                   }).reshape({rows, each});
+  };
+  add_by_tenant("submitted", &TenantSample::submitted);
+  add_by_tenant("dispatched", &TenantSample::dispatched);
+  add_by_tenant("shed", &TenantSample::shed);
+  add_by_tenant("completed", &TenantSample::completed);
+  add_by_tenant("queued", &TenantSample::queued);
+  add_by_tenant("emitted_tokens", &TenantSample::emitted_tokens);
+  return result;
+}
+
+py::dict control_of(const std::vector<gateway::ControlRecord>& log) {
+  using gateway::ControlRecord;
+  py::dict result;
+  result["time_s"] =
+      array_of<double>(log, [](const ControlRecord& c) { return sim::to_seconds(c.at); });
+  result["replica"] =
+      array_of<std::uint16_t>(log, [](const ControlRecord& c) { return c.replica; });
+  result["action"] = array_of<std::uint8_t>(log, [](const ControlRecord& c) { return c.action; });
+  result["value"] = array_of<double>(log, [](const ControlRecord& c) { return c.value; });
+  result["samples"] = array_of<std::int64_t>(log, [](const ControlRecord& c) { return c.samples; });
+  result["setting"] = array_of<double>(log, [](const ControlRecord& c) { return c.setting; });
+  result["permits"] = array_of<double>(log, [](const ControlRecord& c) { return c.permits; });
+  result["in_flight"] =
+      array_of<std::int64_t>(log, [](const ControlRecord& c) { return c.in_flight; });
+  return result;
+}
+
 // True once a signal handler has raised, e.g. KeyboardInterrupt.
 bool signal_raised() {
   const py::gil_scoped_acquire gil;
@@ -112,6 +163,8 @@ py::dict to_dict(cluster::Output&& output) {
   result["by_tenant"] = to_python(output.summary.by_tenant);
   result["instances"] = instances_of(output.instances);
   result["decisions"] = decisions_of(output.decisions);
+  result["timeline"] = timeline_of(output.timeline);
+  result["control"] = control_of(output.control);
   result["steps"] = output.steps;
   result["events"] = output.events;
   result["end_s"] = output.end_s;
@@ -203,6 +256,11 @@ void bind_cluster(py::module_& module) {
   py::list outcomes;
   for (const auto name : workload::kOutcomeNames) outcomes.append(py::str(std::string(name)));
   module.attr("outcomes") = py::tuple(outcomes);
+  py::list actions;
+  for (const auto name : sim::EnumNames<gateway::ControlAction>::names) {
+    actions.append(py::str(std::string(name)));
+  }
+  module.attr("control_actions") = py::tuple(actions);
   py::list settings;
   for (const auto& setting : cluster::profile_settings()) {
     py::dict values;

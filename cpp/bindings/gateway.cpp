@@ -8,7 +8,10 @@ void bind_gateway(py::module_& module) {
   bind_policies<gateway::Admission>(module);
   bind_config<gateway::Cost>(module);
   bind_policies<gateway::Fairness>(module);
+  bind_config<gateway::Queue>(module);
   bind_policies<gateway::Limit>(module);
+  bind_policies<gateway::Controller>(module);
+  bind_config<gateway::Guard>(module);
   bind_config<gateway::Band>(module);
   bind_config<gateway::Gateway>(module);
 }

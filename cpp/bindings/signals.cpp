@@ -1,6 +1,7 @@
 #include "bindings/bindings.h"
 #include "bindings/config_class.h"
 #include "signals/prefix_index.h"
+#include "signals/sensor.h"
 #include "signals/transports.h"
 
 namespace spillway::bindings {
@@ -8,6 +9,7 @@ namespace spillway::bindings {
 void bind_signals(py::module_& module) {
   bind_policies<signals::Signals>(module);
   bind_config<signals::PrefixIndexConfig>(module);
+  bind_config<signals::Sensor>(module);
 }
 
 }  // namespace spillway::bindings

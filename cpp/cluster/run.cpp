@@ -7,7 +7,10 @@
 #include "metrics/anomalies.h"
 #include "router/router.h"
 #include "signals/board.h"
+#include "signals/prefix_index.h"
 #include "sim/event_queue.h"
+#include "sim/mix.h"
+#include "sim/rng.h"
 
 namespace spillway::cluster {
 
@@ -52,23 +55,23 @@ std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::ui
 }
 
 /// The event loop of one run: takes the earliest event and hands it to the stage it belongs to.
-class Run final : workload::RequestListener {
+class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
  public:
   Run(const Simulation& simulation, std::uint64_t seed, const RunOptions& options)
       : simulation_(simulation),
         options_(options),
+        seed_(seed),
         record_(make_record(simulation, seed, options.requests)),
         requests_(record_->requests),
         journal_(record_->journal),
         events_(num_engines(simulation)),
-        pipeline_(simulation.gateway, requests_, journal_, events_, seed),
-        dispatcher_(simulation.router, simulation.prefix_index, requests_,
-                    num_instances(simulation), seed,
-                    static_cast<std::size_t>(simulation.metrics.traced_candidates)),
+        decisions_(static_cast<std::size_t>(simulation.metrics.traced_candidates),
+                   num_instances(simulation)),
         scrapes_(make_scrapes(simulation, seed)),
         board_(simulation.signals, make_fleet(seed), scrapes_.get()),
         collector_(simulation.metrics, requests_, journal_),
         admission_latency_(sim::from_seconds(simulation.gateway.admission_latency_s)),
+        drain_latency_(sim::from_seconds(simulation.gateway.drain_latency_s)),
         horizon_(sim::from_seconds(simulation.horizon_s.value_or(sim::kLongestSpan_s))) {
     journal_.reports = reports();
     for (const auto& group : simulation.instances) {
@@ -77,10 +80,14 @@ class Run final : workload::RequestListener {
     journal_.resize(requests_.capacity());
     (streaming() ? journal_.token_gaps.approximate.resize(requests_.num_groups())
                  : journal_.token_gaps.exact.resize(requests_.num_groups()));
+    make_gateways(seed);
+    emitted_.resize(requests_.tenants.size());
+    tenants_.resize(requests_.tenants.size());
   }
 
   Output operator()() {
     schedule_arrival();
+    schedule_ticks();
     Event event;
     while (events_.pop(horizon_, event)) {
       now_ = event.time();
@@ -111,6 +118,7 @@ class Run final : workload::RequestListener {
   }
   bool streaming() const { return simulation_.metrics.streaming; }
   bool reports() const { return simulation_.metrics.accounting == metrics::Accounting::blis; }
+  bool samples() const { return simulation_.metrics.timeline_step_s.has_value(); }
 
   std::vector<signals::Probe*> make_fleet(std::uint64_t seed) {
     const instance::Environment environment{
@@ -122,7 +130,9 @@ class Run final : workload::RequestListener {
         .scrapes = scrapes_.get(),
         .quantum_ns = simulation_.quantum_ns,
         .reports_latencies = reports(),
-        .tells_first_tokens = router::reads_first_tokens(simulation_.router),
+        .tells_first_tokens = router::reads_first_tokens(simulation_.router) ||
+                              gateway::reads_first_tokens(simulation_.gateway),
+        .meters_tokens = gateway::meters_tokens(simulation_.gateway) || samples(),
         .reference = options_.reference};
     std::vector<signals::Probe*> probes;
     for (const auto& group : simulation_.instances) {
@@ -139,6 +149,85 @@ class Run final : workload::RequestListener {
     const auto* scraped = std::get_if<signals::Scraped>(&simulation.signals);
     if (!scraped) return nullptr;
     return std::make_unique<signals::Scrapes>(*scraped, num_instances(simulation), seed);
+  }
+
+  /// A replica of the gateway, with what it knows by itself.
+  struct Front {
+    gateway::Pipeline pipeline;
+    router::Dispatcher dispatcher;
+    Time drain_due = sim::kUnset;
+    Time timeout_due = sim::kForever;
+  };
+
+  void make_gateways(std::uint64_t seed) {
+    const gateway::Gateway& config = simulation_.gateway;
+    const bool has_index =
+        router::reads_prefix_index(simulation_.router) || gateway::reads_prefix_index(config);
+    const std::size_t instances = num_instances(simulation_);
+    for (std::int64_t i = 0; i < config.replicas; ++i) {
+      fronts_.push_back(std::make_unique<Front>(
+          gateway::Pipeline(config, static_cast<std::uint16_t>(i), requests_, journal_, events_,
+                            seed),
+          router::Dispatcher(simulation_.router, simulation_.prefix_index,
+                             has_index ? std::make_unique<signals::PrefixIndex>(
+                                             simulation_.prefix_index, requests_, instances)
+                                       : nullptr,
+                             instances, seed, decisions_)));
+      gateway::Pipeline& pipeline = fronts_.back()->pipeline;
+      pipeline.set_workers(static_cast<std::int64_t>(instances));
+      if (gateway::meters_tokens(config)) pipeline.set_meter(*this);
+    }
+  }
+
+  // Which replica of the gateway has the request.
+  std::size_t replica_of(RequestId id) const {
+    const std::size_t n = fronts_.size();
+    if (n == 1) return 0;
+    switch (simulation_.gateway.split) {
+      case gateway::Split::round_robin:
+        return requests_.row(id) % n;
+      case gateway::Split::tenant_hash:
+        return sim::mix(requests_.tenant(id)) % n;
+      case gateway::Split::random:
+        break;
+    }
+    return sim::Draws(seed_, sim::Stream::gateways, requests_.row(id)).below(n);
+  }
+  Front& front_of(RequestId id) { return *fronts_[replica_of(id)]; }
+
+  signals::View view_of(const Front& front) { return board_.view(front.dispatcher.own(), now_); }
+
+  // Whether anything is still to happen to a request, apart from what a tick may set off. Ticks and
+  // samples go on as long.
+  bool is_busy() const {
+    if (next_arrival_) return true;
+    return std::any_of(fronts_.begin(), fronts_.end(), [](const auto& front) {
+      const gateway::Books& books = front->pipeline.books();
+      return books.attempts > books.admitted + books.rejected || books.in_flight() > 0 ||
+             sim::is_set(front->drain_due) || front->timeout_due != sim::kForever;
+    });
+  }
+
+  void schedule_ticks() {
+    if (gateway::is_controlled(simulation_.gateway)) {
+      for (std::size_t i = 0; i < fronts_.size(); ++i) schedule_tick(i);
+    }
+    if (samples()) events_.push({now_, Phase::timeline_sample, 0, 0});
+  }
+  void schedule_tick(std::size_t replica) {
+    const auto which = static_cast<std::uint32_t>(replica);
+    events_.push({now_ + simulation_.gateway.sensor.interval(), Phase::set_points, which, which});
+  }
+  void tick(std::size_t replica) {
+    Front& front = *fronts_[replica];
+    if (front.pipeline.reads_signals()) {
+      const signals::View view = view_of(front);
+      front.pipeline.tick(&view, now_);
+    } else {
+      front.pipeline.tick(nullptr, now_);
+    }
+    if (front.pipeline.books().queued() > 0) request_drain(replica, Time{0});
+    if (is_busy()) schedule_tick(replica);
   }
 
   // Arrivals enter the queue one at a time: the next one when its predecessor has arrived.
@@ -158,7 +247,9 @@ class Run final : workload::RequestListener {
       case Phase::admission:
         return admit(request);
       case Phase::queue_drain:
-        return drain();
+        return drain(event.subject());
+      case Phase::expiry:
+        return expire(event.subject());
       case Phase::routing:
         return route(request);
       case Phase::ingress:
@@ -170,13 +261,13 @@ class Run final : workload::RequestListener {
       case Phase::first_token:
         return first_token(request);
       case Phase::permit_release:
-        if (pipeline_.release(request, now_)) request_drain();
-        return leave(request);
-      case Phase::client_reaction:
+        return release(request);
       case Phase::set_points:
-      case Phase::telemetry:
+        return tick(event.subject());
       case Phase::timeline_sample:
-      case Phase::expiry:
+        return sample();
+      case Phase::client_reaction:
+      case Phase::telemetry:
         sim::require(false, "an event of a phase that nobody handles");
     }
   }
@@ -188,32 +279,75 @@ class Run final : workload::RequestListener {
   void arrive(RequestId request) {
     last_arrival_ = now_;
     schedule_arrival();
-    pipeline_.arrive();
+    front_of(request).pipeline.arrive();
+    ++tenants_[requests_.tenant(request)].submitted;
     if (comes_next(admission_latency_)) return admit(request);
     events_.push(
         {now_ + admission_latency_, Phase::admission, requests_.row(request), request.value});
   }
 
   void admit(RequestId request) {
-    const signals::View view = board_.view(dispatcher_.own(), now_);
-    pipeline_.admit(request, view, now_) ? request_drain() : leave(request);
+    const std::size_t replica = replica_of(request);
+    Front& front = *fronts_[replica];
+    const bool admitted = front.pipeline.admit(request, view_of(front), now_);
+    settle_losses(front.pipeline);
+    if (admitted) return request_drain(replica, drain_latency_);
+    ++tenants_[requests_.tenant(request)].shed;
+    leave(request);
   }
 
-  void request_drain() {
-    if (drain_due_ == now_) return;
-    if (comes_next(Time{0})) return drain();
-    drain_due_ = now_;
-    events_.push({now_, Phase::queue_drain, 0, 0});
+  void request_drain(std::size_t replica, Time delay) {
+    Front& front = *fronts_[replica];
+    if (sim::is_set(front.drain_due)) return;
+    if (comes_next(delay)) return drain(replica);
+    front.drain_due = now_ + delay;
+    const auto which = static_cast<std::uint32_t>(replica);
+    events_.push({front.drain_due, Phase::queue_drain, which, which});
   }
 
-  void drain() {
-    drain_due_ = sim::kUnset;
-    pipeline_.drain(now_);
+  void drain(std::size_t replica) {
+    Front& front = *fronts_[replica];
+    front.drain_due = sim::kUnset;
+    if (front.pipeline.reads_signals()) {
+      const signals::View view = view_of(front);
+      front.pipeline.drain(&view, now_);
+    } else {
+      front.pipeline.drain(nullptr, now_);
+    }
+    settle_losses(front.pipeline);
+    watch_timeouts(replica);
+  }
+
+  // Whoever still waits may do so for ever: an event is due only for the one that times out first.
+  void watch_timeouts(std::size_t replica) {
+    Front& front = *fronts_[replica];
+    const Time next = front.pipeline.next_timeout();
+    if (next >= front.timeout_due) return;
+    front.timeout_due = next;
+    const auto which = static_cast<std::uint32_t>(replica);
+    events_.push({next, Phase::expiry, which, which});
+  }
+
+  void expire(std::size_t replica) {
+    Front& front = *fronts_[replica];
+    front.timeout_due = sim::kForever;
+    front.pipeline.expire(now_);
+    settle_losses(front.pipeline);
+    watch_timeouts(replica);
+  }
+
+  // Requests that a queue has lost leave the system.
+  void settle_losses(gateway::Pipeline& pipeline) {
+    for (const RequestId lost : pipeline.take_lost()) {
+      ++tenants_[requests_.tenant(lost)].shed;
+      leave(lost);
+    }
   }
 
   void route(RequestId request) {
-    const signals::View view = board_.view(dispatcher_.own(), now_);
-    const InstanceId chosen = dispatcher_.route({requests_, request}, view, now_);
+    Front& front = front_of(request);
+    const InstanceId chosen = front.dispatcher.route({requests_, request}, view_of(front), now_);
+    ++tenants_[requests_.tenant(request)].dispatched;
     journal_.instance[request.index()] = static_cast<std::int32_t>(chosen.value);
     const Time delay = fleet_[chosen.index()]->entry_delay(request);
     events_.push({now_ + delay, Phase::ingress, chosen.value, request.value});
@@ -223,9 +357,50 @@ class Run final : workload::RequestListener {
     return InstanceId{static_cast<std::size_t>(journal_.instance[request.index()])};
   }
   void first_token(RequestId request) override {
-    dispatcher_.first_token(request, instance_of(request));
+    Front& front = front_of(request);
+    front.dispatcher.first_token(request, instance_of(request));
+    front.pipeline.first_token(request, now_);
   }
-  void finished(RequestId request) override { dispatcher_.finished(request, instance_of(request)); }
+  void finished(RequestId request) override {
+    front_of(request).dispatcher.finished(request, instance_of(request));
+  }
+  void release(RequestId request) {
+    const std::size_t replica = replica_of(request);
+    const bool completed = journal_.outcome[request.index()] == workload::Outcome::completed;
+    tenants_[requests_.tenant(request)].completed += completed;
+    if (fronts_[replica]->pipeline.release(request, now_)) request_drain(replica, drain_latency_);
+    leave(request);
+  }
+
+  const std::vector<std::int64_t>& emitted(Time now) override {
+    std::fill(emitted_.begin(), emitted_.end(), 0);
+    for (const auto& one : fleet_) one->add_emitted(emitted_, now);
+    return emitted_;
+  }
+
+  void sample() {
+    metrics::Sample sample{.at = now_, .ready_instances = static_cast<std::int64_t>(fleet_.size())};
+    for (const auto& front : fronts_) {
+      sample.in_flight += front->pipeline.books().in_flight();
+      sample.permits += front->pipeline.permits();
+    }
+    for (const auto& one : fleet_) {
+      const signals::InstanceSignal seen = one->read(now_);
+      sample.waiting += seen.waiting;
+      sample.running += seen.running;
+      sample.kv_utilization += seen.kv_utilization / static_cast<double>(fleet_.size());
+    }
+    timeline_.samples.push_back(sample);
+    const std::vector<std::int64_t>& tokens = emitted(now_);
+    for (std::size_t i = 0; i < tenants_.size(); ++i) {
+      metrics::TenantSample tenant = tenants_[i];
+      for (const auto& front : fronts_) tenant.queued += front->pipeline.queued(sim::TenantId{i});
+      tenant.emitted_tokens = tokens[i];
+      timeline_.tenants.push_back(tenant);
+    }
+    const Time next = now_ + sim::from_seconds(*simulation_.metrics.timeline_step_s);
+    if (is_busy()) events_.push({next, Phase::timeline_sample, 0, 0});
+  }
 
   // Nothing more happens to the request.
   void leave(RequestId request) {
@@ -243,7 +418,15 @@ class Run final : workload::RequestListener {
   Output finish() {
     for (const auto& one : fleet_) one->close(horizon_);
     // In streaming mode those that are still in the system; else all.
-    record_->offered = static_cast<std::size_t>(pipeline_.books().attempts);
+    gateway::Books books;
+    std::int64_t queued = 0;
+    for (const auto& front : fronts_) {
+      books += front->pipeline.books();
+      for (std::size_t i = 0; i < tenants_.size(); ++i) {
+        queued += front->pipeline.queued(sim::TenantId{i});
+      }
+    }
+    record_->offered = static_cast<std::size_t>(books.attempts);
     const std::size_t ids = streaming() ? requests_.capacity() : record_->offered;
     for (std::size_t i = 0; i < ids; ++i) {
       const RequestId id{i};
@@ -258,9 +441,16 @@ class Run final : workload::RequestListener {
     for (const auto& slo_class : requests_.slo_classes)
       output.slo_classes.push_back(slo_class.name);
     const metrics::FleetCounts counts = collect_fleet(output);
-    output.ledger = metrics::balance(outcomes_, pipeline_.books(), pipeline_.queued(), counts);
+    output.ledger = metrics::balance(outcomes_, books, queued, counts);
     output.summary = collector_.summarize(run_figures(output));
-    output.decisions = dispatcher_.take_log();
+    output.decisions = std::move(decisions_);
+    output.timeline = std::move(timeline_);
+    for (const auto& front : fronts_) {
+      const auto& log = front->pipeline.control_log();
+      output.control.insert(output.control.end(), log.begin(), log.end());
+    }
+    std::stable_sort(output.control.begin(), output.control.end(),
+                     [](const auto& a, const auto& b) { return a.at < b.at; });
     return output;
   }
 
@@ -299,7 +489,7 @@ class Run final : workload::RequestListener {
       figures.preemptions += report.preemptions;
       mean_waiting.push_back(reports() ? report.mean_waiting_at_step : report.mean_waiting);
     }
-    const auto& decisions = dispatcher_.log().decisions();
+    const auto& decisions = decisions_.decisions();
     if (!decisions.empty()) {
       figures.mean_regret = 0;
       figures.max_regret = 0;
@@ -353,12 +543,12 @@ class Run final : workload::RequestListener {
 
   const Simulation& simulation_;
   const RunOptions& options_;
+  std::uint64_t seed_;
   std::shared_ptr<RequestRecord> record_;
   workload::RequestTable& requests_;
   workload::Journal& journal_;
   sim::EventQueue events_;
-  gateway::Pipeline pipeline_;
-  router::Dispatcher dispatcher_;
+  router::DecisionLog decisions_;
   std::vector<std::unique_ptr<instance::Instance>> fleet_;
   std::vector<instance::Engine*> engines_;
   std::unique_ptr<signals::Scrapes> scrapes_;
@@ -366,9 +556,13 @@ class Run final : workload::RequestListener {
   metrics::OutcomeCounts outcomes_;
   metrics::Collector collector_;
   Time admission_latency_;
+  Time drain_latency_;
   Time horizon_;
   Time now_{0};
-  Time drain_due_ = sim::kUnset;
+  std::vector<std::unique_ptr<Front>> fronts_;
+  std::vector<std::int64_t> emitted_;           // by tenant
+  std::vector<metrics::TenantSample> tenants_;  // counted so far
+  metrics::Timeline timeline_;
   Time last_arrival_{0};
   std::optional<RequestId> next_arrival_;
 };

@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "cluster/config.h"
+#include "gateway/gateway.h"
 #include "instance/instance.h"
 #include "metrics/ledger.h"
 #include "metrics/summary.h"
+#include "metrics/timeline.h"
 #include "router/decisions.h"
 #include "workload/journal.h"
 #include "workload/request_table.h"
@@ -54,6 +56,8 @@ struct Output {
   metrics::Summary summary;
   std::vector<InstanceReport> instances;
   router::DecisionLog decisions;
+  metrics::Timeline timeline;                   ///< empty unless it was asked for
+  std::vector<gateway::ControlRecord> control;  ///< what controllers did, in order of time
   std::int64_t steps = 0;
   std::int64_t events = 0;
   double end_s = 0;  ///< instant of the last event

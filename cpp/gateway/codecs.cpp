@@ -1,5 +1,6 @@
 // Compiles once what the field descriptors of this folder say; see `Codec`.
 #include "gateway/admission/policies.h"
+#include "gateway/controller/policies.h"
 #include "gateway/fairness/policies.h"
 #include "gateway/gateway.h"
 #include "gateway/limit/policies.h"
@@ -9,6 +10,7 @@ namespace spillway::sim {
 template struct Codec<gateway::Admission>;
 template struct Codec<gateway::Fairness>;
 template struct Codec<gateway::Limit>;
+template struct Codec<gateway::Controller>;
 template struct Codec<gateway::Gateway>;
 
 }  // namespace spillway::sim

@@ -1,76 +1,203 @@
 #include "gateway/gateway.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 namespace spillway::gateway {
 
 using sim::Phase;
 using sim::RequestId;
+using sim::TenantId;
 using sim::Time;
+using workload::Outcome;
+
+namespace {
+
+/// The cost that a fairness policy charges, if it charges any.
+const Cost* cost_of(const Fairness& fairness) {
+  return std::visit(
+      [](const auto& config) -> const Cost* {
+        if constexpr (requires { config.cost; }) return &config.cost;
+        return nullptr;
+      },
+      fairness);
+}
+
+bool any_cost(const Gateway& config, const auto& holds) {
+  return std::any_of(config.bands.begin(), config.bands.end(), [&](const Band& band) {
+    const Cost* cost = cost_of(band.fairness);
+    return cost && holds(*cost);
+  });
+}
+
+template <class T>
+bool any_limit(const Gateway& config) {
+  return std::any_of(config.limit.begin(), config.limit.end(),
+                     [](const Limit& limit) { return std::holds_alternative<T>(limit); });
+}
+
+std::unique_ptr<LimitPolicy> make_limit(const Limit& limit,
+                                        const std::vector<workload::Tenant>& tenants) {
+  return std::visit(
+      [&](const auto& config) {
+        if constexpr (requires { make(config, tenants); }) {
+          return make(config, tenants);
+        } else {
+          return make(config);
+        }
+      },
+      limit);
+}
+
+bool can_be_moved(const Limit& limit) { return make_limit(limit, {})->setting().has_value(); }
+
+bool reads_fleet(const Gateway& config) {
+  return is_controlled(config) &&
+         (!config.sensor.needs_samples() || std::holds_alternative<Concur>(config.controller));
+}
+
+// Whose loop commits to a tenant, so that it must hear of permits that nobody waits for.
+bool commits(const Fairness& fairness) {
+  const auto* drr = std::get_if<DeficitRoundRobin>(&fairness);
+  return drr && drr->semantics == DrrSemantics::verbatim;
+}
+
+}  // namespace
+
+bool reads_first_tokens(const Gateway& config) {
+  const auto source = config.sensor.source;
+  return any_limit<DualLimit>(config) ||
+         (is_controlled(config) && (source == signals::SensorSource::ttft ||
+                                    source == signals::SensorSource::engine_ttft)) ||
+         any_cost(config, [](const Cost& cost) { return cost.charge_at == ChargeAt::first_token; });
+}
+bool reads_prefix_index(const Gateway& config) {
+  return any_cost(config, [](const Cost& cost) { return reads_prefix_index(cost); });
+}
+bool meters_tokens(const Gateway& config) {
+  return any_cost(config, [](const Cost& cost) {
+    return cost.charge_at == ChargeAt::token && cost.unit == CostUnit::weighted_tokens;
+  });
+}
+
+Books& Books::operator+=(const Books& other) {
+  attempts += other.attempts;
+  admitted += other.admitted;
+  rejected += other.rejected;
+  expired += other.expired;
+  evicted += other.evicted;
+  dispatched += other.dispatched;
+  ended += other.ended;
+  return *this;
+}
 
 void Gateway::validate(const std::string& path, std::vector<sim::Violation>& out) const {
+  const auto at = [&](const char* name) { return sim::join_path(path, name); };
   if (admission.empty()) {
-    out.push_back({sim::join_path(path, "admission"), "[]",
-                   "must hold at least one policy, e.g. always_admit"});
+    out.push_back({at("admission"), "[]", "must hold at least one policy, e.g. always_admit"});
   }
-  if (bands.empty())
-    out.push_back({sim::join_path(path, "bands"), "[]", "must hold at least one band"});
+  if (bands.empty()) out.push_back({at("bands"), "[]", "must hold at least one band"});
   for (std::size_t i = 0; i < bands.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       if (bands[i].priority == bands[j].priority) {
-        out.push_back({sim::index_path(sim::join_path(path, "bands"), i) + ".priority",
+        out.push_back({sim::index_path(at("bands"), i) + ".priority",
                        std::to_string(bands[i].priority), "must differ from the other bands'"});
       }
     }
   }
+  if (limit.empty()) {
+    out.push_back({at("limit"), "[]", "must hold at least one limit, e.g. unlimited"});
+  }
+  if (guard.floor > guard.ceiling) {
+    out.push_back({at("guard.floor"), sim::to_text(guard.floor),
+                   "must be <= guard.ceiling (" + sim::to_text(guard.ceiling) + ")"});
+  }
+  if (is_controlled(*this) && std::none_of(limit.begin(), limit.end(), can_be_moved)) {
+    const auto name = std::visit([](const auto& c) { return std::string(c.kind); }, controller);
+    out.push_back({at("controller"), "'" + name + "'",
+                   "needs a limit that can be moved, e.g. fixed or worker_budget"});
+  }
 }
 
-Pipeline::Pipeline(const Gateway& config, const workload::RequestTable& requests,
-                   workload::Journal& journal, sim::EventQueue& events, std::uint64_t seed)
+/// Asks the limits on behalf of a band.
+class Pipeline::Permission final : public FairnessPolicy::MayStart {
+ public:
+  Permission(const Pipeline& pipeline, const BandState& band, const signals::View* view, Time now)
+      : pipeline_(pipeline), band_(band), occasion_{band.ceiling, view, now} {}
+
+  bool operator()(TenantId flow) const override {
+    const signals::RequestView request(pipeline_.requests_, band_.queues.head(flow).request);
+    for (const auto& limit : pipeline_.limits_) {
+      if (!limit->may_start(request, occasion_)) return false;
+    }
+    return true;
+  }
+  bool anyone() const override {
+    for (const auto& limit : pipeline_.limits_) {
+      if (!limit->is_open(occasion_)) return false;
+    }
+    return true;
+  }
+  Time now() const { return occasion_.now; }
+
+ private:
+  const Pipeline& pipeline_;
+  const BandState& band_;
+  Occasion occasion_;
+};
+
+Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
+                   const workload::RequestTable& requests, workload::Journal& journal,
+                   sim::EventQueue& events, std::uint64_t seed)
     : requests_(requests),
       journal_(journal),
       events_(events),
       seed_(seed),
+      replica_(replica),
       routing_latency_(sim::from_seconds(config.routing_latency_s)),
-      limit_(std::visit([](const auto& c) { return make(c); }, config.limit)) {
+      reads_signals_(any_limit<Saturation>(config) || reads_fleet(config)),
+      has_control_(is_controlled(config)),
+      reads_fleet_at_ticks_(reads_fleet(config)),
+      source_(config.sensor.source),
+      sensor_(config.sensor, requests.tenants.size(),
+              sim::index_of_name(requests.tenants, config.sensor.tenant)) {
   for (const Admission& policy : config.admission) {
     chain_.push_back({std::visit([](const auto& c) { return make(c); }, policy),
                       workload::first_reason(std::type_identity<Admission>{}, policy.index())});
   }
   std::vector<double> weights;
-  for (const auto& tenant : requests.tenants) weights.push_back(tenant.weight);
-  for (const Band& band : config.bands) {
-    bands_.push_back({band.priority,
-                      std::visit([&](const auto& c) { return make(c, weights); }, band.fairness),
-                      TenantQueues(requests.tenants.size())});
+  weights.reserve(requests.tenants.size());
+  for (const workload::Tenant& tenant : requests.tenants) weights.push_back(tenant.weight);
+  std::vector<Band> by_priority = config.bands;
+  std::sort(by_priority.begin(), by_priority.end(),
+            [](const Band& a, const Band& b) { return a.priority > b.priority; });
+  for (const Band& band : by_priority) {
+    const Cost* cost = cost_of(band.fairness);
+    bands_.push_back(
+        {.priority = band.priority,
+         .ceiling = band.ceiling,
+         .max_requests = band.queue.max_requests,
+         .fairness = std::visit([&](const auto& c) { return make(c, weights); }, band.fairness),
+         .charging =
+             cost ? std::optional<Charging>(std::in_place, *cost, requests, journal) : std::nullopt,
+         .queues = TenantQueues(requests.tenants.size(), band.queue),
+         .drains_when_empty = commits(band.fairness),
+         .tokens_charged = std::vector<std::int64_t>(requests.tenants.size())});
   }
-  std::sort(bands_.begin(), bands_.end(),
-            [](const BandState& a, const BandState& b) { return a.priority > b.priority; });
+  for (const Limit& limit : config.limit) limits_.push_back(make_limit(limit, requests.tenants));
+  if (has_control_) {
+    governor_.emplace(config.guard, config.controller, *controlled_limit()->setting(), seed);
+  }
 }
 
-bool Pipeline::admit(RequestId id, const signals::View& view, Time now) {
-  const signals::RequestView request(requests_, id);
-  sim::Draws draws(seed_, sim::Stream::admission, requests_.row(id));
-  for (const Chain& link : chain_) {
-    const Verdict verdict = link.policy->decide(request, view, now, draws);
-    if (verdict.admitted) continue;
-    ++books_.rejected;
-    journal_.outcome[id.index()] = workload::Outcome::rejected;
-    journal_.reason[id.index()] = {workload::Stage::admission,
-                                   static_cast<std::uint8_t>(link.first_reason + verdict.reason)};
-    return false;
-  }
-  for (const Chain& link : chain_) link.policy->commit(request, now);
-
-  ++books_.admitted;
-  journal_.admitted[id.index()] = now;
-  journal_.outcome[id.index()] = workload::Outcome::queued;
-  BandState& band = band_of(id);
-  const sim::TenantId tenant{requests_.tenant(id)};
-  band.queues.push(tenant, {.request = id, .entered = now});
-  band.fairness->joined(tenant, band.queues, now);
-  return true;
+LimitPolicy* Pipeline::controlled_limit() const {
+  const auto found = std::find_if(limits_.begin(), limits_.end(),
+                                  [](const auto& limit) { return limit->setting().has_value(); });
+  return found == limits_.end() ? nullptr : found->get();
 }
+
+// ---- the way of a request ------------------------------------------------------------------
 
 Pipeline::BandState& Pipeline::band_of(RequestId id) {
   const std::int64_t priority = requests_.class_of(id).priority;
@@ -80,52 +207,254 @@ Pipeline::BandState& Pipeline::band_of(RequestId id) {
   return bands_.back();
 }
 
-void Pipeline::drain(Time now) {
+bool Pipeline::admit(RequestId id, const signals::View& view, Time now) {
+  const signals::RequestView request(requests_, id);
+  sim::Draws draws(seed_, sim::Stream::admission, requests_.row(id));
+  const auto reject = [&](workload::Stage stage, std::size_t reason) {
+    ++books_.rejected;
+    ++shed_;
+    journal_.outcome[id.index()] = Outcome::rejected;
+    journal_.reason[id.index()] = {stage, static_cast<std::uint8_t>(reason)};
+    return false;
+  };
+  for (const Chain& link : chain_) {
+    const Verdict verdict = link.policy->decide(request, view, now, draws);
+    if (!verdict.admitted) {
+      return reject(workload::Stage::admission, link.first_reason + verdict.reason);
+    }
+  }
+  BandState& band = band_of(id);
+  if (!has_room(band, id, now)) return reject(workload::Stage::queue, Queue::kFull);
+  for (const Chain& link : chain_) link.policy->commit(request, now);
+
+  ++books_.admitted;
+  journal_.admitted[id.index()] = now;
+  journal_.outcome[id.index()] = Outcome::queued;
+  const TenantId tenant{requests_.tenant(id)};
+  const workload::SloClass& slo_class = requests_.class_of(id);
+  TenantQueues::Entry entry{.request = id, .entered = now, .priority = slo_class.priority};
+  if (slo_class.target_ttft_s) {
+    entry.deadline = requests_.arrival(id) + sim::from_seconds(*slo_class.target_ttft_s);
+  }
+  if (band.charging) {
+    band.charging->estimate(request, view);
+    entry.cost = band.charging->at_dispatch(id);
+  }
+  // Where a flow stands among the others when it joins depends on what they have been served.
+  if (band.queues.length(tenant) == 0) charge_tokens(band, now);
+  band.queues.push(tenant, entry);
+  band.fairness->joined(tenant, band.queues, now);
+  if (band.charging) {
+    if (const double due = band.charging->at_enqueue(id)) band.fairness->charge(tenant, due, now);
+  }
+  return true;
+}
+
+bool Pipeline::has_room(BandState& band, RequestId id, Time now) {
+  const TenantId tenant{requests_.tenant(id)};
+  const auto& own = requests_.tenants[tenant.index()].queue_max;
+  const auto& most = own ? own : band.max_requests;
+  if (!most || static_cast<std::int64_t>(band.queues.length(tenant)) < *most) return true;
+  const auto removed = band.queues.make_room(tenant, requests_.class_of(id).priority);
+  if (!removed) return false;
+  lose(band, *removed, Outcome::evicted, Queue::kFull, now);
+  return true;
+}
+
+void Pipeline::lose(BandState& band, TenantQueues::Removed removed, Outcome outcome,
+                    Queue::Reasons reason, Time now) {
+  const RequestId id = removed.request;
+  ++(outcome == Outcome::evicted ? books_.evicted : books_.expired);
+  ++shed_;
+  journal_.outcome[id.index()] = outcome;
+  journal_.reason[id.index()] = {workload::Stage::queue, reason};
+  band.fairness->left(removed.flow, band.queues, now);
+  if (band.charging) {
+    if (const double due = band.charging->refund(id)) {
+      band.fairness->charge(removed.flow, due, now);
+    }
+  }
+  for (const Chain& link : chain_) link.policy->finished({requests_, id}, now);
+  lost_.push_back(id);
+}
+
+const std::vector<RequestId>& Pipeline::take_lost() {
+  lost_before_.swap(lost_);
+  lost_.clear();
+  return lost_before_;
+}
+
+void Pipeline::drain(const signals::View* view, Time now) {
   for (BandState& band : bands_) {
-    while (dispatch_from(band, now)) {
+    if (band.queues.size() == 0 && !band.drains_when_empty) continue;
+    charge_tokens(band, now);
+    const Permission permission(*this, band, view, now);
+    while (dispatch_from(band, permission)) {
     }
     // A blocked band blocks the bands below it: their requests are less important.
     if (band.queues.size() > 0) return;
   }
 }
 
-bool Pipeline::dispatch_from(BandState& band, Time now) {
-  if (band.queues.size() == 0) return false;
-  struct Permission final : FairnessPolicy::MayStart {
-    const Pipeline& pipeline;
-    const TenantQueues& queues;
-    Time now;
-    Permission(const Pipeline& p, const TenantQueues& q, Time t) : pipeline(p), queues(q), now(t) {}
-    bool operator()(sim::TenantId flow) const override {
-      return pipeline.limit_->may_start({pipeline.requests_, queues.head(flow).request}, now);
-    }
-    bool anyone() const override { return pipeline.limit_->is_open(now); }
-  };
-  const auto flow = band.fairness->next(band.queues, Permission(*this, band.queues, now), now);
-  if (!flow) return false;
+// What tenants have been served since they were charged last.
+void Pipeline::charge_tokens(BandState& band, Time now) {
+  if (!meter_ || !band.charging || !band.charging->charges_tokens()) return;
+  const std::vector<std::int64_t>& emitted = meter_->emitted(now);
+  for (std::size_t i = 0; i < emitted.size(); ++i) {
+    const std::int64_t tokens = emitted[i] - band.tokens_charged[i];
+    if (tokens == 0) continue;
+    band.tokens_charged[i] = emitted[i];
+    band.fairness->charge(TenantId{i}, band.charging->per_token() * static_cast<double>(tokens),
+                          now);
+  }
+}
 
+bool Pipeline::dispatch_from(BandState& band, const Permission& permission) {
+  const Time now = permission.now();
+  const auto flow = band.fairness->next(band.queues, permission, now);
+  if (!flow) return false;
+  const bool is_too_late = band.queues.is_too_late(*flow, now);
   const RequestId id = band.queues.pop(*flow);
+  if (is_too_late) {
+    lose(band, {*flow, id}, Outcome::expired, Queue::kDelay, now);
+    return true;
+  }
   band.fairness->dispatched(*flow, band.queues, now);
-  limit_->started({requests_, id}, now);
+  if (band.charging) {
+    if (const double due = band.charging->at_dispatch(id)) band.fairness->charge(*flow, due, now);
+  }
+  const signals::RequestView request(requests_, id);
+  for (const auto& limit : limits_) limit->started(request);
   ++books_.dispatched;
+  max_in_flight_ = std::max(max_in_flight_, books_.in_flight());
   journal_.dispatched[id.index()] = now;
-  journal_.outcome[id.index()] = workload::Outcome::in_transit;
+  journal_.outcome[id.index()] = Outcome::in_transit;
+  if (has_control_ && source_ == signals::SensorSource::queue_delay) {
+    measure(id, now - requests_.arrival(id), now);
+  }
   events_.push({now + routing_latency_, Phase::routing, requests_.row(id), id.value});
   return true;
+}
+
+void Pipeline::first_token(RequestId id, Time now) {
+  const signals::RequestView request(requests_, id);
+  for (const auto& limit : limits_) limit->first_token(request);
+  BandState& band = band_of(id);
+  if (band.charging) {
+    if (const double due = band.charging->at_first_token(id)) {
+      band.fairness->charge(TenantId{requests_.tenant(id)}, due, now);
+    }
+  }
+  if (!has_control_) return;
+  if (source_ == signals::SensorSource::ttft) measure(id, now - requests_.arrival(id), now);
+  if (source_ == signals::SensorSource::engine_ttft) {
+    measure(id, now - journal_.enqueued[id.index()], now);
+  }
 }
 
 bool Pipeline::release(RequestId id, Time now) {
   ++books_.ended;
   const signals::RequestView request(requests_, id);
-  limit_->ended(request, now);
+  for (const auto& limit : limits_) limit->ended(request);
+  BandState& band = band_of(id);
+  if (band.charging) {
+    if (const double due = band.charging->at_end(id)) {
+      band.fairness->charge(TenantId{requests_.tenant(id)}, due, now);
+    }
+  }
   for (const Chain& link : chain_) link.policy->finished(request, now);
-  return queued() > 0;
+  if (has_control_ && journal_.outcome[id.index()] == Outcome::completed) {
+    const Time e2e = now - requests_.arrival(id);
+    if (source_ == signals::SensorSource::e2e) measure(id, e2e, now);
+    if (source_ == signals::SensorSource::e2e_per_token) {
+      measure(id, Time{e2e.ns / std::max(requests_.output_tokens(id), 1)}, now);
+    }
+  }
+  return std::any_of(bands_.begin(), bands_.end(), [](const BandState& one) {
+    return one.queues.size() > 0 || one.drains_when_empty;
+  });
 }
 
-std::size_t Pipeline::queued() const {
-  std::size_t total = 0;
-  for (const BandState& band : bands_) total += band.queues.size();
+void Pipeline::measure(RequestId id, Time value, Time now) {
+  const double value_s = sim::to_seconds(value);
+  sensor_.record(TenantId{requests_.tenant(id)}, value_s, now);
+  governor_->sample(value_s, journal_.dispatched[id.index()], now);
+}
+
+// ---- what happens by itself ----------------------------------------------------------------
+
+Time Pipeline::next_timeout() {
+  Time earliest = sim::kForever;
+  for (BandState& band : bands_) earliest = std::min(earliest, band.queues.next_timeout());
+  return earliest;
+}
+
+void Pipeline::expire(Time now) {
+  for (BandState& band : bands_) {
+    while (const auto removed = band.queues.take_expired(now)) {
+      lose(band, *removed, Outcome::expired, Queue::kTimeout, now);
+    }
+  }
+}
+
+void Pipeline::tick(const signals::View* view, Time now) {
+  const signals::Aggregate measured = sensor_.read(now);
+  Reading reading{.value = measured.value,
+                  .samples = measured.samples,
+                  .in_flight = books_.in_flight(),
+                  .queued = books_.queued(),
+                  .max_in_flight = max_in_flight_,
+                  .shed = shed_};
+  if (reads_fleet_at_ticks_) {
+    std::int64_t hits = 0;
+    std::int64_t lookups = 0;
+    for (std::size_t i = 0; i < view->size(); ++i) {
+      const signals::InstanceSignal seen = view->instance(i);
+      reading.kv_utilization += seen.kv_utilization / static_cast<double>(view->size());
+      hits += seen.prefix_hits;
+      lookups += seen.prefix_lookups;
+    }
+    // Of what was looked up since the last tick.
+    const std::int64_t looked_up = lookups - prefix_lookups_;
+    if (looked_up > 0) {
+      hit_rate_ = static_cast<double>(hits - prefix_hits_) / static_cast<double>(looked_up);
+      prefix_hits_ = hits;
+      prefix_lookups_ = lookups;
+    }
+    reading.hit_rate = hit_rate_;
+    if (source_ == signals::SensorSource::kv_utilization) reading.value = reading.kv_utilization;
+    if (source_ == signals::SensorSource::hit_rate) reading.value = reading.hit_rate;
+  }
+  const ControlStep step = governor_->tick(reading, now);
+  LimitPolicy& limit = *controlled_limit();
+  if (step.limit != *limit.setting()) limit.resize(step.limit);
+  control_log_.push_back(
+      {now, replica_, step.action, reading.value, reading.samples, *limit.setting(),
+       limit.permits().value_or(std::numeric_limits<double>::quiet_NaN()), reading.in_flight});
+  max_in_flight_ = books_.in_flight();
+  shed_ = 0;
+}
+
+void Pipeline::set_workers(std::int64_t workers) {
+  for (const auto& limit : limits_) limit->set_workers(workers);
+}
+
+// ---- what it is like -----------------------------------------------------------------------
+
+std::int64_t Pipeline::queued(TenantId tenant) const {
+  std::int64_t total = 0;
+  for (const BandState& band : bands_) {
+    total += static_cast<std::int64_t>(band.queues.length(tenant));
+  }
   return total;
+}
+
+double Pipeline::permits() const {
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& limit : limits_) {
+    least = std::min(least, limit->permits().value_or(least));
+  }
+  return std::isinf(least) ? std::numeric_limits<double>::quiet_NaN() : least;
 }
 
 }  // namespace spillway::gateway

@@ -1,16 +1,23 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
 #include <vector>
 
 #include "gateway/admission/policies.h"
+#include "gateway/charging.h"
+#include "gateway/controller/guard.h"
+#include "gateway/controller/policies.h"
 #include "gateway/fairness/policies.h"
 #include "gateway/limit/policies.h"
+#include "gateway/queue/queue.h"
 #include "gateway/queue/tenant_queues.h"
+#include "signals/sensor.h"
 #include "signals/view.h"
 #include "sim/event_queue.h"
 #include "sim/field.h"
@@ -23,7 +30,9 @@ namespace spillway::gateway {
 /// The queues of one range of priorities.
 struct Band {
   std::int64_t priority = -1000;
+  double ceiling = 1;
   Fairness fairness = GlobalFifo{};
+  Queue queue;
 
   static constexpr std::string_view type_name = "Band";
   static constexpr std::string_view doc =
@@ -36,75 +45,124 @@ struct Band {
               "A request joins the highest band whose priority its class reaches; the lowest band "
               "takes the rest.")
             .range(sim::between(-1000, 1000)),
-        field("fairness", &Band::fairness, "Which tenant goes next within the band."));
+        field("ceiling", &Band::ceiling,
+              "Saturation of the fleet from which the band waits, where a saturation limit is in "
+              "force.")
+            .range(sim::between(0, 1000))
+            .search(0.5, 1),
+        field("fairness", &Band::fairness, "Which tenant goes next within the band."),
+        field("queue", &Band::queue, "Its tenants' queues: bounds, time-outs, order within."));
   }
 };
+
+/// How requests are shared out among the replicas of a gateway.
+enum class Split : std::uint8_t { round_robin, tenant_hash, random };
 
 /// If, when and for whom a request is let through.
 struct Gateway {
   std::vector<Admission> admission{AlwaysAdmit{}};
   double admission_latency_s = 0;
   std::vector<Band> bands{Band{}};
-  Limit limit = Unlimited{};
+  double drain_latency_s = 0;
+  std::vector<Limit> limit{Unlimited{}};
+  Controller controller = StaticLimit{};
+  Guard guard;
+  signals::Sensor sensor;
   double routing_latency_s = 0;
+  std::int64_t replicas = 1;
+  Split split = Split::round_robin;
 
   static constexpr std::string_view type_name = "Gateway";
   static constexpr std::string_view doc =
       "If, when and for whom a request is let through: admission, tenant queues, fairness, "
-      "concurrency limit.";
-  static constexpr auto fields() {
-    using sim::field;
-    const auto latency = sim::between(0, sim::kLongestSpan_s);
-    return std::tuple(
-        field("admission", &Gateway::admission,
-              "Chain of admission policies: the first rejection wins. A single policy is a chain "
-              "of one."),
-        field("admission_latency_s", &Gateway::admission_latency_s,
-              "Time from arrival to the admission decision.")
-            .unit("s")
-            .range(latency),
-        field("bands", &Gateway::bands, "Priority bands of the tenant queues; one by default."),
-        field("limit", &Gateway::limit, "How many requests may be in flight."),
-        field("routing_latency_s", &Gateway::routing_latency_s,
-              "Time from dispatch to the routing decision.")
-            .unit("s")
-            .range(latency));
-  }
+      "concurrency limit and what controls it.";
+  static constexpr auto fields();
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
 };
 
 /// The closed set of reasons for which admission rejects.
 inline constexpr auto kAdmissionReasons = workload::concat_reasons(std::type_identity<Admission>{});
 
-/// What went through the gateway: counted as it happens, independently of the requests' outcomes.
+/// What went through a gateway: counted as it happens, independently of the requests' outcomes.
 struct Books {
   std::int64_t attempts = 0;
   std::int64_t admitted = 0;
   std::int64_t rejected = 0;
+  std::int64_t expired = 0;  ///< left their queues after a time-out or too long a wait
+  std::int64_t evicted = 0;  ///< left their queues to make room
   std::int64_t dispatched = 0;
   std::int64_t ended = 0;  ///< permits returned
+
+  Books& operator+=(const Books& other);
+  std::int64_t in_flight() const { return dispatched - ended; }
+  std::int64_t queued() const { return admitted - expired - evicted - dispatched; }
 };
 
-/// The pipeline: admission → tenant queue → fairness and limit → dispatch. Keeps the books;
-/// policies cannot forget to count.
+/// What one tick of a controller did.
+struct ControlRecord {
+  sim::Time at;
+  std::uint16_t replica = 0;
+  ControlAction action = ControlAction::hold;
+  double value = 0;  ///< of the sensor; NaN: too few samples
+  std::int64_t samples = 0;
+  double setting = 0;  ///< of the limit, after the tick
+  double permits = 0;  ///< likewise; NaN: not counted in requests
+  std::int64_t in_flight = 0;
+};
+
+/// The pipeline: admission → tenant queue → fairness and limit → dispatch, and the control of the
+/// limit. Keeps the books; policies cannot forget to count.
 class Pipeline {
  public:
-  Pipeline(const Gateway& config, const workload::RequestTable& requests,
+  Pipeline(const Gateway& config, std::uint16_t replica, const workload::RequestTable& requests,
            workload::Journal& journal, sim::EventQueue& events, std::uint64_t seed);
+
+  // ---- the way of a request ----------------------------------------------------------------
 
   /// The request has reached the gateway.
   void arrive() { ++books_.attempts; }
   /// Decides on admission. An admitted request joins its tenant's queue, which is then to be
-  /// drained at this instant; false: it was rejected.
+  /// drained; false: it was rejected.
   bool admit(sim::RequestId id, const signals::View& view, sim::Time now);
-  /// Dispatches while the limit permits; routing is due after the routing latency.
-  void drain(sim::Time now);
-  /// The request has left the system: its permit returns. True if the queues are to be drained at
-  /// this instant.
+  /// Dispatches while the limits permit; routing is due after the routing latency. `view`: null
+  /// unless `reads_signals`.
+  void drain(const signals::View* view, sim::Time now);
+  void first_token(sim::RequestId id, sim::Time now);
+  /// The request has left the system: its permit returns. True if the queues are to be drained.
   bool release(sim::RequestId id, sim::Time now);
 
+  // ---- what happens by itself --------------------------------------------------------------
+
+  /// When `expire` is to be called next; kForever: never.
+  sim::Time next_timeout();
+  /// Those whose wait is over leave their queues.
+  void expire(sim::Time now);
+  /// Requests that have left a queue undispatched since this was called last.
+  const std::vector<sim::RequestId>& take_lost();
+  /// Reads the sensor and moves the limit. `view`: null unless `reads_signals`.
+  void tick(const signals::View* view, sim::Time now);
+  /// So many instances are ready, as far as the gateway knows.
+  void set_workers(std::int64_t workers);
+
+  // ---- what it is like ---------------------------------------------------------------------
+
   const Books& books() const { return books_; }
-  std::size_t queued() const;
+  /// By tenant.
+  std::int64_t queued(sim::TenantId tenant) const;
+  /// Permits in all that the tightest limit gives out; NaN: it does not count requests.
+  double permits() const;
+  const std::vector<ControlRecord>& control_log() const { return control_log_; }
+
+  /// Whether draining and ticks look at what instances report.
+  bool reads_signals() const { return reads_signals_; }
+  /// Tokens that a tenant's requests have emitted are read while it is backlogged, of all at once.
+  class ServiceMeter {
+   public:
+    virtual ~ServiceMeter() = default;
+    /// Tokens emitted up to `now`, by tenant; valid until the next call.
+    virtual const std::vector<std::int64_t>& emitted(sim::Time now) = 0;
+  };
+  void set_meter(ServiceMeter& meter) { meter_ = &meter; }
 
  private:
   struct Chain {
@@ -113,23 +171,111 @@ class Pipeline {
   };
   struct BandState {
     std::int64_t priority;
+    double ceiling;
+    std::optional<std::int64_t> max_requests;
     std::unique_ptr<FairnessPolicy> fairness;
+    std::optional<Charging> charging;  // where fairness has a cost
     TenantQueues queues;
+    bool drains_when_empty;
+    std::vector<std::int64_t> tokens_charged;  // by tenant
   };
+  /// Asks the limits on behalf of a band.
+  class Permission;
 
   BandState& band_of(sim::RequestId id);
-  bool dispatch_from(BandState& band, sim::Time now);
+  bool has_room(BandState& band, sim::RequestId id, sim::Time now);
+  bool dispatch_from(BandState& band, const Permission& permission);
+  void charge_tokens(BandState& band, sim::Time now);
+  void lose(BandState& band, TenantQueues::Removed removed, workload::Outcome outcome,
+            Queue::Reasons reason, sim::Time now);
+  void measure(sim::RequestId id, sim::Time value, sim::Time now);
+  LimitPolicy* controlled_limit() const;
 
   const workload::RequestTable& requests_;
   workload::Journal& journal_;
   sim::EventQueue& events_;
   std::uint64_t seed_;
+  std::uint16_t replica_;
   sim::Time routing_latency_;
   std::vector<Chain> chain_;
   std::vector<BandState> bands_;  // highest priority first
-  std::unique_ptr<LimitPolicy> limit_;
+  std::vector<std::unique_ptr<LimitPolicy>> limits_;
+  bool reads_signals_;
+  bool has_control_;
+  bool reads_fleet_at_ticks_;
+  signals::SensorSource source_;
+  signals::SensorState sensor_;
+  std::optional<Governor> governor_;
   Books books_;
+  std::int64_t max_in_flight_ = 0;  // since the last tick
+  std::int64_t shed_ = 0;           // likewise
+  // Of the fleet, up to the last tick that saw any lookup, and the rate since the one before.
+  std::int64_t prefix_hits_ = 0;
+  std::int64_t prefix_lookups_ = 0;
+  double hit_rate_ = 0;
+  std::vector<ControlRecord> control_log_;
+  std::vector<sim::RequestId> lost_;
+  std::vector<sim::RequestId> lost_before_;
+  ServiceMeter* meter_ = nullptr;
 };
+
+/// Whether the gateway wants to know of first tokens.
+bool reads_first_tokens(const Gateway& config);
+/// Whether some cost is evaluated against the gateway's own record of sent prefixes.
+bool reads_prefix_index(const Gateway& config);
+/// Whether some tenant is charged tokens as they are generated.
+bool meters_tokens(const Gateway& config);
+/// Whether the limit is under control.
+inline bool is_controlled(const Gateway& config) {
+  return !std::holds_alternative<StaticLimit>(config.controller);
+}
+
+}  // namespace spillway::gateway
+
+template <>
+struct spillway::sim::EnumNames<spillway::gateway::Split> {
+  static constexpr std::array<std::string_view, 3> names{"round_robin", "tenant_hash", "random"};
+};
+
+namespace spillway::gateway {
+
+constexpr auto Gateway::fields() {
+  using sim::field;
+  const auto latency = sim::between(0, sim::kLongestSpan_s);
+  return std::tuple(
+      field("admission", &Gateway::admission,
+            "Chain of admission policies: the first rejection wins. A single policy is a chain "
+            "of one."),
+      field("admission_latency_s", &Gateway::admission_latency_s,
+            "Time from arrival to the admission decision.")
+          .unit("s")
+          .range(latency),
+      field("bands", &Gateway::bands, "Priority bands of the tenant queues; one by default."),
+      field("drain_latency_s", &Gateway::drain_latency_s,
+            "Time until whoever serves the queues notices that a request has joined or a permit "
+            "has returned. With 0 it does before the next arrival of the same instant.")
+          .unit("s")
+          .range(latency),
+      field("limit", &Gateway::limit,
+            "How many requests may be in flight. Several limits must all agree; a single one is a "
+            "list of one."),
+      field("controller", &Gateway::controller,
+            "What moves the limit: the first of the list that can be moved."),
+      field("guard", &Gateway::guard, "How far the controller may move it."),
+      field("sensor", &Gateway::sensor, "What the controller goes by."),
+      field("routing_latency_s", &Gateway::routing_latency_s,
+            "Time from dispatch to the routing decision.")
+          .unit("s")
+          .range(latency),
+      field("replicas", &Gateway::replicas,
+            "Gateways side by side before the same fleet, each with queues, limits, controller "
+            "and records of its own.")
+          .unit("gateways")
+          .range(sim::between(1, 1000)),
+      field("split", &Gateway::split,
+            "Which replica gets a request: round_robin in order of arrival, tenant_hash or "
+            "random."));
+}
 
 }  // namespace spillway::gateway
 

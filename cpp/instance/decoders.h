@@ -28,7 +28,8 @@ class Decoders {
     std::uint32_t special = Holding::kNothingSpecial;  ///< see Holding
   };
 
-  Decoders(const workload::RequestTable& requests, BlockSize block_size);
+  /// `by_tenant`: whether `count_tokens` will be asked.
+  Decoders(const workload::RequestTable& requests, BlockSize block_size, bool by_tenant);
 
   bool empty() const { return first_ == members_.size(); }
   std::int64_t size() const { return static_cast<std::int64_t>(members_.size() - first_); }
@@ -76,6 +77,10 @@ class Decoders {
     return requests_.input_tokens(member.id) + emitted(member) - 1;
   }
 
+  /// Adds the tokens that each tenant's requests emit in `steps` steps.
+  void count_tokens(std::span<std::int64_t> by_tenant, std::int64_t steps) const {
+    for (std::size_t i = 0; i < tenant_size_.size(); ++i) by_tenant[i] += steps * tenant_size_[i];
+  }
   /// Records `count` gaps of each counted one of them, per group of requests.
   void record_gaps(workload::TokenGaps& gaps, sim::Time gap, std::int64_t count) const {
     for (const std::size_t group : present_groups_) {
@@ -103,6 +108,7 @@ class Decoders {
   std::vector<std::int32_t> residues_;
   std::vector<std::int64_t> group_size_;
   std::vector<std::size_t> present_groups_;  // those whose size is not 0
+  std::vector<std::int64_t> tenant_size_;    // counted or not; only if asked for
 };
 
 }  // namespace spillway::instance

@@ -87,7 +87,8 @@ class StepLoop final : public Instance, public Engine {
         durations_vary_(latency_->basis() == LatencyBasis::context),
         memory_(group.kv_cache, group.num_kv_blocks, group.block_size_tokens, requests_),
         waiting_(scheduler_->sorts(), requests_),
-        decoders_(requests_, memory_.block_size()) {
+        decoders_(requests_, memory_.block_size(), environment.meters_tokens) {
+    if (environment.meters_tokens) emitted_by_tenant_.resize(requests_.tenants.size());
     const bool in_step = group.output_overhead == OutputOverhead::in_step;
     step_overhead_us_ = in_step ? latency_->output_us() : 0;
     reported_overhead_ = in_step ? Time{0} : quantum_.truncate_us(latency_->output_us());
@@ -106,6 +107,7 @@ class StepLoop final : public Instance, public Engine {
       refuse(id, now);
       return;
     }
+    if (journal_.has_ranks && &reporter_ == this) journal_.rank[id.index()] = 0;
     take_scrapes(now, true);
     ++counters_.entered;
     journal_.enqueued[id.index()] = now;
@@ -216,13 +218,8 @@ class StepLoop final : public Instance, public Engine {
   signals::InstanceSignal read(Time now) override {
     catch_up(now);
     const signals::Occupancy here = occupancy();
-    const auto lookups = static_cast<double>(memory_.lookups());
-    return {here.waiting,
-            here.running,
-            memory_.utilization(),
-            memory_.free(),
-            lookups > 0 ? static_cast<double>(memory_.hits()) / lookups : 0,
-            now};
+    return {here.waiting,      here.running, memory_.utilization(), memory_.free(), memory_.hits(),
+            memory_.lookups(), now};
   }
   signals::Occupancy occupancy() const override {
     return {static_cast<std::int32_t>(waiting_.size()), static_cast<std::int32_t>(running())};
@@ -231,6 +228,15 @@ class StepLoop final : public Instance, public Engine {
     take_scrapes(now, true);
     catch_up(now);
     return memory_.count_found(id);
+  }
+  void add_emitted(std::span<std::int64_t> by_tenant, Time now) override {
+    catch_up(now);
+    for (std::size_t i = 0; i < by_tenant.size(); ++i) by_tenant[i] += emitted_by_tenant_[i];
+    // Within a jump, a step that ends now (or has begun) has taken no effect yet.
+    const bool counts = rules.completion == Completion::step_start || jump_.end_of_step() == now;
+    if (state_ == State::stepping && !jump_.effects_taken && counts) {
+      decoders_.count_tokens(by_tenant, 1);
+    }
   }
   const Counters& counters() const override { return counters_; }
   Stepping stepping() const override { return stepping_; }
@@ -596,6 +602,7 @@ class StepLoop final : public Instance, public Engine {
       slot.is_cached = false;
       ++slot.emitted;
       ++counters_.tokens_emitted;
+      if (meters_tokens()) ++emitted_by_tenant_[requests_.tenant(slot.id)];
       record_token(slot);
     }
     report_first_token(slot, jump_.end_of_step());
@@ -627,6 +634,8 @@ class StepLoop final : public Instance, public Engine {
     }
   }
 
+  bool meters_tokens() const { return !emitted_by_tenant_.empty(); }
+
   // Every decoder emits a token in each of `steps` steps. Steps follow each other without a pause,
   // so the gap before each token is its step's duration.
   void emit_decoders(std::int64_t steps) {
@@ -634,6 +643,7 @@ class StepLoop final : public Instance, public Engine {
     const Time gap = reported_gap();
     counters_.tokens_emitted += steps * decoders_.size();
     decoders_.record_gaps(journal_.token_gaps, gap, steps);
+    if (meters_tokens()) decoders_.count_tokens(emitted_by_tenant_, steps);
     decoders_.advance(steps);
     if constexpr (rules.reports) decode_clock_ += Time{steps * gap.ns};
   }
@@ -705,6 +715,7 @@ class StepLoop final : public Instance, public Engine {
   Time decode_clock_{0};
 
   Counters counters_;
+  std::vector<std::int64_t> emitted_by_tenant_;  // empty unless it is asked for
   // Kept for their memory.
   std::vector<Decoders::Member> members_;
   std::vector<Finished> finished_;
@@ -753,7 +764,8 @@ class Ranks final : public Instance {
       sum.running += its.running;
       sum.kv_utilization += its.kv_utilization / n;
       sum.free_blocks += its.free_blocks;
-      sum.hit_rate += its.hit_rate / n;
+      sum.prefix_hits += its.prefix_hits;
+      sum.prefix_lookups += its.prefix_lookups;
     }
     return sum;
   }
@@ -770,6 +782,9 @@ class Ranks final : public Instance {
     std::int64_t most = 0;
     for (const auto& rank : ranks_) most = std::max(most, rank->cached_blocks(id, now));
     return most;
+  }
+  void add_emitted(std::span<std::int64_t> by_tenant, Time now) override {
+    for (const auto& rank : ranks_) rank->add_emitted(by_tenant, now);
   }
   Stepping stepping() const override { return ranks_.front()->stepping(); }
   const Counters& counters() const override { return counters_; }

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -28,7 +29,8 @@ struct Environment {
   std::int64_t quantum_ns = 1;
   bool reports_latencies = false;  ///< write the `reported_*` columns
   bool tells_first_tokens = false;
-  bool reference = false;  ///< make every step by itself and request by request
+  bool meters_tokens = false;  ///< `add_emitted` will be asked
+  bool reference = false;      ///< make every step by itself and request by request
 };
 
 /// How an instance goes through its steps. The results are the same.
@@ -76,6 +78,10 @@ class Instance : public signals::Probe {
   virtual void enqueue(sim::RequestId id, sim::Time now) = 0;
   /// The run is over: brings counters and the journal to where they stand at `end`, inclusive.
   virtual void close(sim::Time end) = 0;
+
+  /// Adds the tokens that each tenant's requests have emitted up to `now`; those of a step count
+  /// from its end.
+  virtual void add_emitted(std::span<std::int64_t> by_tenant, sim::Time now) = 0;
 
   virtual Stepping stepping() const = 0;
   virtual const Counters& counters() const = 0;

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <tuple>
 #include <vector>
@@ -46,6 +47,7 @@ struct Metrics {
                                    {FitnessMetric::mean_e2e, 0.3}};
   bool streaming = false;
   std::int64_t traced_candidates = 0;
+  std::optional<double> timeline_step_s;
 
   static constexpr std::string_view type_name = "Metrics";
   static constexpr std::string_view doc = "What is measured and how.";
@@ -90,7 +92,12 @@ constexpr auto Metrics::fields() {
                           "Every routing decision is logged with so many of its best candidates, "
                           "and its regret is taken; 0: no log.")
                         .unit("instances")
-                        .range(sim::between(0, 1000)));
+                        .range(sim::between(0, 1000)),
+                    field("timeline_step_s", &Metrics::timeline_step_s,
+                          "Gateway and fleet are sampled every so often (result.timeline); absent: "
+                          "never.")
+                        .unit("s")
+                        .range(sim::between(1e-3, 1e6)));
 }
 
 }  // namespace spillway::metrics

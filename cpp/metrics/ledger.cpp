@@ -33,6 +33,7 @@ std::vector<std::string> reason_names() {
   for (const workload::Reason& reason : gateway::kAdmissionReasons) {
     names.emplace_back(reason.name);
   }
+  for (const workload::Reason& reason : gateway::Queue::reasons) names.emplace_back(reason.name);
   for (const workload::Reason& reason : instance::InstanceGroup::reasons) {
     names.emplace_back(reason.name);
   }
@@ -40,11 +41,15 @@ std::vector<std::string> reason_names() {
 }
 
 std::uint8_t reason_index(workload::ReasonCode code) {
+  constexpr std::size_t first_of_queue = 1 + gateway::kAdmissionReasons.size();
+  constexpr std::size_t first_of_worker = first_of_queue + gateway::Queue::reasons.size();
   switch (code.stage) {
     case workload::Stage::admission:
       return static_cast<std::uint8_t>(1 + code.index);
+    case workload::Stage::queue:
+      return static_cast<std::uint8_t>(first_of_queue + code.index);
     case workload::Stage::ingress:
-      return static_cast<std::uint8_t>(1 + gateway::kAdmissionReasons.size() + code.index);
+      return static_cast<std::uint8_t>(first_of_worker + code.index);
     case workload::Stage::none:
       break;
   }
@@ -62,11 +67,19 @@ void OutcomeCounts::add(const workload::Journal& journal, sim::RequestId id) {
   ++outcomes_[static_cast<std::size_t>(outcome)];
   at_admission_ += outcome == Outcome::in_transit && !admitted;
   if (outcome != Outcome::rejected) return;
-  ++(reason.stage == workload::Stage::admission ? rejected_.at(reason.index)
-                                                : worker_rejected_.at(reason.index));
+  switch (reason.stage) {
+    case workload::Stage::admission:
+      ++rejected_.at(reason.index);
+      break;
+    case workload::Stage::queue:
+      ++turned_away_.at(reason.index);
+      break;
+    default:
+      ++worker_rejected_.at(reason.index);
+  }
 }
 
-Ledger balance(const OutcomeCounts& counts, const gateway::Books& books, std::size_t queued,
+Ledger balance(const OutcomeCounts& counts, const gateway::Books& books, std::int64_t queued,
                const FleetCounts& fleet) {
   const auto count_of = [&](Outcome outcome) {
     return counts.outcomes_[static_cast<std::size_t>(outcome)];
@@ -88,6 +101,10 @@ Ledger balance(const OutcomeCounts& counts, const gateway::Books& books, std::si
   for (std::size_t i = 0; i < counts.rejected_.size(); ++i) {
     if (counts.rejected_[i] == 0) continue;
     ledger.rejected.emplace(gateway::kAdmissionReasons.at(i).name, counts.rejected_[i]);
+  }
+  for (std::size_t i = 0; i < counts.turned_away_.size(); ++i) {
+    if (counts.turned_away_[i] == 0) continue;
+    ledger.rejected.emplace(gateway::Queue::reasons.at(i).name, counts.turned_away_[i]);
   }
   for (std::size_t i = 0; i < counts.worker_rejected_.size(); ++i) {
     if (counts.worker_rejected_[i] == 0) continue;
@@ -112,8 +129,10 @@ Ledger balance(const OutcomeCounts& counts, const gateway::Books& books, std::si
   require_equal(ledger.attempts, books.attempts, "attempts = arrivals at the gateway");
   require_equal(ledger.admitted, books.admitted, "admitted = admissions of the gateway");
   require_equal(total(ledger.rejected), books.rejected, "rejected = rejections of the gateway");
+  require_equal(ledger.expired, books.expired, "expired = time-outs of the gateway");
+  require_equal(ledger.evicted, books.evicted, "evicted = evictions of the gateway");
   require_equal(ledger.dispatched, books.dispatched, "dispatched = dispatches of the gateway");
-  require_equal(ledger.queued, static_cast<std::int64_t>(queued), "queued = length of the queues");
+  require_equal(ledger.queued, queued, "queued = length of the queues");
   require_equal(ledger.completed, fleet.completed, "completed = completions of the instances");
   require_equal(total(ledger.worker_rejected), fleet.refused,
                 "worker_rejected = refusals of the instances");

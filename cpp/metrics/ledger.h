@@ -23,7 +23,7 @@ struct Ledger {
   std::int64_t attempts = 0;
   std::int64_t at_admission = 0;
   std::int64_t admitted = 0;
-  std::map<std::string, std::int64_t> rejected;  ///< by reason of the gateway's admission
+  std::map<std::string, std::int64_t> rejected;  ///< by reason of the gateway
   std::int64_t queued = 0;
   std::int64_t dispatched = 0;
   std::int64_t expired = 0;
@@ -51,7 +51,7 @@ class OutcomeCounts {
   void add(const workload::Journal& journal, sim::RequestId id);
 
  private:
-  friend Ledger balance(const OutcomeCounts&, const gateway::Books&, std::size_t,
+  friend Ledger balance(const OutcomeCounts&, const gateway::Books&, std::int64_t,
                         const FleetCounts&);
   std::int64_t attempts_ = 0;
   std::int64_t admitted_ = 0;
@@ -59,11 +59,12 @@ class OutcomeCounts {
   std::int64_t at_admission_ = 0;
   std::array<std::int64_t, workload::kOutcomeNames.size()> outcomes_{};
   std::array<std::int64_t, gateway::kAdmissionReasons.size()> rejected_{};
+  std::array<std::int64_t, gateway::Queue::reasons.size()> turned_away_{};  // by a full queue
   std::array<std::int64_t, instance::InstanceGroup::reasons.size()> worker_rejected_{};
 };
 
 /// Throws InvariantError if any identity of conservation is violated.
-Ledger balance(const OutcomeCounts& counts, const gateway::Books& books, std::size_t queued,
+Ledger balance(const OutcomeCounts& counts, const gateway::Books& books, std::int64_t queued,
                const FleetCounts& fleet);
 
 /// The names of all reasons; position 0 is "none", written as nothing.

@@ -23,8 +23,8 @@ class LeastLoadedPolicy final : public RoutingPolicy {
         ++tied;
       }
     }
-    return view.id(pick_tied(
-        ties_, best, tied, draws, [&](std::size_t i) { return view.effective_load(i) == least; }));
+    return view.id(pick_tied(ties_, best, tied, draws,
+                             [&](std::size_t i) { return view.effective_load(i) == least; }));
   }
 
  private:

@@ -1,6 +1,7 @@
 #include "router/router.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace spillway::router {
 
@@ -10,13 +11,6 @@ template <class Alternative>
 bool holds(const auto& variants) {
   return std::any_of(variants.begin(), variants.end(),
                      [](const auto& one) { return std::holds_alternative<Alternative>(one); });
-}
-
-bool reads_prefix_index(const Router& config) {
-  if (const auto* cost = std::get_if<KvCost>(&config)) return cost->overlap == Overlap::sent;
-  const auto* weighted = std::get_if<Weighted>(&config);
-  return weighted && (holds<PrefixAffinity>(weighted->scorers) ||
-                      holds<PrefixCacheAffinity>(weighted->filters));
 }
 
 std::unique_ptr<RoutingPolicy> make_policy(const Router& config, std::int64_t block_size_tokens) {
@@ -33,18 +27,22 @@ std::unique_ptr<RoutingPolicy> make_policy(const Router& config, std::int64_t bl
 
 }  // namespace
 
+bool reads_prefix_index(const Router& config) {
+  if (const auto* cost = std::get_if<KvCost>(&config)) return cost->overlap == Overlap::sent;
+  const auto* weighted = std::get_if<Weighted>(&config);
+  return weighted && (holds<PrefixAffinity>(weighted->scorers) ||
+                      holds<PrefixCacheAffinity>(weighted->filters));
+}
 bool reads_first_tokens(const Router& config) { return std::holds_alternative<KvCost>(config); }
 
-Dispatcher::Dispatcher(const Router& config, const signals::PrefixIndexConfig& prefix_index,
-                       const workload::RequestTable& requests, std::size_t num_instances,
-                       std::uint64_t seed, std::size_t traced_candidates)
-    : policy_(make_policy(config, prefix_index.block_size_tokens)),
+Dispatcher::Dispatcher(const Router& config, const signals::PrefixIndexConfig& prefix_index_config,
+                       std::unique_ptr<signals::PrefixIndex> prefix_index,
+                       std::size_t num_instances, std::uint64_t seed, DecisionLog& log)
+    : policy_(make_policy(config, prefix_index_config.block_size_tokens)),
+      prefix_index_(std::move(prefix_index)),
       seed_(seed),
       in_flight_(num_instances, 0),
-      log_(traced_candidates, num_instances) {
-  if (!reads_prefix_index(config)) return;
-  prefix_index_ = std::make_unique<signals::PrefixIndex>(prefix_index, requests, num_instances);
-}
+      log_(log) {}
 
 sim::InstanceId Dispatcher::route(const signals::RequestView& request,
                                   const signals::View& whole_fleet, sim::Time now) {

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "router/decisions.h"
@@ -11,7 +10,6 @@
 #include "signals/prefix_index.h"
 #include "signals/view.h"
 #include "sim/ids.h"
-#include "workload/request_table.h"
 
 namespace spillway::router {
 
@@ -19,10 +17,10 @@ namespace spillway::router {
 /// many are in flight on each, routed and not yet finished, and which prompts went where.
 class Dispatcher {
  public:
-  /// `traced_candidates`: how many candidates of every decision are logged; 0: no log.
-  Dispatcher(const Router& config, const signals::PrefixIndexConfig& prefix_index,
-             const workload::RequestTable& requests, std::size_t num_instances, std::uint64_t seed,
-             std::size_t traced_candidates);
+  /// `prefix_index`: null unless the policy or the gateway reads it; `log` may be shared.
+  Dispatcher(const Router& config, const signals::PrefixIndexConfig& prefix_index_config,
+             std::unique_ptr<signals::PrefixIndex> prefix_index, std::size_t num_instances,
+             std::uint64_t seed, DecisionLog& log);
 
   sim::InstanceId route(const signals::RequestView& request, const signals::View& view,
                         sim::Time now);
@@ -34,18 +32,18 @@ class Dispatcher {
     policy_->finished(id, instance);
   }
   signals::OwnRecord own() const { return {in_flight_, prefix_index_.get()}; }
-  const DecisionLog& log() const { return log_; }
-  DecisionLog take_log() { return std::move(log_); }
 
  private:
   std::unique_ptr<RoutingPolicy> policy_;
-  std::unique_ptr<signals::PrefixIndex> prefix_index_;  // only if the policy reads it
+  std::unique_ptr<signals::PrefixIndex> prefix_index_;
   std::uint64_t seed_;
   std::vector<std::int32_t> in_flight_;
-  DecisionLog log_;
+  DecisionLog& log_;
   std::vector<sim::InstanceId> candidates_;  // kept for its memory
 };
 
+/// Whether the policy reads the gateway's own record of sent prefixes.
+bool reads_prefix_index(const Router& config);
 /// Whether the policy wants to know of first tokens.
 bool reads_first_tokens(const Router& config);
 

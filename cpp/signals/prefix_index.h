@@ -48,6 +48,7 @@ class PrefixIndex {
   PrefixIndex(const PrefixIndexConfig& config, const workload::RequestTable& requests,
               std::size_t num_instances);
 
+  std::int64_t block_size_tokens() const { return config_.block_size_tokens; }
   /// Full blocks of the request's prompt.
   std::int64_t prompt_blocks(sim::RequestId id) const {
     return requests_.input_tokens(id) / config_.block_size_tokens;

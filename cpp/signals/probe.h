@@ -13,7 +13,8 @@ struct InstanceSignal {
   std::int32_t running = 0;   ///< requests in the batch
   double kv_utilization = 0;  ///< used ÷ total KV blocks
   std::int64_t free_blocks = 0;
-  double hit_rate = 0;    ///< prefix blocks found ÷ looked up, since the start
+  std::int64_t prefix_hits = 0;     ///< KV blocks found again, since the start
+  std::int64_t prefix_lookups = 0;  ///< of so many that were looked for
   sim::Time measured{0};  ///< kUnset: never
 };
 

@@ -103,6 +103,10 @@ class View {
   std::int64_t sent_blocks(const RequestView& request, std::size_t i) const {
     return own_.prefix_index->matched_blocks(request.id(), id(i).index());
   }
+  /// The same in tokens.
+  std::int64_t sent_tokens(const RequestView& request, std::size_t i) const {
+    return sent_blocks(request, i) * own_.prefix_index->block_size_tokens();
+  }
   /// The same as a share of the prompt's full blocks; 0 for a prompt of less than a block.
   double prefix_match(const RequestView& request, std::size_t i) const {
     const std::int64_t blocks = own_.prefix_index->prompt_blocks(request.id());

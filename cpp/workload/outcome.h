@@ -34,11 +34,14 @@ struct ReasonWord {
   int llm_d;
   int dynamo;
   int envoy;
+  int vllm_on_eks;  ///< the tenant gateway of that name
 };
 namespace words {
-inline constexpr ReasonWord kRateLimited{"rate_limited", 503, 429, 529, 429};
-inline constexpr ReasonWord kSaturated{"saturated", 503, 429, 529, 503};
-inline constexpr ReasonWord kUnservable{"unservable", 400, 400, 400, 400};
+inline constexpr ReasonWord kRateLimited{"rate_limited", 503, 429, 529, 429, 429};
+inline constexpr ReasonWord kSaturated{"saturated", 503, 429, 529, 503, 503};
+inline constexpr ReasonWord kQueueFull{"queue_full", 503, 429, 529, 503, 504};
+inline constexpr ReasonWord kTtlExpired{"ttl_expired", 503, 429, 529, 503, 504};
+inline constexpr ReasonWord kUnservable{"unservable", 400, 400, 400, 400, 400};
 }  // namespace words
 
 /// One reason of one policy. A policy lists its reasons beside its configuration struct.
@@ -49,7 +52,7 @@ struct Reason {
 };
 
 /// The stage whose closed set of reasons a code refers to.
-enum class Stage : std::uint8_t { none, admission, ingress };
+enum class Stage : std::uint8_t { none, admission, queue, ingress };
 
 /// A reason as stored per request: the stage, and the position in that stage's closed set.
 struct ReasonCode {

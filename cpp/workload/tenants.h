@@ -15,6 +15,8 @@ namespace spillway::workload {
 struct Tenant {
   std::string name = "default";
   double weight = 1;
+  std::optional<std::int64_t> queue_max;
+  std::optional<std::int64_t> max_in_flight;
 
   static constexpr std::string_view type_name = "Tenant";
   static constexpr std::string_view doc = "Someone who shares the fleet with others.";
@@ -25,7 +27,19 @@ struct Tenant {
         field("weight", &Tenant::weight,
               "Share of the service that the tenant is entitled to, relative to the others.")
             .range(sim::between(1e-9, 1e9))
-            .log_search(0.25, 8));
+            .log_search(0.25, 8),
+        field("queue_max", &Tenant::queue_max,
+              "Most of its requests that wait in a band of a gateway; absent: the band's own "
+              "max_requests.")
+            .unit("requests")
+            .range(sim::between(1, 1e9))
+            .log_search(1, 64),
+        field("max_in_flight", &Tenant::max_in_flight,
+              "Most of its requests in flight, where a per_tenant limit is in force; absent: that "
+              "limit's own.")
+            .unit("requests")
+            .range(sim::between(1, 1e9))
+            .log_search(1, 1024));
   }
 };
 

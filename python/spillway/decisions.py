@@ -53,7 +53,9 @@ class Decisions(Rows):
     in columns of shape (decisions, candidates), the best first: candidate_instance,
     candidate_score, candidate_waiting, candidate_running, candidate_in_flight,
     candidate_kv_utilization, candidate_age_s (of what the instance reported). A score is the
-    policy's own, or minus the effective load for a policy that does not rate.
+    policy's own, or minus the effective load for a policy that does not rate; minus infinity for
+    an instance that a filter left out. Where fewer instances came into question than are logged,
+    candidate_instance is -1.
     """
 
 

@@ -19,6 +19,7 @@ from spillway._extras import require
 from spillway._statistics import Interval, interval
 from spillway.decisions import AdmissionRegret, Decisions, admission_regret, explain
 from spillway.report import plots, tables
+from spillway.timeline import Control, Timeline
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +29,14 @@ if TYPE_CHECKING:
 
 Figure = float | int | None
 
-_RESULT_VERSION = 2
+_RESULT_VERSION = 3
+# What is saved as arrays, and by what prefix of their names.
+_TABLES = {
+    "columns": "column_",
+    "decisions": "decision_",
+    "timeline": "timeline_",
+    "control": "control_",
+}
 _CODED = {
     "outcome": "outcomes",
     "reason": "reasons",
@@ -226,6 +234,23 @@ class Result:
             )
         return Decisions(self._output["decisions"])
 
+    @property
+    def timeline(self) -> Timeline:
+        """How gateway and fleet went over time.
+
+        Raises UsageError unless `metrics.timeline_step_s` is set.
+        """
+        if self.simulation.metrics.timeline_step_s is None:
+            raise _core.sim.UsageError(
+                "there is no timeline: set metrics.timeline_step_s, e.g. to 1"
+            )
+        return Timeline(self._output["timeline"], self._output["tenants"])
+
+    @property
+    def control(self) -> Control:
+        """What the controller of the gateway's limit saw and did; empty without one."""
+        return Control(self._output["control"])
+
     def admission_regret(self) -> AdmissionRegret:
         """What each rejected request would have met on an otherwise empty fleet.
 
@@ -348,7 +373,7 @@ class Result:
         Raises UsageError if the requests were not kept.
         """
         path = Path(path)
-        columns = self._columns()
+        self._columns()  # or there is nothing to save
         document = {
             "result_version": _RESULT_VERSION,
             "seed": self.seed,
@@ -357,7 +382,7 @@ class Result:
                 **{
                     key: value
                     for key, value in self._output.items()
-                    if key not in ("columns", "decisions")
+                    if key not in _TABLES
                 },
                 "request_id": list(self._output["request_id"]),
             },
@@ -367,8 +392,11 @@ class Result:
                 stream,
                 allow_pickle=False,
                 document=np.array(json.dumps(document)),
-                **{f"column_{name}": values for name, values in columns.items()},
-                **{f"decision_{k}": values for k, values in self._output["decisions"].items()},
+                **{
+                    f"{prefix}{name}": values
+                    for table, prefix in _TABLES.items()
+                    for name, values in self._output[table].items()
+                },
             )
 
     @classmethod
@@ -389,25 +417,26 @@ class Result:
                 document = json.loads(str(archive["document"]))
                 if document["result_version"] != _RESULT_VERSION:
                     raise ValueError(f"result_version {document['result_version']}")
-                columns, decisions = (
-                    {
+                loaded = {
+                    table: {
                         name.removeprefix(prefix): archive[name]
                         for name in archive.files
                         if name.startswith(prefix)
                     }
-                    for prefix in ("column_", "decision_")
-                )
+                    for table, prefix in _TABLES.items()
+                }
             except problems as error:
                 raise ValueError(
                     f"{path} holds no result that this version can read: {error}"
                 ) from error
-        for column in (*columns.values(), *decisions.values()):
-            column.setflags(write=False)
+        for columns in loaded.values():
+            for column in columns.values():
+                column.setflags(write=False)
         simulation = Simulation.from_dict(document["simulation"])
         return cls(
             simulation,
             document["seed"],
-            {**document["output"], "columns": columns, "decisions": decisions},
+            {**document["output"], **loaded},
         )
 
 

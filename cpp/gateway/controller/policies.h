@@ -10,6 +10,7 @@
 #include "gateway/controller/pid.h"
 #include "gateway/controller/static_limit.h"
 #include "gateway/controller/vegas.h"
+#include "sim/field.h"
 
 namespace spillway::gateway {
 
@@ -17,3 +18,5 @@ using Controller =
     std::variant<StaticLimit, Aimd, Mimd, Pid, Vegas, Gradient2, EnvoyGradient, Concur>;
 
 }  // namespace spillway::gateway
+
+extern template struct spillway::sim::Codec<spillway::gateway::Controller>;

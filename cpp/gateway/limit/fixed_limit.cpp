@@ -9,14 +9,14 @@ namespace {
 class FixedLimitPolicy final : public LimitPolicy {
  public:
   explicit FixedLimitPolicy(std::int64_t limit) : limit_(limit) {}
-  bool is_open(sim::Time) const override { return in_flight_ < limit_; }
-  bool may_start(const signals::RequestView&, sim::Time) const override {
-    return in_flight_ < limit_;
+  bool is_open(const Occasion&) const override { return in_flight_ < limit_; }
+  bool may_start(const signals::RequestView&, const Occasion& occasion) const override {
+    return is_open(occasion);
   }
-  void started(const signals::RequestView&, sim::Time) override { ++in_flight_; }
-  void first_token(const signals::RequestView&, sim::Time) override {}
-  void ended(const signals::RequestView&, sim::Time) override { --in_flight_; }
-  void resize(double limit, sim::Time) override { limit_ = std::llround(limit); }
+  void started(const signals::RequestView&) override { ++in_flight_; }
+  void ended(const signals::RequestView&) override { --in_flight_; }
+  std::optional<double> setting() const override { return static_cast<double>(limit_); }
+  void resize(double limit) override { limit_ = std::llround(limit); }
 
  private:
   std::int64_t limit_;

@@ -1,26 +1,46 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
+
 #include "signals/view.h"
 #include "sim/time.h"
 
 namespace spillway::gateway {
 
+/// The circumstances in which a limit is asked.
+struct Occasion {
+  /// Saturation from which the band that asks is closed.
+  double ceiling = 1;
+  /// What the instances report; null unless some limit of the gateway reads it.
+  const signals::View* view = nullptr;
+  sim::Time now{0};
+};
+
 /// Contract of a concurrency limit: may one more request go?
 ///
 /// `is_open` says whether there is room at all, whoever asks; `may_start` whether this request may
-/// go. Both are free of effects; `started` takes the permit, `first_token` and `ended` follow for
-/// the same request, `ended` exactly once whatever became of it. `resize` sets the limit from
-/// outside (a controller); work that is in flight is never interrupted, so the number in flight may
-/// exceed a limit that has just shrunk.
+/// go, and implies `is_open`. Both are free of effects; `started` takes the permit, `first_token`
+/// and `ended` follow for the same request, `ended` exactly once whatever became of it. Work that
+/// is in flight is never interrupted, so more may be in flight than a limit that has just shrunk
+/// allows.
+///
+/// `setting` is what a controller may move with `resize`, none if nothing; `permits` what that
+/// amounts to in all, none if it is not counted in requests.
 class LimitPolicy {
  public:
   virtual ~LimitPolicy() = default;
-  virtual bool is_open(sim::Time now) const = 0;
-  virtual bool may_start(const signals::RequestView& request, sim::Time now) const = 0;
-  virtual void started(const signals::RequestView& request, sim::Time now) = 0;
-  virtual void first_token(const signals::RequestView& request, sim::Time now) = 0;
-  virtual void ended(const signals::RequestView& request, sim::Time now) = 0;
-  virtual void resize(double limit, sim::Time now) = 0;
+  virtual bool is_open(const Occasion& occasion) const = 0;
+  virtual bool may_start(const signals::RequestView& request, const Occasion& occasion) const = 0;
+  virtual void started(const signals::RequestView& request) = 0;
+  virtual void first_token(const signals::RequestView& /*request*/) {}
+  virtual void ended(const signals::RequestView& request) = 0;
+
+  virtual std::optional<double> setting() const { return std::nullopt; }
+  virtual std::optional<double> permits() const { return setting(); }
+  virtual void resize(double /*setting*/) {}
+  /// So many instances are ready, as far as the gateway knows.
+  virtual void set_workers(std::int64_t /*workers*/) {}
 };
 
 }  // namespace spillway::gateway

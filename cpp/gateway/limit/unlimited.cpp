@@ -6,12 +6,10 @@ namespace {
 
 class UnlimitedPolicy final : public LimitPolicy {
  public:
-  bool is_open(sim::Time) const override { return true; }
-  bool may_start(const signals::RequestView&, sim::Time) const override { return true; }
-  void started(const signals::RequestView&, sim::Time) override {}
-  void first_token(const signals::RequestView&, sim::Time) override {}
-  void ended(const signals::RequestView&, sim::Time) override {}
-  void resize(double, sim::Time) override {}
+  bool is_open(const Occasion&) const override { return true; }
+  bool may_start(const signals::RequestView&, const Occasion&) const override { return true; }
+  void started(const signals::RequestView&) override {}
+  void ended(const signals::RequestView&) override {}
 };
 
 }  // namespace

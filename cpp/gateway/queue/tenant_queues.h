@@ -2,51 +2,44 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "gateway/queue/queue.h"
 #include "sim/ids.h"
+#include "sim/linked_list.h"
 #include "sim/ring.h"
 #include "sim/time.h"
 
 namespace spillway::gateway {
 
-/// The requests that wait for a permit, one flow per tenant. Every admitted request passes through,
-/// also when permits are free.
+/// The requests that wait for a permit, one flow per tenant.
 class TenantQueues {
  public:
   struct Entry {
     sim::RequestId request;
-    std::uint64_t serial = 0;  ///< order of entry over all flows
+    std::uint64_t serial = 0;  ///< order of entry over all flows, from 1
     sim::Time entered{0};
+    sim::Time deadline = sim::kForever;  ///< by which flows are ordered, where they are
+    std::int64_t priority = 0;
     double cost = 0;  ///< what its dispatch charges the tenant at once
   };
+  /// One that left its queue otherwise than by dispatch.
+  struct Removed {
+    sim::TenantId flow;
+    sim::RequestId request;
+  };
 
-  explicit TenantQueues(std::size_t num_tenants) : flows_(num_tenants), place_(num_tenants) {}
+  TenantQueues(std::size_t num_tenants, const Queue& config);
 
-  void push(sim::TenantId flow, Entry entry) {
-    entry.serial = next_serial_++;
-    if (length(flow) == 0) {
-      place_[flow.index()] = backlogged_.size();
-      backlogged_.push_back(flow);
-    }
-    flows_[flow.index()].push_back(entry);
-    ++size_;
-  }
+  void push(sim::TenantId flow, Entry entry);
   /// Precondition for these: the flow is not empty.
-  const Entry& head(sim::TenantId flow) const { return flows_[flow.index()].front(); }
-  sim::RequestId pop(sim::TenantId flow) {
-    const sim::RequestId request = head(flow).request;
-    flows_[flow.index()].pop_front();
-    --size_;
-    if (length(flow) == 0) {
-      const sim::TenantId moved = backlogged_.back();
-      backlogged_[place_[flow.index()]] = moved;
-      place_[moved.index()] = place_[flow.index()];
-      backlogged_.pop_back();
-    }
-    return request;
+  const Entry& head(sim::TenantId flow) const {
+    const Flow& one = flows_[flow.index()];
+    return one[head_of(one)];
   }
+  sim::RequestId pop(sim::TenantId flow);
 
   std::size_t num_flows() const { return flows_.size(); }
   std::size_t length(sim::TenantId flow) const { return flows_[flow.index()].size(); }
@@ -54,12 +47,54 @@ class TenantQueues {
   /// The flows that are not empty, in no particular order.
   std::span<const sim::TenantId> backlogged() const { return backlogged_; }
 
+  // ---- losses ------------------------------------------------------------------------------
+
+  /// Makes room in a flow that is full, for a request of `priority`; none if that one has to give
+  /// way itself.
+  std::optional<Removed> make_room(sim::TenantId flow, std::int64_t priority);
+  /// When the first of those that wait will have waited too long; kForever: none will.
+  sim::Time next_timeout();
+  /// Takes out one that has waited too long at `now`, the longest waiting first.
+  std::optional<Removed> take_expired(sim::Time now);
+  /// Whether the head of the flow is lost to controlled delay now that its turn has come. To be
+  /// called once for each head.
+  bool is_too_late(sim::TenantId flow, sim::Time now);
+
  private:
-  std::vector<sim::Ring<Entry>> flows_;
+  using Flow = sim::LinkedList<Entry>;
+  /// Where an entry stands, as long as it does.
+  struct Waiting {
+    sim::TenantId flow;
+    Flow::Handle at;
+    std::uint64_t serial;
+    sim::Time until;
+  };
+
+  Flow::Handle head_of(const Flow& flow) const {
+    return takes_newest_ ? flow.back() : flow.front();
+  }
+  sim::RequestId remove(sim::TenantId flow, Flow::Handle at);
+  bool is_gone(const Waiting& one) const {
+    return flows_[one.flow.index()][one.at].serial != one.serial;
+  }
+
+  Ordering ordering_;
+  Drop drop_;
+  sim::Time timeout_ = sim::kForever;
+  std::vector<Flow> flows_;
   std::vector<sim::TenantId> backlogged_;
   std::vector<std::size_t> place_;  // of each flow in it
-  std::uint64_t next_serial_ = 0;
+  std::uint64_t next_serial_ = 1;
   std::size_t size_ = 0;
+  bool takes_newest_ = false;
+  sim::Ring<Waiting> by_timeout_;  // in order of entry; only with a timeout
+
+  // Controlled delay; no target: none.
+  sim::Time target_ = sim::kForever;
+  sim::Time interval_{0};
+  sim::Time interval_end_{0};
+  sim::Time shortest_ = sim::kForever;  // wait of this interval
+  bool overloaded_ = false;
 };
 
 }  // namespace spillway::gateway

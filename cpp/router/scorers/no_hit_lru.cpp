@@ -12,13 +12,13 @@ class NoHitLruScorer final : public Scorer {
   void score(const signals::RequestView& request, const signals::View& view,
              std::span<double> scores) override {
     const std::size_t n = scores.size();
+    last_used_.resize(std::max(last_used_.size(), view.id(n - 1).index() + 1), 0);
     is_cold_ = true;
     for (std::size_t i = 0; i < n && is_cold_; ++i) {
       is_cold_ = view.cached_blocks(request, i) == 0;
     }
     std::fill(scores.begin(), scores.end(), is_cold_ ? 1.0 : 0.5);
     if (!is_cold_ || n == 1) return;
-    last_used_.resize(std::max(last_used_.size(), view.id(n - 1).index() + 1), 0);
     // Those never used come first, in order of the fleet.
     order_.resize(n);
     for (std::size_t i = 0; i < n; ++i) order_[i] = i;
@@ -32,7 +32,7 @@ class NoHitLruScorer final : public Scorer {
     }
   }
   void learn(const signals::RequestView&, sim::InstanceId chosen) override {
-    if (is_cold_ && chosen.index() < last_used_.size()) last_used_[chosen.index()] = ++clock_;
+    if (is_cold_) last_used_[chosen.index()] = ++clock_;
   }
 
  private:

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "gateway/limit/limit.h"
+#include "sim/field.h"
+
+namespace spillway::gateway {
+
+/// A limit on unfinished requests and one on those that await their first token.
+struct DualLimit {
+  std::int64_t max_in_flight = 10000;
+  std::int64_t max_awaiting_first_token = 10000;
+
+  static constexpr std::string_view kind = "dual", type_name = "DualLimit";
+  static constexpr std::string_view doc =
+      "At most max_in_flight requests between dispatch and last token, of which at most "
+      "max_awaiting_first_token have no token yet: prefill concurrency is bounded apart from "
+      "streams (the dual-limit gate of a development version of NVIDIA Dynamo). A controller moves "
+      "max_in_flight.";
+  static constexpr auto fields() {
+    using sim::field;
+    return std::tuple(field("max_in_flight", &DualLimit::max_in_flight, "Unfinished requests.")
+                          .unit("requests")
+                          .range(sim::between(1, 1e9))
+                          .log_search(1, 4096),
+                      field("max_awaiting_first_token", &DualLimit::max_awaiting_first_token,
+                            "Requests without a token yet.")
+                          .unit("requests")
+                          .range(sim::between(1, 1e9))
+                          .log_search(1, 1024));
+  }
+};
+
+std::unique_ptr<LimitPolicy> make(const DualLimit& config);
+
+}  // namespace spillway::gateway

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <tuple>
+
+#include "gateway/limit/limit.h"
+#include "sim/field.h"
+#include "workload/tenants.h"
+
+namespace spillway::gateway {
+
+/// So many requests of each tenant in flight.
+struct PerTenant {
+  std::int64_t max_in_flight = 64;
+
+  static constexpr std::string_view kind = "per_tenant", type_name = "PerTenant";
+  static constexpr std::string_view doc =
+      "A semaphore per tenant: at most so many of its requests between dispatch and last token, "
+      "whatever the others leave idle.";
+  static constexpr auto fields() {
+    return std::tuple(sim::field("max_in_flight", &PerTenant::max_in_flight,
+                                 "Permits of each tenant that has no max_in_flight of its own.")
+                          .unit("requests")
+                          .range(sim::between(1, 1e9))
+                          .log_search(1, 1024));
+  }
+};
+
+std::unique_ptr<LimitPolicy> make(const PerTenant& config,
+                                  std::span<const workload::Tenant> tenants);
+
+}  // namespace spillway::gateway

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "gateway/limit/limit.h"
+#include "sim/field.h"
+
+namespace spillway::gateway {
+
+/// So many tokens in flight.
+struct TokenBudget {
+  std::int64_t max_tokens = 262144;
+  std::int64_t assumed_output_tokens = 0;
+
+  static constexpr std::string_view kind = "token_budget", type_name = "TokenBudget";
+  static constexpr std::string_view doc =
+      "Requests go while the prompts in flight, with assumed_output_tokens each, stay within "
+      "max_tokens; one that is larger than that goes when nothing else is in flight. A controller "
+      "moves max_tokens.";
+  static constexpr auto fields() {
+    using sim::field;
+    return std::tuple(
+        field("max_tokens", &TokenBudget::max_tokens, "Tokens of the whole gateway.")
+            .unit("tokens")
+            .range(sim::between(1, 1e12))
+            .log_search(4096, 1e7),
+        field("assumed_output_tokens", &TokenBudget::assumed_output_tokens,
+              "Tokens that each answer is taken to have; its length is not known in advance.")
+            .unit("tokens")
+            .range(sim::between(0, 1e9)));
+  }
+};
+
+std::unique_ptr<LimitPolicy> make(const TokenBudget& config);
+
+}  // namespace spillway::gateway

@@ -1,0 +1,110 @@
+#include "gateway/queue/tenant_queues.h"
+
+#include <algorithm>
+
+namespace spillway::gateway {
+
+using sim::RequestId;
+using sim::TenantId;
+using sim::Time;
+
+TenantQueues::TenantQueues(std::size_t num_tenants, const Queue& config)
+    : ordering_(config.ordering),
+      drop_(config.drop),
+      flows_(num_tenants),
+      place_(num_tenants),
+      takes_newest_(config.ordering == Ordering::lifo) {
+  if (config.timeout_s) timeout_ = sim::from_seconds(*config.timeout_s);
+  if (config.codel_target_s) {
+    target_ = sim::from_seconds(*config.codel_target_s);
+    interval_ = sim::from_seconds(config.codel_interval_s);
+  }
+}
+
+void TenantQueues::push(TenantId flow, Entry entry) {
+  entry.serial = next_serial_++;
+  Flow& queue = flows_[flow.index()];
+  if (queue.empty()) {
+    place_[flow.index()] = backlogged_.size();
+    backlogged_.push_back(flow);
+  }
+  // Deadlines mostly come in order, so the place is near the end.
+  Flow::Handle before = Flow::kNone;
+  if (ordering_ == Ordering::slo_deadline) {
+    for (Flow::Handle last = queue.back();
+         last != Flow::kNone && queue[last].deadline > entry.deadline;
+         last = queue.previous(last)) {
+      before = last;
+    }
+  }
+  const Flow::Handle at = queue.insert(before, entry);
+  if (timeout_ != sim::kForever) {
+    by_timeout_.push_back({flow, at, entry.serial, entry.entered + timeout_});
+  }
+  ++size_;
+}
+
+RequestId TenantQueues::remove(TenantId flow, Flow::Handle at) {
+  Flow& queue = flows_[flow.index()];
+  const RequestId request = queue[at].request;
+  queue[at].serial = 0;  // tells `is_gone`, also once the slot is another's
+  queue.erase(at);
+  --size_;
+  if (queue.empty()) {
+    const TenantId moved = backlogged_.back();
+    backlogged_[place_[flow.index()]] = moved;
+    place_[moved.index()] = place_[flow.index()];
+    backlogged_.pop_back();
+  }
+  return request;
+}
+
+RequestId TenantQueues::pop(TenantId flow) {
+  const RequestId request = remove(flow, head_of(flows_[flow.index()]));
+  if (ordering_ == Ordering::adaptive_lifo) takes_newest_ = false;
+  return request;
+}
+
+std::optional<TenantQueues::Removed> TenantQueues::make_room(TenantId flow, std::int64_t priority) {
+  const Flow& queue = flows_[flow.index()];
+  if (drop_ == Drop::tail) return std::nullopt;
+  if (drop_ == Drop::head) return Removed{flow, remove(flow, head_of(queue))};
+  Flow::Handle least = Flow::kNone;
+  for (Flow::Handle at = queue.back(); at != Flow::kNone; at = queue.previous(at)) {
+    if (least == Flow::kNone || queue[at].priority < queue[least].priority ||
+        (queue[at].priority == queue[least].priority && queue[at].serial > queue[least].serial)) {
+      least = at;
+    }
+  }
+  if (queue[least].priority >= priority) return std::nullopt;
+  return Removed{flow, remove(flow, least)};
+}
+
+Time TenantQueues::next_timeout() {
+  while (!by_timeout_.empty() && is_gone(by_timeout_.front())) by_timeout_.pop_front();
+  return by_timeout_.empty() ? sim::kForever : by_timeout_.front().until;
+}
+
+std::optional<TenantQueues::Removed> TenantQueues::take_expired(Time now) {
+  if (next_timeout() > now) return std::nullopt;
+  const Waiting one = by_timeout_.front();
+  by_timeout_.pop_front();
+  if (ordering_ == Ordering::adaptive_lifo) takes_newest_ = true;
+  return Removed{one.flow, remove(one.flow, one.at)};
+}
+
+bool TenantQueues::is_too_late(TenantId flow, Time now) {
+  if (target_ == sim::kForever) return false;
+  const Time waited = now - head(flow).entered;
+  // The first one of an interval settles how the last one went; it is never lost itself.
+  if (now >= interval_end_) {
+    overloaded_ = shortest_ != sim::kForever && shortest_ > target_;
+    interval_end_ = now + interval_;
+    shortest_ = waited;
+    return false;
+  }
+  shortest_ = std::min(shortest_, waited);
+  return overloaded_ && waited > target_ + target_;
+}
+
+}  // namespace spillway::gateway
