@@ -258,6 +258,34 @@ def test_streaming_keeps_no_log() -> None:
         Simulation(metrics={"streaming": True, "traced_candidates": 3})
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("candidates", [1, 2, INSTANCES])
+def test_places_of_instances_that_were_shunned_stay_empty(policy: str, candidates: int) -> None:
+    """Where fewer than the asked for came into question, the columns are as wide as ever."""
+    transport = {
+        "kind": "scraped",
+        "loss_probability": 0.8,
+        "stale_after_s": 0.1,
+        "when_stale": "fail_closed",
+    }
+    result = run("skewed", POLICIES[policy], candidates, signals=transport)
+    log = log_of(result)
+    is_empty = log["candidate_instance"] == -1
+    assert is_empty.shape == (200, candidates)
+    assert not is_empty[:, 0].any()
+    assert (np.diff(is_empty * 1, axis=1) >= 0).all()
+    assert is_empty.any() == (candidates > 1)
+    assert (log["candidate_score"][is_empty] == -np.inf).all()
+    assert np.isfinite(log["candidate_score"][~is_empty]).all()
+    for name in ("waiting", "running", "in_flight", "kv_utilization"):
+        assert (log[f"candidate_{name}"][is_empty] == 0).all()
+    assert np.isfinite(log["regret"]).all()
+    whole = log_of(run("skewed", POLICIES[policy], INSTANCES, signals=transport))
+    for column in COLUMNS:
+        expected = whole[column][:, :candidates] if "candidate" in column else whole[column]
+        assert np.array_equal(log[column], expected, equal_nan=True)
+
+
 # --- ages -----------------------------------------------------------------------------------------
 
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import pytest
 
 import spillway
-from spillway import instance, router, signals, workload
+from spillway import _core, instance, router, signals, workload
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SCRAPE_STREAM = 8
 
 
 def simulation(transport: object, **settings: object) -> spillway.Simulation:
@@ -73,21 +80,261 @@ def test_scrape_shows_the_instance_as_it_was(period_s: float, delay_s: float) ->
     assert seen > 100
 
 
+# --- scrapes that are late or lost ----------------------------------------------------------------
+
+
+def ns(seconds: NDArray[Any]) -> NDArray[np.int64]:
+    return np.rint(seconds * 1e9).astype(np.int64)
+
+
+def scrapes_ns(transport: signals.Scraped, seed: int, one: int, until_ns: int) -> list[int]:
+    """When the scrapes of an instance are made, without those that are lost."""
+    period_ns, phase_ns = round(transport.period_s * 1e9), round(transport.phase_s * 1e9)
+    made = []
+    for k in range((until_ns - phase_ns) // period_ns + 1):
+        draws = _core.sim.Draws(seed=seed, stream=SCRAPE_STREAM, entity=one, sub_entity=k)
+        late, luck = draws.uniform(), draws.uniform()
+        if luck >= transport.loss_probability:
+            made.append(phase_ns + k * period_ns + int(late * transport.jitter * period_ns))
+    return made
+
+
+class Truth:
+    """What the instances held, by the stamps of the requests, which need 1.5 ms to get there."""
+
+    def __init__(self, result: spillway.Result) -> None:
+        requests = result.requests
+        arrival = ns(requests["arrival_s"])
+        self._instance = requests["instance"]
+        self._entered = arrival + 1_500_000
+        self._scheduled = arrival + ns(requests["scheduling_delay_s"])
+        self._finished = arrival + ns(requests["e2e_s"])
+        assert result.summary()["preemptions"] == 0
+
+    def at(self, one: int, measured_ns: int) -> tuple[int, int]:
+        """Waiting and running: the end of a step precedes a scrape, the start of one follows."""
+        here = self._instance == one
+        began = int((self._scheduled[here] < measured_ns).sum())
+        entered = int((self._entered[here] < measured_ns).sum())
+        return entered - began, began - int((self._finished[here] <= measured_ns).sum())
+
+
+UNRELIABLE = {
+    "late": signals.Scraped(period_s=0.02, jitter=1),
+    "late and slow": signals.Scraped(period_s=0.3, jitter=0.6, phase_s=0.05, delay_s=0.02),
+    "lost": signals.Scraped(period_s=0.05, loss_probability=0.6),
+    "both": signals.Scraped(
+        period_s=0.013, jitter=0.4, loss_probability=0.9, phase_s=0.1, delay_s=0.05
+    ),
+    "hold": signals.Scraped(
+        period_s=0.05, jitter=0.5, loss_probability=0.5, stale_after_s=0.1, phase_s=0.3
+    ),
+    "fail_open": signals.Scraped(
+        period_s=0.05,
+        jitter=0.5,
+        loss_probability=0.5,
+        stale_after_s=0.1,
+        phase_s=0.3,
+        when_stale="fail_open",
+    ),
+    "fail_closed": signals.Scraped(
+        period_s=0.05,
+        jitter=0.5,
+        loss_probability=0.5,
+        stale_after_s=0.1,
+        phase_s=0.3,
+        when_stale="fail_closed",
+    ),
+    "mostly stale": signals.Scraped(
+        period_s=0.05, loss_probability=0.9, stale_after_s=0.05, when_stale="fail_closed"
+    ),
+    "never late": signals.Scraped(
+        period_s=0.05, delay_s=0.01, stale_after_s=0.06, when_stale="fail_closed"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNRELIABLE)
+def test_decisions_see_the_scrapes_that_were_made(name: str) -> None:
+    """Every value and age of every decision, and who came into question."""
+    transport, seed = UNRELIABLE[name], 3
+    stale_ns = np.inf if transport.stale_after_s is None else round(transport.stale_after_s * 1e9)
+    result = spillway.simulate(simulation(transport), seed)
+    truth, log = Truth(result), result.decisions
+    last_ns = int(ns(log["time_s"])[-1])
+    made = [scrapes_ns(transport, seed, one, last_ns) for one in range(3)]
+    found = dict.fromkeys(("fresh", "missing", "shunned", "held"), 0)
+    for at, row in enumerate(log["row"].tolist()):
+        now = int(ns(log["time_s"])[at])
+        known = now - round(transport.delay_s * 1e9)
+        measured = [max((m for m in some if m <= known), default=None) for some in made]
+        missing = [m is None or now - m >= stale_ns for m in measured]
+        shuns = transport.when_stale == "fail_closed" and np.isfinite(stale_ns)
+        candidates = [i for i in range(3) if not (shuns and missing[i])] or [0, 1, 2]
+        seen = log["candidate_instance"][at]
+        assert sorted(seen[: len(candidates)]) == candidates
+        assert (seen[len(candidates) :] == -1).all()
+        assert result.requests["instance"][row] in candidates
+        for k, one in enumerate(seen[: len(candidates)].tolist()):
+            here = measured[one]
+            waiting, running = (0, 0) if here is None else truth.at(one, here)
+            kv = log["candidate_kv_utilization"][at, k]
+            if here is None:
+                assert np.isnan(log["candidate_age_s"][at, k])
+            else:
+                assert ns(log["candidate_age_s"][at, k]) == now - here
+            stands_for = transport.when_stale if missing[one] and np.isfinite(stale_ns) else "hold"
+            if stands_for == "fail_open":
+                waiting, running = 0, 0
+            assert (kv > 0) == (running > 0 or stands_for == "fail_closed")
+            assert (kv == 1) == (stands_for == "fail_closed")
+            assert log["candidate_waiting"][at, k] == waiting
+            assert log["candidate_running"][at, k] == running
+            found["fresh"] += not missing[one]
+            found["missing"] += missing[one]
+            found["held"] += waiting + running
+        found["shunned"] += 3 - len(candidates)
+    assert found["fresh"] > 50
+    assert found["held"] > 50
+    if name in ("fail_closed", "mostly stale"):
+        assert found["shunned"] > 50
+    if name in ("hold", "fail_open", "mostly stale"):
+        assert found["missing"] > 50
+
+
+def test_punctual_scrapes_need_no_luck() -> None:
+    """Written out or not, without jitter and loss the log is that of the regular scrapes."""
+    transport = signals.Scraped(period_s=0.05, phase_s=0.01, delay_s=0.02)
+    regular = spillway.simulate(simulation(transport), 3)
+    # Too little to delay a scrape by a nanosecond, or to lose one.
+    hardly = transport.replace(jitter=1e-9, loss_probability=1e-15, stale_after_s=1000)
+    irregular = spillway.simulate(simulation(hardly), 3)
+    for name in regular.decisions:
+        assert np.array_equal(regular.decisions[name], irregular.decisions[name], equal_nan=True)
+
+
+MISSING = {
+    name: signals.Scraped(period_s=0.05, loss_probability=0.7, stale_after_s=0.12, when_stale=name)
+    for name in ("hold", "fail_open", "fail_closed")
+}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_who_is_missing_gets_all_some_or_nothing(seed: int) -> None:
+    """Of the requests that met both missing instances and others."""
+    share = {}
+    for name, transport in MISSING.items():
+        result = spillway.simulate(simulation(transport), seed)
+        log = result.decisions
+        gone_to_missing = []
+        for at, now in enumerate(ns(log["time_s"]).tolist()):
+            made = [scrapes_ns(transport, seed, one, now) for one in range(3)]
+            is_missing = [not some or now - some[-1] >= 120_000_000 for some in made]
+            if len(set(is_missing)) == 2:
+                gone_to_missing.append(is_missing[log["instance"][at]])
+        assert len(gone_to_missing) > 100
+        share[name] = np.mean(gone_to_missing)
+    assert 0 == share["fail_closed"] < share["hold"] < share["fail_open"]
+    # An idle instance is as good as one that is taken for idle.
+    assert share["fail_open"] > 0.8
+
+
+def test_outage_of_all_closes_all_and_stops_nobody() -> None:
+    """One scrape at the start, of empty instances; then nothing is known for ever."""
+    scores = {}
+    for name in MISSING:
+        transport = signals.Scraped(period_s=1000, stale_after_s=0.2, when_stale=name)
+        memory_only = {
+            "kind": "weighted",
+            "scorers": ["kv_utilization"],
+            "filters": ["utilization"],
+        }
+        result = spillway.simulate(simulation(transport).with_({"router": memory_only}), 3)
+        log = result.decisions
+        later = log["time_s"] >= 0.2
+        assert later.sum() > 200
+        assert (np.sort(log["candidate_instance"][later], axis=1) == [0, 1, 2]).all()
+        scores[name] = np.unique(log["candidate_score"][later]).tolist()
+        # Nothing tells the instances apart, so the first one takes everybody.
+        assert (log["instance"][later] == 0).all()
+        assert result.ledger["completed"] == 300
+    assert scores == {"hold": [1], "fail_open": [1], "fail_closed": [0]}
+
+
 @pytest.mark.parametrize(
-    "transport", [signals.Scraped(period_s=0.01), signals.Scraped(period_s=0.3, delay_s=0.1)]
+    "policy",
+    [
+        "round_robin",
+        "least_loaded",
+        "always_busiest",
+        "kv_cost",
+        router.Weighted(),
+        router.Weighted(
+            filters=[router.PrefixCacheAffinity(), router.UtilizationFilter()],
+            scorers=["no_hit_lru", "active_requests"],
+            picker=router.Softmax(temperature=0.2),
+        ),
+    ],
+    ids=["turns", "least", "busiest", "cost", "weighted", "filtered"],
+)
+def test_every_policy_shuns_who_is_missing(policy: Any) -> None:
+    transport = MISSING["fail_closed"]
+    result = spillway.simulate(simulation(transport).with_({"router": policy}), 1)
+    log = result.decisions
+    shunned = 0
+    for at, now in enumerate(ns(log["time_s"]).tolist()):
+        made = [scrapes_ns(transport, 1, one, now) for one in range(3)]
+        fresh = {i for i, some in enumerate(made) if some and now - some[-1] < 120_000_000}
+        assert int(log["instance"][at]) in (fresh or {0, 1, 2})
+        asked = [one for one in log["candidate_instance"][at].tolist() if one >= 0]
+        assert set(asked) == (fresh or {0, 1, 2})
+        shunned += 3 - len(asked)
+    assert shunned > 100
+
+
+@pytest.mark.parametrize(
+    "transport",
+    [
+        signals.Scraped(period_s=0.01),
+        signals.Scraped(period_s=0.3, delay_s=0.1),
+        *UNRELIABLE.values(),
+    ],
 )
 def test_scrapes_do_not_depend_on_the_stepping(transport: signals.Scraped) -> None:
     one = simulation(transport)
-    log = spillway.simulate(one, 1).decisions
-    plain = spillway.simulate(one, 1, reference=True).decisions
-    for name in log:
-        assert np.array_equal(log[name], plain[name], equal_nan=True), name
+    result = spillway.simulate(one, 1)
+    plain = spillway.simulate(one, 1, reference=True)
+    assert result.digest == plain.digest
+    for name in result.decisions:
+        assert np.array_equal(result.decisions[name], plain.decisions[name], equal_nan=True), name
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"jitter": -0.1},
+        {"jitter": 1.1},
+        {"loss_probability": 1},
+        {"loss_probability": -0.1},
+        {"stale_after_s": 0},
+        {"when_stale": "guess"},
+    ],
+)
+def test_settings_of_scrapes_are_checked(setting: dict[str, Any]) -> None:
+    (name,) = setting
+    with pytest.raises(spillway.ConfigError, match=rf"signals\.{name}"):
+        spillway.Simulation(signals={"kind": "scraped"} | setting)
 
 
 def test_reading_does_not_change_a_run() -> None:
     quiet = {"router": "round_robin", "metrics.traced_candidates": 0}
     digests = set()
-    for transport in (signals.Live(), signals.Scraped(period_s=0.001), signals.OnRead()):
+    for transport in (
+        signals.Live(),
+        signals.Scraped(period_s=0.001),
+        UNRELIABLE["both"],
+        signals.OnRead(),
+    ):
         base = simulation(transport)
         digests.add(spillway.simulate(base.with_(quiet), 1).digest)
         traced = base.with_({"router": "round_robin"})
