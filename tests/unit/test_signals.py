@@ -213,7 +213,7 @@ def test_punctual_scrapes_need_no_luck() -> None:
         assert np.array_equal(regular.decisions[name], irregular.decisions[name], equal_nan=True)
 
 
-MISSING = {
+MISSING: dict[str, signals.Scraped] = {
     name: signals.Scraped(period_s=0.05, loss_probability=0.7, stale_after_s=0.12, when_stale=name)
     for name in ("hold", "fail_open", "fail_closed")
 }

@@ -1,0 +1,466 @@
+"""Data-parallel ranks: one instance that is several engines, against a fleet of such engines."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from spillway import (
+    ConfigError,
+    Result,
+    Simulation,
+    instance,
+    router,
+    signals,
+    simulate,
+    trace,
+    workload,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+MS = 1_000_000  # nanoseconds
+
+
+def ns(seconds: NDArray[Any]) -> list[int]:
+    found: list[int] = np.rint(np.nan_to_num(seconds * 1e9, nan=-1)).astype(np.int64).tolist()
+    return found
+
+
+def ranks_of(result: Result) -> list[int]:
+    found: list[int] = result.requests["rank"].tolist()
+    return found
+
+
+def linear(**changes: float) -> instance.Linear:
+    """Requests enter at once; a step takes a while, a prompt longer."""
+    settings: dict[str, Any] = {
+        "alpha0_us": 0,
+        "alpha_input_us": 0,
+        "beta0_us": 5000,
+        "beta_prefill_us": 20,
+    }
+    return instance.Linear(**(settings | changes))
+
+
+def one_of(group: dict[str, Any], ranks: int) -> dict[str, Any]:
+    """An instance with ranks, where every decision is in the log."""
+    return {
+        "instances": group | {"data_parallel_size": ranks},
+        "router": "round_robin",
+        "metrics": {"traced_candidates": 1},
+    }
+
+
+def fleet_of(group: dict[str, Any], count: int) -> dict[str, Any]:
+    """Instances by themselves, among which the rule of the ranks decides."""
+    by_rule = router.Weighted(scorers=[router.VllmDp()], picker=router.Best(ties="first"))
+    return {
+        "instances": group | {"count": count},
+        "router": by_rule,
+        "metrics": {"traced_candidates": count},
+    }
+
+
+def in_order(log: Any, name: str) -> NDArray[np.float64]:
+    """Per decision, in order of the instances."""
+    order = np.argsort(log["candidate_instance"], axis=1)
+    found: NDArray[np.float64] = np.take_along_axis(log[f"candidate_{name}"], order, axis=1)
+    return found
+
+
+def assert_same_requests(one: Result, other: Result, rows: slice = slice(None)) -> None:
+    """All but where they were served; `rows` of the first are those of the other."""
+    for name in one.requests:
+        if name in ("request_id", "instance", "rank"):
+            continue
+        ours, theirs = one.requests[name][rows], other.requests[name]
+        assert np.array_equal(ours, theirs, equal_nan=ours.dtype.kind == "f"), name
+
+
+# --- the rule -------------------------------------------------------------------------------------
+
+
+def random_group(rng: random.Random) -> dict[str, Any]:
+    """A group that nobody takes longer to enter, with memory that is plenty or short."""
+    latency: Any = linear(beta_context_us=rng.choice([0, 0.02]))
+    if rng.random() < 0.3:
+        latency = instance.Jittered(mean=latency, cv=0.2)
+    return {
+        "max_num_seqs": rng.choice([1, 3, 64]),
+        "max_num_batched_tokens": rng.choice([64, 500, 2048]),
+        "num_kv_blocks": rng.choice([45, 60, 80, 5000]),
+        "kv_cache": {"prefix_caching": rng.random() < 0.7},
+        "scheduler": rng.choice(["fcfs", "sjf"]),
+        "preemption": rng.choice(["keep_emitted", "restart"]),
+        "completion": rng.choice(["step_end", "step_end", "step_start"]),
+        "latency": latency,
+    }
+
+
+def random_trace(rng: random.Random, gaps_ns: Sequence[int]) -> workload.Trace:
+    n = rng.randint(20, 80)
+    prefixes = [rng.choice([("", 0), ("A", 100), ("B", 250)]) for _ in range(n)]
+    return trace(
+        arrival_s=np.cumsum([rng.choice(gaps_ns) for _ in range(n)]) / 1e9,
+        input_tokens=[tokens + rng.randint(1, 600) for _, tokens in prefixes],
+        output_tokens=[rng.choice([0, 1, rng.randint(2, 150)]) for _ in range(n)],
+        prefix_group=[group for group, _ in prefixes],
+        prefix_tokens=[tokens for _, tokens in prefixes],
+    )
+
+
+SUMS = ("completed", "refused", "preemptions", "steps", "kv_hits", "kv_misses", "kv_lookups")
+
+
+@pytest.mark.parametrize("chunk", range(4))
+def test_ranks_are_a_fleet_that_is_routed_by_their_rule(chunk: int) -> None:
+    """Every stamp, count and signal, if no two requests come at once and all enter at once."""
+    shown = dict.fromkeys(("preemptions", "refused", "kv_hits", "horizon"), 0)
+    for seed in range(100 * chunk, 100 * chunk + 100):
+        rng = random.Random(seed)
+        group, count = random_group(rng), rng.randint(2, 4)
+        common: dict[str, Any] = {
+            "workload": random_trace(rng, [1, MS, 5 * MS, 13 * MS + 1, 60 * MS]),
+            "horizon_s": rng.choice([None, None, 0.4]),
+        }
+        accounting = {"metrics.accounting": rng.choice(["clock", "blis"])}
+        together, apart = (
+            simulate(Simulation(**common, **fleet).with_(accounting), seed)
+            for fleet in (one_of(group, count), fleet_of(group, count))
+        )
+        assert ranks_of(together) == apart.requests["instance"].tolist()
+        assert_same_requests(together, apart)
+        (report,) = together.instances
+        for name in SUMS:
+            assert report[name] == sum(one[name] for one in apart.instances)
+        waited = sum(one["mean_waiting"] for one in apart.instances)
+        assert report["mean_waiting"] == pytest.approx(waited, rel=1e-9)
+        assert together.ledger == apart.ledger
+        seen, parts = together.decisions, apart.decisions
+        for name in ("waiting", "running", "in_flight"):
+            assert (seen[f"candidate_{name}"][:, 0] == in_order(parts, name).sum(axis=1)).all()
+        mean = in_order(parts, "kv_utilization").mean(axis=1)
+        assert seen["candidate_kv_utilization"][:, 0] == pytest.approx(mean, abs=1e-12)
+        for name in ("preemptions", "refused", "kv_hits"):
+            shown[name] += report[name] > 0
+        shown["horizon"] += together.ledger["running"] > 0
+    assert min(shown.values()) > 3
+
+
+@pytest.mark.parametrize("chunk", range(2))
+def test_the_rank_is_the_one_with_the_least_load_at_entry(chunk: int) -> None:
+    """4 waiting + running by the requests' stamps, one after the other where they come at once.
+
+    Memory is plenty, so nobody goes back to the queue.
+    """
+    at_once = several = 0
+    for seed in range(60 * chunk, 60 * chunk + 60):
+        rng = random.Random(seed)
+        group: dict[str, Any] = {
+            "max_num_seqs": rng.choice([1, 2, 64]),
+            "max_num_batched_tokens": rng.choice([200, 2048]),
+            "max_model_len": rng.choice([0, 700]),
+            "latency": linear(
+                alpha0_us=rng.choice([0, 5000, 12_000]), alpha_input_us=rng.choice([0, 100])
+            ),
+        }
+        count = rng.randint(2, 5)
+        simulation = Simulation(
+            workload=random_trace(rng, [0, 0, 5 * MS, 10 * MS, 7 * MS + 1]),
+            **one_of(group, count),
+        )
+        result = simulate(simulation, seed)
+        requests = result.requests
+        assert sum(one["preemptions"] for one in result.instances) == 0
+        arrival = ns(requests["arrival_s"])
+        delay = (group["latency"].alpha_input_us, group["latency"].alpha0_us)
+        entry = [
+            at + round(1000 * (delay[1] + delay[0] * tokens))
+            for at, tokens in zip(arrival, requests["input_tokens"].tolist(), strict=True)
+        ]
+        scheduled, finished = (
+            [at + span for at, span in zip(arrival, ns(requests[name]), strict=True)]
+            for name in ("scheduling_delay_s", "e2e_s")
+        )
+        entered: list[list[int]] = [[] for _ in range(count)]
+        for row in sorted(range(len(entry)), key=lambda row: (entry[row], row)):
+            now = entry[row]
+            loads = [
+                sum(
+                    4 if scheduled[one] >= now else finished[one] > now
+                    for one in there
+                    if requests["outcome"][one] == "completed"
+                )
+                for there in entered
+            ]
+            assert ranks_of(result)[row] == loads.index(min(loads))
+            at_once += any(entry[there[-1]] == now for there in entered if there)
+            several += min(loads) > 0 and len(set(loads)) > 1
+            entered[ranks_of(result)[row]].append(row)
+    assert at_once > 100
+    assert several > 100
+
+
+def test_who_comes_at_once_is_spread() -> None:
+    """Where a fleet's router sees nobody until all are routed, an entry sees those before it."""
+    requests = trace(arrival_s=[0] * 6, input_tokens=[16] * 6, output_tokens=[1] * 6)
+    group: dict[str, Any] = {"latency": linear()}
+    together = simulate(Simulation(workload=requests, **one_of(group, 3)))
+    apart = simulate(Simulation(workload=requests, **fleet_of(group, 3)))
+    assert ranks_of(together) == [0, 1, 2, 0, 1, 2]
+    assert apart.requests["instance"].tolist() == [0] * 6
+
+
+# --- what is a rank's own -------------------------------------------------------------------------
+
+# Long and short answers in turns: equal loads, the first rank, whenever a long one comes.
+UNEVEN = trace(
+    arrival_s=[0, 0.1, 0.2, 0.3, 0.4, 0.5],
+    input_tokens=[16] * 6,
+    output_tokens=[400, 150] * 3,
+)
+
+
+def test_a_hot_rank_preempts_while_another_is_idle() -> None:
+    """Each has 60 blocks; three long answers need 78, three short ones 33."""
+    group = {"num_kv_blocks": 60, "latency": linear()}
+    result = simulate(Simulation(workload=UNEVEN, **one_of(group, 2)))
+    assert ranks_of(result) == [0, 1, 0, 1, 0, 1]
+    finished = result.requests["arrival_s"] + result.requests["e2e_s"]
+    preempted = result.requests["preemptions"] > 0
+    assert preempted.any()
+    assert not preempted[1::2].any()
+    # With the others' memory nobody would have had to go.
+    assert finished[1::2].max() < finished[0::2].min()
+    both = simulate(Simulation(workload=UNEVEN, instances=group | {"num_kv_blocks": 120}))
+    assert both.instances[0]["preemptions"] == 0
+
+
+def test_seats_are_those_of_a_rank() -> None:
+    group = {"max_num_seqs": 1, "latency": linear()}
+    requests = trace(arrival_s=[0, 0.01, 0.02], input_tokens=[16] * 3, output_tokens=[100] * 3)
+    result = simulate(Simulation(workload=requests, **one_of(group, 2)))
+    assert ranks_of(result) == [0, 1, 0]
+    assert result.requests["scheduling_delay_s"].tolist()[:2] == [0, 0]
+    # 0.51 s: the third waits for the first, although a seat of the other rank is as far away.
+    first_ends = result.requests["e2e_s"][0]
+    assert result.requests["scheduling_delay_s"][2] == pytest.approx(first_ends - 0.02, abs=1e-9)
+
+
+def test_memory_of_all_ranks_serves_no_request_that_one_cannot_hold() -> None:
+    requests = trace(arrival_s=[0, 1], input_tokens=[16 * 10, 16 * 9], output_tokens=[1, 1])
+    result = simulate(Simulation(workload=requests, **one_of({"num_kv_blocks": 10}, 4)))
+    assert result.requests["reason"].tolist() == ["unservable", ""]
+
+
+def test_cached_prompts_are_those_of_a_rank() -> None:
+    """A second request of a group finds its prompt at the rank of the first, not at the other."""
+    requests = trace(
+        arrival_s=[0, 1, 1.1, 1.2],
+        input_tokens=[80] * 4,
+        output_tokens=[1, 1000, 1000, 1000],
+        prefix_group=["A"] * 4,
+        prefix_tokens=[64] * 4,
+    )
+    result = simulate(Simulation(workload=requests, horizon_s=3, **one_of({}, 3)))
+    assert ranks_of(result) == [0, 0, 1, 2]
+    (report,) = result.instances
+    assert (report["kv_hits"], report["kv_lookups"]) == (4, 20)
+
+
+def test_the_router_is_told_of_the_rank_that_has_most() -> None:
+    """Rank 0 holds 4 of 5 blocks of A, rank 1 holds 8 of 9 of B: both are known of the instance."""
+    requests = trace(
+        arrival_s=[0, 0.001, 1, 2, 3],
+        input_tokens=[80, 144, 80, 144, 80],
+        output_tokens=[1] * 5,
+        prefix_group=["A", "B", "A", "B", "C"],
+        prefix_tokens=[64, 128, 64, 128, 64],
+    )
+    settings = one_of({"latency": linear()}, 2) | {"router": router.KvCost(overlap="kv_events")}
+    result = simulate(Simulation(workload=requests, **settings))
+    assert ranks_of(result)[:2] == [0, 1]
+    costs = (-result.decisions["candidate_score"][:, 0]).tolist()
+    assert costs[2:] == [1 + 5, 1 + 9, 5 + 5]
+
+
+def test_every_rank_has_noise_of_its_own() -> None:
+    noisy = instance.Jittered(mean=linear(), cv=0.3)
+    requests = trace(arrival_s=[0, 1e-6], input_tokens=[16] * 2, output_tokens=[50] * 2)
+    alike, apart = (
+        simulate(Simulation(workload=requests, **one_of({"latency": latency}, 2)))
+        for latency in (linear(), noisy)
+    )
+    assert ranks_of(alike) == ranks_of(apart) == [0, 1]
+    assert alike.requests["e2e_s"][0] == alike.requests["e2e_s"][1]
+    assert apart.requests["e2e_s"][0] != apart.requests["e2e_s"][1]
+    assert apart.instances[0]["stepping"] == "plain"
+
+
+# --- ranks in a run -------------------------------------------------------------------------------
+
+
+def test_instances_with_ranks_do_not_know_of_each_other() -> None:
+    """Every second request goes to an instance, which serves it as if there were no other."""
+    group = {"num_kv_blocks": 80, "latency": linear()}
+    fleets: list[Any] = [
+        [group | {"count": 2, "data_parallel_size": 3}],
+        [group | {"data_parallel_size": 3}, group],
+        [group, group | {"data_parallel_size": 2}],
+    ]
+    rng = np.random.default_rng(1)
+    arrival_s, inputs, outputs = (
+        np.cumsum(rng.exponential(0.02, 200)),
+        rng.integers(1, 700, 200),
+        rng.integers(1, 200, 200),
+    )
+    for fleet in fleets:
+        whole = simulate(
+            Simulation(
+                workload=trace(arrival_s=arrival_s, input_tokens=inputs, output_tokens=outputs),
+                instances=fleet,
+                router="round_robin",
+            )
+        )
+        for k in range(2):
+            one = fleet[min(k, len(fleet) - 1)] | {"count": 1}
+            mine = slice(k, None, 2)
+            alone = simulate(
+                Simulation(
+                    workload=trace(
+                        arrival_s=arrival_s[mine],
+                        input_tokens=inputs[mine],
+                        output_tokens=outputs[mine],
+                    ),
+                    instances=one,
+                )
+            )
+            assert_same_requests(whole, alone, mine)
+            if "data_parallel_size" in one:
+                assert ranks_of(whole)[mine] == ranks_of(alone)
+                assert len(set(ranks_of(alone))) == one["data_parallel_size"]
+        assert sum(one["preemptions"] for one in whole.instances) > 0
+
+
+def test_scrapes_show_the_sum_of_the_ranks() -> None:
+    """Long answers fill the ranks in turn, as a router would fill a fleet that it does not see."""
+    requests = trace(
+        arrival_s=0.013 + 0.05 * np.arange(60),
+        input_tokens=[300 + 10 * row for row in range(60)],
+        output_tokens=[10_000] * 60,
+    )
+    common: dict[str, Any] = {
+        "workload": requests,
+        "signals": signals.Scraped(period_s=0.09, delay_s=0.02),
+        "horizon_s": 3.5,
+    }
+    group = {"max_num_seqs": 16, "latency": linear()}
+    together = simulate(Simulation(**common, **one_of(group, 3)))
+    turns = fleet_of(group, 3) | {"router": "round_robin"}
+    apart = simulate(Simulation(**common, **turns))
+    assert ranks_of(together) == apart.requests["instance"].tolist()
+    seen, parts = together.decisions, apart.decisions
+    for name in ("waiting", "running"):
+        assert (seen[f"candidate_{name}"][:, 0] == in_order(parts, name).sum(axis=1)).all()
+    mean = in_order(parts, "kv_utilization").mean(axis=1)
+    assert seen["candidate_kv_utilization"][:, 0] == pytest.approx(mean, abs=1e-12)
+    ages = [np.nan_to_num(in_order(log, "age_s"), nan=-1) for log in (seen, parts)]
+    assert (ages[0] == ages[1]).all()
+    assert ages[0].min() == -1
+    assert len(np.unique(mean)) > 20
+    assert seen["candidate_waiting"].max() > 3
+
+
+BUSY = workload.Synthetic(
+    requests_per_s=60,
+    num_requests=1500,
+    clients=[
+        workload.Client(
+            name=f"client {i}",
+            input_tokens=workload.Lognormal(mu=5, sigma=1, max_tokens=1500),
+            output_tokens=workload.Exponential(mean_tokens=60, max_tokens=500),
+            prefix_group=f"group {i}",
+            prefix_tokens=100 + 50 * i,
+        )
+        for i in range(5)
+    ],
+)
+
+
+@pytest.mark.parametrize("transport", ["live", "on_read", "scraped"])
+@pytest.mark.parametrize("policy", ["least_loaded", "weighted", "kv_cost"])
+def test_ranks_do_not_depend_on_the_stepping(policy: str, transport: str) -> None:
+    simulation = Simulation(
+        workload=BUSY,
+        router=policy,
+        signals=transport,
+        instances={"count": 2, "data_parallel_size": 2, "max_num_seqs": 16, "num_kv_blocks": 300},
+        metrics={"traced_candidates": 2},
+    )
+    result, plain = simulate(simulation, 2), simulate(simulation, 2, reference=True)
+    assert result.digest == plain.digest
+    for name in result.decisions:
+        assert np.array_equal(result.decisions[name], plain.decisions[name], equal_nan=True)
+    assert min(one["preemptions"] for one in result.instances) > 0
+    assert result.ledger["completed"] == 1500
+    assert [one["stepping"] for one in result.instances] == ["jumps"] * 2
+
+
+@pytest.mark.parametrize("horizon_s", [None, 10])
+def test_streaming_counts_the_same_with_ranks(horizon_s: float | None) -> None:
+    simulation = Simulation(
+        workload=BUSY,
+        router="least_loaded",
+        horizon_s=horizon_s,
+        instances={"count": 2, "data_parallel_size": 3, "max_num_seqs": 16, "num_kv_blocks": 200},
+    )
+    exact = simulate(simulation, 2)
+    streamed = simulate(simulation.with_({"metrics.streaming": True}), 2)
+    assert streamed.instances == exact.instances
+    assert streamed.ledger == exact.ledger
+    assert (streamed.steps, streamed.events) == (exact.steps, exact.events)
+    for name in ("mean_ttft_ms", "mean_e2el_ms", "cache_hit_rate", "completed"):
+        assert streamed.summary()[name] == pytest.approx(exact.summary()[name], rel=1e-9)
+
+
+def test_who_never_enters_has_no_rank() -> None:
+    """Neither who was rejected nor who is on its way at the end."""
+    requests = trace(arrival_s=[0, 1, 2], input_tokens=[500, 10, 10], output_tokens=[1] * 3)
+    result = simulate(
+        Simulation(
+            workload=requests,
+            gateway={"admission": {"kind": "token_bucket", "capacity_tokens": 100}},
+            horizon_s=2.1,
+            **one_of({"latency": linear(alpha0_us=500_000)}, 2),
+        )
+    )
+    assert result.requests["outcome"].tolist() == ["rejected", "completed", "in_transit"]
+    assert ranks_of(result) == [-1, 0, -1]
+
+
+def test_one_rank_is_an_instance() -> None:
+    settings: dict[str, Any] = {"workload": BUSY, "router": "least_loaded"}
+    one = simulate(Simulation(**settings, instances={"count": 2, "data_parallel_size": 1}), 3)
+    plain = simulate(Simulation(**settings, instances={"count": 2}), 3)
+    assert one.digest == plain.digest
+    assert set(ranks_of(one)) == {0}
+
+
+@pytest.mark.parametrize("size", [0, -1, 1025])
+def test_number_of_ranks_is_checked(size: int) -> None:
+    with pytest.raises(ConfigError, match=r"instances\[0\]\.data_parallel_size"):
+        Simulation(instances={"data_parallel_size": size})
+
+
+def test_there_may_be_very_many_ranks() -> None:
+    n = 1024
+    requests = trace(arrival_s=np.arange(n) / 1e6, input_tokens=[16] * n, output_tokens=[1000] * n)
+    result = simulate(Simulation(workload=requests, horizon_s=1, **one_of({}, n)))
+    assert ranks_of(result) == list(range(n))
