@@ -409,3 +409,84 @@ def test_only_round_robin_regrets(requests_per_s: float) -> None:
     assert regret(router.Weighted()) == 0
     assert regret("least_loaded") == 0
     assert regret("round_robin") > 1
+
+
+# --- cost by blocks -------------------------------------------------------------------------------
+
+HEAVY_TAILED = workload.Client(
+    input_tokens=workload.Lognormal(mu=6, sigma=1.5, max_tokens=20_000),
+    output_tokens=workload.Fixed(tokens=1),
+)
+BY_BLOCKS = router.KvCost(overlap_credit=0)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_burst_is_spread_to_within_one_prompt(seed: int) -> None:
+    """Who always takes the least loaded machine is never off by more than a job (Graham 1966)."""
+    burst = workload.Synthetic(requests_per_s=1e6, num_requests=400, clients=[HEAVY_TAILED])
+    unevenness = []
+    for policy in (BY_BLOCKS, "round_robin"):
+        result = simulate(Simulation(workload=burst, router=policy, instances={"count": 4}), seed)
+        # Nobody has a first token before all are routed.
+        assert result.requests["arrival_s"][-1] < result.requests["ttft_s"].min()
+        blocks = np.ceil(result.requests["input_tokens"] / BLOCK)
+        assert blocks.max() > 300
+        unevenness.append(np.ptp(np.bincount(result.requests["instance"], weights=blocks)))
+    by_blocks, in_turns = unevenness
+    assert by_blocks <= blocks.max()
+    assert by_blocks < 0.5 * in_turns
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_cost_by_blocks_keeps_short_prompts_from_queueing_behind_long_ones(seed: int) -> None:
+    """At a load where round robin has some instance busy while another is idle."""
+    requests = workload.Synthetic(requests_per_s=24, num_requests=1000, clients=[HEAVY_TAILED])
+    by_blocks, in_turns = (
+        simulate(Simulation(workload=requests, router=policy, instances={"count": 4}), seed)
+        for policy in (BY_BLOCKS, "round_robin")
+    )
+    for name in ("mean_ttft_ms", "p90_ttft_ms", "p99_ttft_ms"):
+        assert figure(by_blocks, name) < figure(in_turns, name)
+    assert figure(by_blocks, "mean_ttft_ms") < 0.9 * figure(in_turns, "mean_ttft_ms")
+
+
+# --- held by a filter -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_affinity_filter_raises_the_hit_rate_of_many_groups(seed: int) -> None:
+    """60 groups of 50 blocks on four instances that hold 30 of them each."""
+    requests = workload.Synthetic(
+        requests_per_s=40,
+        num_requests=1500,
+        clients=[
+            workload.Client(
+                name=f"client {i}",
+                input_tokens=workload.Exponential(mean_tokens=100),
+                output_tokens=workload.Fixed(tokens=20),
+                prefix_group=f"group {i}",
+                prefix_tokens=800,
+            )
+            for i in range(60)
+        ],
+    )
+
+    def served(*filters: Any) -> Result:
+        policy = router.Weighted(
+            filters=filters, scorers=["load_balance"], picker=router.Best(ties="first")
+        )
+        fleet = {"count": 4, "num_kv_blocks": 1500}
+        return simulate(Simulation(workload=requests, router=policy, instances=fleet), seed)
+
+    free = served()
+    held, loose, let_go = (
+        served(router.PrefixCacheAffinity(exploration=exploration))
+        for exploration in (0.01, 0.3, 1)
+    )
+    rates = [figure(result, "cache_hit_rate") for result in (free, loose, held)]
+    assert rates[0] < rates[1] < rates[2]
+    assert rates[2] > 1.5 * rates[0]
+    assert figure(held, "mean_ttft_ms") < figure(free, "mean_ttft_ms")
+    # The groups are many enough to be spread without looking at the load.
+    assert jain(counts(held)) > 0.95
+    assert let_go.digest == free.digest
