@@ -383,7 +383,8 @@ def test_no_load_at_all_is_a_tie_of_everybody() -> None:
 
 @pytest.mark.parametrize("rule", ["sum", "product"])
 @pytest.mark.parametrize("overlap", ["sent", "kv_events"])
-def test_rows_that_are_used_again_change_no_cost(overlap: Any, rule: Any) -> None:
+@pytest.mark.parametrize("completion", ["step_end", "step_start"])
+def test_rows_that_are_used_again_change_no_cost(completion: str, overlap: Any, rule: Any) -> None:
     """Streaming: ids go from one request to another, and with them what a request was charged."""
     rng = np.random.default_rng(3)
     n = 3000
@@ -397,7 +398,13 @@ def test_rows_that_are_used_again_change_no_cost(overlap: Any, rule: Any) -> Non
             prefix_tokens=10 * groups,
         ),
         router=router.KvCost(overlap=overlap, rule=rule, overlap_decay=0.5, request_weight=2),
-        instances={"count": 3, "max_num_seqs": 16, "num_kv_blocks": 900, "max_model_len": 1350},
+        instances={
+            "count": 3,
+            "max_num_seqs": 16,
+            "num_kv_blocks": 900,
+            "max_model_len": 1350,
+            "completion": completion,
+        },
     )
     exact = simulate(simulation, 4)
     streamed = simulate(simulation.with_({"metrics.streaming": True}), 4)

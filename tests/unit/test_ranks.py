@@ -137,6 +137,8 @@ def test_ranks_are_a_fleet_that_is_routed_by_their_rule(chunk: int) -> None:
         )
         assert ranks_of(together) == apart.requests["instance"].tolist()
         assert_same_requests(together, apart)
+        plain = Simulation(**common, **one_of(group, count)).with_(accounting)
+        assert simulate(plain, seed, reference=True).digest == together.digest
         (report,) = together.instances
         for name in SUMS:
             assert report[name] == sum(one[name] for one in apart.instances)

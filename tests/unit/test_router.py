@@ -348,13 +348,16 @@ class Seen:
 
 
 def seen(result: Result) -> Seen:
-    """The log of a run that traced all candidates, which stand there in order of score."""
+    """The log of a run that traced all candidates; NaN for who did not come into question."""
     log = result._output["decisions"]
-    order = np.argsort(log["candidate_instance"], axis=1)
-    assert order.shape[1] == len(result.instances)
+    asked, place = np.nonzero(log["candidate_instance"] >= 0)
+    at = log["candidate_instance"][asked, place]
+    shape = (len(log["row"]), len(result.instances))
+    assert log["candidate_instance"].shape == shape
 
     def column(name: str) -> Floats:
-        values: Floats = np.take_along_axis(log[f"candidate_{name}"], order, axis=1) * 1.0
+        values = np.full(shape, np.nan)
+        values[asked, at] = log[f"candidate_{name}"][asked, place]
         return values
 
     return Seen(
@@ -804,7 +807,7 @@ def kept_by(
     draws: _core.sim.Draws,
 ) -> NDArray[np.bool_]:
     """Which instances a decision's filters leave; `now` is that decision alone."""
-    kept = np.ones(now.waiting.shape[1], dtype=bool)
+    kept = ~np.isnan(now.score[0])
     # A value that was never measured is as good as a stale one.
     is_stale = ~(np.rint(now.age_s[0] * 1e9) < stale_after_s * 1e9)
     for one in filters:
@@ -820,6 +823,29 @@ def kept_by(
         if left.any():
             kept = left
     return kept
+
+
+def picked(picker: Any, scores: list[float], draws: _core.sim.Draws) -> int:
+    """The position that a picker takes with these draws."""
+    n = len(scores)
+    if isinstance(picker, router.Random):
+        return draws.below(n)
+    if isinstance(picker, router.PowerOfTwo):
+        if n == 1:
+            return 0
+        first, second = draws.below(n), draws.below(n - 1)
+        second += second >= first
+        return second if scores[second] > scores[first] else first
+    if isinstance(picker, router.Softmax):
+        weights = [math.exp((score - max(scores)) / picker.temperature) for score in scores]
+        left = draws.uniform() * sum(weights)
+        for i, weight in enumerate(weights):
+            left -= weight
+            if left < 0:
+                return i
+        return n - 1
+    best = [i for i, score in enumerate(scores) if score == max(scores)]
+    return best[draws.below(len(best))] if picker.ties == "random" and len(best) > 1 else best[0]
 
 
 AFFINITY = st.builds(
@@ -839,13 +865,24 @@ UTILIZATION = st.builds(
 @given(
     filters=st.lists(AFFINITY | UTILIZATION, min_size=1, max_size=3),
     scorer=st.sampled_from(range(len(SCORES))),
-    picker=st.sampled_from([router.Best(ties="first"), router.Best(ties="random"), "random"]),
+    picker=st.sampled_from(
+        [
+            router.Best(ties="first"),
+            router.Best(ties="random"),
+            router.Random(),
+            router.Softmax(temperature=0.3),
+            router.PowerOfTwo(),
+        ]
+    ),
     transport=st.sampled_from(
         [
             signals.Live(),
             signals.OnRead(period_s=0.1),
             signals.Scraped(period_s=0.05, loss_probability=0.5, stale_after_s=0.12),
             signals.Scraped(period_s=0.05, jitter=0.8, stale_after_s=0.06, when_stale="fail_open"),
+            signals.Scraped(
+                period_s=0.05, loss_probability=0.7, stale_after_s=0.1, when_stale="fail_closed"
+            ),
         ]
     ),
     groups=st.lists(st.sampled_from("ABCD "), min_size=60, max_size=60),
@@ -879,13 +916,12 @@ def test_filters_leave_what_their_model_leaves(
     for row in range(60):
         draws = _core.sim.Draws(seed=seed, stream=ROUTER_STREAM, entity=row)
         kept = kept_by(filters, of_some(now, row, everyone), share[row], stale_after_s, draws)
-        expected = np.full(len(UNEQUAL), -np.inf)
+        expected = np.where(np.isnan(now.score[row]), np.nan, -np.inf)
         expected[kept] = formula(of_some(now, row, kept))[0]
-        assert now.score[row].tolist() == expected.tolist()
-        possible = np.flatnonzero(kept if picker == "random" else expected == expected.max())
-        is_drawn = picker == "random" or (picker.ties == "random" and len(possible) > 1)
-        assert now.instance[row] == possible[draws.below(len(possible)) if is_drawn else 0]
-        assert result.decisions["regret"][row] == expected.max() - expected[now.instance[row]]
+        assert np.array_equal(now.score[row], expected, equal_nan=True)
+        choice = np.flatnonzero(kept)[picked(picker, expected[kept].tolist(), draws)]
+        assert now.instance[row] == choice
+        assert result.decisions["regret"][row] == expected[kept].max() - expected[choice]
 
 
 def test_affinity_filter_holds_from_its_threshold_on() -> None:
