@@ -807,7 +807,7 @@ def kept_by(
     draws: _core.sim.Draws,
 ) -> NDArray[np.bool_]:
     """Which instances a decision's filters leave; `now` is that decision alone."""
-    kept = ~np.isnan(now.score[0])
+    kept: NDArray[np.bool_] = ~np.isnan(now.score[0])
     # A value that was never measured is as good as a stale one.
     is_stale = ~(np.rint(now.age_s[0] * 1e9) < stale_after_s * 1e9)
     for one in filters:

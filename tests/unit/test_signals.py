@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SCRAPE_STREAM = 8
 
 
-def simulation(transport: object, **settings: object) -> spillway.Simulation:
+def simulation(transport: Any, **settings: Any) -> spillway.Simulation:
     return spillway.Simulation(
         workload=workload.Synthetic(
             requests_per_s=60,
@@ -155,12 +155,18 @@ UNRELIABLE = {
 
 
 @pytest.mark.parametrize("name", UNRELIABLE)
-def test_decisions_see_the_scrapes_that_were_made(name: str) -> None:
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_decisions_see_the_scrapes_that_were_made(name: str, ranks: int) -> None:
     """Every value and age of every decision, and who came into question."""
     transport, seed = UNRELIABLE[name], 3
     stale_ns = np.inf if transport.stale_after_s is None else round(transport.stale_after_s * 1e9)
-    result = spillway.simulate(simulation(transport), seed)
+    fleet = simulation(transport).instances[0].replace(data_parallel_size=ranks, max_num_seqs=4)
+    one_run = simulation(transport).replace(instances=fleet)
+    result = spillway.simulate(one_run, seed)
+    plain = spillway.simulate(one_run, seed, reference=True).decisions
     truth, log = Truth(result), result.decisions
+    for column in log:
+        assert np.array_equal(log[column], plain[column], equal_nan=True)
     last_ns = int(ns(log["time_s"])[-1])
     made = [scrapes_ns(transport, seed, one, last_ns) for one in range(3)]
     found = dict.fromkeys(("fresh", "missing", "shunned", "held"), 0)
@@ -213,9 +219,11 @@ def test_punctual_scrapes_need_no_luck() -> None:
         assert np.array_equal(regular.decisions[name], irregular.decisions[name], equal_nan=True)
 
 
-MISSING: dict[str, signals.Scraped] = {
-    name: signals.Scraped(period_s=0.05, loss_probability=0.7, stale_after_s=0.12, when_stale=name)
-    for name in ("hold", "fail_open", "fail_closed")
+HOLD = signals.Scraped(period_s=0.05, loss_probability=0.7, stale_after_s=0.12)
+MISSING = {
+    "hold": HOLD,
+    "fail_open": HOLD.replace(when_stale="fail_open"),
+    "fail_closed": HOLD.replace(when_stale="fail_closed"),
 }
 
 
@@ -242,8 +250,8 @@ def test_who_is_missing_gets_all_some_or_nothing(seed: int) -> None:
 def test_outage_of_all_closes_all_and_stops_nobody() -> None:
     """One scrape at the start, of empty instances; then nothing is known for ever."""
     scores = {}
-    for name in MISSING:
-        transport = signals.Scraped(period_s=1000, stale_after_s=0.2, when_stale=name)
+    for name, unreliable in MISSING.items():
+        transport = unreliable.replace(period_s=1000, loss_probability=0, stale_after_s=0.2)
         memory_only = {
             "kind": "weighted",
             "scorers": ["kv_utilization"],
