@@ -7,6 +7,7 @@ namespace spillway::bindings {
 void bind_instance(py::module_& module) {
   bind_policies<instance::Scheduler>(module);
   bind_policies<instance::Latency>(module);
+  bind_policies<instance::Plant>(module);
   bind_config<instance::KvCache>(module);
   bind_config<instance::InstanceGroup>(module);
 }

@@ -24,7 +24,8 @@ namespace {
 
 constexpr std::uint64_t kEventsBetweenChecks = 1u << 14;
 
-bool uses_priority(const instance::Scheduler& scheduler) {
+bool uses_priority(const instance::InstanceGroup& group) {
+  if (!std::holds_alternative<instance::StepLoop>(group.plant)) return false;
   return std::visit(
       [](const auto& config) {
         if constexpr (requires { config.priority; }) {
@@ -32,7 +33,7 @@ bool uses_priority(const instance::Scheduler& scheduler) {
         }
         return false;
       },
-      scheduler);
+      group.scheduler);
 }
 
 // The requests of a run, kept or passing through.
@@ -526,7 +527,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     std::vector<bool> by_priority;
     for (const auto& group : simulation_.instances) {
       by_priority.insert(by_priority.end(), static_cast<std::size_t>(group.count),
-                         uses_priority(group.scheduler));
+                         uses_priority(group));
     }
     const metrics::Latencies latencies(requests_, journal_, simulation_.metrics.accounting);
     std::vector<metrics::Served> served;

@@ -7,6 +7,7 @@
 
 #include "instance/kv_cache/config.h"
 #include "instance/latency/policies.h"
+#include "instance/plant/policies.h"
 #include "instance/scheduler/policies.h"
 #include "sim/field.h"
 #include "workload/outcome.h"
@@ -24,6 +25,7 @@ enum class OutputOverhead : std::uint8_t { in_step, reported };
 struct InstanceGroup {
   std::int64_t count = 1;
   std::int64_t data_parallel_size = 1;
+  Plant plant = StepLoop{};
   std::int64_t max_num_seqs = 256;
   std::int64_t max_num_batched_tokens = 2048;
   std::int64_t long_prefill_token_threshold = 0;
@@ -39,7 +41,7 @@ struct InstanceGroup {
 
   static constexpr std::string_view type_name = "InstanceGroup";
   static constexpr std::string_view doc =
-      "A group of equal model servers with continuous batching as in vLLM v1.";
+      "A group of equal model servers, by default with continuous batching as in vLLM v1.";
   static constexpr auto fields();
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
   /// An instance refuses what it could never hold.
@@ -74,11 +76,16 @@ constexpr auto InstanceGroup::fields() {
           .unit("instances")
           .range(sim::between(1, 100000)),
       field("data_parallel_size", &G::data_parallel_size,
-            "Ranks of one instance (vLLM --data-parallel-size). Each has a queue, a batch and KV "
-            "memory of its own, as large as given here; a request goes to the rank with the least "
+            "Ranks of one instance (vLLM --data-parallel-size). Each is a plant of its own, with a "
+            "queue, a batch and KV memory as large as given here; a request goes to the rank with "
+            "the least "
             "4 × waiting + running requests, the first of equals.")
           .unit("ranks")
           .range(sim::between(1, 1024)),
+      field("plant", &G::plant,
+            "How an instance serves its requests. The settings below are those of step_loop; the "
+            "other plants have their own and make no use of these, but that they report "
+            "num_kv_blocks as free."),
       field("max_num_seqs", &G::max_num_seqs,
             "Most requests that run at once (vLLM --max-num-seqs).")
           .unit("requests")

@@ -55,11 +55,11 @@ struct Finished {
 /// cannot all have their token, they become slots, and the step is made request by request. With
 /// plain stepping all requests are slots and every jump is a single step.
 template <StepRules rules>
-class StepLoop final : public Instance, public Engine {
+class StepLoopEngine final : public Instance, public Engine {
  public:
   /// `reporter`: whose state is scraped when this one's changes; null: its own.
-  StepLoop(const InstanceGroup& group, sim::InstanceId id, std::uint32_t engine,
-           signals::Probe* reporter, const Environment& environment)
+  StepLoopEngine(const InstanceGroup& group, sim::InstanceId id, std::uint32_t engine,
+                 signals::Probe* reporter, const Environment& environment)
       : id_(id),
         engine_(engine),
         reporter_(reporter ? *reporter : *this),
@@ -810,7 +810,7 @@ template <StepRules rules>
 std::unique_ptr<Instance> make_engine(const InstanceGroup& group, sim::InstanceId id,
                                       signals::Probe* reporter, const Environment& environment,
                                       std::vector<Engine*>& engines) {
-  auto engine = std::make_unique<StepLoop<rules>>(
+  auto engine = std::make_unique<StepLoopEngine<rules>>(
       group, id, static_cast<std::uint32_t>(engines.size()), reporter, environment);
   engines.push_back(engine.get());
   return engine;
@@ -833,17 +833,26 @@ MakeEngine completing(const InstanceGroup& group, bool reports) {
 
 }  // namespace
 
-std::unique_ptr<Instance> make(const InstanceGroup& group, sim::InstanceId id,
-                               const Environment& environment, std::vector<Engine*>& engines) {
+std::unique_ptr<Instance> make(const StepLoop&, const InstanceGroup& group, sim::InstanceId id,
+                               signals::Probe* reporter, const Environment& environment,
+                               std::vector<Engine*>& engines) {
   const bool reports = environment.reports_latencies;
   const MakeEngine make_one = group.completion == Completion::step_start
                                   ? completing<Completion::step_start>(group, reports)
                                   : completing<Completion::step_end>(group, reports);
-  if (group.data_parallel_size == 1) return make_one(group, id, nullptr, environment, engines);
+  return make_one(group, id, reporter, environment, engines);
+}
+
+std::unique_ptr<Instance> make(const InstanceGroup& group, sim::InstanceId id,
+                               const Environment& environment, std::vector<Engine*>& engines) {
+  const auto make_one = [&](signals::Probe* reporter) {
+    return std::visit(
+        [&](const auto& plant) { return make(plant, group, id, reporter, environment, engines); },
+        group.plant);
+  };
+  if (group.data_parallel_size == 1) return make_one(nullptr);
   auto ranks = std::make_unique<Ranks>(environment.journal);
-  for (std::int64_t i = 0; i < group.data_parallel_size; ++i) {
-    ranks->add(make_one(group, id, ranks.get(), environment, engines));
-  }
+  for (std::int64_t i = 0; i < group.data_parallel_size; ++i) ranks->add(make_one(ranks.get()));
   return ranks;
 }
 

@@ -35,7 +35,7 @@ struct Environment {
 
 /// How an instance goes through its steps. The results are the same.
 enum class Stepping : std::uint8_t {
-  jumps,      ///< from one change of the batch to the next
+  jumps,      ///< from one change of the batch to the next; plants without steps, too
   plain,      ///< step by step and request by request, as its latency model demands
   reference,  ///< likewise, as the run was told to
 };
@@ -58,10 +58,10 @@ struct Counters {
   sim::Time last_event{0};
 };
 
-/// The step loop of continuous batching. `README.md` beside this file is its exact contract, and
-/// says when several steps may be made at once.
+/// What serves the requests: the step loop of continuous batching, or another plant. `README.md`
+/// beside this file is the exact contract, and says when several steps may be made at once.
 ///
-/// It sets its alarm in the event queue, which leads to `start_step` or `end_step`.
+/// It sets its alarm in the event queue, which leads to `end_step`, and may post a `step_start`.
 class Engine {
  public:
   virtual ~Engine() = default;

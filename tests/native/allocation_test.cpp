@@ -178,6 +178,17 @@ void streaming_allocates_nothing() {
   check_steady("streaming, tight memory", sampled, kDoublings);
 }
 
+void shared_processors_allocate_nothing() {
+  cluster::Simulation simulation = constant_lengths(120'000);
+  simulation.metrics.streaming = true;
+  // With the second figure, first tokens are due long after their requests are done.
+  for (const double ttft_s : {0.1, 1e6}) {
+    simulation.instances[0].plant = instance::ProcessorSharing{
+        .concurrency = {0, 100}, .e2e_s = {1, 5}, .ttft_s = {0.1, ttft_s}};
+    check_steady("processor sharing", run_sampled(simulation, false), kDoublings);
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -190,4 +201,5 @@ int main() {
   tight_memory_allocates_nothing();
   latencies_that_are_reported_allocate_nothing();
   streaming_allocates_nothing();
+  shared_processors_allocate_nothing();
 }

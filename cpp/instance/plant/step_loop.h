@@ -1,0 +1,27 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "instance/plant/plant.h"
+#include "sim/field.h"
+
+namespace spillway::instance {
+
+/// Continuous batching, step by step. Its settings are those of the group.
+struct StepLoop {
+  static constexpr std::string_view kind = "step_loop", type_name = "StepLoop";
+  static constexpr std::string_view doc =
+      "Continuous batching step by step, with the group's settings of batch, KV memory, scheduler "
+      "and latency.";
+  static constexpr auto fields() { return std::tuple(); }
+};
+
+/// Stands in `instance.cpp`.
+std::unique_ptr<Instance> make(const StepLoop& config, const InstanceGroup& group,
+                               sim::InstanceId id, signals::Probe* reporter,
+                               const Environment& environment, std::vector<Engine*>& engines);
+
+}  // namespace spillway::instance
