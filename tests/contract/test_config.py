@@ -136,6 +136,8 @@ DIMENSIONLESS = {
     "Vegas.threshold",
     "Weibull.cv",
 }
+# The columns of a table: lists of one length.
+TABLE = ("concurrency", "e2e_s", "ttft_s")
 # Numbers of which every finite one makes sense: a term may count against the score.
 UNBOUNDED: set[str] = set()
 
@@ -187,6 +189,8 @@ def companions(cls: type[Any], name: str, value: Any) -> dict[str, Any]:
         return {"min_tokens": 0}
     if f"{cls.__name__}.{name}" == "Empirical.weights":
         return {"values": [1, 2]}
+    if cls is instance.ProcessorSharing and name in TABLE:
+        return {column: [1] for column in TABLE if column != name}
     return {}
 
 
@@ -247,6 +251,10 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         drawn["weights"] = (drawn["weights"] * 3)[: len(drawn["values"])]
         if not sum(drawn["weights"]):
             drawn["weights"] = []
+    if name == "ProcessorSharing":
+        drawn["concurrency"] = sorted(set(drawn["concurrency"]))
+        for column in TABLE:
+            drawn[column] = (drawn[column] * 3)[: len(drawn["concurrency"])]
     if name == "Client" and not (drawn["prefix_group"] and drawn["prefix_tokens"]):
         drawn |= {"prefix_group": "", "prefix_tokens": 0}
     if name == "InstanceGroup" and drawn["max_model_len"] == 1:
@@ -323,7 +331,7 @@ RICH = Simulation(
     signals=signals.Scraped(),
     instances=[
         instance.InstanceGroup(count=2, scheduler="priority_fcfs"),
-        instance.InstanceGroup(max_model_len=4096),
+        instance.InstanceGroup(max_model_len=4096, plant="processor_sharing"),
     ],
     horizon_s=60,
     warm_up_s=5,
@@ -826,6 +834,12 @@ def test_all_violations_at_once() -> None:
         (gateway.Gateway, {"bands": []}, "bands"),
         (gateway.Gateway, {"bands": [{"priority": 1}] * 2}, "bands[1].priority"),
         (instance.InstanceGroup, {"max_model_len": 1}, "max_model_len"),
+        (instance.ProcessorSharing, {"ttft_s": [1]}, "ttft_s"),
+        (
+            instance.ProcessorSharing,
+            {"concurrency": [1, 1], "e2e_s": [1, 1], "ttft_s": [1, 1]},
+            "concurrency[1]",
+        ),
         (Simulation, {"instances": []}, "instances"),
         (Simulation, {"tenants": [{"name": "default"}] * 2}, "tenants[1].name"),
         (Simulation, {"slo_classes": [{}, {}]}, "slo_classes[1].name"),
@@ -1278,7 +1292,7 @@ def test_schema_has_the_ranges(path: str) -> None:
 # Settings that another one contradicts or refers to; they are tested one by one above.
 _DEPENDENT = {
     "name", "tenant", "slo_class", "prefix_group", "prefix_tokens", "values", "weights",
-    "min_tokens", "max_tokens", "max_model_len", "horizon_s", "warm_up_s", "priority",
+    "min_tokens", "max_tokens", "max_model_len", "horizon_s", "warm_up_s", "priority", *TABLE,
 }  # fmt: skip
 INDEPENDENT = {
     path: field for path, field, _ in LEAVES if path.rsplit(".", 1)[-1] not in _DEPENDENT
