@@ -14,6 +14,19 @@ std::unique_ptr<LengthDistribution> make_lengths(const Lengths& lengths) {
   return std::visit([](const auto& config) { return make(config); }, lengths);
 }
 
+// How many requests of `config` there are at most.
+std::int64_t largest_count(const Synthetic& config) {
+  if (config.num_requests) return *config.num_requests;
+  const bool ends = config.duration_s || std::ranges::all_of(config.clients, &Client::is_finite);
+  return ends ? kUnboundedCount : kDefaultCount;
+}
+
+// No request of `client` arrives at or after this.
+sim::Time end_of(const Client& client, sim::Time workload_end) {
+  if (!client.duration_s) return workload_end;
+  return std::min(workload_end, sim::from_seconds(client.start_s + *client.duration_s));
+}
+
 // Position of `name` in `names`, appended if it is new.
 std::uint16_t intern(std::vector<std::string>& names, const std::string& name) {
   const auto found = std::find(names.begin(), names.end(), name);
@@ -26,7 +39,7 @@ std::uint16_t intern(std::vector<std::string>& names, const std::string& name) {
 // is taken.
 class ClientSource {
  public:
-  ClientSource(const Client& client, std::size_t index, double rate_per_s, sim::Time limit,
+  ClientSource(const Client& client, std::size_t index, double rate_per_s, sim::Time end,
                std::uint64_t seed, sim::Quantum quantum)
       : arrivals_(std::visit([&](const auto& config) { return make(config, rate_per_s); },
                              client.arrivals)),
@@ -34,13 +47,15 @@ class ClientSource {
         output_(make_lengths(client.output_tokens)),
         prefix_tokens_(client.prefix_tokens),
         index_(index),
-        limit_s_(sim::to_seconds(limit)),
+        count_(static_cast<std::uint64_t>(client.num_requests.value_or(kUnboundedCount))),
+        end_s_(sim::to_seconds(end)),
         seed_(seed),
-        quantum_(quantum) {
+        quantum_(quantum),
+        now_s_(client.start_s) {
     draw_arrival();
   }
 
-  /// The next arrival; kForever: none within the limit.
+  /// The next arrival; kForever: there is none.
   sim::Time next_time() const { return next_time_; }
 
   Arrival take() {
@@ -60,7 +75,8 @@ class ClientSource {
   void draw_arrival() {
     sim::Draws gap(seed_, sim::Stream::arrivals, ordinal_, index_);
     now_s_ += arrivals_->gap_s(gap);
-    next_time_ = now_s_ < limit_s_ ? quantum_.truncate_us(now_s_ * 1e6) : sim::kForever;
+    const bool comes = now_s_ < end_s_ && ordinal_ < count_;
+    next_time_ = comes ? quantum_.truncate_us(now_s_ * 1e6) : sim::kForever;
   }
 
   std::unique_ptr<ArrivalProcess> arrivals_;
@@ -68,11 +84,12 @@ class ClientSource {
   std::unique_ptr<LengthDistribution> output_;
   std::int64_t prefix_tokens_;
   std::size_t index_;
-  double limit_s_;
+  std::uint64_t count_;
+  double end_s_;
   std::uint64_t seed_;
   sim::Quantum quantum_;
   std::uint64_t ordinal_ = 0;
-  double now_s_ = 0;
+  double now_s_;
   sim::Time next_time_;
 };
 
@@ -80,14 +97,19 @@ class ClientSource {
 class SyntheticStream final : public ArrivalStream {
  public:
   SyntheticStream(const Synthetic& config, std::uint64_t seed, std::int64_t quantum_ns)
-      : left_(config.num_requests.value_or(config.duration_s ? kUnboundedCount : kDefaultCount)) {
+      : left_(largest_count(config)) {
     double fractions = 0;
-    for (const Client& client : config.clients) fractions += client.rate_fraction;
-    const sim::Time limit = sim::from_seconds(config.duration_s.value_or(sim::kLongestSpan_s));
+    for (const Client& client : config.clients) {
+      if (!client.requests_per_s) fractions += client.rate_fraction;
+    }
+    const sim::Time end = sim::from_seconds(config.duration_s.value_or(sim::kLongestSpan_s));
     for (std::size_t i = 0; i < config.clients.size(); ++i) {
       const Client& client = config.clients[i];
-      clients_.emplace_back(client, i, config.requests_per_s * client.rate_fraction / fractions,
-                            limit, seed, sim::Quantum(quantum_ns));
+      const double rate_per_s = client.requests_per_s
+                                    ? *client.requests_per_s
+                                    : config.requests_per_s * client.rate_fraction / fractions;
+      clients_.emplace_back(client, i, rate_per_s, end_of(client, end), seed,
+                            sim::Quantum(quantum_ns));
       tenant_of_.push_back(intern(tenants_, client.tenant));
       class_of_.push_back(intern(slo_classes_, client.slo_class));
       if (client.prefix_group.empty()) {
@@ -177,8 +199,8 @@ std::shared_ptr<const Requests> generate(const Synthetic& config, std::uint64_t 
   const bool shares = source.shares_segments();
   if (shares) requests->segment_begin.push_back(0);
   // All at once where the number is known, so that no column is ever copied.
-  const auto expected =
-      static_cast<std::size_t>(config.num_requests.value_or(config.duration_s ? 0 : kDefaultCount));
+  const std::int64_t count = largest_count(config);
+  const auto expected = count == kUnboundedCount ? 0 : static_cast<std::size_t>(count);
   requests->arrival.reserve(expected);
   requests->input_tokens.reserve(expected);
   requests->output_tokens.reserve(expected);

@@ -28,18 +28,20 @@ struct Synthetic {
     using sim::field;
     return std::tuple(
         field("requests_per_s", &Synthetic::requests_per_s,
-              "Mean arrival rate of all clients together.")
+              "Mean arrival rate of all clients together that have none of their own; nothing if "
+              "each has one.")
             .unit("requests/s")
             .range(sim::positive_up_to(1e9))
             .log_search(0.1, 10000),
         field("num_requests", &Synthetic::num_requests,
               "The earliest so many requests of all clients; absent: all that arrive within "
-              "duration_s, or 1,000 if that "
-              "is absent too.")
+              "duration_s; if that is absent too, all if each client has a duration_s or "
+              "num_requests of its own, or else 1,000.")
             .unit("requests")
             .range(sim::between(1, 1e9)),
         field("duration_s", &Synthetic::duration_s,
-              "No request arrives at or after this instant; absent: num_requests alone decides.")
+              "No request arrives at or after this instant; absent: num_requests and the clients "
+              "decide.")
             .unit("s")
             .range(sim::positive_up_to(sim::kLongestSpan_s)),
         field("clients", &Synthetic::clients, "Who asks."));
@@ -49,8 +51,8 @@ struct Synthetic {
 
 /// The requests of `config` under `seed`, in order of arrival; arrivals are truncated to whole
 /// quanta. Every request draws from streams of its own, named by the client's position and the
-/// request's ordinal: changing or appending a client leaves the others' draws as they were (their
-/// arrivals move with the rate that is left to them).
+/// request's ordinal: changing or appending a client leaves the others' draws as they were (the
+/// arrivals of those without a rate of their own move with the rate that is left to them).
 std::unique_ptr<ArrivalStream> stream(const Synthetic& config, std::uint64_t seed,
                                       std::int64_t quantum_ns);
 

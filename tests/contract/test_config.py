@@ -95,6 +95,7 @@ DIMENSIONLESS = {
     "UtilizationFilter.kv_utilization_threshold",
     "Aimd.band",
     "Aimd.decrease_factor",
+    "Band.ceiling",
     "Band.priority",
     "Client.rate_fraction",
     "Concur.decrease_factor",
@@ -125,6 +126,7 @@ DIMENSIONLESS = {
     "Pid.kp",
     "Pid.largest_cut",
     "Pid.largest_rise",
+    "Saturation.kv_utilization_threshold",
     "Sensor.quantile",
     "SloClass.priority",
     "SloClass.weight",
@@ -230,6 +232,9 @@ def value_of(field: Mapping[str, Any]) -> SearchStrategy[Any]:
         value = st.one_of([settings_of(one) for one in field["alternatives"]])
     if field.get("sequence"):
         value = st.lists(value, min_size=1, max_size=3)
+    if kind in ("struct", "variant"):  # half of the nouns stay as they are: all at once is too much
+        drawn, default = value, st.just(field["default"])
+        value = st.booleans().flatmap(lambda draws: drawn if draws else default)
     return st.none() | value if field.get("optional") else value
 
 
@@ -255,6 +260,8 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         drawn["concurrency"] = sorted(set(drawn["concurrency"]))
         for column in TABLE:
             drawn[column] = (drawn[column] * 3)[: len(drawn["concurrency"])]
+    if name == "Client" and drawn["requests_per_s"]:
+        drawn["rate_fraction"] = 1.0
     if name == "Client" and not (drawn["prefix_group"] and drawn["prefix_tokens"]):
         drawn |= {"prefix_group": "", "prefix_tokens": 0}
     if name == "InstanceGroup" and drawn["max_model_len"] == 1:
@@ -264,8 +271,11 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         for client in drawn["clients"]:
             if client["prefix_group"]:
                 client["prefix_tokens"] = 7
+    if name == "Guard":
+        drawn["floor"], drawn["ceiling"] = sorted((drawn["floor"], drawn["ceiling"]))
     if name == "Gateway":
         drawn["bands"] = unique(drawn["bands"], "priority")
+        drawn["limit"] = [*drawn["limit"], {"kind": "fixed", "max_in_flight": 9}]  # can be moved
     if name == "Weighted":
         drawn["scorers"] = unique(drawn["scorers"], "kind")
     if name == "Simulation":

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy import optimize, special, stats
 
-from spillway import Result, Simulation, gateway, instance, simulate, workload
+from spillway import ConfigError, Result, Simulation, gateway, instance, simulate, workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -417,6 +417,177 @@ def test_a_shared_prefix_comes_on_top_of_the_prompt() -> None:
     plain = rows(served(workload.Synthetic(num_requests=300, clients=MIXED)))
     longer = rows(served(workload.Synthetic(num_requests=300, clients=with_prefix)))
     assert longer == [(at, prompt + 1000, answer) for at, prompt, answer in plain]
+
+
+# Clients of their own rate and time
+
+
+def only(client: workload.Client, seed: int = 1, **settings: Any) -> list[Row]:
+    return rows(offered(workload.Synthetic(clients=(client,), **settings), seed))
+
+
+LATE = workload.Client(name="late", tenant="late", requests_per_s=40, start_s=20, duration_s=15)
+
+
+def test_a_start_shifts_the_arrivals() -> None:
+    client = MIXED[0].replace(requests_per_s=8)
+    early = only(client, num_requests=500)
+    late = only(client.replace(start_s=30), num_requests=500)
+    assert [row[1:] for row in late] == [row[1:] for row in early]
+    # Seconds are added up in floating point: the last digit of a nanosecond may differ.
+    shifts = np.array(late)[:, 0] - np.array(early)[:, 0]
+    assert np.abs(shifts - 30 * 10**9).max() <= 1
+
+
+def test_the_first_gap_counts_from_the_start() -> None:
+    client = workload.Client(
+        requests_per_s=4, start_s=2.5, duration_s=1, arrivals=workload.Constant()
+    )
+    # 3.5 s is the end, at which nothing arrives any more.
+    assert [row[0] for row in only(client)] == [2_750_000_000, 3_000_000_000, 3_250_000_000]
+
+
+def test_a_client_that_ends_is_one_that_goes_on_cut_short() -> None:
+    endless = only(LATE.replace(duration_s=None), num_requests=5000)
+    until = [row for row in endless if row[0] < 35 * 10**9]
+    assert 500 < len(until) < 700
+    assert only(LATE) == until
+    assert only(LATE.replace(num_requests=100)) == endless[:100]
+    assert only(LATE.replace(num_requests=5000)) == until
+    assert only(LATE.replace(duration_s=None, num_requests=2000)) == endless[:2000]
+
+
+def test_the_limits_of_the_workload_hold_as_well() -> None:
+    every = only(LATE)
+    assert only(LATE, num_requests=50) == every[:50]
+    assert only(LATE, duration_s=25) == [row for row in every if row[0] < 25 * 10**9]
+    assert only(LATE, duration_s=20) == []
+    assert only(LATE, num_requests=10**6) == every
+
+
+def test_a_workload_ends_by_itself_if_each_client_does() -> None:
+    finite = LATE.replace(requests_per_s=100, duration_s=30)
+    assert len(only(finite)) > 2500
+    counted = finite.replace(duration_s=None, num_requests=1500)
+    assert len(only(counted)) == 1500
+    # One that goes on keeps the limit of 1,000.
+    both_kinds = workload.Synthetic(clients=(finite, workload.Client(name="endless")))
+    assert offered(both_kinds).requests.num_rows == 1000
+
+
+def test_own_rates_stand_beside_shares() -> None:
+    synthetic = workload.Synthetic(
+        requests_per_s=30,
+        duration_s=1000,
+        clients=(
+            workload.Client(name="a", tenant="a", rate_fraction=2),
+            workload.Client(name="own", tenant="own", requests_per_s=70),
+            workload.Client(name="b", tenant="b", rate_fraction=1),
+        ),
+    )
+    tenant = offered(synthetic).requests["tenant"]
+    for name, rate in {"a": 20, "own": 70, "b": 10}.items():
+        assert abs((tenant == name).sum() - rate * 1000) <= SIGMAS * math.sqrt(rate * 1000)
+
+
+def test_the_rate_of_the_workload_is_nothing_to_clients_of_their_own() -> None:
+    clients = tuple(client.replace(requests_per_s=5) for client in MIXED)
+    slow, fast = (
+        rows(offered(workload.Synthetic(requests_per_s=rate, num_requests=300, clients=clients)))
+        for rate in (0.1, 1000)
+    )
+    assert slow == fast
+
+
+def test_an_own_rate_equals_the_same_share() -> None:
+    # 20 requests/s in equal shares are 10 each.
+    shared = both(MIXED)
+    own = both(tuple(client.replace(requests_per_s=10) for client in MIXED), rate=3)
+    assert rows(own) == rows(shared)
+
+
+def test_a_client_of_its_own_rate_leaves_the_others_as_they_were() -> None:
+    before = both(MIXED)
+    after = both((*MIXED, LATE))
+    for tenant in ("first", "second"):
+        assert rows(after, tenant) == rows(before, tenant)
+    late = rows(after, "late")
+    assert len(late) > 500
+    assert all(20 * 10**9 <= arrival < 35 * 10**9 for arrival, _, _ in late)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"requests_per_s": 80}, {"start_s": 1}, {"duration_s": 5}, {"num_requests": 3}],
+    ids=repr,
+)
+def test_changing_when_a_client_asks_leaves_the_others_as_they_were(change: dict[str, Any]) -> None:
+    before, after = both((LATE, *MIXED)), both((LATE.replace(**change), *MIXED))
+    for tenant in ("first", "second"):
+        assert rows(after, tenant) == rows(before, tenant)
+    # The lengths of its n-th request stay, too.
+    shared = [
+        [row[1:] for row in rows(result, "late")[: min(3, len(rows(after, "late")))]]
+        for result in (before, after)
+    ]
+    assert shared[0] == shared[1]
+
+
+def test_steps_of_a_rate_are_clients_of_one_tenant() -> None:
+    steps = {0: 20.0, 100: 80.0, 150: 5.0}
+    ends = dict(zip(steps, (100, 150, 400), strict=True))
+    clients = tuple(
+        workload.Client(
+            name=f"from {start}",
+            requests_per_s=rate,
+            start_s=start,
+            duration_s=ends[start] - start,
+        )
+        for start, rate in steps.items()
+    )
+    arrival_s = offered(workload.Synthetic(clients=clients)).requests["arrival_s"]
+    assert (np.diff(arrival_s) >= 0).all()
+    for start, rate in steps.items():
+        count = ((arrival_s >= start) & (arrival_s < ends[start])).sum()
+        expected = rate * (ends[start] - start)
+        assert abs(count - expected) <= SIGMAS * math.sqrt(expected)
+
+
+@pytest.mark.parametrize("quantum_ns", [1, 1000])
+def test_streamed_clients_are_those_that_are_kept(quantum_ns: int) -> None:
+    """Requests are drawn one at a time in streaming mode, and all at once otherwise."""
+    clients = (
+        *MIXED,
+        LATE,
+        LATE.replace(name="counted", tenant="counted", duration_s=None, num_requests=70),
+        LATE.replace(name="never", tenant="never", start_s=100),
+    )
+    kept = Simulation(
+        workload=workload.Synthetic(requests_per_s=20, duration_s=60, clients=clients),
+        gateway=gateway.Gateway(admission=gateway.TokenBucket(capacity_tokens=3000)),
+        quantum_ns=quantum_ns,
+    )
+    results = [simulate(one, 3) for one in (kept, kept.with_({"metrics.streaming": True}))]
+    assert results[0].ledger == results[1].ledger
+    counts = [
+        {name: row["offered"] for name, row in result.by_tenant().items()} for result in results
+    ]
+    assert counts[0] == counts[1]
+    assert counts[0]["counted"] == 70
+    assert counts[0].get("never", 0) == 0
+    assert (results[0].steps, results[0].events) == (results[1].steps, results[1].events)
+
+
+def test_a_client_has_a_share_or_a_rate() -> None:
+    with pytest.raises(ConfigError) as caught:
+        workload.Client(requests_per_s=3, rate_fraction=2)
+    assert caught.value.violations == (
+        ("rate_fraction", "2", "must be 1, because requests_per_s is given"),
+    )
+    with pytest.raises(ConfigError, match=r"clients\[1\]\.rate_fraction"):
+        workload.Synthetic(
+            clients=[{"name": "a"}, {"name": "b", "requests_per_s": 1, "rate_fraction": 0.5}]
+        )
 
 
 # Labels and seeds
