@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import spillway
-from spillway import describe, files
+from spillway import describe, files, scenarios
 from spillway._config import config_error
 from spillway.interop import blis, traces
 
@@ -65,8 +65,13 @@ def _parser() -> argparse.ArgumentParser:
     _add_config(check)
     check.set_defaults(command=_check)
 
-    explain = commands.add_parser("describe", help="explain a setting or a policy")
-    explain.add_argument("path", nargs="?", default="", help="e.g. gateway.admission.token_bucket")
+    explain = commands.add_parser("describe", help="explain a setting, a policy or the scenarios")
+    explain.add_argument(
+        "path",
+        nargs="?",
+        default="",
+        help="e.g. gateway.admission.token_bucket, or scenarios for the named workloads",
+    )
     explain.add_argument(
         "--schema", action="store_true", help="print the JSON Schema of configuration files"
     )
@@ -93,8 +98,15 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "config", type=Path, metavar="CONFIG", help="configuration file (YAML or JSON)"
     )
-    parser.add_argument(
+    offered = parser.add_mutually_exclusive_group()
+    offered.add_argument(
         "--trace", type=Path, metavar="FILE", help="replay these requests instead of the workload's"
+    )
+    offered.add_argument(
+        "--scenario",
+        metavar="NAME",
+        help="a named workload with its tenants and classes instead of the configuration's; "
+        "`spillway describe scenarios` lists them",
     )
     parser.add_argument(
         "--trace-format",
@@ -147,6 +159,8 @@ def _load(options: argparse.Namespace) -> Simulation:
 
 def _read(options: argparse.Namespace) -> Simulation:
     settings = files.read_settings(options.config)
+    if options.scenario is not None:
+        settings |= scenarios.get(options.scenario).to_dict()
     changes = dict(_parse_change(change) for change in options.changes)
     simulation = files.from_settings(
         settings, base=options.config.parent, read_trace=options.trace is None
@@ -205,11 +219,12 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _describe(options: argparse.Namespace) -> int:
-    print(
-        json.dumps(files.json_schema(), indent=2)
-        if options.schema
-        else describe.describe(options.path)
-    )
+    if options.schema:
+        print(json.dumps(files.json_schema(), indent=2))
+    elif options.path == "scenarios":
+        print(scenarios.table())
+    else:
+        print(describe.describe(options.path))
     return 0
 
 

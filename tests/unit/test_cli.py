@@ -14,7 +14,17 @@ import pytest
 import yaml
 
 import spillway
-from spillway import Simulation, cli, fingerprint, gateway, load, profiles, read_trace, simulate
+from spillway import (
+    Simulation,
+    cli,
+    fingerprint,
+    gateway,
+    load,
+    profiles,
+    read_trace,
+    scenarios,
+    simulate,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -537,10 +547,35 @@ def test_place_of_a_result_is_taken(refused: Callable[..., str]) -> None:
     assert refused("run", "config.yaml", "--out", "out").startswith("out/summary.json: ")
 
 
+def test_scenario_replaces_workload_tenants_and_classes(
+    run: Callable[..., str], refused: Callable[..., str]
+) -> None:
+    # The file's own workload would not fit these tenants.
+    Path("fleet.yaml").write_text("instances: {count: 3}\ntenants: [{name: A, weight: 9}]\n")
+    expected = scenarios.get("baseline").apply(Simulation().with_({"instances.count": 3}))
+    digest = fingerprint(expected)[:12]
+    assert f"fingerprint {digest}" in run("check", "fleet.yaml", "--scenario", "baseline")
+    out = json.loads(run("run", "fleet.yaml", "--scenario", "baseline", "--json"))
+    assert out["metrics"]["completed"] == 180
+    change = "workload.clients[B].num_requests=100"
+    out = json.loads(
+        run("run", "fleet.yaml", "--scenario", "noisy-neighbor-small", "--set", change, "--json")
+    )
+    assert out["metrics"]["offered"] == 700
+    assert refused("run", "fleet.yaml", "--scenario", "noisy-neighbour") == (
+        "scenario = 'noisy-neighbour': is no known scenario; did you mean 'noisy-neighbor'?"
+    )
+
+
+def test_describe_scenarios(run: Callable[..., str]) -> None:
+    assert run("describe", "scenarios") == f"{scenarios.table()}\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
         ([], "required"),
+        (["run", "config.yaml", "--scenario", "baseline", "--trace", "a.csv"], "--scenario"),
         (["walk"], "walk"),
         (["run"], "CONFIG"),
         (["run", "config.yaml", "--seed", "1.5"], "--seed"),
@@ -565,7 +600,17 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
         assert caught.value.code == 0
     out = capsys.readouterr().out
     assert f"spillway {spillway.__version__}\n" in out
-    for word in ("run", "check", "describe", "init", "validate", "--set", "--trace", "--out"):
+    for word in (
+        "run",
+        "check",
+        "describe",
+        "init",
+        "validate",
+        "--set",
+        "--trace",
+        "--scenario",
+        "--out",
+    ):
         assert word in out
 
 
