@@ -99,7 +99,9 @@ class Sharing final : public Instance, public Engine {
         num_kv_blocks_(group.num_kv_blocks),
         e2e_(config.concurrency, config.e2e_s),
         ttft_(config.concurrency, config.ttft_s),
-        reference_output_tokens_(config.reference_output_tokens) {}
+        reference_output_tokens_(config.reference_output_tokens) {
+    if (environment.meters_tokens) emitted_by_tenant_.resize(requests_.tenants.size());
+  }
 
   Time entry_delay(RequestId) const override { return {0}; }
 
@@ -143,9 +145,7 @@ class Sharing final : public Instance, public Engine {
     if (inside_ > 0) progress_ += progress_between(updated_, end);
     for (const Seat& seat : seats_) {
       if (seat.entry == kNobody || !seat.has_first_token) continue;
-      const auto later_tokens = static_cast<double>(requests_.goal_tokens(seat.id) - 1);
-      const double share = (progress_ - seat.first_token_at) / (seat.done_at - seat.first_token_at);
-      const auto emitted = static_cast<std::int32_t>(later_tokens * std::min(share, 1.0));
+      const std::int32_t emitted = later_tokens_of(seat, progress_);
       journal_.emitted[seat.id.index()] = 1 + emitted;
       counters_.tokens_emitted += emitted;
     }
@@ -158,6 +158,15 @@ class Sharing final : public Instance, public Engine {
     return {.running = static_cast<std::int32_t>(inside_)};
   }
   std::int64_t cached_blocks(RequestId, Time) override { return 0; }
+  void add_emitted(std::span<std::int64_t> by_tenant, Time now) override {
+    for (std::size_t i = 0; i < by_tenant.size(); ++i) by_tenant[i] += emitted_by_tenant_[i];
+    if (inside_ == 0) return;
+    const double progress = progress_ + progress_between(updated_, now);
+    for (const Seat& seat : seats_) {
+      if (seat.entry == kNobody || !seat.has_first_token) continue;
+      by_tenant[requests_.tenant(seat.id)] += 1 + later_tokens_of(seat, progress);
+    }
+  }
   const Counters& counters() const override { return counters_; }
   Stepping stepping() const override { return Stepping::jumps; }
   void check_memory() const override {}  // it has none
@@ -219,6 +228,13 @@ class Sharing final : public Instance, public Engine {
 
   // ---- requests ----------------------------------------------------------------------------
 
+  // Tokens that have followed the first, evenly over the progress since.
+  std::int32_t later_tokens_of(const Seat& seat, double progress) const {
+    const auto all = static_cast<double>(requests_.goal_tokens(seat.id) - 1);
+    const double share = (progress - seat.first_token_at) / (seat.done_at - seat.first_token_at);
+    return static_cast<std::int32_t>(all * std::min(share, 1.0));
+  }
+
   std::uint32_t take_seat() {
     if (free_seats_.empty()) {
       seats_.emplace_back();
@@ -253,6 +269,9 @@ class Sharing final : public Instance, public Engine {
     const Time span = now - journal_.first_token[row];
     record_gaps(id, span, later_tokens);
     counters_.tokens_emitted += later_tokens;
+    if (!emitted_by_tenant_.empty()) {
+      emitted_by_tenant_[requests_.tenant(id)] += requests_.goal_tokens(id);
+    }
     ++counters_.completed;
     if (reports_latencies_) journal_.reported_decode[row] = span;
     journal_.emitted[row] = requests_.goal_tokens(id);
@@ -298,6 +317,7 @@ class Sharing final : public Instance, public Engine {
   Agenda<double> completions_;
   Agenda<Time> first_tokens_;  // also of requests that are gone
   Counters counters_;
+  std::vector<std::int64_t> emitted_by_tenant_;  // of those done; empty unless it is asked for
 };
 
 }  // namespace
