@@ -128,7 +128,7 @@ cluster::Simulation tight_memory(std::int64_t num_requests) {
     synthetic.clients.push_back(client);
   }
   simulation.workload = synthetic;
-  simulation.gateway.limit = gateway::FixedLimit{.max_in_flight = 120};
+  simulation.gateway.limit = {gateway::FixedLimit{.max_in_flight = 120}};
   simulation.instances = {{.count = 3,
                            .max_num_seqs = 32,
                            .max_num_batched_tokens = 512,

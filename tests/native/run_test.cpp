@@ -72,9 +72,7 @@ void every_combination_drains() {
     for (std::size_t i = 0; i < schedulers.size(); ++i) {
       cluster::Simulation simulation = pressed();
       simulation.gateway.admission = {admissions[i % admissions.size()]};
-      simulation.gateway.limit = i % 2 == 0
-                                     ? gateway::Limit{gateway::Unlimited{}}
-                                     : gateway::Limit{gateway::FixedLimit{.max_in_flight = 30}};
+      if (i % 2 == 1) simulation.gateway.limit = {gateway::FixedLimit{.max_in_flight = 30}};
       simulation.router = routers[i % routers.size()];
       if (i == 1) simulation.signals = signals::OnRead{.period_s = 0.2};
       simulation.instances[0].scheduler = schedulers[i];
@@ -92,7 +90,7 @@ void every_combination_drains() {
 
 void horizon_leaves_requests_where_they_are() {
   cluster::Simulation simulation = pressed();
-  simulation.gateway.limit = gateway::FixedLimit{.max_in_flight = 4};
+  simulation.gateway.limit = {gateway::FixedLimit{.max_in_flight = 4}};
   simulation.gateway.admission_latency_s = 0.5;
   simulation.gateway.routing_latency_s = 0.3;
   simulation.horizon_s = 3;

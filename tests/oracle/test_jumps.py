@@ -353,7 +353,7 @@ def features_of(jumping: Result, plain: Result) -> Iterator[str]:
         "context": any(one.latency.beta_context_us > 0 for one in groups),
         "overloaded": queue > 5,
         "hardly loaded": queue < 0.05,
-        "limit": simulation.gateway.limit.kind == "fixed",
+        "limit": simulation.gateway.limit[0].kind == "fixed",
         "stale signals": simulation.signals.kind == "on_read",
         "least loaded": simulation.router.kind == "least_loaded",
     }

@@ -15,7 +15,7 @@ struct DualLimit {
   std::int64_t max_in_flight = 10000;
   std::int64_t max_awaiting_first_token = 10000;
 
-  static constexpr std::string_view kind = "dual", type_name = "DualLimit";
+  static constexpr std::string_view kind = "dual_limit", type_name = "DualLimit";
   static constexpr std::string_view doc =
       "At most max_in_flight requests between dispatch and last token, of which at most "
       "max_awaiting_first_token have no token yet: prefill concurrency is bounded apart from "
