@@ -10,6 +10,7 @@ void bind_workload(py::module_& module);
 void bind_signals(py::module_& module);
 void bind_gateway(py::module_& module);
 void bind_router(py::module_& module);
+void bind_fleet(py::module_& module);
 void bind_instance(py::module_& module);
 void bind_metrics(py::module_& module);
 void bind_cluster(py::module_& module);

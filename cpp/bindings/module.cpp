@@ -12,6 +12,7 @@ PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
   add("signals", "What a decision may see.", bind_signals);
   add("gateway", "If, when and for whom a request is let through.", bind_gateway);
   add("router", "Which instance.", bind_router);
+  add("fleet", "Which instances are there when.", bind_fleet);
   add("instance", "One model server.", bind_instance);
   add("metrics", "What happened.", bind_metrics);
   add("cluster", "One experiment.", bind_cluster);

@@ -36,6 +36,25 @@ void Simulation::validate(const std::string& path, std::vector<sim::Violation>& 
   if (instances.empty()) {
     out.push_back({sim::join_path(path, "instances"), "[]", "must hold at least one group"});
   }
+  std::int64_t total = 0;
+  for (const auto& group : instances) total += group.count;
+  const auto check_fleet = [&](const std::string& name, std::int64_t number) {
+    if (number <= total) return;
+    out.push_back({sim::join_path(path, "fleet." + name), std::to_string(number),
+                   "must be <= the number of instances (" + std::to_string(total) + ")"});
+  };
+  if (fleet.initial_instances) check_fleet("initial_instances", *fleet.initial_instances);
+  for (std::size_t i = 0; i < fleet.schedule.size(); ++i) {
+    check_fleet(sim::index_path("schedule", i) + ".instances", fleet.schedule[i].instances);
+  }
+  if (const auto* scaler = std::get_if<fleet::QueueScaler>(&fleet.autoscaler)) {
+    check_fleet("autoscaler.max_instances", scaler->max_instances);
+    if (scaler->min_instances > scaler->max_instances) {
+      out.push_back({sim::join_path(path, "fleet.autoscaler.min_instances"),
+                     std::to_string(scaler->min_instances),
+                     "must be <= max_instances (" + std::to_string(scaler->max_instances) + ")"});
+    }
+  }
   if (horizon_s && *horizon_s <= warm_up_s) {
     out.push_back({sim::join_path(path, "warm_up_s"), sim::to_text(warm_up_s),
                    "must be < horizon_s (" + sim::to_text(*horizon_s) + ")"});

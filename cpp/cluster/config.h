@@ -7,6 +7,7 @@
 #include <tuple>
 #include <vector>
 
+#include "fleet/fleet.h"
 #include "gateway/gateway.h"
 #include "instance/group.h"
 #include "metrics/config.h"
@@ -30,6 +31,7 @@ struct Simulation {
   signals::Signals signals = signals::Live{};
   signals::PrefixIndexConfig prefix_index;
   std::vector<instance::InstanceGroup> instances{instance::InstanceGroup{}};
+  fleet::Fleet fleet;
   metrics::Metrics metrics;
   std::optional<double> horizon_s;
   double warm_up_s = 0;
@@ -53,6 +55,8 @@ struct Simulation {
         field("prefix_index", &S::prefix_index,
               "The gateway's own record of which prompts went where."),
         field("instances", &S::instances, "The fleet: one or more groups of equal instances."),
+        field("fleet", &S::fleet,
+              "Which of these instances are there when; all of them by default."),
         field("metrics", &S::metrics, "What is measured and how."),
         field("horizon_s", &S::horizon_s,
               "Nothing happens after this instant; absent: the run ends when all is done.")

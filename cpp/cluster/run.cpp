@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "fleet/fleet.h"
 #include "metrics/anomalies.h"
 #include "router/router.h"
 #include "signals/board.h"
@@ -66,6 +67,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
         requests_(record_->requests),
         journal_(record_->journal),
         events_(num_engines(simulation)),
+        presence_(simulation.fleet, num_instances(simulation)),
+        changes_(simulation.fleet.schedule),
         decisions_(static_cast<std::size_t>(simulation.metrics.traced_candidates),
                    num_instances(simulation)),
         scrapes_(make_scrapes(simulation, seed)),
@@ -88,6 +91,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
 
   Output operator()() {
     schedule_arrival();
+    schedule_fleet();
     schedule_ticks();
     Event event;
     while (events_.pop(horizon_, event)) {
@@ -175,7 +179,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
                                        : nullptr,
                              instances, seed, decisions_)));
       gateway::Pipeline& pipeline = fronts_.back()->pipeline;
-      pipeline.set_workers(static_cast<std::int64_t>(instances));
+      pipeline.set_workers(static_cast<std::int64_t>(presence_.ready().size()));
       if (gateway::meters_tokens(config)) pipeline.set_meter(*this);
     }
   }
@@ -196,7 +200,59 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   }
   Front& front_of(RequestId id) { return *fronts_[replica_of(id)]; }
 
-  signals::View view_of(const Front& front) { return board_.view(front.dispatcher.own(), now_); }
+  signals::View view_of(const Front& front) {
+    const signals::View view = board_.view(front.dispatcher.own(), now_);
+    return presence_.ready().size() < fleet_.size() ? view.of(presence_.ready()) : view;
+  }
+
+  // ---- instances that come and go ----------------------------------------------------------
+
+  static constexpr std::uint32_t kFleet = 0xFFFFFFFF;  // in place of a replica, behind them all
+
+  void schedule_fleet() {
+    std::sort(changes_.begin(), changes_.end(),
+              [](const auto& a, const auto& b) { return a.at_s < b.at_s; });
+    if (const auto* config = std::get_if<fleet::QueueScaler>(&simulation_.fleet.autoscaler)) {
+      scaler_.emplace(*config);
+      poll_period_ = sim::from_seconds(config->poll_s);
+      next_poll_ = poll_period_;
+    }
+    if (!simulation_.fleet.is_constant()) look_at_fleet();
+  }
+
+  // What has been decided or become ready by now takes effect.
+  void look_at_fleet() {
+    const auto before = static_cast<std::int64_t>(presence_.ready().size());
+    while (next_change_ < changes_.size() &&
+           sim::from_seconds(changes_[next_change_].at_s) <= now_) {
+      presence_.resize(changes_[next_change_++].instances, now_);
+    }
+    if (scaler_ && next_poll_ <= now_) {
+      std::int64_t queued = 0;
+      std::int64_t shed = 0;
+      for (const auto& front : fronts_) {
+        const gateway::Books& books = front->pipeline.books();
+        queued += books.queued();
+        shed += books.rejected + books.expired + books.evicted;
+      }
+      presence_.resize(scaler_->poll(queued, shed, presence_.started(), now_), now_);
+      next_poll_ += poll_period_;
+    }
+    presence_.update(now_);
+    const auto ready = static_cast<std::int64_t>(presence_.ready().size());
+    for (std::size_t i = 0; i < fronts_.size() && ready != before; ++i) {
+      fronts_[i]->pipeline.set_workers(ready);
+      if (fronts_[i]->pipeline.books().queued() > 0) request_drain(i, drain_latency_);
+    }
+    Time next = presence_.next_ready();
+    if (scaler_) next = std::min(next, next_poll_);
+    if (next_change_ < changes_.size()) {
+      next = std::min(next, sim::from_seconds(changes_[next_change_].at_s));
+    }
+    if (next != sim::kForever && is_busy()) {
+      events_.push({next, Phase::set_points, kFleet, kFleet});
+    }
+  }
 
   // Whether anything is still to happen to a request, apart from what a tick may set off. Ticks and
   // samples go on as long.
@@ -264,7 +320,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       case Phase::permit_release:
         return release(request);
       case Phase::set_points:
-        return tick(event.subject());
+        return event.subject() == kFleet ? look_at_fleet() : tick(event.subject());
       case Phase::timeline_sample:
         return sample();
       case Phase::client_reaction:
@@ -350,7 +406,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     const InstanceId chosen = front.dispatcher.route({requests_, request}, view_of(front), now_);
     ++tenants_[requests_.tenant(request)].dispatched;
     journal_.instance[request.index()] = static_cast<std::int32_t>(chosen.value);
-    const Time delay = fleet_[chosen.index()]->entry_delay(request);
+    const Time delay =
+        std::max(fleet_[chosen.index()]->entry_delay(request), presence_.serves_at(chosen) - now_);
     events_.push({now_ + delay, Phase::ingress, chosen.value, request.value});
   }
 
@@ -380,7 +437,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   }
 
   void sample() {
-    metrics::Sample sample{.at = now_, .ready_instances = static_cast<std::int64_t>(fleet_.size())};
+    metrics::Sample sample{.at = now_,
+                           .ready_instances = static_cast<std::int64_t>(presence_.ready().size())};
     for (const auto& front : fronts_) {
       sample.in_flight += front->pipeline.books().in_flight();
       sample.permits += front->pipeline.permits();
@@ -549,6 +607,12 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   workload::RequestTable& requests_;
   workload::Journal& journal_;
   sim::EventQueue events_;
+  fleet::FleetState presence_;
+  std::vector<fleet::FleetChange> changes_;  // in order of time
+  std::size_t next_change_ = 0;
+  std::optional<fleet::ScalerState> scaler_;
+  Time poll_period_{0};
+  Time next_poll_{0};
   router::DecisionLog decisions_;
   std::vector<std::unique_ptr<instance::Instance>> fleet_;
   std::vector<instance::Engine*> engines_;

@@ -6,7 +6,17 @@ Compose a `Simulation` from nouns (`workload`, `gateway`, `router`, `signals`, `
 """
 
 from spillway import _config as _config  # completes the classes of the core before anyone uses them
-from spillway import gateway, instance, metrics, profiles, router, scenarios, signals, workload
+from spillway import (
+    fleet,
+    gateway,
+    instance,
+    metrics,
+    profiles,
+    router,
+    scenarios,
+    signals,
+    workload,
+)
 from spillway._core.cluster import Simulation
 from spillway._core.sim import ConfigError, InvariantError, UsageError, build_info
 from spillway._statistics import Interval
@@ -29,6 +39,7 @@ __all__ = [
     "build_info",
     "dump",
     "fingerprint",
+    "fleet",
     "gateway",
     "instance",
     "load",

@@ -17,7 +17,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from types import ModuleType
 
-CORE_MODULES = ("workload", "signals", "gateway", "router", "instance", "metrics", "cluster")
+CORE_MODULES = (
+    "workload",
+    "signals",
+    "gateway",
+    "router",
+    "fleet",
+    "instance",
+    "metrics",
+    "cluster",
+)
 
 _SCALARS = {"bool": "bool", "int": "int", "float": "float", "str": "str"}
 

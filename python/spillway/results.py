@@ -379,11 +379,7 @@ class Result:
             "seed": self.seed,
             "simulation": self.simulation.to_dict(),
             "output": {
-                **{
-                    key: value
-                    for key, value in self._output.items()
-                    if key not in _TABLES
-                },
+                **{key: value for key, value in self._output.items() if key not in _TABLES},
                 "request_id": list(self._output["request_id"]),
             },
         }

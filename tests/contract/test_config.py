@@ -153,6 +153,9 @@ HEADERS = {
     "TenantRoundRobin": "gateway/fairness/tenant_round_robin.h",
     # The transports are a few lines each and share a file.
     "Live": "signals/transports.h",
+    # Likewise these.
+    "NoAutoscaler": "fleet/autoscaler.h",
+    "QueueScaler": "fleet/autoscaler.h",
     "OnRead": "signals/transports.h",
     "Scraped": "signals/transports.h",
     # Saturation is detected by the same rule; the class is UtilizationFilter, and so is its file.
@@ -271,6 +274,10 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         for client in drawn["clients"]:
             if client["prefix_group"]:
                 client["prefix_tokens"] = 7
+    if name == "QueueScaler":
+        drawn["min_instances"], drawn["max_instances"] = sorted(
+            (drawn["min_instances"], drawn["max_instances"])
+        )
     if name == "Guard":
         drawn["floor"], drawn["ceiling"] = sorted((drawn["floor"], drawn["ceiling"]))
     if name == "Gateway":
@@ -281,6 +288,8 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
     if name == "Simulation":
         if drawn["metrics"]["streaming"]:
             drawn["metrics"]["traced_candidates"] = 0
+        drawn["fleet"] |= {"initial_instances": None, "schedule": []}
+        drawn["fleet"]["autoscaler"] = {"kind": "none"}
         drawn["tenants"] = unique(drawn["tenants"], "name") or [{"name": "default"}]
         drawn["slo_classes"] = unique(drawn["slo_classes"], "name")
         if drawn["horizon_s"] is not None:
@@ -1298,6 +1307,7 @@ def test_schema_has_the_ranges(path: str) -> None:
 _DEPENDENT = {
     "name", "tenant", "slo_class", "prefix_group", "prefix_tokens", "values", "weights",
     "min_tokens", "max_tokens", "max_model_len", "horizon_s", "warm_up_s", "priority", *TABLE,
+    "initial_instances", "floor", "ceiling", "requests_per_s", "rate_fraction",
 }  # fmt: skip
 INDEPENDENT = {
     path: field for path, field, _ in LEAVES if path.rsplit(".", 1)[-1] not in _DEPENDENT

@@ -21,6 +21,7 @@ RANK = {
     "signals": 3,
     "gateway": 4,
     "router": 4,
+    "fleet": 4,
     "instance": 4,
     "fleet": 4,
     "metrics": 5,

@@ -1,0 +1,46 @@
+#include "fleet/fleet.h"
+
+#include <algorithm>
+
+namespace spillway::fleet {
+
+using sim::InstanceId;
+using sim::Time;
+
+FleetState::FleetState(const Fleet& config, std::size_t num_instances)
+    : num_instances_(num_instances),
+      startup_(sim::from_seconds(config.startup_s)),
+      reported_(sim::from_seconds(config.reported_ready_after_s.value_or(config.startup_s))),
+      serves_at_(num_instances, Time{0}) {
+  const auto all = static_cast<std::int64_t>(num_instances);
+  ready_at_.assign(static_cast<std::size_t>(std::min(config.initial_instances.value_or(all), all)),
+                   Time{0});
+  update(Time{0});
+}
+
+void FleetState::resize(std::int64_t instances, Time now) {
+  const auto wanted = static_cast<std::size_t>(std::max<std::int64_t>(instances, 1));
+  while (ready_at_.size() > std::min(wanted, num_instances_)) ready_at_.pop_back();
+  while (ready_at_.size() < std::min(wanted, num_instances_)) {
+    serves_at_[ready_at_.size()] = now + startup_;
+    ready_at_.push_back(now + reported_);
+  }
+}
+
+Time FleetState::next_ready() const {
+  Time next = sim::kForever;
+  for (std::size_t i = ready_.size(); i < ready_at_.size(); ++i)
+    next = std::min(next, ready_at_[i]);
+  return next;
+}
+
+bool FleetState::update(Time now) {
+  const std::size_t before = ready_.size();
+  ready_.clear();
+  for (std::size_t i = 0; i < ready_at_.size(); ++i) {
+    if (ready_at_[i] <= now) ready_.push_back(InstanceId{i});
+  }
+  return ready_.size() > before;
+}
+
+}  // namespace spillway::fleet
