@@ -76,6 +76,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
         collector_(simulation.metrics, requests_, journal_),
         admission_latency_(sim::from_seconds(simulation.gateway.admission_latency_s)),
         drain_latency_(sim::from_seconds(simulation.gateway.drain_latency_s)),
+        has_timeouts_(gateway::has_timeouts(simulation.gateway)),
         horizon_(sim::from_seconds(simulation.horizon_s.value_or(sim::kLongestSpan_s))) {
     journal_.reports = reports();
     for (const auto& group : simulation.instances) {
@@ -86,7 +87,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
                  : journal_.token_gaps.exact.resize(requests_.num_groups()));
     make_gateways(seed);
     emitted_.resize(requests_.tenants.size());
-    tenants_.resize(requests_.tenants.size());
+    if (simulation.metrics.timeline_step_s) tenants_.resize(requests_.tenants.size());
   }
 
   Output operator()() {
@@ -123,7 +124,11 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   }
   bool streaming() const { return simulation_.metrics.streaming; }
   bool reports() const { return simulation_.metrics.accounting == metrics::Accounting::blis; }
-  bool samples() const { return simulation_.metrics.timeline_step_s.has_value(); }
+  bool samples() const { return !tenants_.empty(); }
+  // For the timeline.
+  void count(RequestId id, std::int64_t metrics::TenantSample::* what) {
+    if (samples()) ++(tenants_[requests_.tenant(id)].*what);
+  }
 
   std::vector<signals::Probe*> make_fleet(std::uint64_t seed) {
     const instance::Environment environment{
@@ -137,7 +142,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
         .reports_latencies = reports(),
         .tells_first_tokens = router::reads_first_tokens(simulation_.router) ||
                               gateway::reads_first_tokens(simulation_.gateway),
-        .meters_tokens = gateway::meters_tokens(simulation_.gateway) || samples(),
+        .meters_tokens = gateway::meters_tokens(simulation_.gateway) ||
+                         simulation_.metrics.timeline_step_s.has_value(),
         .reference = options_.reference};
     std::vector<signals::Probe*> probes;
     for (const auto& group : simulation_.instances) {
@@ -337,7 +343,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     last_arrival_ = now_;
     schedule_arrival();
     front_of(request).pipeline.arrive();
-    ++tenants_[requests_.tenant(request)].submitted;
+    count(request, &metrics::TenantSample::submitted);
     if (comes_next(admission_latency_)) return admit(request);
     events_.push(
         {now_ + admission_latency_, Phase::admission, requests_.row(request), request.value});
@@ -349,7 +355,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     const bool admitted = front.pipeline.admit(request, view_of(front), now_);
     settle_losses(front.pipeline);
     if (admitted) return request_drain(replica, drain_latency_);
-    ++tenants_[requests_.tenant(request)].shed;
+    count(request, &metrics::TenantSample::shed);
     leave(request);
   }
 
@@ -377,6 +383,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
 
   // Whoever still waits may do so for ever: an event is due only for the one that times out first.
   void watch_timeouts(std::size_t replica) {
+    if (!has_timeouts_) return;
     Front& front = *fronts_[replica];
     const Time next = front.pipeline.next_timeout();
     if (next >= front.timeout_due) return;
@@ -395,8 +402,9 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
 
   // Requests that a queue has lost leave the system.
   void settle_losses(gateway::Pipeline& pipeline) {
+    if (!pipeline.has_lost()) return;
     for (const RequestId lost : pipeline.take_lost()) {
-      ++tenants_[requests_.tenant(lost)].shed;
+      count(lost, &metrics::TenantSample::shed);
       leave(lost);
     }
   }
@@ -404,7 +412,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   void route(RequestId request) {
     Front& front = front_of(request);
     const InstanceId chosen = front.dispatcher.route({requests_, request}, view_of(front), now_);
-    ++tenants_[requests_.tenant(request)].dispatched;
+    count(request, &metrics::TenantSample::dispatched);
     journal_.instance[request.index()] = static_cast<std::int32_t>(chosen.value);
     const Time delay =
         std::max(fleet_[chosen.index()]->entry_delay(request), presence_.serves_at(chosen) - now_);
@@ -424,8 +432,9 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   }
   void release(RequestId request) {
     const std::size_t replica = replica_of(request);
-    const bool completed = journal_.outcome[request.index()] == workload::Outcome::completed;
-    tenants_[requests_.tenant(request)].completed += completed;
+    if (journal_.outcome[request.index()] == workload::Outcome::completed) {
+      count(request, &metrics::TenantSample::completed);
+    }
     if (fronts_[replica]->pipeline.release(request, now_)) request_drain(replica, drain_latency_);
     leave(request);
   }
@@ -481,7 +490,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     std::int64_t queued = 0;
     for (const auto& front : fronts_) {
       books += front->pipeline.books();
-      for (std::size_t i = 0; i < tenants_.size(); ++i) {
+      for (std::size_t i = 0; i < requests_.tenants.size(); ++i) {
         queued += front->pipeline.queued(sim::TenantId{i});
       }
     }
@@ -622,11 +631,12 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   metrics::Collector collector_;
   Time admission_latency_;
   Time drain_latency_;
+  bool has_timeouts_;
   Time horizon_;
   Time now_{0};
   std::vector<std::unique_ptr<Front>> fronts_;
   std::vector<std::int64_t> emitted_;           // by tenant
-  std::vector<metrics::TenantSample> tenants_;  // counted so far
+  std::vector<metrics::TenantSample> tenants_;  // counted so far; empty without a timeline
   metrics::Timeline timeline_;
   Time last_arrival_{0};
   std::optional<RequestId> next_arrival_;

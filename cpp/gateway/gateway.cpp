@@ -75,6 +75,10 @@ bool reads_first_tokens(const Gateway& config) {
 bool reads_prefix_index(const Gateway& config) {
   return any_cost(config, [](const Cost& cost) { return reads_prefix_index(cost); });
 }
+bool has_timeouts(const Gateway& config) {
+  return std::any_of(config.bands.begin(), config.bands.end(),
+                     [](const Band& band) { return band.queue.timeout_s.has_value(); });
+}
 bool meters_tokens(const Gateway& config) {
   return any_cost(config, [](const Cost& cost) {
     return cost.charge_at == ChargeAt::token && cost.unit == CostUnit::weighted_tokens;
@@ -233,7 +237,7 @@ bool Pipeline::admit(RequestId id, const signals::View& view, Time now) {
   const TenantId tenant{requests_.tenant(id)};
   const workload::SloClass& slo_class = requests_.class_of(id);
   TenantQueues::Entry entry{.request = id, .entered = now, .priority = slo_class.priority};
-  if (slo_class.target_ttft_s) {
+  if (band.queues.needs_deadlines() && slo_class.target_ttft_s) {
     entry.deadline = requests_.arrival(id) + sim::from_seconds(*slo_class.target_ttft_s);
   }
   if (band.charging) {
@@ -289,7 +293,8 @@ void Pipeline::drain(const signals::View* view, Time now) {
     if (band.queues.size() == 0 && !band.drains_when_empty) continue;
     charge_tokens(band, now);
     const Permission permission(*this, band, view, now);
-    while (dispatch_from(band, permission)) {
+    while (dispatch_from(band, permission) &&
+           (band.queues.size() > 0 || band.drains_when_empty)) {
     }
     // A blocked band blocks the bands below it: their requests are less important.
     if (band.queues.size() > 0) return;

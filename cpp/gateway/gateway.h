@@ -137,6 +137,7 @@ class Pipeline {
   sim::Time next_timeout();
   /// Those whose wait is over leave their queues.
   void expire(sim::Time now);
+  bool has_lost() const { return !lost_.empty(); }
   /// Requests that have left a queue undispatched since this was called last.
   const std::vector<sim::RequestId>& take_lost();
   /// Reads the sensor and moves the limit. `view`: null unless `reads_signals`.
@@ -223,6 +224,8 @@ class Pipeline {
 bool reads_first_tokens(const Gateway& config);
 /// Whether some cost is evaluated against the gateway's own record of sent prefixes.
 bool reads_prefix_index(const Gateway& config);
+/// Whether a request may wait too long.
+bool has_timeouts(const Gateway& config);
 /// Whether some tenant is charged tokens as they are generated.
 bool meters_tokens(const Gateway& config);
 /// Whether the limit is under control.

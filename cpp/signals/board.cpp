@@ -17,11 +17,10 @@ Board::Board(const Signals& transport, std::vector<Probe*> probes, Scrapes* scra
   }
 }
 
-View Board::view(const OwnRecord& own, sim::Time now) {
+void Board::renew(sim::Time now) {
   for (std::size_t i = 0; i < readings_.size(); ++i) {
     if (now - readings_[i].measured >= period_) readings_[i] = probes_[i]->read(now);
   }
-  return {sources_, own, now};
 }
 
 }  // namespace spillway::signals

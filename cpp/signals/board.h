@@ -18,9 +18,14 @@ class Board {
 
   /// What a decision at `now` sees. Every decision asks for its view, whether or not it looks at a
   /// signal: `on_read` renews what is due. What `own` refers to must outlive the view.
-  View view(const OwnRecord& own, sim::Time now);
+  View view(const OwnRecord& own, sim::Time now) {
+    if (!readings_.empty()) renew(now);
+    return {sources_, own, now};
+  }
 
  private:
+  void renew(sim::Time now);
+
   std::vector<Probe*> probes_;
   sim::Time period_{0};
   std::vector<InstanceSignal> readings_;  // only with on_read

@@ -93,9 +93,7 @@ std::optional<TenantQueues::Removed> TenantQueues::take_expired(Time now) {
   return Removed{one.flow, remove(one.flow, one.at)};
 }
 
-bool TenantQueues::is_too_late(TenantId flow, Time now) {
-  if (target_ == sim::kForever) return false;
-  const Time waited = now - head(flow).entered;
+bool TenantQueues::judge_delay(Time waited, Time now) {
   // The first one of an interval settles how the last one went; it is never lost itself.
   if (now >= interval_end_) {
     overloaded_ = shortest_ != sim::kForever && shortest_ > target_;

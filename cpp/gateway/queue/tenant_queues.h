@@ -33,6 +33,8 @@ class TenantQueues {
 
   TenantQueues(std::size_t num_tenants, const Queue& config);
 
+  /// Whether entries are ordered by their deadlines.
+  bool needs_deadlines() const { return ordering_ == Ordering::slo_deadline; }
   void push(sim::TenantId flow, Entry entry);
   /// Precondition for these: the flow is not empty.
   const Entry& head(sim::TenantId flow) const {
@@ -58,7 +60,9 @@ class TenantQueues {
   std::optional<Removed> take_expired(sim::Time now);
   /// Whether the head of the flow is lost to controlled delay now that its turn has come. To be
   /// called once for each head.
-  bool is_too_late(sim::TenantId flow, sim::Time now);
+  bool is_too_late(sim::TenantId flow, sim::Time now) {
+    return target_ != sim::kForever && judge_delay(now - head(flow).entered, now);
+  }
 
  private:
   using Flow = sim::LinkedList<Entry>;
@@ -73,6 +77,7 @@ class TenantQueues {
   Flow::Handle head_of(const Flow& flow) const {
     return takes_newest_ ? flow.back() : flow.front();
   }
+  bool judge_delay(sim::Time waited, sim::Time now);
   sim::RequestId remove(sim::TenantId flow, Flow::Handle at);
   bool is_gone(const Waiting& one) const {
     return flows_[one.flow.index()][one.at].serial != one.serial;
