@@ -23,7 +23,6 @@ RANK = {
     "router": 4,
     "fleet": 4,
     "instance": 4,
-    "fleet": 4,
     "metrics": 5,
     "cluster": 6,
     "bindings": 7,
