@@ -60,6 +60,7 @@ class Target:
 _SPEEDS = (
     Target("W8", "W8", "M requests/s", 3, at_least=True, digits=2, scale=1e6),
     Target("W8-full", "W8-full", "M requests/s", 1, at_least=True, digits=2, scale=1e6),
+    Target("W8-control", "W8-control", "M requests/s", 1, at_least=True, digits=2, scale=1e6),
     Target("W8-long", "W8-long", "M requests/s", 2, at_least=True, digits=2, scale=1e6),
     Target("W8-prefix", "W8-prefix", "M requests/s", 0.6, at_least=True, digits=2, scale=1e6),
     Target("W64", "W64", "M requests/s", 2, at_least=True, digits=2, scale=1e6),

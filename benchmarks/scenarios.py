@@ -74,6 +74,35 @@ def w8_full(
     )
 
 
+def _control(cap_per_worker: int, max_requests: int | None, timeout_s: float) -> gateway.Gateway:
+    """Deficit round robin over bounded queues, and AIMD on the budget."""
+    return gateway.Gateway(
+        bands=gateway.Band(
+            fairness=gateway.DeficitRoundRobin(),
+            queue=gateway.Queue(max_requests=max_requests, timeout_s=timeout_s),
+        ),
+        limit=gateway.WorkerBudget(cap_per_worker=cap_per_worker),
+        controller=gateway.Aimd(),
+    )
+
+
+def w8_control(num_requests: int = NUM_REQUESTS) -> spillway.Simulation:
+    """W8-full with a gateway that queues, shares out and controls."""
+    simulation = w8_full(num_requests)
+    admission = simulation.gateway.admission
+    return simulation.replace(gateway=_control(256, None, 30).replace(admission=admission))
+
+
+def overload(num_requests: int = 2 * NUM_REQUESTS) -> spillway.Simulation:
+    """Twice what the fleet can serve (64 seats each), before deficit round robin and AIMD."""
+    simulation = w8_full(num_requests)
+    return simulation.replace(
+        workload=simulation.workload.replace(requests_per_s=480),
+        gateway=_control(64, 64, 1),
+        instances=instance.InstanceGroup(count=8, latency=_LATENCY, max_num_seqs=64),
+    )
+
+
 def w8_long(num_requests: int = NUM_REQUESTS) -> spillway.Simulation:
     """Eight instances, 1,000 tokens in and 4,000 out."""
     simulation = w8(num_requests)
@@ -140,10 +169,12 @@ def sweep(num_requests: int = NUM_REQUESTS) -> list[spillway.Simulation]:
 SCENARIOS: dict[str, Callable[..., spillway.Simulation]] = {
     "W8": w8,
     "W8-full": w8_full,
+    "W8-control": w8_control,
     "W8-long": w8_long,
     "W8-prefix": w8_prefix,
     "W64": w64,
     "W1000": w1000,
+    "overload": overload,
 }
 
 

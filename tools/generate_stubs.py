@@ -79,6 +79,7 @@ reasons: tuple[str, ...]
     "cluster": """\
 columns: tuple[str, ...]
 outcomes: tuple[str, ...]
+control_actions: tuple[str, ...]
 profile_settings: tuple[tuple[str, dict[str, str], str], ...]
 
 class RequestRecord:

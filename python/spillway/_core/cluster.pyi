@@ -50,6 +50,7 @@ class Simulation:
 
 columns: tuple[str, ...]
 outcomes: tuple[str, ...]
+control_actions: tuple[str, ...]
 profile_settings: tuple[tuple[str, dict[str, str], str], ...]
 
 class RequestRecord:
