@@ -7,6 +7,7 @@ A change of behaviour then shows as a difference in these files, request by requ
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from pathlib import Path
 
@@ -17,13 +18,10 @@ SEED = 20260101
 NUM_REQUESTS = 60
 
 
-def token_bucket_least_loaded() -> Simulation:
-    """A bucket, a limit with two bands, stale signals and three unequal servers with little memory.
-
-    The requests come from whole-number formulas, so that nothing depends on a platform's logarithm.
-    """
+def requests() -> workload.Trace:
+    """From whole-number formulas, so that nothing depends on a platform's logarithm."""
     rows = range(NUM_REQUESTS)
-    requests = trace(
+    return trace(
         # Bursts of five, 3 ms apart, every 150 ms.
         arrival_s=[(150 * (row // 5) + 3 * (row % 5)) / 1000 for row in rows],
         input_tokens=[1441 if row % 15 == 5 else 40 + 97 * row * row % 700 for row in rows],
@@ -32,8 +30,12 @@ def token_bucket_least_loaded() -> Simulation:
         slo_class=[("critical", "standard", "batch", "sheddable")[row % 4] for row in rows],
         request_id=[f"r{row:02d}" for row in rows],
     )
+
+
+def token_bucket_least_loaded() -> Simulation:
+    """A bucket, a limit with two bands, stale signals, three unequal servers with little memory."""
     return Simulation(
-        workload=requests,
+        workload=requests(),
         tenants=[workload.Tenant(name="gold", weight=2)],
         gateway=gateway.Gateway(
             admission=gateway.TokenBucket(capacity_tokens=2500, refill_tokens_per_s=12_000),
@@ -56,7 +58,41 @@ def token_bucket_least_loaded() -> Simulation:
     )
 
 
-RUNS = {"token_bucket_least_loaded": token_bucket_least_loaded}
+_TOKENS = gateway.Cost(unit="weighted_tokens", charge_at="token")
+_ESTIMATED = gateway.Cost(unit="weighted_tokens", output_estimate="mean", settles=True)
+FAIRNESS = {
+    "global_fifo": gateway.GlobalFifo(),
+    "round_robin": gateway.TenantRoundRobin(),
+    "deficit_round_robin": gateway.DeficitRoundRobin(cost=_ESTIMATED, quantum=100),
+    "deficit_round_robin_verbatim": gateway.DeficitRoundRobin(semantics="verbatim"),
+    "start_time_fair": gateway.StartTimeFair(cost=_ESTIMATED),
+    "virtual_token_counter": gateway.VirtualTokenCounter(cost=_TOKENS),
+    "least_attained_service": gateway.LeastAttainedService(),
+}
+
+
+def fair_queueing(fairness: object) -> Simulation:
+    """Bounded queues with a time-out before four permits, under AIMD on the first tokens."""
+    return Simulation(
+        workload=requests(),
+        tenants=[workload.Tenant(name="gold", weight=2, queue_max=4)],
+        gateway=gateway.Gateway(
+            bands=gateway.Band(
+                fairness=fairness, queue=gateway.Queue(max_requests=3, timeout_s=0.25)
+            ),
+            limit=gateway.WorkerBudget(cap_per_worker=2),
+            controller=gateway.Aimd(target_s=0.2),
+            sensor=signals.Sensor(window_s=0.5, tick_s=0.1, min_samples=3),
+        ),
+        router=router.KvCost(overlap="sent"),
+        instances=[instance.InstanceGroup(count=2, num_kv_blocks=120)],
+    )
+
+
+RUNS = {
+    "token_bucket_least_loaded": token_bucket_least_loaded,
+    **{kind: functools.partial(fair_queueing, policy) for kind, policy in FAIRNESS.items()},
+}
 
 
 def decision_log(name: str) -> str:
