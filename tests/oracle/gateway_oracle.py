@@ -1,0 +1,465 @@
+"""The whole gateway once more, plain and slow: queues, charging, fairness, so many permits.
+
+Its server takes a time for each request that follows from its output alone, whoever else is inside.
+All instants are whole nanoseconds.
+"""
+
+# ruff: noqa: ARG002 (policies share one signature)
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+SECOND = 10**9
+
+
+@dataclass
+class Request:
+    arrival: int
+    tenant: int
+    prompt: int = 16
+    output: int = 10
+    priority: int = 3
+    target: int | None = None
+    # What becomes of it.
+    outcome: str = "queued"
+    reason: str = ""
+    dispatched: int | None = None
+    ended: int | None = None
+    # What it is charged, estimated on admission.
+    cost_prompt: float = 0
+    cost_output: float = 0
+
+    @property
+    def tokens(self) -> int:
+        """Even an empty answer has a first token."""
+        return max(self.output, 1)
+
+
+@dataclass(frozen=True)
+class Server:
+    """Takes so long per output token, and at most so long until the first."""
+
+    token_ns: int = 10_000_000
+    first_ns: int = 23_700_000
+
+    def end(self, one: Request) -> int:
+        return one.dispatched + one.tokens * self.token_ns
+
+    def first(self, one: Request) -> int:
+        return min(one.dispatched + self.first_ns, self.end(one))
+
+    def emitted(self, one: Request, now: int) -> int:
+        """Tokens up to `now`. Raises if that hangs on the rounding of the simulator."""
+        if one.dispatched is None or now < self.first(one):
+            return 0
+        span = self.end(one) - self.first(one)
+        if now >= self.end(one) or span == 0:
+            return one.tokens
+        later = Fraction((one.tokens - 1) * (now - self.first(one)), span)
+        if one.tokens > 1 and abs(later - round(later)) < Fraction(1, 10**6):
+            raise AmbiguousError
+        return 1 + math.floor(later)
+
+
+class AmbiguousError(Exception):
+    """A token comes at the very instant at which it is asked for."""
+
+
+@dataclass
+class Queues:
+    """The tenants' queues. Entries are (serial, entered, request)."""
+
+    ordering: str = "fcfs"
+    drop: str = "tail"
+    most: list[int | None] = field(default_factory=list)  # by tenant
+    timeout: int | None = None
+    target: int | None = None
+    interval: int = 0
+    flows: list[list[tuple[int, int, Request]]] = field(default_factory=list)
+    serial: int = 0
+    takes_newest: bool = False
+    overloaded: bool = False
+    interval_end: int = 0
+    shortest: float = math.inf
+
+    def push(self, one: Request, now: int) -> None:
+        self.serial += 1
+        self.flows[one.tenant].append((self.serial, now, one))
+
+    def head(self, tenant: int) -> tuple[int, int, Request]:
+        flow = self.flows[tenant]
+        if self.ordering == "lifo" or self.takes_newest:
+            return flow[-1]
+        if self.ordering == "slo_deadline":
+            return min(flow, key=lambda entry: (deadline(entry[2]), entry[0]))
+        return flow[0]
+
+    def pop(self, tenant: int) -> Request:
+        entry = self.head(tenant)
+        self.flows[tenant].remove(entry)
+        self.takes_newest = False
+        return entry[2]
+
+    def backlogged(self) -> list[int]:
+        return [tenant for tenant, flow in enumerate(self.flows) if flow]
+
+    def victim(self, newcomer: Request) -> Request:
+        """Who gives way in the newcomer's queue, which is full."""
+        flow = self.flows[newcomer.tenant]
+        if self.drop == "tail":
+            return newcomer
+        if self.drop == "head":
+            return self.head(newcomer.tenant)[2]
+        least = min([*flow, (self.serial + 1, 0, newcomer)], key=lambda e: (e[2].priority, -e[0]))
+        return least[2]
+
+    def is_too_late(self, tenant: int, now: int) -> bool:
+        """Folly's Codel: the first dispatch of an interval judges the one before."""
+        if self.target is None:
+            return False
+        waited = now - self.head(tenant)[1]
+        if now >= self.interval_end:
+            self.overloaded = math.isfinite(self.shortest) and self.shortest > self.target
+            self.interval_end = now + self.interval
+            self.shortest = waited
+            return False
+        self.shortest = min(self.shortest, waited)
+        return self.overloaded and waited > 2 * self.target
+
+
+def deadline(one: Request) -> float:
+    return math.inf if one.target is None else one.arrival + one.target
+
+
+# --- fairness -------------------------------------------------------------------------------------
+
+
+class GlobalFifo:
+    def joined(self, tenant: int, queues: Queues, now: int) -> None: ...
+    def left(self, tenant: int, queues: Queues) -> None: ...
+    def dispatched(self, tenant: int, queues: Queues) -> None: ...
+    def charge(self, tenant: int, amount: float, now: int) -> None: ...
+
+    def next(self, queues: Queues, now: int) -> int | None:
+        return min(queues.backlogged(), key=lambda t: queues.head(t)[0], default=None)
+
+
+class StartTimeFair(GlobalFifo):
+    def __init__(self, weights: list[float]) -> None:
+        self.weights, self.tag = weights, [0.0] * len(weights)
+        self.clock = self.largest = 0.0
+
+    def joined(self, tenant: int, queues: Queues, now: int) -> None:
+        if sum(map(len, queues.flows)) == 1:
+            self.clock = max(self.clock, self.largest)
+        if len(queues.flows[tenant]) == 1:
+            self.tag[tenant] = max(self.tag[tenant], self.clock)
+
+    def next(self, queues: Queues, now: int) -> int | None:
+        return min(queues.backlogged(), key=lambda t: (self.tag[t], t), default=None)
+
+    def dispatched(self, tenant: int, queues: Queues) -> None:
+        self.clock = max(self.clock, self.tag[tenant])
+
+    def charge(self, tenant: int, amount: float, now: int) -> None:
+        self.tag[tenant] += amount / self.weights[tenant]
+        self.largest = max(self.largest, self.tag[tenant])
+
+
+class VirtualTokenCounter(GlobalFifo):
+    def __init__(self, weights: list[float], lift: str) -> None:
+        self.weights, self.counter, self.lift = weights, [0.0] * len(weights), lift
+        self.last_departed = self.last_dispatched = 0
+
+    def joined(self, tenant: int, queues: Queues, now: int) -> None:
+        if len(queues.flows[tenant]) > 1 or self.lift == "none":
+            return
+        others = [t for t in queues.backlogged() if t != tenant]
+        if self.lift == "max":
+            level = self.counter[self.last_dispatched] if others else max(self.counter)
+        elif others:
+            level = min(self.counter[t] for t in others)
+        elif self.lift == "last_departed":
+            level = self.counter[self.last_departed]
+        else:
+            return
+        self.counter[tenant] = max(self.counter[tenant], level)
+
+    def next(self, queues: Queues, now: int) -> int | None:
+        return min(queues.backlogged(), key=lambda t: (self.counter[t], t), default=None)
+
+    def left(self, tenant: int, queues: Queues) -> None:
+        self.last_departed = tenant
+
+    def dispatched(self, tenant: int, queues: Queues) -> None:
+        self.last_departed = self.last_dispatched = tenant
+
+    def charge(self, tenant: int, amount: float, now: int) -> None:
+        self.counter[tenant] += amount / self.weights[tenant]
+
+
+class LeastAttainedService(GlobalFifo):
+    def __init__(self, num_tenants: int, service: float, wait: float, half_life_s: float) -> None:
+        self.service, self.wait, self.half_life_s = service, wait, half_life_s
+        self.attained, self.since = [0.0] * num_tenants, [0] * num_tenants
+
+    def joined(self, tenant: int, queues: Queues, now: int) -> None:
+        if len(queues.flows[tenant]) == 1:
+            age_s = (now - self.since[tenant]) / SECOND
+            self.attained[tenant] *= 2.0 ** (-age_s / self.half_life_s)
+            self.since[tenant] = now
+
+    def next(self, queues: Queues, now: int) -> int | None:
+        waiting = queues.backlogged()
+        services = {t: self.attained[t] for t in waiting}
+        waits = {t: float(now - queues.head(t)[1]) for t in waiting}
+
+        def score(tenant: int) -> tuple[float, int]:
+            served = self.service * (1 - place(services[tenant], services))
+            return -(served + self.wait * place(waits[tenant], waits)), tenant
+
+        return min(waiting, key=score, default=None)
+
+    def charge(self, tenant: int, amount: float, now: int) -> None:
+        self.attained[tenant] += amount
+        self.since[tenant] = now
+
+
+def place(value: float, among: dict[int, float]) -> float:
+    low, high = min(among.values()), max(among.values())
+    return (value - low) / (high - low) if high > low else 0.5
+
+
+class DeficitRoundRobin(GlobalFifo):
+    """A round at a time. Flows that are idle stay in the ring as long as they are in debt."""
+
+    def __init__(self, weights: list[float], quantum: float, charge_at: str) -> None:
+        self.credit = [quantum * weight for weight in weights]
+        self.deficit = [0.0] * len(weights)
+        self.pays_first = charge_at == "dispatch"
+        self.pays_at_once = charge_at in {"dispatch", "token"}
+        self.cursor = len(weights) - 1
+        self.visiting = False
+        self.offered = 0.0
+
+    def joined(self, tenant: int, queues: Queues, now: int) -> None:
+        if len(queues.flows[tenant]) == 1:
+            self.deficit[tenant] = min(self.deficit[tenant], 0)
+
+    def affordable(self, tenant: int, queues: Queues) -> bool:
+        if self.pays_first:
+            return self.price(tenant, queues) <= self.deficit[tenant]
+        return self.deficit[tenant] > 0
+
+    def price(self, tenant: int, queues: Queues) -> float:
+        head = queues.head(tenant)[2]
+        return head.cost_prompt + head.cost_output
+
+    def next(self, queues: Queues, now: int) -> int | None:
+        if not queues.backlogged():
+            return None
+        while not (self.visiting and self.affordable(self.cursor, queues)):
+            self.cursor = (self.cursor + 1) % len(self.deficit)
+            self.visiting = bool(queues.flows[self.cursor])
+            self.deficit[self.cursor] += self.credit[self.cursor]
+            if not self.visiting:
+                self.deficit[self.cursor] = min(self.deficit[self.cursor], 0)
+        self.offered = self.price(self.cursor, queues) if self.pays_at_once else 0
+        return self.cursor
+
+    def emptied(self, tenant: int, owed: float) -> None:
+        self.deficit[tenant] = min(self.deficit[tenant], owed)
+        if tenant == self.cursor:
+            self.visiting = False
+
+    def left(self, tenant: int, queues: Queues) -> None:
+        if not queues.flows[tenant]:
+            self.emptied(tenant, 0)
+
+    def dispatched(self, tenant: int, queues: Queues) -> None:
+        if not queues.flows[tenant]:
+            self.emptied(tenant, self.offered)
+
+    def charge(self, tenant: int, amount: float, now: int) -> None:
+        self.deficit[tenant] -= amount
+
+
+# --- charging -------------------------------------------------------------------------------------
+
+
+@dataclass
+class Cost:
+    unit: str = "requests"
+    prompt_weight: float = 1
+    output_weight: float = 2
+    output_estimate: str = "none"
+    estimate_bias: float = 1
+    charge_at: str = "dispatch"
+    settles: bool = False
+
+    def of_prompt(self, one: Request) -> float:
+        if self.unit == "requests":
+            return 1
+        return self.prompt_weight * one.prompt if self.unit == "weighted_tokens" else one.prompt
+
+    @property
+    def of_token(self) -> float:
+        return self.output_weight if self.unit == "weighted_tokens" else 0
+
+
+class Gateway:
+    """`permits` of them; everything else is what the simulator's gateway has."""
+
+    def __init__(
+        self,
+        queues: Queues,
+        fairness: GlobalFifo,
+        permits: int,
+        server: Server,
+        *,
+        cost: Cost | None = None,
+        drain_latency: int = 0,
+    ) -> None:
+        self.queues, self.fairness, self.server = queues, fairness, server
+        self.free, self.drain_latency = permits, drain_latency
+        self.cost = cost or Cost(charge_at="never")
+        self.drain_due: int | None = None
+        self.inside: list[Request] = []
+        self.told_first: set[int] = set()
+        self.finished: list[list[int]] = [[] for _ in queues.flows]
+        self.metered = [0] * len(queues.flows)
+        self.served: list[Request] = []
+
+    def run(self, requests: list[Request]) -> None:
+        coming = sorted(requests, key=lambda one: one.arrival)
+        while coming or self.inside or self.drain_due is not None or self.timeouts():
+            instants = [coming[0].arrival] if coming else []
+            instants += [self.server.end(one) for one in self.inside]
+            instants += [self.server.first(o) for o in self.inside if id(o) not in self.told_first]
+            instants += self.timeouts()
+            if self.drain_due is not None:
+                instants.append(self.drain_due)
+            now = min(instants)
+            self.first_tokens(now)
+            self.releases(now)
+            if self.drain_due == now:
+                self.drain(now)
+            self.expire(now)
+            while coming and coming[0].arrival == now:
+                self.admit(coming.pop(0), now)
+
+    def timeouts(self) -> list[int]:
+        if self.queues.timeout is None:
+            return []
+        return [e[1] + self.queues.timeout for flow in self.queues.flows for e in flow]
+
+    def first_tokens(self, now: int) -> None:
+        for one in self.inside:
+            if self.server.first(one) == now and id(one) not in self.told_first:
+                self.told_first.add(id(one))
+                if self.cost.charge_at == "first_token":
+                    self.charge(one.tenant, one.cost_prompt + one.cost_output, now)
+
+    def releases(self, now: int) -> None:
+        for one in [one for one in self.inside if self.server.end(one) == now]:
+            self.inside.remove(one)
+            self.free += 1
+            one.outcome, one.ended = "completed", now
+            self.finished[one.tenant].append(one.output)
+            actual = one.cost_prompt + self.cost.of_token * one.output
+            if self.cost.charge_at == "completion":
+                self.charge(one.tenant, actual, now)
+            elif self.cost.settles and self.cost.charge_at not in {"token", "never"}:
+                self.charge(one.tenant, actual - one.cost_prompt - one.cost_output, now)
+            if self.queues.backlogged():
+                self.request_drain(now)
+
+    def request_drain(self, now: int) -> None:
+        if self.drain_due is None:
+            self.drain_due = now + self.drain_latency
+
+    def expire(self, now: int) -> None:
+        late = [e for flow in self.queues.flows for e in flow]
+        for entry in sorted(late, key=lambda e: e[0]):
+            if self.queues.timeout is None or entry[1] + self.queues.timeout > now:
+                continue
+            self.queues.flows[entry[2].tenant].remove(entry)
+            self.queues.takes_newest = self.queues.ordering == "adaptive_lifo"
+            self.lose(entry[2], "expired", "queue_timeout", now)
+
+    def lose(self, one: Request, outcome: str, reason: str, now: int) -> None:
+        one.outcome, one.reason = outcome, reason
+        self.fairness.left(one.tenant, self.queues)
+        if self.cost.charge_at == "enqueue":
+            self.charge(one.tenant, -(one.cost_prompt + one.cost_output), now)
+
+    def admit(self, one: Request, now: int) -> None:
+        most = self.queues.most[one.tenant]
+        flow = self.queues.flows[one.tenant]
+        if most is not None and len(flow) >= most:
+            victim = self.queues.victim(one)
+            if victim is one:
+                one.outcome, one.reason = "rejected", "queue_full"
+                return
+            flow[:] = [entry for entry in flow if entry[2] is not victim]
+            self.lose(victim, "evicted", "queue_full", now)
+        self.estimate(one)
+        self.charge_tokens(now)
+        self.queues.push(one, now)
+        self.fairness.joined(one.tenant, self.queues, now)
+        if self.cost.charge_at == "enqueue":
+            self.charge(one.tenant, one.cost_prompt + one.cost_output, now)
+        self.request_drain(now)
+        if self.drain_latency == 0:
+            self.drain(now)
+
+    def estimate(self, one: Request) -> None:
+        cost = self.cost
+        one.cost_prompt = cost.of_prompt(one)
+        if cost.charge_at == "token":
+            return
+        known = self.finished[one.tenant]
+        expected = {
+            "none": 0,
+            "oracle": one.output,
+            "mean": sum(known) / len(known) if known else 0,
+        }[cost.output_estimate]
+        one.cost_output = cost.of_token * cost.estimate_bias * expected
+
+    def charge(self, tenant: int, amount: float, now: int) -> None:
+        if amount:
+            self.fairness.charge(tenant, amount, now)
+
+    def charge_tokens(self, now: int) -> None:
+        """What the tenants' requests have emitted since they were charged last."""
+        if self.cost.charge_at != "token" or not self.cost.of_token:
+            return
+        emitted = [0] * len(self.metered)
+        for one in self.served:
+            emitted[one.tenant] += self.server.emitted(one, now)
+        for tenant, (before, tokens) in enumerate(zip(self.metered, emitted, strict=True)):
+            self.charge(tenant, self.cost.of_token * (tokens - before), now)
+        self.metered = emitted
+
+    def drain(self, now: int) -> None:
+        self.drain_due = None
+        self.charge_tokens(now)
+        while self.free > 0:
+            tenant = self.fairness.next(self.queues, now)
+            if tenant is None:
+                return
+            is_too_late = self.queues.is_too_late(tenant, now)
+            one = self.queues.pop(tenant)
+            if is_too_late:
+                self.lose(one, "expired", "queue_delay", now)
+                continue
+            self.free -= 1
+            one.outcome, one.dispatched = "running", now
+            self.fairness.dispatched(tenant, self.queues)
+            if self.cost.charge_at in {"dispatch", "token"}:
+                self.charge(tenant, one.cost_prompt + one.cost_output, now)
+            self.inside.append(one)
+            self.served.append(one)
