@@ -95,9 +95,6 @@ py::dict decisions_of(const router::DecisionLog& log) {
   return result;
 }
 
-// The nearest double: instants on a grid of seconds read as such.
-double in_seconds(sim::Time at) { return static_cast<double>(at.ns) / 1e9; }
-
 // One row per sample; what is told of each tenant stands in columns of shape (samples, tenants).
 py::dict timeline_of(const metrics::Timeline& timeline) {
   using metrics::Sample;
@@ -105,7 +102,8 @@ py::dict timeline_of(const metrics::Timeline& timeline) {
   py::dict result;
   if (timeline.samples.empty()) return result;
   const auto& samples = timeline.samples;
-  result["time_s"] = array_of<double>(samples, [](const Sample& s) { return in_seconds(s.at); });
+  result["time_s"] =
+      array_of<double>(samples, [](const Sample& s) { return sim::to_seconds(s.at); });
   const auto add = [&]<class T>(const char* name, T Sample::* member) {
     result[name] = array_of<T>(samples, [&](const Sample& s) { return s.*member; });
   };
@@ -134,7 +132,8 @@ py::dict timeline_of(const metrics::Timeline& timeline) {
 py::dict control_of(const std::vector<gateway::ControlRecord>& log) {
   using gateway::ControlRecord;
   py::dict result;
-  result["time_s"] = array_of<double>(log, [](const ControlRecord& c) { return in_seconds(c.at); });
+  result["time_s"] =
+      array_of<double>(log, [](const ControlRecord& c) { return sim::to_seconds(c.at); });
   result["replica"] =
       array_of<std::uint16_t>(log, [](const ControlRecord& c) { return c.replica; });
   result["action"] = array_of<std::uint8_t>(log, [](const ControlRecord& c) { return c.action; });

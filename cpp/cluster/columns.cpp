@@ -23,7 +23,7 @@ Column derived(const RequestRecord& record, const Value& value) {
 template <double (metrics::Latencies::*latency_ns)(RequestId) const>
 Column latency(const RequestRecord& record) {
   const metrics::Latencies latencies(record.requests, record.journal, record.accounting);
-  return derived<double>(record, [&](RequestId id) { return (latencies.*latency_ns)(id) * 1e-9; });
+  return derived<double>(record, [&](RequestId id) { return (latencies.*latency_ns)(id) / 1e9; });
 }
 
 }  // namespace

@@ -25,6 +25,11 @@ namespace {
 
 constexpr std::uint64_t kEventsBetweenChecks = 1u << 14;
 
+/// How often a gate that follows the instances' signals is tried while requests wait for it.
+constexpr Time kSaturationPoll{1'000'000};
+/// So many scrapes after the last change, signals have told of it, lost ones or not.
+constexpr double kScrapesAwaited = 100;
+
 bool uses_priority(const instance::InstanceGroup& group) {
   if (!std::holds_alternative<instance::StepLoop>(group.plant)) return false;
   return std::visit(
@@ -77,7 +82,10 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
         admission_latency_(sim::from_seconds(simulation.gateway.admission_latency_s)),
         drain_latency_(sim::from_seconds(simulation.gateway.drain_latency_s)),
         has_timeouts_(gateway::has_timeouts(simulation.gateway)),
-        horizon_(sim::from_seconds(simulation.horizon_s.value_or(sim::kLongestSpan_s))) {
+        horizon_(sim::from_seconds(simulation.horizon_s.value_or(sim::kLongestSpan_s))),
+        is_controlled_(gateway::is_controlled(simulation.gateway)),
+        polls_saturation_(gateway::reads_saturation(simulation.gateway)),
+        longest_news_(longest_news(simulation.signals)) {
     journal_.reports = reports();
     for (const auto& group : simulation.instances) {
       journal_.has_ranks = journal_.has_ranks || group.data_parallel_size > 1;
@@ -121,6 +129,13 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       total += static_cast<std::size_t>(group.count * group.data_parallel_size);
     }
     return total;
+  }
+  static Time longest_news(const signals::Signals& transport) {
+    if (const auto* scraped = std::get_if<signals::Scraped>(&transport)) {
+      return sim::from_seconds(scraped->delay_s + kScrapesAwaited * scraped->period_s);
+    }
+    const auto* on_read = std::get_if<signals::OnRead>(&transport);
+    return on_read ? sim::from_seconds(on_read->period_s) : Time{0};
   }
   bool streaming() const { return simulation_.metrics.streaming; }
   bool reports() const { return simulation_.metrics.accounting == metrics::Accounting::blis; }
@@ -167,6 +182,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     gateway::Pipeline pipeline;
     router::Dispatcher dispatcher;
     Time drain_due = sim::kUnset;
+    bool drain_is_ticks = false;  // a tick asked for it, nobody else
+    bool ticks = false;           // a tick is due
     Time timeout_due = sim::kForever;
   };
 
@@ -267,18 +284,20 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     return std::any_of(fronts_.begin(), fronts_.end(), [](const auto& front) {
       const gateway::Books& books = front->pipeline.books();
       return books.attempts > books.admitted + books.rejected || books.in_flight() > 0 ||
-             sim::is_set(front->drain_due) || front->timeout_due != sim::kForever;
+             (sim::is_set(front->drain_due) && !front->drain_is_ticks) ||
+             front->pipeline.next_timeout() != sim::kForever;
     });
   }
 
   void schedule_ticks() {
-    if (gateway::is_controlled(simulation_.gateway)) {
+    if (is_controlled_) {
       for (std::size_t i = 0; i < fronts_.size(); ++i) schedule_tick(i);
     }
     if (samples()) events_.push({now_, Phase::timeline_sample, 0, 0});
   }
   void schedule_tick(std::size_t replica) {
     const auto which = static_cast<std::uint32_t>(replica);
+    fronts_[replica]->ticks = true;
     events_.push({now_ + simulation_.gateway.sensor.interval(), Phase::set_points, which, which});
   }
   void tick(std::size_t replica) {
@@ -289,7 +308,12 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     } else {
       front.pipeline.tick(nullptr, now_);
     }
-    if (front.pipeline.books().queued() > 0) request_drain(replica, Time{0});
+    front.ticks = false;
+    if (front.pipeline.books().queued() > 0) {
+      const bool was_asked_for = sim::is_set(front.drain_due) && !front.drain_is_ticks;
+      request_drain(replica, Time{0});
+      front.drain_is_ticks = !was_asked_for;
+    }
     if (is_busy()) schedule_tick(replica);
   }
 
@@ -302,8 +326,15 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     events_.push({requests_.arrival(id), Phase::arrival, requests_.row(id), id.value});
   }
 
+  // Whether an event of the phase is about a request or an instance, whatever comes of it.
+  static constexpr bool is_change(Phase phase) {
+    return phase != Phase::set_points && phase != Phase::timeline_sample &&
+           phase != Phase::queue_drain && phase != Phase::expiry;
+  }
+
   void handle(const Event& event) {
     const RequestId request{event.subject()};
+    if (is_change(event.phase())) last_change_ = now_;
     switch (event.phase()) {
       case Phase::arrival:
         return arrive(request);
@@ -354,13 +385,17 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     Front& front = *fronts_[replica];
     const bool admitted = front.pipeline.admit(request, view_of(front), now_);
     settle_losses(front.pipeline);
-    if (admitted) return request_drain(replica, drain_latency_);
+    if (admitted) {
+      if (drain_latency_ > Time{0}) watch_timeouts(replica);
+      return request_drain(replica, drain_latency_);
+    }
     count(request, &metrics::TenantSample::shed);
     leave(request);
   }
 
   void request_drain(std::size_t replica, Time delay) {
     Front& front = *fronts_[replica];
+    front.drain_is_ticks = false;
     if (sim::is_set(front.drain_due)) return;
     if (comes_next(delay)) return drain(replica);
     front.drain_due = now_ + delay;
@@ -371,14 +406,36 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   void drain(std::size_t replica) {
     Front& front = *fronts_[replica];
     front.drain_due = sim::kUnset;
+    const std::int64_t before = front.pipeline.books().dispatched;
     if (front.pipeline.reads_signals()) {
       const signals::View view = view_of(front);
       front.pipeline.drain(&view, now_);
     } else {
       front.pipeline.drain(nullptr, now_);
     }
+    if (front.pipeline.books().dispatched > before) {
+      last_change_ = now_;
+      if (is_controlled_ && !front.ticks) schedule_tick(replica);
+    }
     settle_losses(front.pipeline);
     watch_timeouts(replica);
+    watch_saturation(replica);
+  }
+
+  // What the instances report may open a gate without anything that the gateway hears of: while
+  // requests wait for it, it is tried again every so often, as llm-d's endpoint picker does.
+  void watch_saturation(std::size_t replica) {
+    if (!polls_saturation_) return;
+    Front& front = *fronts_[replica];
+    if (front.pipeline.books().queued() == 0 || sim::is_set(front.drain_due)) return;
+    if (!is_serving() && now_ > last_change_ + longest_news_) return;
+    front.drain_due = now_ + kSaturationPoll;
+    const auto which = static_cast<std::uint32_t>(replica);
+    events_.push({front.drain_due, Phase::queue_drain, which, which});
+  }
+  bool is_serving() const {
+    return std::any_of(fronts_.begin(), fronts_.end(),
+                       [](const auto& front) { return front->pipeline.books().in_flight() > 0; });
   }
 
   // Whoever still waits may do so for ever: an event is due only for the one that times out first.
@@ -396,7 +453,12 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     Front& front = *fronts_[replica];
     front.timeout_due = sim::kForever;
     front.pipeline.expire(now_);
-    settle_losses(front.pipeline);
+    // Whoever stood behind those may have been waiting for them alone.
+    if (front.pipeline.has_lost()) {
+      last_change_ = now_;
+      settle_losses(front.pipeline);
+      if (front.pipeline.books().queued() > 0) request_drain(replica, drain_latency_);
+    }
     watch_timeouts(replica);
   }
 
@@ -412,7 +474,6 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   void route(RequestId request) {
     Front& front = front_of(request);
     const InstanceId chosen = front.dispatcher.route({requests_, request}, view_of(front), now_);
-    count(request, &metrics::TenantSample::dispatched);
     journal_.instance[request.index()] = static_cast<std::int32_t>(chosen.value);
     const Time delay =
         std::max(fleet_[chosen.index()]->entry_delay(request), presence_.serves_at(chosen) - now_);
@@ -425,7 +486,9 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   void first_token(RequestId request) override {
     Front& front = front_of(request);
     front.dispatcher.first_token(request, instance_of(request));
-    front.pipeline.first_token(request, now_);
+    if (front.pipeline.first_token(request, now_)) {
+      request_drain(replica_of(request), drain_latency_);
+    }
   }
   void finished(RequestId request) override {
     front_of(request).dispatcher.finished(request, instance_of(request));
@@ -462,7 +525,10 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     const std::vector<std::int64_t>& tokens = emitted(now_);
     for (std::size_t i = 0; i < tenants_.size(); ++i) {
       metrics::TenantSample tenant = tenants_[i];
-      for (const auto& front : fronts_) tenant.queued += front->pipeline.queued(sim::TenantId{i});
+      for (const auto& front : fronts_) {
+        tenant.queued += front->pipeline.queued(sim::TenantId{i});
+        tenant.dispatched += front->pipeline.dispatched(sim::TenantId{i});
+      }
       tenant.emitted_tokens = tokens[i];
       timeline_.tenants.push_back(tenant);
     }
@@ -503,7 +569,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
 
     Output output;
     if (options_.keep_requests && !streaming()) output.record = record_;
-    output.end_s = sim::to_seconds(std::max(now_, fleet_duration()));
+    output.end_s = sim::to_seconds(std::max(last_change_, fleet_duration()));
     output.events = static_cast<std::int64_t>(events_.popped());
     for (const auto& tenant : requests_.tenants) output.tenants.push_back(tenant.name);
     for (const auto& slo_class : requests_.slo_classes)
@@ -633,7 +699,11 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   Time drain_latency_;
   bool has_timeouts_;
   Time horizon_;
+  bool is_controlled_;
+  bool polls_saturation_;
+  Time longest_news_;  // until all that is over is known to the gateway, as a rule
   Time now_{0};
+  Time last_change_{0};  // of a request or an instance
   std::vector<std::unique_ptr<Front>> fronts_;
   std::vector<std::int64_t> emitted_;           // by tenant
   std::vector<metrics::TenantSample> tenants_;  // counted so far; empty without a timeline

@@ -75,6 +75,7 @@ bool reads_first_tokens(const Gateway& config) {
 bool reads_prefix_index(const Gateway& config) {
   return any_cost(config, [](const Cost& cost) { return reads_prefix_index(cost); });
 }
+bool reads_saturation(const Gateway& config) { return any_limit<Saturation>(config); }
 bool has_timeouts(const Gateway& config) {
   return std::any_of(config.bands.begin(), config.bands.end(),
                      [](const Band& band) { return band.queue.timeout_s.has_value(); });
@@ -116,6 +117,11 @@ void Gateway::validate(const std::string& path, std::vector<sim::Violation>& out
   if (guard.floor > guard.ceiling) {
     out.push_back({at("guard.floor"), sim::to_text(guard.floor),
                    "must be <= guard.ceiling (" + sim::to_text(guard.ceiling) + ")"});
+  }
+  if (meters_tokens(*this) && (replicas > 1 || bands.size() > 1)) {
+    out.push_back({at("bands"), std::to_string(bands.size()) + " bands",
+                   "must be a single one before a single replica where a cost is charged at token: "
+                   "instances tell tokens by tenant alone"});
   }
   if (is_controlled(*this) && std::none_of(limit.begin(), limit.end(), can_be_moved)) {
     const auto name = std::visit([](const auto& c) { return std::string(c.kind); }, controller);
@@ -161,6 +167,7 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
       replica_(replica),
       routing_latency_(sim::from_seconds(config.routing_latency_s)),
       reads_signals_(any_limit<Saturation>(config) || reads_fleet(config)),
+      frees_at_first_token_(any_limit<DualLimit>(config)),
       has_control_(is_controlled(config)),
       reads_fleet_at_ticks_(reads_fleet(config)),
       source_(config.sensor.source),
@@ -187,8 +194,10 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
              cost ? std::optional<Charging>(std::in_place, *cost, requests, journal) : std::nullopt,
          .queues = TenantQueues(requests.tenants.size(), band.queue),
          .drains_when_empty = commits(band.fairness),
+         .forgets = std::holds_alternative<LeastAttainedService>(band.fairness),
          .tokens_charged = std::vector<std::int64_t>(requests.tenants.size())});
   }
+  dispatched_by_tenant_.resize(requests.tenants.size());
   for (const Limit& limit : config.limit) limits_.push_back(make_limit(limit, requests.tenants));
   if (has_control_) {
     governor_.emplace(config.guard, config.controller, *controlled_limit()->setting(), seed);
@@ -293,8 +302,7 @@ void Pipeline::drain(const signals::View* view, Time now) {
     if (band.queues.size() == 0 && !band.drains_when_empty) continue;
     charge_tokens(band, now);
     const Permission permission(*this, band, view, now);
-    while (dispatch_from(band, permission) &&
-           (band.queues.size() > 0 || band.drains_when_empty)) {
+    while (dispatch_from(band, permission) && (band.queues.size() > 0 || band.drains_when_empty)) {
     }
     // A blocked band blocks the bands below it: their requests are less important.
     if (band.queues.size() > 0) return;
@@ -331,6 +339,7 @@ bool Pipeline::dispatch_from(BandState& band, const Permission& permission) {
   const signals::RequestView request(requests_, id);
   for (const auto& limit : limits_) limit->started(request);
   ++books_.dispatched;
+  ++dispatched_by_tenant_[flow->index()];
   max_in_flight_ = std::max(max_in_flight_, books_.in_flight());
   journal_.dispatched[id.index()] = now;
   journal_.outcome[id.index()] = Outcome::in_transit;
@@ -341,7 +350,7 @@ bool Pipeline::dispatch_from(BandState& band, const Permission& permission) {
   return true;
 }
 
-void Pipeline::first_token(RequestId id, Time now) {
+bool Pipeline::first_token(RequestId id, Time now) {
   const signals::RequestView request(requests_, id);
   for (const auto& limit : limits_) limit->first_token(request);
   BandState& band = band_of(id);
@@ -350,11 +359,13 @@ void Pipeline::first_token(RequestId id, Time now) {
       band.fairness->charge(TenantId{requests_.tenant(id)}, due, now);
     }
   }
-  if (!has_control_) return;
-  if (source_ == signals::SensorSource::ttft) measure(id, now - requests_.arrival(id), now);
-  if (source_ == signals::SensorSource::engine_ttft) {
+  if (has_control_ && source_ == signals::SensorSource::ttft) {
+    measure(id, now - requests_.arrival(id), now);
+  }
+  if (has_control_ && source_ == signals::SensorSource::engine_ttft) {
     measure(id, now - journal_.enqueued[id.index()], now);
   }
+  return frees_at_first_token_ && books_.queued() > 0;
 }
 
 bool Pipeline::release(RequestId id, Time now) {
@@ -362,6 +373,7 @@ bool Pipeline::release(RequestId id, Time now) {
   const signals::RequestView request(requests_, id);
   for (const auto& limit : limits_) limit->ended(request);
   BandState& band = band_of(id);
+  if (band.forgets) charge_tokens(band, now);
   if (band.charging) {
     if (const double due = band.charging->at_end(id)) {
       band.fairness->charge(TenantId{requests_.tenant(id)}, due, now);

@@ -127,7 +127,8 @@ class Pipeline {
   /// Dispatches while the limits permit; routing is due after the routing latency. `view`: null
   /// unless `reads_signals`.
   void drain(const signals::View* view, sim::Time now);
-  void first_token(sim::RequestId id, sim::Time now);
+  /// True if the queues are to be drained.
+  bool first_token(sim::RequestId id, sim::Time now);
   /// The request has left the system: its permit returns. True if the queues are to be drained.
   bool release(sim::RequestId id, sim::Time now);
 
@@ -150,6 +151,10 @@ class Pipeline {
   const Books& books() const { return books_; }
   /// By tenant.
   std::int64_t queued(sim::TenantId tenant) const;
+  /// Likewise, since the start.
+  std::int64_t dispatched(sim::TenantId tenant) const {
+    return dispatched_by_tenant_[tenant.index()];
+  }
   /// Permits in all that the tightest limit gives out; NaN: it does not count requests.
   double permits() const;
   const std::vector<ControlRecord>& control_log() const { return control_log_; }
@@ -178,6 +183,7 @@ class Pipeline {
     std::optional<Charging> charging;  // where fairness has a cost
     TenantQueues queues;
     bool drains_when_empty;
+    bool forgets;                              // by the clock, so that charges must not wait
     std::vector<std::int64_t> tokens_charged;  // by tenant
   };
   /// Asks the limits on behalf of a band.
@@ -202,6 +208,7 @@ class Pipeline {
   std::vector<BandState> bands_;  // highest priority first
   std::vector<std::unique_ptr<LimitPolicy>> limits_;
   bool reads_signals_;
+  bool frees_at_first_token_;
   bool has_control_;
   bool reads_fleet_at_ticks_;
   signals::SensorSource source_;
@@ -214,6 +221,7 @@ class Pipeline {
   std::int64_t prefix_hits_ = 0;
   std::int64_t prefix_lookups_ = 0;
   double hit_rate_ = 0;
+  std::vector<std::int64_t> dispatched_by_tenant_;
   std::vector<ControlRecord> control_log_;
   std::vector<sim::RequestId> lost_;
   std::vector<sim::RequestId> lost_before_;
@@ -224,6 +232,8 @@ class Pipeline {
 bool reads_first_tokens(const Gateway& config);
 /// Whether some cost is evaluated against the gateway's own record of sent prefixes.
 bool reads_prefix_index(const Gateway& config);
+/// Whether some limit follows what instances report.
+bool reads_saturation(const Gateway& config);
 /// Whether a request may wait too long.
 bool has_timeouts(const Gateway& config);
 /// Whether some tenant is charged tokens as they are generated.

@@ -27,7 +27,8 @@ inline constexpr Time kForever{std::numeric_limits<std::int64_t>::max()};
 inline constexpr double kLongestSpan_s = 3.2e9;
 
 constexpr bool is_set(Time t) { return t.ns >= 0; }
-constexpr double to_seconds(Time t) { return static_cast<double>(t.ns) * 1e-9; }
+/// The nearest double: instants on a grid of seconds read as such.
+constexpr double to_seconds(Time t) { return static_cast<double>(t.ns) / 1e9; }
 
 /// Nearest nanosecond to `seconds`, which must be finite and at most `kLongestSpan_s`.
 constexpr Time from_seconds(double seconds) {
