@@ -1,0 +1,250 @@
+"""Named gateways: what published systems put before their model servers, value by value.
+
+`gateway_post5().apply(simulation)` puts one before a fleet of your own. With a scenario it comes
+second, as it gives the scenario's tenants their bounds:
+
+    presets.gateway_post5().apply(scenarios.get("toy-plant").apply(simulation))
+
+The three `gateway_…` are states of the FastAPI gateway of
+https://github.com/Nicolas-Richard/vllm-on-eks: one queue per tenant, deficit round robin by
+requests over one budget of workers x cap_per_worker streams, and a controller that moves
+cap_per_worker so that the p99 of the time to first token, as a histogram shows it, stays near 2 s.
+
+`semantics="verbatim"` has that code's quirks: credit that is hoarded while all is idle, permits
+committed to a tenant before they are there, a shrunk budget that does not bind while permits are
+idle and a growth that comes on top of it, floor and ceiling that move a limit from outside to
+themselves. `corrected` has none of them; every value stays. What the sensor does (buckets, ticks
+that come late and so shorten the window) belongs to the values.
+
+To change one, go through the gateway:
+
+    preset = presets.gateway_post4()
+    simulation = preset.apply(simulation).with_({"gateway.limit[0].cap_per_worker": 16})
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Literal
+
+from spillway._core.gateway import (
+    Aimd,
+    Band,
+    DeficitRoundRobin,
+    Gateway,
+    Guard,
+    PerTenant,
+    Queue,
+    TenantRoundRobin,
+    WorkerBudget,
+)
+from spillway._core.instance import InstanceGroup, ProcessorSharing
+from spillway._core.signals import Sensor
+from spillway._core.workload import Tenant
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spillway._core.cluster import Simulation
+
+Semantics = Literal["verbatim", "corrected"]
+
+TARGET_P99_TTFT_S = 2.0
+WEIGHTS = {"A": 2, "B": 1, "C": 1}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GatewayPreset:
+    """A named gateway with the tenants that it knows: their weights, bounds and permits."""
+
+    name: str
+    doc: str
+    gateway: Gateway
+    tenants: tuple[Tenant, ...]
+
+    def apply(self, simulation: Simulation) -> Simulation:
+        """`simulation` with this gateway and these tenants.
+
+        Tenants that the preset does not name stay as they are, after those that it does.
+        """
+        known = {one.name for one in self.tenants}
+        others = tuple(one for one in simulation.tenants if one.name not in known)
+        return simulation.replace(gateway=self.gateway, tenants=self.tenants + others)
+
+
+def gateway_pre(*, semantics: Semantics = "verbatim", workers: int | None = 2) -> GatewayPreset:
+    """The first deployment, whose limit spirals down to its floor.
+
+    From 16 streams per worker up by 1 and down to a half, between 1 and 64, without a band around
+    the target and without cooldown; queues of 16, a wait of up to 30 s. Reconstructed from the
+    text of https://nicolas-richard.github.io, post of 2026-05-04, and from comments in the tests
+    and scenarios of commit 2dca487: of the floor these only let see that it was between 1 and 4.
+
+    `workers`: how many share the budget; None: as many as there are instances that are ready.
+    """
+    return _budgeted(
+        "pre",
+        "The first deployment: halves the limit, waits up to 30 s in queues of 16.",
+        semantics=semantics,
+        workers=workers,
+        cap_per_worker=16,
+        acquire_timeout_s=30,
+        queue_max=(16, 16, 16),
+        controller=Aimd(
+            target_s=TARGET_P99_TTFT_S,
+            band=0,
+            increase_step=1,
+            decrease="factor",
+            decrease_factor=0.5,
+        ),
+        cap_min=1,
+        cap_max=64,
+        cooldown_ticks=0,
+        window_s=30,
+    )
+
+
+def gateway_post4(*, semantics: Semantics = "verbatim", workers: int | None = 2) -> GatewayPreset:
+    """Additive increase, subtractive decrease (AISD): commit 2dca487, post of 2026-05-04.
+
+    From 64 streams per worker up by 1 and down by 4, between 16 and 128, with a band of 20 % around
+    the target and 3 ticks of cooldown; queues of 8, 2 and 2, a wait of up to 30 s
+    (config/tenants.yaml; the time-out was an environment variable). Its requests were routed by
+    the longest known prefix, which `router` is to be set to where it matters.
+
+    `workers`: how many share the budget; None: as many as there are instances that are ready.
+    """
+    return _budgeted(
+        "post4",
+        "AISD: cuts the limit by 4, waits up to 30 s in queues of 8, 2 and 2.",
+        semantics=semantics,
+        workers=workers,
+        cap_per_worker=64,
+        acquire_timeout_s=30,
+        queue_max=(8, 2, 2),
+        controller=Aimd(
+            target_s=TARGET_P99_TTFT_S,
+            band=0.2,
+            increase_step=1,
+            decrease="step",
+            decrease_step=4,
+        ),
+        cap_min=16,
+        cap_max=128,
+        cooldown_ticks=3,
+        window_s=30,
+    )
+
+
+def gateway_post5(*, semantics: Semantics = "verbatim", workers: int | None = 2) -> GatewayPreset:
+    """Short waits, and cuts to three quarters: commit 0c78403, post of 2026-05-11.
+
+    From 64 streams per worker up by 1 and down to 0.75, between 32 and 256, with a band of 20 %
+    around the target and 3 ticks of cooldown; queues of 2, 1 and 1, a wait of up to 1 s, a window
+    of 10 s (config/tenants.yaml). Its requests were routed in turns: `router="round_robin"`.
+
+    `workers`: how many share the budget; None: as many as there are instances that are ready, as a
+    watcher of endpoints told that gateway, of 2 to 4.
+    """
+    return _budgeted(
+        "post5",
+        "Cuts the limit to 0.75, waits up to 1 s in queues of 2, 1 and 1.",
+        semantics=semantics,
+        workers=workers,
+        cap_per_worker=64,
+        acquire_timeout_s=1,
+        queue_max=(2, 1, 1),
+        controller=Aimd(
+            target_s=TARGET_P99_TTFT_S,
+            band=0.2,
+            increase_step=1,
+            decrease="factor",
+            decrease_factor=0.75,
+        ),
+        cap_min=32,
+        cap_max=256,
+        cooldown_ticks=3,
+        window_s=10,
+    )
+
+
+def static_caps(*, caps: Sequence[int] = (64, 8, 64), timeout_s: float = 30) -> GatewayPreset:
+    """A semaphore per tenant and nothing else: post of 2026-05-02.
+
+    A and C, who pay, may have 64 streams each, B 8; who finds none free waits for up to 30 s, in a
+    line without bound. `caps` are those of A, B and C.
+    """
+    return GatewayPreset(
+        name="static-caps",
+        doc="A semaphore per tenant, for which a request waits up to 30 s.",
+        # Whose semaphore is taken keeps nobody else waiting, so turns do not matter.
+        gateway=Gateway(
+            bands=Band(fairness=TenantRoundRobin(), queue=Queue(timeout_s=timeout_s)),
+            limit=PerTenant(),
+        ),
+        tenants=tuple(
+            Tenant(name=name, weight=WEIGHTS[name], max_in_flight=cap)
+            for name, cap in zip("ABC", caps, strict=True)
+        ),
+    )
+
+
+def toy_plant() -> InstanceGroup:
+    """The two workers behind that gateway, as one instance whose figures its posts tell.
+
+    Requests share it: 7.6 s each when alone, 14.4 s among 64, 75 s among 400; most throughput, 5.9
+    requests/s, at about 160. A gateway before it is to count two workers, as the presets do.
+    """
+    return InstanceGroup(plant=ProcessorSharing())
+
+
+def _budgeted(
+    name: str,
+    doc: str,
+    *,
+    semantics: Semantics,
+    workers: int | None,
+    cap_per_worker: int,
+    acquire_timeout_s: float,
+    queue_max: Sequence[int],
+    controller: Aimd,
+    cap_min: int,
+    cap_max: int,
+    cooldown_ticks: int,
+    window_s: float,
+) -> GatewayPreset:
+    return GatewayPreset(
+        name=name,
+        doc=doc,
+        gateway=Gateway(
+            bands=Band(
+                fairness=DeficitRoundRobin(quantum=1, semantics=semantics),
+                queue=Queue(timeout_s=acquire_timeout_s),
+            ),
+            limit=WorkerBudget(cap_per_worker=cap_per_worker, workers=workers, resize=semantics),
+            controller=controller,
+            guard=Guard(
+                floor=cap_min,
+                ceiling=cap_max,
+                demand_gate=True,
+                demand="in_flight_or_queued",
+                cooldown_ticks=cooldown_ticks,
+                rounding="floor",
+                clamps=semantics,
+            ),
+            sensor=Sensor(
+                source="ttft",
+                aggregation="bucketed_quantile",
+                quantile=0.99,
+                window_s=window_s,
+                min_samples=10,
+                tick_s=5,
+                tick_drift_s=0.001,
+                scope="pooled",
+            ),
+        ),
+        tenants=tuple(
+            Tenant(name=tenant, weight=weight, queue_max=most)
+            for (tenant, weight), most in zip(WEIGHTS.items(), queue_max, strict=True)
+        ),
+    )
