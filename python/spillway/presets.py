@@ -14,7 +14,8 @@ cap_per_worker so that the p99 of the time to first token, as a histogram shows 
 committed to a tenant before they are there, a shrunk budget that does not bind while permits are
 idle and a growth that comes on top of it, floor and ceiling that move a limit from outside to
 themselves. `corrected` has none of them; every value stays. What the sensor does (buckets, ticks
-that come late and so shorten the window) belongs to the values.
+that come late and so shorten the window) belongs to the values. A queue that a burst at one instant
+overflows though permits are free is neither: give the gateway a `drain_latency_s` for that.
 
 To change one, go through the gateway:
 
