@@ -7,18 +7,11 @@ Compose a `Simulation` from nouns (`workload`, `gateway`, `router`, `signals`, `
 
 from spillway import _config as _config  # completes the classes of the core before anyone uses them
 from spillway import (
-from spillway import (
     fleet,
     gateway,
     instance,
     metrics,
     presets,
-    profiles,
-    router,
-    scenarios,
-    signals,
-    workload,
-)
     profiles,
     router,
     scenarios,
