@@ -10,7 +10,7 @@ import pytest
 mpl.use("Agg")
 
 import spillway
-from spillway import gateway, workload
+from spillway import gateway, instance, metrics, signals, workload
 from spillway.report import plots
 
 
@@ -305,6 +305,296 @@ def test_admission_by_length_in_groups(simulation):
     assert (np.diff(first.get_xdata()) > 0).all()
     assert legend_of(axes) == ["before: 600 requests", "after: 300 requests"]
     assert first.get_linestyle() != second.get_linestyle()
+
+
+# --- the gateway over time ----------------------------------------------------------------------
+
+
+def crowded(**settings):
+    """Two tenants that ask for more than a plant can do, behind an adaptive limit."""
+    return spillway.scenarios.get("toy-plant").apply(
+        spillway.Simulation(
+            gateway=gateway.Gateway(
+                bands=[gateway.Band(queue=gateway.Queue(max_requests=8, timeout_s=1))],
+                limit=[gateway.WorkerBudget(cap_per_worker=64, workers=2)],
+                **{
+                    "controller": gateway.Aimd(),
+                    "guard": gateway.Guard(floor=16, cooldown_ticks=3),
+                    "sensor": signals.Sensor(window_s=10),
+                    **settings,
+                },
+            ),
+            instances=[instance.InstanceGroup(plant=instance.ProcessorSharing())],
+            metrics=metrics.Metrics(timeline_step_s=1),
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def controlled():
+    result = spillway.simulate(crowded())
+    assert all(result.control.count(one) for one in ("increase", "decrease", "cooldown"))
+    return result
+
+
+def panels_of(figure):
+    figure.canvas.draw()
+    return {axes.get_label(): axes for axes in figure.axes}
+
+
+def stairs_of(axes):
+    """Values and edges of what is drawn as steps, in the order of the tenants."""
+    return [(area.get_data().values, area.get_data().edges) for area in axes.patches]
+
+
+def test_gateway_has_a_panel_for_everything(controlled):
+    figure = controlled.plot.gateway()
+    panels = panels_of(figure)
+    assert list(panels) == [
+        "submitted", "limit", "dispatched", "shed", "sensor", "queued", "batch", "tokens"
+    ]  # fmt: skip
+    assert {name: axes.get_ylabel() for name, axes in panels.items()} == {
+        "submitted": "requests/s",
+        "dispatched": "requests/s",
+        "shed": "requests/s",
+        "queued": "requests",
+        "tokens": "tokens/s",
+        "limit": "requests",
+        "sensor": "s",
+        "batch": "requests",
+    }
+    assert panels["tokens"].get_xlabel() == panels["batch"].get_xlabel() == "time (s)"
+    assert len({axes.get_xlim() for axes in panels.values()}) == 1
+    total = controlled.timeline["submitted"][-1].sum()
+    assert panels["submitted"].get_title(loc="left") == f"submitted ({total:,} requests)"
+    # C asks for nothing and has no line.
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["A", "B"]
+
+
+@pytest.mark.parametrize("step_s", [None, 1, 7])
+def test_gateway_draws_the_rates_of_the_timeline(controlled, step_s):
+    panels = panels_of(controlled.plot.gateway(step_s=step_s))
+    timeline = controlled.timeline
+    columns = {
+        "submitted": "submitted",
+        "dispatched": "dispatched",
+        "shed": "shed",
+        "tokens": "emitted_tokens",
+    }
+    last = len(timeline["time_s"]) - 1
+    rows = np.unique([*range(0, last, step_s or round(last / 100)), last])
+    for panel, name in columns.items():
+        drawn = stairs_of(panels[panel])
+        assert len(drawn) == 2
+        for (rates, edges), tenant in zip(drawn, "AB", strict=True):
+            counts = timeline.of(tenant)[name]
+            assert list(edges) == list(timeline["time_s"][rows])
+            assert rates * np.diff(edges) == pytest.approx(np.diff(counts[rows]))
+            assert (rates * np.diff(edges)).sum() == pytest.approx(counts[-1])
+
+
+def test_gateway_draws_the_levels_of_the_timeline(controlled):
+    panels = panels_of(controlled.plot.gateway())
+    timeline = controlled.timeline
+    drawn = {
+        ("limit", "in flight"): timeline["in_flight"],
+        ("limit", "permits"): timeline["permits"],
+        ("batch", "running"): timeline["running"],
+        ("batch", "waiting"): timeline["waiting"],
+    }
+    for (panel, label), values in drawn.items():
+        x, y = labelled(panels[panel], label).get_data()
+        assert list(x) == list(timeline["time_s"])
+        assert list(y) == list(values)
+    for line, tenant in zip(panels["queued"].get_lines(), "AB", strict=True):
+        assert list(line.get_ydata()) == list(timeline.of(tenant)["queued"])
+
+
+def test_tenants_look_alike_in_every_panel(controlled):
+    panels = panels_of(controlled.plot.gateway())
+    looks = [
+        [(one.get_edgecolor()[:3], one.get_linestyle()) for one in panels[name].patches]
+        for name in ("submitted", "dispatched", "shed", "tokens")
+    ]
+    assert all(look == looks[0] for look in looks)
+    colors = [mpl.colors.to_rgb(line.get_color()) for line in panels["queued"].get_lines()]
+    assert colors == [color for color, _ in looks[0]]
+
+
+def test_gateway_marks_what_the_controller_did(controlled):
+    axes = panels_of(controlled.plot.gateway())["limit"]
+    control, timeline = controlled.control, controlled.timeline
+    for action in ("increase", "decrease", "cooldown"):
+        marks = labelled(axes, action)
+        assert marks.get_label() == f"{action} ({control.count(action)})"
+        assert marks.get_linestyle() == "None"
+        chosen = control["action"] == control.actions.index(action)
+        assert list(marks.get_xdata()) == list(control["time_s"][chosen])
+        assert list(marks.get_ydata()) == list(control["permits"][chosen])
+    assert not {"hold", "no_signal"} & {label.split(" ")[0] for label in legend_of(axes)}
+    assert set(timeline["permits"]) >= set(control["permits"])
+
+
+def test_gateway_draws_the_sensor_against_its_target(controlled):
+    axes = panels_of(controlled.plot.gateway())["sensor"]
+    assert axes.get_title(loc="left") == "p99 of TTFT"
+    assert legend_of(axes) == ["deadband", "target: 2 s", "sensor"]
+    line = labelled(axes, "sensor")
+    assert list(line.get_xdata()) == list(controlled.control["time_s"])
+    np.testing.assert_array_equal(line.get_ydata(), controlled.control["value"])
+    assert list(labelled(axes, "target").get_ydata()) == [2, 2]
+    band = axes.patches[0].get_extents().transformed(axes.transData.inverted())
+    assert (band.y0, band.y1) == pytest.approx((1.6, 2.4))
+
+
+def test_gateway_without_a_deadband():
+    bare = crowded(controller=gateway.Aimd(band=0))
+    assert legend_of(panels_of(spillway.simulate(bare).plot.gateway())["sensor"]) == [
+        "target: 2 s",
+        "sensor",
+    ]
+    blind = crowded(
+        controller=gateway.Gradient2(),
+        sensor=signals.Sensor(source="e2e", aggregation="mean", scope="tenant", tenant="A"),
+    )
+    axes = panels_of(spillway.simulate(blind).plot.gateway())["sensor"]
+    assert axes.get_title(loc="left") == "mean of time to last token of A"
+    assert legend_of(axes) == ["sensor"]
+
+
+def test_gateway_without_a_controller():
+    still = crowded(controller=gateway.StaticLimit())
+    panels = panels_of(spillway.simulate(still).plot.gateway())
+    assert "sensor" not in panels
+    assert legend_of(panels["limit"]) == ["in flight", "permits"]
+
+
+def test_gateway_without_a_limit_or_anything_shed(simulation):
+    result = spillway.simulate(simulation.with_({"metrics.timeline_step_s": 0.5}))
+    panels = panels_of(result.plot.gateway())
+    assert legend_of(panels["limit"]) == ["in flight"]
+    kv = panels["kv"]
+    assert kv.get_ylabel() == "share"
+    assert list(kv.get_lines()[0].get_ydata()) == list(result.timeline["kv_utilization"])
+    assert panels["queued"].get_ylim() == (0, 1)
+    # One scale, on which nothing shed is next to nothing.
+    assert panels["shed"].get_ylim() == panels["submitted"].get_ylim()
+
+
+def test_gateway_of_several_replicas():
+    result = spillway.simulate(crowded(replicas=2))
+    axes = panels_of(result.plot.gateway())
+    permits = labelled(axes["limit"], "permits").get_ydata()
+    assert list(permits) == list(result.timeline["permits"])
+    assert permits[0] == 2 * 2 * 64
+    sensors = axes["sensor"].get_lines()[1:]
+    assert len(sensors) == 2
+    assert legend_of(axes["sensor"])[-1] == "sensors of 2 replicas"
+    marks = [line for line in axes["limit"].get_lines() if line.get_linestyle() == "None"]
+    moves = sum(result.control.count(one) for one in ("increase", "decrease", "cooldown"))
+    assert sum(len(line.get_xdata()) for line in marks) == moves
+
+
+def test_gateway_needs_no_requests():
+    (results,) = spillway.run_many([crowded()])
+    assert not results[0].has_requests
+    figure = plt.figure()
+    assert results[0].plot.gateway(figure=figure) is figure
+
+
+def test_gateway_needs_a_timeline(result, controlled):
+    with pytest.raises(spillway.UsageError, match=r"set metrics\.timeline_step_s"):
+        result.plot.gateway()
+    with pytest.raises(ValueError, match="step_s = 0: must be > 0"):
+        controlled.plot.gateway(step_s=0)
+    at_once = controlled.simulation.replace(horizon_s=0.5)
+    with pytest.raises(ValueError, match="ended within one step of the timeline"):
+        spillway.simulate(at_once).plot.gateway()
+    assert plt.get_fignums() == []
+
+
+# --- a figure over a setting --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def swept(simulation):
+    refills = (5_000, 10_000, 15_000)
+    path = "gateway.admission[token_bucket].refill_tokens_per_s"
+    runs = spillway.run_many([simulation.with_({path: one}) for one in refills], seeds=range(3))
+    return dict(zip(refills, runs, strict=True))
+
+
+def bars_of(axes):
+    """Per line of error bars: its label, points, and lower and upper ends."""
+    return [
+        (
+            one.get_label(),
+            one.lines[0].get_xydata(),
+            np.array([segment[:, 1] for segment in one.lines[2][0].get_segments()]),
+        )
+        for one in axes.containers
+    ]
+
+
+def test_sweep_draws_means_with_intervals(swept):
+    backwards = dict(reversed(swept.items()))
+    axes = plots.sweep(backwards, "goodput", setting="refill (tokens/s)")
+    ((_, points, ends),) = bars_of(axes)
+    intervals = [results.summary()["goodput"] for results in swept.values()]
+    assert [list(point) for point in points] == [
+        [value, one.mean] for value, one in zip(swept, intervals, strict=True)
+    ]
+    assert ends == pytest.approx(np.array([[one.low, one.high] for one in intervals]))
+    assert axes.get_xlabel() == "refill (tokens/s)"
+    assert axes.get_ylabel() == "goodput (share of offered requests)"
+    assert axes.get_title(loc="right") == "mean of 3 seeds, 95% interval"
+
+
+def test_sweep_per_tenant_on_logarithmic_axes(swept):
+    axes = plots.sweep(swept, by="tenant", log="xy", label="bucket:")
+    axes.figure.canvas.draw()
+    assert legend_of(axes) == ["bucket: gold", "bucket: bronze"]
+    assert axes.get_ylabel() == "p99 of TTFT (ms)"
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["5,000", "10,000", "15,000"]
+    for _, points, ends in bars_of(axes):
+        assert (ends[:, 0] >= 0.1 * points[:, 1] - 1e-9).all()
+
+
+def test_sweeps_can_be_compared(swept):
+    axes = plots.sweep(swept, label="before")
+    assert plots.sweep(swept, label="after", ax=axes) is axes
+    assert legend_of(axes) == ["before", "after"]
+    first, second = (one.lines[0] for one in axes.containers)
+    assert first.get_color() != second.get_color()
+
+
+def test_sweep_of_single_results(swept):
+    axes = plots.sweep({value: results[0] for value, results in swept.items()}, "rejected")
+    ((_, points, ends),) = bars_of(axes)
+    assert list(points[:, 1]) == [results[0].summary()["rejected"] for results in swept.values()]
+    assert (ends[:, 0] == ends[:, 1]).all()
+    assert axes.get_title(loc="right") == "1 seed"
+
+
+def test_sweep_leaves_out_what_there_is_not(swept, simulation):
+    nothing = spillway.simulate(simulation.replace(warm_up_s=1000))
+    axes = plots.sweep({0: nothing, **swept})
+    means = axes.containers[0].lines[0].get_ydata().astype(float)
+    assert list(np.isnan(means)) == [True, False, False, False]
+    assert axes.get_title(loc="right") == "mean of 1 to 3 seeds, 95% interval"
+
+
+def test_sweep_refuses_what_it_does_not_know(swept):
+    with pytest.raises(ValueError, match="figure = 'p99_ttft': must be one of offered, "):
+        plots.sweep(swept, "p99_ttft")
+    with pytest.raises(ValueError, match="by = 'instance': must be slo_class or tenant"):
+        plots.sweep(swept, by="instance")
+    with pytest.raises(ValueError, match="log = 'z': must be x, y, xy or empty"):
+        plots.sweep(swept, log="z")
+    with pytest.raises(ValueError, match="results_by_value is empty"):
+        plots.sweep({})
+    assert plt.get_fignums() == []
 
 
 # --- the extra ----------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ under several seeds (`Results`) are pooled.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,11 +19,15 @@ from spillway.report import tables
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure, SubFigure
     from numpy.typing import NDArray
 
-    from spillway._core.gateway import TokenBucket
+    from spillway._core.gateway import Gateway, TokenBucket
+    from spillway._core.signals import Sensor
+    from spillway._statistics import Interval
     from spillway.results import Result, Results
+    from spillway.timeline import Control, Timeline
 
 Grouping = Literal["slo_class", "tenant"]
 Population = Literal["measured", "offered"]
@@ -63,6 +68,44 @@ _LAYERS = (
 )  # fmt: skip
 
 
+# What a sensor measures, and the unit.
+_SOURCES = {
+    "ttft": ("TTFT", "s"),
+    "engine_ttft": ("TTFT from the engine on", "s"),
+    "e2e": ("time to last token", "s"),
+    "e2e_per_token": ("time to last token", "s per output token"),
+    "queue_delay": ("time in the queue", "s"),
+    "kv_utilization": ("KV blocks in use", "share"),
+    "hit_rate": ("prefix hit rate", "share"),
+}
+
+# (action, colour, marker) of what a controller does; of holds there are too many to mark.
+_ACTIONS = (
+    ("increase", "#009E73", "^"),
+    ("decrease", "#D55E00", "v"),
+    ("cooldown", "#777777", "x"),
+)
+
+_LATENCY_NAMES = {
+    "ttft": "TTFT",
+    "tpot": "TPOT",
+    "itl": "ITL",
+    "e2el": "time to last token",
+    "queue": "time in the queue",
+    "scheduling_delay": "scheduling delay",
+}
+_UNITS = {
+    "duration": "s",
+    "request_throughput": "requests/s",
+    "output_throughput": "tokens/s",
+    "total_token_throughput": "tokens/s",
+    "goodput": "share of offered requests",
+    "request_goodput": "requests/s",
+    "weighted_goodput": "share of offered requests",
+    "cache_hit_rate": "share of prompt tokens",
+}
+
+
 class Plots:
     """The figures of one result, as `result.plot`."""
 
@@ -100,6 +143,12 @@ class Plots:
     ) -> Axes:
         """Share of the requests admitted by length of prompt; see `plots.admission_by_length`."""
         return admission_by_length(self._result, bins=bins, label=label, ax=ax)
+
+    def gateway(
+        self, *, step_s: float | None = None, figure: Figure | SubFigure | None = None
+    ) -> Figure | SubFigure:
+        """Demand, limit, signal and engines over time; see `plots.gateway`."""
+        return gateway(self._result, step_s=step_s, figure=figure)
 
 
 def latency_cdf(
@@ -347,6 +396,316 @@ def admission_by_length(
     return axes
 
 
+def gateway(
+    result: Result, *, step_s: float | None = None, figure: Figure | SubFigure | None = None
+) -> Figure | SubFigure:
+    """Draws what tenants asked for, what the gateway made of it, and how the engines fared.
+
+    Panels over one time axis. On the left one line per tenant: rates of requests that reached the
+    gateway, were dispatched and were shed (refused, expired or evicted), requests queued, rate of
+    output tokens. On the right: the limit (permits of all replicas) and what is in flight, with the
+    controllers' moves; the sensor's value with target and deadband where the controller has them;
+    requests running and waiting in the engines; KV blocks in use. The axes' labels (`get_label`)
+    are submitted, dispatched, shed, queued, tokens, limit, sensor, batch and kv. There is no panel
+    `sensor` without a controller, and no `kv` where no block was ever in use, as in a plant.
+
+    Parameters
+    ----------
+    result
+        One run with a timeline; all its requests count. The requests need not have been kept.
+    step_s
+        Time over which rates are taken, rounded to whole steps of the timeline; default: about a
+        hundredth of the run, but at least one step.
+    figure
+        Figure or subfigure to draw into; default: a new figure.
+
+    Raises
+    ------
+    UsageError
+        Unless `metrics.timeline_step_s` is set.
+
+    """
+    timeline, control, settings = result.timeline, result.control, result.simulation.gateway
+    if len(timeline["time_s"]) < 2:
+        raise ValueError("there is nothing to draw: the run ended within one step of the timeline")
+    if step_s is not None and not step_s > 0:
+        raise ValueError(f"step_s = {step_s!r}: must be > 0")
+    if figure is None:
+        figure = _pyplot().figure(figsize=(11, 8.5), layout="constrained")
+    sensor = "sensor" if len(control["time_s"]) else "limit"
+    kv = "kv" if timeline["kv_utilization"].any() else "batch"
+    axes: dict[str, Axes] = figure.subplot_mosaic(
+        [
+            ["submitted", "limit"],
+            ["dispatched", "limit"],
+            ["shed", sensor],
+            ["queued", "batch"],
+            ["tokens", kv],
+        ],
+        sharex=True,
+    )
+    _draw_tenants(axes, timeline, step_s)
+    _draw_limit(axes["limit"], timeline, control)
+    if "sensor" in axes:
+        _draw_sensor(axes["sensor"], control, settings)
+    _draw_engines(axes, timeline)
+    for panel in axes.values():
+        panel.grid(alpha=0.3)
+        panel.set(xlim=(0, timeline["time_s"][-1]))
+    for last in (axes["tokens"], axes[kv]):
+        last.set(xlabel="time (s)")
+    lines, tenants = axes["submitted"].get_legend_handles_labels()
+    if lines:
+        figure.legend(lines, tenants, loc="outside upper left", ncols=8, frameon=False)
+    figure.align_ylabels()
+    return figure
+
+
+def sweep(
+    results_by_value: Mapping[float, Result | Results],
+    figure: str = "p99_ttft_ms",
+    by: Grouping | None = None,
+    *,
+    setting: str = "",
+    label: str = "",
+    confidence: float = 0.95,
+    log: Literal["", "x", "y", "xy"] = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draws a figure over the values of one setting, with intervals over the seeds.
+
+    Parameters
+    ----------
+    results_by_value
+        What a run, or replications, gave at each value of the setting. Drawn from the smallest
+        value on; a value at which no seed has the figure leaves a gap.
+    figure
+        A key of `Result.summary()`, or of `Result.by_tenant()` and `Result.by_class()` with `by`.
+    by
+        What to give a line each; default: one line for everybody.
+    setting
+        Name of the setting, with its unit, for the axis.
+    label
+        Name of the line in the legend, or what the names of tenants or classes begin with.
+    confidence
+        Of the intervals: the probability that one covers the mean.
+    log
+        Which axes are logarithmic.
+    ax
+        Axes to draw into, e.g. those of an earlier call to compare; default: those of a new figure.
+
+    """
+    if not results_by_value:
+        raise ValueError("there is nothing to draw: results_by_value is empty")
+    if log not in ("", "x", "y", "xy"):
+        raise ValueError(f"log = {log!r}: must be x, y, xy or empty")
+    values = sorted(results_by_value)
+    runs = [_replications(results_by_value[value]) for value in values]
+    lines = _swept(runs, figure, by, confidence)
+    axes = _axes(ax)
+    for name, intervals in lines.items():
+        means = [math.nan if one is None else one.mean for one in intervals]
+        halves = [0.0 if one is None else one.half_width or 0.0 for one in intervals]
+        if "y" in log:  # an interval that reaches below zero has no end to draw
+            lower = [min(half, 0.9 * mean) for half, mean in zip(halves, means, strict=True)]
+        else:
+            lower = halves
+        axes.errorbar(
+            values,
+            means,
+            yerr=[lower, halves],
+            label=" ".join(filter(None, (label, name))) or None,
+            marker="o",
+            markersize=4,
+            capsize=3,
+            **STYLES[len(axes.containers) % len(STYLES)],
+        )
+    axes.set(xlabel=setting, ylabel=_name_of(figure))
+    if "x" in log:
+        axes.set_xscale("log")
+        _number_logarithmic(axes.xaxis, values)
+    if "y" in log:
+        axes.set_yscale("log")
+        _number_logarithmic(axes.yaxis)
+    else:
+        axes.set(ylim=(0, None))
+    axes.grid(alpha=0.3)
+    counts = sorted({len(one) for one in runs})
+    seeds = f"{counts[0]} seed" + ("s" if counts[0] > 1 else "")
+    if len(counts) > 1:
+        seeds = f"{counts[0]} to {counts[-1]} seeds"
+    population = seeds if counts[-1] == 1 else f"mean of {seeds}, {confidence:.0%} interval"
+    axes.set_title(population, loc="right", fontsize="small")
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize="small")
+    return axes
+
+
+def _draw_tenants(axes: Mapping[str, Axes], timeline: Timeline, step_s: float | None) -> None:
+    """The panels with a line per tenant; of those who never ask for anything there is none."""
+    time_s = timeline["time_s"]
+    step_rows = len(time_s) / 100 if step_s is None else step_s / (time_s[1] - time_s[0])
+    last = len(time_s) - 1
+    rows = np.append(np.arange(0, last, max(1, round(step_rows))), last)
+    for style, tenant in zip(itertools.cycle(STYLES), timeline.tenants):
+        columns = timeline.of(tenant)
+        if not columns["submitted"][-1]:
+            continue
+        for panel, name in (
+            ("submitted", "submitted"),
+            ("dispatched", "dispatched"),
+            ("shed", "shed"),
+            ("tokens", "emitted_tokens"),
+        ):
+            rate = np.diff(columns[name][rows]) / np.diff(time_s[rows])
+            label = tenant if panel == "submitted" else None
+            axes[panel].stairs(rate, time_s[rows], baseline=None, label=label, **style)
+        axes["queued"].plot(time_s, columns["queued"], linewidth=1, **style)
+    # On one scale, so that what was dispatched and what was shed add up before the eyes.
+    for panel in ("dispatched", "shed"):
+        axes[panel].sharey(axes["submitted"])
+    total = tables.number(int(timeline["submitted"][-1].sum()))
+    for panel, title, unit in (
+        ("submitted", f"submitted ({total} requests)", "requests/s"),
+        ("dispatched", "dispatched", "requests/s"),
+        ("shed", "shed by the gateway", "requests/s"),
+        ("queued", "queued in the gateway", "requests"),
+        ("tokens", "output tokens", "tokens/s"),
+    ):
+        _name_panel(axes[panel], title, unit)
+    if not timeline["queued"].any():
+        axes["queued"].set(ylim=(0, 1))
+
+
+def _draw_limit(axes: Axes, timeline: Timeline, control: Control) -> None:
+    time_s, permits, in_flight = (timeline[name] for name in ("time_s", "permits", "in_flight"))
+    axes.plot(time_s, in_flight, label="in flight", **STYLES[0])
+    if not np.isnan(permits).all():
+        axes.plot(
+            time_s, permits, label="permits", color="black", linewidth=1, drawstyle="steps-post"
+        )
+    for action, color, marker in _ACTIONS:
+        at_s = control["time_s"][control["action"] == control.actions.index(action)]
+        if not len(at_s):
+            continue
+        # On the line, which is that of all replicas: at the first sample that knows of the tick.
+        rows = np.minimum(np.searchsorted(time_s, at_s), len(time_s) - 1)
+        axes.plot(
+            at_s,
+            np.where(np.isnan(permits), in_flight, permits)[rows],
+            label=f"{action} ({len(at_s)})",
+            color=color,
+            marker=marker,
+            markersize=4,
+            linestyle="",
+        )
+    _name_panel(axes, "limit", "requests")
+    axes.legend(fontsize="small")
+
+
+def _draw_sensor(axes: Axes, control: Control, settings: Gateway) -> None:
+    title, unit = _sensor_in_words(settings.sensor)
+    target = getattr(settings.controller, "target_s", None)
+    band = getattr(settings.controller, "band", 0)
+    if target is not None:
+        if band:
+            low, high = target * (1 - band), target * (1 + band)
+            axes.axhspan(low, high, color="#E69F00", alpha=0.3, linewidth=0, label="deadband")
+        axes.axhline(
+            target, color="black", linewidth=1, linestyle=":", label=f"target: {target:g} {unit}"
+        )
+    replicas = np.unique(control["replica"])
+    label: str | None = "sensor" if len(replicas) == 1 else f"sensors of {len(replicas)} replicas"
+    for style, replica in zip(itertools.cycle(STYLES), replicas):
+        mine = control["replica"] == replica
+        axes.plot(
+            control["time_s"][mine],
+            control["value"][mine],
+            marker=".",
+            label=label,
+            **style,
+        )
+        label = None  # one entry for all of them
+    _name_panel(axes, title, unit)
+    _legend_above(axes)
+
+
+def _draw_engines(axes: Mapping[str, Axes], timeline: Timeline) -> None:
+    for style, name in zip(STYLES, ("running", "waiting"), strict=False):
+        axes["batch"].plot(timeline["time_s"], timeline[name], label=name, **style)
+    _name_panel(axes["batch"], "in the engines", "requests")
+    _legend_above(axes["batch"])
+    if "kv" in axes:
+        axes["kv"].plot(timeline["time_s"], timeline["kv_utilization"], **STYLES[0])
+        _name_panel(axes["kv"], "KV blocks in use, mean over instances", "share")
+        axes["kv"].set(ylim=(0, 1.02))
+
+
+def _name_panel(axes: Axes, title: str, unit: str) -> None:
+    axes.set_title(title, loc="left", fontsize="medium")
+    axes.set(ylabel=unit, ylim=(0, None))
+
+
+def _legend_above(axes: Axes) -> None:
+    axes.legend(
+        loc="lower right",
+        bbox_to_anchor=(1, 1),
+        ncols=5,
+        fontsize="small",
+        frameon=False,
+        borderaxespad=0.1,
+        handlelength=1.6,
+        columnspacing=1,
+    )
+
+
+def _sensor_in_words(sensor: Sensor) -> tuple[str, str]:
+    """What a sensor tells, and its unit."""
+    source, unit = _SOURCES[sensor.source]
+    if sensor.source in ("kv_utilization", "hit_rate"):
+        return source, unit
+    quantile = f"p{100 * sensor.quantile:g}"
+    statistic = quantile if sensor.aggregation.endswith("quantile") else sensor.aggregation
+    whose = {"pooled": "", "tenant": f" of {sensor.tenant}", "max_over_tenants": ", worst tenant"}
+    return f"{statistic} of {source}{whose[sensor.scope]}", unit
+
+
+def _replications(result: Result | Results) -> Results:
+    from spillway.results import Results
+
+    return result if isinstance(result, Results) else Results([result])
+
+
+def _swept(
+    runs: Sequence[Results], figure: str, by: Grouping | None, confidence: float
+) -> dict[str, list[Interval | None]]:
+    """For every line its interval at each value; None where no seed has the figure."""
+    if by is None:
+        groups = [{"": one.summary(confidence)} for one in runs]
+    elif by == "tenant":
+        groups = [one.by_tenant(confidence) for one in runs]
+    elif by == "slo_class":
+        groups = [one.by_class(confidence) for one in runs]
+    else:
+        raise ValueError(f"by = {by!r}: must be slo_class or tenant")
+    known = next(iter(groups[0].values()))
+    if figure not in known:
+        raise ValueError(f"figure = {figure!r}: must be one of {', '.join(known)}")
+    names = dict.fromkeys(name for group in groups for name in group)
+    lines = {name: [group.get(name, {}).get(figure) for group in groups] for name in names}
+    return {name: line for name, line in lines.items() if any(one is not None for one in line)}
+
+
+def _name_of(figure: str) -> str:
+    """A figure of a summary as the name of an axis, with its unit."""
+    statistic, _, rest = figure.partition("_")
+    latency = rest.removesuffix("_ms")
+    if latency in _LATENCY_NAMES and rest.endswith("_ms"):
+        return f"{statistic} of {_LATENCY_NAMES[latency]} (ms)"
+    name = figure.replace("_", " ")
+    return f"{name} ({_UNITS[figure]})" if figure in _UNITS else name
+
+
 def _pyplot() -> Any:
     return require("matplotlib.pyplot", "plot")
 
@@ -359,12 +718,17 @@ def _axes(ax: Axes | None) -> Axes:
 
 
 def _make_x_logarithmic(axes: Axes) -> None:
-    from matplotlib.ticker import LogLocator, NullFormatter
-
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter("{x:,.7g}")
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    _number_logarithmic(axes.xaxis)
+
+
+def _number_logarithmic(axis: Axis, at: Sequence[float] | None = None) -> None:
+    """Plain numbers on a logarithmic axis, at given places or at 1, 2 and 5 times powers of 10."""
+    from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)) if at is None else FixedLocator(at))
+    axis.set_major_formatter("{x:,.7g}")
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _runs(result: Result | Results) -> tuple[Result, ...]:
