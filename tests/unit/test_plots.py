@@ -458,7 +458,7 @@ def test_gateway_without_a_deadband():
         sensor=signals.Sensor(source="e2e", aggregation="mean", scope="tenant", tenant="A"),
     )
     axes = panels_of(spillway.simulate(blind).plot.gateway())["sensor"]
-    assert axes.get_title(loc="left") == "mean of time to last token of A"
+    assert axes.get_title(loc="left") == "mean of E2E latency of A"
     assert legend_of(axes) == ["sensor"]
 
 
@@ -489,7 +489,7 @@ def test_gateway_of_several_replicas():
     assert permits[0] == 2 * 2 * 64
     sensors = axes["sensor"].get_lines()[1:]
     assert len(sensors) == 2
-    assert legend_of(axes["sensor"])[-1] == "sensors of 2 replicas"
+    assert legend_of(axes["sensor"])[-1] == "2 replicas"
     marks = [line for line in axes["limit"].get_lines() if line.get_linestyle() == "None"]
     moves = sum(result.control.count(one) for one in ("increase", "decrease", "cooldown"))
     assert sum(len(line.get_xdata()) for line in marks) == moves
@@ -559,6 +559,14 @@ def test_sweep_per_tenant_on_logarithmic_axes(swept):
     assert [label.get_text() for label in axes.get_xticklabels()] == ["5,000", "10,000", "15,000"]
     for _, points, ends in bars_of(axes):
         assert (ends[:, 0] >= 0.1 * points[:, 1] - 1e-9).all()
+
+
+def test_sweep_does_not_crowd_its_axis(swept):
+    dense = dict(zip((0.9, 1, 1.1), swept.values(), strict=True))
+    axes = plots.sweep(dense, log="x")
+    axes.figure.canvas.draw()
+    low, high = axes.get_xlim()
+    assert [tick for tick in axes.get_xticks() if low <= tick <= high] == [1]
 
 
 def test_sweeps_can_be_compared(swept):

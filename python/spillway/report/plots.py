@@ -71,9 +71,9 @@ _LAYERS = (
 # What a sensor measures, and the unit.
 _SOURCES = {
     "ttft": ("TTFT", "s"),
-    "engine_ttft": ("TTFT from the engine on", "s"),
-    "e2e": ("time to last token", "s"),
-    "e2e_per_token": ("time to last token", "s per output token"),
+    "engine_ttft": ("engine TTFT", "s"),
+    "e2e": ("E2E latency", "s"),
+    "e2e_per_token": ("E2E latency", "s/token"),
     "queue_delay": ("time in the queue", "s"),
     "kv_utilization": ("KV blocks in use", "share"),
     "hit_rate": ("prefix hit rate", "share"),
@@ -90,7 +90,7 @@ _LATENCY_NAMES = {
     "ttft": "TTFT",
     "tpot": "TPOT",
     "itl": "ITL",
-    "e2el": "time to last token",
+    "e2el": "E2E latency",
     "queue": "time in the queue",
     "scheduling_delay": "scheduling delay",
 }
@@ -401,13 +401,14 @@ def gateway(
 ) -> Figure | SubFigure:
     """Draws what tenants asked for, what the gateway made of it, and how the engines fared.
 
-    Panels over one time axis. On the left one line per tenant: rates of requests that reached the
-    gateway, were dispatched and were shed (refused, expired or evicted), requests queued, rate of
-    output tokens. On the right: the limit (permits of all replicas) and what is in flight, with the
-    controllers' moves; the sensor's value with target and deadband where the controller has them;
-    requests running and waiting in the engines; KV blocks in use. The axes' labels (`get_label`)
-    are submitted, dispatched, shed, queued, tokens, limit, sensor, batch and kv. There is no panel
-    `sensor` without a controller, and no `kv` where no block was ever in use, as in a plant.
+    Panels over one time axis. On the left one line per tenant (of more than seven, some look
+    alike): rates of requests that reached the gateway, were dispatched and were shed (refused,
+    expired or evicted), requests queued, rate of output tokens. On the right: the limit (permits of
+    all replicas) and what is in flight, with the controllers' moves; the sensor's value with target
+    and deadband where the controller has them; requests running and waiting in the engines; KV
+    blocks in use. The axes' labels (`get_label`) are submitted, dispatched, shed, queued, tokens,
+    limit, sensor, batch and kv. There is no panel `sensor` without a controller, and no `kv` where
+    no block was ever in use, as in a plant.
 
     Parameters
     ----------
@@ -456,7 +457,8 @@ def gateway(
         last.set(xlabel="time (s)")
     lines, tenants = axes["submitted"].get_legend_handles_labels()
     if lines:
-        figure.legend(lines, tenants, loc="outside upper left", ncols=8, frameon=False)
+        columns = max(1, 120 // (7 + max(map(len, tenants))))  # as many as fit
+        figure.legend(lines, tenants, loc="outside upper left", ncols=columns, frameon=False)
     figure.align_ylabels()
     return figure
 
@@ -523,7 +525,8 @@ def sweep(
     axes.set(xlabel=setting, ylabel=_name_of(figure))
     if "x" in log:
         axes.set_xscale("log")
-        _number_logarithmic(axes.xaxis, values)
+        apart = all(right >= 1.5 * left for left, right in itertools.pairwise(values))
+        _number_logarithmic(axes.xaxis, values if apart else None)
     if "y" in log:
         axes.set_yscale("log")
         _number_logarithmic(axes.yaxis)
@@ -615,7 +618,7 @@ def _draw_sensor(axes: Axes, control: Control, settings: Gateway) -> None:
             target, color="black", linewidth=1, linestyle=":", label=f"target: {target:g} {unit}"
         )
     replicas = np.unique(control["replica"])
-    label: str | None = "sensor" if len(replicas) == 1 else f"sensors of {len(replicas)} replicas"
+    label: str | None = "sensor" if len(replicas) == 1 else f"{len(replicas)} replicas"
     for style, replica in zip(itertools.cycle(STYLES), replicas):
         mine = control["replica"] == replica
         axes.plot(
