@@ -158,7 +158,7 @@ def random_limits(rng: random.Random) -> list[Any]:
         gateway.WorkerBudget(cap_per_worker=rng.randint(1, 30)),
         gateway.PerTenant(max_in_flight=rng.randint(1, 20)),
         gateway.TokenBudget(
-            max_tokens=rng.choice((2000, 8000)), assumed_output_tokens=rng.choice((0, 50))
+            max_tokens_in_flight=rng.choice((2000, 8000)), assumed_output_tokens=rng.choice((0, 50))
         ),
         gateway.DualLimit(
             max_in_flight=rng.randint(5, 50), max_awaiting_first_token=rng.randint(1, 10)

@@ -94,7 +94,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     (streaming() ? journal_.token_gaps.approximate.resize(requests_.num_groups())
                  : journal_.token_gaps.exact.resize(requests_.num_groups()));
     make_gateways(seed);
-    emitted_.resize(requests_.tenants.size());
+    emitted_.resize(requests_.num_groups());
     if (simulation.metrics.timeline_step_s) tenants_.resize(requests_.tenants.size());
   }
 
@@ -308,13 +308,13 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     } else {
       front.pipeline.tick(nullptr, now_);
     }
-    front.ticks = false;
     if (front.pipeline.books().queued() > 0) {
       const bool was_asked_for = sim::is_set(front.drain_due) && !front.drain_is_ticks;
       request_drain(replica, Time{0});
       front.drain_is_ticks = !was_asked_for;
     }
-    if (is_busy()) schedule_tick(replica);
+    front.ticks = is_busy();
+    if (front.ticks) schedule_tick(replica);
   }
 
   // Arrivals enter the queue one at a time: the next one when its predecessor has arrived.
@@ -529,7 +529,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
         tenant.queued += front->pipeline.queued(sim::TenantId{i});
         tenant.dispatched += front->pipeline.dispatched(sim::TenantId{i});
       }
-      tenant.emitted_tokens = tokens[i];
+      const std::size_t classes = requests_.slo_classes.size();
+      for (std::size_t k = 0; k < classes; ++k) tenant.emitted_tokens += tokens[i * classes + k];
       timeline_.tenants.push_back(tenant);
     }
     const Time next = now_ + sim::from_seconds(*simulation_.metrics.timeline_step_s);
@@ -705,7 +706,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   Time now_{0};
   Time last_change_{0};  // of a request or an instance
   std::vector<std::unique_ptr<Front>> fronts_;
-  std::vector<std::int64_t> emitted_;           // by tenant
+  std::vector<std::int64_t> emitted_;           // by group of requests
   std::vector<metrics::TenantSample> tenants_;  // counted so far; empty without a timeline
   metrics::Timeline timeline_;
   Time last_arrival_{0};

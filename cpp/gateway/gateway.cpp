@@ -118,10 +118,10 @@ void Gateway::validate(const std::string& path, std::vector<sim::Violation>& out
     out.push_back({at("guard.floor"), sim::to_text(guard.floor),
                    "must be <= guard.ceiling (" + sim::to_text(guard.ceiling) + ")"});
   }
-  if (meters_tokens(*this) && (replicas > 1 || bands.size() > 1)) {
-    out.push_back({at("bands"), std::to_string(bands.size()) + " bands",
-                   "must be a single one before a single replica where a cost is charged at token: "
-                   "instances tell tokens by tenant alone"});
+  if (meters_tokens(*this) && replicas > 1 && split != Split::tenant_hash) {
+    out.push_back({at("split"), sim::to_text(sim::encode(split)),
+                   "must be tenant_hash where costs are charged at token: instances cannot tell "
+                   "which replica sent them what"});
   }
   if (is_controlled(*this) && std::none_of(limit.begin(), limit.end(), can_be_moved)) {
     const auto name = std::visit([](const auto& c) { return std::string(c.kind); }, controller);
@@ -195,9 +195,12 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
          .queues = TenantQueues(requests.tenants.size(), band.queue),
          .drains_when_empty = commits(band.fairness),
          .forgets = std::holds_alternative<LeastAttainedService>(band.fairness),
-         .tokens_charged = std::vector<std::int64_t>(requests.tenants.size())});
+         .tokens_charged = std::vector<std::int64_t>(requests.num_groups())});
   }
   dispatched_by_tenant_.resize(requests.tenants.size());
+  for (std::size_t k = 0; k < requests.slo_classes.size(); ++k) {
+    band_of(requests.slo_classes[k]).classes.push_back(k);
+  }
   for (const Limit& limit : config.limit) limits_.push_back(make_limit(limit, requests.tenants));
   if (has_control_) {
     governor_.emplace(config.guard, config.controller, *controlled_limit()->setting(), seed);
@@ -212,10 +215,9 @@ LimitPolicy* Pipeline::controlled_limit() const {
 
 // ---- the way of a request ------------------------------------------------------------------
 
-Pipeline::BandState& Pipeline::band_of(RequestId id) {
-  const std::int64_t priority = requests_.class_of(id).priority;
+Pipeline::BandState& Pipeline::band_of(const workload::SloClass& slo_class) {
   for (BandState& band : bands_) {
-    if (priority >= band.priority) return band;
+    if (slo_class.priority >= band.priority) return band;
   }
   return bands_.back();
 }
@@ -313,10 +315,15 @@ void Pipeline::drain(const signals::View* view, Time now) {
 void Pipeline::charge_tokens(BandState& band, Time now) {
   if (!meter_ || !band.charging || !band.charging->charges_tokens()) return;
   const std::vector<std::int64_t>& emitted = meter_->emitted(now);
-  for (std::size_t i = 0; i < emitted.size(); ++i) {
-    const std::int64_t tokens = emitted[i] - band.tokens_charged[i];
+  const std::size_t num_classes = requests_.slo_classes.size();
+  for (std::size_t i = 0; i < requests_.tenants.size(); ++i) {
+    std::int64_t tokens = 0;
+    for (const std::size_t slo_class : band.classes) {
+      const std::size_t group = i * num_classes + slo_class;
+      tokens += emitted[group] - band.tokens_charged[group];
+      band.tokens_charged[group] = emitted[group];
+    }
     if (tokens == 0) continue;
-    band.tokens_charged[i] = emitted[i];
     band.fairness->charge(TenantId{i}, band.charging->per_token() * static_cast<double>(tokens),
                           now);
   }

@@ -161,11 +161,11 @@ class Pipeline {
 
   /// Whether draining and ticks look at what instances report.
   bool reads_signals() const { return reads_signals_; }
-  /// Tokens that a tenant's requests have emitted are read while it is backlogged, of all at once.
+  /// Tokens that requests have emitted are read when queues are drained, of all at once.
   class ServiceMeter {
    public:
     virtual ~ServiceMeter() = default;
-    /// Tokens emitted up to `now`, by tenant; valid until the next call.
+    /// Tokens emitted up to `now`, by group of requests; valid until the next call.
     virtual const std::vector<std::int64_t>& emitted(sim::Time now) = 0;
   };
   void set_meter(ServiceMeter& meter) { meter_ = &meter; }
@@ -183,13 +183,15 @@ class Pipeline {
     std::optional<Charging> charging;  // where fairness has a cost
     TenantQueues queues;
     bool drains_when_empty;
+    std::vector<std::size_t> classes;          // whose requests join it
     bool forgets;                              // by the clock, so that charges must not wait
-    std::vector<std::int64_t> tokens_charged;  // by tenant
+    std::vector<std::int64_t> tokens_charged;  // by group of requests; those of the band count
   };
   /// Asks the limits on behalf of a band.
   class Permission;
 
-  BandState& band_of(sim::RequestId id);
+  BandState& band_of(const workload::SloClass& slo_class);
+  BandState& band_of(sim::RequestId id) { return band_of(requests_.class_of(id)); }
   bool has_room(BandState& band, sim::RequestId id, sim::Time now);
   bool dispatch_from(BandState& band, const Permission& permission);
   void charge_tokens(BandState& band, sim::Time now);

@@ -12,12 +12,12 @@ bool finishes_before(const Decoders::Member& a, const Decoders::Member& b) {
 
 }  // namespace
 
-Decoders::Decoders(const workload::RequestTable& requests, BlockSize block_size, bool by_tenant)
+Decoders::Decoders(const workload::RequestTable& requests, BlockSize block_size, bool counts_tokens)
     : requests_(requests),
       block_size_(block_size),
       residues_(static_cast<std::size_t>(block_size.tokens()), 0),
       group_size_(requests.num_groups(), 0),
-      tenant_size_(by_tenant ? requests.tenants.size() : 0, 0) {}
+      whole_size_(counts_tokens ? requests.num_groups() : 0, 0) {}
 
 std::int64_t Decoders::held_blocks(std::int64_t steps) const {
   std::int64_t blocks = 0;
@@ -31,7 +31,7 @@ void Decoders::count_in(const Member& member, std::int64_t sign) {
   const std::int64_t context = computed(member);
   context_tokens_ += sign * context;
   residues_[residue(context)] += static_cast<std::int32_t>(sign);
-  if (!tenant_size_.empty()) tenant_size_[requests_.tenant(member.id)] += sign;
+  if (!whole_size_.empty()) whole_size_[requests_.group(member.id)] += sign;
   if (!requests_.is_counted(member.id)) return;
   const std::size_t group = requests_.group(member.id);
   if (group_size_[group] == 0) present_groups_.push_back(group);

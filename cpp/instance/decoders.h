@@ -28,8 +28,8 @@ class Decoders {
     std::uint32_t special = Holding::kNothingSpecial;  ///< see Holding
   };
 
-  /// `by_tenant`: whether `count_tokens` will be asked.
-  Decoders(const workload::RequestTable& requests, BlockSize block_size, bool by_tenant);
+  /// `counts_tokens`: whether `count_tokens` will be asked.
+  Decoders(const workload::RequestTable& requests, BlockSize block_size, bool counts_tokens);
 
   bool empty() const { return first_ == members_.size(); }
   std::int64_t size() const { return static_cast<std::int64_t>(members_.size() - first_); }
@@ -77,9 +77,9 @@ class Decoders {
     return requests_.input_tokens(member.id) + emitted(member) - 1;
   }
 
-  /// Adds the tokens that each tenant's requests emit in `steps` steps.
-  void count_tokens(std::span<std::int64_t> by_tenant, std::int64_t steps) const {
-    for (std::size_t i = 0; i < tenant_size_.size(); ++i) by_tenant[i] += steps * tenant_size_[i];
+  /// Adds the tokens that the requests of each group emit in `steps` steps.
+  void count_tokens(std::span<std::int64_t> by_group, std::int64_t steps) const {
+    for (std::size_t i = 0; i < whole_size_.size(); ++i) by_group[i] += steps * whole_size_[i];
   }
   /// Records `count` gaps of each counted one of them, per group of requests.
   void record_gaps(workload::TokenGaps& gaps, sim::Time gap, std::int64_t count) const {
@@ -108,7 +108,8 @@ class Decoders {
   std::vector<std::int32_t> residues_;
   std::vector<std::int64_t> group_size_;
   std::vector<std::size_t> present_groups_;  // those whose size is not 0
-  std::vector<std::int64_t> tenant_size_;    // counted or not; only if asked for
+  std::vector<std::int64_t>
+      whole_size_;  // of groups, with those that are not counted; only if asked for
 };
 
 }  // namespace spillway::instance

@@ -88,7 +88,7 @@ class StepLoopEngine final : public Instance, public Engine {
         memory_(group.kv_cache, group.num_kv_blocks, group.block_size_tokens, requests_),
         waiting_(scheduler_->sorts(), requests_),
         decoders_(requests_, memory_.block_size(), environment.meters_tokens) {
-    if (environment.meters_tokens) emitted_by_tenant_.resize(requests_.tenants.size());
+    if (environment.meters_tokens) emitted_by_group_.resize(requests_.num_groups());
     const bool in_step = group.output_overhead == OutputOverhead::in_step;
     step_overhead_us_ = in_step ? latency_->output_us() : 0;
     reported_overhead_ = in_step ? Time{0} : quantum_.truncate_us(latency_->output_us());
@@ -229,13 +229,13 @@ class StepLoopEngine final : public Instance, public Engine {
     catch_up(now);
     return memory_.count_found(id);
   }
-  void add_emitted(std::span<std::int64_t> by_tenant, Time now) override {
+  void add_emitted(std::span<std::int64_t> by_group, Time now) override {
     catch_up(now);
-    for (std::size_t i = 0; i < by_tenant.size(); ++i) by_tenant[i] += emitted_by_tenant_[i];
+    for (std::size_t i = 0; i < by_group.size(); ++i) by_group[i] += emitted_by_group_[i];
     // Within a jump, a step that ends now (or has begun) has taken no effect yet.
     const bool counts = rules.completion == Completion::step_start || jump_.end_of_step() == now;
     if (state_ == State::stepping && !jump_.effects_taken && counts) {
-      decoders_.count_tokens(by_tenant, 1);
+      decoders_.count_tokens(by_group, 1);
     }
   }
   const Counters& counters() const override { return counters_; }
@@ -602,7 +602,7 @@ class StepLoopEngine final : public Instance, public Engine {
       slot.is_cached = false;
       ++slot.emitted;
       ++counters_.tokens_emitted;
-      if (meters_tokens()) ++emitted_by_tenant_[requests_.tenant(slot.id)];
+      if (meters_tokens()) ++emitted_by_group_[requests_.group(slot.id)];
       record_token(slot);
     }
     report_first_token(slot, jump_.end_of_step());
@@ -634,7 +634,7 @@ class StepLoopEngine final : public Instance, public Engine {
     }
   }
 
-  bool meters_tokens() const { return !emitted_by_tenant_.empty(); }
+  bool meters_tokens() const { return !emitted_by_group_.empty(); }
 
   // Every decoder emits a token in each of `steps` steps. Steps follow each other without a pause,
   // so the gap before each token is its step's duration.
@@ -643,7 +643,7 @@ class StepLoopEngine final : public Instance, public Engine {
     const Time gap = reported_gap();
     counters_.tokens_emitted += steps * decoders_.size();
     decoders_.record_gaps(journal_.token_gaps, gap, steps);
-    if (meters_tokens()) decoders_.count_tokens(emitted_by_tenant_, steps);
+    if (meters_tokens()) decoders_.count_tokens(emitted_by_group_, steps);
     decoders_.advance(steps);
     if constexpr (rules.reports) decode_clock_ += Time{steps * gap.ns};
   }
@@ -715,7 +715,7 @@ class StepLoopEngine final : public Instance, public Engine {
   Time decode_clock_{0};
 
   Counters counters_;
-  std::vector<std::int64_t> emitted_by_tenant_;  // empty unless it is asked for
+  std::vector<std::int64_t> emitted_by_group_;  // empty unless it is asked for
   // Kept for their memory.
   std::vector<Decoders::Member> members_;
   std::vector<Finished> finished_;
@@ -783,8 +783,8 @@ class Ranks final : public Instance {
     for (const auto& rank : ranks_) most = std::max(most, rank->cached_blocks(id, now));
     return most;
   }
-  void add_emitted(std::span<std::int64_t> by_tenant, Time now) override {
-    for (const auto& rank : ranks_) rank->add_emitted(by_tenant, now);
+  void add_emitted(std::span<std::int64_t> by_group, Time now) override {
+    for (const auto& rank : ranks_) rank->add_emitted(by_group, now);
   }
   Stepping stepping() const override { return ranks_.front()->stepping(); }
   const Counters& counters() const override { return counters_; }

@@ -79,9 +79,9 @@ class Instance : public signals::Probe {
   /// The run is over: brings counters and the journal to where they stand at `end`, inclusive.
   virtual void close(sim::Time end) = 0;
 
-  /// Adds the tokens that each tenant's requests have emitted up to `now`; those of a step count
-  /// from its end.
-  virtual void add_emitted(std::span<std::int64_t> by_tenant, sim::Time now) = 0;
+  /// Adds the tokens that the requests of each group have emitted up to `now`; those of a step
+  /// count from its end.
+  virtual void add_emitted(std::span<std::int64_t> by_group, sim::Time now) = 0;
 
   virtual Stepping stepping() const = 0;
   virtual const Counters& counters() const = 0;

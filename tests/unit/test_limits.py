@@ -49,7 +49,7 @@ def random_limit(name: str, rng: random.Random) -> tuple[list[Any], Any, int]:
     """The limits, what they allow, and of how many instances."""
     most, count = rng.randint(1, 6), rng.randint(1, 3)
     budget, assumed = rng.choice((50, 200, 1000)), rng.choice((0, 20))
-    tokens = gateway.TokenBudget(max_tokens=budget, assumed_output_tokens=assumed)
+    tokens = gateway.TokenBudget(max_tokens_in_flight=budget, assumed_output_tokens=assumed)
     per_worker = gateway.WorkerBudget(cap_per_worker=most)
 
     def within_budget(one: Way, others: Sequence[Way]) -> bool:
@@ -121,7 +121,7 @@ def test_oversized_request_goes_alone() -> None:
     result = run(
         [0, 0.1, 0.2, 0.3],
         input_tokens=[40, 500, 40, 40],
-        gateway=limited(gateway.TokenBudget(max_tokens=100)),
+        gateway=limited(gateway.TokenBudget(max_tokens_in_flight=100)),
     )
     assert [way.dispatched for way in ways(result)] == [0, SECOND, 2 * SECOND, 2 * SECOND]
 

@@ -100,7 +100,7 @@ class Sharing final : public Instance, public Engine {
         e2e_(config.concurrency, config.e2e_s),
         ttft_(config.concurrency, config.ttft_s),
         reference_output_tokens_(config.reference_output_tokens) {
-    if (environment.meters_tokens) emitted_by_tenant_.resize(requests_.tenants.size());
+    if (environment.meters_tokens) emitted_by_group_.resize(requests_.num_groups());
   }
 
   Time entry_delay(RequestId) const override { return {0}; }
@@ -158,13 +158,13 @@ class Sharing final : public Instance, public Engine {
     return {.running = static_cast<std::int32_t>(inside_)};
   }
   std::int64_t cached_blocks(RequestId, Time) override { return 0; }
-  void add_emitted(std::span<std::int64_t> by_tenant, Time now) override {
-    for (std::size_t i = 0; i < by_tenant.size(); ++i) by_tenant[i] += emitted_by_tenant_[i];
+  void add_emitted(std::span<std::int64_t> by_group, Time now) override {
+    for (std::size_t i = 0; i < by_group.size(); ++i) by_group[i] += emitted_by_group_[i];
     if (inside_ == 0) return;
     const double progress = progress_ + progress_between(updated_, now);
     for (const Seat& seat : seats_) {
       if (seat.entry == kNobody || !seat.has_first_token) continue;
-      by_tenant[requests_.tenant(seat.id)] += 1 + later_tokens_of(seat, progress);
+      by_group[requests_.group(seat.id)] += 1 + later_tokens_of(seat, progress);
     }
   }
   const Counters& counters() const override { return counters_; }
@@ -269,8 +269,8 @@ class Sharing final : public Instance, public Engine {
     const Time span = now - journal_.first_token[row];
     record_gaps(id, span, later_tokens);
     counters_.tokens_emitted += later_tokens;
-    if (!emitted_by_tenant_.empty()) {
-      emitted_by_tenant_[requests_.tenant(id)] += requests_.goal_tokens(id);
+    if (!emitted_by_group_.empty()) {
+      emitted_by_group_[requests_.group(id)] += requests_.goal_tokens(id);
     }
     ++counters_.completed;
     if (reports_latencies_) journal_.reported_decode[row] = span;
@@ -317,7 +317,7 @@ class Sharing final : public Instance, public Engine {
   Agenda<double> completions_;
   Agenda<Time> first_tokens_;  // also of requests that are gone
   Counters counters_;
-  std::vector<std::int64_t> emitted_by_tenant_;  // of those done; empty unless it is asked for
+  std::vector<std::int64_t> emitted_by_group_;  // of those done; empty unless it is asked for
 };
 
 }  // namespace
