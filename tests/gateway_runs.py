@@ -223,8 +223,10 @@ def random_simulation(seed: int, **costs: Any) -> Simulation:
         ceiling = rng.choice((1, 0.7, 1.3))
         queue = random_queue(rng)
         bands.append(gateway.Band(priority=3, ceiling=ceiling, fairness=fairness, queue=queue))
+    tells_tokens = any(band.fairness.cost.charge_at == "token" for band in bands)
     default = instance.Linear()
     limits = random_limits(rng)
+    any_split = rng.choice(("round_robin", "tenant_hash", "random"))
     changes: dict[str, Any] = {
         "workload": workload.Synthetic(
             num_requests=rng.choice((60, 150, 300)),
@@ -245,7 +247,7 @@ def random_simulation(seed: int, **costs: Any) -> Simulation:
         "gateway.drain_latency_s": rng.choice((0, 0, 0, 0.001)),
         "gateway.routing_latency_s": rng.choice((0, 0.002)),
         "gateway.replicas": rng.choice((1, 1, 1, 2)),
-        "gateway.split": rng.choice(("round_robin", "tenant_hash", "random")),
+        "gateway.split": any_split if not tells_tokens else "tenant_hash",
         "router": rng.choice(("round_robin", "least_loaded")),
         "instances.count": rng.choice((1, 1, 2, 3)),
         "instances.latency": rng.choice(

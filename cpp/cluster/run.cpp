@@ -184,6 +184,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     Time drain_due = sim::kUnset;
     bool drain_is_ticks = false;  // a tick asked for it, nobody else
     bool ticks = false;           // a tick is due
+    bool polls = false;           // the gate will be tried again
     Time timeout_due = sim::kForever;
   };
 
@@ -230,7 +231,9 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
 
   // ---- instances that come and go ----------------------------------------------------------
 
-  static constexpr std::uint32_t kFleet = 0xFFFFFFFF;  // in place of a replica, behind them all
+  // In place of a replica as the tie of an event, behind them all.
+  static constexpr std::uint32_t kFleet = 0xFFFFFFFF;
+  static constexpr std::uint32_t kPoll = 0xFFFFFFFF;
 
   void schedule_fleet() {
     std::sort(changes_.begin(), changes_.end(),
@@ -341,7 +344,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       case Phase::admission:
         return admit(request);
       case Phase::queue_drain:
-        return drain(event.subject());
+        return event.tie() == kPoll ? poll(event.subject()) : drain_as_asked(event.subject());
       case Phase::expiry:
         return expire(event.subject());
       case Phase::routing:
@@ -403,9 +406,17 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     events_.push({front.drain_due, Phase::queue_drain, which, which});
   }
 
+  void drain_as_asked(std::size_t replica) {
+    fronts_[replica]->drain_due = sim::kUnset;
+    drain(replica);
+  }
+  void poll(std::size_t replica) {
+    fronts_[replica]->polls = false;
+    drain(replica);
+  }
+
   void drain(std::size_t replica) {
     Front& front = *fronts_[replica];
-    front.drain_due = sim::kUnset;
     const std::int64_t before = front.pipeline.books().dispatched;
     if (front.pipeline.reads_signals()) {
       const signals::View view = view_of(front);
@@ -427,11 +438,11 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   void watch_saturation(std::size_t replica) {
     if (!polls_saturation_) return;
     Front& front = *fronts_[replica];
-    if (front.pipeline.books().queued() == 0 || sim::is_set(front.drain_due)) return;
+    if (front.pipeline.books().queued() == 0 || front.polls) return;
     if (!is_serving() && now_ > last_change_ + longest_news_) return;
-    front.drain_due = now_ + kSaturationPoll;
+    front.polls = true;
     const auto which = static_cast<std::uint32_t>(replica);
-    events_.push({front.drain_due, Phase::queue_drain, which, which});
+    events_.push({now_ + kSaturationPoll, Phase::queue_drain, kPoll, which});
   }
   bool is_serving() const {
     return std::any_of(fronts_.begin(), fronts_.end(),
@@ -457,7 +468,9 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     if (front.pipeline.has_lost()) {
       last_change_ = now_;
       settle_losses(front.pipeline);
-      if (front.pipeline.books().queued() > 0) request_drain(replica, drain_latency_);
+      if (front.pipeline.heads_block() && front.pipeline.books().queued() > 0) {
+        request_drain(replica, drain_latency_);
+      }
     }
     watch_timeouts(replica);
   }

@@ -167,6 +167,8 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
       replica_(replica),
       routing_latency_(sim::from_seconds(config.routing_latency_s)),
       reads_signals_(any_limit<Saturation>(config) || reads_fleet(config)),
+      heads_block_(config.bands.size() > 1 || any_limit<TokenBudget>(config) ||
+                   any_limit<PerTenant>(config)),
       frees_at_first_token_(any_limit<DualLimit>(config)),
       has_control_(is_controlled(config)),
       reads_fleet_at_ticks_(reads_fleet(config)),

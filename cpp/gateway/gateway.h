@@ -161,6 +161,8 @@ class Pipeline {
 
   /// Whether draining and ticks look at what instances report.
   bool reads_signals() const { return reads_signals_; }
+  /// Whether a request may wait for the one before it rather than for a permit.
+  bool heads_block() const { return heads_block_; }
   /// Tokens that requests have emitted are read when queues are drained, of all at once.
   class ServiceMeter {
    public:
@@ -210,6 +212,7 @@ class Pipeline {
   std::vector<BandState> bands_;  // highest priority first
   std::vector<std::unique_ptr<LimitPolicy>> limits_;
   bool reads_signals_;
+  bool heads_block_;
   bool frees_at_first_token_;
   bool has_control_;
   bool reads_fleet_at_ticks_;

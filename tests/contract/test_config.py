@@ -282,12 +282,14 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         drawn["floor"], drawn["ceiling"] = sorted((drawn["floor"], drawn["ceiling"]))
     if name == "Gateway":
         drawn["bands"] = unique(drawn["bands"], "priority")
+        drawn["split"] = "tenant_hash"  # the one that goes with every cost
         drawn["limit"] = [*drawn["limit"], {"kind": "fixed", "max_in_flight": 9}]  # can be moved
     if name == "Weighted":
         drawn["scorers"] = unique(drawn["scorers"], "kind")
     if name == "Simulation":
         if drawn["metrics"]["streaming"]:
             drawn["metrics"]["traced_candidates"] = 0
+        drawn["gateway"]["sensor"]["scope"] = "pooled"
         drawn["fleet"] |= {"initial_instances": None, "schedule": []}
         drawn["fleet"]["autoscaler"] = {"kind": "none"}
         drawn["tenants"] = unique(drawn["tenants"], "name") or [{"name": "default"}]

@@ -243,7 +243,7 @@ def test_stale_signals_saturate(when_stale: str) -> None:
     )
     dispatched = [way.dispatched for way in ways(result)]
     tenth = SECOND // 10
-    assert dispatched == [tenth, tenth, 2 * tenth, 34 * tenth // 10, None, None]
+    assert dispatched == [tenth // 2, tenth, 2 * tenth, 34 * tenth // 10, None, None]
 
 
 def test_saturation_sees_what_was_scraped() -> None:

@@ -312,8 +312,14 @@ def test_admission_by_length_in_groups(simulation):
 
 def crowded(**settings):
     """Two tenants that ask for more than a plant can do, behind an adaptive limit."""
-    return spillway.scenarios.get("toy-plant").apply(
-        spillway.Simulation(
+    plant = spillway.Simulation(
+        instances=[instance.InstanceGroup(plant=instance.ProcessorSharing())],
+        metrics=metrics.Metrics(timeline_step_s=1),
+    )
+    return (
+        spillway.scenarios.get("toy-plant")
+        .apply(plant)
+        .replace(
             gateway=gateway.Gateway(
                 bands=[gateway.Band(queue=gateway.Queue(max_requests=8, timeout_s=1))],
                 limit=[gateway.WorkerBudget(cap_per_worker=64, workers=2)],
@@ -323,9 +329,7 @@ def crowded(**settings):
                     "sensor": signals.Sensor(window_s=10),
                     **settings,
                 },
-            ),
-            instances=[instance.InstanceGroup(plant=instance.ProcessorSharing())],
-            metrics=metrics.Metrics(timeline_step_s=1),
+            )
         )
     )
 

@@ -206,7 +206,7 @@ def test_each_controls_its_limit_by_what_it_measured() -> None:
 def test_books_balance_over_all(split: str) -> None:
     losses = 0
     for seed in range(30):
-        simulation = random_simulation(seed).with_(
+        simulation = random_simulation(seed, charge_at="first_token").with_(
             {"gateway.replicas": 2 + seed % 3, "gateway.split": split}
         )
         result = simulate(simulation, seed)
@@ -244,7 +244,7 @@ def test_decisions_are_logged_in_the_order_in_which_they_were_made() -> None:
 
 
 def test_replicas_do_not_shift_the_workload() -> None:
-    one = random_simulation(0).with_({"gateway.replicas": 1})
+    one = random_simulation(0, charge_at="completion").with_({"gateway.replicas": 1})
     more = one.with_({"gateway.replicas": 3, "gateway.split": "random"})
     first, second = (simulate(simulation, 3).requests for simulation in (one, more))
     for name in ("arrival_s", "input_tokens", "tenant"):
