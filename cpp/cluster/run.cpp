@@ -546,8 +546,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       for (std::size_t k = 0; k < classes; ++k) tenant.emitted_tokens += tokens[i * classes + k];
       timeline_.tenants.push_back(tenant);
     }
-    const Time next = now_ + sim::from_seconds(*simulation_.metrics.timeline_step_s);
-    if (is_busy()) events_.push({next, Phase::timeline_sample, 0, 0});
+    const double step_s = simulation_.metrics.timeline_step_s.value_or(sim::kLongestSpan_s);
+    if (is_busy()) events_.push({now_ + sim::from_seconds(step_s), Phase::timeline_sample, 0, 0});
   }
 
   // Nothing more happens to the request.

@@ -24,7 +24,8 @@ void DecisionLog::add(const signals::RequestView& request, const signals::View& 
   decisions_.push_back(
       {request.row(), now, chosen.value, own, std::max(0.0, all_.front().score - own)});
   all_.resize(known);
-  all_.resize(per_decision_, {.score = -std::numeric_limits<double>::infinity(), .measured = sim::kUnset});
+  all_.resize(per_decision_,
+              {.score = -std::numeric_limits<double>::infinity(), .measured = sim::kUnset});
   candidates_.insert(candidates_.end(), all_.begin(), all_.end());
 }
 

@@ -15,7 +15,7 @@ struct InstanceSignal {
   std::int64_t free_blocks = 0;
   std::int64_t prefix_hits = 0;     ///< KV blocks found again, since the start
   std::int64_t prefix_lookups = 0;  ///< of so many that were looked for
-  sim::Time measured{0};  ///< kUnset: never
+  sim::Time measured{0};            ///< kUnset: never
 };
 
 /// How many requests an instance holds.

@@ -18,12 +18,14 @@ struct TokenBudget {
   static constexpr std::string_view kind = "token_budget", type_name = "TokenBudget";
   static constexpr std::string_view doc =
       "Requests go while the prompts in flight, with assumed_output_tokens each, stay within "
-      "max_tokens_in_flight; one that is larger than that goes when nothing else is in flight. A controller "
+      "max_tokens_in_flight; one that is larger than that goes when nothing else is in flight. A "
+      "controller "
       "moves max_tokens_in_flight.";
   static constexpr auto fields() {
     using sim::field;
     return std::tuple(
-        field("max_tokens_in_flight", &TokenBudget::max_tokens_in_flight, "Tokens of the whole gateway.")
+        field("max_tokens_in_flight", &TokenBudget::max_tokens_in_flight,
+              "Tokens of the whole gateway.")
             .unit("tokens")
             .range(sim::between(1, 1e12))
             .log_search(4096, 1e7),
