@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace spillway::gateway {
 
@@ -205,7 +206,8 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
   }
   for (const Limit& limit : config.limit) limits_.push_back(make_limit(limit, requests.tenants));
   if (has_control_) {
-    governor_.emplace(config.guard, config.controller, *controlled_limit()->setting(), seed);
+    governor_ = std::make_unique<Governor>(config.guard, config.controller,
+                                           controlled_limit()->setting().value_or(0), seed);
   }
 }
 
@@ -262,7 +264,7 @@ bool Pipeline::admit(RequestId id, const signals::View& view, Time now) {
   band.queues.push(tenant, entry);
   band.fairness->joined(tenant, band.queues, now);
   if (band.charging) {
-    if (const double due = band.charging->at_enqueue(id)) band.fairness->charge(tenant, due, now);
+    charge(band, tenant, band.charging->at_enqueue(id), now);
   }
   return true;
 }
@@ -271,7 +273,7 @@ bool Pipeline::has_room(BandState& band, RequestId id, Time now) {
   const TenantId tenant{requests_.tenant(id)};
   const auto& own = requests_.tenants[tenant.index()].queue_max;
   const auto& most = own ? own : band.max_requests;
-  if (!most || static_cast<std::int64_t>(band.queues.length(tenant)) < *most) return true;
+  if (!most || std::cmp_less(band.queues.length(tenant), *most)) return true;
   const auto removed = band.queues.make_room(tenant, requests_.class_of(id).priority);
   if (!removed) return false;
   lose(band, *removed, Outcome::evicted, Queue::kFull, now);
@@ -287,9 +289,7 @@ void Pipeline::lose(BandState& band, TenantQueues::Removed removed, Outcome outc
   journal_.reason[id.index()] = {workload::Stage::queue, reason};
   band.fairness->left(removed.flow, band.queues, now);
   if (band.charging) {
-    if (const double due = band.charging->refund(id)) {
-      band.fairness->charge(removed.flow, due, now);
-    }
+    charge(band, removed.flow, band.charging->refund(id), now);
   }
   for (const Chain& link : chain_) link.policy->finished({requests_, id}, now);
   lost_.push_back(id);
@@ -311,6 +311,10 @@ void Pipeline::drain(const signals::View* view, Time now) {
     // A blocked band blocks the bands below it: their requests are less important.
     if (band.queues.size() > 0) return;
   }
+}
+
+void Pipeline::charge(BandState& band, TenantId tenant, double amount, Time now) {
+  if (amount != 0) band.fairness->charge(tenant, amount, now);
 }
 
 // What tenants have been served since they were charged last.
@@ -343,7 +347,7 @@ bool Pipeline::dispatch_from(BandState& band, const Permission& permission) {
   }
   band.fairness->dispatched(*flow, band.queues, now);
   if (band.charging) {
-    if (const double due = band.charging->at_dispatch(id)) band.fairness->charge(*flow, due, now);
+    charge(band, *flow, band.charging->at_dispatch(id), now);
   }
   const signals::RequestView request(requests_, id);
   for (const auto& limit : limits_) limit->started(request);
@@ -364,9 +368,7 @@ bool Pipeline::first_token(RequestId id, Time now) {
   for (const auto& limit : limits_) limit->first_token(request);
   BandState& band = band_of(id);
   if (band.charging) {
-    if (const double due = band.charging->at_first_token(id)) {
-      band.fairness->charge(TenantId{requests_.tenant(id)}, due, now);
-    }
+    charge(band, TenantId{requests_.tenant(id)}, band.charging->at_first_token(id), now);
   }
   if (has_control_ && source_ == signals::SensorSource::ttft) {
     measure(id, now - requests_.arrival(id), now);
@@ -384,9 +386,7 @@ bool Pipeline::release(RequestId id, Time now) {
   BandState& band = band_of(id);
   if (band.forgets) charge_tokens(band, now);
   if (band.charging) {
-    if (const double due = band.charging->at_end(id)) {
-      band.fairness->charge(TenantId{requests_.tenant(id)}, due, now);
-    }
+    charge(band, TenantId{requests_.tenant(id)}, band.charging->at_end(id), now);
   }
   for (const Chain& link : chain_) link.policy->finished(request, now);
   if (has_control_ && journal_.outcome[id.index()] == Outcome::completed) {
@@ -453,9 +453,9 @@ void Pipeline::tick(const signals::View* view, Time now) {
   }
   const ControlStep step = governor_->tick(reading, now);
   LimitPolicy& limit = *controlled_limit();
-  if (step.limit != *limit.setting()) limit.resize(step.limit);
+  if (step.limit != limit.setting()) limit.resize(step.limit);
   control_log_.push_back(
-      {now, replica_, step.action, reading.value, reading.samples, *limit.setting(),
+      {now, replica_, step.action, reading.value, reading.samples, limit.setting().value_or(0),
        limit.permits().value_or(std::numeric_limits<double>::quiet_NaN()), reading.in_flight});
   max_in_flight_ = books_.in_flight();
   shed_ = 0;

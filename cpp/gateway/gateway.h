@@ -196,6 +196,7 @@ class Pipeline {
   BandState& band_of(sim::RequestId id) { return band_of(requests_.class_of(id)); }
   bool has_room(BandState& band, sim::RequestId id, sim::Time now);
   bool dispatch_from(BandState& band, const Permission& permission);
+  static void charge(BandState& band, sim::TenantId tenant, double amount, sim::Time now);
   void charge_tokens(BandState& band, sim::Time now);
   void lose(BandState& band, TenantQueues::Removed removed, workload::Outcome outcome,
             Queue::Reasons reason, sim::Time now);
@@ -218,7 +219,7 @@ class Pipeline {
   bool reads_fleet_at_ticks_;
   signals::SensorSource source_;
   signals::SensorState sensor_;
-  std::optional<Governor> governor_;
+  std::unique_ptr<Governor> governor_;  // where the limit is under control
   Books books_;
   std::int64_t max_in_flight_ = 0;  // since the last tick
   std::int64_t shed_ = 0;           // likewise
