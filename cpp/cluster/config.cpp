@@ -64,17 +64,15 @@ void Simulation::validate(const std::string& path, std::vector<sim::Violation>& 
                    std::to_string(metrics.traced_candidates),
                    "must be 0 in streaming mode, which keeps nothing per request"});
   }
-  if (gateway.sensor.scope == signals::SensorScope::tenant) {
+  if (gateway::is_controlled(gateway) && gateway.sensor.scope == signals::SensorScope::tenant) {
     std::vector<workload::Tenant> known = tenants;
     if (const auto* generated = std::get_if<workload::Synthetic>(&workload)) {
       for (const workload::Client& client : generated->clients) known.push_back({client.tenant});
     } else if (const auto& requests = std::get<workload::Trace>(workload).requests) {
       for (const std::string& name : requests->tenants) known.push_back({name});
     }
-    if (gateway::is_controlled(gateway)) {
-      check_known(gateway.sensor.tenant, known, sim::join_path(path, "gateway.sensor.tenant"),
-                  "tenants", out);
-    }
+    check_known(gateway.sensor.tenant, known, sim::join_path(path, "gateway.sensor.tenant"),
+                "tenants", out);
   }
   // A trace brings its own tenants and classes; a client that is configured here must mean existing
   // ones.

@@ -229,6 +229,13 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     return presence_.ready().size() < fleet_.size() ? view.of(presence_.ready()) : view;
   }
 
+  // What a gateway sees that looks at the instances of its own accord; none if it does not. To look
+  // may renew what `on_read` keeps.
+  std::optional<signals::View> reports_to(const Front& front) {
+    if (!front.pipeline.reads_signals()) return std::nullopt;
+    return view_of(front);
+  }
+
   // ---- instances that come and go ----------------------------------------------------------
 
   // In place of a replica as the tie of an event, behind them all.
@@ -259,7 +266,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       for (const auto& front : fronts_) {
         const gateway::Books& books = front->pipeline.books();
         queued += books.queued();
-        shed += books.rejected + books.expired + books.evicted;
+        shed += books.shed();
       }
       presence_.resize(scaler_->poll(queued, shed, presence_.started(), now_), now_);
       next_poll_ += poll_period_;
@@ -305,12 +312,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   }
   void tick(std::size_t replica) {
     Front& front = *fronts_[replica];
-    if (front.pipeline.reads_signals()) {
-      const signals::View view = view_of(front);
-      front.pipeline.tick(&view, now_);
-    } else {
-      front.pipeline.tick(nullptr, now_);
-    }
+    const std::optional<signals::View> view = reports_to(front);
+    front.pipeline.tick(view ? &*view : nullptr, now_);
     if (front.pipeline.books().queued() > 0) {
       const bool was_asked_for = sim::is_set(front.drain_due) && !front.drain_is_ticks;
       request_drain(replica, Time{0});
@@ -418,12 +421,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   void drain(std::size_t replica) {
     Front& front = *fronts_[replica];
     const std::int64_t before = front.pipeline.books().dispatched;
-    if (front.pipeline.reads_signals()) {
-      const signals::View view = view_of(front);
-      front.pipeline.drain(&view, now_);
-    } else {
-      front.pipeline.drain(nullptr, now_);
-    }
+    const std::optional<signals::View> view = reports_to(front);
+    front.pipeline.drain(view ? &*view : nullptr, now_);
     if (front.pipeline.books().dispatched > before) {
       last_change_ = now_;
       if (is_controlled_ && !front.ticks) schedule_tick(replica);
@@ -465,7 +464,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     front.timeout_due = sim::kForever;
     front.pipeline.expire(now_);
     // Whoever stood behind those may have been waiting for them alone.
-    if (front.pipeline.has_lost()) {
+    if (!front.pipeline.lost().empty()) {
       last_change_ = now_;
       settle_losses(front.pipeline);
       if (front.pipeline.heads_block() && front.pipeline.books().queued() > 0) {
@@ -477,11 +476,11 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
 
   // Requests that a queue has lost leave the system.
   void settle_losses(gateway::Pipeline& pipeline) {
-    if (!pipeline.has_lost()) return;
-    for (const RequestId lost : pipeline.take_lost()) {
+    for (const RequestId lost : pipeline.lost()) {
       count(lost, &metrics::TenantSample::shed);
       leave(lost);
     }
+    pipeline.forget_lost();
   }
 
   void route(RequestId request) {

@@ -34,13 +34,11 @@ Time FleetState::next_ready() const {
   return next;
 }
 
-bool FleetState::update(Time now) {
-  const std::size_t before = ready_.size();
+void FleetState::update(Time now) {
   ready_.clear();
   for (std::size_t i = 0; i < ready_at_.size(); ++i) {
     if (ready_at_[i] <= now) ready_.push_back(InstanceId{i});
   }
-  return ready_.size() > before;
 }
 
 }  // namespace spillway::fleet

@@ -81,8 +81,8 @@ class FleetState {
   void resize(std::int64_t instances, sim::Time now);
   /// When some instance becomes ready next; kForever: none does.
   sim::Time next_ready() const;
-  /// Those that have become ready by `now` count. True if there are more than before.
-  bool update(sim::Time now);
+  /// Those that have become ready by `now` count.
+  void update(sim::Time now);
 
   /// Those that are ready, in order; never empty.
   std::span<const sim::InstanceId> ready() const { return ready_; }

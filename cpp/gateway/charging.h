@@ -32,7 +32,6 @@ class Charging {
   double refund(sim::RequestId id) const { return -at_enqueue(id); }
 
   bool charges_tokens() const { return cost_.charge_at == ChargeAt::token; }
-  bool charges_first_tokens() const { return cost_.charge_at == ChargeAt::first_token; }
 
  private:
   struct Estimate {

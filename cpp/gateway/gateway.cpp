@@ -171,7 +171,6 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
       heads_block_(config.bands.size() > 1 || any_limit<TokenBudget>(config) ||
                    any_limit<PerTenant>(config)),
       frees_at_first_token_(any_limit<DualLimit>(config)),
-      has_control_(is_controlled(config)),
       reads_fleet_at_ticks_(reads_fleet(config)),
       source_(config.sensor.source),
       sensor_(config.sensor, requests.tenants.size(),
@@ -205,16 +204,12 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
     band_of(requests.slo_classes[k]).classes.push_back(k);
   }
   for (const Limit& limit : config.limit) limits_.push_back(make_limit(limit, requests.tenants));
-  if (has_control_) {
-    governor_ = std::make_unique<Governor>(config.guard, config.controller,
-                                           controlled_limit()->setting().value_or(0), seed);
-  }
-}
-
-LimitPolicy* Pipeline::controlled_limit() const {
-  const auto found = std::find_if(limits_.begin(), limits_.end(),
-                                  [](const auto& limit) { return limit->setting().has_value(); });
-  return found == limits_.end() ? nullptr : found->get();
+  if (!is_controlled(config)) return;
+  const auto movable = std::find_if(limits_.begin(), limits_.end(),
+                                    [](const auto& limit) { return limit->setting().has_value(); });
+  controlled_ = movable->get();
+  governor_ = std::make_unique<Governor>(config.guard, config.controller,
+                                         controlled_->setting().value_or(0), seed);
 }
 
 // ---- the way of a request ------------------------------------------------------------------
@@ -295,12 +290,6 @@ void Pipeline::lose(BandState& band, TenantQueues::Removed removed, Outcome outc
   lost_.push_back(id);
 }
 
-const std::vector<RequestId>& Pipeline::take_lost() {
-  lost_before_.swap(lost_);
-  lost_.clear();
-  return lost_before_;
-}
-
 void Pipeline::drain(const signals::View* view, Time now) {
   for (BandState& band : bands_) {
     if (band.queues.size() == 0 && !band.drains_when_empty) continue;
@@ -356,9 +345,7 @@ bool Pipeline::dispatch_from(BandState& band, const Permission& permission) {
   max_in_flight_ = std::max(max_in_flight_, books_.in_flight());
   journal_.dispatched[id.index()] = now;
   journal_.outcome[id.index()] = Outcome::in_transit;
-  if (has_control_ && source_ == signals::SensorSource::queue_delay) {
-    measure(id, now - requests_.arrival(id), now);
-  }
+  measure(signals::SensorSource::queue_delay, id, now - requests_.arrival(id), now);
   events_.push({now + routing_latency_, Phase::routing, requests_.row(id), id.value});
   return true;
 }
@@ -370,12 +357,8 @@ bool Pipeline::first_token(RequestId id, Time now) {
   if (band.charging) {
     charge(band, TenantId{requests_.tenant(id)}, band.charging->at_first_token(id), now);
   }
-  if (has_control_ && source_ == signals::SensorSource::ttft) {
-    measure(id, now - requests_.arrival(id), now);
-  }
-  if (has_control_ && source_ == signals::SensorSource::engine_ttft) {
-    measure(id, now - journal_.enqueued[id.index()], now);
-  }
+  measure(signals::SensorSource::ttft, id, now - requests_.arrival(id), now);
+  measure(signals::SensorSource::engine_ttft, id, now - journal_.enqueued[id.index()], now);
   return frees_at_first_token_ && books_.queued() > 0;
 }
 
@@ -389,19 +372,19 @@ bool Pipeline::release(RequestId id, Time now) {
     charge(band, TenantId{requests_.tenant(id)}, band.charging->at_end(id), now);
   }
   for (const Chain& link : chain_) link.policy->finished(request, now);
-  if (has_control_ && journal_.outcome[id.index()] == Outcome::completed) {
+  if (governor_ && journal_.outcome[id.index()] == Outcome::completed) {
     const Time e2e = now - requests_.arrival(id);
-    if (source_ == signals::SensorSource::e2e) measure(id, e2e, now);
-    if (source_ == signals::SensorSource::e2e_per_token) {
-      measure(id, Time{e2e.ns / std::max(requests_.output_tokens(id), 1)}, now);
-    }
+    const std::int64_t tokens = requests_.goal_tokens(id);
+    measure(signals::SensorSource::e2e, id, e2e, now);
+    measure(signals::SensorSource::e2e_per_token, id, Time{e2e.ns / tokens}, now);
   }
   return std::any_of(bands_.begin(), bands_.end(), [](const BandState& one) {
     return one.queues.size() > 0 || one.drains_when_empty;
   });
 }
 
-void Pipeline::measure(RequestId id, Time value, Time now) {
+void Pipeline::measure(signals::SensorSource source, RequestId id, Time value, Time now) {
+  if (!governor_ || source != source_) return;
   const double value_s = sim::to_seconds(value);
   sensor_.record(TenantId{requests_.tenant(id)}, value_s, now);
   governor_->sample(value_s, journal_.dispatched[id.index()], now);
@@ -452,7 +435,7 @@ void Pipeline::tick(const signals::View* view, Time now) {
     if (source_ == signals::SensorSource::hit_rate) reading.value = reading.hit_rate;
   }
   const ControlStep step = governor_->tick(reading, now);
-  LimitPolicy& limit = *controlled_limit();
+  LimitPolicy& limit = *controlled_;
   if (step.limit != limit.setting()) limit.resize(step.limit);
   control_log_.push_back(
       {now, replica_, step.action, reading.value, reading.samples, limit.setting().value_or(0),

@@ -96,6 +96,7 @@ struct Books {
   Books& operator+=(const Books& other);
   std::int64_t in_flight() const { return dispatched - ended; }
   std::int64_t queued() const { return admitted - expired - evicted - dispatched; }
+  std::int64_t shed() const { return rejected + expired + evicted; }
 };
 
 /// What one tick of a controller did.
@@ -138,9 +139,9 @@ class Pipeline {
   sim::Time next_timeout();
   /// Those whose wait is over leave their queues.
   void expire(sim::Time now);
-  bool has_lost() const { return !lost_.empty(); }
-  /// Requests that have left a queue undispatched since this was called last.
-  const std::vector<sim::RequestId>& take_lost();
+  /// Requests that have left a queue undispatched since `forget_lost`.
+  const std::vector<sim::RequestId>& lost() const { return lost_; }
+  void forget_lost() { lost_.clear(); }
   /// Reads the sensor and moves the limit. `view`: null unless `reads_signals`.
   void tick(const signals::View* view, sim::Time now);
   /// So many instances are ready, as far as the gateway knows.
@@ -200,8 +201,8 @@ class Pipeline {
   void charge_tokens(BandState& band, sim::Time now);
   void lose(BandState& band, TenantQueues::Removed removed, workload::Outcome outcome,
             Queue::Reasons reason, sim::Time now);
-  void measure(sim::RequestId id, sim::Time value, sim::Time now);
-  LimitPolicy* controlled_limit() const;
+  // A measurement of `source`; it is of no use unless the sensor goes by that.
+  void measure(signals::SensorSource source, sim::RequestId id, sim::Time value, sim::Time now);
 
   const workload::RequestTable& requests_;
   workload::Journal& journal_;
@@ -215,11 +216,12 @@ class Pipeline {
   bool reads_signals_;
   bool heads_block_;
   bool frees_at_first_token_;
-  bool has_control_;
   bool reads_fleet_at_ticks_;
   signals::SensorSource source_;
   signals::SensorState sensor_;
-  std::unique_ptr<Governor> governor_;  // where the limit is under control
+  // Where a limit is under control:
+  std::unique_ptr<Governor> governor_;
+  LimitPolicy* controlled_ = nullptr;
   Books books_;
   std::int64_t max_in_flight_ = 0;  // since the last tick
   std::int64_t shed_ = 0;           // likewise
@@ -230,7 +232,6 @@ class Pipeline {
   std::vector<std::int64_t> dispatched_by_tenant_;
   std::vector<ControlRecord> control_log_;
   std::vector<sim::RequestId> lost_;
-  std::vector<sim::RequestId> lost_before_;
   ServiceMeter* meter_ = nullptr;
 };
 

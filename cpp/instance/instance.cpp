@@ -739,19 +739,7 @@ class Ranks final : public Instance {
   void close(Time end) override {
     for (const auto& rank : ranks_) {
       rank->close(end);
-      const Counters& its = rank->counters();
-      counters_.entered += its.entered;
-      counters_.refused += its.refused;
-      counters_.completed += its.completed;
-      counters_.preemptions += its.preemptions;
-      counters_.steps += its.steps;
-      counters_.tokens_emitted += its.tokens_emitted;
-      counters_.waiting_time_s += its.waiting_time_s;
-      counters_.waiting_after_steps += its.waiting_after_steps;
-      counters_.kv_hits += its.kv_hits;
-      counters_.kv_misses += its.kv_misses;
-      counters_.kv_lookups += its.kv_lookups;
-      counters_.last_event = std::max(counters_.last_event, its.last_event);
+      counters_ += rank->counters();
     }
   }
 
@@ -841,6 +829,22 @@ std::unique_ptr<Instance> make(const StepLoop&, const InstanceGroup& group, sim:
                                   ? completing<Completion::step_start>(group, reports)
                                   : completing<Completion::step_end>(group, reports);
   return make_one(group, id, reporter, environment, engines);
+}
+
+Counters& Counters::operator+=(const Counters& other) {
+  entered += other.entered;
+  refused += other.refused;
+  completed += other.completed;
+  preemptions += other.preemptions;
+  steps += other.steps;
+  tokens_emitted += other.tokens_emitted;
+  waiting_time_s += other.waiting_time_s;
+  waiting_after_steps += other.waiting_after_steps;
+  kv_hits += other.kv_hits;
+  kv_misses += other.kv_misses;
+  kv_lookups += other.kv_lookups;
+  last_event = std::max(last_event, other.last_event);
+  return *this;
 }
 
 std::unique_ptr<Instance> make(const InstanceGroup& group, sim::InstanceId id,

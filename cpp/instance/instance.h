@@ -56,6 +56,9 @@ struct Counters {
   std::int64_t kv_misses = 0;   ///< KV blocks taken from the free list
   std::int64_t kv_lookups = 0;  ///< full prompt blocks of the requests that entered the batch
   sim::Time last_event{0};
+
+  /// Adds what another counted over the same time.
+  Counters& operator+=(const Counters& other);
 };
 
 /// What serves the requests: the step loop of continuous batching, or another plant. `README.md`

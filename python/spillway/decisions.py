@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from spillway import _core
+from spillway._columns import Table
 from spillway.report import tables
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from spillway._core.cluster import Simulation
@@ -19,23 +21,10 @@ if TYPE_CHECKING:
 _CANDIDATE = "candidate_"
 
 
-class Rows(Mapping[str, "NDArray[Any]"]):
+class Rows(Table):
     """Read-only columns about some of the requests; `row` is a request's position among all."""
 
-    def __init__(self, columns: Mapping[str, NDArray[Any]]) -> None:
-        self._columns = columns
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        return self._columns[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
-
-    def __len__(self) -> int:
-        return len(self._columns)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {len(self['row'])} rows, columns {', '.join(self)}>"
+    _key = "row"
 
     def of(self, row: int) -> dict[str, Any] | None:
         """What the columns say of the request of a row; None if nothing."""

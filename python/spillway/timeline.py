@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from spillway import _core
+from spillway._columns import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
 
-class _Columns(Mapping[str, "NDArray[Any]"]):
-    def __init__(self, columns: Mapping[str, NDArray[Any]]) -> None:
-        self._columns = columns
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        return self._columns[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
-
-    def __len__(self) -> int:
-        return len(self._columns)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {len(self['time_s'])} rows, columns {', '.join(self)}>"
-
-
-class Timeline(_Columns):
+class Timeline(Table):
     """Gateway and fleet at one instant per row, as read-only columns.
 
     time_s; in_flight (requests between dispatch and last token), permits (what the tightest limit
@@ -42,6 +25,8 @@ class Timeline(_Columns):
     (refused, expired or evicted by the gateway) and completed requests and emitted_tokens, all
     since the start; queued requests at that instant.
     """
+
+    _key = "time_s"
 
     def __init__(self, columns: Mapping[str, NDArray[Any]], tenants: Sequence[str]) -> None:
         super().__init__(columns)
@@ -55,7 +40,7 @@ class Timeline(_Columns):
         return {name: column[:, which] for name, column in self.items() if column.ndim == 2}
 
 
-class Control(_Columns):
+class Control(Table):
     """One row per tick of the limit's controller, as read-only columns.
 
     time_s, replica (of the gateway), action (code into `actions`: hold, increase, decrease,
@@ -63,6 +48,8 @@ class Control(_Columns):
     (behind it), setting (what the controller moves, after the tick), permits (what that amounts to;
     NaN: not counted in requests), in_flight.
     """
+
+    _key = "time_s"
 
     actions: tuple[str, ...] = _core.cluster.control_actions
 

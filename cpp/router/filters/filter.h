@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "signals/view.h"
@@ -16,5 +17,13 @@ class Filter {
   virtual void keep(const signals::RequestView& request, const signals::View& view,
                     sim::Draws& draws, std::vector<bool>& kept) const = 0;
 };
+
+/// Keeps those that are kept and fit, unless none does.
+template <class Fits>
+void keep_fitting(std::vector<bool>& kept, const Fits& fits) {
+  std::vector<bool> fitting = kept;
+  for (std::size_t i = 0; i < kept.size(); ++i) fitting[i] = kept[i] && fits(i);
+  if (std::find(fitting.begin(), fitting.end(), true) != fitting.end()) kept.swap(fitting);
+}
 
 }  // namespace spillway::router

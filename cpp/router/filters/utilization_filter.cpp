@@ -1,7 +1,5 @@
 #include "router/filters/utilization_filter.h"
 
-#include <algorithm>
-
 namespace spillway::router {
 
 namespace {
@@ -14,13 +12,11 @@ class UtilizationPolicy final : public Filter {
 
   void keep(const signals::RequestView&, const signals::View& view, sim::Draws&,
             std::vector<bool>& kept) const override {
-    const std::vector<bool> before = kept;
-    for (std::size_t i = 0; i < kept.size(); ++i) {
+    keep_fitting(kept, [&](std::size_t i) {
       const signals::InstanceSignal seen = view.instance(i);
-      kept[i] = kept[i] && static_cast<double>(seen.waiting) < queue_depth_ &&
-                seen.kv_utilization < kv_utilization_ && !view.is_stale(i);
-    }
-    if (std::find(kept.begin(), kept.end(), true) == kept.end()) kept = before;
+      return static_cast<double>(seen.waiting) < queue_depth_ &&
+             seen.kv_utilization < kv_utilization_ && !view.is_stale(i);
+    });
   }
 
  private:
