@@ -196,7 +196,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     for (std::int64_t i = 0; i < config.replicas; ++i) {
       fronts_.push_back(std::make_unique<Front>(
           gateway::Pipeline(config, static_cast<std::uint16_t>(i), requests_, journal_, events_,
-                            seed),
+                            instances, seed),
           router::Dispatcher(simulation_.router, simulation_.prefix_index,
                              has_index ? std::make_unique<signals::PrefixIndex>(
                                              simulation_.prefix_index, requests_, instances)

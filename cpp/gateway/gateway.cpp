@@ -51,6 +51,27 @@ std::unique_ptr<LimitPolicy> make_limit(const Limit& limit,
       limit);
 }
 
+std::unique_ptr<AdmissionPolicy> make_admission(const Admission& policy, const Scope& scope) {
+  return std::visit(
+      [&](const auto& config) {
+        if constexpr (requires { make(config, scope); }) {
+          return make(config, scope);
+        } else {
+          return make(config);
+        }
+      },
+      policy);
+}
+
+bool observes(const Admission& policy) {
+  return std::visit(
+      []<class Config>(const Config&) {
+        if constexpr (requires { Config::observes; }) return Config::observes;
+        return false;
+      },
+      policy);
+}
+
 bool can_be_moved(const Limit& limit) { return make_limit(limit, {})->setting().has_value(); }
 
 bool reads_fleet(const Gateway& config) {
@@ -69,6 +90,7 @@ bool commits(const Fairness& fairness) {
 bool reads_first_tokens(const Gateway& config) {
   const auto source = config.sensor.source;
   return any_limit<DualLimit>(config) ||
+         std::any_of(config.admission.begin(), config.admission.end(), observes) ||
          (is_controlled(config) && (source == signals::SensorSource::ttft ||
                                     source == signals::SensorSource::engine_ttft)) ||
          any_cost(config, [](const Cost& cost) { return cost.charge_at == ChargeAt::first_token; });
@@ -160,7 +182,7 @@ class Pipeline::Permission final : public FairnessPolicy::MayStart {
 
 Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
                    const workload::RequestTable& requests, workload::Journal& journal,
-                   sim::EventQueue& events, std::uint64_t seed)
+                   sim::EventQueue& events, std::size_t num_instances, std::uint64_t seed)
     : requests_(requests),
       journal_(journal),
       events_(events),
@@ -175,9 +197,11 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
       source_(config.sensor.source),
       sensor_(config.sensor, requests.tenants.size(),
               sim::index_of_name(requests.tenants, config.sensor.tenant)) {
+  const Scope scope{requests.tenants, requests.slo_classes, num_instances};
   for (const Admission& policy : config.admission) {
-    chain_.push_back({std::visit([](const auto& c) { return make(c); }, policy),
+    chain_.push_back({make_admission(policy, scope),
                       workload::first_reason(std::type_identity<Admission>{}, policy.index())});
+    if (observes(policy)) observers_.push_back(chain_.back().policy.get());
   }
   std::vector<double> weights;
   weights.reserve(requests.tenants.size());
@@ -286,7 +310,7 @@ void Pipeline::lose(BandState& band, TenantQueues::Removed removed, Outcome outc
   if (band.charging) {
     charge(band, removed.flow, band.charging->refund(id), now);
   }
-  for (const Chain& link : chain_) link.policy->finished({requests_, id}, now);
+  for (AdmissionPolicy* observer : observers_) observer->finished({requests_, id}, outcome, now);
   lost_.push_back(id);
 }
 
@@ -340,6 +364,7 @@ bool Pipeline::dispatch_from(BandState& band, const Permission& permission) {
   }
   const signals::RequestView request(requests_, id);
   for (const auto& limit : limits_) limit->started(request);
+  for (AdmissionPolicy* observer : observers_) observer->dispatched(request, now);
   ++books_.dispatched;
   ++dispatched_by_tenant_[flow->index()];
   max_in_flight_ = std::max(max_in_flight_, books_.in_flight());
@@ -353,6 +378,8 @@ bool Pipeline::dispatch_from(BandState& band, const Permission& permission) {
 bool Pipeline::first_token(RequestId id, Time now) {
   const signals::RequestView request(requests_, id);
   for (const auto& limit : limits_) limit->first_token(request);
+  const sim::InstanceId instance{static_cast<std::size_t>(journal_.instance[id.index()])};
+  for (AdmissionPolicy* observer : observers_) observer->first_token(request, instance, now);
   BandState& band = band_of(id);
   if (band.charging) {
     charge(band, TenantId{requests_.tenant(id)}, band.charging->at_first_token(id), now);
@@ -371,7 +398,9 @@ bool Pipeline::release(RequestId id, Time now) {
   if (band.charging) {
     charge(band, TenantId{requests_.tenant(id)}, band.charging->at_end(id), now);
   }
-  for (const Chain& link : chain_) link.policy->finished(request, now);
+  for (AdmissionPolicy* observer : observers_) {
+    observer->finished(request, journal_.outcome[id.index()], now);
+  }
   if (governor_ && journal_.outcome[id.index()] == Outcome::completed) {
     const Time e2e = now - requests_.arrival(id);
     const std::int64_t tokens = requests_.goal_tokens(id);

@@ -116,7 +116,8 @@ struct ControlRecord {
 class Pipeline {
  public:
   Pipeline(const Gateway& config, std::uint16_t replica, const workload::RequestTable& requests,
-           workload::Journal& journal, sim::EventQueue& events, std::uint64_t seed);
+           workload::Journal& journal, sim::EventQueue& events, std::size_t num_instances,
+           std::uint64_t seed);
 
   // ---- the way of a request ----------------------------------------------------------------
 
@@ -211,7 +212,8 @@ class Pipeline {
   std::uint16_t replica_;
   sim::Time routing_latency_;
   std::vector<Chain> chain_;
-  std::vector<BandState> bands_;  // highest priority first
+  std::vector<AdmissionPolicy*> observers_;  // those of the chain that follow their requests
+  std::vector<BandState> bands_;             // highest priority first
   std::vector<std::unique_ptr<LimitPolicy>> limits_;
   bool reads_signals_;
   bool heads_block_;

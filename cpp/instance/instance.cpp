@@ -218,8 +218,22 @@ class StepLoopEngine final : public Instance, public Engine {
   signals::InstanceSignal read(Time now) override {
     catch_up(now);
     const signals::Occupancy here = occupancy();
-    return {here.waiting,      here.running, memory_.utilization(), memory_.free(), memory_.hits(),
-            memory_.lookups(), now};
+    std::int64_t prefill_tokens = waiting_.tokens();
+    for (const Slot& slot : slots_) {
+      if (!decodes(slot)) prefill_tokens += known(slot) - slot.computed;
+    }
+    return {.waiting = here.waiting,
+            .running = here.running,
+            .kv_utilization = memory_.utilization(),
+            .free_blocks = memory_.free(),
+            .prefill_tokens = prefill_tokens,
+            .prefix_hits = memory_.hits(),
+            .prefix_lookups = memory_.lookups(),
+            .measured = now};
+  }
+  signals::Capacity capacity() const override {
+    return {max_num_seqs_, max_num_batched_tokens_, memory_.total(),
+            memory_.block_size().tokens()};
   }
   signals::Occupancy occupancy() const override {
     return {static_cast<std::int32_t>(waiting_.size()), static_cast<std::int32_t>(running())};
@@ -752,6 +766,7 @@ class Ranks final : public Instance {
       sum.running += its.running;
       sum.kv_utilization += its.kv_utilization / n;
       sum.free_blocks += its.free_blocks;
+      sum.prefill_tokens += its.prefill_tokens;
       sum.prefix_hits += its.prefix_hits;
       sum.prefix_lookups += its.prefix_lookups;
     }
@@ -764,6 +779,14 @@ class Ranks final : public Instance {
       sum.waiting += its.waiting;
       sum.running += its.running;
     }
+    return sum;
+  }
+  signals::Capacity capacity() const override {
+    signals::Capacity sum = ranks_.front()->capacity();
+    const auto n = std::ssize(ranks_);
+    sum.max_num_seqs *= n;
+    sum.max_num_batched_tokens *= n;
+    sum.num_kv_blocks *= n;
     return sum;
   }
   std::int64_t cached_blocks(RequestId id, Time now) override {

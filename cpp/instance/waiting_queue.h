@@ -25,12 +25,19 @@ class WaitingQueue {
   WaitingQueue(bool sorts, const workload::RequestTable& requests)
       : sorts_(sorts), requests_(requests) {}
 
-  void push(const Waiting& entry) { sorts_ ? push_sorted(entry) : fifo_.push_back(entry); }
+  void push(const Waiting& entry) {
+    tokens_ += tokens_of(entry);
+    sorts_ ? push_sorted(entry) : fifo_.push_back(entry);
+  }
   /// Takes back a preempted request.
-  void push_front(const Waiting& entry) { sorts_ ? push_sorted(entry) : fifo_.push_front(entry); }
+  void push_front(const Waiting& entry) {
+    tokens_ += tokens_of(entry);
+    sorts_ ? push_sorted(entry) : fifo_.push_front(entry);
+  }
   /// Precondition for these: not empty.
   const Waiting& head() const { return sorts_ ? heap_.front() : fifo_.front(); }
   void pop() {
+    tokens_ -= tokens_of(head());
     if (!sorts_) return fifo_.pop_front();
     std::pop_heap(heap_.begin(), heap_.end(), Later{requests_});
     heap_.pop_back();
@@ -38,6 +45,8 @@ class WaitingQueue {
 
   bool empty() const { return size() == 0; }
   std::size_t size() const { return sorts_ ? heap_.size() : fifo_.size(); }
+  /// Of prompts, and of what they emitted before they were preempted.
+  std::int64_t tokens() const { return tokens_; }
   /// In no particular order.
   const Waiting& operator[](std::size_t i) const { return sorts_ ? heap_[i] : fifo_[i]; }
 
@@ -52,6 +61,9 @@ class WaitingQueue {
     }
   };
 
+  std::int64_t tokens_of(const Waiting& entry) const {
+    return std::int64_t{requests_.input_tokens(entry.id)} + entry.emitted;
+  }
   void push_sorted(const Waiting& entry) {
     heap_.push_back(entry);
     std::push_heap(heap_.begin(), heap_.end(), Later{requests_});
@@ -59,6 +71,7 @@ class WaitingQueue {
 
   bool sorts_;
   const workload::RequestTable& requests_;
+  std::int64_t tokens_ = 0;
   sim::Ring<Waiting> fifo_;  // one of the two is in use
   std::vector<Waiting> heap_;
 };

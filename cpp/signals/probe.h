@@ -13,9 +13,18 @@ struct InstanceSignal {
   std::int32_t running = 0;   ///< requests in the batch
   double kv_utilization = 0;  ///< used ÷ total KV blocks
   std::int64_t free_blocks = 0;
+  std::int64_t prefill_tokens = 0;  ///< of prompts, waiting or running, not yet computed
   std::int64_t prefix_hits = 0;     ///< KV blocks found again, since the start
   std::int64_t prefix_lookups = 0;  ///< of so many that were looked for
   sim::Time measured{0};            ///< kUnset: never
+};
+
+/// What an instance says of itself once, as it registers.
+struct Capacity {
+  std::int64_t max_num_seqs = 0;
+  std::int64_t max_num_batched_tokens = 0;
+  std::int64_t num_kv_blocks = 0;
+  std::int64_t block_size_tokens = 0;
 };
 
 /// How many requests an instance holds.
@@ -32,6 +41,8 @@ class Probe {
   virtual InstanceSignal read(sim::Time now) = 0;
   /// Part of what `read` returns, at less cost.
   virtual Occupancy occupancy() const = 0;
+  /// Of all its ranks together.
+  virtual Capacity capacity() const = 0;
   /// How many blocks of the request's prompt, from the first on, its KV memory holds.
   virtual std::int64_t cached_blocks(sim::RequestId id, sim::Time now) = 0;
 };

@@ -89,6 +89,7 @@ class View {
   bool shuns_stale() const {
     return sources_->stale_after != sim::kForever && sources_->when_stale == WhenStale::fail_closed;
   }
+  Capacity capacity(std::size_t i) const { return sources_->probes[id(i).index()]->capacity(); }
   /// Requests routed there and not yet finished: the router's own count, always fresh.
   std::int32_t in_flight(std::size_t i) const { return own_.in_flight[id(i).index()]; }
   Occupancy occupancy(std::size_t i) const {

@@ -96,7 +96,8 @@ class Sharing final : public Instance, public Engine {
         reports_latencies_(environment.reports_latencies),
         scrapes_(environment.scrapes),
         quantum_ns_(environment.quantum_ns),
-        num_kv_blocks_(group.num_kv_blocks),
+        capacity_{group.max_num_seqs, group.max_num_batched_tokens, group.num_kv_blocks,
+                  group.block_size_tokens},
         e2e_(config.concurrency, config.e2e_s),
         ttft_(config.concurrency, config.ttft_s),
         reference_output_tokens_(config.reference_output_tokens) {
@@ -152,11 +153,13 @@ class Sharing final : public Instance, public Engine {
   }
 
   signals::InstanceSignal read(Time now) override {
-    return {.running = occupancy().running, .free_blocks = num_kv_blocks_, .measured = now};
+    return {
+        .running = occupancy().running, .free_blocks = capacity_.num_kv_blocks, .measured = now};
   }
   signals::Occupancy occupancy() const override {
     return {.running = static_cast<std::int32_t>(inside_)};
   }
+  signals::Capacity capacity() const override { return capacity_; }
   std::int64_t cached_blocks(RequestId, Time) override { return 0; }
   void add_emitted(std::span<std::int64_t> by_group, Time now) override {
     for (std::size_t i = 0; i < by_group.size(); ++i) by_group[i] += emitted_by_group_[i];
@@ -302,7 +305,7 @@ class Sharing final : public Instance, public Engine {
   bool reports_latencies_;
   signals::Scrapes* scrapes_;
   std::int64_t quantum_ns_;
-  std::int64_t num_kv_blocks_;
+  signals::Capacity capacity_;
   Figure e2e_;
   Figure ttft_;
   std::optional<std::int64_t> reference_output_tokens_;
