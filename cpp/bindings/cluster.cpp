@@ -39,6 +39,7 @@ py::list instances_of(const std::vector<cluster::InstanceReport>& reports) {
     py::dict entry;
     entry["completed"] = report.completed;
     entry["refused"] = report.refused;
+    entry["cancelled"] = report.cancelled;
     entry["preemptions"] = report.preemptions;
     entry["steps"] = report.steps;
     entry["mean_waiting"] = report.mean_waiting;

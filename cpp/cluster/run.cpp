@@ -616,9 +616,10 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       counts.entered += c.entered;
       counts.refused += c.refused;
       counts.completed += c.completed;
+      counts.cancelled += c.cancelled;
       output.steps += c.steps;
       output.instances.push_back(
-          {c.completed, c.refused, c.preemptions, c.steps,
+          {c.completed, c.refused, c.cancelled, c.preemptions, c.steps,
            duration_s > 0 ? c.waiting_time_s / duration_s : 0,
            c.steps > 0 ? static_cast<double>(c.waiting_after_steps) / static_cast<double>(c.steps)
                        : 0,

@@ -24,6 +24,7 @@ namespace spillway::cluster {
 struct InstanceReport {
   std::int64_t completed = 0;
   std::int64_t refused = 0;
+  std::int64_t cancelled = 0;  ///< withdrawn, for whatever reason
   std::int64_t preemptions = 0;
   std::int64_t steps = 0;
   double mean_waiting = 0;  ///< time average of the engine's queue over the fleet's duration

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,12 @@ struct Finished {
   RequestId id;
   Holding holding;
   std::int64_t computed;
+};
+
+/// A request of the batch that was withdrawn while a step was under way.
+struct Leaving {
+  RequestId id;
+  workload::Outcome outcome;
 };
 
 /// The batch is the decoders, which stand for themselves as sums, and the slots. Where the decoders
@@ -127,6 +134,28 @@ class StepLoopEngine final : public Instance, public Engine {
     }
   }
 
+  void cancel(RequestId id, workload::Outcome outcome, Time now) override {
+    const auto is_this = [id](const Leaving& one) { return one.id == id; };
+    if (journal_.outcome[id.index()] != workload::Outcome::running ||
+        std::any_of(leaving_.begin(), leaving_.end(), is_this)) {
+      return;
+    }
+    take_scrapes(now, false);
+    counters_.last_event = std::max(counters_.last_event, now);
+    catch_up(now);
+    const bool is_in_jump = state_ == State::stepping && jump_.steps > jump_.begun;
+    const bool is_head = !waiting_.empty() && waiting_.head().id == id;
+    note_waiting(now);
+    if (const std::optional<Waiting> waiting = waiting_.remove(id)) {
+      // Whoever stands behind a blocked head may fit.
+      if (is_in_jump && is_head && is_blocked()) cut_jump();
+      return withdraw({id, outcome}, waiting->emitted, now);
+    }
+    leaving_.push_back({id, outcome});
+    if (state_ != State::stepping) return take_out_leaving(now);
+    if (is_in_jump) cut_jump();
+  }
+
   void start_step(Time now) override {
     take_scrapes(now, true);
     counters_.last_event = now;
@@ -181,6 +210,7 @@ class StepLoopEngine final : public Instance, public Engine {
       take_effect(steps);
     }
     state_ = State::idle;
+    if (!leaving_.empty()) take_out_leaving(now);
     if (running() > 0 || !waiting_.empty()) {
       request_step(now);
     } else {
@@ -232,8 +262,7 @@ class StepLoopEngine final : public Instance, public Engine {
             .measured = now};
   }
   signals::Capacity capacity() const override {
-    return {max_num_seqs_, max_num_batched_tokens_, memory_.total(),
-            memory_.block_size().tokens()};
+    return {max_num_seqs_, max_num_batched_tokens_, memory_.total(), memory_.block_size().tokens()};
   }
   signals::Occupancy occupancy() const override {
     return {static_cast<std::int32_t>(waiting_.size()), static_cast<std::int32_t>(running())};
@@ -674,6 +703,34 @@ class StepLoopEngine final : public Instance, public Engine {
     events_.push({jump_.end_of_step(), Phase::permit_release, engine_, id.value});
   }
 
+  // ---- requests withdrawn ------------------------------------------------------------------
+
+  // Between two steps. Those that completed with the last one are gone already.
+  void take_out_leaving(Time now) {
+    std::erase_if(leaving_, [this](const Leaving& one) {
+      return journal_.outcome[one.id.index()] != workload::Outcome::running;
+    });
+    if (leaving_.empty()) return;
+    dissolve_decoders(now);
+    for (const Leaving& one : leaving_) {
+      const auto slot = std::find_if(slots_.begin(), slots_.end(),
+                                     [&](const Slot& other) { return other.id == one.id; });
+      // Nobody will ask for its own blocks again, as after a completion.
+      memory_.leave(slot->holding, slot->computed, false);
+      withdraw(one, slot->emitted, now);
+      slots_.erase(slot);
+    }
+    leaving_.clear();
+  }
+
+  void withdraw(const Leaving& one, std::int32_t emitted, Time now) {
+    ++counters_.cancelled;
+    journal_.emitted[one.id.index()] = emitted;
+    journal_.outcome[one.id.index()] = one.outcome;
+    listener_.finished(one.id);
+    events_.push({now, Phase::permit_release, engine_, one.id.value});
+  }
+
   // ---- reported latencies ------------------------------------------------------------------
 
   Time reported_gap() const {
@@ -730,6 +787,7 @@ class StepLoopEngine final : public Instance, public Engine {
 
   Counters counters_;
   std::vector<std::int64_t> emitted_by_group_;  // empty unless it is asked for
+  std::vector<Leaving> leaving_;                // with the step under way
   // Kept for their memory.
   std::vector<Decoders::Member> members_;
   std::vector<Finished> finished_;
@@ -748,6 +806,11 @@ class Ranks final : public Instance {
     }
     journal_.rank[id.index()] = static_cast<std::int16_t>(chosen);
     ranks_[chosen]->enqueue(id, now);
+  }
+
+  void cancel(RequestId id, workload::Outcome outcome, Time now) override {
+    const std::int16_t rank = journal_.rank[id.index()];
+    if (rank >= 0) ranks_[static_cast<std::size_t>(rank)]->cancel(id, outcome, now);
   }
 
   void close(Time end) override {
@@ -858,6 +921,7 @@ Counters& Counters::operator+=(const Counters& other) {
   entered += other.entered;
   refused += other.refused;
   completed += other.completed;
+  cancelled += other.cancelled;
   preemptions += other.preemptions;
   steps += other.steps;
   tokens_emitted += other.tokens_emitted;

@@ -46,6 +46,7 @@ struct Counters {
   std::int64_t entered = 0;  ///< accepted into the engine's queue
   std::int64_t refused = 0;
   std::int64_t completed = 0;
+  std::int64_t cancelled = 0;  ///< withdrawn after they had entered, for whatever reason
   std::int64_t preemptions = 0;
   std::int64_t steps = 0;
   std::int64_t tokens_emitted = 0;
@@ -79,6 +80,10 @@ class Instance : public signals::Probe {
   virtual sim::Time entry_delay(sim::RequestId id) const = 0;
   /// Enters the engine's queue, or is refused.
   virtual void enqueue(sim::RequestId id, sim::Time now) = 0;
+  /// Withdraws a request that has entered; it ends with `outcome`. One that waits leaves at once,
+  /// one in the batch with the step under way, unless it completes with that. Does nothing to a
+  /// request that has left or is leaving.
+  virtual void cancel(sim::RequestId id, workload::Outcome outcome, sim::Time now) = 0;
   /// The run is over: brings counters and the journal to where they stand at `end`, inclusive.
   virtual void close(sim::Time end) = 0;
 

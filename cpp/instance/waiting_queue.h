@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "sim/ids.h"
@@ -41,6 +42,24 @@ class WaitingQueue {
     if (!sorts_) return fifo_.pop_front();
     std::pop_heap(heap_.begin(), heap_.end(), Later{requests_});
     heap_.pop_back();
+  }
+
+  /// Takes out a request wherever it stands; none if it is not here.
+  std::optional<Waiting> remove(sim::RequestId id) {
+    for (std::size_t i = 0; i < size(); ++i) {
+      const Waiting entry = (*this)[i];
+      if (entry.id != id) continue;
+      tokens_ -= tokens_of(entry);
+      if (sorts_) {
+        heap_[i] = heap_.back();
+        heap_.pop_back();
+        std::make_heap(heap_.begin(), heap_.end(), Later{requests_});
+      } else {
+        fifo_.erase(i);
+      }
+      return entry;
+    }
+    return std::nullopt;
   }
 
   bool empty() const { return size() == 0; }

@@ -65,6 +65,9 @@ void OutcomeCounts::add(const workload::Journal& journal, sim::RequestId id) {
   admitted_ += admitted;
   dispatched_ += sim::is_set(journal.dispatched[row]);
   ++outcomes_[static_cast<std::size_t>(outcome)];
+  after_dispatch_[static_cast<std::size_t>(outcome)] += sim::is_set(journal.dispatched[row]);
+  const bool is_withdrawn = outcome == Outcome::evicted || outcome == Outcome::cancelled;
+  withdrawn_ += is_withdrawn && sim::is_set(journal.enqueued[row]);
   at_admission_ += outcome == Outcome::in_transit && !admitted;
   if (outcome != Outcome::rejected) return;
   switch (reason.stage) {
@@ -84,6 +87,9 @@ Ledger balance(const OutcomeCounts& counts, const gateway::Books& books, std::in
   const auto count_of = [&](Outcome outcome) {
     return counts.outcomes_[static_cast<std::size_t>(outcome)];
   };
+  const auto in_flight = [&](Outcome outcome) {
+    return counts.after_dispatch_[static_cast<std::size_t>(outcome)];
+  };
   Ledger ledger;
   ledger.logical_requests = counts.attempts_;
   ledger.attempts = counts.attempts_;
@@ -94,6 +100,8 @@ Ledger balance(const OutcomeCounts& counts, const gateway::Books& books, std::in
   ledger.expired = count_of(Outcome::expired);
   ledger.evicted = count_of(Outcome::evicted);
   ledger.cancelled = count_of(Outcome::cancelled);
+  ledger.evicted_in_flight = in_flight(Outcome::evicted);
+  ledger.cancelled_in_flight = in_flight(Outcome::cancelled);
   ledger.in_transit = count_of(Outcome::in_transit) - counts.at_admission_;
   ledger.running = count_of(Outcome::running);
   ledger.completed = count_of(Outcome::completed);
@@ -116,28 +124,34 @@ Ledger balance(const OutcomeCounts& counts, const gateway::Books& books, std::in
   // overlap.
   require_equal(ledger.attempts, ledger.at_admission + ledger.admitted + total(ledger.rejected),
                 "attempts = at_admission + admitted + rejected");
+  const std::int64_t evicted_in_queue = ledger.evicted - ledger.evicted_in_flight;
+  const std::int64_t cancelled_in_queue = ledger.cancelled - ledger.cancelled_in_flight;
   require_equal(
       ledger.admitted,
-      ledger.queued + ledger.dispatched + ledger.expired + ledger.evicted + ledger.cancelled,
+      ledger.queued + ledger.dispatched + ledger.expired + evicted_in_queue + cancelled_in_queue,
       "admitted = queued + dispatched + expired + evicted + cancelled");
   require_equal(ledger.dispatched,
                 ledger.in_transit + ledger.running + ledger.completed + ledger.failed +
+                    ledger.evicted_in_flight + ledger.cancelled_in_flight +
                     total(ledger.worker_rejected),
-                "dispatched = in_transit + running + completed + failed + worker_rejected");
+                "dispatched = in_transit + running + completed + failed + evicted + cancelled + "
+                "worker_rejected");
 
   // The stages counted for themselves.
   require_equal(ledger.attempts, books.attempts, "attempts = arrivals at the gateway");
   require_equal(ledger.admitted, books.admitted, "admitted = admissions of the gateway");
   require_equal(total(ledger.rejected), books.rejected, "rejected = rejections of the gateway");
   require_equal(ledger.expired, books.expired, "expired = time-outs of the gateway");
-  require_equal(ledger.evicted, books.evicted, "evicted = evictions of the gateway");
+  require_equal(evicted_in_queue, books.evicted, "evicted = evictions of the gateway");
   require_equal(ledger.dispatched, books.dispatched, "dispatched = dispatches of the gateway");
   require_equal(ledger.queued, queued, "queued = length of the queues");
   require_equal(ledger.completed, fleet.completed, "completed = completions of the instances");
   require_equal(total(ledger.worker_rejected), fleet.refused,
                 "worker_rejected = refusals of the instances");
-  require_equal(ledger.completed + ledger.running, fleet.entered,
-                "completed + running = entries to the instances");
+  require_equal(counts.withdrawn_, fleet.cancelled,
+                "evicted or cancelled after entry = withdrawals from the instances");
+  require_equal(ledger.completed + ledger.running + fleet.cancelled, fleet.entered,
+                "completed + running + withdrawn = entries to the instances");
   return ledger;
 }
 
@@ -153,6 +167,8 @@ sim::Value Ledger::to_value() const {
                     {"expired", Value(expired)},
                     {"evicted", Value(evicted)},
                     {"cancelled", Value(cancelled)},
+                    {"evicted_in_flight", Value(evicted_in_flight)},
+                    {"cancelled_in_flight", Value(cancelled_in_flight)},
                     {"in_transit", Value(in_transit)},
                     {"running", Value(running)},
                     {"completed", Value(completed)},

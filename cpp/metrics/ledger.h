@@ -29,6 +29,8 @@ struct Ledger {
   std::int64_t expired = 0;
   std::int64_t evicted = 0;
   std::int64_t cancelled = 0;
+  std::int64_t evicted_in_flight = 0;    ///< of those evicted, after their dispatch
+  std::int64_t cancelled_in_flight = 0;  ///< of those cancelled, likewise
   std::int64_t in_transit = 0;
   std::int64_t running = 0;
   std::int64_t completed = 0;
@@ -43,6 +45,7 @@ struct FleetCounts {
   std::int64_t entered = 0;
   std::int64_t refused = 0;
   std::int64_t completed = 0;
+  std::int64_t cancelled = 0;
 };
 
 /// How the requests of a run stand, counted one by one.
@@ -57,7 +60,9 @@ class OutcomeCounts {
   std::int64_t admitted_ = 0;
   std::int64_t dispatched_ = 0;
   std::int64_t at_admission_ = 0;
+  std::int64_t withdrawn_ = 0;  // evicted or cancelled in an instance
   std::array<std::int64_t, workload::kOutcomeNames.size()> outcomes_{};
+  std::array<std::int64_t, workload::kOutcomeNames.size()> after_dispatch_{};
   std::array<std::int64_t, gateway::kAdmissionReasons.size()> rejected_{};
   std::array<std::int64_t, gateway::Queue::reasons.size()> turned_away_{};  // by a full queue
   std::array<std::int64_t, instance::InstanceGroup::reasons.size()> worker_rejected_{};

@@ -30,6 +30,11 @@ class Ring {
     items_[head_] = item;
     ++size_;
   }
+  /// Takes out the `i`-th; those before it move.
+  void erase(std::size_t i) {
+    for (; i > 0; --i) items_[slot(i)] = items_[slot(i - 1)];
+    pop_front();
+  }
 
  private:
   // The capacity is a power of two.

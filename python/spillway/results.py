@@ -286,9 +286,10 @@ class Result:
     def instances(self) -> list[dict[str, Any]]:
         """Per instance: counts, queue lengths, KV blocks, stepping.
 
-        completed, refused, preemptions, steps; mean_waiting (over time), mean_waiting_at_step (over
-        steps); kv_hits (cached blocks used again), kv_misses (blocks taken), kv_lookups (full
-        prompt blocks of the requests that entered the batch).
+        completed, refused, cancelled (withdrawn after they had entered, for whatever reason),
+        preemptions, steps; mean_waiting (over time), mean_waiting_at_step (over steps); kv_hits
+        (cached blocks used again), kv_misses (blocks taken), kv_lookups (full prompt blocks of the
+        requests that entered the batch).
 
         `stepping` is "jumps", "plain" where every step had to be made by itself, or "reference"
         where that was asked for.

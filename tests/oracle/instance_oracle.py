@@ -29,7 +29,8 @@ _CHOICES = {
 class Request:
     """One request as the client sends it; a higher `priority` is a more important class.
 
-    The prompt begins with the `shared` segments (content, tokens); the rest of it is its own.
+    The prompt begins with the `shared` segments (content, tokens); the rest of it is its own. At
+    `cancelled_ns` the request is withdrawn, if it has entered the engine's queue by then.
     """
 
     request_id: str
@@ -38,6 +39,7 @@ class Request:
     output_tokens: int
     priority: int = 0
     shared: tuple[tuple[str, int], ...] = ()
+    cancelled_ns: int | None = None
 
     def __post_init__(self) -> None:
         # With no input there is nothing to compute, so the request could never get a token.
@@ -95,6 +97,8 @@ class Outcome:
     scheduled_ns: int | None = None
     first_token_ns: int | None = None
     finished_ns: int | None = None
+    cancelled_ns: int | None = None
+    emitted: int = 0
     preemptions: int = 0
     reported_ttft_ns: int = 0
     reported_decode_ns: int = 0
@@ -141,6 +145,7 @@ class _Live:
     blocks: list[_Block] = field(default_factory=list)
     skipped: int = 0
     last_token_ns: int = 0
+    leaves: bool = False
 
     @property
     def goal(self) -> int:
@@ -245,6 +250,29 @@ class _Instance:
             return
         live.outcome.enqueued_ns = now_ns
         self.waiting.append(live)
+
+    # Withdrawal
+
+    def cancel(self, live: _Live, now_ns: int) -> None:
+        if live in self.waiting:
+            self.waiting.remove(live)
+            self.leave(live, now_ns)
+        elif live in self.running:
+            live.leaves = True
+            if self.step is None:
+                self.take_out_leaving(now_ns)
+
+    def take_out_leaving(self, now_ns: int) -> None:
+        for live in [live for live in self.running if live.leaves]:
+            self.release_blocks(live)
+            self.running.remove(live)
+            self.leave(live, now_ns)
+
+    def leave(self, live: _Live, now_ns: int) -> None:
+        live.outcome.outcome = "cancelled"
+        live.outcome.cancelled_ns = now_ns
+        live.outcome.emitted = live.emitted
+        self.end_ns = max(self.end_ns, now_ns)
 
     # Step start, 1: order
 
@@ -479,6 +507,7 @@ class _Instance:
             self.apply_effects(self.step)
         self.end_ns = self.step.end_ns
         self.step = None
+        self.take_out_leaving(self.end_ns)
 
     # Effects
 
@@ -506,6 +535,7 @@ class _Instance:
             if live.emitted == live.goal:
                 live.outcome.finished_ns = step.end_ns
                 live.outcome.outcome = "completed"
+                live.outcome.emitted = live.emitted
                 self.store_last_token(live)
                 self.release_blocks(live)
                 self.running.remove(live)
@@ -562,9 +592,15 @@ def simulate(server: Server, requests: Sequence[Request]) -> Run:
         (live.request.arrival_ns + instance.entry_delay_ns(live.request), live) for live in lives
     ]
     entries.sort(key=lambda entry: entry[0])  # stable: equal instants keep the input order
+    cancels = [
+        (live.request.cancelled_ns, live) for live in lives if live.request.cancelled_ns is not None
+    ]
+    cancels.sort(key=lambda cancel: cancel[0])
 
     while entries or instance.step is not None:
         instants = []
+        if cancels:
+            instants.append(cancels[0][0])
         if entries:
             instants.append(entries[0][0])
         if instance.step is not None:
@@ -573,6 +609,8 @@ def simulate(server: Server, requests: Sequence[Request]) -> Run:
 
         if instance.step is not None and instance.step.end_ns == now_ns:
             instance.end_step()
+        while cancels and cancels[0][0] == now_ns:
+            instance.cancel(cancels.pop(0)[1], now_ns)
         while entries and entries[0][0] == now_ns:
             instance.enter_queue(entries.pop(0)[1], now_ns)
         if instance.step is None and (instance.running or instance.waiting):
@@ -581,7 +619,7 @@ def simulate(server: Server, requests: Sequence[Request]) -> Run:
     assert not instance.running
     assert not instance.waiting
     assert len(instance.free) == server.num_kv_blocks
-    assert all(live.outcome.outcome in ("completed", "rejected") for live in lives)
+    assert all(live.outcome.outcome in ("completed", "rejected", "cancelled") for live in lives)
     return Run(
         outcomes=[live.outcome for live in lives],
         gaps=instance.gaps,

@@ -555,3 +555,65 @@ def test_random_runs_keep_the_invariants(seed: int) -> None:
         assert pooled_ns == sum(
             (outcome.finished_ns or 0) - (outcome.first_token_ns or 0) for _, outcome in done
         )
+
+
+# Withdrawal. PLAIN: a step costs 100 + 10 per prefilled token + 1 per decoding request.
+
+
+def test_withdrawn_from_the_batch_with_the_step_under_way() -> None:
+    # 0: a 4, b 4 -> 180. 180: both decode -> 282, where b leaves; a -> 383 (101).
+    run = simulate(PLAIN, [Request("a", 0, 4, 3), Request("b", 0, 4, 9, cancelled_ns=200 * US)])
+    a, b = run.outcomes
+    assert stamps_us(a) == (0, 0, 180, 383)
+    assert (b.outcome, b.cancelled_ns, b.emitted) == ("cancelled", 282 * US, 2)
+    assert b.finished_ns is None
+    assert run.steps == 3
+
+
+@pytest.mark.parametrize("completion", ["step_end", "step_start"])
+def test_withdrawn_too_late_completes(completion: str) -> None:
+    server = replace(PLAIN, completion=completion)
+    run = simulate(server, [Request("a", 0, 4, 2, cancelled_ns=200 * US)])
+    (a,) = run.outcomes
+    assert (a.outcome, a.emitted, a.cancelled_ns) == ("completed", 2, None)
+    assert stamps_us(a) == (0, 0, 140, 241)
+
+
+def test_withdrawn_between_two_steps_leaves_at_once() -> None:
+    run = simulate(PLAIN, [Request("a", 0, 4, 9, cancelled_ns=140 * US), Request("b", 5, 4, 1)])
+    a, b = run.outcomes
+    assert (a.cancelled_ns, a.emitted) == (140 * US, 1)
+    assert stamps_us(b) == (0.005, 140, 280, 280)
+    assert run.steps == 2
+
+
+def test_withdrawn_head_lets_the_next_one_in() -> None:
+    # One of three blocks is free from 0 on; b needs two, c one. b gives up at 150: c joins at 201.
+    server = replace(PLAIN, num_kv_blocks=3, beta_prefill_us=0.0)
+    requests = [
+        Request("a", 0, 5, 3),
+        Request("b", 10, 8, 1, cancelled_ns=150 * US),
+        Request("c", 20, 4, 1),
+    ]
+    a, b, c = simulate(server, requests).outcomes
+    assert (b.outcome, b.cancelled_ns, b.scheduled_ns) == ("cancelled", 150 * US, None)
+    assert stamps_us(a) == (0, 0, 100, 302)
+    assert stamps_us(c) == (0.02, 201, 302, 302)
+
+
+def test_withdrawn_before_it_enters_stays() -> None:
+    server = replace(PLAIN, alpha0_us=50.0)
+    (a,) = simulate(server, [Request("a", 0, 4, 1, cancelled_ns=50 * US)]).outcomes
+    assert stamps_us(a) == (50, 50, 190, 190)
+
+
+def test_blocks_of_a_withdrawn_request_are_found_again() -> None:
+    server = replace(PLAIN, prefix_caching=True)
+    requests = [
+        Request("a", 0, 9, 9, shared=(("x", 8),), cancelled_ns=150 * US),
+        Request("b", 200 * US, 9, 1, shared=(("x", 8),)),
+    ]
+    run = simulate(server, requests)
+    assert run.outcomes[0].cancelled_ns == 190 * US
+    assert run.hits == 2
+    assert run.outcomes[1].finished_ns == 310 * US

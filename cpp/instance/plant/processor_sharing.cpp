@@ -123,6 +123,23 @@ class Sharing final : public Instance, public Engine {
     set_alarm(now);
   }
 
+  void cancel(RequestId id, workload::Outcome outcome, Time now) override {
+    const auto seat = std::find_if(seats_.begin(), seats_.end(), [id](const Seat& one) {
+      return one.entry != kNobody && one.id == id;
+    });
+    if (seat == seats_.end()) return;
+    take_scrapes(now, false);
+    advance(now);
+    withdraw(*seat, outcome, now);
+    const auto index = static_cast<std::uint32_t>(seat - seats_.begin());
+    completions_.erase_if([index](const Due<double>& due) { return due.seat == index; });
+    vacate(index);
+    --inside_;
+    e2e_ns_ = e2e_.ns_at(inside_);
+    if (inside_ == 0) progress_ = 0;
+    set_alarm(now);
+  }
+
   void start_step(Time) override {}  // nobody asks for one
 
   void end_step(Time now) override {
@@ -262,10 +279,30 @@ class Sharing final : public Instance, public Engine {
     if (tells_first_tokens_) listener_.first_token(seat.id);
   }
 
-  void complete(std::uint32_t seat, Time now) {
-    if (!seats_[seat].has_first_token) emit_first_token(seats_[seat], now);
+  void vacate(std::uint32_t seat) {
     seats_[seat].entry = kNobody;
     free_seats_.push_back(seat);
+  }
+
+  void withdraw(const Seat& seat, workload::Outcome outcome, Time now) {
+    const std::size_t row = seat.id.index();
+    if (seat.has_first_token) {
+      const std::int32_t later_tokens = later_tokens_of(seat, progress_);
+      journal_.emitted[row] = 1 + later_tokens;
+      counters_.tokens_emitted += later_tokens;
+      if (!emitted_by_group_.empty()) {
+        emitted_by_group_[requests_.group(seat.id)] += 1 + later_tokens;
+      }
+    }
+    ++counters_.cancelled;
+    journal_.outcome[row] = outcome;
+    listener_.finished(seat.id);
+    events_.push({now, Phase::permit_release, engine_, seat.id.value});
+  }
+
+  void complete(std::uint32_t seat, Time now) {
+    if (!seats_[seat].has_first_token) emit_first_token(seats_[seat], now);
+    vacate(seat);
     const RequestId id = seats_[seat].id;
     const std::size_t row = id.index();
     const std::int32_t later_tokens = requests_.goal_tokens(id) - 1;
