@@ -175,6 +175,22 @@ def test_toy_plant_has_the_published_figures() -> None:
     assert group.plant.reference_output_tokens is None
 
 
+def test_l4_fleet_is_what_was_deployed() -> None:
+    group = presets.l4_fleet()
+    assert (group.count, group.max_model_len) == (2, 8192)
+    # Defaults of vLLM 0.19.1 for a server on a GPU of this size.
+    assert (group.max_num_seqs, group.max_num_batched_tokens) == (256, 2048)
+    assert group.kv_cache.prefix_caching
+    assert group.latency == instance.Linear.preset("qwen2.5-7b-l4")
+    assert isinstance(group.plant, instance.StepLoop)
+    assert presets.l4_fleet(workers=3) == group.replace(count=3)
+    # Below what 90 % of 22 GiB leave beside 14.2 GiB of weights.
+    block_bytes = group.block_size_tokens * 57_344
+    assert 2 * 2**30 < group.num_kv_blocks * block_bytes < (0.9 * 22 - 14.2) * 2**30
+    with pytest.raises(ConfigError, match="count"):
+        presets.l4_fleet(workers=0)
+
+
 @pytest.mark.parametrize("name", [*PRESETS, "static-caps"])
 def test_apply_changes_nothing_else(name: str) -> None:
     preset = {**PRESETS, "static-caps": presets.static_caps}[name]()

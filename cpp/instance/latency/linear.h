@@ -61,7 +61,8 @@ struct Linear {
             .unit("us/token")
             .range(nonnegative));
   }
-  /// Published coefficients by model, GPU and tensor parallelism (BLIS `defaults.yaml`, v0.6.14).
+  /// Coefficients by model, GPU and tensor parallelism: those of BLIS (`defaults.yaml`, v0.6.14)
+  /// and one set that was fitted to published throughputs.
   static const std::vector<std::pair<std::string_view, Linear>>& presets();
 };
 
