@@ -36,7 +36,7 @@ SEEDS = range(2) if FAST else range(10)
 
 # %%
 import spillway
-from spillway import scenarios, workload
+from spillway import presets, scenarios, workload
 from spillway.gateway import (
     Aimd,
     Band,
@@ -470,6 +470,120 @@ legend = axes[0].legend(title="demand", fontsize="small")
 # slowly.
 # Where the fleet's best is roughly known, a ceiling near it does what the gate was meant to do.
 #
+# ## The same on engines that make steps
+#
+# The plant knows what was measured with so many requests inside.
+# Does it follow from less?
+# `presets.l4_fleet()` is the same fleet as two engines with continuous batching, which know
+# prompts, a memory of 38,400 tokens each, and how long a step takes.
+# The duration of a step is fitted to published throughputs, the memory to published latencies
+# (`tools/fit_l4.py`); queues, waits and what the controller does with them follow.
+#
+# The load is the one above: B alone, A for a minute, B alone.
+# Caps per worker are kept, or are where the controller of that post starts (steps of 4 downwards,
+# queues of 8 and 2, 30 s to wait).
+# The blog's figures are dashboards, on which a p99 is that of a minute, as a histogram shows it.
+# So are ours.
+
+# %%
+EDGES = [0, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 20]
+EDGES += [30, 45, 60, 90, 120, 180, 240, 300, 450, 600]
+CAPS = (4, 8, 16, 32, 64, 128, 256)
+PUBLISHED_TOKENS = (124, 235, 390, 565, 750, 700, 700)
+PUBLISHED_S = {
+    ("A", "kept"): (np.nan, np.nan, 6, 4, 4, 44, 59),
+    ("B", "kept"): (np.nan, np.nan, 3, 2.5, 2.5, 30, 88),
+    ("A", "as the start of AISD"): (19.5, 9.9, 7.4, 4.9, 4.9, 29.9, 29.9),
+    ("B", "as the start of AISD"): (10, 7.4, 4.9, 4.5, 4.3, 29.7, 29.7),
+}
+STATIC = {"gateway.controller": "static"}
+
+
+def on_engines(cap, how):
+    loaded = scenarios.get(SCENARIO).apply(
+        spillway.Simulation(instances=presets.l4_fleet(), metrics=Metrics(timeline_step_s=1))
+    )
+    simulation = presets.gateway_post4().apply(loaded)
+    # Who started below the floor of 16 had a lower one.
+    changes = STATIC if how == "kept" else {"gateway.guard.floor": min(cap, 16)}
+    return simulation.with_({CAP: cap, **changes})
+
+
+def shown_p99_s(result, tenant):
+    """The largest p99 of a minute."""
+    mine = (result.requests["tenant"] == tenant) & np.isfinite(result.requests["ttft_s"])
+    ttft_s = result.requests["ttft_s"][mine]
+    first_s = result.requests["arrival_s"][mine] + ttft_s
+    largest = 0
+    for end_s in np.arange(30, first_s.max() + 60, 5):
+        counts = np.histogram(ttft_s[(end_s - 60 < first_s) & (first_s <= end_s)], EDGES)[0]
+        if counts.sum() >= 20:
+            rank = 0.99 * counts.sum()
+            largest = max(largest, np.interp(rank, [0, *counts.cumsum()], EDGES))
+    return largest
+
+
+def contended_tokens_per_s(result):
+    """In the minute in which A is there too."""
+    tokens = result.timeline["emitted_tokens"].sum(axis=1)
+    start, end = np.searchsorted(result.timeline["time_s"], (JOINS_S, LEAVES_S))
+    return (tokens[end] - tokens[start]) / (LEAVES_S - JOINS_S)
+
+
+ways = ("kept", "as the start of AISD")
+cases = [(cap, how) for how in ways for cap in CAPS]
+results = spillway.run_many(
+    [on_engines(cap, how) for cap, how in cases], seeds=SEEDS, keep_requests=True
+)
+on_steps = dict(zip(cases, results, strict=True))
+
+
+def over_caps(figure, how):
+    """Medians over the seeds."""
+    return [float(np.median([figure(result) for result in on_steps[cap, how]])) for cap in CAPS]
+
+
+fig, axes = plt.subplots(1, 3, figsize=(10, 3.2), layout="constrained")
+draw(axes[0], CAPS, over_caps(contended_tokens_per_s, "kept"), 0, "kept")
+axes[0].plot(CAPS, PUBLISHED_TOKENS, "o", color="black", fillstyle="none", label="published")
+axes[0].set(ylabel="output tokens/s", ylim=(0, None))
+shown_s = {}
+for ax, tenant in zip(axes[1:], "AB", strict=True):
+    for number, how in enumerate(ways):
+        ours = over_caps(lambda result, tenant=tenant: shown_p99_s(result, tenant), how)
+        shown_s[tenant, how] = dict(zip(CAPS, ours, strict=True))
+        draw(ax, CAPS, ours, number, how)
+        published_s = PUBLISHED_S[tenant, how]
+        ax.plot(CAPS, published_s, "os"[number], color="black", fillstyle="none", label="published")
+    ax.set(ylabel=f"p99 time to first token of {tenant} (s)", yscale="log", ylim=(1.5, 150))
+    ax.yaxis.set_major_formatter("{x:g}")
+for ax in axes:
+    ax.set(xlabel="cap per worker", xscale="log")
+    ax.set_xticks(CAPS, map(str, CAPS))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.grid(alpha=0.3)
+    ax.legend(fontsize="x-small")
+
+# %%
+aisd = "as the start of AISD"
+in_engines_s = {
+    cap: np.median(
+        [np.nanpercentile(one.requests["scheduling_delay_s"], 95) for one in on_steps[cap, "kept"]]
+    )
+    for cap in (64, 128)
+}
+Markdown(
+    f"The U is there: too few permits, and requests wait at the gateway; too many, and they wait "
+    f"in the engines for memory, which about 64 fill (p95: {in_engines_s[64]:.1f} s with 64 per "
+    f"worker, {in_engines_s[128]:.0f} s with 128). From 64 to 128 nothing is gained in throughput, "
+    f"and A waits {shown_s['A', 'kept'][128] / shown_s['A', 'kept'][64]:.0f} times as long. "
+    f"From 256 the controller makes {shown_s['B', aisd][256]:.0f} s of "
+    f"{shown_s['B', 'kept'][256]:.0f} s for B (published: 29.7 of 88 s). But that is the doing of "
+    f"its ceiling, which the first increase falls back to; and from a cap that is far too low it "
+    f"does not come up again, as everybody waits longer than the target at the gateway."
+)
+
+# %% [markdown]
 # ## All together
 #
 # The settings that the blog ended with: short queues, a timeout of 1 s, a window of 10 s, cuts by
