@@ -16,6 +16,7 @@ from spillway import (
     router,
     scenarios,
     signals,
+    study,
     workload,
 )
 from spillway._core.cluster import Simulation
@@ -25,6 +26,7 @@ from spillway.files import dump, fingerprint, load
 from spillway.interop.traces import TraceError, read_trace, trace
 from spillway.results import Result, Results
 from spillway.simulate import run_many, simulate
+from spillway.study import Space, Study
 
 __version__: str = build_info["version"]
 
@@ -35,6 +37,8 @@ __all__ = [
     "Result",
     "Results",
     "Simulation",
+    "Space",
+    "Study",
     "TraceError",
     "UsageError",
     "build_info",
@@ -53,6 +57,7 @@ __all__ = [
     "scenarios",
     "signals",
     "simulate",
+    "study",
     "trace",
     "workload",
 ]

@@ -201,3 +201,11 @@ def results(many: Results) -> str:
         cells = [number(interval.mean), number(interval.low), number(interval.high)]
         rows.append([name, *cells, str(interval.n)])
     return f"{len(many)} seeds, 95 % confidence intervals of the mean\n\n{table(rows)}"
+
+
+def point(values: Mapping[str, Any]) -> str:
+    """Settings with their values, in one line."""
+    return ", ".join(
+        f"{name} = {value:.4g}" if isinstance(value, float) else f"{name} = {value}"
+        for name, value in values.items()
+    )

@@ -1,0 +1,176 @@
+"""Runs configurations under seeds and takes the figures that a study needs, here or elsewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from spillway._core.sim import ConfigError, InvariantError, UsageError
+from spillway._core.workload import Trace
+from spillway.simulate import run_many
+from spillway.study.objective import NoFigureError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from concurrent.futures import Executor
+
+    from spillway._core.cluster import Simulation
+    from spillway.results import Results
+    from spillway.study.objective import Metric
+
+INTERRUPTED = "interrupted before all its runs were over"
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What came of one configuration: a row of values per metric, one per seed, or a failure."""
+
+    values: tuple[tuple[float, ...], ...] = ()
+    failure: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Digest:
+    """The digest of a result as if it were a metric, to tell whether two runs are the same."""
+
+    name: str = "digest"
+
+    def of(self, result: Any) -> float:
+        """The first 52 bits of the digest, which a float holds exactly."""
+        return float(int(result.digest[:13], 16))
+
+
+class Evaluator:
+    """Runs simulations on the threads of this process, or on any `concurrent.futures.Executor`.
+
+    What it returns depends on neither.
+    """
+
+    def __init__(
+        self,
+        metrics: Sequence[Metric],
+        *,
+        threads: int | None = None,
+        executor: Executor | None = None,
+    ) -> None:
+        if threads is not None and executor is not None:
+            raise TypeError("give threads or executor, not both")
+        self.metrics = tuple(metrics)
+        self._threads = threads
+        self._executor = executor
+
+    def measure(self, simulations: Sequence[Simulation], seeds: Sequence[int]) -> list[Measured]:
+        """The metrics of each simulation under each seed, in order.
+
+        A simulation that cannot be run, or a metric without a value, is that one's failure. Raises
+        ConfigError where a metric itself is wrong.
+        """
+        if not simulations:
+            return []
+        if self._executor is not None:
+            return self._measure_elsewhere(self._executor, simulations, seeds)
+        return measure(simulations, seeds, self.metrics, self._threads)
+
+    def _measure_elsewhere(
+        self, executor: Executor, simulations: Sequence[Simulation], seeds: Sequence[int]
+    ) -> list[Measured]:
+        tasks = [Task.of(one, seeds, self.metrics) for one in simulations]
+        futures = [executor.submit(run_task, task) for task in tasks]
+        try:
+            found = [future.result() for future in futures]
+            for i, simulation in enumerate(simulations):
+                if found[i] is None:
+                    # The worker does not know the trace yet; from now on it does.
+                    task = tasks[i].with_trace(simulation)
+                    found[i] = executor.submit(run_task, task).result()
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise
+        return [one for one in found if one is not None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One configuration to be run in another process; its trace travels only when asked for."""
+
+    simulation: Simulation
+    seeds: tuple[int, ...]
+    metrics: tuple[Metric, ...]
+    trace_digest: str = ""
+    trace: Trace | None = None
+
+    @classmethod
+    def of(cls, simulation: Simulation, seeds: Sequence[int], metrics: Sequence[Metric]) -> Task:
+        """A task that names its trace rather than holding it."""
+        workload = simulation.workload
+        digest = workload.sha256 if isinstance(workload, Trace) else ""
+        if digest:
+            simulation = simulation.replace(workload="synthetic")
+        return cls(simulation, tuple(seeds), tuple(metrics), digest)
+
+    def with_trace(self, simulation: Simulation) -> Task:
+        """The same with the trace of `simulation`."""
+        workload = simulation.workload
+        assert isinstance(workload, Trace)
+        return dataclasses.replace(self, trace=workload)
+
+
+_TRACES: dict[str, Trace] = {}
+
+
+def run_task(task: Task) -> Measured | None:
+    """Runs a task in this process, on one thread; None if its trace is not known here."""
+    simulation = task.simulation
+    if task.trace_digest:
+        if task.trace is not None:
+            _TRACES.clear()  # a study has one trace
+            _TRACES[task.trace_digest] = task.trace
+        if task.trace_digest not in _TRACES:
+            return None
+        simulation = simulation.replace(workload=_TRACES[task.trace_digest])
+    return measure([simulation], task.seeds, task.metrics, threads=1)[0]
+
+
+def measure(
+    simulations: Sequence[Simulation],
+    seeds: Sequence[int],
+    metrics: Sequence[Metric],
+    threads: int | None,
+) -> list[Measured]:
+    """The metrics of each simulation under each seed, with one call of `run_many` for all."""
+    try:
+        many: list[Results | str] = list(_run(simulations, seeds, threads))
+    except (ConfigError, InvariantError, UsageError):
+        # One of them cannot be run, so none was: find out which.
+        many = [_run_alone(one, seeds, threads) for one in simulations]
+    return [_taken(one, len(seeds), metrics) for one in many]
+
+
+def _run(
+    simulations: Sequence[Simulation], seeds: Sequence[int], threads: int | None
+) -> list[Results]:
+    with warnings.catch_warnings():
+        # An interruption is told by what is missing.
+        warnings.filterwarnings("ignore", "interrupted", RuntimeWarning)
+        return run_many(simulations, seeds, threads=threads)
+
+
+def _run_alone(simulation: Simulation, seeds: Sequence[int], threads: int | None) -> Results | str:
+    try:
+        return _run([simulation], seeds, threads)[0]
+    except (ConfigError, InvariantError, UsageError) as error:
+        return str(error)
+
+
+def _taken(results: Results | str, n_seeds: int, metrics: Sequence[Metric]) -> Measured:
+    if isinstance(results, str):
+        return Measured(failure=results)
+    if len(results) < n_seeds:
+        return Measured(failure=INTERRUPTED)
+    try:
+        rows = tuple(tuple(metric.of(result) for result in results) for metric in metrics)
+    except NoFigureError as error:
+        return Measured(failure=str(error))
+    return Measured(rows)

@@ -1,0 +1,336 @@
+"""What a study is after: figures of a result, objectives made of them, and constraints."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from spillway._config import config_error
+
+if TYPE_CHECKING:
+    from spillway.results import Figures, Result
+
+Direction = Literal["maximize", "minimize"]
+
+_EXPRESSION = re.compile(r"^\s*(?P<figure>[a-z][a-z0-9_]*)\s*(?:\[(?P<selector>[^\[\]]+)\])?\s*$")
+_BOUND = re.compile(r"^\s*(?P<relation><=|>=|<|>)\s*(?P<bound>[-+0-9.eE]+)\s*$")
+_HIGHER = re.compile(
+    r"^(goodput|weighted_goodput|request_goodput|\w+_throughput|jain(_tenant)?|fitness|completed"
+    r"|cache_hit_rate)$"
+)
+_LOWER = re.compile(
+    r"^(\w+_ms|shed|rejected|expired|evicted|failed|cancelled|unfinished|duration|preemptions"
+    r"|mean_regret|max_regret|priority_inversions|head_of_line_blocking)$"
+)
+_GOODPUTS = ("goodput", "weighted_goodput", "request_goodput")
+
+
+class NoFigureError(ValueError):
+    """A figure without a population: nothing that it counts was there."""
+
+
+class Metric(Protocol):
+    """One number per run, under a name."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in tables."""
+
+    def of(self, result: Result) -> float:
+        """Its value; NoFigureError if it has none."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of the summary, of all requests or of one class or tenant.
+
+    `text` is a key of `Result.summary()`, as `goodput` or `p99_ttft_ms`, or `shed`, the share of
+    the offered requests that were rejected, expired or evicted. After it a selector: `[critical]`,
+    `[gold]` the class or the tenant of that name, `[class=…]` and `[tenant=…]` where both have it,
+    `[worst class]` and `[worst tenant]` the one that comes off worst. `jain[tenant]` is
+    `jain_tenant`.
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        if not _EXPRESSION.match(self.text):
+            allowed = "must be a figure and perhaps a selector, e.g. p99_ttft_ms[critical]"
+            raise config_error([("metric", repr(self.text), allowed)])
+
+    @property
+    def name(self) -> str:
+        """What it is called in tables: its text without spaces."""
+        figure, selector = self.parts
+        return figure if selector is None else f"{figure}[{selector}]"
+
+    @property
+    def parts(self) -> tuple[str, str | None]:
+        """The figure and the selector."""
+        found = _EXPRESSION.match(self.text)
+        assert found is not None
+        selector = found["selector"]
+        return found["figure"], None if selector is None else " ".join(selector.split())
+
+    @property
+    def direction(self) -> Direction | None:
+        """Which way it is better, as far as that goes without saying."""
+        figure, _ = self.parts
+        if _HIGHER.match(figure):
+            return "maximize"
+        return "minimize" if _LOWER.match(figure) else None
+
+    def of(self, result: Result) -> float:
+        """Its value in one run.
+
+        Raises NoFigureError if it has no population, ConfigError if there is no such figure, class
+        or tenant, or if it is a goodput of requests that have no target.
+        """
+        figure, selector = self.parts
+        if figure == "jain":
+            figure = "jain_tenant"
+            selector = None if selector == "tenant" else selector
+        if selector is None:
+            return self._value(figure, result.summary())
+        if selector in ("worst class", "worst tenant"):
+            return self._worst(figure, result, selector)
+        return self._value(figure, self._population(result, selector))
+
+    def _worst(self, figure: str, result: Result, selector: str) -> float:
+        groups = result.by_class() if selector == "worst class" else result.by_tenant()
+        populations = [one for one in groups.values() if one["offered"]]
+        values = [self._value(figure, one) for one in populations]
+        if not values:
+            raise NoFigureError(f"{self.name} has no value: no requests arrived")
+        return min(values) if self.direction == "maximize" else max(values)
+
+    def _population(self, result: Result, selector: str) -> Figures:
+        of, _, name = selector.rpartition("=")
+        groups = {"class": result.by_class(), "tenant": result.by_tenant()}
+        if of and of not in groups:
+            raise self._unknown(f"[{selector}]: must be a class, a tenant or a worst one")
+        name = name.strip()
+        found = [groups[key][name] for key in groups if of in ("", key) and name in groups[key]]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise self._unknown(f"is both; say [class={name}] or [tenant={name}]")
+        known = ", ".join([*groups["class"], *groups["tenant"]])
+        raise self._unknown(f"there is no class or tenant {name!r} in this run; one of {known}")
+
+    def _value(self, figure: str, figures: Figures) -> float:
+        if figure == "shed":
+            if not figures["offered"]:
+                raise NoFigureError(f"{self.name} has no value: no requests arrived")
+            lost = sum(figures[key] or 0 for key in ("rejected", "expired", "evicted"))
+            return float(lost / figures["offered"])
+        if figure not in figures:
+            near = difflib.get_close_matches(figure, [*figures, "shed", "jain"], n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise self._unknown(f"there is no such figure in the summary{hint}")
+        value = figures[figure]
+        if value is None or not math.isfinite(value):
+            if figure in _GOODPUTS and figures["offered"]:
+                raise self._unknown(
+                    "has no value: no class of these requests has a target; set one, e.g. "
+                    "slo_classes[standard].target_ttft_s"
+                )
+            raise NoFigureError(f"{self.name} has no value: no request of its population has one")
+        return float(value)
+
+    def _unknown(self, problem: str) -> Exception:
+        return config_error([("metric", repr(self.text), problem)])
+
+
+@dataclass(frozen=True)
+class WeightedSum:
+    """A sum of figures, each times its weight."""
+
+    terms: tuple[tuple[Figure, float], ...]
+
+    @property
+    def name(self) -> str:
+        """What it is called in tables."""
+        parts = [f"{weight:+g} {figure.name}" for figure, weight in self.terms]
+        return " ".join(parts).removeprefix("+").replace("1 ", "", 1) if parts else ""
+
+    def of(self, result: Result) -> float:
+        """Its value; NoFigureError if one of the figures has none."""
+        return math.fsum(weight * figure.of(result) for figure, weight in self.terms)
+
+
+@dataclass(frozen=True)
+class Custom:
+    """A function of a result."""
+
+    function: Callable[[Result], float]
+    name: str
+
+    def of(self, result: Result) -> float:
+        """What the function returns; NoFigureError unless that is a finite number."""
+        value = self.function(result)
+        if value is None or not math.isfinite(value):
+            raise NoFigureError(f"{self.name} returned {value!r}")
+        return float(value)
+
+
+class Objective:
+    """One thing to make large or small.
+
+    Parameters
+    ----------
+    metric
+        A figure (`"goodput"`, `"p99_ttft_ms[critical]"`, see `Figure`), a mapping of figures to
+        weights, whose sum it is, or a function of a `Result`. With an executor of processes the
+        function must be importable.
+    direction
+        "maximize" or "minimize"; None: as goes without saying for the figure, e.g. maximize for
+        goodput and minimize for latencies.
+    name
+        What it is called in tables.
+    """
+
+    def __init__(
+        self,
+        metric: str | Mapping[str, float] | Callable[[Result], float],
+        direction: Direction | None = None,
+        name: str | None = None,
+    ) -> None:
+        self.metric = as_metric(metric, name)
+        self.direction: Direction = _checked_direction(direction, self.metric)
+
+    @property
+    def name(self) -> str:
+        """What it is called in tables."""
+        return self.metric.name
+
+    @property
+    def sign(self) -> float:
+        """1 if more is better, -1 if less is."""
+        return 1.0 if self.direction == "maximize" else -1.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The objective as it stands in a study's file; a function is named only."""
+        return {self.direction: _written(self.metric)}
+
+    def __repr__(self) -> str:
+        return f"Objective({_written(self.metric)!r}, {self.direction!r})"
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A figure with a bound that must hold in the mean over the seeds."""
+
+    metric: Metric
+    relation: Literal["<=", ">="]
+    bound: float
+
+    @property
+    def name(self) -> str:
+        """What the figure is called in tables."""
+        return self.metric.name
+
+    def violation(self, value: float) -> float:
+        """How far the value is beyond the bound, in shares of the bound; <= 0 where it holds."""
+        beyond = value - self.bound if self.relation == "<=" else self.bound - value
+        return beyond / (abs(self.bound) or 1.0)
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.relation} {self.bound:g}"
+
+
+def as_metric(
+    metric: str | Mapping[str, float] | Callable[[Result], float] | Metric, name: str | None = None
+) -> Metric:
+    """A figure, a weighted sum or a function as a metric."""
+    if isinstance(metric, Figure | WeightedSum | Custom):
+        return metric
+    if isinstance(metric, str):
+        return Figure(metric)
+    if isinstance(metric, Mapping):
+        if not metric:
+            raise config_error([("objective", "{}", "must have at least one figure")])
+        return WeightedSum(tuple((Figure(text), float(w)) for text, w in metric.items()))
+    if callable(metric):
+        own_name = getattr(metric, "__name__", type(metric).__name__)
+        return Custom(metric, name or str(own_name))
+    allowed = "must be a figure, a mapping of figures to weights, or a function of a result"
+    raise config_error([("objective", repr(metric), allowed)])
+
+
+def as_objectives(stated: Any) -> tuple[Objective, ...]:
+    """One objective or several, however they were stated."""
+    if isinstance(stated, Sequence) and not isinstance(stated, str):
+        if not stated:
+            raise config_error([("objective", "[]", "must name at least one")])
+        return tuple(one for item in stated for one in as_objectives(item))
+    return (stated if isinstance(stated, Objective) else Objective(stated),)
+
+
+def as_constraints(stated: Mapping[str, Any] | Sequence[Constraint] | None) -> list[Constraint]:
+    """Constraints such as {"p99_ttft_ms[critical]": "<=200"}."""
+    if stated is None:
+        return []
+    if not isinstance(stated, Mapping):
+        return list(stated)
+    found = []
+    for text, bound in stated.items():
+        match = _BOUND.match(str(bound))
+        try:
+            limit = float(match["bound"]) if match else math.nan
+        except ValueError:
+            limit = math.nan
+        if match is None or not math.isfinite(limit):
+            allowed = "must be a relation and a number, e.g. '<=200'"
+            raise config_error([(f"constraints.{text}", repr(bound), allowed)])
+        relation: Literal["<=", ">="] = "<=" if match["relation"].startswith("<") else ">="
+        found.append(Constraint(Figure(text), relation, limit))
+    return found
+
+
+def rewards_shedding(objectives: Sequence[Objective], constraints: Sequence[Constraint]) -> bool:
+    """Whether only latencies of requests that got through count, so that refusing most is best."""
+    names = [_figures_of(one.metric) for one in objectives]
+    names += [_figures_of(one.metric) for one in constraints]
+    figures = [figure for some in names for figure in some]
+    return bool(figures) and all(figure.parts[0].endswith("_ms") for figure in figures)
+
+
+def _figures_of(metric: Metric) -> list[Figure]:
+    if isinstance(metric, Figure):
+        return [metric]
+    if isinstance(metric, WeightedSum):
+        return [figure for figure, _ in metric.terms]
+    return []
+
+
+def _checked_direction(direction: str | None, metric: Metric) -> Direction:
+    if direction in ("maximize", "minimize"):
+        return "maximize" if direction == "maximize" else "minimize"
+    if direction is not None:
+        raise config_error([("direction", repr(direction), "must be 'maximize' or 'minimize'")])
+    if isinstance(metric, Figure) and metric.direction:
+        return metric.direction
+    if isinstance(metric, WeightedSum):
+        wanted = {
+            None if figure.direction is None else (figure.direction == "maximize") == (weight > 0)
+            for figure, weight in metric.terms
+        }
+        if wanted == {True}:
+            return "maximize"
+        if wanted == {False}:
+            return "minimize"
+    allowed = "say whether to 'maximize' or to 'minimize' it: Objective(…, 'maximize')"
+    raise config_error([("objective", repr(metric.name), allowed)])
+
+
+def _written(metric: Metric) -> Any:
+    if isinstance(metric, Figure):
+        return metric.text
+    if isinstance(metric, WeightedSum):
+        return {figure.text: weight for figure, weight in metric.terms}
+    return metric.name

@@ -1,0 +1,130 @@
+"""What a study keeps of each trial, and how it is read back from Optuna's."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from optuna.trial import FrozenTrial
+
+    from spillway.study.space import Point
+
+Rows = tuple[tuple[float, ...], ...]
+"""A row of values per figure, one per seed."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One configuration that a study tried, or failed to try.
+
+    `point` is what was run, after the order constraints; `objectives`, `constraints` and `metrics`
+    hold a row per figure with a value per seed; `values` and `ses` what the search was told: means
+    and standard errors (NaN with one seed); `violations` and `violation_ses` the
+    same of the signed violations of the constraints in shares of their bounds, <= 0 where they
+    hold. A failed trial has a `failure` and no values.
+    """
+
+    number: int
+    point: Point
+    seeds: tuple[int, ...] = ()
+    values: tuple[float, ...] = ()
+    ses: tuple[float, ...] = ()
+    violations: tuple[float, ...] = ()
+    violation_ses: tuple[float, ...] = ()
+    objectives: Rows = ()
+    constraints: Rows = ()
+    metrics: Rows = ()
+    fingerprint: str = ""
+    duplicate_of: int | None = None
+    failure: str | None = None
+    warnings: tuple[str, ...] = ()
+    is_baseline: bool = False
+
+    @property
+    def has_values(self) -> bool:
+        """Whether it was evaluated, or is the same as one that was."""
+        return bool(self.values)
+
+    @property
+    def is_feasible(self) -> bool:
+        """Whether it was evaluated and its constraints hold."""
+        return self.has_values and all(one <= 0 for one in self.violations)
+
+    @property
+    def violation(self) -> float:
+        """The sum of what its constraints are violated by; 0 if they hold."""
+        return math.fsum(max(one, 0.0) for one in self.violations)
+
+    @property
+    def state(self) -> str:
+        """`complete`, `infeasible`, `duplicate` or `failed`."""
+        if not self.has_values:
+            return "failed"
+        if self.duplicate_of is not None:
+            return "duplicate"
+        return "complete" if self.is_feasible else "infeasible"
+
+
+_ROWS = ("objectives", "constraints", "metrics")
+
+
+def attributes(trial: Trial) -> dict[str, Any]:
+    """The trial as user attributes of Optuna's, which any storage can hold."""
+    found: dict[str, Any] = {
+        "record": {
+            "point": trial.point,
+            "seeds": list(trial.seeds),
+            "values": list(trial.values),
+            "violations": list(trial.violations),
+            "warnings": list(trial.warnings),
+            **{name: [list(row) for row in getattr(trial, name)] for name in _ROWS},
+        },
+    }
+    if trial.has_values:
+        found["objective_se"] = list(trial.ses)
+        found["constraints_se"] = list(trial.violation_ses)
+    for name in ("fingerprint", "duplicate_of", "failure"):
+        if getattr(trial, name) not in (None, ""):
+            found[name] = getattr(trial, name)
+    return found
+
+
+def from_optuna(frozen: FrozenTrial) -> Trial | None:
+    """The trial that was left with one of Optuna's; None if that is still running."""
+    if not frozen.state.is_finished():
+        return None
+    held = frozen.user_attrs
+    record: Mapping[str, Any] = held.get("record", {"point": dict(frozen.params)})
+    return Trial(
+        number=frozen.number,
+        point=dict(record["point"]),
+        seeds=tuple(record.get("seeds", ())),
+        values=tuple(record.get("values", ())),
+        ses=tuple(held.get("objective_se", ())),
+        violations=tuple(record.get("violations", ())),
+        violation_ses=tuple(held.get("constraints_se", ())),
+        fingerprint=held.get("fingerprint", ""),
+        duplicate_of=held.get("duplicate_of"),
+        failure=held.get("failure", None if record.get("values") else "it was abandoned"),
+        warnings=tuple(record.get("warnings", ())),
+        is_baseline=bool(held.get("baseline", False)),
+        **{name: tuple(tuple(row) for row in record.get(name, ())) for name in _ROWS},
+    )
+
+
+def mean(values: Sequence[float]) -> float:
+    """The arithmetic mean, correctly rounded sums."""
+    return math.fsum(values) / len(values)
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """The standard error of the mean of independent values; NaN with fewer than two."""
+    n = len(values)
+    if n < 2:
+        return math.nan
+    centre = mean(values)
+    return math.sqrt(math.fsum((v - centre) ** 2 for v in values) / (n - 1) / n)

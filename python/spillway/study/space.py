@@ -1,0 +1,525 @@
+"""What a study varies: dotted paths of a simulation, and the values that each may take."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from spillway._config import config_error
+from spillway.study import _paths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from optuna.trial import BaseTrial
+
+    from spillway._core.cluster import Simulation
+
+Point = dict[str, Any]
+"""A value for each parameter that is open, by the name of the parameter."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """The numbers from `low` to `high`, both included, in the unit of the field.
+
+    log
+        Whether ratios matter rather than differences; None: as the field's own search range has it.
+    step
+        Only low, low + step, low + 2 step, …; not together with `log`.
+    """
+
+    low: float
+    high: float
+    log: bool | None = None
+    step: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, init=False)
+class Choice:
+    """One of several values, without an order among them.
+
+    A mapping gives the values names; nouns without one are named by their kind.
+    """
+
+    options: tuple[tuple[Any, Any], ...]
+
+    def __init__(self, options: Sequence[Any] | Mapping[str, Any]) -> None:
+        if isinstance(options, Mapping):
+            named = tuple(options.items())
+        else:
+            named = tuple((_label(one), one) for one in options)
+        if not named:
+            raise ValueError("a choice needs at least one option")
+        if len({(type(label), label) for label, _ in named}) < len(named):
+            raise ValueError(f"two options of a choice are called the same: {named!r}")
+        object.__setattr__(self, "options", named)
+
+
+@dataclasses.dataclass(frozen=True, init=False)
+class Kinds:
+    """One of several kinds of policy, each of which opens parameters of its own.
+
+    `Kinds({"aimd": {"band": "auto"}, "pid": {"kp": (0, 1)}})`: fields that are not named keep the
+    value that they have in the simulation, or else their default. A plain value fixes a field.
+    """
+
+    kinds: tuple[tuple[str, Mapping[str, Any]], ...]
+
+    def __init__(self, kinds: Mapping[str, Mapping[str, Any] | None]) -> None:
+        if not kinds:
+            raise ValueError("there must be at least one kind")
+        named = tuple((kind, dict(fields or {})) for kind, fields in kinds.items())
+        object.__setattr__(self, "kinds", named)
+
+
+class Space:
+    """Dotted paths of a simulation, each with the values that it may take.
+
+    Parameters
+    ----------
+    dimensions
+        By path (`gateway.controller.band`, `tenants[A].weight`): `"auto"` for the field's own
+        search range; (low, high) or `Range`; a list of other than two numbers or `Choice`; `Kinds`
+        for a policy whose kind opens its own parameters. In a file `Range` is {low, high, log,
+        step}, `Choice` is {choices: […]} and `Kinds` is {kinds: {…}}.
+    order
+        Parameters that must not decrease, e.g. "gateway.guard.floor <= gateway.guard.ceiling". A
+        point that breaks the order stands for the one with these values sorted. Paths that are not
+        searched take part with their value in the simulation.
+    """
+
+    def __init__(
+        self, dimensions: Mapping[str, Any], order: str | Sequence[str] | None = None
+    ) -> None:
+        if not dimensions:
+            raise config_error([("space", "", "must name at least one path to vary")])
+        self.dimensions = {str(path): _stated(path, one) for path, one in dimensions.items()}
+        chains = [order] if isinstance(order, str) else list(order or ())
+        self.order = tuple(_chain(one) for one in chains)
+
+    def bind(self, simulation: Simulation) -> BoundSpace:
+        """The parameters with their ranges, as they are for this simulation.
+
+        Raises ConfigError with a path that leads nowhere, or a range that cannot be.
+        """
+        return BoundSpace(self, simulation)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The space as it stands in a study's file."""
+        found: dict[str, Any] = {path: _written(one) for path, one in self.dimensions.items()}
+        return found
+
+    def order_lines(self) -> list[str]:
+        """The order constraints as they stand in a study's file."""
+        return [" <= ".join(chain) for chain in self.order]
+
+    def __repr__(self) -> str:
+        order = f", order={self.order_lines()!r}" if self.order else ""
+        return f"Space({self.to_dict()!r}{order})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """One dimension of a search, with all that is known of it.
+
+    `kind` is "float", "int" or "choice"; `opens_with` names the parameter and the value of it that
+    open this one.
+    """
+
+    name: str
+    kind: str
+    unit: str = ""
+    low: float = math.nan
+    high: float = math.nan
+    log: bool = False
+    step: float | None = None
+    options: tuple[tuple[Any, Any], ...] = ()
+    opens_with: tuple[str, str] | None = None
+    valid_low: float = -math.inf
+    valid_high: float = math.inf
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether its values are numbers between `low` and `high`."""
+        return self.kind != "choice"
+
+    @property
+    def labels(self) -> tuple[Any, ...]:
+        """The names of a choice's options."""
+        return tuple(label for label, _ in self.options)
+
+    def has(self, value: Any) -> bool:
+        """Whether it may take this value."""
+        if not self.is_numeric:
+            return any(type(one) is type(value) and one == value for one in self.labels)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number and self.low <= value <= self.high
+
+    def suggest(self, trial: BaseTrial) -> Any:
+        """Asks an Optuna trial for a value."""
+        if self.kind == "float":
+            return trial.suggest_float(self.name, self.low, self.high, log=self.log, step=self.step)
+        if self.kind == "int":
+            step = 1 if self.step is None else int(self.step)
+            return trial.suggest_int(
+                self.name, int(self.low), int(self.high), log=self.log, step=step
+            )
+        return trial.suggest_categorical(self.name, self.labels)
+
+    def at(self, share: float) -> Any:
+        """The value that lies at `share` in [0, 1] of the way through the range or the options."""
+        if not self.is_numeric:
+            return self.labels[min(int(share * len(self.options)), len(self.options) - 1)]
+        if self.kind == "int" and not self.log:
+            # Every integer gets the same share.
+            value = self.low + math.floor(share * (self.high - self.low + 1))
+            return self._on_step(min(value, self.high))
+        if self.log:
+            value = self.low * (self.high / self.low) ** share
+        else:
+            value = self.low + share * (self.high - self.low)
+        return self._on_step(min(max(value, self.low), self.high))
+
+    def nearest(self, value: float) -> Any:
+        """The value of its kind, between `low` and `high`, that is nearest."""
+        clipped = min(max(value, self.low), self.high)
+        return round(clipped) if self.kind == "int" else float(clipped)
+
+    def _on_step(self, value: float) -> Any:
+        if self.step is not None:
+            value = min(self.low + round((value - self.low) / self.step) * self.step, self.high)
+        return round(value) if self.kind == "int" else float(value)
+
+
+class BoundSpace:
+    """A space with what one simulation says about it: types, ranges, present values."""
+
+    def __init__(self, space: Space, simulation: Simulation) -> None:
+        self.space = space
+        self.simulation = simulation
+        self._nouns: dict[str, dict[str, dict[str, Any]]] = {}
+        self._fields: dict[str, tuple[str, str]] = {}
+        self._current: Point = {}
+        found: dict[str, Parameter] = {}
+        for path, stated in space.dimensions.items():
+            field, value = _paths.lookup(simulation, path)
+            for one in self._open(path, field, stated, value, None):
+                found[one.name] = one
+        self.parameters = self._narrowed(found)
+
+    def __iter__(self) -> Iterator[Parameter]:
+        return iter(self.parameters.values())
+
+    def __len__(self) -> int:
+        return len(self.parameters)
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether some parameters are open for some values of others only."""
+        return any(one.opens_with for one in self)
+
+    def ask(self, trial: BaseTrial) -> Point:
+        """Asks an Optuna trial for a value of each parameter that is open."""
+        point: Point = {}
+        for one in self:
+            if self._is_open(one, point):
+                point[one.name] = one.suggest(trial)
+        return point
+
+    def at(self, shares: Sequence[float]) -> Point:
+        """The point at these shares in [0, 1] of the ranges, one per parameter."""
+        point: Point = {}
+        for one, share in zip(self, shares, strict=True):
+            if self._is_open(one, point):
+                point[one.name] = one.at(share)
+        return self.ordered(point)
+
+    def current(self) -> Point:
+        """What the simulation itself has; a value outside its range or options is left out."""
+        point: Point = {}
+        for one in self:
+            if self._is_open(one, point) and one.has(self._current.get(one.name)):
+                point[one.name] = self._current[one.name]
+        return point
+
+    def outside(self) -> dict[str, Any]:
+        """The parameters whose value in the simulation the space does not contain."""
+        point = self.current()
+        opened = {one.name for one in self if self._is_open(one, point)}
+        return {name: self._current.get(name) for name in opened if name not in point}
+
+    def complete(self, point: Point) -> Point:
+        """`point` with what it leaves open: the simulation's own values, or the middle."""
+        full: Point = {}
+        for one in self:
+            if self._is_open(one, full):
+                present = self._current.get(one.name)
+                fallback = present if one.has(present) else one.at(0.5)
+                full[one.name] = point.get(one.name, fallback)
+        return full
+
+    def ordered(self, point: Point) -> Point:
+        """`point` with its values sorted where the order constraints say so."""
+        for chain in self.space.order:
+            members = [self.parameters[name] for name in chain if name in point]
+            values = [point[one.name] for one in members]
+            if values != sorted(values):
+                repaired = zip(members, sorted(values), strict=True)
+                point = point | {one.name: one.nearest(value) for one, value in repaired}
+        return point
+
+    def apply(self, point: Point) -> Simulation:
+        """The simulation at a point; ConfigError if the point is no valid combination."""
+        changes = {}
+        for one in self:
+            if one.opens_with is None and one.name in point:
+                changes[one.name] = self._value(one, point)
+        return self.simulation.with_(changes)
+
+    def _value(self, one: Parameter, point: Point) -> Any:
+        chosen = point[one.name]
+        if one.name not in self._nouns:
+            if one.is_numeric:
+                return chosen
+            return next(v for k, v in one.options if type(k) is type(chosen) and k == chosen)
+        noun = dict(self._nouns[one.name][chosen])
+        for name, (parent, field) in self._fields.items():
+            child = self.parameters[name]
+            if parent == one.name and name in point and child.opens_with == (parent, chosen):
+                noun[field] = self._value(child, point)
+        return noun
+
+    def _is_open(self, one: Parameter, point: Point) -> bool:
+        return one.opens_with is None or point.get(one.opens_with[0]) == one.opens_with[1]
+
+    def _open(
+        self,
+        name: str,
+        field: Mapping[str, Any],
+        stated: Any,
+        value: Any,
+        opens_with: tuple[str, str] | None,
+    ) -> Iterator[Parameter]:
+        """The parameter of a stated dimension, and those that it opens."""
+        if isinstance(stated, Kinds):
+            yield from self._open_kinds(name, field, stated, value, opens_with)
+        elif isinstance(stated, Choice):
+            self._remember_choice(name, field, stated, value, opens_with)
+            yield Parameter(name, "choice", options=stated.options, opens_with=opens_with)
+        elif field["type"] == "bool" and stated == "auto":
+            self._current[name] = value
+            yield Parameter(
+                name, "choice", options=((False, False), (True, True)), opens_with=opens_with
+            )
+        elif field["type"] == "choice" and stated == "auto":
+            self._current[name] = value
+            options = tuple((one, one) for one in field["choices"])
+            yield Parameter(name, "choice", options=options, opens_with=opens_with)
+        else:
+            self._current[name] = value
+            yield _numeric(name, field, stated, opens_with)
+
+    def _open_kinds(
+        self,
+        name: str,
+        field: Mapping[str, Any],
+        stated: Kinds,
+        value: Any,
+        opens_with: tuple[str, str] | None,
+    ) -> Iterator[Parameter]:
+        if field["type"] != "variant":
+            raise config_error([(name, "", "has no kinds; give it a range or a choice")])
+        present = value[0] if isinstance(value, list) and len(value) == 1 else value
+        kind_now = present["kind"] if isinstance(present, dict) else None
+        self._current[name] = kind_now
+        self._nouns[name] = {}
+        kinds = tuple((kind, kind) for kind, _ in stated.kinds)
+        yield Parameter(name, "choice", options=kinds, opens_with=opens_with)
+        for kind, fields in stated.kinds:
+            description = _paths.alternative(field, kind, name)
+            noun = dict(present) if kind == kind_now else {"kind": kind}
+            self._nouns[name][kind] = noun
+            for inner, as_written in fields.items():
+                inner_name = f"{name}[{kind}].{inner}"
+                inner_field = _paths.field_of(description, inner, inner_name)
+                dimension = _stated(inner_name, as_written, may_fix=True)
+                if isinstance(dimension, _Fixed):
+                    noun[inner] = dimension.value
+                    continue
+                self._fields[inner_name] = (name, inner)
+                inside = noun.get(inner, inner_field.get("default"))
+                yield from self._open(inner_name, inner_field, dimension, inside, (name, kind))
+
+    def _remember_choice(
+        self,
+        name: str,
+        field: Mapping[str, Any],
+        stated: Choice,
+        value: Any,
+        opens_with: tuple[str, str] | None,
+    ) -> None:
+        if opens_with is None and field["type"] in ("struct", "variant"):
+            # A noun may be stated in short; it is the present one if it changes nothing.
+            for label, option in stated.options:
+                if self.simulation.with_({name: option}) == self.simulation:
+                    self._current[name] = label
+                    return
+        for label, option in stated.options:
+            if type(option) is type(value) and option == value:
+                self._current[name] = label
+                return
+        self._current[name] = None
+
+    def _narrowed(self, found: dict[str, Parameter]) -> dict[str, Parameter]:
+        """The parameters, within the limits that paths outside the search set by the order."""
+        for chain in self.space.order:
+            fixed: dict[int, float] = {}
+            for i, name in enumerate(chain):
+                if name not in found:
+                    fixed[i] = self._fixed_value(name)
+                elif not found[name].is_numeric:
+                    raise config_error([(name, "", "is no number, so it has no place in an order")])
+            for i, name in enumerate(chain):
+                if name not in found:
+                    continue
+                one = found[name]
+                low = max([one.low, *(v for j, v in fixed.items() if j < i)])
+                high = min([one.high, *(v for j, v in fixed.items() if j > i)])
+                if low > high:
+                    allowed = f"cannot be kept: {name} would have to lie between {low} and {high}"
+                    raise config_error([(" <= ".join(chain), "", allowed)])
+                found[name] = dataclasses.replace(one, low=low, high=high)
+            searched = [found[name] for name in chain if name in found]
+            for before, after in itertools.pairwise(searched):
+                if before.low > after.high:
+                    allowed = f"cannot be kept: {before.name} is always more than {after.name}"
+                    raise config_error([(" <= ".join(chain), "", allowed)])
+        return found
+
+    def _fixed_value(self, path: str) -> float:
+        _, value = _paths.lookup(self.simulation, path)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise config_error(
+                [(path, repr(value), "is no number, so it has no place in an order")]
+            )
+        return value
+
+
+@dataclasses.dataclass(frozen=True)
+class _Fixed:
+    value: Any
+
+
+def _label(option: Any) -> Any:
+    if option is None or isinstance(option, bool | int | float | str):
+        return option
+    kind = option.get("kind") if isinstance(option, Mapping) else getattr(option, "kind", None)
+    return str(kind) if kind else repr(option)
+
+
+def _stated(path: str, one: Any, *, may_fix: bool = False) -> Any:
+    """A dimension as it was written, as `"auto"`, Range, Choice or Kinds."""
+    if one == "auto" or isinstance(one, Range | Choice | Kinds):
+        return one
+    found: Any = None
+    if isinstance(one, Mapping):
+        if set(one) == {"kinds"}:
+            found = Kinds(one["kinds"])
+        elif set(one) == {"choices"}:
+            found = Choice(one["choices"])
+        elif {"low", "high"} <= set(one) <= {"low", "high", "log", "step"}:
+            found = Range(**one)
+    elif isinstance(one, Sequence) and not isinstance(one, str):
+        numbers = [v for v in one if isinstance(v, int | float) and not isinstance(v, bool)]
+        if one:
+            found = Range(*one) if len(one) == len(numbers) == 2 else Choice(one)
+    elif may_fix:
+        found = _Fixed(one)
+    if found is not None:
+        return found
+    allowed = (
+        "must be auto, two numbers [low, high], a list of choices, "
+        "{low, high, log, step}, {choices: […]} or {kinds: {…}}"
+    )
+    raise config_error([(f"space.{path}", repr(one), allowed)])
+
+
+def _written(one: Any) -> Any:
+    if isinstance(one, Range):
+        stated = {"low": one.low, "high": one.high, "log": one.log, "step": one.step}
+        return {key: value for key, value in stated.items() if value is not None}
+    if isinstance(one, Choice):
+        plain = {label: _plain(value) for label, value in one.options}
+        if all(label == value for label, value in plain.items()):
+            return {"choices": list(plain.values())}
+        return {"choices": plain}
+    if isinstance(one, Kinds):
+        return {
+            "kinds": {
+                kind: {name: _written(inner) for name, inner in fields.items()}
+                for kind, fields in one.kinds
+            }
+        }
+    return list(one) if isinstance(one, tuple) else one
+
+
+def _plain(value: Any) -> Any:
+    return value.to_dict() if hasattr(value, "to_dict") else value
+
+
+def _chain(line: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in str(line).replace("<=", "<").split("<"))
+    if len(names) < 2 or not all(names) or len(set(names)) < len(names):
+        allowed = "must be paths with <= between them, e.g. `gateway.guard.floor <= …ceiling`"
+        raise config_error([("order", repr(line), allowed)])
+    return names
+
+
+def _numeric(
+    name: str, field: Mapping[str, Any], stated: Any, opens_with: tuple[str, str] | None
+) -> Parameter:
+    if field["type"] not in ("int", "float") or field.get("sequence"):
+        allowed = "is no number; give it choices, or kinds if it is a policy"
+        raise config_error([(f"space.{name}", "", allowed)])
+    search = field.get("search")
+    if stated == "auto":
+        if search is None:
+            allowed = "has no search range of its own; give it one, e.g. [1, 10]"
+            raise config_error([(f"space.{name}", "auto", allowed)])
+        stated = Range(search["low"], search["high"])
+    log = stated.log
+    if log is None:
+        log = bool(search and search["log"]) and stated.low > 0 and stated.step is None
+    problems = []
+    if not (math.isfinite(stated.low) and math.isfinite(stated.high) and stated.low < stated.high):
+        problems.append("low must be less than high")
+    if log and stated.low <= 0:
+        problems.append("low must be > 0 on a log scale")
+    if log and stated.step is not None:
+        problems.append("a log scale has no step")
+    if stated.step is not None and not stated.step > 0:
+        problems.append("step must be > 0")
+    is_int = field["type"] == "int"
+    if is_int and any(
+        v is not None and v != int(v) for v in (stated.low, stated.high, stated.step)
+    ):
+        problems.append("low, high and step must be whole numbers")
+    if problems:
+        shown = f"[{stated.low:g}, {stated.high:g}]"
+        raise config_error([(f"space.{name}", shown, "; ".join(problems))])
+    return Parameter(
+        name,
+        field["type"],
+        unit=field.get("unit", ""),
+        low=int(stated.low) if is_int else float(stated.low),
+        high=int(stated.high) if is_int else float(stated.high),
+        log=log,
+        step=stated.step,
+        opens_with=opens_with,
+        valid_low=field.get("at_least", field.get("more_than", -math.inf)),
+        valid_high=field.get("at_most", math.inf),
+    )

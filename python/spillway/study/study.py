@@ -1,0 +1,530 @@
+"""The search: ask for a batch of configurations, run them under all seeds at once, tell."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spillway import files
+from spillway._core.sim import ConfigError, UsageError
+from spillway._extras import require
+from spillway.report import tables
+from spillway.study import records
+from spillway.study.evaluation import INTERRUPTED, Evaluator, Measured
+from spillway.study.objective import (
+    Constraint,
+    NoFigureError,
+    as_constraints,
+    as_metric,
+    as_objectives,
+    rewards_shedding,
+)
+from spillway.study.records import Trial, mean, standard_error
+from spillway.study.space import BoundSpace, Point, Space
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from concurrent.futures import Executor
+
+    import optuna
+
+    from spillway._core.cluster import Simulation
+    from spillway.results import Result
+    from spillway.study.objective import Metric, Objective
+
+_BASELINE = "baseline"
+_OWNER = "owner"
+
+
+class Study:
+    """A search for the configuration that does best, over replicated seeds.
+
+    Parameters
+    ----------
+    simulation
+        The current configuration: what the search starts from and is compared with.
+    space
+        What may vary, see `Space`; a mapping is read as one.
+    objective
+        What to make large or small, or several such things, see `spillway.study.Objective`.
+    constraints
+        Figures with their bounds, e.g. {"p99_ttft_ms[critical]": "<=200"}: they must hold in the
+        mean over the seeds.
+    seeds
+        Seeds of the runs of every configuration: all meet the same requests. An int n stands for
+        0, …, n - 1.
+    sampler
+        What proposes configurations: tpe, cmaes, nsga2, random, qmc, gp; a mapping of `name` and
+        the sampler's arguments; or a sampler of Optuna's.
+    seed
+        Of the sampler.
+    metrics
+        Further figures to note of every trial; the search does not look at them.
+    storage
+        Where trials are kept: None in memory; a path in a journal file, from which a study goes on
+        after it was killed and which several processes may share; or a storage of Optuna's.
+    name
+        Of the study in its storage.
+    """
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        space: Space | Mapping[str, Any],
+        objective: Any,
+        constraints: Mapping[str, Any] | Sequence[Constraint] | None = None,
+        *,
+        seeds: int | Iterable[int] = 4,
+        sampler: Any = "tpe",
+        seed: int = 0,
+        metrics: Sequence[str | Callable[[Result], float]] = (),
+        storage: Any = None,
+        name: str = "spillway",
+    ) -> None:
+        self.simulation = simulation
+        self.space = space if isinstance(space, Space) else Space(space)
+        self.bound: BoundSpace = self.space.bind(simulation)
+        self.objectives: tuple[Objective, ...] = as_objectives(objective)
+        self.constraints: tuple[Constraint, ...] = tuple(as_constraints(constraints))
+        self.metrics: tuple[Metric, ...] = tuple(as_metric(one) for one in metrics)
+        self.seeds = as_seeds(seeds)
+        self.dead: tuple[str, ...] = ()
+        self._trials: dict[int, Trial] = {}
+        self._baseline_trial: Trial | None = None
+        require("optuna", "study")
+        if rewards_shedding(self.objectives, self.constraints):
+            warnings.warn(
+                "only latencies of requests that get through count: refusing most requests is "
+                "best; take goodput, or add a constraint such as {'shed': '<=0.1'}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        self.optuna = self._open(sampler, seed, storage, name)
+        """The study of Optuna underneath."""
+
+    def _open(self, sampler: Any, seed: int, storage: Any, name: str) -> optuna.Study:
+        import optuna
+
+        from spillway.study import samplers
+
+        made, resolved = samplers.resolve(
+            sampler,
+            seed=seed,
+            n_objectives=len(self.objectives),
+            n_constraints=len(self.constraints),
+            is_conditional=self.bound.is_conditional,
+        )
+        self._is_shared = storage is not None
+        with samplers.quiet():
+            study = optuna.create_study(
+                storage=_storage(storage),
+                sampler=made,
+                study_name=name,
+                directions=[one.direction for one in self.objectives],
+                load_if_exists=self._is_shared,
+            )
+        problem = self._problem()
+        known = study.user_attrs.get("problem")
+        if known is None:
+            study.set_user_attr("problem", problem)
+        elif known != problem:
+            differing = ", ".join(key for key in problem if known.get(key) != problem[key])
+            raise UsageError(
+                f"the storage holds another study named {name!r}: {differing} differ; "
+                "take another name or another file"
+            )
+        made_of = {"optuna": optuna.__version__, "sampler": resolved}
+        if study.user_attrs.get("made_of") != made_of:
+            study.set_user_attr("made_of", made_of)
+        if self._is_shared:
+            _release_abandoned(study)
+        return study
+
+    def _problem(self) -> dict[str, Any]:
+        return {
+            "simulation": files.fingerprint(self.simulation),
+            "space": self.space.to_dict(),
+            "order": self.space.order_lines(),
+            "objectives": [repr(one) for one in self.objectives],
+            "constraints": [str(one) for one in self.constraints],
+            "metrics": [one.name for one in self.metrics],
+            "seeds": list(self.seeds),
+        }
+
+    # --- the search -------------------------------------------------------------------------------
+
+    def optimize(
+        self,
+        n_trials: int,
+        *,
+        total: bool = False,
+        batch_size: int = 4,
+        threads: int | None = None,
+        executor: Executor | None = None,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> Study:
+        """Tries configurations: the current one first, then what the sampler proposes.
+
+        Each batch is asked for, run with one call over configurations and seeds, and told; with a
+        fixed seed and batch size the trials depend neither on `threads` nor on `executor`. A trial
+        that cannot be run is recorded with its reason. After an interruption the trials that were
+        over are kept.
+
+        Parameters
+        ----------
+        n_trials
+            How many trials to make, >= 1.
+        total
+            Whether `n_trials` counts the finished trials that the study already has, as when a
+            killed study goes on, or when processes share a storage.
+        batch_size
+            How many configurations are proposed before any of them has been run, >= 1.
+        threads
+            How many runs are made at a time; None: one per CPU.
+        executor
+            Any `concurrent.futures.Executor` to make the runs instead.
+        progress
+            Called as progress(done, n_trials) after each batch.
+
+        Returns
+        -------
+        The study itself.
+        """
+        if n_trials < 1 or batch_size < 1:
+            raise ValueError("n_trials and batch_size must be >= 1")
+        evaluator = self._evaluator(threads=threads, executor=executor)
+        made = self._ask_for_baseline(evaluator)
+        done = len(self._all()) if total else made
+        while done < n_trials:
+            size = min(batch_size, n_trials - done)
+            self._run_batch(size, evaluator)
+            done = len(self._all()) if total else done + size
+            if progress is not None:
+                progress(done, n_trials)
+        if self.feasible == () and any(one.has_values for one in self._all()):
+            warnings.warn(self._no_feasible(), RuntimeWarning, stacklevel=2)
+        return self
+
+    def _evaluator(self, *, threads: int | None, executor: Executor | None) -> Evaluator:
+        metrics: list[Metric] = [one.metric for one in self.objectives]
+        metrics += [one.metric for one in self.constraints]
+        metrics += [_Noted(one) for one in self.metrics]
+        return Evaluator(metrics, threads=threads, executor=executor)
+
+    def _ask_for_baseline(self, evaluator: Evaluator) -> int:
+        """Queues the current configuration as the first trial, unless the study has it.
+
+        Outside the space it is run at once. Returns how many trials that made.
+        """
+        if any(_BASELINE in one.user_attrs for one in self.optuna.get_trials(deepcopy=False)):
+            return 0
+        point = self.bound.current()
+        outside = self.bound.outside()
+        if outside or self.bound.ordered(point) != point:
+            what = ", ".join(f"{name} = {value}" for name, value in outside.items()) or "its order"
+            warnings.warn(
+                f"the current configuration lies outside the space ({what}): it is the first "
+                "trial, but the sampler does not learn from it",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+            self.optuna.add_trial(self._placeholder(evaluator))
+            return 1
+        self.optuna.enqueue_trial(point, user_attrs={_BASELINE: True})
+        return 0
+
+    def _placeholder(self, evaluator: Evaluator) -> Any:
+        """A trial that no sampler takes into account, for the baseline outside the space."""
+        import optuna
+
+        found = evaluator.measure([self.simulation], self.seeds)[0]
+        trial = self._judged(0, self.bound.current(), found, files.fingerprint(self.simulation))
+        return optuna.trial.create_trial(
+            state=optuna.trial.TrialState.FAIL,
+            user_attrs={_BASELINE: True, **records.attributes(trial)},
+        )
+
+    def _run_batch(self, size: int, evaluator: Evaluator) -> None:
+        from spillway.study import samplers
+
+        with samplers.quiet():
+            asked = []
+            try:
+                for _ in range(size):
+                    trial = self.optuna.ask()
+                    asked.append(trial)
+                    if self._is_shared:
+                        trial.set_user_attr(_OWNER, _process())
+                points = [self.bound.ordered(self.bound.ask(trial)) for trial in asked]
+                judged = self._evaluate([one.number for one in asked], points, evaluator)
+            except BaseException as error:
+                reason = INTERRUPTED if isinstance(error, KeyboardInterrupt) else repr(error)
+                for trial in asked:
+                    self._tell(trial, Trial(number=trial.number, point={}, failure=reason))
+                raise
+            for trial, one in zip(asked, judged, strict=True):
+                self._tell(trial, one)
+        if any(one.failure == INTERRUPTED for one in judged):
+            raise KeyboardInterrupt
+
+    def _evaluate(
+        self, numbers: Sequence[int], points: Sequence[Point], evaluator: Evaluator
+    ) -> list[Trial]:
+        """What came of each point; equal simulations are run once."""
+        first: dict[str, Trial | int] = {}
+        for known in self._all():
+            if known.has_values and known.fingerprint and len(known.seeds) == len(self.seeds):
+                first.setdefault(known.fingerprint, known)
+        judged: dict[int, Trial] = {}
+        same_as: dict[int, Trial | int] = {}
+        to_run: dict[int, Simulation] = {}
+        prints: dict[int, str] = {}
+        for number, point in zip(numbers, points, strict=True):
+            try:
+                simulation = self.bound.apply(point)
+            except ConfigError as error:
+                judged[number] = Trial(number=number, point=point, failure=str(error))
+                continue
+            prints[number] = files.fingerprint(simulation)
+            if prints[number] in first:
+                same_as[number] = first[prints[number]]
+            else:
+                first[prints[number]] = number
+                to_run[number] = simulation
+        measured = evaluator.measure(list(to_run.values()), self.seeds)
+        found = dict(zip(to_run, measured, strict=True))
+        by_number = dict(zip(numbers, points, strict=True))
+        for number, one in found.items():
+            judged[number] = self._judged(number, by_number[number], one, prints[number])
+        for number, same in same_as.items():
+            original = judged[same] if isinstance(same, int) else same
+            judged[number] = _copy(original, number, by_number[number])
+        return [judged[number] for number in numbers]
+
+    def _judged(self, number: int, point: Point, found: Measured, fingerprint: str) -> Trial:
+        if found.failure is not None:
+            return Trial(number=number, point=point, failure=found.failure, fingerprint=fingerprint)
+        n_objectives, n_constraints = len(self.objectives), len(self.constraints)
+        objectives = found.values[:n_objectives]
+        constraints = found.values[n_objectives : n_objectives + n_constraints]
+        violations = [
+            [constraint.violation(value) for value in row]
+            for constraint, row in zip(self.constraints, constraints, strict=True)
+        ]
+        return Trial(
+            number=number,
+            point=point,
+            seeds=self.seeds,
+            values=tuple(mean(row) for row in objectives),
+            ses=tuple(standard_error(row) for row in objectives),
+            violations=tuple(mean(row) for row in violations),
+            violation_ses=tuple(standard_error(row) for row in violations),
+            objectives=objectives,
+            constraints=constraints,
+            metrics=found.values[n_objectives + n_constraints :],
+            fingerprint=fingerprint,
+        )
+
+    def _tell(self, trial: optuna.Trial, one: Trial) -> None:
+        from optuna.trial import TrialState
+
+        from spillway.study import samplers
+
+        for key, value in records.attributes(one).items():
+            trial.set_user_attr(key, value)
+        if not one.has_values:
+            self.optuna.tell(trial, state=TrialState.FAIL)
+            return
+        samplers.set_constraints(trial, [str(c) for c in self.constraints], one.violations)
+        self.optuna.tell(trial, list(one.values))
+
+    # --- what was found ---------------------------------------------------------------------------
+
+    def _all(self) -> list[Trial]:
+        """All finished trials by number, of this and of other processes."""
+        for frozen in self.optuna.get_trials(deepcopy=False):
+            if frozen.number not in self._trials:
+                trial = records.from_optuna(frozen)
+                if trial is not None:
+                    self._trials[frozen.number] = trial
+        return [self._trials[number] for number in sorted(self._trials)]
+
+    @property
+    def records(self) -> tuple[Trial, ...]:
+        """All finished trials, in order."""
+        return tuple(self._all())
+
+    @property
+    def baseline(self) -> Trial:
+        """The trial of the current configuration."""
+        for one in self._all():
+            if one.is_baseline:
+                return one
+        raise UsageError("nothing has been tried yet: call optimize first")
+
+    @property
+    def feasible(self) -> tuple[Trial, ...]:
+        """The trials that satisfy the constraints under all seeds, best first.
+
+        Without duplicates. With several objectives: those that no other beats in all come first.
+        """
+        found = [
+            one
+            for one in self._all()
+            if one.is_feasible and one.duplicate_of is None and len(one.seeds) == len(self.seeds)
+        ]
+        ranks = self._ranks(found)
+        return tuple(one for _, one in sorted(zip(ranks, found, strict=True), key=_by_rank))
+
+    def _ranks(self, trials: Sequence[Trial]) -> list[tuple[float, ...]]:
+        signs = [one.sign for one in self.objectives]
+        losses = [
+            tuple(-sign * value for sign, value in zip(signs, one.values, strict=True))
+            for one in trials
+        ]
+        if len(signs) == 1:
+            return losses
+        return [(float(sum(_dominates(other, mine) for other in losses)),) for mine in losses]
+
+    @property
+    def pareto(self) -> tuple[Trial, ...]:
+        """The feasible trials that no other feasible one beats in every objective."""
+        found = self.feasible
+        signs = [one.sign for one in self.objectives]
+        losses = [[-s * v for s, v in zip(signs, one.values, strict=True)] for one in found]
+        return tuple(
+            one
+            for one, mine in zip(found, losses, strict=True)
+            if not any(_dominates(other, mine) for other in losses)
+        )
+
+    @property
+    def best_trial(self) -> Trial:
+        """The feasible trial with the best mean.
+
+        Raises UsageError if none is feasible, with the nearest one, or if there are several
+        objectives.
+        """
+        if len(self.objectives) > 1:
+            raise UsageError("there are several objectives: choose from study.pareto")
+        found = self.feasible
+        if not found:
+            raise UsageError(self._no_feasible())
+        return found[0]
+
+    @property
+    def best(self) -> Simulation:
+        """The configuration of `best_trial`, which runs."""
+        return self.simulation_of(self.best_trial)
+
+    def simulation_of(self, trial: Trial | int) -> Simulation:
+        """The configuration that a trial stands for."""
+        if isinstance(trial, int):
+            found = [one for one in self._all() if one.number == trial]
+            if not found:
+                raise UsageError(f"there is no finished trial {trial}")
+            trial = found[0]
+        return self.simulation if trial.is_baseline else self.bound.apply(trial.point)
+
+    def _no_feasible(self) -> str:
+        tried = [one for one in self._all() if one.has_values]
+        if not tried:
+            failures = [one.failure for one in self._all()]
+            last = f"; the last failure: {failures[-1]}" if failures else ""
+            return f"no feasible configuration found: no trial could be run{last}"
+        nearest = min(tried, key=lambda one: (one.violation, one.number))
+        broken = [
+            f"{constraint.name} = {mean(row):.4g} instead of {constraint.relation} "
+            f"{constraint.bound:g}"
+            for constraint, row, violation in zip(
+                self.constraints, nearest.constraints, nearest.violations, strict=True
+            )
+            if violation > 0
+        ]
+        return (
+            f"no feasible configuration found; the nearest is trial {nearest.number} with "
+            f"{', '.join(broken)}: {tables.point(nearest.point)}"
+        )
+
+
+class _Noted:
+    """A metric that need not have a value."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+        self.name = metric.name
+
+    def of(self, result: Result) -> float:
+        try:
+            return self._metric.of(result)
+        except NoFigureError:
+            return math.nan
+
+
+def as_seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
+    """The seeds that were stated, or the first n of all."""
+    many = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    if not many or len(set(many)) < len(many):
+        raise ValueError(f"seeds = {seeds!r}: must be one or more different seeds")
+    return many
+
+
+def _copy(original: Trial, number: int, point: Point) -> Trial:
+    import dataclasses
+
+    same = original.number if original.duplicate_of is None else original.duplicate_of
+    return dataclasses.replace(
+        original,
+        number=number,
+        point=point,
+        duplicate_of=same if original.has_values else None,
+        is_baseline=False,
+    )
+
+
+def _by_rank(pair: tuple[tuple[float, ...], Trial]) -> tuple[tuple[float, ...], int]:
+    return pair[0], pair[1].number
+
+
+def _dominates(a: Sequence[float], b: Sequence[float]) -> bool:
+    return all(x <= y for x, y in zip(a, b, strict=True)) and tuple(a) != tuple(b)
+
+
+def _storage(storage: Any) -> Any:
+    """A storage of Optuna's: a journal for a path, nothing (memory) for None."""
+    if not isinstance(storage, str | Path) or "://" in str(storage):
+        return storage
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    return JournalStorage(JournalFileBackend(str(storage)))
+
+
+def _process() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def _release_abandoned(study: optuna.Study) -> None:
+    """Ends trials whose process has died on this machine, so that nothing waits for them."""
+    from optuna.trial import TrialState
+
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        host, _, process = trial.user_attrs.get(_OWNER, "").rpartition(":")
+        if host == socket.gethostname() and not _is_alive(int(process)):
+            study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
+
+
+def _is_alive(process: int) -> bool:
+    if process == os.getpid():
+        return False  # a study that is just being opened has asked for nothing
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
