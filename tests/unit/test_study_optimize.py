@@ -54,7 +54,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 
 def test_each_batch_is_one_call_over_configurations_and_seeds(calls: Calls) -> None:
     study = small(seeds=[3, 5, 8])
-    study.optimize(10, batch_size=4)
+    study.optimize(10, batch_size=4, check=False)
     assert calls.calls == [(4, (3, 5, 8)), (4, (3, 5, 8)), (2, (3, 5, 8))]
     assert len(study.records) == 10
 
@@ -209,7 +209,7 @@ def test_invalid_combination_is_recorded_and_the_search_goes_on() -> None:
         "goodput",
         seeds=1,
         sampler="random",
-    ).optimize(20)
+    ).optimize(20, check=False)
     failed = [one for one in study.records if one.state == "failed"]
     assert 0 < len(failed) < 19
     for one in failed:
@@ -251,7 +251,8 @@ def test_latency_alone_is_warned_of() -> None:
 
 def test_same_configuration_is_run_once(calls: Calls) -> None:
     space = {"gateway.limit[0].max_in_flight": [8, 16, 32]}
-    study = Study(overloaded(), space, "goodput", seeds=2, sampler="random").optimize(12)
+    study = Study(overloaded(), space, "goodput", seeds=2, sampler="random")
+    study.optimize(12, check=False)
     assert sum(n for n, _ in calls.calls) == 3
     duplicates = [one for one in study.records if one.state == "duplicate"]
     assert len(duplicates) == 9

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from spillway.results import Result, Results
+    from spillway.study.study import Study
 
 LATENCIES = ("ttft", "tpot", "itl", "e2el", "queue", "scheduling_delay")
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
@@ -203,9 +204,37 @@ def results(many: Results) -> str:
     return f"{len(many)} seeds, 95 % confidence intervals of the mean\n\n{table(rows)}"
 
 
+def study(one: Study) -> str:
+    """Where a study stands, and the best of it."""
+    states = [trial.state for trial in one.records]
+    counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+    head = f"{len(states)} trials" + (f": {counts}" if counts else "")
+    rows = [["trial", *(objective.name for objective in one.objectives), "se", "state"]]
+    best = one.feasible[:5]
+    current = [trial for trial in one.records if trial.is_baseline]
+    for trial in (*best, *(trial for trial in current if trial not in best)):
+        name = f"{trial.number} (current)" if trial.is_baseline else str(trial.number)
+        values = [f"{value:.4g}" for value in trial.values] or ["-"] * len(one.objectives)
+        ses = ", ".join(f"{se:.2g}" for se in trial.ses)
+        rows.append([name, *values, ses, trial.state])
+    if len(rows) == 1:
+        return head
+    blocks = [f"{head}; best first", table(rows)]
+    if best:
+        shown = (*current, best[0]) if current and best[0] is not current[0] else best[:1]
+        names = ["current" if trial.is_baseline else f"trial {trial.number}" for trial in shown]
+        settings = [["parameter", *names]]
+        for name in one.bound.parameters:
+            values = [trial.point.get(name, "-") for trial in shown]
+            settings.append([name, *(_setting(value) for value in values)])
+        blocks.append(table(settings))
+    return "\n\n".join(blocks)
+
+
+def _setting(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
 def point(values: Mapping[str, Any]) -> str:
     """Settings with their values, in one line."""
-    return ", ".join(
-        f"{name} = {value:.4g}" if isinstance(value, float) else f"{name} = {value}"
-        for name, value in values.items()
-    )
+    return ", ".join(f"{name} = {_setting(value)}" for name, value in values.items())

@@ -12,7 +12,7 @@ from spillway.simulate import run_many
 from spillway.study.objective import NoFigureError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from concurrent.futures import Executor
 
     from spillway._core.cluster import Simulation
@@ -29,6 +29,13 @@ class Measured:
     values: tuple[tuple[float, ...], ...] = ()
     failure: str | None = None
 
+    def followed_by(self, other: Measured) -> Measured:
+        """The same under further seeds."""
+        if self.failure is not None or other.failure is not None:
+            return Measured(failure=self.failure or other.failure)
+        pairs = zip(self.values, other.values, strict=True)
+        return Measured(tuple(mine + further for mine, further in pairs))
+
 
 @dataclasses.dataclass(frozen=True)
 class Digest:
@@ -39,6 +46,14 @@ class Digest:
     def of(self, result: Any) -> float:
         """The first 52 bits of the digest, which a float holds exactly."""
         return float(int(result.digest[:13], 16))
+
+
+def as_seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
+    """The seeds that were stated, or the first n of all."""
+    many = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    if not many or len(set(many)) < len(many):
+        raise ValueError(f"seeds = {seeds!r}: must be one or more different seeds")
+    return many
 
 
 class Evaluator:
@@ -71,6 +86,15 @@ class Evaluator:
         if self._executor is not None:
             return self._measure_elsewhere(self._executor, simulations, seeds)
         return measure(simulations, seeds, self.metrics, self._threads)
+
+    def measure_all(
+        self, simulations: Sequence[Simulation], seeds: Sequence[int]
+    ) -> list[Measured]:
+        """The same, but an interruption is passed on."""
+        found = self.measure(simulations, seeds)
+        if any(one.failure == INTERRUPTED for one in found):
+            raise KeyboardInterrupt
+        return found
 
     def _measure_elsewhere(
         self, executor: Executor, simulations: Sequence[Simulation], seeds: Sequence[int]

@@ -178,6 +178,21 @@ class Custom:
         return float(value)
 
 
+class Noted:
+    """A metric that need not have a value: NaN if it has none."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+        self.name = metric.name
+
+    def of(self, result: Result) -> float:
+        """Its value, or NaN."""
+        try:
+            return self._metric.of(result)
+        except NoFigureError:
+            return math.nan
+
+
 class Objective:
     """One thing to make large or small.
 

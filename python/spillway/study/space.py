@@ -170,6 +170,17 @@ class Parameter:
             )
         return trial.suggest_categorical(self.name, self.labels)
 
+    def distribution(self) -> Any:
+        """The same as a distribution of Optuna's."""
+        from optuna import distributions
+
+        if self.kind == "float":
+            return distributions.FloatDistribution(self.low, self.high, self.log, self.step)
+        if self.kind == "int":
+            step = 1 if self.step is None else int(self.step)
+            return distributions.IntDistribution(int(self.low), int(self.high), self.log, step)
+        return distributions.CategoricalDistribution(self.labels)
+
     def at(self, share: float) -> Any:
         """The value that lies at `share` in [0, 1] of the way through the range or the options."""
         if not self.is_numeric:
@@ -183,6 +194,12 @@ class Parameter:
         else:
             value = self.low + share * (self.high - self.low)
         return self._on_step(min(max(value, self.low), self.high))
+
+    def share_of(self, value: float) -> float:
+        """Where in the range a number lies: 0 at its low end, 1 at its high end."""
+        if self.log:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / ((self.high - self.low) or 1)
 
     def nearest(self, value: float) -> Any:
         """The value of its kind, between `low` and `high`, that is nearest."""

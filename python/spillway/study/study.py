@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import socket
@@ -13,16 +14,20 @@ from spillway import files
 from spillway._core.sim import ConfigError, UsageError
 from spillway._extras import require
 from spillway.report import tables
-from spillway.study import records
-from spillway.study.evaluation import INTERRUPTED, Evaluator, Measured
+from spillway.report.study_plots import StudyPlots
+from spillway.study import confirmation, records
+from spillway.study.evaluation import INTERRUPTED, Evaluator, Measured, as_seeds
+from spillway.study.feasibility import doubts
+from spillway.study.liveness import dead_parameters
 from spillway.study.objective import (
     Constraint,
-    NoFigureError,
+    Noted,
     as_constraints,
     as_metric,
     as_objectives,
     rewards_shedding,
 )
+from spillway.study.racing import Racing, referred
 from spillway.study.records import Trial, mean, standard_error
 from spillway.study.space import BoundSpace, Point, Space
 
@@ -31,13 +36,17 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     import optuna
+    import pandas as pd
 
     from spillway._core.cluster import Simulation
     from spillway.results import Result
+    from spillway.study.confirmation import Confirmation
     from spillway.study.objective import Metric, Objective
 
 _BASELINE = "baseline"
 _OWNER = "owner"
+_LEAST_FOR_IMPORTANCE = 8
+_BEST_SHARE: Any = 0.25
 
 
 class Study:
@@ -163,6 +172,8 @@ class Study:
         *,
         total: bool = False,
         batch_size: int = 4,
+        racing: Racing | bool = False,
+        check: bool = True,
         threads: int | None = None,
         executor: Executor | None = None,
         progress: Callable[[int, int], object] | None = None,
@@ -183,6 +194,12 @@ class Study:
             killed study goes on, or when processes share a storage.
         batch_size
             How many configurations are proposed before any of them has been run, >= 1.
+        racing
+            Whether configurations that are surely worse than the best so far are spared the rest of
+            the seeds, see `Racing`.
+        check
+            Whether to try, before the first trial, if each parameter changes any run; a warning
+            names those that do not (`study.dead`).
         threads
             How many runs are made at a time; None: one per CPU.
         executor
@@ -197,11 +214,16 @@ class Study:
         if n_trials < 1 or batch_size < 1:
             raise ValueError("n_trials and batch_size must be >= 1")
         evaluator = self._evaluator(threads=threads, executor=executor)
+        race = Racing() if racing is True else racing or None
+        if race is not None and len(self.objectives) > 1:
+            raise UsageError("racing takes one objective, not several")
+        if check and not self._all():
+            self._check(threads, executor)
         made = self._ask_for_baseline(evaluator)
         done = len(self._all()) if total else made
         while done < n_trials:
             size = min(batch_size, n_trials - done)
-            self._run_batch(size, evaluator)
+            self._run_batch(size, evaluator, race)
             done = len(self._all()) if total else done + size
             if progress is not None:
                 progress(done, n_trials)
@@ -212,7 +234,7 @@ class Study:
     def _evaluator(self, *, threads: int | None, executor: Executor | None) -> Evaluator:
         metrics: list[Metric] = [one.metric for one in self.objectives]
         metrics += [one.metric for one in self.constraints]
-        metrics += [_Noted(one) for one in self.metrics]
+        metrics += [Noted(one) for one in self.metrics]
         return Evaluator(metrics, threads=threads, executor=executor)
 
     def _ask_for_baseline(self, evaluator: Evaluator) -> int:
@@ -242,13 +264,17 @@ class Study:
         import optuna
 
         found = evaluator.measure([self.simulation], self.seeds)[0]
-        trial = self._judged(0, self.bound.current(), found, files.fingerprint(self.simulation))
+        trial = dataclasses.replace(
+            self._judged(0, self.bound.current(), found),
+            fingerprint=files.fingerprint(self.simulation),
+            warnings=doubts(self.simulation),
+        )
         return optuna.trial.create_trial(
             state=optuna.trial.TrialState.FAIL,
             user_attrs={_BASELINE: True, **records.attributes(trial)},
         )
 
-    def _run_batch(self, size: int, evaluator: Evaluator) -> None:
+    def _run_batch(self, size: int, evaluator: Evaluator, race: Racing | None) -> None:
         from spillway.study import samplers
 
         with samplers.quiet():
@@ -260,7 +286,7 @@ class Study:
                     if self._is_shared:
                         trial.set_user_attr(_OWNER, _process())
                 points = [self.bound.ordered(self.bound.ask(trial)) for trial in asked]
-                judged = self._evaluate([one.number for one in asked], points, evaluator)
+                judged = self._evaluate([one.number for one in asked], points, evaluator, race)
             except BaseException as error:
                 reason = INTERRUPTED if isinstance(error, KeyboardInterrupt) else repr(error)
                 for trial in asked:
@@ -272,12 +298,16 @@ class Study:
             raise KeyboardInterrupt
 
     def _evaluate(
-        self, numbers: Sequence[int], points: Sequence[Point], evaluator: Evaluator
+        self,
+        numbers: Sequence[int],
+        points: Sequence[Point],
+        evaluator: Evaluator,
+        race: Racing | None,
     ) -> list[Trial]:
         """What came of each point; equal simulations are run once."""
         first: dict[str, Trial | int] = {}
         for known in self._all():
-            if known.has_values and known.fingerprint and len(known.seeds) == len(self.seeds):
+            if known.has_values and known.fingerprint:
                 first.setdefault(known.fingerprint, known)
         judged: dict[int, Trial] = {}
         same_as: dict[int, Trial | int] = {}
@@ -295,19 +325,54 @@ class Study:
             else:
                 first[prints[number]] = number
                 to_run[number] = simulation
-        measured = evaluator.measure(list(to_run.values()), self.seeds)
+        leader = self.feasible[0] if race is not None and self.feasible else None
+        measured = self._raced(list(to_run.values()), evaluator, race, leader)
         found = dict(zip(to_run, measured, strict=True))
         by_number = dict(zip(numbers, points, strict=True))
         for number, one in found.items():
-            judged[number] = self._judged(number, by_number[number], one, prints[number])
+            trial = self._judged(number, by_number[number], one, leader)
+            judged[number] = dataclasses.replace(
+                trial, fingerprint=prints[number], warnings=doubts(to_run[number])
+            )
         for number, same in same_as.items():
             original = judged[same] if isinstance(same, int) else same
             judged[number] = _copy(original, number, by_number[number])
         return [judged[number] for number in numbers]
 
-    def _judged(self, number: int, point: Point, found: Measured, fingerprint: str) -> Trial:
+    def _raced(
+        self,
+        simulations: Sequence[Simulation],
+        evaluator: Evaluator,
+        race: Racing | None,
+        leader: Trial | None,
+    ) -> list[Measured]:
+        """Every simulation under all seeds, or under as many as it takes to see that it loses."""
+        if race is None or leader is None:
+            return evaluator.measure(simulations, self.seeds)
+        found: dict[int, Measured] = {}
+        left = list(range(len(simulations)))
+        for portion in race.stages(self.seeds):
+            measured = evaluator.measure([simulations[i] for i in left], portion)
+            for i, one in zip(left, measured, strict=True):
+                found[i] = found[i].followed_by(one) if i in found else one
+            left = [i for i in left if self._may_win(found[i], leader, race)]
+        return [found[i] for i in range(len(simulations))]
+
+    def _may_win(self, found: Measured, leader: Trial, race: Racing) -> bool:
         if found.failure is not None:
-            return Trial(number=number, point=point, failure=found.failure, fingerprint=fingerprint)
+            return False
+        sign = self.objectives[0].sign
+        pairs = zip(found.values[0], leader.objectives[0], strict=False)
+        if race.is_more([sign * (best - mine) for mine, best in pairs]):
+            return False
+        rows = zip(self.constraints, found.values[1:], strict=False)
+        return not any(race.is_more([c.violation(v) for v in row]) for c, row in rows)
+
+    def _judged(
+        self, number: int, point: Point, found: Measured, leader: Trial | None = None
+    ) -> Trial:
+        if found.failure is not None:
+            return Trial(number=number, point=point, failure=found.failure)
         n_objectives, n_constraints = len(self.objectives), len(self.constraints)
         objectives = found.values[:n_objectives]
         constraints = found.values[n_objectives : n_objectives + n_constraints]
@@ -315,18 +380,22 @@ class Study:
             [constraint.violation(value) for value in row]
             for constraint, row in zip(self.constraints, constraints, strict=True)
         ]
+        values = tuple(mean(row) for row in objectives)
+        ses = tuple(standard_error(row) for row in objectives)
+        if leader is not None and len(objectives[0]) < len(self.seeds):
+            value, se = referred(objectives[0], leader.objectives[0])
+            values, ses = (value,), (se,)
         return Trial(
             number=number,
             point=point,
-            seeds=self.seeds,
-            values=tuple(mean(row) for row in objectives),
-            ses=tuple(standard_error(row) for row in objectives),
+            seeds=self.seeds[: len(objectives[0])],
+            values=values,
+            ses=ses,
             violations=tuple(mean(row) for row in violations),
             violation_ses=tuple(standard_error(row) for row in violations),
             objectives=objectives,
             constraints=constraints,
             metrics=found.values[n_objectives + n_constraints :],
-            fingerprint=fingerprint,
         )
 
     def _tell(self, trial: optuna.Trial, one: Trial) -> None:
@@ -341,6 +410,61 @@ class Study:
             return
         samplers.set_constraints(trial, [str(c) for c in self.constraints], one.violations)
         self.optuna.tell(trial, list(one.values))
+
+    def _check(self, threads: int | None, executor: Executor | None) -> None:
+        """Warns of parameters that change nothing."""
+        self.dead = dead_parameters(self.bound, self.seeds[:1], threads=threads, executor=executor)
+        if self.dead:
+            names = ", ".join(self.dead)
+            warnings.warn(
+                f"no run changed with {names}: searching there varies nothing",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+
+    def confirm(
+        self,
+        top: int = 3,
+        seeds: int | Iterable[int] = 16,
+        *,
+        confidence: float = 0.95,
+        within: float = 0.1,
+        objective: int = 0,
+        threads: int | None = None,
+        executor: Executor | None = None,
+    ) -> Confirmation:
+        """Runs the best trials and the baseline once more, on seeds that the search has not seen.
+
+        A search that picks the best of many means picks luck too. The winner is the best of those
+        whose paired gain over the baseline excludes zero on the fresh seeds.
+
+        Parameters
+        ----------
+        top
+            How many trials, the best first; with several objectives of the front.
+        seeds
+            Fresh seeds; an int n stands for n of them after those of the search.
+        confidence
+            Of the intervals, 0 < confidence < 1; those of the gains hold together.
+        within
+            By which share of itself each parameter of the winner is moved to look for a cliff; 0:
+            do not look.
+        objective
+            Which one decides, if there are several.
+        threads, executor
+            As in `optimize`.
+        """
+        if isinstance(seeds, int):
+            seeds = range(max(self.seeds) + 1, max(self.seeds) + 1 + seeds)
+        return confirmation.confirm(
+            self,
+            self._evaluator(threads=threads, executor=executor),
+            top=top,
+            seeds=as_seeds(seeds),
+            confidence=confidence,
+            within=within,
+            objective=objective,
+        )
 
     # --- what was found ---------------------------------------------------------------------------
 
@@ -430,6 +554,95 @@ class Study:
             trial = found[0]
         return self.simulation if trial.is_baseline else self.bound.apply(trial.point)
 
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per finished trial, as `trials` has them."""
+        return [self._row(one) for one in self._all()]
+
+    @property
+    def trials(self) -> pd.DataFrame:
+        """One row per finished trial as a pandas DataFrame (extra `frames`).
+
+        `trial`; `state`: complete, infeasible, duplicate or failed; a column per parameter; per
+        objective and constraint its mean, `…_se` and `…_per_seed`; `n`: how many seeds; further
+        metrics; `duplicate_of`, `failure`, `warnings`.
+        """
+        pandas = require("pandas", "frames")
+        frame: pd.DataFrame = pandas.DataFrame(self.rows())
+        return frame
+
+    def _row(self, one: Trial) -> dict[str, Any]:
+        row: dict[str, Any] = {"trial": one.number, "state": one.state}
+        row |= {name: one.point.get(name) for name in self.bound.parameters}
+        row["n"] = len(one.seeds)
+        named: list[tuple[str, tuple[float, ...] | None]] = []
+        for names, values in (
+            ([figure.name for figure in self.objectives], one.objectives),
+            ([figure.name for figure in self.constraints], one.constraints),
+            ([figure.name for figure in self.metrics], one.metrics),
+        ):
+            named += [(name, values[i] if values else None) for i, name in enumerate(names)]
+        for name, per_seed in named:
+            row[name] = math.nan if per_seed is None else mean(per_seed)
+            row[f"{name}_se"] = math.nan if per_seed is None else standard_error(per_seed)
+            row[f"{name}_per_seed"] = per_seed
+        for objective, value, se in zip(self.objectives, one.values, one.ses, strict=False):
+            row[objective.name], row[f"{objective.name}_se"] = value, se
+        row["is_baseline"] = one.is_baseline
+        row["duplicate_of"], row["failure"] = one.duplicate_of, one.failure
+        row["warnings"] = "; ".join(one.warnings)
+        return row
+
+    def importance(self, objective: int = 0) -> dict[str, float]:
+        """How much each parameter tells the best quarter of the trials from all, largest first.
+
+        Optuna's PED-ANOVA over what was run, duplicates and failures left out; shares of 1.
+        Parameters that are open in some trials only are left out.
+
+        Raises UsageError with fewer than 8 trials.
+        """
+        import inspect
+
+        import optuna
+        from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+
+        from spillway.study import samplers
+
+        known = [one for one in self._all() if one.has_values and one.duplicate_of is None]
+        known = [one for one in known if set(one.point) >= set(self._always_open())]
+        if len(known) < _LEAST_FOR_IMPORTANCE:
+            raise UsageError(
+                f"importance needs at least {_LEAST_FOR_IMPORTANCE} different trials, "
+                f"there are {len(known)}"
+            )
+        parameters = inspect.signature(PedAnovaImportanceEvaluator).parameters
+        which: Any = "target_quantile" if "target_quantile" in parameters else "baseline_quantile"
+        with samplers.quiet():
+            evaluator = PedAnovaImportanceEvaluator(**{which: _BEST_SHARE})
+            study = optuna.create_study(direction=self.objectives[objective].direction)
+            for one in known:
+                study.add_trial(
+                    optuna.trial.create_trial(
+                        value=one.values[objective],
+                        params={name: one.point[name] for name in self._always_open()},
+                        distributions={
+                            name: self.bound.parameters[name].distribution()
+                            for name in self._always_open()
+                        },
+                    )
+                )
+            return get_param_importances(study, evaluator=evaluator)
+
+    def _always_open(self) -> list[str]:
+        return [one.name for one in self.bound if one.opens_with is None]
+
+    @property
+    def plot(self) -> StudyPlots:
+        """Figures of this study (extra `plot`)."""
+        return StudyPlots(self)
+
+    def __repr__(self) -> str:
+        return tables.study(self)
+
     def _no_feasible(self) -> str:
         tried = [one for one in self._all() if one.has_values]
         if not tried:
@@ -451,31 +664,7 @@ class Study:
         )
 
 
-class _Noted:
-    """A metric that need not have a value."""
-
-    def __init__(self, metric: Metric) -> None:
-        self._metric = metric
-        self.name = metric.name
-
-    def of(self, result: Result) -> float:
-        try:
-            return self._metric.of(result)
-        except NoFigureError:
-            return math.nan
-
-
-def as_seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
-    """The seeds that were stated, or the first n of all."""
-    many = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
-    if not many or len(set(many)) < len(many):
-        raise ValueError(f"seeds = {seeds!r}: must be one or more different seeds")
-    return many
-
-
 def _copy(original: Trial, number: int, point: Point) -> Trial:
-    import dataclasses
-
     same = original.number if original.duplicate_of is None else original.duplicate_of
     return dataclasses.replace(
         original,

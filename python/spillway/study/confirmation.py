@@ -1,0 +1,295 @@
+"""The best trials once more, on seeds that the search has not seen, against the baseline."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+from spillway import files
+from spillway._core.sim import ConfigError, UsageError
+from spillway._statistics import Interval, interval
+from spillway.report import tables
+from spillway.study.feasibility import doubts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from spillway._core.cluster import Simulation
+    from spillway.study.evaluation import Evaluator, Measured
+    from spillway.study.records import Trial
+    from spillway.study.space import BoundSpace, Parameter, Point
+    from spillway.study.study import Study
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One trial on fresh seeds.
+
+    `gain` is the paired difference from the baseline, positive if better; its interval is widened
+    so that all candidates' hold together. `constraints` are the means of the constrained figures
+    with their intervals. `failure` tells why it has none of these.
+    """
+
+    number: int
+    point: Point
+    value: Interval | None = None
+    gain: Interval | None = None
+    constraints: tuple[Interval, ...] = ()
+    is_feasible: bool = False
+    failure: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cliff:
+    """The worst configuration close by: one parameter moved by up to the share that was asked for.
+
+    `gain` is its paired difference from the optimum, negative if worse. It `is_steep` if it is
+    surely worse than the optimum and gives up all that the optimum gained, or breaks a constraint.
+    """
+
+    parameter: str
+    value: Any
+    is_steep: bool
+    gain: Interval | None = None
+    failure: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Confirmation:
+    """What is left of the best trials on fresh seeds.
+
+    `winner` is the number of the candidate that is feasible and whose interval of the gain excludes
+    zero, the best if there are several; None if there is none, and `reason` says why.
+    """
+
+    objective: str
+    seeds: tuple[int, ...]
+    confidence: float
+    baseline: Candidate
+    candidates: tuple[Candidate, ...]
+    winner: int | None
+    reason: str
+    best: Simulation
+    cliff: Cliff | None
+    doubts: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of confirmation.json."""
+        found = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name not in ("best", "baseline", "candidates", "cliff")
+        }
+        found["baseline"] = dataclasses.asdict(self.baseline)
+        found["candidates"] = [dataclasses.asdict(one) for one in self.candidates]
+        found["cliff"] = None if self.cliff is None else dataclasses.asdict(self.cliff)
+        return found
+
+    def write(self, path: Path) -> None:
+        """Writes confirmation.json."""
+        with files.replacing(path) as temporary:
+            temporary.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+
+    def __repr__(self) -> str:
+        rows = [["trial", self.objective, "gain over the baseline", "constraints"]]
+        for one in (self.baseline, *self.candidates):
+            name = "baseline" if one is self.baseline else str(one.number)
+            if one.failure is not None:
+                rows.append([name, one.failure, "", ""])
+                continue
+            gain = "" if one.gain is None else _shown(one.gain)
+            holds = "hold" if one.is_feasible else "violated"
+            rows.append([name, _shown(one.value), gain, holds])
+        lines = [
+            f"{len(self.seeds)} fresh seeds, {self.confidence:.0%} confidence intervals",
+            "",
+            tables.table(rows),
+            "",
+            self.reason,
+        ]
+        if self.cliff is not None:
+            lines.append(_cliff_line(self.cliff))
+        lines += [f"note: {one}" for one in self.doubts]
+        return "\n".join(lines)
+
+
+def _shown(value: Interval | None) -> str:
+    if value is None:
+        return ""
+    return f"{value.mean:.4g} [{value.low:.4g}, {value.high:.4g}]"
+
+
+def _cliff_line(cliff: Cliff) -> str:
+    where = f"{cliff.parameter} = {tables.number(cliff.value)}"
+    if cliff.failure is not None:
+        return f"cliff: with {where} it cannot be run: {cliff.failure}"
+    word = "cliff" if cliff.is_steep else "worst neighbour"
+    return f"{word}: with {where} the objective changes by {_shown(cliff.gain)}"
+
+
+def confirm(
+    study: Study,
+    evaluator: Evaluator,
+    *,
+    top: int,
+    seeds: Sequence[int],
+    confidence: float,
+    within: float,
+    objective: int,
+) -> Confirmation:
+    """See `Study.confirm`."""
+    overlap = sorted(set(seeds) & set(study.seeds))
+    if overlap:
+        raise ValueError(f"seeds: {overlap} were part of the search; take others")
+    if len(seeds) < 2:
+        raise ValueError("seeds: give at least two, or there are no intervals")
+    trials = [one for one in study.feasible if not one.is_baseline][:top]
+    if not trials:
+        _ = study.best_trial  # says that nothing is feasible
+        raise UsageError("there is no trial but the baseline to confirm")
+    simulations = [study.simulation, *(study.simulation_of(one) for one in trials)]
+    found = evaluator.measure_all(simulations, seeds)
+    judge = _Judge(study, objective, confidence, len(trials))
+    base = judge.candidate(study.baseline, found[0], None)
+    candidates = [
+        judge.candidate(trial, one, found[0]) for trial, one in zip(trials, found[1:], strict=True)
+    ]
+    winner, reason = judge.verdict(base, candidates)
+    chosen = next((i for i, one in enumerate(candidates) if one.number == winner), None)
+    cliff = None
+    if chosen is not None and within > 0:
+        places = neighbours(study.bound, trials[chosen].point, within)
+        around = evaluator.measure_all([simulation for _, _, simulation in places], seeds)
+        cliff = judge.cliff(places, around, found[1 + chosen], found[0])
+    best = study.simulation if chosen is None else simulations[1 + chosen]
+    return Confirmation(
+        objective=study.objectives[objective].name,
+        seeds=tuple(seeds),
+        confidence=confidence,
+        baseline=base,
+        candidates=tuple(candidates),
+        winner=winner,
+        reason=reason,
+        best=best,
+        cliff=cliff,
+        doubts=doubts(best),
+    )
+
+
+class _Judge:
+    """Turns what was measured into intervals and a verdict."""
+
+    def __init__(self, study: Study, objective: int, confidence: float, n_candidates: int) -> None:
+        self._study = study
+        self._objective = objective
+        self._confidence = confidence
+        # Bonferroni's: all intervals hold together with the confidence that was asked for.
+        self._each = 1 - (1 - confidence) / n_candidates
+        self._sign = study.objectives[objective].sign
+
+    def gains(self, found: Measured, reference: Measured) -> list[float]:
+        """Per seed, by how much it is better than the reference."""
+        rows = zip(found.values[self._objective], reference.values[self._objective], strict=True)
+        return [self._sign * (mine - other) for mine, other in rows]
+
+    def violations(self, found: Measured) -> list[list[float]]:
+        """Per constraint, the signed violations by seed."""
+        start = len(self._study.objectives)
+        rows = found.values[start : start + len(self._study.constraints)]
+        pairs = zip(self._study.constraints, rows, strict=True)
+        return [[constraint.violation(value) for value in row] for constraint, row in pairs]
+
+    def is_feasible(self, found: Measured) -> bool:
+        """Whether the constraints hold in the mean."""
+        return all(sum(row) <= 0 for row in self.violations(found))
+
+    def candidate(self, trial: Trial, found: Measured, base: Measured | None) -> Candidate:
+        """A trial with its intervals."""
+        if found.failure is not None:
+            return Candidate(number=trial.number, point=trial.point, failure=found.failure)
+        start = len(self._study.objectives)
+        rows = found.values[start : start + len(self._study.constraints)]
+        has_gain = base is not None and base.failure is None
+        return Candidate(
+            number=trial.number,
+            point=trial.point,
+            value=interval(found.values[self._objective], self._confidence),
+            gain=interval(self.gains(found, base), self._each) if has_gain and base else None,
+            constraints=tuple(interval(row, self._confidence) for row in rows),
+            is_feasible=self.is_feasible(found),
+        )
+
+    def verdict(self, base: Candidate, candidates: Sequence[Candidate]) -> tuple[int | None, str]:
+        """The winner and why, or why there is none."""
+        feasible = [one for one in candidates if one.is_feasible]
+        if not feasible:
+            return None, "no winner: on fresh seeds no candidate keeps the constraints"
+        if not base.is_feasible:
+            # The baseline is no alternative, so there is nothing to beat.
+            best = self._best(feasible)
+            why = base.failure or "it violates a constraint"
+            return best.number, f"trial {best.number} wins: the baseline is out ({why})"
+        better = [one for one in feasible if one.gain and one.gain.low and one.gain.low > 0]
+        if not better:
+            return None, "no winner: no candidate's gain over the baseline excludes zero"
+        best = self._best(better)
+        return (
+            best.number,
+            f"trial {best.number} wins: {_shown(best.gain)} better than the baseline",
+        )
+
+    def _best(self, candidates: Sequence[Candidate]) -> Candidate:
+        return max(candidates, key=lambda one: self._sign * one.value.mean if one.value else 0)
+
+    def cliff(
+        self,
+        places: Sequence[tuple[Parameter, Any, Simulation]],
+        around: Sequence[Measured],
+        optimum: Measured,
+        base: Measured,
+    ) -> Cliff | None:
+        """The worst of the neighbours: one that cannot be run, else one that is steep."""
+        found = []
+        for (parameter, value, _), one in zip(places, around, strict=True):
+            where = {"parameter": parameter.name, "value": value}
+            if one.failure is not None:
+                found.append((-math.inf, Cliff(**where, is_steep=True, failure=one.failure)))
+                continue
+            gain = interval(self.gains(one, optimum), self._confidence)
+            is_out = not self.is_feasible(one)
+            if gain.high is not None and gain.high < 0 and base.failure is None:
+                is_out |= self.is_feasible(base) and sum(self.gains(one, base)) <= 0
+            found.append((gain.mean, Cliff(**where, is_steep=is_out, gain=gain)))
+        if not found:
+            return None
+        return min(found, key=lambda pair: (not pair[1].is_steep, pair[0]))[1]
+
+
+def neighbours(
+    bound: BoundSpace, point: Point, within: float
+) -> list[tuple[Parameter, Any, Simulation]]:
+    """Each number of a point less and more by a share of itself, and at least by a whole one.
+
+    A value of 0 moves by that share of its range. What is no valid configuration is left out.
+    """
+    found = []
+    for one in bound:
+        if one.name not in point or not one.is_numeric:
+            continue
+        value = point[one.name]
+        span = abs(value) * within or (one.high - one.low) * within
+        if one.kind == "int":
+            span = max(1, round(span))
+        for moved in (value - span, value + span):
+            inside = min(max(moved, one.valid_low), one.valid_high)
+            if inside == value:
+                continue
+            try:
+                simulation = bound.apply(point | {one.name: inside})
+            except ConfigError:
+                continue
+            found.append((one, inside, simulation))
+    return found

@@ -1,0 +1,112 @@
+"""Combinations of settings that run, but whose control loop cannot work as it is meant to."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from spillway._core.instance import ProcessorSharing
+from spillway._core.workload import Synthetic
+
+if TYPE_CHECKING:
+    from spillway._core.cluster import Simulation
+
+_SAMPLES = 10
+"""Fewer samples in a window make no quantile."""
+
+
+def doubts(simulation: Simulation) -> tuple[str, ...]:
+    """What speaks against a configuration, in words; nothing is wrong with most.
+
+    Rules of thumb for a gateway with a controller: the window holds at least two ticks and ten
+    samples at the offered rate; cooldown outlasts the window; the floor lies below the knee of the
+    fleet; the queue's timeout leaves the controller's band out of reach and does not exceed the
+    targets of the classes.
+    """
+    found = [*_queue_doubts(simulation)]
+    controller = simulation.gateway.controller
+    if controller.kind != "static":
+        found += _window_doubts(simulation)
+        found += _floor_doubts(simulation)
+    return tuple(found)
+
+
+def _queue_doubts(simulation: Simulation) -> list[str]:
+    gateway = simulation.gateway
+    controller, sensor = gateway.controller, gateway.sensor
+    targets = [one.target_ttft_s for one in simulation.slo_classes if one.target_ttft_s]
+    found = []
+    for i, band in enumerate(gateway.bands):
+        timeout_s = band.queue.timeout_s
+        if timeout_s is None:
+            continue
+        where = f"gateway.bands[{i}].queue.timeout_s = {timeout_s:.4g}"
+        if targets and timeout_s > max(targets):
+            found.append(f"{where} exceeds every target_ttft_s: who waits so long is late")
+        edge = getattr(controller, "target_s", math.nan) * (1 - getattr(controller, "band", 0))
+        if sensor.source == "ttft" and timeout_s >= edge:
+            found.append(
+                f"{where} reaches into the controller's band, from {edge:.4g} s on: such waits "
+                "can hold the limit wherever it is"
+            )
+    return found
+
+
+def _window_doubts(simulation: Simulation) -> list[str]:
+    sensor, guard = simulation.gateway.sensor, simulation.gateway.guard
+    tick_s = sensor.tick_s + sensor.tick_drift_s
+    window_s = sensor.window_s
+    if sensor.aggregation == "bucketed_quantile":
+        window_s = math.floor(sensor.window_s / tick_s + 1e-9) * tick_s
+    shown = f"gateway.sensor.window_s = {sensor.window_s:.4g} spans {window_s:.4g} s"
+    found = []
+    if window_s < 2 * tick_s:
+        found.append(f"{shown}, less than two ticks of {sensor.tick_s:.4g} s")
+    samples = offered_per_s(simulation) * window_s
+    least = max(_SAMPLES, sensor.min_samples)
+    if samples < least:
+        found.append(f"{shown}, in which {samples:.3g} requests arrive: fewer than {least} samples")
+    if guard.cooldown_ticks * tick_s < window_s:
+        found.append(
+            f"gateway.guard.cooldown_ticks = {guard.cooldown_ticks} is over within the window of "
+            f"{window_s:.4g} s: the same samples can cut twice"
+        )
+    return found
+
+
+def _floor_doubts(simulation: Simulation) -> list[str]:
+    floor = simulation.gateway.guard.floor
+    count = sum(group.count for group in simulation.instances)
+    workers = 1
+    for limit in simulation.gateway.limit:
+        if limit.kind == "worker_budget":
+            workers = limit.workers or count
+    knee = sum(group.count * _knee(group) for group in simulation.instances)
+    if floor * workers <= knee:
+        return []
+    lets_in = f"gateway.guard.floor = {floor:.4g} lets {floor * workers:.4g} requests in"
+    return [f"{lets_in}, more than the {knee:g} at which the fleet does most"]
+
+
+def _knee(group: object) -> float:
+    plant = getattr(group, "plant", None)
+    if isinstance(plant, ProcessorSharing):
+        rates = [n / e2e_s for n, e2e_s in zip(plant.concurrency, plant.e2e_s, strict=True)]
+        best = rates.index(max(rates))
+        return math.inf if best == len(rates) - 1 else plant.concurrency[best]
+    return float(getattr(group, "max_num_seqs", math.inf))
+
+
+def offered_per_s(simulation: Simulation) -> float:
+    """Requests per second that the workload offers while all its clients send."""
+    workload = simulation.workload
+    if not isinstance(workload, Synthetic):
+        return math.inf  # a trace has no rate of its own
+    if not workload.clients:
+        return workload.requests_per_s
+    return math.fsum(
+        workload.requests_per_s * client.rate_fraction
+        if client.requests_per_s is None
+        else client.requests_per_s
+        for client in workload.clients
+    )

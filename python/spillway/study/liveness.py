@@ -1,0 +1,92 @@
+"""Whether each parameter of a search changes anything at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spillway._core.sim import ConfigError
+from spillway.study.evaluation import Digest, Evaluator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from concurrent.futures import Executor
+
+    from spillway._core.cluster import Simulation
+    from spillway.study.space import BoundSpace, Parameter, Point
+
+_ENDS = (0.0, 1.0)
+_WITHIN = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+def dead_parameters(
+    bound: BoundSpace,
+    seeds: Sequence[int],
+    *,
+    threads: int | None = None,
+    executor: Executor | None = None,
+) -> tuple[str, ...]:
+    """The parameters for which no run differed, whatever value they took.
+
+    Each is set to the ends of its range, or to each option, with all others as they are now; if no
+    run differs, with the others at random too, twice, and at values within the range.
+    """
+    evaluator = Evaluator([Digest()], threads=threads, executor=executor)
+    random = np.random.default_rng(0)
+    suspects = [one for one in bound if len(_variants(one, _WITHIN)) > 1]
+    compared: set[str] = set()
+    for shares, base in (
+        (_ENDS, bound.current()),
+        (_ENDS, bound.at(random.random(len(bound)).tolist())),
+        (_WITHIN, bound.at(random.random(len(bound)).tolist())),
+    ):
+        differing = _different_runs(
+            [list(_around(bound, one, base, shares)) for one in suspects], evaluator, seeds
+        )
+        compared |= {one.name for one, n in zip(suspects, differing, strict=True) if n}
+        suspects = [one for one, n in zip(suspects, differing, strict=True) if n < 2]
+    return tuple(one.name for one in suspects if one.name in compared)
+
+
+def _different_runs(
+    groups: Sequence[Sequence[Simulation]], evaluator: Evaluator, seeds: Sequence[int]
+) -> list[int]:
+    """How many different runs each group of simulations makes."""
+    measured = iter(evaluator.measure_all([one for group in groups for one in group], seeds))
+    return [
+        len(
+            {
+                found.values[0]
+                for _, found in zip(group, measured, strict=False)
+                if found.failure is None
+            }
+        )
+        for group in groups
+    ]
+
+
+def _around(
+    bound: BoundSpace, one: Parameter, base: Point, shares: Sequence[float]
+) -> Iterator[Simulation]:
+    """Simulations that differ in nothing but this parameter."""
+    opened = dict(base)
+    parent = one.opens_with
+    while parent is not None:
+        opened[parent[0]] = parent[1]
+        parent = bound.parameters[parent[0]].opens_with
+    opened = bound.complete(opened)
+    for value in dict.fromkeys([opened[one.name], *_variants(one, shares)]):
+        point = bound.complete(opened | {one.name: value})
+        if bound.ordered(point) != point:
+            continue
+        try:
+            yield bound.apply(point)
+        except ConfigError:
+            continue
+
+
+def _variants(one: Parameter, shares: Sequence[float]) -> list[object]:
+    if not one.is_numeric:
+        return list(one.labels)
+    return list(dict.fromkeys(one.at(share) for share in shares))

@@ -1,0 +1,59 @@
+"""Seeds only for configurations that may still win: paired tests against the best so far."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING
+
+from spillway._statistics import student_t_cdf
+from spillway.study.records import mean, standard_error
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclasses.dataclass(frozen=True)
+class Racing:
+    """How seeds are added to the configurations of a batch.
+
+    All run under the `first_seeds`; then, while seeds are left, those that a one-sided paired
+    t-test at level `p` does not show to be worse than the best trial so far, or to break a
+    constraint, run under as many again.
+    """
+
+    first_seeds: int = 3
+    p: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.first_seeds < 2:
+            raise ValueError(f"first_seeds = {self.first_seeds}: must be >= 2 to test anything")
+        if not 0 < self.p < 0.5:
+            raise ValueError(f"p = {self.p}: must be > 0 and < 0.5")
+
+    def stages(self, seeds: Sequence[int]) -> list[tuple[int, ...]]:
+        """The seeds in portions: the first ones, then as many again as there were, to the end."""
+        portions, start, size = [], 0, self.first_seeds
+        while start < len(seeds):
+            portions.append(tuple(seeds[start : start + size]))
+            start += size
+            size = start
+        return portions
+
+    def is_more(self, values: Sequence[float]) -> bool:
+        """Whether the mean of independent values is surely more than 0."""
+        n, centre, error = len(values), mean(values), standard_error(values)
+        if error == 0:
+            return centre > 0
+        return 1 - student_t_cdf(centre / error, n - 1) <= self.p
+
+
+def referred(row: Sequence[float], reference: Sequence[float]) -> tuple[float, float]:
+    """Mean and standard error of a row that lacks the last seeds, by way of one that has them all.
+
+    The mean of the reference plus the mean paired difference over the seeds that both have: seeds
+    that happen to be easy do not favour who ran under no others.
+    """
+    gaps = [a - b for a, b in zip(row, reference, strict=False)]
+    error = math.hypot(standard_error(gaps), standard_error(reference))
+    return mean(reference) + mean(gaps), error

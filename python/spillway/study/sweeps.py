@@ -1,0 +1,308 @@
+"""Configurations laid out beforehand, all run under the same seeds."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from spillway import files
+from spillway._config import config_error
+from spillway._core.cluster import Simulation
+from spillway._core.sim import ConfigError
+from spillway._extras import require
+from spillway._statistics import Interval, interval
+from spillway.report import tables
+from spillway.study.evaluation import Evaluator, as_seeds
+from spillway.study.objective import Noted, as_metric
+from spillway.study.records import standard_error
+from spillway.study.space import Space
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from concurrent.futures import Executor
+    from pathlib import Path
+
+    import pandas as pd
+
+    from spillway.results import Result
+    from spillway.study.space import BoundSpace, Point
+
+DEFAULT_METRICS = ("weighted_goodput", "request_throughput", "p50_ttft_ms", "p99_ttft_ms", "shed")
+"""What a sweep notes unless it is told otherwise; NaN where a run has no such figure."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One configuration of a sweep: its name, its settings, and per metric a value per seed."""
+
+    name: str
+    settings: dict[str, Any]
+    values: tuple[tuple[float, ...], ...] = ()
+    failure: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Sweep:
+    """Configurations that were run under the same seeds, in order."""
+
+    rows: tuple[Row, ...]
+    metrics: tuple[str, ...]
+    seeds: tuple[int, ...]
+    simulations: tuple[Simulation | None, ...]
+    """The configurations themselves; None for one that is no valid combination."""
+
+    def interval(self, name: str, metric: str, confidence: float = 0.95) -> Interval | None:
+        """Mean of a metric over the seeds for one row; None if it has none."""
+        return _interval(self._row(name).values[self._column(metric)], confidence)
+
+    def difference(
+        self, name: str, metric: str, reference: str | None = None, confidence: float = 0.95
+    ) -> Interval | None:
+        """Mean paired difference from another row, the first one unless `reference` names it."""
+        column = self._column(metric)
+        mine, other = self._row(name), self._row(reference or self.rows[0].name)
+        gaps = [a - b for a, b in zip(mine.values[column], other.values[column], strict=True)]
+        return _interval(gaps, confidence)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One mapping per row: name, settings, per metric the mean, `…_se` and `…_per_seed`."""
+        found = []
+        for row in self.rows:
+            line: dict[str, Any] = {"name": row.name, **row.settings}
+            for i, metric in enumerate(self.metrics):
+                values = row.values[i] if row.values else ()
+                one = _interval(values, 0.95)
+                line[metric] = math.nan if one is None else one.mean
+                line[f"{metric}_se"] = _standard_error(values)
+                line[f"{metric}_per_seed"] = values
+            line["failure"] = row.failure
+            found.append(line)
+        return found
+
+    def to_frame(self) -> pd.DataFrame:
+        """The same as a pandas DataFrame (extra `frames`)."""
+        frame: pd.DataFrame = require("pandas", "frames").DataFrame(self.to_rows())
+        return frame
+
+    def write(self, path: Path) -> None:
+        """Writes the rows as a CSV file."""
+        write_rows(self.to_rows(), path)
+
+    def _row(self, name: str) -> Row:
+        for row in self.rows:
+            if row.name == name:
+                return row
+        raise KeyError(f"{name!r}: there is no such row; one of {[row.name for row in self.rows]}")
+
+    def _column(self, metric: str) -> int:
+        if metric not in self.metrics:
+            raise KeyError(f"{metric!r} was not noted; one of {', '.join(self.metrics)}")
+        return self.metrics.index(metric)
+
+    def __repr__(self) -> str:
+        header = ["configuration", *self.metrics]
+        lines = [header]
+        for row in self.rows:
+            if row.failure is not None:
+                lines.append([row.name, *["failed"] * len(self.metrics)])
+                continue
+            shown = (_interval(values, 0.95) for values in row.values)
+            lines.append([row.name, *("-" if one is None else str(one) for one in shown)])
+        seeds = "1 seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
+        return f"{seeds}, means with 95 % confidence intervals\n\n{tables.table(lines)}"
+
+
+def grid(
+    simulation: Simulation,
+    values: Mapping[str, Sequence[Any]],
+    *,
+    seeds: int | Iterable[int] = 4,
+    metrics: Sequence[str | Callable[[Result], float]] = DEFAULT_METRICS,
+    threads: int | None = None,
+    executor: Executor | None = None,
+) -> Sweep:
+    """Runs every combination of some values of some settings.
+
+    `values`: by dotted path, which values; the last path varies fastest.
+    """
+    _check_values(values)
+    points = [dict(zip(values, one, strict=True)) for one in itertools.product(*values.values())]
+    plan = [(_named(point), point, _changed(simulation, point)) for point in points]
+    return _run(plan, seeds, metrics, threads, executor)
+
+
+def sobol(
+    simulation: Simulation,
+    space: Space | Mapping[str, Any],
+    n: int = 64,
+    *,
+    seed: int = 0,
+    seeds: int | Iterable[int] = 4,
+    metrics: Sequence[str | Callable[[Result], float]] = DEFAULT_METRICS,
+    threads: int | None = None,
+    executor: Executor | None = None,
+) -> Sweep:
+    """Runs `n` configurations that fill a space evenly: a scrambled Sobol sequence.
+
+    `n` is best a power of two. `seed` is that of the scrambling.
+    """
+    bound = (space if isinstance(space, Space) else Space(space)).bind(simulation)
+    qmc = require("scipy.stats", "study").qmc
+    engine = qmc.Sobol(len(bound), rng=np.random.default_rng(seed))
+    shares = engine.random_base2(math.ceil(math.log2(n)))[:n] if n > 1 else engine.random(1)
+    points = [bound.at(one.tolist()) for one in shares]
+    plan = [(str(i), point, _applied(bound, point)) for i, point in enumerate(points)]
+    return _run(plan, seeds, metrics, threads, executor)
+
+
+def one_at_a_time(
+    simulation: Simulation,
+    space: Space | Mapping[str, Any],
+    points: int = 5,
+    *,
+    seeds: int | Iterable[int] = 4,
+    metrics: Sequence[str | Callable[[Result], float]] = DEFAULT_METRICS,
+    threads: int | None = None,
+    executor: Executor | None = None,
+) -> Sweep:
+    """Runs the current configuration, then each parameter alone across its range.
+
+    `points`: how many values of a number, its ends included, >= 2; of a choice every option is run.
+    """
+    if points < 2:
+        raise ValueError(f"points = {points}: must be >= 2, the ends of the range")
+    bound = (space if isinstance(space, Space) else Space(space)).bind(simulation)
+    plan: list[Planned] = [("current", {}, simulation)]
+    for one in bound:
+        base = dict(bound.current())
+        if one.opens_with is not None:
+            base[one.opens_with[0]] = one.opens_with[1]
+        shares = [i / (points - 1) for i in range(points)]
+        options = [one.at(share) for share in shares] if one.is_numeric else one.labels
+        for value in dict.fromkeys(options):
+            point = bound.complete(base | {one.name: value})
+            named = {one.name: value}
+            if one.opens_with is not None:
+                named = {one.opens_with[0]: one.opens_with[1], **named}
+            plan.append((_named(named), named, _applied(bound, point)))
+    return _run(plan, seeds, metrics, threads, executor)
+
+
+def isolation(
+    simulation: Simulation,
+    components: Mapping[str, Mapping[str, Any] | Simulation],
+    *,
+    seeds: int | Iterable[int] = 4,
+    metrics: Sequence[str | Callable[[Result], float]] = DEFAULT_METRICS,
+    threads: int | None = None,
+    executor: Executor | None = None,
+) -> Sweep:
+    """Runs named configurations side by side: what each component does alone, and with the others.
+
+    `simulation` has none of the components and is the row `base`. `components`: by name, the
+    changes that add one, as for `Simulation.with_`, or a whole simulation. If all are changes and
+    there are several, the rows `all` and, of three or more, `all but …` follow.
+    """
+    plan: list[Planned] = [("base", {}, simulation)]
+    for name, one in components.items():
+        if isinstance(one, Simulation):
+            plan.append((name, {}, one))
+        else:
+            plan.append((name, dict(one), _changed(simulation, one)))
+    changes = {name: one for name, one in components.items() if isinstance(one, Mapping)}
+    if len(changes) == len(components) > 1:
+        for left_out in (None, *changes) if len(changes) > 2 else (None,):
+            parts = [one for name, one in changes.items() if name != left_out]
+            together = {path: value for one in parts for path, value in one.items()}
+            title = "all" if left_out is None else f"all but {left_out}"
+            plan.append((title, together, _changed(simulation, together)))
+    return _run(plan, seeds, metrics, threads, executor)
+
+
+Planned = tuple[str, dict[str, Any], "Simulation | ConfigError"]
+
+
+def _run(
+    plan: Sequence[Planned],
+    seeds: int | Iterable[int],
+    metrics: Sequence[str | Callable[[Result], float]],
+    threads: int | None,
+    executor: Executor | None,
+) -> Sweep:
+    many = as_seeds(seeds)
+    noted = [Noted(as_metric(one)) for one in metrics]
+    evaluator = Evaluator(noted, threads=threads, executor=executor)
+    valid = [one for _, _, one in plan if isinstance(one, Simulation)]
+    measured = iter(evaluator.measure_all(valid, many))
+    rows = []
+    for name, settings, one in plan:
+        if isinstance(one, ConfigError):
+            rows.append(Row(name, settings, failure=str(one)))
+            continue
+        found = next(measured)
+        rows.append(Row(name, settings, found.values, found.failure))
+    return Sweep(
+        tuple(rows),
+        tuple(one.name for one in noted),
+        many,
+        tuple(one if isinstance(one, Simulation) else None for _, _, one in plan),
+    )
+
+
+def _changed(simulation: Simulation, changes: Mapping[str, Any]) -> Simulation | ConfigError:
+    try:
+        return simulation.with_(dict(changes))
+    except ConfigError as error:
+        return error
+
+
+def _applied(bound: BoundSpace, point: Point) -> Simulation | ConfigError:
+    try:
+        return bound.apply(point)
+    except ConfigError as error:
+        return error
+
+
+def _check_values(values: Mapping[str, Sequence[Any]]) -> None:
+    for path, some in values.items():
+        if isinstance(some, str | Mapping) or not list(some):
+            raise config_error([(path, repr(some), "must be a list of at least one value")])
+
+
+def _named(settings: Mapping[str, Any]) -> str:
+    return tables.point(settings)
+
+
+def _interval(values: Sequence[float], confidence: float) -> Interval | None:
+    known = [value for value in values if not math.isnan(value)]
+    return interval(known, confidence) if known else None
+
+
+def _standard_error(values: Sequence[float]) -> float:
+    return standard_error([value for value in values if not math.isnan(value)])
+
+
+def write_rows(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Writes mappings with the same keys as a CSV file (RFC 4180); values of seeds by spaces."""
+    with (
+        files.replacing(path) as temporary,
+        temporary.open("w", newline="", encoding="utf-8") as stream,
+    ):
+        writer = csv.writer(stream)
+        names = list(dict.fromkeys(key for row in rows for key in row))
+        writer.writerow(names)
+        writer.writerows([_cell(row.get(name)) for name in names] for row in rows)
+
+
+def _cell(value: Any) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, tuple):
+        return " ".join(_cell(one) for one in value)
+    return repr(value) if isinstance(value, float) else str(value)
