@@ -1,8 +1,9 @@
-"""The command line: `spillway run|check|describe|init|validate`."""
+"""The command line: `spillway run|check|describe|init|optimize|sweep|validate`."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 import warnings
@@ -13,9 +14,10 @@ import spillway
 from spillway import describe, files, scenarios
 from spillway._config import config_error
 from spillway.interop import blis, traces
+from spillway.study import files as study_files
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from spillway._core.cluster import Simulation
 
@@ -28,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         status: int = options.command(options)
-    except (spillway.ConfigError, spillway.TraceError) as error:
+    except (spillway.ConfigError, spillway.TraceError, spillway.UsageError) as error:
         print(f"spillway: {error}", file=sys.stderr)
         return BAD_INPUT
     except BrokenPipeError:
@@ -83,6 +85,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     init.set_defaults(command=_init)
 
+    _add_optimize(commands.add_parser("optimize", help="search for better settings"))
+    _add_sweep(commands.add_parser("sweep", help="run configurations side by side, or solve"))
+
     validate = commands.add_parser(
         "validate", help="compare with another system's recorded results"
     )
@@ -92,6 +97,29 @@ def _parser() -> argparse.ArgumentParser:
     against.add_argument("--json", action="store_true", help="print JSON instead of a table")
     against.set_defaults(command=_validate_blis)
     return parser
+
+
+def _add_optimize(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("study", type=Path, metavar="STUDY", help="study file (YAML or JSON)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="write study.yaml, trials.csv, best.yaml and confirmation.json there; the trials are "
+        "kept in its journal.log as they end, and a second call goes on with them",
+    )
+    parser.add_argument("--trials", type=int, metavar="N", help="how many in all (default: STUDY)")
+    parser.add_argument("--threads", type=int, metavar="N", help="runs at a time (default: CPUs)")
+    parser.set_defaults(command=_optimize)
+
+
+def _add_sweep(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("sweep", type=Path, metavar="SWEEP", help="sweep file (YAML or JSON)")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="write sweep.csv, or solution.json, there"
+    )
+    parser.add_argument("--threads", type=int, metavar="N", help="runs at a time (default: CPUs)")
+    parser.set_defaults(command=_sweep)
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
@@ -149,12 +177,18 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
 
 def _load(options: argparse.Namespace) -> Simulation:
     """The simulation that the configuration file, --set and --trace describe together."""
-    with warnings.catch_warnings(record=True) as caught:
+    with _warnings_as_lines():
+        return _read(options)
+
+
+@contextlib.contextmanager
+def _warnings_as_lines() -> Iterator[None]:
+    with warnings.catch_warnings():
         warnings.simplefilter("always")
-        simulation = _read(options)
-    for warning in caught:
-        print(f"spillway: warning: {warning.message}", file=sys.stderr)
-    return simulation
+        warnings.showwarning = lambda message, *_, **__: print(
+            f"spillway: warning: {message}", file=sys.stderr
+        )
+        yield
 
 
 def _read(options: argparse.Namespace) -> Simulation:
@@ -246,6 +280,53 @@ def _init(options: argparse.Namespace) -> int:
         ) from error
     print(f"wrote {options.file}; run it with: spillway run {options.file}")
     return 0
+
+
+def _optimize(options: argparse.Namespace) -> int:
+    for name in ("trials", "threads"):
+        if getattr(options, name) is not None and getattr(options, name) < 1:
+            raise config_error([(f"--{name}", str(getattr(options, name)), "must be >= 1")])
+    with _warnings_as_lines():
+        stated = study_files.read_study(options.study)
+        storage = None
+        if options.out is not None:
+            _make_folder(options.out)
+            stated.write(options.out / "study.yaml")
+            storage = options.out / "journal.log"
+        study = stated.study(storage)
+        is_over = False
+        with contextlib.suppress(KeyboardInterrupt):
+            n_trials = options.trials or stated.trials
+            study.optimize(n_trials, total=True, threads=options.threads, **stated.optimize)
+            is_over = True
+        print(study)
+        confirmation = None
+        if is_over and study.feasible and stated.confirm is not None:
+            confirmation = study.confirm(threads=options.threads, **stated.confirm)
+            print(f"\n{confirmation}")
+        if options.out is not None:
+            study_files.write_results(study, options.out, confirmation)
+    if not is_over:
+        raise KeyboardInterrupt
+    return 0 if study.feasible else 1
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    with _warnings_as_lines():
+        found = study_files.run_sweep(options.sweep, threads=options.threads)
+        if options.out is not None:
+            _make_folder(options.out)
+            study_files.write_sweep(found, options.out)
+    print(found)
+    return 0
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        problem = f"cannot be made: {error.strerror}"
+        raise config_error([("--out", str(folder), problem)]) from error
 
 
 def _validate_blis(options: argparse.Namespace) -> int:

@@ -158,17 +158,23 @@ def load(path: str | Path) -> Simulation:
 def dump(simulation: Simulation, path: str | Path) -> None:
     """Writes a configuration file with all settings: JSON if `path` ends in .json, else YAML."""
     path = Path(path)
-    settings = {"schema": SCHEMA, **simulation.to_dict()}
-    file = settings["workload"].get("file")
-    if file and not Path(file).is_absolute():
-        # In a configuration file a path is relative to that file.
-        settings["workload"]["file"] = os.path.relpath(file, path.parent)
+    settings = to_settings(simulation, path.parent)
     if path.suffix == ".json":
         text = json.dumps(settings, indent=2) + "\n"
     else:
         text = yaml.safe_dump(settings, sort_keys=False)
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def to_settings(simulation: Simulation, folder: Path) -> dict[str, Any]:
+    """All settings as they stand in a configuration file in `folder`."""
+    settings = {"schema": SCHEMA, **simulation.to_dict()}
+    file = settings["workload"].get("file")
+    if file and not Path(file).is_absolute():
+        # In a configuration file a path is relative to that file.
+        settings["workload"]["file"] = os.path.relpath(file, folder)
+    return settings
 
 
 def fingerprint(simulation: Simulation) -> str:

@@ -105,7 +105,7 @@ def test_optuna_carries_what_samplers_of_others_need() -> None:
         assert frozen.user_attrs["objective_se"] == list(one.ses)
         assert frozen.user_attrs["constraints"] == list(one.violations)
         assert frozen.user_attrs["constraints_se"] == list(one.violation_ses)
-        assert frozen.user_attrs["fingerprint"] == spillway.fingerprint(study.simulation_of(one))
+        assert one.fingerprint == spillway.fingerprint(study.simulation_of(one))
     made_of = study.optuna.user_attrs["made_of"]
     assert made_of["optuna"] == optuna.__version__
     assert made_of["sampler"] == {"name": "random", "seed": 0}

@@ -7,6 +7,7 @@ A `Study` searches a `Space` for an `Objective` under `Constraint`s, with Optuna
 """
 
 from spillway.study.objective import Constraint, Figure, NoFigureError, Objective
+from spillway.study.racing import Racing
 from spillway.study.records import Trial
 from spillway.study.space import Choice, Kinds, Range, Space
 from spillway.study.study import Study
@@ -18,6 +19,7 @@ __all__ = [
     "Kinds",
     "NoFigureError",
     "Objective",
+    "Racing",
     "Range",
     "Space",
     "Study",

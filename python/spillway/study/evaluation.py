@@ -100,19 +100,23 @@ class Evaluator:
         self, executor: Executor, simulations: Sequence[Simulation], seeds: Sequence[int]
     ) -> list[Measured]:
         tasks = [Task.of(one, seeds, self.metrics) for one in simulations]
-        futures = [executor.submit(run_task, task) for task in tasks]
-        try:
-            found = [future.result() for future in futures]
-            for i, simulation in enumerate(simulations):
-                if found[i] is None:
-                    # The worker does not know the trace yet; from now on it does.
-                    task = tasks[i].with_trace(simulation)
-                    found[i] = executor.submit(run_task, task).result()
-        except BaseException:
-            for future in futures:
-                future.cancel()
-            raise
+        found = _results(executor, tasks)
+        # Workers that do not know the trace yet are sent it, and know it from then on.
+        missing = [i for i, one in enumerate(found) if one is None]
+        with_trace = [tasks[i].with_trace(simulations[i]) for i in missing]
+        for i, one in zip(missing, _results(executor, with_trace), strict=True):
+            found[i] = one
         return [one for one in found if one is not None]
+
+
+def _results(executor: Executor, tasks: Sequence[Task]) -> list[Measured | None]:
+    futures = [executor.submit(run_task, task) for task in tasks]
+    try:
+        return [future.result() for future in futures]
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        raise
 
 
 @dataclasses.dataclass(frozen=True)

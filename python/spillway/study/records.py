@@ -80,6 +80,7 @@ def attributes(trial: Trial) -> dict[str, Any]:
             "seeds": list(trial.seeds),
             "values": list(trial.values),
             "violations": list(trial.violations),
+            "fingerprint": trial.fingerprint,
             "warnings": list(trial.warnings),
             **{name: [list(row) for row in getattr(trial, name)] for name in _ROWS},
         },
@@ -87,8 +88,8 @@ def attributes(trial: Trial) -> dict[str, Any]:
     if trial.has_values:
         found["objective_se"] = list(trial.ses)
         found["constraints_se"] = list(trial.violation_ses)
-    for name in ("fingerprint", "duplicate_of", "failure"):
-        if getattr(trial, name) not in (None, ""):
+    for name in ("duplicate_of", "failure"):
+        if getattr(trial, name) is not None:
             found[name] = getattr(trial, name)
     return found
 
@@ -107,7 +108,7 @@ def from_optuna(frozen: FrozenTrial) -> Trial | None:
         ses=tuple(held.get("objective_se", ())),
         violations=tuple(record.get("violations", ())),
         violation_ses=tuple(held.get("constraints_se", ())),
-        fingerprint=held.get("fingerprint", ""),
+        fingerprint=record.get("fingerprint", ""),
         duplicate_of=held.get("duplicate_of"),
         failure=held.get("failure", None if record.get("values") else "it was abandoned"),
         warnings=tuple(record.get("warnings", ())),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from spillway._config import config_error
@@ -11,7 +12,8 @@ from spillway._core.sim import UsageError
 from spillway._core.workload import Synthetic
 from spillway.report import tables
 from spillway.study.evaluation import Evaluator, as_seeds
-from spillway.study.objective import Constraint, as_constraints
+from spillway.study.feasibility import offered_per_s
+from spillway.study.objective import Constraint, as_constraints, rewards_shedding
 from spillway.study.records import mean
 
 if TYPE_CHECKING:
@@ -224,6 +226,13 @@ class _Prober:
         self._constraints = as_constraints(slo)
         if not self._constraints:
             raise UsageError("slo: name at least one promise")
+        if rewards_shedding((), self._constraints):
+            warnings.warn(
+                "only latencies of requests that get through are promised, and refusing most keeps "
+                "them; add a promise such as {'shed': '<=0.01'}",
+                RuntimeWarning,
+                stacklevel=4,
+            )
         self._make = make
         self._seeds = as_seeds(seeds)
         self._evaluator = Evaluator(
@@ -298,8 +307,6 @@ def isotonic(values: Sequence[float]) -> list[float]:
 
 
 def _rate(simulation: Simulation) -> float:
-    from spillway.study.feasibility import offered_per_s
-
     if not isinstance(simulation.workload, Synthetic):
         allowed = "must be synthetic: the requests of a trace come when they come"
         raise config_error([("workload", simulation.workload.kind, allowed)])

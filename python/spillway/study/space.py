@@ -221,6 +221,7 @@ class BoundSpace:
         self._nouns: dict[str, dict[str, dict[str, Any]]] = {}
         self._fields: dict[str, tuple[str, str]] = {}
         self._current: Point = {}
+        self._outside: Point = {}  # what the simulation has, as it has it
         found: dict[str, Parameter] = {}
         for path, stated in space.dimensions.items():
             field, value = _paths.lookup(simulation, path)
@@ -259,7 +260,7 @@ class BoundSpace:
         """What the simulation itself has; a value outside its range or options is left out."""
         point: Point = {}
         for one in self:
-            if self._is_open(one, point) and one.has(self._current.get(one.name)):
+            if self._is_open(one, point) and self._has_current(one):
                 point[one.name] = self._current[one.name]
         return point
 
@@ -267,15 +268,18 @@ class BoundSpace:
         """The parameters whose value in the simulation the space does not contain."""
         point = self.current()
         opened = {one.name for one in self if self._is_open(one, point)}
-        return {name: self._current.get(name) for name in opened if name not in point}
+        return {name: self._outside.get(name) for name in opened if name not in point}
+
+    def _has_current(self, one: Parameter) -> bool:
+        return one.name in self._current and one.has(self._current[one.name])
 
     def complete(self, point: Point) -> Point:
         """`point` with what it leaves open: the simulation's own values, or the middle."""
         full: Point = {}
         for one in self:
             if self._is_open(one, full):
-                present = self._current.get(one.name)
-                fallback = present if one.has(present) else one.at(0.5)
+                has_current = self._has_current(one)
+                fallback = self._current[one.name] if has_current else one.at(0.5)
                 full[one.name] = point.get(one.name, fallback)
         return full
 
@@ -322,6 +326,7 @@ class BoundSpace:
         opens_with: tuple[str, str] | None,
     ) -> Iterator[Parameter]:
         """The parameter of a stated dimension, and those that it opens."""
+        self._outside[name] = value
         if isinstance(stated, Kinds):
             yield from self._open_kinds(name, field, stated, value, opens_with)
         elif isinstance(stated, Choice):
@@ -389,7 +394,6 @@ class BoundSpace:
             if type(option) is type(value) and option == value:
                 self._current[name] = label
                 return
-        self._current[name] = None
 
     def _narrowed(self, found: dict[str, Parameter]) -> dict[str, Parameter]:
         """The parameters, within the limits that paths outside the search set by the order."""

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
-import socket
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spillway import files
@@ -44,7 +41,6 @@ if TYPE_CHECKING:
     from spillway.study.objective import Metric, Objective
 
 _BASELINE = "baseline"
-_OWNER = "owner"
 _LEAST_FOR_IMPORTANCE = 8
 _BEST_SHARE: Any = 0.25
 
@@ -119,6 +115,7 @@ class Study:
         import optuna
 
         from spillway.study import samplers
+        from spillway.study import storage as storages
 
         made, resolved = samplers.resolve(
             sampler,
@@ -130,7 +127,7 @@ class Study:
         self._is_shared = storage is not None
         with samplers.quiet():
             study = optuna.create_study(
-                storage=_storage(storage),
+                storage=storages.resolve(storage),
                 sampler=made,
                 study_name=name,
                 directions=[one.direction for one in self.objectives],
@@ -150,7 +147,7 @@ class Study:
         if study.user_attrs.get("made_of") != made_of:
             study.set_user_attr("made_of", made_of)
         if self._is_shared:
-            _release_abandoned(study)
+            storages.release_abandoned(study)
         return study
 
     def _problem(self) -> dict[str, Any]:
@@ -276,6 +273,7 @@ class Study:
 
     def _run_batch(self, size: int, evaluator: Evaluator, race: Racing | None) -> None:
         from spillway.study import samplers
+        from spillway.study.storage import OWNER, process_name
 
         with samplers.quiet():
             asked = []
@@ -284,7 +282,7 @@ class Study:
                     trial = self.optuna.ask()
                     asked.append(trial)
                     if self._is_shared:
-                        trial.set_user_attr(_OWNER, _process())
+                        trial.set_user_attr(OWNER, process_name())
                 points = [self.bound.ordered(self.bound.ask(trial)) for trial in asked]
                 judged = self._evaluate([one.number for one in asked], points, evaluator, race)
             except BaseException as error:
@@ -681,39 +679,3 @@ def _by_rank(pair: tuple[tuple[float, ...], Trial]) -> tuple[tuple[float, ...], 
 
 def _dominates(a: Sequence[float], b: Sequence[float]) -> bool:
     return all(x <= y for x, y in zip(a, b, strict=True)) and tuple(a) != tuple(b)
-
-
-def _storage(storage: Any) -> Any:
-    """A storage of Optuna's: a journal for a path, nothing (memory) for None."""
-    if not isinstance(storage, str | Path) or "://" in str(storage):
-        return storage
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
-
-    return JournalStorage(JournalFileBackend(str(storage)))
-
-
-def _process() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}"
-
-
-def _release_abandoned(study: optuna.Study) -> None:
-    """Ends trials whose process has died on this machine, so that nothing waits for them."""
-    from optuna.trial import TrialState
-
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        host, _, process = trial.user_attrs.get(_OWNER, "").rpartition(":")
-        if host == socket.gethostname() and not _is_alive(int(process)):
-            study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
-
-
-def _is_alive(process: int) -> bool:
-    if process == os.getpid():
-        return False  # a study that is just being opened has asked for nothing
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
