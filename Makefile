@@ -9,7 +9,7 @@ CPP_FILES = $(shell find cpp tests/native benchmarks -name '*.cpp' -o -name '*.h
 DEMO := examples/noisy_neighbour.yaml
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-native test-python test-long test-tsan test-dist bench check format stubs notebooks clean
+.PHONY: help demo test test-native test-python test-long test-tsan test-dist bench bench-search check format stubs notebooks clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -65,6 +65,9 @@ notebooks: $(VENV)/.dev  ## Execute the notebooks and store them with their outp
 
 bench: $(VENV)/.dev  ## Measure everything and write benchmarks/README.md; a quarter of an hour on a quiet machine
 	$(BIN)/python benchmarks/make_readme.py --full
+
+bench-search: $(VENV)/.dev  ## Regret and speed of the Gaussian-process search; minutes
+	$(BIN)/python benchmarks/search.py
 
 clean:  ## Remove everything that was built
 	rm -rf $(VENV) build dist python/spillway/*.so

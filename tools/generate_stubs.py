@@ -109,6 +109,92 @@ def run_batch(
     progress: Callable[[int], object] | None,
 ) -> list[dict[str, Any] | None]: ...
 """,
+    "search": """\
+class Priors:
+    def __init__(
+        self,
+        *,
+        log_length_scale_mean: float = ...,
+        log_length_scale_sd: float = ...,
+        log_signal_variance_mean: float = ...,
+        log_signal_variance_sd: float = ...,
+        log_extra_noise_mean: float = ...,
+        log_extra_noise_sd: float = ...,
+    ) -> None: ...
+
+class Hyperparameters:
+    def __init__(
+        self,
+        *,
+        length_scales: ArrayLike,
+        signal_variance: float = ...,
+        extra_noise_variance: float = ...,
+        mean: float = ...,
+    ) -> None: ...
+    @property
+    def length_scales(self) -> NDArray[Any]: ...
+    @property
+    def signal_variance(self) -> float: ...
+    @property
+    def extra_noise_variance(self) -> float: ...
+    @property
+    def mean(self) -> float: ...
+
+def log_marginal_likelihood(
+    points: ArrayLike,
+    values: ArrayLike,
+    noise_variance: ArrayLike,
+    hyperparameters: Hyperparameters,
+    *,
+    categorical: Sequence[bool] | None = ...,
+) -> tuple[float, NDArray[Any]]: ...
+def fit(
+    points: ArrayLike,
+    values: ArrayLike,
+    noise_variance: ArrayLike,
+    *,
+    categorical: Sequence[bool] | None = ...,
+    priors: Priors | None = ...,
+    warm_start: Hyperparameters | None = ...,
+    max_evaluations: int = ...,
+) -> Hyperparameters: ...
+
+class GaussianProcess:
+    def __init__(
+        self,
+        points: ArrayLike,
+        values: ArrayLike,
+        noise_variance: ArrayLike,
+        hyperparameters: Hyperparameters,
+        *,
+        categorical: Sequence[bool] | None = ...,
+    ) -> None: ...
+    def predict(self, points: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]: ...
+    def fitted(self) -> NDArray[Any]: ...
+    def believe(self, point: ArrayLike, noise_variance: float) -> None: ...
+
+def log_expected_improvement(mean: float, sd: float, best: float) -> float: ...
+def log_probability_of_feasibility(mean: float, sd: float) -> float: ...
+
+class Acquisition:
+    def __init__(
+        self, objective: GaussianProcess, constraints: Sequence[GaussianProcess] = ...
+    ) -> None: ...
+    @property
+    def best(self) -> float | None: ...
+    def recommended(self) -> int: ...
+    def values(self, points: ArrayLike) -> NDArray[Any]: ...
+    def value_and_gradient(self, point: ArrayLike) -> tuple[float, NDArray[Any]]: ...
+    def maximum(
+        self,
+        candidates: ArrayLike,
+        allowed: Sequence[Sequence[float]],
+        *,
+        starts: int = ...,
+        max_evaluations: int = ...,
+    ) -> NDArray[Any]: ...
+    def believe(self, point: ArrayLike, noise_variances: Sequence[float]) -> None: ...
+""",
 }
 
 IMPORTS = """\
@@ -224,7 +310,7 @@ def stubs() -> dict[str, str]:
     owners = {
         cls.__name__: name for name in CORE_MODULES for cls in config_classes(getattr(_core, name))
     }
-    names = ("sim", *CORE_MODULES)
+    names = ("sim", *CORE_MODULES, "search")
     result = {f"{name}.pyi": module_stub(name, owners) for name in names}
     result["__init__.pyi"] = (
         HEADER + "from . import " + ", ".join(f"{name} as {name}" for name in sorted(names)) + "\n"

@@ -14,5 +14,6 @@ void bind_fleet(py::module_& module);
 void bind_instance(py::module_& module);
 void bind_metrics(py::module_& module);
 void bind_cluster(py::module_& module);
+void bind_search(py::module_& module);
 
 }  // namespace spillway::bindings

@@ -16,4 +16,5 @@ PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
   add("instance", "One model server.", bind_instance);
   add("metrics", "What happened.", bind_metrics);
   add("cluster", "One experiment.", bind_cluster);
+  add("search", "Where to measure next.", bind_search);
 }

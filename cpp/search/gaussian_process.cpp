@@ -1,0 +1,407 @@
+#include "search/gaussian_process.h"
+
+#include <Eigen/Cholesky>
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <utility>
+
+#include "search/bounded_minimum.h"
+#include "sim/error.h"
+
+namespace spillway::search {
+
+namespace {
+
+using Eigen::ArrayXd;
+using Eigen::Index;
+using Eigen::Lower;
+using Eigen::MatrixXd;
+using Eigen::VectorXd;
+
+constexpr double kMinLengthScale = 0.02;
+constexpr double kMaxLengthScale = 50.0;
+constexpr double kMinSignalVariance = 1e-3;
+constexpr double kMaxSignalVariance = 1e3;
+constexpr double kMinExtraNoise = 1e-8;
+constexpr double kMaxExtraNoise = 10.0;
+// So many observations decide between the starts; more would cost time and change the choice
+// rarely.
+constexpr Index kDecidingObservations = 100;
+constexpr int kDecidingEvaluations = 40;
+constexpr double kStartingLengthScales[] = {0.5, 0.15, 1.5};
+constexpr double kSmallestVariance = 1e-14;  // relative to the signal's
+
+// Squared distance of points[rows, …] to one point, each coordinate in units of its length scale.
+template <class Points, class Point>
+ArrayXd squared_distances(const Points& points, const Point& point,
+                          const std::vector<bool>& categorical, const VectorXd& length_scales) {
+  ArrayXd sum = ArrayXd::Zero(points.rows());
+  for (Index d = 0; d < points.cols(); ++d) {
+    const double precision = 1.0 / (length_scales[d] * length_scales[d]);
+    if (categorical[static_cast<std::size_t>(d)]) {
+      sum += (points.col(d).array() != point[d]).template cast<double>() * precision;
+    } else {
+      sum += (points.col(d).array() - point[d]).square() * precision;
+    }
+  }
+  return sum;
+}
+
+/// Covariance (lower triangle) of the signal and what its slopes need.
+struct Kernel {
+  MatrixXd covariance;
+  MatrixXd slope;  ///< -2 × derivative of the covariance in the squared distance
+};
+
+ArrayXd matern(const ArrayXd& squared, double signal_variance) {
+  const ArrayXd r = (5.0 * squared).sqrt();
+  return signal_variance * (1.0 + r + r.square() / 3.0) * (-r).exp();
+}
+
+Kernel kernel_of(const Observations& observations, const Hyperparameters& hyperparameters) {
+  const Index n = observations.points.rows();
+  Kernel kernel{MatrixXd(n, n), MatrixXd(n, n)};
+  for (Index j = 0; j < n; ++j) {
+    const Index rows = n - j;
+    const ArrayXd r =
+        (5.0 * squared_distances(observations.points.bottomRows(rows), observations.points.row(j),
+                                 observations.categorical, hyperparameters.length_scales))
+            .sqrt();
+    const ArrayXd decay = hyperparameters.signal_variance * (-r).exp();
+    kernel.covariance.col(j).tail(rows) = decay * (1.0 + r + r.square() / 3.0);
+    kernel.slope.col(j).tail(rows) = (5.0 / 3.0) * decay * (1.0 + r);
+  }
+  return kernel;
+}
+
+VectorXd noise_of(const Observations& observations, const Hyperparameters& hyperparameters) {
+  return observations.noise_variance.array() + hyperparameters.extra_noise_variance;
+}
+
+/// Replaces the lower triangle by its inverse, by halves so that most of the work is products.
+void invert_lower(Eigen::Ref<MatrixXd> lower) {
+  const Index n = lower.rows();
+  if (n <= 32) {
+    MatrixXd inverse = MatrixXd::Identity(n, n);
+    lower.triangularView<Lower>().solveInPlace(inverse);
+    lower.triangularView<Lower>() = inverse;
+    return;
+  }
+  const Index half = n / 2;
+  const Index rest = n - half;
+  invert_lower(lower.topLeftCorner(half, half));
+  invert_lower(lower.bottomRightCorner(rest, rest));
+  const MatrixXd right =
+      lower.bottomLeftCorner(rest, half) * lower.topLeftCorner(half, half).triangularView<Lower>();
+  lower.bottomLeftCorner(rest, half).noalias() =
+      -(lower.bottomRightCorner(rest, rest).triangularView<Lower>() * right);
+}
+
+/// Lower triangle of Lᵀ·L for a lower triangular L whose upper part is 0.
+MatrixXd transposed_times_self(const MatrixXd& lower) {
+  constexpr Index kBlock = 64;
+  const Index n = lower.rows();
+  MatrixXd product(n, n);
+  for (Index j = 0; j < n; j += kBlock) {
+    const Index width = std::min(kBlock, n - j);
+    for (Index i = j; i < n; i += kBlock) {
+      const Index height = std::min(kBlock, n - i);
+      product.block(i, j, height, width).noalias() =
+          lower.block(i, i, n - i, height).transpose() * lower.block(i, j, n - i, width);
+    }
+  }
+  return product;
+}
+
+/// Σ over all ordered pairs of symmetric weights × squared distance in one coordinate.
+double weighted_distances(const MatrixXd& weights, const Eigen::Ref<const VectorXd>& coordinate,
+                          bool categorical) {
+  double sum = 0.0;
+  const Index n = coordinate.size();
+  for (Index j = 0; j + 1 < n; ++j) {
+    const Index rows = n - j - 1;
+    const auto below = weights.col(j).tail(rows).array();
+    const auto others = coordinate.tail(rows).array();
+    sum += categorical ? (below * (others != coordinate[j]).cast<double>()).sum()
+                       : (below * (others - coordinate[j]).square()).sum();
+  }
+  return 2.0 * sum;
+}
+
+/// The likelihood at given hyperparameters; their mean is replaced by the most likely one if
+/// `profile_mean`.
+LogLikelihood evaluate(const Observations& observations, Hyperparameters& hyperparameters,
+                       bool profile_mean) {
+  const Index n = observations.points.rows();
+  const Index dimensions = observations.points.cols();
+  LogLikelihood result{-std::numeric_limits<double>::infinity(), VectorXd::Zero(dimensions + 2)};
+  Kernel kernel = kernel_of(observations, hyperparameters);
+  MatrixXd factor = kernel.covariance;
+  factor.diagonal() += noise_of(observations, hyperparameters);
+  Eigen::LLT<Eigen::Ref<MatrixXd>> llt(factor);
+  if (llt.info() != Eigen::Success) return result;
+
+  if (profile_mean) {
+    const VectorXd precision = llt.solve(VectorXd::Ones(n));
+    hyperparameters.mean = precision.dot(observations.values) / precision.sum();
+  }
+  const VectorXd centred = observations.values.array() - hyperparameters.mean;
+  const VectorXd weights = llt.solve(centred);
+  result.value = -0.5 * centred.dot(weights) - factor.diagonal().array().log().sum() -
+                 0.5 * static_cast<double>(n) * std::log(2.0 * std::numbers::pi);
+
+  // ½ Σ (w wᵀ − K⁻¹) ∘ ∂K; only lower triangles are ever made.
+  factor.triangularView<Eigen::StrictlyUpper>().setZero();
+  invert_lower(factor);
+  MatrixXd pull = -transposed_times_self(factor);
+  for (Index j = 0; j < n; ++j) pull.col(j).tail(n - j) += weights[j] * weights.tail(n - j);
+  double signal = 0.0;
+  for (Index j = 0; j < n; ++j) {
+    signal += pull(j, j) * kernel.covariance(j, j) +
+              2.0 * pull.col(j).tail(n - j - 1).dot(kernel.covariance.col(j).tail(n - j - 1));
+  }
+  result.gradient[dimensions] = 0.5 * signal;
+  result.gradient[dimensions + 1] =
+      0.5 * pull.diagonal().sum() * hyperparameters.extra_noise_variance;
+  for (Index j = 0; j < n; ++j) {
+    pull.col(j).tail(n - j).array() *= kernel.slope.col(j).tail(n - j).array();
+  }
+  for (Index d = 0; d < dimensions; ++d) {
+    const double scale = hyperparameters.length_scales[d];
+    result.gradient[d] = 0.5 / (scale * scale) *
+                         weighted_distances(pull, observations.points.col(d),
+                                            observations.categorical[static_cast<std::size_t>(d)]);
+  }
+  return result;
+}
+
+/// Logarithms of the hyperparameters as one vector, in the order of the gradient.
+VectorXd to_vector(const Hyperparameters& hyperparameters) {
+  const Index dimensions = hyperparameters.length_scales.size();
+  VectorXd vector(dimensions + 2);
+  vector.head(dimensions) = hyperparameters.length_scales.array().log();
+  vector[dimensions] = std::log(hyperparameters.signal_variance);
+  vector[dimensions + 1] = std::log(hyperparameters.extra_noise_variance);
+  return vector;
+}
+
+Hyperparameters from_vector(const VectorXd& vector) {
+  const Index dimensions = vector.size() - 2;
+  return {vector.head(dimensions).array().exp(), std::exp(vector[dimensions]),
+          std::exp(vector[dimensions + 1]), 0.0};
+}
+
+struct NormalPrior {
+  VectorXd mean;
+  VectorXd sd;
+};
+
+NormalPrior prior_of(const Priors& priors, Index dimensions) {
+  NormalPrior prior{VectorXd(dimensions + 2), VectorXd(dimensions + 2)};
+  prior.mean.head(dimensions)
+      .setConstant(priors.log_length_scale_mean + 0.5 * std::log(static_cast<double>(dimensions)));
+  prior.sd.head(dimensions).setConstant(priors.log_length_scale_sd);
+  prior.mean[dimensions] = priors.log_signal_variance_mean;
+  prior.sd[dimensions] = priors.log_signal_variance_sd;
+  prior.mean[dimensions + 1] = priors.log_extra_noise_mean;
+  prior.sd[dimensions + 1] = priors.log_extra_noise_sd;
+  return prior;
+}
+
+/// Minus the log posterior density of the hyperparameters, up to a constant.
+Minimum most_probable(const Observations& observations, const FitOptions& options,
+                      const VectorXd& start, const MatrixXd& hessian, int max_evaluations) {
+  const Index dimensions = observations.points.cols();
+  VectorXd lower = VectorXd::Constant(dimensions + 2, std::log(kMinLengthScale));
+  VectorXd upper = VectorXd::Constant(dimensions + 2, std::log(kMaxLengthScale));
+  lower.tail(2) << std::log(kMinSignalVariance), std::log(kMinExtraNoise);
+  upper.tail(2) << std::log(kMaxSignalVariance), std::log(kMaxExtraNoise);
+  std::optional<NormalPrior> prior;
+  if (options.priors) prior = prior_of(*options.priors, dimensions);
+  const auto function = [&](const VectorXd& point, VectorXd& gradient) {
+    Hyperparameters hyperparameters = from_vector(point);
+    const LogLikelihood likelihood = evaluate(observations, hyperparameters, true);
+    gradient = -likelihood.gradient;
+    double value = -likelihood.value;
+    if (prior) {
+      const ArrayXd z = (point - prior->mean).array() / prior->sd.array();
+      value += 0.5 * z.square().sum();
+      gradient.array() += z / prior->sd.array();
+    }
+    return value;
+  };
+  return bounded_minimum(function, start, lower, upper,
+                         {.max_evaluations = max_evaluations,
+                          .gradient_tolerance = 1e-2,
+                          .value_tolerance = 1e-5,
+                          .hessian = hessian});
+}
+
+/// Evenly spread over the order of the observations.
+Observations part_of(const Observations& observations, Index size) {
+  std::vector<Index> rows;
+  for (Index i = 0; i < size; ++i) rows.push_back(i * observations.points.rows() / size);
+  return {observations.points(rows, Eigen::all), observations.values(rows),
+          observations.noise_variance(rows), observations.categorical};
+}
+
+void check(const Observations& observations) {
+  const Index n = observations.points.rows();
+  if (n == 0 || observations.points.cols() == 0)
+    throw sim::UsageError("a Gaussian process needs at least one observation and one coordinate");
+  if (observations.values.size() != n || observations.noise_variance.size() != n)
+    throw sim::UsageError("points, values and noise variances differ in number");
+  if (std::ssize(observations.categorical) != observations.points.cols())
+    throw sim::UsageError("`categorical` must say one thing per coordinate");
+  if (!observations.points.allFinite() || !observations.values.allFinite() ||
+      !observations.noise_variance.allFinite() || observations.noise_variance.minCoeff() < 0.0)
+    throw sim::UsageError("points, values and noise variances must be finite, the last >= 0");
+}
+
+void check(const Observations& observations, const Hyperparameters& hyperparameters) {
+  check(observations);
+  if (hyperparameters.length_scales.size() != observations.points.cols())
+    throw sim::UsageError("there must be one length scale per coordinate");
+  if (!(hyperparameters.length_scales.minCoeff() > 0.0) ||
+      !(hyperparameters.signal_variance > 0.0) || !(hyperparameters.extra_noise_variance >= 0.0))
+    throw sim::UsageError("length scales and signal variance must be > 0, extra noise >= 0");
+}
+
+}  // namespace
+
+LogLikelihood log_marginal_likelihood(const Observations& observations,
+                                      const Hyperparameters& hyperparameters) {
+  check(observations, hyperparameters);
+  Hyperparameters copy = hyperparameters;
+  return evaluate(observations, copy, false);
+}
+
+Hyperparameters fit(const Observations& observations, const FitOptions& options,
+                    const std::optional<Hyperparameters>& warm_start) {
+  check(observations);
+  const Index n = observations.points.rows();
+  const Index dimensions = observations.points.cols();
+  VectorXd start;
+  MatrixXd hessian;
+  if (warm_start) {
+    check(observations, *warm_start);
+    start = to_vector(*warm_start);
+  } else {
+    const bool all = n <= kDecidingObservations;
+    const Observations part = all ? observations : part_of(observations, kDecidingObservations);
+    double best = std::numeric_limits<double>::infinity();
+    for (const double length_scale : kStartingLengthScales) {
+      const double scaled = length_scale * std::sqrt(static_cast<double>(dimensions));
+      Minimum minimum = most_probable(
+          part, options, to_vector({VectorXd::Constant(dimensions, scaled), 1.0, 0.01, 0.0}), {},
+          all ? options.max_evaluations : kDecidingEvaluations);
+      if (minimum.value < best || start.size() == 0) {
+        best = minimum.value;
+        start = minimum.point;
+        hessian = minimum.hessian;
+      }
+    }
+    hessian *= static_cast<double>(n) / static_cast<double>(part.points.rows());
+  }
+  if (warm_start || n > kDecidingObservations)
+    start = most_probable(observations, options, start, hessian, options.max_evaluations).point;
+  Hyperparameters hyperparameters = from_vector(start);
+  evaluate(observations, hyperparameters, true);  // for the mean
+  return hyperparameters;
+}
+
+GaussianProcess::GaussianProcess(Observations observations, Hyperparameters hyperparameters)
+    : observations_(std::move(observations)), hyperparameters_(std::move(hyperparameters)) {
+  check(observations_, hyperparameters_);
+  factor_ = kernel_of(observations_, hyperparameters_).covariance;
+  factor_.diagonal() += noise_of(observations_, hyperparameters_);
+  const Eigen::LLT<Eigen::Ref<MatrixXd>> llt(factor_);
+  if (llt.info() != Eigen::Success)
+    throw sim::UsageError(
+        "the covariance is singular: points repeat without noise; give an extra noise variance");
+  factor_.triangularView<Eigen::StrictlyUpper>().setZero();
+  weights_ = llt.solve(VectorXd(observations_.values.array() - hyperparameters_.mean));
+}
+
+Posterior GaussianProcess::predict(const MatrixXd& points) const {
+  if (points.cols() != observations_.points.cols())
+    throw sim::UsageError("points must have as many coordinates as the observations");
+  MatrixXd cross(observations_.points.rows(), points.rows());
+  for (Index j = 0; j < points.rows(); ++j) {
+    cross.col(j) =
+        matern(squared_distances(observations_.points, points.row(j), observations_.categorical,
+                                 hyperparameters_.length_scales),
+               hyperparameters_.signal_variance);
+  }
+  Posterior posterior;
+  posterior.mean = (cross.transpose() * weights_).array() + hyperparameters_.mean;
+  factor_.triangularView<Lower>().solveInPlace(cross);
+  posterior.variance =
+      (hyperparameters_.signal_variance - cross.colwise().squaredNorm().transpose().array())
+          .max(kSmallestVariance * hyperparameters_.signal_variance);
+  return posterior;
+}
+
+PointPosterior GaussianProcess::predict_with_gradient(const VectorXd& point) const {
+  const Index dimensions = point.size();
+  const double signal = hyperparameters_.signal_variance;
+  const ArrayXd r = (5.0 * squared_distances(observations_.points, point, observations_.categorical,
+                                             hyperparameters_.length_scales))
+                        .sqrt();
+  const ArrayXd decay = signal * (-r).exp();
+  const VectorXd cross = decay * (1.0 + r + r.square() / 3.0);
+  const ArrayXd slope = (5.0 / 3.0) * decay * (1.0 + r);
+  VectorXd solved = factor_.triangularView<Lower>().solve(cross);
+  const double variance = signal - solved.squaredNorm();
+  factor_.triangularView<Lower>().adjoint().solveInPlace(solved);
+  PointPosterior posterior{hyperparameters_.mean + cross.dot(weights_),
+                           std::max(variance, kSmallestVariance * signal),
+                           VectorXd::Zero(dimensions), VectorXd::Zero(dimensions)};
+  for (Index d = 0; d < dimensions; ++d) {
+    if (observations_.categorical[static_cast<std::size_t>(d)]) continue;
+    const double scale = hyperparameters_.length_scales[d];
+    const VectorXd change =
+        slope * (observations_.points.col(d).array() - point[d]) / (scale * scale);
+    posterior.mean_gradient[d] = change.dot(weights_);
+    posterior.variance_gradient[d] = -2.0 * change.dot(solved);
+  }
+  return posterior;
+}
+
+VectorXd GaussianProcess::fitted() const {
+  // K·w = (K + noise)·w − noise·w, and the first of these is values − mean.
+  return observations_.values.array() -
+         noise_of(observations_, hyperparameters_).array() * weights_.array();
+}
+
+void GaussianProcess::believe(const VectorXd& point, double noise_variance) {
+  if (point.size() != observations_.points.cols())
+    throw sim::UsageError("points must have as many coordinates as the observations");
+  const Index n = observations_.points.rows();
+  const VectorXd cross =
+      matern(squared_distances(observations_.points, point, observations_.categorical,
+                               hyperparameters_.length_scales),
+             hyperparameters_.signal_variance);
+  const VectorXd row = factor_.triangularView<Lower>().solve(cross);
+  const double own = hyperparameters_.signal_variance + noise_variance +
+                     hyperparameters_.extra_noise_variance - row.squaredNorm();
+  const double mean = hyperparameters_.mean + cross.dot(weights_);
+
+  factor_.conservativeResize(n + 1, n + 1);
+  factor_.row(n).head(n) = row;
+  factor_.col(n).head(n).setZero();
+  factor_(n, n) = std::sqrt(std::max(own, kSmallestVariance * hyperparameters_.signal_variance));
+  observations_.points.conservativeResize(n + 1, Eigen::NoChange);
+  observations_.points.row(n) = point;
+  observations_.values.conservativeResize(n + 1);
+  observations_.values[n] = mean;
+  observations_.noise_variance.conservativeResize(n + 1);
+  observations_.noise_variance[n] = noise_variance;
+  // The believed value says nothing new, so nothing else is weighted differently.
+  weights_.conservativeResize(n + 1);
+  weights_[n] = 0.0;
+}
+
+}  // namespace spillway::search

@@ -1,0 +1,431 @@
+"""Bayesian optimisation of noisy objectives: an Optuna sampler on the core's Gaussian process."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import BaseSampler
+from optuna.study import StudyDirection
+from optuna.trial import TrialState
+from scipy.special import ndtri
+from scipy.stats import qmc
+
+from spillway._core import search
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+    from optuna import Study
+    from optuna.distributions import BaseDistribution
+    from optuna.trial import FrozenTrial
+
+    Array: TypeAlias = NDArray[np.float64]
+
+# An integer or stepped range is searched value by value up to so many, beyond as if continuous.
+_MOST_STEPS = 50
+# Parameters that have a Sobol column of their own; further ones draw at random.
+_SOBOL_COLUMNS = 64
+# Candidates close to the recommended point: their share, how close, how often a choice is changed.
+_NEAR_SHARE = 0.25
+_NEAR_SD = 0.1
+_NEAR_CHANGE = 0.2
+# The first fits search anew, since little data decides little; later ones continue the last one.
+_ANEW_UNTIL = 50
+# Augmented Chebyshev scalarisation: weight of the sum beside the maximum (Knowles 2006).
+_SUM_WEIGHT = 0.05
+_PRIORS = search.Priors()
+# Without standard errors the noise must be found in the residuals.
+_PRIORS_OF_UNKNOWN_NOISE = search.Priors(log_extra_noise_mean=-3.0)
+
+
+class GpSampler(BaseSampler):
+    """Noise-aware Gaussian process with log expected improvement.
+
+    The objective and every constraint have a Gaussian process each (Matérn-5/2, one length scale
+    per parameter). What a trial tells of its noise is used per trial: `user_attrs["objective_se"]`
+    holds the standard error of each objective (NaN: unknown), `user_attrs["constraints"]` the
+    constraints' values (≤ 0: feasible), `user_attrs["constraints_se"]` their standard errors.
+    Noise that is not told is estimated.
+
+    A trial is proposed where improving on the best *posterior mean* is worth most, times the
+    probability that all constraints hold. Running trials count as if they had returned what is
+    expected of them, so a batch of proposals spreads out; the model is fitted once per batch.
+    Several objectives are reduced to one by augmented Chebyshev weights that are drawn anew for
+    each batch.
+
+    Parameters that all finished trials share with the same range are modelled; the others, such as
+    those of one kind of policy only, are drawn at random. All random numbers follow from the seed
+    and the trial's number.
+
+    Parameters
+    ----------
+    seed : int, optional
+        Seed >= 0; by default from the operating system.
+    n_startup_trials : int
+        Trials that are spread over the space (scrambled Sobol points) before the model proposes,
+        those that were enqueued by hand included; >= 2.
+    n_candidates : int
+        Points at which a proposal's value is computed before the best ones are improved; >= 8.
+    """
+
+    def __init__(
+        self, *, seed: int | None = None, n_startup_trials: int = 8, n_candidates: int = 512
+    ) -> None:
+        if n_startup_trials < 2:
+            raise ValueError(f"n_startup_trials = {n_startup_trials}: must be >= 2")
+        if n_candidates < 8:
+            raise ValueError(f"n_candidates = {n_candidates}: must be >= 8")
+        if seed is not None and seed < 0:
+            raise ValueError(f"seed = {seed}: must be >= 0")
+        self._seed = (
+            int(np.random.SeedSequence(seed).generate_state(1)[0]) if seed is None else seed
+        )
+        self._n_startup_trials = n_startup_trials
+        self._n_candidates = n_candidates
+        self._columns: dict[str, int] = {}
+        self._model: _Model | None = None
+        self._sobol: tuple[int, Array, np.random.Generator] | None = None
+
+    def reseed_rng(self) -> None:
+        """Nothing to do: each trial has random numbers of its own."""
+
+    def infer_relative_search_space(
+        self, study: Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """What the model covers; empty during start-up."""
+        trials = study.get_trials(
+            deepcopy=False, states=(TrialState.COMPLETE, TrialState.RUNNING, TrialState.WAITING)
+        )
+        finished = [one for one in trials if one.state == TrialState.COMPLETE]
+        earlier = sum(one.number < trial.number for one in trials)
+        if earlier < self._n_startup_trials or len(finished) < 2:
+            return {}
+        return _shared_space(finished)
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """The most valuable point for the trial."""
+        if not search_space:
+            return {}
+        model = self._model_of(study, search_space)
+        running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        acquisition = model.believing(
+            one.params
+            for one in running
+            if one.number != trial.number and search_space.keys() <= one.params.keys()
+        )
+        rng = np.random.default_rng([self._seed, trial.number])
+        candidates = model.candidates(self._n_candidates, rng)
+        return model.space.decode(acquisition.maximum(candidates, model.space.allowed))
+
+    def sample_independent(
+        self,
+        study: Study,  # noqa: ARG002
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """A coordinate of the Sobol point with the trial's number."""
+        column = self._columns.setdefault(param_name, len(self._columns))
+        if self._sobol is None or self._sobol[0] != trial.number:
+            points = qmc.Sobol(_SOBOL_COLUMNS, scramble=True, seed=self._seed)
+            if trial.number > 0:
+                points.fast_forward(trial.number)
+            row = points.random(1)[0]
+            beyond = np.random.default_rng([self._seed, trial.number, 1])
+            self._sobol = (trial.number, row, beyond)
+        _, row, beyond = self._sobol
+        uniform = float(row[column]) if column < len(row) else float(beyond.random())
+        parameter = _Parameter.of(param_name, param_distribution)
+        return parameter.decode(float(parameter.spread(np.array([uniform]))[0]))
+
+    def recommend(self, study: Study) -> FrozenTrial:
+        """The finished trial with the best posterior mean that is feasible by the posterior mean.
+
+        Unlike `study.best_trial` it is not the one that was luckiest. If no trial seems feasible,
+        it is the one that most probably is.
+
+        Raises
+        ------
+        ValueError
+            If fewer than two trials have finished, no parameter is common to all of them, or the
+            study has several objectives.
+        """
+        if len(study.directions) > 1:
+            raise ValueError("with several objectives no single trial is best; see best_trials")
+        finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        space = _shared_space(finished)
+        if len(finished) < 2 or not space:
+            raise ValueError("a recommendation needs two finished trials with a common parameter")
+        return finished[self._model_of(study, space).recommended]
+
+    def _model_of(self, study: Study, search_space: Mapping[str, BaseDistribution]) -> _Model:
+        finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        key = (study.study_name, tuple(one.number for one in finished), tuple(search_space))
+        if self._model is None or self._model.key != key:
+            rng = np.random.default_rng([self._seed, len(finished), 2])
+            values, errors = _objectives(finished, study.directions, rng)
+            space = _Space([_Parameter.of(*item) for item in search_space.items()])
+            self._model = _Model.of(
+                key, space, finished, values=values, errors=errors, last=self._model
+            )
+        return self._model
+
+
+def _shared_space(trials: Sequence[FrozenTrial]) -> dict[str, BaseDistribution]:
+    """Parameters that all trials have, with the same range, and that can vary; by name."""
+    if not trials:
+        return {}
+    shared = dict(trials[0].distributions)
+    for trial in trials[1:]:
+        shared = {
+            name: distribution
+            for name, distribution in shared.items()
+            if trial.distributions.get(name) == distribution
+        }
+    return {name: shared[name] for name in sorted(shared) if not shared[name].single()}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Parameter:
+    """One coordinate of the model: in [0, 1], or the number of a category."""
+
+    name: str
+    low: float
+    high: float
+    log: bool
+    step: float | None
+    choices: tuple[Any, ...] | None
+    allowed: tuple[float, ...]  # coordinates, if there are few
+
+    @classmethod
+    def of(cls, name: str, distribution: BaseDistribution) -> _Parameter:
+        if isinstance(distribution, CategoricalDistribution):
+            choices = tuple(distribution.choices)
+            allowed = tuple(float(i) for i in range(len(choices)))
+            return cls(name, 0.0, 1.0, False, None, choices, allowed)
+        assert isinstance(distribution, FloatDistribution | IntDistribution)
+        parameter = cls(
+            name,
+            distribution.low,
+            distribution.high,
+            distribution.log,
+            distribution.step,
+            None,
+            (),
+        )
+        if distribution.step is None:
+            return parameter
+        count = round((distribution.high - distribution.low) / distribution.step) + 1
+        if count > _MOST_STEPS:
+            return parameter
+        values = [distribution.low + i * distribution.step for i in range(count)]
+        return dataclasses.replace(
+            parameter, allowed=tuple(parameter.encode(value) for value in values)
+        )
+
+    def encode(self, value: Any) -> float:
+        if self.choices is not None:
+            return float(self.choices.index(value))
+        if self.high == self.low:
+            return 0.0
+        if self.log:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return float((value - self.low) / (self.high - self.low))
+
+    def decode(self, coordinate: float) -> Any:
+        if self.choices is not None:
+            return self.choices[round(coordinate)]
+        if self.log:
+            value = self.low * math.exp(coordinate * math.log(self.high / self.low))
+        else:
+            value = self.low + coordinate * (self.high - self.low)
+        if self.step is not None:
+            value = self.low + round((value - self.low) / self.step) * self.step
+        value = min(max(value, self.low), self.high)
+        return int(value) if isinstance(self.step, int) else float(value)
+
+    def spread(self, uniform: Array) -> Array:
+        """Coordinates of uniform numbers in [0, 1); all allowed ones are equally likely."""
+        if not self.allowed:
+            return uniform
+        return np.array(self.allowed)[(uniform * len(self.allowed)).astype(int)]
+
+    def near(self, coordinate: float, uniform: Array) -> Array:
+        """Coordinates close to one."""
+        if self.choices is None:
+            return np.clip(coordinate + _NEAR_SD * ndtri(np.clip(uniform, 1e-9, 1 - 1e-9)), 0, 1)
+        changed = self.spread(np.minimum(uniform / _NEAR_CHANGE, np.nextafter(1.0, 0.0)))
+        return np.where(uniform < _NEAR_CHANGE, changed, coordinate)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Space:
+    parameters: Sequence[_Parameter]
+
+    @property
+    def categorical(self) -> list[bool]:
+        return [one.choices is not None for one in self.parameters]
+
+    @property
+    def allowed(self) -> list[tuple[float, ...]]:
+        return [one.allowed for one in self.parameters]
+
+    def encode(self, params: Mapping[str, Any]) -> Array:
+        return np.array([one.encode(params[one.name]) for one in self.parameters])
+
+    def decode(self, point: Array) -> dict[str, Any]:
+        return {
+            one.name: one.decode(float(coordinate))
+            for one, coordinate in zip(self.parameters, point, strict=True)
+        }
+
+
+def _attribute(trials: Sequence[FrozenTrial], name: str, size: int) -> Array:
+    """A list in the trials' attributes as rows; NaN where a trial has none."""
+    rows = np.full((len(trials), size), math.nan)
+    for row, trial in zip(rows, trials, strict=True):
+        given = trial.user_attrs.get(name)
+        if given is None:
+            continue
+        if len(given) != size:
+            raise ValueError(
+                f"trial {trial.number}: user_attrs[{name!r}] has {len(given)} entries, not {size}"
+            )
+        row[:] = [math.nan if one is None else one for one in given]
+    return rows
+
+
+def _objectives(
+    trials: Sequence[FrozenTrial], directions: Sequence[StudyDirection], rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """One value per trial, to be small, and its standard error."""
+    signs = np.array([-1.0 if one == StudyDirection.MAXIMIZE else 1.0 for one in directions])
+    values = signs * np.array([one.values for one in trials])
+    errors = _attribute(trials, "objective_se", len(directions))
+    if len(directions) == 1:
+        return values[:, 0], errors[:, 0]
+    low = values.min(axis=0)
+    spans = np.maximum(values.max(axis=0) - low, 1e-300)
+    weights = rng.dirichlet(np.ones(len(directions)))
+    weighted = weights * (values - low) / spans
+    worst = weighted.argmax(axis=1)
+    # The error of the maximum is taken to be that of the largest term.
+    slopes = weights * (np.eye(len(directions))[worst] + _SUM_WEIGHT)
+    return (
+        weighted.max(axis=1) + _SUM_WEIGHT * weighted.sum(axis=1),
+        np.sqrt(((slopes / spans * errors) ** 2).sum(axis=1)),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Fitted:
+    """A Gaussian process of standardised values and what made it."""
+
+    process: search.GaussianProcess
+    hyperparameters: search.Hyperparameters
+    typical_noise: float  # variance expected of one more value
+
+    @classmethod
+    def of(
+        cls,
+        points: Array,
+        space: _Space,
+        *,
+        values: Array,
+        errors: Array,
+        centre: float,
+        last: _Fitted | None,
+    ) -> _Fitted:
+        scale = float(values.std()) or 1.0
+        known = np.isfinite(errors)
+        noise = np.where(known, errors / scale, 0.0) ** 2
+        standardised = (values - centre) / scale
+        hyperparameters = search.fit(
+            points,
+            standardised,
+            noise,
+            categorical=space.categorical,
+            priors=_PRIORS if known.all() else _PRIORS_OF_UNKNOWN_NOISE,
+            warm_start=last.hyperparameters if last else None,
+        )
+        process = search.GaussianProcess(
+            points, standardised, noise, hyperparameters, categorical=space.categorical
+        )
+        return cls(process, hyperparameters, float(noise.mean()))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Model:
+    """What is known once a set of trials has finished."""
+
+    key: tuple[str, tuple[int, ...], tuple[str, ...]]
+    space: _Space
+    fitted: list[_Fitted]  # objective, then constraints
+    recommended: int
+    recommended_point: Array
+
+    @classmethod
+    def of(
+        cls,
+        key: tuple[str, tuple[int, ...], tuple[str, ...]],
+        space: _Space,
+        trials: Sequence[FrozenTrial],
+        *,
+        values: Array,
+        errors: Array,
+        last: _Model | None,
+    ) -> _Model:
+        points = np.array([space.encode(one.params) for one in trials])
+        size = len(trials[0].user_attrs.get("constraints", ()))
+        constraints = _attribute(trials, "constraints", size)
+        if not np.isfinite(constraints).all():
+            raise ValueError("every trial must tell finite constraints if one does")
+        constraint_errors = _attribute(trials, "constraints_se", size)
+        # A constraint keeps its zero, which is where feasibility ends.
+        data = [(values, errors, float(values.mean()))]
+        data += [(constraints[:, i], constraint_errors[:, i], 0.0) for i in range(size)]
+        warm: list[_Fitted | None] = [None] * len(data)
+        continues = last and last.key[::2] == key[::2] and len(last.fitted) == len(data)
+        if last and continues and len(trials) > _ANEW_UNTIL:
+            warm = list(last.fitted)
+        fitted = [
+            _Fitted.of(points, space, values=told, errors=error, centre=centre, last=start)
+            for (told, error, centre), start in zip(data, warm, strict=True)
+        ]
+        recommended = _acquisition(fitted).recommended()
+        return cls(key, space, fitted, recommended, points[recommended])
+
+    def believing(self, pending: Iterable[Mapping[str, Any]]) -> search.Acquisition:
+        """The acquisition while trials with these parameters are running."""
+        acquisition = _acquisition(self.fitted)
+        noise = [one.typical_noise for one in self.fitted]
+        for params in pending:
+            acquisition.believe(self.space.encode(params), noise)
+        return acquisition
+
+    def candidates(self, count: int, rng: np.random.Generator) -> Array:
+        """Points all over the space and close to the recommended one."""
+        parameters = self.space.parameters
+        # Sobol points are balanced only in powers of two.
+        size = 2 ** math.ceil(math.log2(count))
+        uniform = qmc.Sobol(len(parameters), scramble=True, seed=rng).random(size)[:count]
+        near = int(_NEAR_SHARE * count)
+        return np.column_stack(
+            [
+                np.concatenate([one.near(at, column[:near]), one.spread(column[near:])])
+                for one, at, column in zip(
+                    parameters, self.recommended_point, uniform.T, strict=True
+                )
+            ]
+        )
+
+
+def _acquisition(fitted: Sequence[_Fitted]) -> search.Acquisition:
+    return search.Acquisition(fitted[0].process, [one.process for one in fitted[1:]])

@@ -1,0 +1,405 @@
+"""The Gaussian process of the search against scikit-learn, and the Optuna sampler on it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from scipy import integrate, special
+
+optuna = pytest.importorskip("optuna")
+
+from sklearn.gaussian_process import GaussianProcessRegressor  # noqa: E402
+from sklearn.gaussian_process.kernels import (  # noqa: E402
+    ConstantKernel,
+    Matern,
+    WhiteKernel,
+)
+
+from spillway._core import search  # noqa: E402
+from spillway._core.sim import UsageError  # noqa: E402
+from spillway.study.gp import GpSampler  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from optuna.trial import Trial
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+def data(n: int, d: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Points, standardised values, noise variances."""
+    rng = np.random.default_rng(seed)
+    points = rng.random((n, d))
+    noise = rng.uniform(0.01, 0.1, n)
+    values = np.sin(3 * points @ rng.normal(size=d)) + points[:, 0] ** 2
+    values += np.sqrt(noise) * rng.normal(size=n)
+    return points, (values - values.mean()) / values.std(), noise
+
+
+# The process
+
+
+@pytest.mark.parametrize(("n", "d"), [(1, 1), (40, 3), (200, 6)])
+def test_posterior_is_that_of_scikit_learn(n: int, d: int) -> None:
+    points, values, noise = data(max(n, 2), d)
+    points, values, noise = points[:n], values[:n], noise[:n]
+    scales = np.linspace(0.3, 1.2, d)
+    ours = search.GaussianProcess(
+        points,
+        values,
+        noise,
+        search.Hyperparameters(
+            length_scales=scales, signal_variance=1.3, extra_noise_variance=0.02
+        ),
+    )
+    kernel = ConstantKernel(1.3) * Matern(scales, nu=2.5) + WhiteKernel(0.02)
+    theirs = GaussianProcessRegressor(kernel, alpha=noise, optimizer=None).fit(points, values)
+    where = np.random.default_rng(1).random((100, d))
+    mean, variance = ours.predict(where)
+    their_mean, their_sd = theirs.predict(where, return_std=True)
+    np.testing.assert_allclose(mean, their_mean, rtol=0, atol=1e-9)
+    # scikit-learn counts the white noise as part of the function.
+    np.testing.assert_allclose(variance, their_sd**2 - 0.02, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("d", [1, 5])
+def test_likelihood_and_its_slope_are_those_of_scikit_learn(d: int) -> None:
+    points, values, noise = data(90, d)
+    scales = np.linspace(0.3, 1.2, d)
+    kernel = ConstantKernel(1.3) * Matern(scales, nu=2.5) + WhiteKernel(0.02)
+    theirs = GaussianProcessRegressor(kernel, alpha=noise, optimizer=None).fit(points, values)
+    value, slope = theirs.log_marginal_likelihood(theirs.kernel_.theta, eval_gradient=True)
+    our_value, our_slope = search.log_marginal_likelihood(
+        points,
+        values,
+        noise,
+        search.Hyperparameters(
+            length_scales=scales, signal_variance=1.3, extra_noise_variance=0.02
+        ),
+    )
+    assert our_value == pytest.approx(value, abs=1e-9)
+    # Theirs: variance, length scales, noise.
+    np.testing.assert_allclose(our_slope[[d, *range(d), d + 1]], slope, rtol=0, atol=1e-8)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_fit_is_as_likely_as_that_of_scikit_learn() -> None:
+    points, values, noise = data(150, 4)
+    kernel = ConstantKernel(1.0) * Matern(np.ones(4), nu=2.5) + WhiteKernel(0.01, (1e-8, 10.0))
+    theirs = GaussianProcessRegressor(kernel, alpha=noise, n_restarts_optimizer=2, random_state=0)
+    theirs.fit(points, values)
+    ours = search.fit(points, values, noise, priors=None, max_evaluations=200)
+    likelihood, _ = search.log_marginal_likelihood(points, values, noise, ours)
+    # Ours has a mean to choose as well, but shorter bounds of the length scales.
+    assert likelihood > theirs.log_marginal_likelihood_value_ - 0.1
+
+
+def test_fit_tells_signal_from_noise() -> None:
+    rng = np.random.default_rng(3)
+    points = rng.random((300, 2))
+    values = np.sin(8 * points[:, 0]) * math.sqrt(2) + 0.5 * rng.normal(size=300)
+    fitted = search.fit(points, values, np.zeros(300), priors=None)
+    assert fitted.extra_noise_variance == pytest.approx(0.25, rel=0.25)
+    assert fitted.length_scales[1] > 5 * fitted.length_scales[0]  # the second does not matter
+    told = search.fit(points, values, np.full(300, 0.25), priors=None)
+    assert told.extra_noise_variance < 0.06
+
+
+def test_noisier_values_count_less() -> None:
+    hyperparameters = search.Hyperparameters(length_scales=[0.5])
+    process = search.GaussianProcess([[0.5], [0.5]], [1.0, 0.0], [0.03, 0.01], hyperparameters)
+    mean, variance = process.predict([[0.5]])
+    # Two measurements of one value, the prior's variance being 1.
+    weights = 1 / (np.array([0.03, 0.01]) + 1e-6)
+    assert mean[0] == pytest.approx(weights[0] / (1 + weights.sum()), abs=1e-9)
+    assert variance[0] == pytest.approx(1 / (1 + weights.sum()), abs=1e-9)
+
+
+def test_misuse_is_refused() -> None:
+    hyperparameters = search.Hyperparameters(length_scales=[0.5])
+    for points, values, noise in (
+        (np.zeros((0, 1)), [], []),
+        ([[0.5]], [1.0, 2.0], [0.1]),
+        ([[0.5]], [math.nan], [0.1]),
+        ([[0.5]], [1.0], [-0.1]),
+        ([[0.5, 0.5]], [1.0], [0.1]),
+    ):
+        with pytest.raises(UsageError):
+            search.GaussianProcess(points, values, noise, hyperparameters)
+
+
+# The acquisition
+
+
+@pytest.mark.parametrize("z", [6.0, 1.0, 0.0, -1.0, -1.99, -2.01, -5.0, -30.0, -200.0])
+def test_expected_improvement_is_its_integral(z: float) -> None:
+    # ∫ t φ(t - z) dt over t > 0, with the largest factor taken out of the integral.
+    top = max(z, 0.0)
+    integral, _ = integrate.quad(
+        lambda t: t * math.exp(-((t - z) ** 2 - (top - z) ** 2) / 2),
+        0,
+        top + 12 / max(1.0, -z / 4),
+        epsabs=0,
+        epsrel=1e-11,
+        limit=500,
+    )
+    expected = math.log(integral) - (top - z) ** 2 / 2 - math.log(2 * math.pi) / 2
+    for sd in (1.0, 1e-3):
+        value = search.log_expected_improvement(-z * sd, sd, 0.0)
+        assert value == pytest.approx(expected + math.log(sd), rel=1e-9, abs=1e-9)
+
+
+def test_expected_improvement_far_away_follows_its_asymptote() -> None:
+    for z in (-1e4, -1e8):
+        asymptote = -z * z / 2 - math.log(2 * math.pi) / 2 - 2 * math.log(-z)
+        assert search.log_expected_improvement(-z, 1.0, 0.0) == pytest.approx(asymptote, rel=1e-9)
+
+
+@pytest.mark.parametrize("mean", [-8.0, -0.3, 0.0, 1.9, 2.1, 40.0, 1e5])
+def test_probability_of_feasibility_is_the_normal_distribution(mean: float) -> None:
+    ours = search.log_probability_of_feasibility(mean, 1.0)
+    assert ours == pytest.approx(float(special.log_ndtr(-mean)), rel=1e-12)
+
+
+# The sampler
+
+
+def quadratic(trial: Trial, noise: np.random.Generator | None = None) -> float:
+    x = trial.suggest_float("x", -1.0, 3.0)
+    y = trial.suggest_float("y", 1e-3, 10.0, log=True)
+    value = (x - 0.7) ** 2 + math.log10(y) ** 2
+    trial.set_user_attr("objective_se", [0.3 if noise else 0.0])
+    return value + (0.3 * noise.normal() if noise else 0.0)
+
+
+def batches(
+    sampler: GpSampler, objective: Callable[[Trial], Any], n: int, size: int, **study: Any
+) -> Any:
+    """A study in which `size` trials are asked before any of them is told."""
+    made = optuna.create_study(sampler=sampler, **study)
+    for _ in range(n):
+        trials = [made.ask() for _ in range(size)]
+        values = [objective(trial) for trial in trials]
+        for trial, value in zip(trials, values, strict=True):
+            made.tell(trial, value)
+    return made
+
+
+def parameters(study: Any) -> list[dict[str, Any]]:
+    return [trial.params for trial in study.trials]
+
+
+def test_optimum_is_found() -> None:
+    study = batches(GpSampler(seed=1), quadratic, 25, 1)
+    assert study.best_value < 1e-3
+
+
+def test_recommended_is_not_the_luckiest() -> None:
+    regret = {"recommended": 0.0, "luckiest": 0.0}
+    for seed in range(5):
+        sampler = GpSampler(seed=seed)
+        noise = np.random.default_rng(seed)
+        study = batches(sampler, lambda trial: quadratic(trial, noise), 30, 1)  # noqa: B023
+        for name, trial in (
+            ("recommended", sampler.recommend(study)),
+            ("luckiest", study.best_trial),
+        ):
+            x, y = trial.params["x"], trial.params["y"]
+            regret[name] += (x - 0.7) ** 2 + math.log10(y) ** 2
+    assert regret["recommended"] < 0.5 * regret["luckiest"]
+
+
+def noisy_quadratic(trial: Trial) -> float:
+    return quadratic(trial, np.random.default_rng(trial.number))
+
+
+def test_batches_are_distinct_and_reproducible_bit_for_bit() -> None:
+    first = batches(GpSampler(seed=4), noisy_quadratic, 4, 6)
+    second = batches(GpSampler(seed=4), noisy_quadratic, 4, 6)
+    assert parameters(first) == parameters(second)
+    assert parameters(first) != parameters(batches(GpSampler(seed=5), noisy_quadratic, 4, 6))
+    points = np.array([[one["x"] / 4, math.log10(one["y"]) / 4] for one in parameters(first)])
+    for batch in points.reshape(4, 6, 2):
+        apart = np.linalg.norm(batch[:, None] - batch[None], axis=2)[~np.eye(6, dtype=bool)]
+        assert apart.min() > 0.01
+
+
+def test_order_of_telling_within_a_batch_changes_nothing() -> None:
+    studies = []
+    for backwards in (False, True):
+        study = optuna.create_study(sampler=GpSampler(seed=4))
+        for _ in range(4):
+            trials = [study.ask() for _ in range(5)]
+            told = [(trial, quadratic(trial)) for trial in trials]
+            for trial, value in reversed(told) if backwards else told:
+                study.tell(trial, value)
+        studies.append(study)
+    assert parameters(studies[0]) == parameters(studies[1])
+
+
+def test_start_is_spread_over_the_space() -> None:
+    study = batches(GpSampler(seed=2, n_startup_trials=8), quadratic, 1, 8)
+    cells = sorted(int((one["x"] + 1) / 4 * 8) for one in parameters(study))
+    assert cells == list(range(8))  # one of eight Sobol points in each eighth
+
+
+def test_every_kind_of_parameter_stays_in_its_range() -> None:
+    def objective(trial: Trial) -> float:
+        kind = trial.suggest_categorical("kind", ["a", "b", None])
+        few = trial.suggest_int("few", 2, 8, step=3)
+        many = trial.suggest_int("many", 1, 5000, log=True)
+        half = trial.suggest_float("half", 0.0, 2.0, step=0.5)
+        trial.suggest_float("only", 1.0, 1.0)
+        return abs(math.log(many / 300)) + (kind != "b") + abs(few - 5) / 3 + abs(half - 1.5)
+
+    study = batches(GpSampler(seed=3), objective, 40, 1)
+    for one in parameters(study):
+        assert one["few"] in (2, 5, 8)
+        assert type(one["few"]) is type(one["many"]) is int
+        assert 1 <= one["many"] <= 5000
+        assert one["half"] in (0.0, 0.5, 1.0, 1.5, 2.0)
+        assert one["only"] == 1.0
+    best = study.best_params
+    assert (best["kind"], best["few"], best["half"]) == ("b", 5, 1.5)
+    assert abs(math.log(best["many"] / 300)) < 0.2
+
+
+def test_small_discrete_space_is_exhausted() -> None:
+    def objective(trial: Trial) -> float:
+        return float(trial.suggest_int("i", 0, 11) * (-1) ** trial.suggest_int("j", 0, 1))
+
+    study = batches(GpSampler(seed=0, n_startup_trials=4), objective, 24, 1)
+    # The start may repeat points; from then on none comes twice.
+    proposed = [tuple(one.values()) for one in parameters(study)[4:]]
+    assert len(set(proposed)) >= 20
+
+
+def test_conditional_parameters_are_drawn_where_they_apply() -> None:
+    def objective(trial: Trial) -> float:
+        x = trial.suggest_float("x", 0.0, 1.0)
+        if trial.suggest_categorical("kind", ["plain", "deep"]) == "plain":
+            return (x - 0.2) ** 2 + 1
+        return (x - 0.2) ** 2 + trial.suggest_float("depth", 0.0, 1.0)
+
+    study = batches(GpSampler(seed=3), objective, 15, 2)
+    assert all(("depth" in one) == (one["kind"] == "deep") for one in parameters(study))
+    assert abs(study.best_params["x"] - 0.2) < 0.1
+
+
+def test_constraint_is_kept() -> None:
+    def objective(trial: Trial) -> float:
+        x = trial.suggest_float("x", 0.0, 1.0)
+        y = trial.suggest_float("y", 0.0, 1.0)
+        trial.set_user_attr("constraints", [0.9 - x - y])
+        trial.set_user_attr("constraints_se", [0.01])
+        trial.set_user_attr("objective_se", [0.01])
+        return x + 2 * y
+
+    sampler = GpSampler(seed=6)
+    study = batches(sampler, objective, 10, 3)
+    recommended = sampler.recommend(study)
+    assert recommended.user_attrs["constraints"][0] <= 0.02
+    assert recommended.value == pytest.approx(0.9, abs=0.1)  # x = 0.9, y = 0
+    assert study.best_value < 0.5  # without the constraint it would be another
+
+
+def test_impossible_constraint_leads_to_the_nearest() -> None:
+    def objective(trial: Trial) -> float:
+        x = trial.suggest_float("x", 0.0, 1.0)
+        trial.set_user_attr("constraints", [2.0 - x])
+        return x
+
+    sampler = GpSampler(seed=6)
+    study = batches(sampler, objective, 20, 1)
+    assert sampler.recommend(study).params["x"] > 0.95
+
+
+def test_maximisation_is_minimisation_of_the_negative() -> None:
+    low = batches(GpSampler(seed=7), quadratic, 5, 4)
+    high = batches(GpSampler(seed=7), lambda trial: -quadratic(trial), 5, 4, direction="maximize")
+    assert parameters(low) == parameters(high)
+
+
+def test_several_objectives_spread_along_the_front() -> None:
+    def objective(trial: Trial) -> tuple[float, float]:
+        x = trial.suggest_float("x", -1.0, 2.0)
+        y = trial.suggest_float("y", -1.0, 2.0)
+        return x**2 + y**2, (x - 1) ** 2 + y**2
+
+    sampler = GpSampler(seed=8)
+    study = batches(sampler, objective, 15, 3, directions=["minimize", "minimize"])
+    front = np.array([one.values for one in study.best_trials])
+    # On the front the roots of both add up to 1.
+    assert np.quantile(np.sqrt(front).sum(axis=1), 0.5) < 1.1
+    assert front[:, 0].min() < 0.1
+    assert front[:, 1].min() < 0.1
+    with pytest.raises(ValueError, match="several objectives"):
+        sampler.recommend(study)
+
+
+def test_failed_trials_are_left_out() -> None:
+    def objective(trial: Trial) -> float | None:
+        return quadratic(trial) if trial.number % 3 else None
+
+    sampler = GpSampler(seed=9)
+    study = optuna.create_study(sampler=sampler)
+    for _ in range(30):
+        trial = study.ask()
+        value = objective(trial)
+        if value is None:
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+        else:
+            study.tell(trial, value)
+    assert sampler.recommend(study).value == pytest.approx(0.0, abs=0.05)
+
+
+def test_misuse_of_the_sampler_is_refused() -> None:
+    with pytest.raises(ValueError, match="n_startup_trials = 1: must be >= 2"):
+        GpSampler(n_startup_trials=1)
+    with pytest.raises(ValueError, match="n_candidates"):
+        GpSampler(n_candidates=1)
+    with pytest.raises(ValueError, match="seed"):
+        GpSampler(seed=-1)
+    with pytest.raises(ValueError, match="two finished trials"):
+        GpSampler(seed=1).recommend(optuna.create_study())
+
+    def wrong(trial: Trial) -> float:
+        trial.set_user_attr("objective_se", [0.1, 0.2])
+        return trial.suggest_float("x", 0.0, 1.0)
+
+    with pytest.raises(ValueError, match=r"objective_se.*2 entries, not 1"):
+        batches(GpSampler(seed=1, n_startup_trials=2), wrong, 4, 1)
+
+
+# Regret: Branin with noise of a tenth of its range
+
+
+def branin(u: np.ndarray) -> float:
+    x, y = 15 * u[0] - 5, 15 * u[1]
+    bowl = (y - 5.1 * x * x / (4 * math.pi**2) + 5 * x / math.pi - 6) ** 2
+    return float(bowl + 10 * (1 - 1 / (8 * math.pi)) * math.cos(x) + 10)
+
+
+def regrets(sampler: Callable[[int], Any], trials: int) -> Iterator[float]:
+    for seed in range(8):
+        rng = np.random.default_rng([seed, 77])
+        made = sampler(seed)
+        study = optuna.create_study(sampler=made)
+        for _ in range(trials):
+            trial = study.ask()
+            point = np.array([trial.suggest_float(name, 0.0, 1.0) for name in "uv"])
+            trial.set_user_attr("objective_se", [30.8])
+            study.tell(trial, branin(point) + 30.8 * rng.normal())
+        best = made.recommend(study) if isinstance(made, GpSampler) else study.best_trial
+        yield branin(np.array([best.params[name] for name in "uv"])) - 0.397887
+
+
+def test_noisy_branin_is_solved_better_than_by_chance() -> None:
+    ours = list(regrets(lambda seed: GpSampler(seed=seed), 30))
+    chance = list(regrets(lambda seed: optuna.samplers.RandomSampler(seed=seed), 30))
+    assert np.median(ours) < 12
+    assert np.median(ours) < np.median(chance)
