@@ -142,6 +142,8 @@ py::dict trace_columns(const Trace& trace) {
 }  // namespace
 
 void bind_workload(py::module_& module) {
+  bind_config<workload::Retry>(module);
+  bind_config<workload::Reaction>(module);
   bind_config<workload::Tenant>(module);
   bind_config<workload::SloClass>(module);
   bind_policies<workload::Arrivals>(module);

@@ -75,6 +75,12 @@ const std::vector<ColumnKind>& columns() {
            return std::min(r.journal.emitted[id.index()], r.requests.output_tokens(id));
          });
        }},
+      {"attempts",
+       [](R r) {
+         return derived<std::uint16_t>(r, [&](auto id) {
+           return r.journal.counts_attempts ? r.journal.attempts[id.index()] : std::uint16_t{1};
+         });
+       }},
       {"preemptions",
        [](R r) {
          return derived<std::int32_t>(r,
@@ -82,8 +88,7 @@ const std::vector<ColumnKind>& columns() {
        }},
       {"arrival_s",
        [](R r) {
-         return derived<double>(r,
-                                [&](auto id) { return sim::to_seconds(r.requests.arrival(id)); });
+         return derived<double>(r, [&](auto id) { return sim::to_seconds(r.requests.asked(id)); });
        }},
       {"ttft_s", &latency<&Latencies::ttft_ns>},
       {"e2e_s", &latency<&Latencies::e2e_ns>},

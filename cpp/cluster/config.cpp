@@ -82,6 +82,11 @@ void Simulation::validate(const std::string& path, std::vector<sim::Violation>& 
     const std::string here = sim::index_path(sim::join_path(path, "workload.clients"), i);
     check_known(client.slo_class, slo_classes, here + ".slo_class", "slo_classes", out);
     if (!tenants.empty()) check_known(client.tenant, tenants, here + ".tenant", "tenants", out);
+    if (client.closed_loop() && !client.is_finite() && !synthetic->duration_s && !horizon_s) {
+      out.push_back({here + ".arrivals", "'closed_loop'",
+                     "needs an end: give the client a duration_s or num_requests, or the workload "
+                     "a duration_s"});
+    }
   }
 }
 

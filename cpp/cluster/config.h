@@ -26,6 +26,7 @@ struct Simulation {
   workload::Workload workload = workload::Synthetic{};
   std::vector<workload::Tenant> tenants;
   std::vector<workload::SloClass> slo_classes = workload::default_slo_classes();
+  workload::Reaction reaction;
   gateway::Gateway gateway;
   router::Router router = router::RoundRobin{};
   signals::Signals signals = signals::Live{};
@@ -49,6 +50,8 @@ struct Simulation {
               "Tenants and their weights; those that only occur in the workload get the defaults."),
         field("slo_classes", &S::slo_classes,
               "Classes of service; those that only occur in a trace get the defaults."),
+        field("reaction", &S::reaction,
+              "How long clients wait and when they ask again; they wait for ever by default."),
         field("gateway", &S::gateway, "If, when and for whom a request is let through."),
         field("router", &S::router, "Which instance takes a dispatched request."),
         field("signals", &S::signals, "How old the state of the instances is that decisions see."),

@@ -12,6 +12,7 @@
 #include "sim/event_queue.h"
 #include "sim/mix.h"
 #include "sim/rng.h"
+#include "workload/users.h"
 
 namespace spillway::cluster {
 
@@ -48,7 +49,7 @@ std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::ui
   const sim::Time warm_up = sim::from_seconds(simulation.warm_up_s);
   if (!requests) requests = offered_requests(simulation, seed);
   const metrics::Accounting accounting = simulation.metrics.accounting;
-  if (!simulation.metrics.streaming) {
+  if (requests && !simulation.metrics.streaming) {
     return std::make_shared<RequestRecord>(accounting, std::move(requests), simulation.tenants,
                                            simulation.slo_classes, warm_up);
   }
@@ -56,9 +57,16 @@ std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::ui
   auto stream = trace ? workload::stream(*trace)
                       : workload::stream(std::get<workload::Synthetic>(simulation.workload), seed,
                                          simulation.quantum_ns);
-  return std::make_shared<RequestRecord>(accounting, std::move(stream),
-                                         trace ? trace->requests : nullptr, simulation.tenants,
-                                         simulation.slo_classes, warm_up);
+  return std::make_shared<RequestRecord>(
+      accounting, std::move(stream), !simulation.metrics.streaming,
+      trace ? trace->requests : nullptr, simulation.tenants, simulation.slo_classes, warm_up);
+}
+
+// Those who ask again once they have been answered, if there are any.
+std::optional<workload::Users> make_users(const Simulation& simulation, std::uint64_t seed) {
+  const auto* synthetic = std::get_if<workload::Synthetic>(&simulation.workload);
+  if (!synthetic || !workload::has_users(*synthetic)) return std::nullopt;
+  return workload::Users(*synthetic, seed, simulation.quantum_ns);
 }
 
 /// The event loop of one run: takes the earliest event and hands it to the stage it belongs to.
@@ -74,6 +82,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
         events_(num_engines(simulation)),
         presence_(simulation.fleet, num_instances(simulation)),
         changes_(simulation.fleet.schedule),
+        users_(make_users(simulation, seed)),
         decisions_(static_cast<std::size_t>(simulation.metrics.traced_candidates),
                    num_instances(simulation)),
         scrapes_(make_scrapes(simulation, seed)),
@@ -90,6 +99,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     for (const auto& group : simulation.instances) {
       journal_.has_ranks = journal_.has_ranks || group.data_parallel_size > 1;
     }
+    make_reactions(seed);
     journal_.resize(requests_.capacity());
     (streaming() ? journal_.token_gaps.approximate.resize(requests_.num_groups())
                  : journal_.token_gaps.exact.resize(requests_.num_groups()));
@@ -100,6 +110,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
 
   Output operator()() {
     schedule_arrival();
+    schedule_users();
     schedule_fleet();
     schedule_ticks();
     Event event;
@@ -290,7 +301,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   // Whether anything is still to happen to a request, apart from what a tick may set off. Ticks and
   // samples go on as long.
   bool is_busy() const {
-    if (next_arrival_) return true;
+    if (requests_.next_arrival() != sim::kForever || expected_ > 0) return true;
     return std::any_of(fronts_.begin(), fronts_.end(), [](const auto& front) {
       const gateway::Books& books = front->pipeline.books();
       return books.attempts > books.admitted + books.rejected || books.in_flight() > 0 ||
@@ -323,19 +334,162 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     if (front.ticks) schedule_tick(replica);
   }
 
-  // Arrivals enter the queue one at a time: the next one when its predecessor has arrived.
+  // ---- who asks ----------------------------------------------------------------------------
+
+  // Where an arrival comes from, in the order of one instant.
+  static constexpr std::uint32_t kSource = 0;
+  static constexpr std::uint32_t kUser = 1;   // the next request of a user
+  static constexpr std::uint32_t kRetry = 2;  // another attempt at a request
+
+  // Arrivals of the source enter the queue one at a time: the next one when its predecessor has
+  // arrived.
   void schedule_arrival() {
-    next_arrival_ = requests_.next();
-    if (!next_arrival_) return;
+    const Time next = requests_.next_arrival();
+    if (next != sim::kForever) events_.push({next, Phase::arrival, kSource, 0});
+  }
+  void schedule_users() {
+    for (std::size_t user = 0; users_ && user < users_->size(); ++user) {
+      expect(users_->first(user), kUser, static_cast<std::uint32_t>(user));
+    }
+  }
+  void expect(Time at, std::uint32_t from, std::uint32_t subject) {
+    if (at == sim::kForever) return;
+    ++expected_;
+    events_.push({at, Phase::arrival, from, subject});
+  }
+
+  void arrive(std::uint32_t from, std::uint32_t subject) {
+    if (from != kSource) --expected_;
+    if (from == kRetry) return ask_again(RequestId{subject});
+    const RequestId request =
+        from == kUser ? requests_.add(users_->ask(subject)) : requests_.take_next();
     if (journal_.size() < requests_.capacity()) journal_.resize(requests_.capacity());
-    const RequestId id = *next_arrival_;
-    events_.push({requests_.arrival(id), Phase::arrival, requests_.row(id), id.value});
+    ++record_->offered;
+    last_arrival_ = now_;
+    if (from == kSource) schedule_arrival();
+    if (users_) {
+      user_of_.resize(requests_.capacity());
+      user_of_[request.index()] = from == kUser ? std::optional(subject) : std::nullopt;
+    }
+    if (reactions_) reactions_->asked(tenant_of(request));
+    attempt(request);
+  }
+  void ask_again(RequestId request) {
+    outcomes_.add(journal_, request, false);
+    const std::uint16_t attempts = journal_.attempts[request.index()];
+    journal_.clear(request);
+    journal_.attempts[request.index()] = static_cast<std::uint16_t>(attempts + 1);
+    requests_.ask_again(request, now_);
+    attempt(request);
+  }
+  void attempt(RequestId request) {
+    front_of(request).pipeline.arrive();
+    count(request, &metrics::TenantSample::submitted);
+    if (reactions_) watch_patience(request);
+    if (comes_next(admission_latency_)) return admit(request);
+    events_.push(
+        {now_ + admission_latency_, Phase::admission, requests_.row(request), request.value});
+  }
+
+  // An attempt has failed, or its answer has come. False: the request is over.
+  bool asks_again(RequestId request) {
+    const std::size_t row = request.index();
+    if (!reactions_ || journal_.outcome[row] == workload::Outcome::completed) return false;
+    const auto cause = workload::cause_of(metrics::word_of(journal_.reason[row]));
+    if (!cause) return false;
+    const auto wait = reactions_->wait(tenant_of(request), *cause, journal_.attempts[row],
+                                       requests_.row(request), deadline_of(request) - now_);
+    if (!wait) return false;
+    expect(now_ + *wait, kRetry, request.value);
+    return true;
+  }
+  void answer(RequestId request) {
+    const auto user = user_of_[request.index()];
+    if (!user) return;
+    const bool is_complete = journal_.outcome[request.index()] == workload::Outcome::completed;
+    const std::int32_t tokens = is_complete ? requests_.goal_tokens(request) : 0;
+    expect(users_->answered(*user, tokens, now_), kUser, *user);
+  }
+
+  // ---- clients' patience -------------------------------------------------------------------
+
+  void make_reactions(std::uint64_t seed) {
+    bool is_passive = simulation_.reaction.is_passive();
+    std::vector<std::optional<workload::Reaction>> own;
+    for (const workload::Tenant& tenant : requests_.tenants) {
+      own.push_back(tenant.reaction);
+      is_passive = is_passive && (!tenant.reaction || tenant.reaction->is_passive());
+    }
+    if (is_passive) return;
+    reactions_.emplace(simulation_.reaction, own, seed);
+    journal_.counts_attempts = true;
+    requests_.keep_attempts();
+  }
+
+  sim::TenantId tenant_of(RequestId request) const {
+    return sim::TenantId{requests_.tenant(request)};
+  }
+  static Time after(Time since, const std::optional<double>& span_s) {
+    return span_s ? since + sim::from_seconds(*span_s) : sim::kForever;
+  }
+  // Of all attempts together.
+  Time deadline_of(RequestId request) const {
+    return after(requests_.asked(request), reactions_->of(tenant_of(request)).deadline_s);
+  }
+  // Of the attempt under way.
+  Time patience_of(RequestId request) const {
+    const workload::Reaction& reaction = reactions_->of(tenant_of(request));
+    return std::min(after(requests_.arrival(request), reaction.timeout_s), deadline_of(request));
+  }
+  Time first_token_patience_of(RequestId request) const {
+    return after(requests_.arrival(request),
+                 reactions_->of(tenant_of(request)).first_token_timeout_s);
+  }
+
+  void watch_patience(RequestId request) {
+    for (const Time until : {first_token_patience_of(request), patience_of(request)}) {
+      if (until == sim::kForever) continue;
+      events_.push({until, Phase::client_reaction, requests_.row(request), request.value});
+    }
+  }
+  // A client's timer goes off, which may be that of an attempt, or even a request, long over.
+  void react(RequestId request, std::uint32_t row) {
+    if (!requests_.in_use(request) || requests_.row(request) != row) return;
+    const bool waits_for_first = !sim::is_set(journal_.first_token[request.index()]);
+    const bool is_due = patience_of(request) <= now_ ||
+                        (waits_for_first && first_token_patience_of(request) <= now_);
+    if (is_due) withdraw(request);
+  }
+  // Where it is between two stages, it goes once it has reached the next one.
+  void withdraw(RequestId request) {
+    switch (journal_.outcome[request.index()]) {
+      case workload::Outcome::queued: {
+        const std::size_t replica = replica_of(request);
+        gateway::Pipeline& pipeline = fronts_[replica]->pipeline;
+        pipeline.withdraw(request, {workload::Stage::client, 0}, now_);
+        last_change_ = now_;
+        settle_losses(pipeline);
+        if (pipeline.heads_block() && pipeline.books().queued() > 0) {
+          request_drain(replica, drain_latency_);
+        }
+        break;
+      }
+      case workload::Outcome::running:
+        fleet_[instance_of(request).index()]->cancel(request, workload::Outcome::cancelled, now_);
+        break;
+      default:
+        break;
+    }
+  }
+  // For a request that has just reached a stage.
+  void withdraw_if_late(RequestId request) {
+    if (reactions_) react(request, requests_.row(request));
   }
 
   // Whether an event of the phase is about a request or an instance, whatever comes of it.
   static constexpr bool is_change(Phase phase) {
     return phase != Phase::set_points && phase != Phase::timeline_sample &&
-           phase != Phase::queue_drain && phase != Phase::expiry;
+           phase != Phase::queue_drain && phase != Phase::expiry && phase != Phase::client_reaction;
   }
 
   void handle(const Event& event) {
@@ -343,7 +497,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     if (is_change(event.phase())) last_change_ = now_;
     switch (event.phase()) {
       case Phase::arrival:
-        return arrive(request);
+        return arrive(event.tie(), event.subject());
       case Phase::admission:
         return admit(request);
       case Phase::queue_drain:
@@ -353,7 +507,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       case Phase::routing:
         return route(request);
       case Phase::ingress:
-        return fleet_[event.tie()]->enqueue(request, now_);
+        fleet_[event.tie()]->enqueue(request, now_);
+        return withdraw_if_late(request);
       case Phase::step_start:
         return engines_[event.subject()]->start_step(now_);
       case Phase::step_end:
@@ -367,6 +522,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       case Phase::timeline_sample:
         return sample();
       case Phase::client_reaction:
+        return react(request, event.tie());
       case Phase::telemetry:
         sim::require(false, "an event of a phase that nobody handles");
     }
@@ -376,22 +532,13 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   // saves its way through the queue.
   bool comes_next(Time delay) const { return delay == Time{0} && !events_.is_due(now_); }
 
-  void arrive(RequestId request) {
-    last_arrival_ = now_;
-    schedule_arrival();
-    front_of(request).pipeline.arrive();
-    count(request, &metrics::TenantSample::submitted);
-    if (comes_next(admission_latency_)) return admit(request);
-    events_.push(
-        {now_ + admission_latency_, Phase::admission, requests_.row(request), request.value});
-  }
-
   void admit(RequestId request) {
     const std::size_t replica = replica_of(request);
     Front& front = *fronts_[replica];
     const bool admitted = front.pipeline.admit(request, view_of(front), now_);
     settle_losses(front.pipeline);
     if (admitted) {
+      withdraw_if_late(request);
       if (drain_latency_ > Time{0}) watch_timeouts(replica);
       return request_drain(replica, drain_latency_);
     }
@@ -477,7 +624,9 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   // Requests that a queue has lost leave the system.
   void settle_losses(gateway::Pipeline& pipeline) {
     for (const RequestId lost : pipeline.lost()) {
-      count(lost, &metrics::TenantSample::shed);
+      if (journal_.outcome[lost.index()] != workload::Outcome::cancelled) {
+        count(lost, &metrics::TenantSample::shed);
+      }
       leave(lost);
     }
     pipeline.forget_lost();
@@ -507,8 +656,10 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   }
   void release(RequestId request) {
     const std::size_t replica = replica_of(request);
-    if (journal_.outcome[request.index()] == workload::Outcome::completed) {
-      count(request, &metrics::TenantSample::completed);
+    const workload::Outcome outcome = journal_.outcome[request.index()];
+    if (outcome == workload::Outcome::completed) count(request, &metrics::TenantSample::completed);
+    if (outcome == workload::Outcome::cancelled) {
+      journal_.reason[request.index()] = {workload::Stage::client, 0};
     }
     if (fronts_[replica]->pipeline.release(request, now_)) request_drain(replica, drain_latency_);
     leave(request);
@@ -549,8 +700,10 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     if (is_busy()) events_.push({now_ + sim::from_seconds(step_s), Phase::timeline_sample, 0, 0});
   }
 
-  // Nothing more happens to the request.
+  // The attempt is over. Unless the client asks again, nothing more happens to the request.
   void leave(RequestId request) {
+    if (asks_again(request)) return;
+    if (users_) answer(request);
     if (!streaming()) return;
     collect(request);
     journal_.clear(request);
@@ -558,7 +711,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   }
 
   void collect(RequestId request) {
-    outcomes_.add(journal_, request);
+    outcomes_.add(journal_, request, true);
     collector_.add(request);
   }
 
@@ -573,11 +726,10 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
         queued += front->pipeline.queued(sim::TenantId{i});
       }
     }
-    record_->offered = static_cast<std::size_t>(books.attempts);
     const std::size_t ids = streaming() ? requests_.capacity() : record_->offered;
     for (std::size_t i = 0; i < ids; ++i) {
       const RequestId id{i};
-      if (requests_.in_use(id) && id != next_arrival_) collect(id);
+      if (requests_.in_use(id)) collect(id);
     }
 
     Output output;
@@ -702,6 +854,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   std::optional<fleet::ScalerState> scaler_;
   Time poll_period_{0};
   Time next_poll_{0};
+  std::optional<workload::Users> users_;
+  std::optional<workload::Reactions> reactions_;  // none where all clients are passive
   router::DecisionLog decisions_;
   std::vector<std::unique_ptr<instance::Instance>> fleet_;
   std::vector<instance::Engine*> engines_;
@@ -723,7 +877,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   std::vector<metrics::TenantSample> tenants_;  // counted so far; empty without a timeline
   metrics::Timeline timeline_;
   Time last_arrival_{0};
-  std::optional<RequestId> next_arrival_;
+  std::int64_t expected_ = 0;  // requests of users and retries whose time is known
+  std::vector<std::optional<std::uint32_t>> user_of_;  // by request; only with users
 };
 
 }  // namespace
@@ -743,9 +898,9 @@ std::shared_ptr<const workload::Requests> offered_requests(const Simulation& sim
   if (const auto* trace = std::get_if<workload::Trace>(&simulation.workload)) {
     return trace->requests;
   }
-  if (simulation.metrics.streaming) return nullptr;
-  return workload::generate(std::get<workload::Synthetic>(simulation.workload), seed,
-                            simulation.quantum_ns);
+  const auto& synthetic = std::get<workload::Synthetic>(simulation.workload);
+  if (simulation.metrics.streaming || workload::has_users(synthetic)) return nullptr;
+  return workload::generate(synthetic, seed, simulation.quantum_ns);
 }
 
 Output run(const Simulation& simulation, std::uint64_t seed, const RunOptions& options) {

@@ -78,7 +78,8 @@ struct RunOptions {
 void check_runnable(const Simulation& simulation);
 
 /// The requests that `simulation` offers under `seed`: the trace's own, or generated ones; null if
-/// they are to be generated in streaming mode. Precondition: `check_runnable`.
+/// they are to be generated in streaming mode, or as users are served. Precondition:
+/// `check_runnable`.
 std::shared_ptr<const workload::Requests> offered_requests(const Simulation& simulation,
                                                            std::uint64_t seed);
 

@@ -115,6 +115,7 @@ Books& Books::operator+=(const Books& other) {
   rejected += other.rejected;
   expired += other.expired;
   evicted += other.evicted;
+  withdrawn += other.withdrawn;
   dispatched += other.dispatched;
   ended += other.ended;
   return *this;
@@ -295,23 +296,33 @@ bool Pipeline::has_room(BandState& band, RequestId id, Time now) {
   if (!most || std::cmp_less(band.queues.length(tenant), *most)) return true;
   const auto removed = band.queues.make_room(tenant, requests_.class_of(id).priority);
   if (!removed) return false;
-  lose(band, *removed, Outcome::evicted, Queue::kFull, now);
+  lose(band, *removed, Outcome::evicted, {workload::Stage::queue, Queue::kFull}, now);
   return true;
 }
 
 void Pipeline::lose(BandState& band, TenantQueues::Removed removed, Outcome outcome,
-                    Queue::Reasons reason, Time now) {
+                    workload::ReasonCode reason, Time now) {
   const RequestId id = removed.request;
-  ++(outcome == Outcome::evicted ? books_.evicted : books_.expired);
-  ++shed_;
+  if (outcome == Outcome::cancelled) {
+    ++books_.withdrawn;
+  } else {
+    ++(outcome == Outcome::evicted ? books_.evicted : books_.expired);
+    ++shed_;
+  }
   journal_.outcome[id.index()] = outcome;
-  journal_.reason[id.index()] = {workload::Stage::queue, reason};
+  journal_.reason[id.index()] = reason;
   band.fairness->left(removed.flow, band.queues, now);
   if (band.charging) {
     charge(band, removed.flow, band.charging->refund(id), now);
   }
   for (AdmissionPolicy* observer : observers_) observer->finished({requests_, id}, outcome, now);
   lost_.push_back(id);
+}
+
+void Pipeline::withdraw(RequestId id, workload::ReasonCode reason, Time now) {
+  BandState& band = band_of(id);
+  const auto removed = band.queues.withdraw(TenantId{requests_.tenant(id)}, id);
+  lose(band, removed, Outcome::cancelled, reason, now);
 }
 
 void Pipeline::drain(const signals::View* view, Time now) {
@@ -355,7 +366,7 @@ bool Pipeline::dispatch_from(BandState& band, const Permission& permission) {
   const bool is_too_late = band.queues.is_too_late(*flow, now);
   const RequestId id = band.queues.pop(*flow);
   if (is_too_late) {
-    lose(band, {*flow, id}, Outcome::expired, Queue::kDelay, now);
+    lose(band, {*flow, id}, Outcome::expired, {workload::Stage::queue, Queue::kDelay}, now);
     return true;
   }
   band.fairness->dispatched(*flow, band.queues, now);
@@ -430,7 +441,7 @@ Time Pipeline::next_timeout() {
 void Pipeline::expire(Time now) {
   for (BandState& band : bands_) {
     while (const auto removed = band.queues.take_expired(now)) {
-      lose(band, *removed, Outcome::expired, Queue::kTimeout, now);
+      lose(band, *removed, Outcome::expired, {workload::Stage::queue, Queue::kTimeout}, now);
     }
   }
 }

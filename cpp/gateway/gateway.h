@@ -88,14 +88,15 @@ struct Books {
   std::int64_t attempts = 0;
   std::int64_t admitted = 0;
   std::int64_t rejected = 0;
-  std::int64_t expired = 0;  ///< left their queues after a time-out or too long a wait
-  std::int64_t evicted = 0;  ///< left their queues to make room
+  std::int64_t expired = 0;    ///< left their queues after a time-out or too long a wait
+  std::int64_t evicted = 0;    ///< left their queues to make room
+  std::int64_t withdrawn = 0;  ///< left their queues because their clients did not wait
   std::int64_t dispatched = 0;
   std::int64_t ended = 0;  ///< permits returned
 
   Books& operator+=(const Books& other);
   std::int64_t in_flight() const { return dispatched - ended; }
-  std::int64_t queued() const { return admitted - expired - evicted - dispatched; }
+  std::int64_t queued() const { return admitted - expired - evicted - withdrawn - dispatched; }
   std::int64_t shed() const { return rejected + expired + evicted; }
 };
 
@@ -133,6 +134,9 @@ class Pipeline {
   bool first_token(sim::RequestId id, sim::Time now);
   /// The request has left the system: its permit returns. True if the queues are to be drained.
   bool release(sim::RequestId id, sim::Time now);
+
+  /// Its client does not wait for it any longer. Precondition: it waits in a queue.
+  void withdraw(sim::RequestId id, workload::ReasonCode reason, sim::Time now);
 
   // ---- what happens by itself --------------------------------------------------------------
 
@@ -201,7 +205,7 @@ class Pipeline {
   static void charge(BandState& band, sim::TenantId tenant, double amount, sim::Time now);
   void charge_tokens(BandState& band, sim::Time now);
   void lose(BandState& band, TenantQueues::Removed removed, workload::Outcome outcome,
-            Queue::Reasons reason, sim::Time now);
+            workload::ReasonCode reason, sim::Time now);
   // A measurement of `source`; it is of no use unless the sensor goes by that.
   void measure(signals::SensorSource source, sim::RequestId id, sim::Time value, sim::Time now);
 

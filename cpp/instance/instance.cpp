@@ -135,9 +135,8 @@ class StepLoopEngine final : public Instance, public Engine {
   }
 
   void cancel(RequestId id, workload::Outcome outcome, Time now) override {
-    const auto is_this = [id](const Leaving& one) { return one.id == id; };
     if (journal_.outcome[id.index()] != workload::Outcome::running ||
-        std::any_of(leaving_.begin(), leaving_.end(), is_this)) {
+        find_leaving(id) != leaving_.end()) {
       return;
     }
     take_scrapes(now, false);
@@ -695,6 +694,11 @@ class StepLoopEngine final : public Instance, public Engine {
     const RequestId id = finished.id;
     const std::size_t row = id.index();
     memory_.leave(finished.holding, finished.computed, requests_.output_tokens(id) > 0);
+    if (const auto leaving = find_leaving(id); leaving != leaving_.end()) {
+      withdraw(*leaving, requests_.goal_tokens(id), jump_.end_of_step());
+      leaving_.erase(leaving);
+      return;
+    }
     ++counters_.completed;
     journal_.emitted[row] = requests_.goal_tokens(id);
     journal_.finished[row] = jump_.end_of_step();
@@ -705,12 +709,13 @@ class StepLoopEngine final : public Instance, public Engine {
 
   // ---- requests withdrawn ------------------------------------------------------------------
 
-  // Between two steps. Those that completed with the last one are gone already.
+  std::vector<Leaving>::iterator find_leaving(RequestId id) {
+    return std::find_if(leaving_.begin(), leaving_.end(),
+                        [id](const Leaving& one) { return one.id == id; });
+  }
+
+  // Between two steps. Those whose last token came with the step just made are gone already.
   void take_out_leaving(Time now) {
-    std::erase_if(leaving_, [this](const Leaving& one) {
-      return journal_.outcome[one.id.index()] != workload::Outcome::running;
-    });
-    if (leaving_.empty()) return;
     dissolve_decoders(now);
     for (const Leaving& one : leaving_) {
       const auto slot = std::find_if(slots_.begin(), slots_.end(),

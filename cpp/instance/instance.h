@@ -81,8 +81,8 @@ class Instance : public signals::Probe {
   /// Enters the engine's queue, or is refused.
   virtual void enqueue(sim::RequestId id, sim::Time now) = 0;
   /// Withdraws a request that has entered; it ends with `outcome`. One that waits leaves at once,
-  /// one in the batch with the step under way, unless it completes with that. Does nothing to a
-  /// request that has left or is leaving.
+  /// one in the batch with the step under way, even if its last token comes with that. Does nothing
+  /// to a request that has left or is leaving.
   virtual void cancel(sim::RequestId id, workload::Outcome outcome, sim::Time now) = 0;
   /// The run is over: brings counters and the journal to where they stand at `end`, inclusive.
   virtual void close(sim::Time end) = 0;

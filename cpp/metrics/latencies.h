@@ -22,12 +22,12 @@ class Latencies {
   double ttft_ns(sim::RequestId id) const {
     const sim::Time first_token = journal_.first_token[id.index()];
     if (reported_ && sim::is_set(first_token)) return in_ns(journal_.reported_ttft[id.index()]);
-    return since_arrival(id, first_token);
+    return since_asked(id, first_token);
   }
   double e2e_ns(sim::RequestId id) const {
     if (!is_completed(id)) return kNone;
     if (reported_) return ttft_ns(id) + in_ns(journal_.reported_decode[id.index()]);
-    return since_arrival(id, journal_.finished[id.index()]);
+    return since_asked(id, journal_.finished[id.index()]);
   }
   double tpot_ns(sim::RequestId id) const {
     if (!is_completed(id) || num_gaps(id) == 0) return kNone;
@@ -38,19 +38,21 @@ class Latencies {
     if (!is_completed(id)) return kNone;
     return in_ns(journal_.reported_decode[id.index()]) / std::max(num_gaps(id), 1);
   }
+  /// Of the last attempt alone.
   double queue_ns(sim::RequestId id) const {
-    return since_arrival(id, journal_.dispatched[id.index()]);
+    const sim::Time dispatched = journal_.dispatched[id.index()];
+    return sim::is_set(dispatched) ? in_ns(dispatched - requests_.arrival(id)) : kNone;
   }
   double scheduling_delay_ns(sim::RequestId id) const {
-    return since_arrival(id, journal_.scheduled[id.index()]);
+    return since_asked(id, journal_.scheduled[id.index()]);
   }
 
  private:
   static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
   static double in_ns(sim::Time span) { return static_cast<double>(span.ns); }
-  double since_arrival(sim::RequestId id, sim::Time stamp) const {
-    return sim::is_set(stamp) ? in_ns(stamp - requests_.arrival(id)) : kNone;
+  double since_asked(sim::RequestId id, sim::Time stamp) const {
+    return sim::is_set(stamp) ? in_ns(stamp - requests_.asked(id)) : kNone;
   }
   bool is_completed(sim::RequestId id) const {
     return journal_.outcome[id.index()] == workload::Outcome::completed;

@@ -37,12 +37,16 @@ std::vector<std::string> reason_names() {
   for (const workload::Reason& reason : instance::InstanceGroup::reasons) {
     names.emplace_back(reason.name);
   }
+  for (const workload::Reason& reason : workload::Reaction::reasons) {
+    names.emplace_back(reason.name);
+  }
   return names;
 }
 
 std::uint8_t reason_index(workload::ReasonCode code) {
   constexpr std::size_t first_of_queue = 1 + gateway::kAdmissionReasons.size();
   constexpr std::size_t first_of_worker = first_of_queue + gateway::Queue::reasons.size();
+  constexpr std::size_t first_of_client = first_of_worker + instance::InstanceGroup::reasons.size();
   switch (code.stage) {
     case workload::Stage::admission:
       return static_cast<std::uint8_t>(1 + code.index);
@@ -50,17 +54,35 @@ std::uint8_t reason_index(workload::ReasonCode code) {
       return static_cast<std::uint8_t>(first_of_queue + code.index);
     case workload::Stage::ingress:
       return static_cast<std::uint8_t>(first_of_worker + code.index);
+    case workload::Stage::client:
+      return static_cast<std::uint8_t>(first_of_client + code.index);
     case workload::Stage::none:
       break;
   }
   return 0;
 }
 
-void OutcomeCounts::add(const workload::Journal& journal, sim::RequestId id) {
+const workload::ReasonWord& word_of(workload::ReasonCode code) {
+  switch (code.stage) {
+    case workload::Stage::admission:
+      return gateway::kAdmissionReasons.at(code.index).word;
+    case workload::Stage::queue:
+      return gateway::Queue::reasons.at(code.index).word;
+    case workload::Stage::ingress:
+      return instance::InstanceGroup::reasons.at(code.index).word;
+    case workload::Stage::client:
+    case workload::Stage::none:
+      break;
+  }
+  return workload::Reaction::reasons.at(code.index).word;
+}
+
+void OutcomeCounts::add(const workload::Journal& journal, sim::RequestId id, bool is_last) {
   const std::size_t row = id.index();
   const bool admitted = sim::is_set(journal.admitted[row]);
   const Outcome outcome = journal.outcome[row];
   const workload::ReasonCode reason = journal.reason[row];
+  requests_ += is_last;
   ++attempts_;
   admitted_ += admitted;
   dispatched_ += sim::is_set(journal.dispatched[row]);
@@ -91,7 +113,7 @@ Ledger balance(const OutcomeCounts& counts, const gateway::Books& books, std::in
     return counts.after_dispatch_[static_cast<std::size_t>(outcome)];
   };
   Ledger ledger;
-  ledger.logical_requests = counts.attempts_;
+  ledger.logical_requests = counts.requests_;
   ledger.attempts = counts.attempts_;
   ledger.at_admission = counts.at_admission_;
   ledger.admitted = counts.admitted_;

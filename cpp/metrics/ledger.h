@@ -51,11 +51,13 @@ struct FleetCounts {
 /// How the requests of a run stand, counted one by one.
 class OutcomeCounts {
  public:
-  void add(const workload::Journal& journal, sim::RequestId id);
+  /// `is_last`: nothing more happens to the request; else its client asks again.
+  void add(const workload::Journal& journal, sim::RequestId id, bool is_last);
 
  private:
   friend Ledger balance(const OutcomeCounts&, const gateway::Books&, std::int64_t,
                         const FleetCounts&);
+  std::int64_t requests_ = 0;
   std::int64_t attempts_ = 0;
   std::int64_t admitted_ = 0;
   std::int64_t dispatched_ = 0;
@@ -76,5 +78,7 @@ Ledger balance(const OutcomeCounts& counts, const gateway::Books& books, std::in
 std::vector<std::string> reason_names();
 /// Position of a reason among them.
 std::uint8_t reason_index(workload::ReasonCode code);
+/// The field's word for a reason. Precondition: it is one.
+const workload::ReasonWord& word_of(workload::ReasonCode code);
 
 }  // namespace spillway::metrics

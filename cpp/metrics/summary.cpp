@@ -324,7 +324,7 @@ void Collector::add(RequestId id) {
   Tally& tally = tallies_[group];
   ++tally.offered;
   ++tally.outcomes[static_cast<std::size_t>(outcome)];
-  tally.first_arrival = std::min(tally.first_arrival, requests_.arrival(id));
+  tally.first_arrival = std::min(tally.first_arrival, requests_.asked(id));
   if (sim::is_set(journal_.enqueued[row])) tally.entered_input_tokens += requests_.input_tokens(id);
   if (outcome == Outcome::completed) {
     tally.input_tokens += requests_.input_tokens(id);

@@ -18,6 +18,7 @@ enum class Stream : std::uint64_t {
   controller = 7,
   scrapes = 8,
   gateways = 9,
+  retries = 10,
 };
 
 /// Philox4x64-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC'11): the block

@@ -81,6 +81,10 @@ struct Client {
 
   /// Whether its requests come to an end by themselves.
   bool is_finite() const { return duration_s || num_requests; }
+  /// Its users in closed loop; null: its requests come by the clock.
+  const ClosedLoop* closed_loop() const { return std::get_if<ClosedLoop>(&arrivals); }
+  /// None of its requests arrives at or after this.
+  sim::Time end(sim::Time workload_end) const;
 };
 
 }  // namespace spillway::workload

@@ -19,6 +19,7 @@ void for_each_column(Journal& journal, const F& f) {
   f(journal.outcome, Outcome::in_transit);
   f(journal.reason, ReasonCode{});
   if (journal.has_ranks) f(journal.rank, std::int16_t{-1});
+  if (journal.counts_attempts) f(journal.attempts, std::uint16_t{1});
   if (!journal.reports) return;
   f(journal.reported_ttft, sim::Time{0});
   f(journal.reported_decode, sim::Time{0});

@@ -27,6 +27,8 @@ struct TokenGaps {
 
 /// The life of every request in one run: one row each, written by the stage that owns the column.
 struct Journal {
+  // client
+  std::vector<std::uint16_t> attempts;  ///< the one under way included; only if clients retry
   // gateway
   std::vector<sim::Time> admitted;    ///< entry to a tenant queue
   std::vector<sim::Time> dispatched;  ///< permit taken
@@ -49,8 +51,9 @@ struct Journal {
 
   TokenGaps token_gaps;
 
-  bool reports = false;    ///< whether the `reported_*` columns are kept
-  bool has_ranks = false;  ///< whether `rank` is
+  bool reports = false;          ///< whether the `reported_*` columns are kept
+  bool has_ranks = false;        ///< whether `rank` is
+  bool counts_attempts = false;  ///< whether `attempts` is
 
   std::size_t size() const { return outcome.size(); }
   /// New rows are blank.

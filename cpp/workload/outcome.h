@@ -41,6 +41,7 @@ inline constexpr ReasonWord kRateLimited{"rate_limited", 503, 429, 529, 429, 429
 inline constexpr ReasonWord kSaturated{"saturated", 503, 429, 529, 503, 503};
 inline constexpr ReasonWord kQueueFull{"queue_full", 503, 429, 529, 503, 504};
 inline constexpr ReasonWord kTtlExpired{"ttl_expired", 503, 429, 529, 503, 504};
+inline constexpr ReasonWord kTimeout{"timeout", 499, 499, 499, 499, 499};  // the client's doing
 inline constexpr ReasonWord kUnservable{"unservable", 400, 400, 400, 400, 400};
 }  // namespace words
 
@@ -52,7 +53,7 @@ struct Reason {
 };
 
 /// The stage whose closed set of reasons a code refers to.
-enum class Stage : std::uint8_t { none, admission, queue, ingress };
+enum class Stage : std::uint8_t { none, admission, queue, ingress, client };
 
 /// A reason as stored per request: the stage, and the position in that stage's closed set.
 struct ReasonCode {

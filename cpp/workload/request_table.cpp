@@ -55,17 +55,32 @@ RequestTable::RequestTable(std::shared_ptr<const Requests> source,
   source_ = std::move(source);
   names_ = source_;
   columns_ = source_.get();
+  arrivals_ = &columns_->arrival;
   resolve(source_->tenants, source_->slo_classes);
 }
 
-RequestTable::RequestTable(std::unique_ptr<ArrivalStream> stream,
+RequestTable::RequestTable(std::unique_ptr<ArrivalStream> stream, bool keeps_all,
                            std::shared_ptr<const Requests> names, std::vector<Tenant> known_tenants,
                            std::vector<SloClass> known_classes, sim::Time warm_up)
     : RequestTable(std::move(known_tenants), std::move(known_classes), warm_up) {
+  keeps_all_ = keeps_all;
   stream_ = std::move(stream);
   names_ = std::move(names);
-  columns_ = &window_;
+  taken_ = std::make_shared<Requests>();
+  if (keeps_all_) {
+    if (stream_->shares_segments()) taken_->segment_begin.push_back(0);
+    source_ = taken_;
+  }
+  columns_ = taken_.get();
+  arrivals_ = &columns_->arrival;
   resolve(stream_->tenants(), stream_->slo_classes());
+  next_ = stream_->next();
+}
+
+void RequestTable::keep_attempts() {
+  keeps_attempts_ = true;
+  attempts_ = columns_->arrival;
+  arrivals_ = &attempts_;
 }
 
 void RequestTable::resolve(const std::vector<std::string>& tenant_names,
@@ -74,43 +89,60 @@ void RequestTable::resolve(const std::vector<std::string>& tenant_names,
   class_of_ = positions(class_names, slo_classes);
 }
 
-std::optional<sim::RequestId> RequestTable::next() {
-  if (!stream_) {
-    if (next_row_ == source_->size()) return std::nullopt;
-    return sim::RequestId{static_cast<std::size_t>(next_row_++)};
-  }
-  const std::optional<Arrival> arrival = stream_->next();
-  if (!arrival) return std::nullopt;
+sim::Time RequestTable::next_arrival() const {
+  if (stream_) return next_ ? next_->time : sim::kForever;
+  return next_row_ < source_->size() ? source_->arrival[next_row_] : sim::kForever;
+}
+
+sim::RequestId RequestTable::take_next() {
+  if (!stream_) return sim::RequestId{static_cast<std::size_t>(next_row_++)};
+  const sim::RequestId id = add(*next_);
+  next_ = stream_->next();
+  return id;
+}
+
+sim::RequestId RequestTable::add(const Arrival& arrival) {
   if (next_row_ > std::numeric_limits<std::uint32_t>::max()) {
     throw sim::UsageError("a run takes at most 2^32 requests");
   }
   if (free_.empty()) {
-    free_.emplace_back(window_.size());
-    window_.arrival.emplace_back();
-    window_.input_tokens.emplace_back();
-    window_.output_tokens.emplace_back();
-    window_.tenant.emplace_back();
-    window_.slo_class.emplace_back();
-    segments_.emplace_back();
-    rows_.emplace_back();
-    in_use_.push_back(false);
+    free_.emplace_back(taken_->size());
+    taken_->arrival.emplace_back();
+    taken_->input_tokens.emplace_back();
+    taken_->output_tokens.emplace_back();
+    taken_->tenant.emplace_back();
+    taken_->slo_class.emplace_back();
+    if (keeps_attempts_) attempts_.emplace_back();
+    if (!keeps_all_) {
+      segments_.emplace_back();
+      rows_.emplace_back();
+      in_use_.push_back(false);
+    }
   }
   const sim::RequestId id = free_.back();
   free_.pop_back();
   const std::size_t slot = id.index();
-  window_.arrival[slot] = arrival->time;
-  window_.input_tokens[slot] = arrival->input_tokens;
-  window_.output_tokens[slot] = arrival->output_tokens;
-  window_.tenant[slot] = arrival->tenant;
-  window_.slo_class[slot] = arrival->slo_class;
-  segments_[slot] = arrival->segments;
-  rows_[slot] = static_cast<std::uint32_t>(next_row_++);
-  in_use_[slot] = true;
+  taken_->arrival[slot] = arrival.time;
+  taken_->input_tokens[slot] = arrival.input_tokens;
+  taken_->output_tokens[slot] = arrival.output_tokens;
+  taken_->tenant[slot] = arrival.tenant;
+  taken_->slo_class[slot] = arrival.slo_class;
+  if (keeps_attempts_) attempts_[slot] = arrival.time;
+  const auto row = static_cast<std::uint32_t>(next_row_++);
+  if (!keeps_all_) {
+    segments_[slot] = arrival.segments;
+    rows_[slot] = row;
+    in_use_[slot] = true;
+  } else if (!taken_->segment_begin.empty()) {
+    taken_->segments.insert(taken_->segments.end(), arrival.segments.begin(),
+                            arrival.segments.end());
+    taken_->segment_begin.push_back(static_cast<std::uint32_t>(taken_->segments.size()));
+  }
   return id;
 }
 
 void RequestTable::retire(sim::RequestId id) {
-  if (!stream_) return;
+  if (keeps_all_) return;
   in_use_[id.index()] = false;
   free_.push_back(id);
 }

@@ -18,9 +18,9 @@ namespace spillway::workload {
 /// What the stages of one run know of a request: the source's columns with tenants and classes
 /// resolved.
 ///
-/// Requests are either all kept (an id is the row in the source), or only while they are in the
-/// system: then ids are given to others once `retire` was called, and `row` tells which request an
-/// id stands for.
+/// Requests are either all kept (an id is the row, in order of arrival), or only while they are in
+/// the system: then ids are given to others once `retire` was called, and `row` tells which request
+/// an id stands for.
 class RequestTable {
  public:
   std::vector<Tenant> tenants;
@@ -30,27 +30,38 @@ class RequestTable {
   /// ones are appended with defaults.
   RequestTable(std::shared_ptr<const Requests> source, std::vector<Tenant> known_tenants,
                std::vector<SloClass> known_classes, sim::Time warm_up);
-  /// Keeps those in the system. `names`: where requests have names of their own, else null.
-  RequestTable(std::unique_ptr<ArrivalStream> stream, std::shared_ptr<const Requests> names,
-               std::vector<Tenant> known_tenants, std::vector<SloClass> known_classes,
-               sim::Time warm_up);
+  /// Takes them from a stream, and others besides (`add`); keeps all, or those in the system.
+  /// `names`: where requests have names of their own, else null.
+  RequestTable(std::unique_ptr<ArrivalStream> stream, bool keeps_all,
+               std::shared_ptr<const Requests> names, std::vector<Tenant> known_tenants,
+               std::vector<SloClass> known_classes, sim::Time warm_up);
   // Not to be moved: `columns_` may point into the table itself.
   RequestTable(const RequestTable&) = delete;
   RequestTable& operator=(const RequestTable&) = delete;
 
-  /// The next request to arrive, or none.
-  std::optional<sim::RequestId> next();
+  /// When the next request of the source arrives; kForever: there is none.
+  sim::Time next_arrival() const;
+  /// That request. Precondition: there is one.
+  sim::RequestId take_next();
+  /// A request that is in no source. Precondition: they come from a stream.
+  sim::RequestId add(const Arrival& arrival);
+  /// Its client asks again. Precondition: `keep_attempts` was called before the first request.
+  void ask_again(sim::RequestId id, sim::Time now) { attempts_[id.index()] = now; }
+  void keep_attempts();
   /// The request has left the system: its id may be given to another. Does nothing where all
   /// requests are kept.
   void retire(sim::RequestId id);
   /// Ids are below this.
   std::size_t capacity() const { return columns_->size(); }
   /// Whether the id stands for a request, arrived or next.
-  bool in_use(sim::RequestId id) const { return !stream_ || in_use_[id.index()]; }
+  bool in_use(sim::RequestId id) const { return keeps_all_ || in_use_[id.index()]; }
 
   /// Position in the order of arrival.
-  std::uint32_t row(sim::RequestId id) const { return stream_ ? rows_[id.index()] : id.value; }
-  sim::Time arrival(sim::RequestId id) const { return columns_->arrival[id.index()]; }
+  std::uint32_t row(sim::RequestId id) const { return keeps_all_ ? id.value : rows_[id.index()]; }
+  /// Of the attempt under way, at the gateway.
+  sim::Time arrival(sim::RequestId id) const { return (*arrivals_)[id.index()]; }
+  /// Of the first attempt: when the client began to wait.
+  sim::Time asked(sim::RequestId id) const { return columns_->arrival[id.index()]; }
   std::int32_t input_tokens(sim::RequestId id) const { return columns_->input_tokens[id.index()]; }
   std::int32_t output_tokens(sim::RequestId id) const {
     return columns_->output_tokens[id.index()];
@@ -60,7 +71,7 @@ class RequestTable {
   std::int32_t goal_tokens(sim::RequestId id) const { return std::max(output_tokens(id), 1); }
   /// The shared segments with which the prompt begins.
   std::span<const Segment> segments(sim::RequestId id) const {
-    return stream_ ? segments_[id.index()] : source_->segments_of(id.index());
+    return keeps_all_ ? source_->segments_of(id.index()) : segments_[id.index()];
   }
   /// Whether any prompt shares a segment.
   bool shares_segments() const {
@@ -81,7 +92,7 @@ class RequestTable {
     return tenant(id) * slo_classes.size() + slo_class(id);
   }
   /// Whether the request counts in statistics: it did not arrive during the warm-up.
-  bool is_counted(sim::RequestId id) const { return arrival(id) >= warm_up_; }
+  bool is_counted(sim::RequestId id) const { return asked(id) >= warm_up_; }
 
   /// Whether `a` precedes `b` in the order of their names as text, the field's last resort in ties;
   /// equal names stand in order of arrival.
@@ -99,14 +110,20 @@ class RequestTable {
   std::vector<std::uint16_t> tenant_of_;  // the source's index → index into `tenants`
   std::vector<std::uint16_t> class_of_;
 
+  bool keeps_all_ = true;
   std::shared_ptr<const Requests> source_;
   std::shared_ptr<const Requests> names_;
   const Requests* columns_ = nullptr;
+  const std::vector<sim::Time>* arrivals_ = nullptr;
+  std::vector<sim::Time> attempts_;  // their arrivals; empty unless they are kept
+  bool keeps_attempts_ = false;
   std::uint64_t next_row_ = 0;
 
-  // Only if requests are not all kept:
+  // Only if requests come from a stream:
   std::unique_ptr<ArrivalStream> stream_;
-  Requests window_;
+  std::optional<Arrival> next_;
+  std::shared_ptr<Requests> taken_;
+  // Only if they are not all kept:
   std::vector<std::span<const Segment>> segments_;
   std::vector<std::uint32_t> rows_;
   std::vector<bool> in_use_;

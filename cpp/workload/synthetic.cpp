@@ -10,10 +10,6 @@ namespace {
 constexpr std::int64_t kDefaultCount = 1000;
 constexpr std::int64_t kUnboundedCount = std::numeric_limits<std::int64_t>::max();
 
-std::unique_ptr<LengthDistribution> make_lengths(const Lengths& lengths) {
-  return std::visit([](const auto& config) { return make(config); }, lengths);
-}
-
 // How many requests of `config` there are at most.
 std::int64_t largest_count(const Synthetic& config) {
   if (config.num_requests) return *config.num_requests;
@@ -21,14 +17,8 @@ std::int64_t largest_count(const Synthetic& config) {
   return ends ? kUnboundedCount : kDefaultCount;
 }
 
-// No request of `client` arrives at or after this.
-sim::Time end_of(const Client& client, sim::Time workload_end) {
-  if (!client.duration_s) return workload_end;
-  return std::min(workload_end, sim::from_seconds(client.start_s + *client.duration_s));
-}
-
 // Position of `name` in `names`, appended if it is new.
-std::uint16_t intern(std::vector<std::string>& names, const std::string& name) {
+std::uint16_t position(std::vector<std::string>& names, const std::string& name) {
   const auto found = std::find(names.begin(), names.end(), name);
   if (found != names.end()) return static_cast<std::uint16_t>(found - names.begin());
   names.push_back(name);
@@ -100,7 +90,7 @@ class SyntheticStream final : public ArrivalStream {
       : left_(largest_count(config)) {
     double fractions = 0;
     for (const Client& client : config.clients) {
-      if (!client.requests_per_s) fractions += client.rate_fraction;
+      if (!client.requests_per_s && !client.closed_loop()) fractions += client.rate_fraction;
     }
     const sim::Time end = sim::from_seconds(config.duration_s.value_or(sim::kLongestSpan_s));
     for (std::size_t i = 0; i < config.clients.size(); ++i) {
@@ -108,16 +98,9 @@ class SyntheticStream final : public ArrivalStream {
       const double rate_per_s = client.requests_per_s
                                     ? *client.requests_per_s
                                     : config.requests_per_s * client.rate_fraction / fractions;
-      clients_.emplace_back(client, i, rate_per_s, end_of(client, end), seed,
-                            sim::Quantum(quantum_ns));
-      tenant_of_.push_back(intern(tenants_, client.tenant));
-      class_of_.push_back(intern(slo_classes_, client.slo_class));
-      if (client.prefix_group.empty()) {
-        prefix_of_.emplace_back();
-      } else {
-        prefix_of_.push_back({intern(prefix_groups_, client.prefix_group),
-                              static_cast<std::uint32_t>(client.prefix_tokens)});
-      }
+      clients_.emplace_back(client, i, rate_per_s, client.end(end), seed, sim::Quantum(quantum_ns));
+      named_.push_back(intern(client, names_));
+      converses_ = converses_ || (client.closed_loop() && client.closed_loop()->turns > 1);
       order_.push_back(i);
     }
     std::make_heap(order_.begin(), order_.end(), Later{*this});
@@ -130,14 +113,15 @@ class SyntheticStream final : public ArrivalStream {
     std::pop_heap(order_.begin(), order_.end(), Later{*this});
     Arrival arrival = clients_[*client].take();
     std::push_heap(order_.begin(), order_.end(), Later{*this});
-    arrival.tenant = tenant_of_[*client];
-    arrival.slo_class = class_of_[*client];
-    if (prefix_of_[*client].tokens > 0) arrival.segments = {&prefix_of_[*client], 1};
+    const NamedClient& named = named_[*client];
+    arrival.tenant = named.tenant;
+    arrival.slo_class = named.slo_class;
+    if (named.prefix.tokens > 0) arrival.segments = {&named.prefix, 1};
     return arrival;
   }
-  const std::vector<std::string>& tenants() const override { return tenants_; }
-  const std::vector<std::string>& slo_classes() const override { return slo_classes_; }
-  bool shares_segments() const override { return !prefix_groups_.empty(); }
+  const std::vector<std::string>& tenants() const override { return names_.tenants; }
+  const std::vector<std::string>& slo_classes() const override { return names_.slo_classes; }
+  bool shares_segments() const override { return !names_.prefix_groups.empty() || converses_; }
 
  private:
   /// Position of the client whose request is next, if there is one.
@@ -158,13 +142,23 @@ class SyntheticStream final : public ArrivalStream {
 
   std::vector<ClientSource> clients_;
   std::vector<std::size_t> order_;  // heap of clients, the earliest in front
-  std::vector<std::string> tenants_, slo_classes_, prefix_groups_;
-  std::vector<std::uint16_t> tenant_of_, class_of_;  // by client
-  std::vector<Segment> prefix_of_;                   // by client
+  Names names_;
+  std::vector<NamedClient> named_;  // by client
+  bool converses_ = false;          // some users take up earlier prompts
   std::int64_t left_;
 };
 
 }  // namespace
+
+NamedClient intern(const Client& client, Names& names) {
+  NamedClient named{.tenant = position(names.tenants, client.tenant),
+                    .slo_class = position(names.slo_classes, client.slo_class)};
+  if (!client.prefix_group.empty()) {
+    named.prefix = {position(names.prefix_groups, client.prefix_group),
+                    static_cast<std::uint32_t>(client.prefix_tokens)};
+  }
+  return named;
+}
 
 void Synthetic::validate(const std::string& path, std::vector<sim::Violation>& out) const {
   if (clients.empty())

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <tuple>
 #include <vector>
@@ -49,10 +50,26 @@ struct Synthetic {
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
 };
 
-/// The requests of `config` under `seed`, in order of arrival; arrivals are truncated to whole
-/// quanta. Every request draws from streams of its own, named by the client's position and the
-/// request's ordinal: changing or appending a client leaves the others' draws as they were (the
-/// arrivals of those without a rate of their own move with the rate that is left to them).
+/// What the names stand for that requests refer to by number, in order of the clients.
+struct Names {
+  std::vector<std::string> tenants;
+  std::vector<std::string> slo_classes;
+  std::vector<std::string> prefix_groups;
+};
+/// Where the names of one client stand among them.
+struct NamedClient {
+  std::uint16_t tenant = 0;
+  std::uint16_t slo_class = 0;
+  Segment prefix;  ///< with which its prompts begin; no tokens: nothing is shared
+};
+/// Adds what is new of a client's names.
+NamedClient intern(const Client& client, Names& names);
+
+/// The requests of `config` under `seed` that come by the clock, in order of arrival; arrivals are
+/// truncated to whole quanta. Every request draws from streams of its own, named by the client's
+/// position and the request's ordinal: changing or appending a client leaves the others' draws as
+/// they were (the arrivals of those without a rate of their own move with the rate that is left to
+/// them).
 std::unique_ptr<ArrivalStream> stream(const Synthetic& config, std::uint64_t seed,
                                       std::int64_t quantum_ns);
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/field.h"
+#include "workload/reaction.h"
 
 namespace spillway::workload {
 
@@ -17,6 +18,7 @@ struct Tenant {
   double weight = 1;
   std::optional<std::int64_t> queue_max;
   std::optional<std::int64_t> max_in_flight;
+  std::optional<Reaction> reaction;
 
   static constexpr std::string_view type_name = "Tenant";
   static constexpr std::string_view doc = "Someone who shares the fleet with others.";
@@ -39,7 +41,9 @@ struct Tenant {
               "limit's own.")
             .unit("requests")
             .range(sim::between(1, 1e9))
-            .log_search(1, 1024));
+            .log_search(1, 1024),
+        field("reaction", &Tenant::reaction,
+              "How long its clients wait and when they ask again; absent: as everyone."));
   }
 };
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from spillway import _core
 from spillway._columns import Table
+from spillway.overload import compare_with_targets
 from spillway.report import tables
 
 if TYPE_CHECKING:
@@ -94,19 +95,9 @@ def admission_regret(result: Result) -> AdmissionRegret:
             for best, other in zip((ttft_ns, tpot_ns, e2e_ns), alone, strict=True):
                 best[better] = other[better]
     slo_class = requests["slo_class"][rows]
-    has_targets = np.zeros(len(rows), dtype=bool)
-    meets_targets = ~np.isnan(e2e_ns)
-    for known in result.simulation.slo_classes:
-        mine = slo_class == known.name
-        for target_s, latency_ns in (
-            (known.target_ttft_s, ttft_ns),
-            (known.target_tpot_s, tpot_ns),
-            (known.target_e2e_s, e2e_ns),
-        ):
-            if target_s is not None:
-                has_targets |= mine
-                # A latency that a request does not have misses no target, as in goodput.
-                meets_targets &= ~(mine & (latency_ns > target_s * 1e9))
+    has_targets, meets_targets = compare_with_targets(
+        result.simulation.slo_classes, slo_class, ttft_ns, tpot_ns, e2e_ns
+    )
     columns: dict[str, NDArray[Any]] = {
         "row": rows,
         **{name: requests[name][rows] for name in ("request_id", "tenant")},
@@ -116,7 +107,7 @@ def admission_regret(result: Result) -> AdmissionRegret:
         "unloaded_tpot_s": tpot_ns / 1e9,
         "unloaded_e2e_s": e2e_ns / 1e9,
         "has_targets": has_targets,
-        "meets_targets": has_targets & meets_targets,
+        "meets_targets": meets_targets,
     }
     for column in columns.values():
         column.setflags(write=False)

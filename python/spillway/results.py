@@ -18,6 +18,7 @@ from spillway._core.cluster import Simulation
 from spillway._extras import require
 from spillway._statistics import Interval, interval
 from spillway.decisions import AdmissionRegret, Decisions, admission_regret, explain
+from spillway.overload import Recovery, recovery
 from spillway.report import plots, tables
 from spillway.timeline import Control, Timeline
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 Figure = float | int | None
 
-_RESULT_VERSION = 3
+_RESULT_VERSION = 4
 # What is saved as arrays, and by what prefix of their names.
 _TABLES = {
     "columns": "column_",
@@ -122,8 +123,10 @@ class Requests(Mapping[str, "NDArray[Any]"]):
 
     request_id, tenant, slo_class, outcome, reason (text; reason is empty unless the request was
     rejected); admitted (bool, by the gateway); instance (int, -1: never routed); input_tokens,
-    output_tokens (delivered so far), preemptions (int); arrival_s, ttft_s, e2e_s, tpot_s, queue_s,
-    scheduling_delay_s, itl_mean_s (seconds, NaN: not applicable).
+    output_tokens (delivered so far), attempts, preemptions (int); arrival_s, ttft_s, e2e_s, tpot_s,
+    queue_s, scheduling_delay_s, itl_mean_s (seconds, NaN: not applicable). Where clients retry, the
+    row tells of the last attempt, but arrival is that of the first, from which latencies count;
+    queue_s is the last attempt's own.
     """
 
     def __init__(
@@ -266,6 +269,19 @@ class Result:
         if self._regret is None:
             self._regret = admission_regret(self)
         return self._regret
+
+    def recovery(
+        self, start_s: float, end_s: float, *, step_s: float = 1.0, share: float = 0.9
+    ) -> Recovery:
+        """Whether the system comes back from a trigger that lasted from `start_s` to `end_s`.
+
+        Goodput is taken over the requests that arrive in steps of `step_s`; the system has
+        recovered from when on all steps have at least `share` of the goodput before the trigger.
+
+        Raises UsageError if the requests were not kept, none is of a class with latency targets, or
+        unless `warm_up_s` < `start_s` < `end_s`.
+        """
+        return recovery(self, start_s, end_s, step_s=step_s, share=share)
 
     def why(self, request_id: str) -> str:
         """What became of a request, where it was sent and what the alternatives were, as text.

@@ -86,6 +86,8 @@ DIMENSIONLESS = {
     "KvCost.overlap_credit",
     "KvCost.overlap_decay",
     "KvCost.prefill_load_scale",
+    "Retry.budget_ratio",
+    "Retry.multiplier",
     "KvCost.temperature",
     "PrefixCacheAffinity.exploration",
     "PrefixCacheAffinity.threshold",
@@ -263,7 +265,9 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         drawn["concurrency"] = sorted(set(drawn["concurrency"]))
         for column in TABLE:
             drawn[column] = (drawn[column] * 3)[: len(drawn["concurrency"])]
-    if name == "Client" and drawn["requests_per_s"]:
+    if name == "Client" and drawn["arrivals"]["kind"] == "closed_loop":
+        drawn |= {"requests_per_s": None, "num_requests": drawn["num_requests"] or 9}
+    if name == "Client" and (drawn["requests_per_s"] or drawn["arrivals"]["kind"] == "closed_loop"):
         drawn["rate_fraction"] = 1.0
     if name == "Client" and not (drawn["prefix_group"] and drawn["prefix_tokens"]):
         drawn |= {"prefix_group": "", "prefix_tokens": 0}
@@ -334,6 +338,7 @@ RICH = Simulation(
         workload.SloClass(name="critical", target_ttft_s=0.5, target_tpot_s=0.05, target_e2e_s=9),
         workload.SloClass(),
     ],
+    reaction=workload.Reaction(timeout_s=30, retries=[workload.Retry(on=["saturated"])]),
     gateway=gateway.Gateway(
         admission=[gateway.TokenBucket(), gateway.AlwaysAdmit()],
         admission_latency_s=0.001,
@@ -366,7 +371,9 @@ def leaves(
     for field in description["fields"]:
         here = f"{path}.{field['name']}".lstrip(".")
         value = written[field["name"]]
-        if field["type"] in ("struct", "variant"):
+        if value is None:
+            yield here, field, value
+        elif field["type"] in ("struct", "variant"):
             entries = {here: value} if not isinstance(value, list) else {
                 f"{here}[{i}]": entry for i, entry in enumerate(value)
             }  # fmt: skip
@@ -1309,7 +1316,7 @@ def test_schema_has_the_ranges(path: str) -> None:
 _DEPENDENT = {
     "name", "tenant", "slo_class", "prefix_group", "prefix_tokens", "values", "weights",
     "min_tokens", "max_tokens", "max_model_len", "horizon_s", "warm_up_s", "priority", *TABLE,
-    "initial_instances", "floor", "ceiling", "requests_per_s", "rate_fraction",
+    "initial_instances", "floor", "ceiling", "requests_per_s", "rate_fraction", "replicas",
 }  # fmt: skip
 INDEPENDENT = {
     path: field for path, field, _ in LEAVES if path.rsplit(".", 1)[-1] not in _DEPENDENT

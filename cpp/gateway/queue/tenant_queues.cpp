@@ -93,6 +93,14 @@ std::optional<TenantQueues::Removed> TenantQueues::take_expired(Time now) {
   return Removed{one.flow, remove(one.flow, one.at)};
 }
 
+TenantQueues::Removed TenantQueues::withdraw(TenantId flow, RequestId request) {
+  const Flow& queue = flows_[flow.index()];
+  // As a rule the longest waiting are withdrawn first.
+  Flow::Handle at = queue.front();
+  while (queue[at].request != request) at = queue.next(at);
+  return {flow, remove(flow, at)};
+}
+
 bool TenantQueues::judge_delay(Time waited, Time now) {
   // The first one of an interval settles how the last one went; it is never lost itself.
   if (now >= interval_end_) {

@@ -58,6 +58,8 @@ class TenantQueues {
   sim::Time next_timeout();
   /// Takes out one that has waited too long at `now`, the longest waiting first.
   std::optional<Removed> take_expired(sim::Time now);
+  /// Takes out a request that waits in the flow. Precondition: it does.
+  Removed withdraw(sim::TenantId flow, sim::RequestId request);
   /// Whether the head of the flow is lost to controlled delay now that its turn has come. To be
   /// called once for each head.
   bool is_too_late(sim::TenantId flow, sim::Time now) {

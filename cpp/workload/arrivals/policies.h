@@ -3,6 +3,7 @@
 #include <variant>
 
 #include "sim/field.h"
+#include "workload/arrivals/closed_loop.h"
 #include "workload/arrivals/constant.h"
 #include "workload/arrivals/gamma.h"
 #include "workload/arrivals/poisson.h"
@@ -10,7 +11,7 @@
 
 namespace spillway::workload {
 
-using Arrivals = std::variant<Poisson, Gamma, Weibull, Constant>;
+using Arrivals = std::variant<Poisson, Gamma, Weibull, Constant, ClosedLoop>;
 
 }  // namespace spillway::workload
 

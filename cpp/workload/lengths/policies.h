@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <variant>
 
 #include "sim/field.h"
@@ -12,6 +13,10 @@
 namespace spillway::workload {
 
 using Lengths = std::variant<Fixed, Gaussian, Exponential, Lognormal, Empirical>;
+
+inline std::unique_ptr<LengthDistribution> make_lengths(const Lengths& lengths) {
+  return std::visit([](const auto& config) { return make(config); }, lengths);
+}
 
 }  // namespace spillway::workload
 

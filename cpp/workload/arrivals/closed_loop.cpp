@@ -1,0 +1,20 @@
+#include "workload/arrivals/closed_loop.h"
+
+#include <limits>
+
+namespace spillway::workload {
+
+namespace {
+
+class Never final : public ArrivalProcess {
+ public:
+  double gap_s(sim::Draws&) const override { return std::numeric_limits<double>::infinity(); }
+};
+
+}  // namespace
+
+std::unique_ptr<ArrivalProcess> make(const ClosedLoop&, double) {
+  return std::make_unique<Never>();
+}
+
+}  // namespace spillway::workload
