@@ -121,12 +121,11 @@ class StudyPlots:
         values = [one.values[objective] for one in trials]
         if len(set(xs)) > 2 and len(set(ys)) > 2:
             # Triangles between neighbours as the eye sees them, on logarithmic axes too.
-            triangles = Triangulation(
+            seen = Triangulation(
                 [across.share_of(value) for value in xs], [up.share_of(value) for value in ys]
-            ).triangles
-            filled = axes.tricontourf(
-                xs, ys, values, triangles=triangles, levels=12, cmap="cividis"
             )
+            places = Triangulation(xs, ys, seen.triangles)
+            filled = axes.tricontourf(places, values, levels=12, cmap="cividis")
             figure: Any = axes.figure
             figure.colorbar(filled, ax=axes, label=_value_name(self._study, objective))
         _scatter(axes, trials, xs, ys, None)

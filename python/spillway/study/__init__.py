@@ -3,14 +3,18 @@
     study = spillway.Study(simulation, {"gateway.controller.band": "auto"}, "weighted_goodput")
     study.optimize(40).best
 
-A `Study` searches a `Space` for an `Objective` under `Constraint`s, with Optuna underneath.
+A `Study` searches a `Space` for an `Objective` under `Constraint`s, with Optuna underneath. `grid`,
+`sobol`, `one_at_a_time` and `isolation` run configurations side by side; `max_rate_under_slo` and
+`min_instances_for_rate` solve for one number.
 """
 
 from spillway.study.objective import Constraint, Figure, NoFigureError, Objective
 from spillway.study.racing import Racing
 from spillway.study.records import Trial
+from spillway.study.solvers import max_rate_under_slo, min_instances_for_rate
 from spillway.study.space import Choice, Kinds, Range, Space
 from spillway.study.study import Study
+from spillway.study.sweeps import grid, isolation, one_at_a_time, sobol
 
 __all__ = [
     "Choice",
@@ -24,4 +28,10 @@ __all__ = [
     "Space",
     "Study",
     "Trial",
+    "grid",
+    "isolation",
+    "max_rate_under_slo",
+    "min_instances_for_rate",
+    "one_at_a_time",
+    "sobol",
 ]
