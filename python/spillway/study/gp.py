@@ -255,12 +255,14 @@ class _Parameter:
         """Coordinates of uniform numbers in [0, 1); all allowed ones are equally likely."""
         if not self.allowed:
             return uniform
-        return np.array(self.allowed)[(uniform * len(self.allowed)).astype(int)]
+        chosen: Array = np.array(self.allowed)[(uniform * len(self.allowed)).astype(int)]
+        return chosen
 
     def near(self, coordinate: float, uniform: Array) -> Array:
         """Coordinates close to one."""
         if self.choices is None:
-            return np.clip(coordinate + _NEAR_SD * ndtri(np.clip(uniform, 1e-9, 1 - 1e-9)), 0, 1)
+            normal: Array = ndtri(np.clip(uniform, 1e-9, 1 - 1e-9))
+            return np.clip(coordinate + _NEAR_SD * normal, 0.0, 1.0)
         changed = self.spread(np.minimum(uniform / _NEAR_CHANGE, np.nextafter(1.0, 0.0)))
         return np.where(uniform < _NEAR_CHANGE, changed, coordinate)
 
