@@ -123,8 +123,10 @@ def trials_of(study: Study) -> list[Any]:
     return [(one.number, one.point, one.objectives) for one in study.records]
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random", "qmc", "cmaes", "nsga2"])
+@pytest.mark.parametrize("sampler", ["tpe", "random", "qmc", "cmaes", "nsga2", "gp"])
 def test_trials_do_not_depend_on_the_threads(sampler: str) -> None:
+    if sampler == "gp":
+        pytest.importorskip("spillway.study.gp")
     studies = [small(sampler=sampler, seed=4).optimize(24, threads=n) for n in (1, 3)]
     assert trials_of(studies[0]) == trials_of(studies[1])
     other = small(sampler=sampler, seed=5).optimize(24)
@@ -135,6 +137,14 @@ def test_trials_are_proposed_alike_however_optimize_is_called() -> None:
     whole = small(sampler="tpe").optimize(16, batch_size=4)
     parts = small(sampler="tpe").optimize(8, batch_size=4).optimize(8, batch_size=4)
     assert trials_of(whole) == trials_of(parts)
+
+
+def test_seeds_are_those_of_all_trials() -> None:
+    study = small(seeds=2).optimize(2, seeds=3)
+    assert all(one.seeds == (0, 1, 2) for one in study.records)
+    study.optimize(2, seeds=range(3))
+    with pytest.raises(UsageError, match=r"met the seeds \(0, 1, 2\)"):
+        study.optimize(2, seeds=4)
 
 
 def test_total_counts_what_is_there() -> None:
@@ -247,6 +257,27 @@ def test_latency_alone_is_warned_of() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Study(overloaded(), SMALL_SPACE, "p99_ttft_ms", {"shed": "<=0.1"})
+
+
+def test_parameter_without_a_sound_value_is_warned_of() -> None:
+    base = overloaded().with_({"gateway.controller": "aimd", "gateway.sensor.window_s": 9})
+    space = {
+        "gateway.guard.cooldown_ticks": (0, 3),
+        "gateway.sensor.window_s": (6, 9.5),
+        "gateway.bands[0].queue.timeout_s": (0.4, 6),
+    }
+    study = Study(base, space, "goodput", seeds=1)
+    shares = study.doubts()
+    assert shares["gateway.sensor.window_s"] == 1
+    assert 0 < shares["gateway.bands[0].queue.timeout_s"] < 1
+    assert 0 < shares["gateway.guard.cooldown_ticks"] < 1
+    with pytest.warns(RuntimeWarning) as caught:
+        study.optimize(1)
+    said = [str(one.message) for one in caught]
+    # All these windows span a single tick, so that it does not matter which it is.
+    assert any("no run changed with gateway.sensor.window_s:" in one for one in said)
+    assert any("something speaks against gateway.sensor.window_s:" in one for one in said)
+    assert any("less than two ticks" in one for one in study.baseline.warnings)
 
 
 def test_same_configuration_is_run_once(calls: Calls) -> None:

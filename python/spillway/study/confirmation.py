@@ -146,10 +146,11 @@ def confirm(
         raise ValueError(f"seeds: {overlap} were part of the search; take others")
     if len(seeds) < 2:
         raise ValueError("seeds: give at least two, or there are no intervals")
-    trials = [one for one in study.feasible if not one.is_baseline][:top]
+    first = [study.recommended] if len(study.objectives) == 1 else []
+    ranked = {one.number: one for one in (*first, *study.feasible) if not one.is_baseline}
+    trials = list(ranked.values())[:top]
     if not trials:
-        _ = study.best_trial  # says that nothing is feasible
-        raise UsageError("there is no trial but the baseline to confirm")
+        raise UsageError("there is no feasible trial but the baseline to confirm")
     simulations = [study.simulation, *(study.simulation_of(one) for one in trials)]
     found = evaluator.measure_all(simulations, seeds)
     judge = _Judge(study, objective, confidence, len(trials))

@@ -7,6 +7,8 @@ import math
 import warnings
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from spillway import files
 from spillway._core.sim import ConfigError, UsageError
 from spillway._extras import require
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 _BASELINE = "baseline"
 _LEAST_FOR_IMPORTANCE = 8
+_LEAST_FOR_MODEL = 4
 _BEST_SHARE: Any = 0.25
 
 
@@ -97,7 +100,6 @@ class Study:
         self.constraints: tuple[Constraint, ...] = tuple(as_constraints(constraints))
         self.metrics: tuple[Metric, ...] = tuple(as_metric(one) for one in metrics)
         self.seeds = as_seeds(seeds)
-        self.dead: tuple[str, ...] = ()
         self._trials: dict[int, Trial] = {}
         self._baseline_trial: Trial | None = None
         require("optuna", "study")
@@ -167,6 +169,7 @@ class Study:
         self,
         n_trials: int,
         *,
+        seeds: int | Iterable[int] | None = None,
         total: bool = False,
         batch_size: int = 4,
         racing: Racing | bool = False,
@@ -186,6 +189,8 @@ class Study:
         ----------
         n_trials
             How many trials to make, >= 1.
+        seeds
+            Other seeds than those of the study, before its first trial.
         total
             Whether `n_trials` counts the finished trials that the study already has, as when a
             killed study goes on, or when processes share a storage.
@@ -210,6 +215,8 @@ class Study:
         """
         if n_trials < 1 or batch_size < 1:
             raise ValueError("n_trials and batch_size must be >= 1")
+        if seeds is not None:
+            self._take_seeds(as_seeds(seeds))
         evaluator = self._evaluator(threads=threads, executor=executor)
         race = Racing() if racing is True else racing or None
         if race is not None and len(self.objectives) > 1:
@@ -227,6 +234,14 @@ class Study:
         if self.feasible == () and any(one.has_values for one in self._all()):
             warnings.warn(self._no_feasible(), RuntimeWarning, stacklevel=2)
         return self
+
+    def _take_seeds(self, seeds: tuple[int, ...]) -> None:
+        if seeds == self.seeds:
+            return
+        if self._all():
+            raise UsageError(f"the study's trials met the seeds {self.seeds}; so must all others")
+        self.seeds = seeds
+        self.optuna.set_user_attr("problem", self._problem())
 
     def _evaluator(self, *, threads: int | None, executor: Executor | None) -> Evaluator:
         metrics: list[Metric] = [one.metric for one in self.objectives]
@@ -410,15 +425,48 @@ class Study:
         self.optuna.tell(trial, list(one.values))
 
     def _check(self, threads: int | None, executor: Executor | None) -> None:
-        """Warns of parameters that change nothing."""
-        self.dead = dead_parameters(self.bound, self.seeds[:1], threads=threads, executor=executor)
-        if self.dead:
-            names = ", ".join(self.dead)
+        """Warns of parameters that change nothing, or that no value in the space makes sound."""
+        dead = dead_parameters(self.bound, self.seeds[:1], threads=threads, executor=executor)
+        self.optuna.set_user_attr("dead", list(dead))
+        if dead:
             warnings.warn(
-                f"no run changed with {names}: searching there varies nothing",
+                f"no run changed with {', '.join(dead)}: searching there varies nothing",
                 RuntimeWarning,
                 stacklevel=3,
             )
+        shares = self.doubts()
+        throughout = [one.name for one in self.bound if shares.get(one.name) == 1]
+        if throughout:
+            warnings.warn(
+                f"everywhere in the space something speaks against {', '.join(throughout)}: the "
+                "trials' warnings tell what",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+
+    @property
+    def dead(self) -> tuple[str, ...]:
+        """The parameters that changed no run when that was tried before the first trial."""
+        return tuple(self.optuna.user_attrs.get("dead", ()))
+
+    def doubts(self, n: int = 128) -> dict[str, float]:
+        """By setting, in which share of the space its value cannot work as it is meant to.
+
+        Of `n` points that are spread over the space at random, those that are valid. What is in
+        doubt is listed in `spillway.study.feasibility.doubts`; the trials note theirs.
+        """
+        random = np.random.default_rng(0)
+        counts: dict[str, int] = {}
+        n_valid = 0
+        for shares in random.random((n, len(self.bound))):
+            try:
+                simulation = self.bound.apply(self.bound.at(shares.tolist()))
+            except ConfigError:
+                continue
+            n_valid += 1
+            for setting in {one.split(" =")[0] for one in doubts(simulation)}:
+                counts[setting] = counts.get(setting, 0) + 1
+        return {setting: count / n_valid for setting, count in sorted(counts.items())}
 
     def confirm(
         self,
@@ -439,7 +487,8 @@ class Study:
         Parameters
         ----------
         top
-            How many trials, the best first; with several objectives of the front.
+            How many trials, the one that is `recommended` first, then the best; with several
+            objectives of the front.
         seeds
             Fresh seeds; an int n stands for n of them after those of the search.
         confidence
@@ -539,6 +588,26 @@ class Study:
         return found[0]
 
     @property
+    def recommended(self) -> Trial:
+        """The trial that the sampler's own model thinks best, if it has one; else `best_trial`.
+
+        With `gp` that is the best posterior mean, which luck with the seeds sways less.
+        """
+        recommend = getattr(self.optuna.sampler, "recommend", None)
+        best = self.best_trial
+        if recommend is None or len(self.optuna.get_trials(deepcopy=False)) < _LEAST_FOR_MODEL:
+            return best
+        chosen = self._by_number(recommend(self.optuna).number)
+        original = chosen.number if chosen.duplicate_of is None else chosen.duplicate_of
+        return self._by_number(original)
+
+    def _by_number(self, number: int) -> Trial:
+        for one in self._all():
+            if one.number == number:
+                return one
+        raise UsageError(f"there is no finished trial {number}")
+
+    @property
     def best(self) -> Simulation:
         """The configuration of `best_trial`, which runs."""
         return self.simulation_of(self.best_trial)
@@ -546,10 +615,7 @@ class Study:
     def simulation_of(self, trial: Trial | int) -> Simulation:
         """The configuration that a trial stands for."""
         if isinstance(trial, int):
-            found = [one for one in self._all() if one.number == trial]
-            if not found:
-                raise UsageError(f"there is no finished trial {trial}")
-            trial = found[0]
+            trial = self._by_number(trial)
         return self.simulation if trial.is_baseline else self.bound.apply(trial.point)
 
     def rows(self) -> list[dict[str, Any]]:
