@@ -5,6 +5,7 @@
 namespace spillway::bindings {
 
 void bind_instance(py::module_& module) {
+  bind_config<instance::ClassPriority>(module);
   bind_policies<instance::Scheduler>(module);
   bind_policies<instance::Latency>(module);
   bind_policies<instance::Plant>(module);

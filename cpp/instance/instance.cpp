@@ -4,6 +4,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "instance/decoders.h"
@@ -84,7 +85,9 @@ class StepLoopEngine final : public Instance, public Engine {
                          : std::numeric_limits<std::int64_t>::max()),
         max_model_len_(group.max_model_len > 0 ? group.max_model_len
                                                : std::numeric_limits<std::int64_t>::max()),
-        scheduler_(std::visit([](const auto& c) { return make(c); }, group.scheduler)),
+        scheduler_(std::visit([&](const auto& c) { return make(c, environment.requests); },
+                              group.scheduler)),
+        preempting_(scheduler_->preemption()),
         latency_(std::visit(
             [&](const auto& c) { return make(c, environment.seed, sim::InstanceId{engine}); },
             group.latency)),
@@ -160,7 +163,8 @@ class StepLoopEngine final : public Instance, public Engine {
     counters_.last_event = now;
     state_ = State::idle;
     std::int64_t decoders_blocks = decoders_.new_blocks(0, 1);
-    if (!decoders_.empty() && !(jumps() && memory_suffices(decoders_blocks))) {
+    if (!decoders_.empty() &&
+        !(jumps() && memory_suffices(decoders_blocks) && !head_may_preempt())) {
       dissolve_decoders(now);
       decoders_blocks = 0;
     }
@@ -189,7 +193,7 @@ class StepLoopEngine final : public Instance, public Engine {
              .duration = duration_of(load, emits),
              .load = load,
              .emits = emits,
-             .is_full = running() == max_num_seqs_ || budget == 0};
+             .is_full = budget == 0 || (running() == max_num_seqs_ && !preempting_.margin)};
     count_begun(1);
     jump_.steps = jumps() && !preempted_ ? length_of_jump() : 1;
     state_ = State::stepping;
@@ -376,58 +380,114 @@ class StepLoopEngine final : public Instance, public Engine {
     return std::min({need, decodes(slot) ? need : prefill_cap_, budget});
   }
 
-  // Gives tokens to slots in order, preempting from the tail where memory runs out. False if it
-  // preempted.
+  // Gives tokens to slots in order, preempting where memory runs out. False if it preempted.
   bool schedule_slots(std::int64_t& budget, Time now) {
     bool preempted = false;
-    for (std::size_t i = 0; i < slots_.size() && budget > 0; ++i) {
-      const std::int64_t tokens = share_of(slots_[i], budget);
-      while (!memory_.extend(slots_[i].id, slots_[i].holding, slots_[i].computed + tokens)) {
+    for (std::size_t i = 0; i < slots_.size() && budget > 0;) {
+      Slot& slot = slots_[i];
+      const std::int64_t tokens = share_of(slot, budget);
+      if (memory_.extend(slot.id, slot.holding, slot.computed + tokens)) {
+        slot.tokens = tokens;
+        budget -= tokens;
+        ++i;
+      } else {
+        const std::size_t victim =
+            preempting_.takes_least_urgent ? least_urgent() : slots_.size() - 1;
+        if (victim < i) --i;
+        preempt(victim, budget, now);
         preempted = true;
-        preempt_last(now);
-        if (i == slots_.size()) return false;
       }
-      slots_[i].tokens = tokens;
-      budget -= tokens;
     }
     return !preempted;
   }
 
-  void preempt_last(Time now) {
-    Slot& victim = slots_.back();
-    memory_.give_up(victim.id, victim.holding, victim.computed);
+  std::int64_t rank_of(const Slot& slot) const { return scheduler_->rank(slot.id, requests_); }
+  // The slot of the lowest priority; of equals the one that arrived last, then entered last.
+  // Precondition: there are slots.
+  std::size_t least_urgent() const {
+    const auto key = [this](const Slot& slot) {
+      return std::pair(rank_of(slot), requests_.arrival(slot.id));
+    };
+    std::size_t last = 0;
+    for (std::size_t i = 1; i < slots_.size(); ++i) {
+      if (key(slots_[i]) >= key(slots_[last])) last = i;
+    }
+    return last;
+  }
+
+  // Its part in the step that is being made is given to others. Blocks that this part fills are
+  // registered by now.
+  void preempt(std::size_t which, std::int64_t& budget, Time now) {
+    Slot& victim = slots_[which];
+    budget += victim.tokens;
+    memory_.give_up(victim.id, victim.holding, victim.computed + victim.tokens);
     ++counters_.preemptions;
     ++journal_.preemptions[victim.id.index()];
     note_waiting(now);
     waiting_.push_front({.id = victim.id,
                          .emitted = rules.preemption == Preemption::restart ? 0 : victim.emitted,
-                         .rank = scheduler_->rank(victim.id, requests_),
+                         .rank = rank_of(victim),
                          .last_token = victim.last_token});
-    slots_.pop_back();
+    slots_.erase(slots_.begin() + static_cast<std::ptrdiff_t>(which));
   }
 
-  // Takes requests from the head of the queue while seats, budget and memory last; a head that does
-  // not fit blocks.
+  // Takes requests from the head of the queue while seats, budget and memory last, and while others
+  // give way to it; else it blocks, as does a head that has just given way itself.
   void schedule_waiting(std::int64_t& budget, Time now) {
-    while (!waiting_.empty() && running() < max_num_seqs_ && budget > 0) {
-      const Waiting& head = waiting_.head();
-      Slot slot{.id = head.id,
-                .entry = next_entry_,
-                .emitted = head.emitted,
-                .last_token = head.last_token};
-      const bool returns = journal_.preemptions[slot.id.index()] > 0;
-      slot.computed = memory_.find(slot.id, known(slot), returns);
-      slot.tokens = share_of(slot, budget);
-      slot.is_cached = slot.tokens == 0;
-      if (!memory_.admit(slot.id, slot.holding, slot.tokens)) return;
-      note_waiting(now);
-      waiting_.pop();
-      ++next_entry_;
-      budget -= slot.tokens;
-      Time& scheduled = journal_.scheduled[slot.id.index()];
-      if (rules.reports || !sim::is_set(scheduled)) scheduled = now;
-      slots_.push_back(slot);
+    gave_way_.clear();
+    while (!waiting_.empty() && budget > 0 &&
+           std::find(gave_way_.begin(), gave_way_.end(), waiting_.head().id) == gave_way_.end()) {
+      if (running() < max_num_seqs_ && admit_head(budget, now)) continue;
+      if (!preempt_for_head(budget, now)) return;
     }
+  }
+
+  bool admit_head(std::int64_t& budget, Time now) {
+    const Waiting& head = waiting_.head();
+    Slot slot{.id = head.id,
+              .entry = next_entry_,
+              .emitted = head.emitted,
+              .last_token = head.last_token};
+    const bool returns = journal_.preemptions[slot.id.index()] > 0;
+    slot.computed = memory_.find(slot.id, known(slot), returns);
+    slot.tokens = share_of(slot, budget);
+    slot.is_cached = slot.tokens == 0;
+    if (!memory_.admit(slot.id, slot.holding, slot.tokens)) return false;
+    note_waiting(now);
+    waiting_.pop();
+    ++next_entry_;
+    budget -= slot.tokens;
+    Time& scheduled = journal_.scheduled[slot.id.index()];
+    if (rules.reports || !sim::is_set(scheduled)) scheduled = now;
+    slots_.push_back(slot);
+    return true;
+  }
+
+  bool gives_way_to_head(std::int64_t rank) const {
+    return rank - waiting_.head().rank >= *preempting_.margin;
+  }
+  // Whether anybody in the batch is to give way to the head of the queue if it does not fit. If
+  // nobody is, nobody is for those behind it; and as long as head and batch stay, it stays so.
+  bool head_may_preempt() const {
+    if (!preempting_.margin || waiting_.empty()) return false;
+    const auto gives_way = [this](const auto& one) {
+      return gives_way_to_head(scheduler_->rank(one.id, requests_));
+    };
+    const auto decoders = decoders_.members();
+    return std::any_of(slots_.begin(), slots_.end(), gives_way) ||
+           std::any_of(decoders.begin(), decoders.end(), gives_way);
+  }
+  bool preempt_for_head(std::int64_t& budget, Time now) {
+    if (!preempting_.margin || slots_.empty() ||
+        std::ssize(gave_way_) == preempting_.max_per_step) {
+      return false;
+    }
+    const std::size_t victim = least_urgent();
+    if (!gives_way_to_head(rank_of(slots_[victim]))) return false;
+    gave_way_.push_back(slots_[victim].id);
+    preempt(victim, budget, now);
+    preempted_ = true;
+    return true;
   }
 
   // ---- the batch as sums -------------------------------------------------------------------
@@ -466,7 +526,7 @@ class StepLoopEngine final : public Instance, public Engine {
               [](const Slot& a, const Slot& b) { return a.entry < b.entry; });
   }
 
-  // Whether the head of the queue waits for memory alone.
+  // Whether the head of the queue may wait for memory alone.
   bool is_blocked() const { return !waiting_.empty() && !jump_.is_full; }
 
   // For how many steps from this one, whose tokens have been given, the batch stays as it is. All
@@ -475,7 +535,8 @@ class StepLoopEngine final : public Instance, public Engine {
   // - no decoder gets its last token, unless that is the last of the steps (where effects come as a
   //   step starts, the one before);
   // - nobody joins: the queue is empty, or its head found no seat, no budget or no memory, of which
-  //   there will not be more. An arrival that may join cuts the jump short (`enqueue`);
+  //   there will not be more, and nobody who gives way to it. An arrival that may join cuts the
+  //   jump short (`enqueue`);
   // - there is memory for all tokens, so that nobody is preempted;
   // - the duration of a step follows from sums over the batch, which are known ahead.
   std::int64_t length_of_jump() const {
@@ -773,6 +834,7 @@ class StepLoopEngine final : public Instance, public Engine {
   std::int64_t prefill_cap_;
   std::int64_t max_model_len_;
   std::unique_ptr<SchedulerPolicy> scheduler_;
+  PreemptionRules preempting_;
   std::unique_ptr<LatencyModel> latency_;
   Stepping stepping_;
   bool durations_vary_;  // within a jump
@@ -794,6 +856,7 @@ class StepLoopEngine final : public Instance, public Engine {
   std::vector<std::int64_t> emitted_by_group_;  // empty unless it is asked for
   std::vector<Leaving> leaving_;                // with the step under way
   // Kept for their memory.
+  std::vector<RequestId> gave_way_;  // to a head of the queue in this step
   std::vector<Decoders::Member> members_;
   std::vector<Finished> finished_;
 };

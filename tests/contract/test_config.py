@@ -95,6 +95,8 @@ DIMENSIONLESS = {
     "Scraped.loss_probability",
     "UtilizationFilter.headroom",
     "UtilizationFilter.kv_utilization_threshold",
+    "ClassPriority.priority",
+    "PriorityFcfs.preemption_margin",
     "Aimd.band",
     "Aimd.decrease_factor",
     "Band.ceiling",

@@ -399,6 +399,16 @@ T one_of(Draws& draws, std::initializer_list<T> values) {
   return values.begin()[draws.below(values.size())];
 }
 
+/// Priorities that may grow and preempt.
+instance::PriorityFcfs random_priorities(Draws& draws) {
+  instance::PriorityFcfs some;
+  some.age_weight_per_s = one_of(draws, {0.0, 0.0, 10.0, 300.0});
+  some.victim = static_cast<instance::Victim>(draws.below(2));
+  if (draws.below(3) > 0) some.preemption_margin = 1 + static_cast<std::int64_t>(draws.below(3));
+  some.max_preemptions_per_step = 1 + static_cast<std::int64_t>(draws.below(3));
+  return some;
+}
+
 /// `plain`: one that the plain model knows.
 Case random_case(std::uint64_t seed, bool plain) {
   Draws draws(seed, Stream::arrivals, plain);
@@ -450,6 +460,7 @@ Case random_case(std::uint64_t seed, bool plain) {
     if (given.reports)
       group.output_overhead = static_cast<instance::OutputOverhead>(draws.below(2));
     given.quantum_ns = one_of<std::int64_t>(draws, {1, 1000});
+    if (draws.below(2) == 0) group.scheduler = random_priorities(draws);
     if (draws.below(4) == 0) group.data_parallel_size = 2;
   }
   // Instants that something else may happen at, as far as steps are whole microseconds.

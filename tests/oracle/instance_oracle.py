@@ -22,6 +22,7 @@ _CHOICES = {
     "output_overhead": ("in_step", "reported"),
     "accounting": ("clock", "blis"),
     "allocation": ("check_then_act", "roll_back"),
+    "victim": ("last", "lowest_priority"),
 }
 
 
@@ -78,6 +79,10 @@ class Server:
     prefix_caching: bool = False
     allocation: str = "check_then_act"
     stores_last_token: bool = False
+    age_weight_per_s: float = 0.0
+    victim: str = "last"
+    preemption_margin: int | None = None
+    max_preemptions_per_step: int = 3
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -121,6 +126,8 @@ class Run:
     evictions: int = 0
     rolled_back: int = 0
     whole_prompts: int = 0
+    gave_way: int = 0
+    unfinished_victims: int = 0
 
 
 @dataclass(eq=False)
@@ -219,6 +226,8 @@ class _Instance:
     evictions: int = 0
     rolled_back: int = 0
     whole_prompts: int = 0
+    gave_way: int = 0
+    unfinished_victims: int = 0
 
     def __post_init__(self) -> None:
         self.free.extend(_Block() for _ in range(self.server.num_kv_blocks))
@@ -276,11 +285,20 @@ class _Instance:
 
     # Step start, 1: order
 
+    def worth(self, priority: int) -> int:
+        """A priority in the unit of ranks: itself, or the nanoseconds in which it is gained."""
+        weight = self.server.age_weight_per_s
+        if weight == 0:
+            return priority
+        worth_ns = priority / weight * 1e9
+        return int(worth_ns + math.copysign(0.5, worth_ns))
+
     def rank(self, request: Request) -> int:
         if self.server.scheduler == "sjf":
             return request.input_tokens
+        ages = self.server.age_weight_per_s > 0
         by_priority = {
-            "slo_class": -request.priority,
+            "slo_class": (request.arrival_ns if ages else 0) - self.worth(request.priority),
             "constant": 0,
             "age": request.arrival_ns,
             "inverted_age": -request.arrival_ns,
@@ -426,7 +444,15 @@ class _Instance:
                 self.free.append(block)
         live.skipped = 0
 
+    def least_urgent(self) -> _Live:
+        """Of the running requests; `max` takes the first of equals, here the last to enter."""
+        return max(
+            reversed(self.running),
+            key=lambda live: (self.rank(live.request), live.request.arrival_ns),
+        )
+
     def preempt(self, live: _Live) -> None:
+        self.running.remove(live)
         self.release_blocks(live)
         live.computed = 0
         if self.server.preemption == "restart":
@@ -434,37 +460,63 @@ class _Instance:
         self.waiting.insert(0, live)
         live.outcome.preemptions += 1
 
+    def one_to_give_way(self, head: _Live) -> _Live | None:
+        if self.server.preemption_margin is None or not self.running:
+            return None
+        live = self.least_urgent()
+        below = self.rank(live.request) - self.rank(head.request)
+        return live if below >= self.worth(self.server.preemption_margin) else None
+
     def schedule(self, now_ns: int) -> list[_Scheduled]:
         batch: list[_Scheduled] = []
         budget = self.server.max_num_batched_tokens
         preempted = False
 
+        def take_back(live: _Live) -> int:
+            """Preempt a request; the tokens that it was given in this step."""
+            part = next((part for part in batch if part.live is live), None)
+            self.preempt(live)
+            if part is None:
+                return 0
+            batch.remove(part)
+            self.unfinished_victims += 1
+            return part.tokens
+
         i = 0
-        stop = False
-        while not stop and i < len(self.running) and budget > 0:
+        while i < len(self.running) and budget > 0:
             live = self.running[i]
             n = self.tokens_for(live, budget)
-            while self.missing_blocks(live, n) > len(self.free):
-                victim = self.running.pop()
-                self.preempt(victim)
-                preempted = True
-                if victim is live:
-                    stop = True
-                    break
-            if not stop:
+            if self.missing_blocks(live, n) <= len(self.free):
                 batch.append(self.give(live, n))
                 budget -= n
                 i += 1
+                continue
+            victim = self.running[-1]
+            if self.server.victim == "lowest_priority":
+                victim = self.least_urgent()
+            if self.running.index(victim) < i:
+                i -= 1
+            budget += take_back(victim)
+            preempted = True
 
         if preempted:
             return batch
 
-        while self.waiting and len(self.running) < self.server.max_num_seqs and budget > 0:
+        gave_way: list[_Live] = []
+        while self.waiting and budget > 0 and self.waiting[0] not in gave_way:
             live = self.waiting[0]
             assert live.computed == 0
-            part = self.admit(live, budget)
+            has_seat = len(self.running) < self.server.max_num_seqs
+            part = self.admit(live, budget) if has_seat else None
             if part is None:
-                break
+                loser = self.one_to_give_way(live)
+                if loser is None or len(gave_way) == self.server.max_preemptions_per_step:
+                    break
+                budget += take_back(loser)
+                gave_way.append(loser)
+                self.gave_way += 1
+                self.order_waiting()
+                continue
             self.waiting.pop(0)
             self.running.append(live)
             batch.append(part)
@@ -488,10 +540,14 @@ class _Instance:
             step_us = step_us + server.alpha_output_us
         return max(1, self.truncate_ticks(step_us)) * server.quantum_ns
 
+    @property
+    def preempts_from_the_tail(self) -> bool:
+        return self.server.victim == "last" and self.server.preemption_margin is None
+
     def start_step(self, now_ns: int) -> None:
         assert self.step is None
         self.order_waiting()
-        head = self.running[0] if self.running else None
+        head = self.running[0] if self.running and self.preempts_from_the_tail else None
         batch = self.schedule(now_ns)
         self.check(batch, head)
         if not batch:
@@ -631,4 +687,6 @@ def simulate(server: Server, requests: Sequence[Request]) -> Run:
         evictions=instance.evictions,
         rolled_back=instance.rolled_back,
         whole_prompts=instance.whole_prompts,
+        gave_way=instance.gave_way,
+        unfinished_victims=instance.unfinished_victims,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 import signal
@@ -48,7 +49,16 @@ CLASSES = tuple(
     for name, priority in (("chat", 7), ("api", 0), ("bulk", -2), ("spare", -2))
 )
 PRIORITY = {one.name: one.priority for one in CLASSES}
-ADDED = ("hits", "misses", "lookups", "evictions", "rolled_back", "whole_prompts")
+ADDED = (
+    "hits",
+    "misses",
+    "lookups",
+    "evictions",
+    "rolled_back",
+    "whole_prompts",
+    "gave_way",
+    "unfinished_victims",
+)
 PRIORITIES = ("slo_class", "constant", "age", "inverted_age")
 FEATURES = (
     "preempted",
@@ -132,6 +142,22 @@ def random_scheduler(rng: random.Random) -> Any:
     if kind in (instance.Fcfs, instance.Sjf):
         return kind()
     return kind(priority=rng.choice(PRIORITIES))
+
+
+def random_priorities(rng: random.Random) -> instance.PriorityFcfs:
+    """By class, with everything that priorities may decide."""
+    named = [(name, rng.randint(-3, 10)) for name in ("chat", "api", "bulk")]
+    # `spare` counts as much as `bulk`, as the oracle knows priorities only.
+    named.append(("spare", named[-1][1]))
+    return instance.PriorityFcfs(
+        class_priorities=rng.choice(
+            ((), [instance.ClassPriority(name=name, priority=value) for name, value in named])
+        ),
+        age_weight_per_s=rng.choice((0, 0, 1e-6, 10, 10 ** rng.uniform(-2, 5))),
+        victim=rng.choice(("last", "lowest_priority")),
+        preemption_margin=rng.choice((None, 1, 2, 5, 9)),
+        max_preemptions_per_step=rng.choice((1, 2, 3)),
+    )
 
 
 def random_group(rng: random.Random, requests: list[oracle.Request]) -> instance.InstanceGroup:
@@ -236,7 +262,21 @@ def server_of(simulation: Simulation) -> oracle.Server:
         prefix_caching=group.kv_cache.prefix_caching,
         allocation=group.kv_cache.allocation,
         stores_last_token=group.kv_cache.stores_last_token,
+        age_weight_per_s=getattr(group.scheduler, "age_weight_per_s", 0),
+        victim=getattr(group.scheduler, "victim", "last"),
+        preemption_margin=getattr(group.scheduler, "preemption_margin", None),
+        max_preemptions_per_step=getattr(group.scheduler, "max_preemptions_per_step", 3),
     )
+
+
+def with_priorities(simulation: Simulation, requests: list[oracle.Request]) -> list[oracle.Request]:
+    """The requests with the priorities that their classes have in the scheduler."""
+    named = getattr(simulation.instances[0].scheduler, "class_priorities", ())
+    told = {PRIORITY[one.name]: one.priority for one in named}
+    return [
+        dataclasses.replace(request, priority=told.get(request.priority, request.priority))
+        for request in requests
+    ]
 
 
 # Comparison
@@ -320,6 +360,7 @@ def assert_same(simulation: Simulation, requests: list[oracle.Request]) -> oracl
     """Runs both, compares what both know; returns the oracle's run, of all instances together."""
     result = simulate(simulation)
     server = server_of(simulation)
+    requests = with_priorities(simulation, requests)
     whole = oracle.Run([], Counter(), 0, 0)
     ran_on = result.requests["instance"]
     # The default router takes turns.
@@ -389,6 +430,36 @@ def test_blis_0_6_profile(rng: random.Random) -> None:
 @given(rng=randoms())
 def test_any_combination_on_several_instances(rng: random.Random) -> None:
     assert_same(*random_case(rng, None))
+
+
+def random_case_of_priorities(rng: random.Random) -> tuple[Simulation, list[oracle.Request]]:
+    simulation, requests = random_case(rng, rng.choice((None, *profiles.NAMES)))
+    return simulation.with_({"instances[0].scheduler": random_priorities(rng)}), requests
+
+
+@FUZZ
+@given(rng=randoms())
+def test_priorities_that_grow_and_preempt(rng: random.Random) -> None:
+    assert_same(*random_case_of_priorities(rng))
+
+
+def test_seeded_cases_of_priorities_reach_what_they_are_meant_to() -> None:
+    reached: Counter[str] = Counter()
+    for seed in SEEDS:
+        simulation, requests = random_case_of_priorities(random.Random(seed))
+        run = assert_same(simulation, requests)
+        scheduler = simulation.instances[0].scheduler
+        preemptions = sum(outcome.preemptions for outcome in run.outcomes)
+        reached["gave way"] += run.gave_way > 0
+        reached["gave way to an aged one"] += run.gave_way > 0 < scheduler.age_weight_per_s
+        reached["memory was short"] += preemptions > run.gave_way
+        reached["lost a part of a step"] += run.unfinished_victims > 0
+        by_priority = scheduler.victim == "lowest_priority"
+        reached["memory was short for one of low priority"] += (
+            by_priority and preemptions > run.gave_way
+        )
+    assert len(reached) == 5
+    assert min(reached.values()) >= 0.05 * len(SEEDS), reached
 
 
 def features_of(

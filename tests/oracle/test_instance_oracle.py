@@ -557,6 +557,78 @@ def test_random_runs_keep_the_invariants(seed: int) -> None:
         )
 
 
+# Priorities. Seats for one, or memory for a few; a step costs 100 + 10 per prefilled token + 1 per
+# decoding request.
+URGENT = replace(PLAIN, scheduler="priority_fcfs", max_num_seqs=1, preemption_margin=5)
+
+
+def test_head_takes_the_seat_of_one_that_counts_less_by_the_margin() -> None:
+    # 0: a 4 -> 140. 140: b enters for a, 4 -> 180 + 100 = 280, done. 280: a recomputes 5 -> 430.
+    pair = [Request("a", 0, 4, 3, priority=0), Request("b", 10, 4, 1, priority=5)]
+    run = simulate(URGENT, pair)
+    a, b = run.outcomes
+    assert stamps_us(b) == (0.01, 140, 280, 280)
+    assert stamps_us(a) == (0, 0, 140, 531)
+    assert (a.preemptions, b.preemptions, run.gave_way) == (1, 0, 1)
+    waits = simulate(replace(URGENT, preemption_margin=6), pair)
+    assert stamps_us(waits.outcomes[1]) == (0.01, 342, 482, 482)
+    assert waits.gave_way == 0
+
+
+def test_age_counts_as_priority() -> None:
+    # By 10 per s, 5 are worth 0.5 s. b is 5 more important than a, but came later by 0.4 s or 0.6.
+    server = replace(URGENT, beta0_us=1e5, age_weight_per_s=10.0, preemption_margin=None)
+    for later_s, order in ((0.4, ["b", "a"]), (0.6, ["a", "b"])):
+        later_ns = int(later_s * 1e9)
+        requests = [
+            Request("x", 0, 64, 10, priority=100),
+            Request("a", 1, 4, 1, priority=0),
+            Request("b", 1 + later_ns, 4, 1, priority=5),
+        ]
+        run = simulate(server, requests)
+        at = dict(zip("xab", (stamps_us(one)[1] for one in run.outcomes), strict=True))
+        assert sorted("ab", key=at.__getitem__) == order
+
+
+def test_only_so_many_give_way_in_one_step() -> None:
+    # Four of 4 tokens fill the memory; the fifth needs three of their blocks, one per step.
+    server = replace(
+        URGENT, max_num_seqs=8, num_kv_blocks=4, max_preemptions_per_step=1, beta_prefill_us=0.0
+    )
+    few = [Request(name, 0, 3, 2, priority=0) for name in "abcd"]
+    run = simulate(server, [*few, Request("e", 10, 12, 1, priority=9)])
+    e = run.outcomes[-1]
+    # 0: all -> 100. 100: d gives way; a, b, c finish -> 203. 203: e enters.
+    assert run.gave_way == 1
+    assert stamps_us(e) == (0.01, 203, 303, 303)
+    many = simulate(
+        replace(server, max_preemptions_per_step=3),
+        [*few, Request("e", 10, 12, 1, priority=9)],
+    )
+    assert many.gave_way == 3
+    assert stamps_us(many.outcomes[-1]) == (0.01, 100, 201, 201)
+
+
+def test_who_counts_least_is_preempted_where_memory_is_short() -> None:
+    # As in TIGHT, but a counts less: it finds no block at 180 and gives way itself, and b, which
+    # comes next, decodes -> 281.
+    pair = [Request("a", 0, 4, 4, priority=0), Request("b", 0, 4, 4, priority=1)]
+    server = replace(TIGHT, scheduler="priority_fcfs", victim="lowest_priority")
+    # b enters first, so it is b that takes the last block, and a that needs one.
+    run = simulate(server, pair)
+    a, b = run.outcomes
+    assert (a.preemptions, b.preemptions) == (1, 0)
+    assert stamps_us(b) == (0, 0, 180, 483)
+    # a enters first if b comes later; it is first in the batch and is preempted all the same.
+    later = [Request("a", 0, 4, 4, priority=0), Request("b", 1, 4, 4, priority=1)]
+    run = simulate(server, later)
+    a, b = run.outcomes
+    # 0: a -> 140. 140: a takes a second block and b one -> 241; 241: b needs one, a gives way
+    # with its part of the step; b -> 342.
+    assert (a.preemptions, b.preemptions) == (1, 0)
+    assert run.unfinished_victims == 1
+
+
 # Withdrawal. PLAIN: a step costs 100 + 10 per prefilled token + 1 per decoding request.
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 SEEDS = range(480)
 CHUNKS = [SEEDS[first : first + 40] for first in range(0, len(SEEDS), 40)]
 JITTERED_SEEDS = range(60)
+PRIORITY_SEEDS = range(240)
 STREAMED_SEEDS = range(48)
 
 CLASSES = ("critical", "standard", "batch", "sheddable")
@@ -308,6 +309,40 @@ def test_jumps_equal_plain_stepping(seeds: range) -> None:
             pytest.fail(f"seed {seed}: {first_difference(jumping, plain)}")
         assert {one["stepping"] for one in jumping.instances} == {"jumps"}
         assert {one["stepping"] for one in plain.instances} == {"reference"}
+
+
+def with_priorities(simulation: Simulation, seed: int) -> Simulation:
+    """With priorities that may grow and preempt in place of the schedulers."""
+    rng = random.Random(f"priorities {seed}")
+    schedulers = {
+        f"instances[{i}].scheduler": instance.PriorityFcfs(
+            age_weight_per_s=rng.choice((0, 0, 1, 10)),
+            victim=rng.choice(("last", "lowest_priority")),
+            preemption_margin=rng.choice((None, 1, 1, 4)),
+            max_preemptions_per_step=rng.choice((1, 3, 1000)),
+        )
+        for i in range(len(simulation.instances))
+    }
+    return simulation.with_(schedulers)
+
+
+def test_jumps_equal_plain_stepping_where_priorities_preempt() -> None:
+    reached: Counter[str] = Counter()
+    for seed in PRIORITY_SEEDS:
+        simulation = with_priorities(configuration(seed), seed)
+        jumping, plain = simulate(simulation, seed), simulate(simulation, seed, reference=True)
+        if jumping.digest != plain.digest:
+            pytest.fail(f"seed {seed}: {first_difference(jumping, plain)}")
+        preempted = jumping.summary()["preemptions"] > 0
+        reached["preempted"] += preempted
+        reached["preempted with jumps"] += preempted and jumping.events < 0.9 * plain.events
+        roomy = all(
+            group.num_kv_blocks * group.block_size_tokens >= 400_000
+            for group in simulation.instances
+        )
+        reached["preempted for a seat"] += preempted and roomy
+    assert len(reached) == 3
+    assert min(reached.values()) >= 0.05 * len(PRIORITY_SEEDS), reached
 
 
 # Coverage

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from spillway import (
@@ -14,6 +15,7 @@ from spillway import (
     presets,
     scenarios,
     simulate,
+    trace,
     workload,
 )
 
@@ -210,3 +212,23 @@ def test_tenants_that_the_preset_does_not_name_stay() -> None:
     tenants = [workload.Tenant(name="other", weight=5), workload.Tenant(name="B", weight=7)]
     after = preset.apply(Simulation(tenants=tenants, workload=asked_by("other")))
     assert after.tenants == (*preset.tenants, tenants[0])
+
+
+def test_a_sheddable_request_passes_a_fresh_critical_one_after_700_ms() -> None:
+    """Behind one that holds the only seat for 2 s; the classes' own priorities say otherwise."""
+    for later_s, first in ((0.69, "critical"), (0.71, "sheddable")):
+        simulation = Simulation(
+            workload=trace(
+                arrival_s=[0, 0.01, 0.01 + later_s],
+                input_tokens=[10] * 3,
+                output_tokens=[250, 1, 1],
+                slo_class=["critical", "sheddable", "critical"],
+            ),
+            instances=instance.InstanceGroup(
+                max_num_seqs=1, scheduler=presets.iteration_14_scheduler()
+            ),
+        )
+        _, sheddable, critical = simulate(simulation).requests["ttft_s"] + np.array(
+            [0, 0.01, 0.01 + later_s]
+        )
+        assert ("critical" if critical < sheddable else "sheddable") == first

@@ -12,6 +12,8 @@ class FcfsPolicy final : public SchedulerPolicy {
 
 }  // namespace
 
-std::unique_ptr<SchedulerPolicy> make(const Fcfs&) { return std::make_unique<FcfsPolicy>(); }
+std::unique_ptr<SchedulerPolicy> make(const Fcfs&, const workload::RequestTable&) {
+  return std::make_unique<FcfsPolicy>();
+}
 
 }  // namespace spillway::instance

@@ -17,6 +17,6 @@ struct Fcfs {
   static constexpr auto fields() { return std::tuple(); }
 };
 
-std::unique_ptr<SchedulerPolicy> make(const Fcfs& config);
+std::unique_ptr<SchedulerPolicy> make(const Fcfs& config, const workload::RequestTable& requests);
 
 }  // namespace spillway::instance

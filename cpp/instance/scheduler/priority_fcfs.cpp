@@ -1,24 +1,82 @@
 #include "instance/scheduler/priority_fcfs.h"
 
+#include <cstddef>
+#include <set>
+#include <string>
+
 namespace spillway::instance {
 
 namespace {
 
+constexpr double kLeastAgeWeight = 1e-6;
+
 class PriorityFcfsPolicy final : public SchedulerPolicy {
  public:
-  explicit PriorityFcfsPolicy(const PriorityFcfs& config) : config_(config) {}
+  PriorityFcfsPolicy(const PriorityFcfs& config, const workload::RequestTable& requests)
+      : config_(config) {
+    for (const workload::SloClass& one : requests.slo_classes) {
+      const std::size_t i = sim::index_of_name(config.class_priorities, one.name);
+      const bool is_named = i < config.class_priorities.size();
+      worth_.push_back(worth(is_named ? config.class_priorities[i].priority : one.priority));
+    }
+  }
   std::int64_t rank(sim::RequestId id, const workload::RequestTable& requests) const override {
-    return urgency_rank(config_.priority, id, requests);
+    if (config_.priority != Priority::slo_class) {
+      return urgency_rank(config_.priority, id, requests);
+    }
+    const std::int64_t arrival = ages() ? requests.arrival(id).ns : 0;
+    return arrival - worth_[requests.slo_class(id)];
+  }
+  PreemptionRules preemption() const override {
+    PreemptionRules rules{.takes_least_urgent = config_.victim == Victim::lowest_priority,
+                          .max_per_step = config_.max_preemptions_per_step};
+    if (config_.preemption_margin) rules.margin = worth(*config_.preemption_margin);
+    return rules;
   }
 
  private:
+  bool ages() const { return config_.age_weight_per_s > 0; }
+  // All requests gain as much in a span of time, so who goes first of two does not depend on when
+  // one asks. Where they age, priority is counted in the nanoseconds in which they gain it.
+  std::int64_t worth(std::int64_t priority) const {
+    if (!ages()) return priority;
+    return sim::from_seconds(static_cast<double>(priority) / config_.age_weight_per_s).ns;
+  }
+
   PriorityFcfs config_;
+  std::vector<std::int64_t> worth_;  // of each class
 };
 
 }  // namespace
 
-std::unique_ptr<SchedulerPolicy> make(const PriorityFcfs& config) {
-  return std::make_unique<PriorityFcfsPolicy>(config);
+void PriorityFcfs::validate(const std::string& path, std::vector<sim::Violation>& out) const {
+  if (age_weight_per_s > 0 && age_weight_per_s < kLeastAgeWeight) {
+    out.push_back({sim::join_path(path, "age_weight_per_s"), sim::to_text(age_weight_per_s),
+                   "must be 0 (priorities do not grow) or >= 1e-6 (priority/s)"});
+  }
+  const std::string priorities = sim::join_path(path, "class_priorities");
+  std::set<std::string> names;
+  for (std::size_t i = 0; i < class_priorities.size(); ++i) {
+    if (names.insert(class_priorities[i].name).second) continue;
+    out.push_back({sim::join_path(sim::index_path(priorities, i), "name"), class_priorities[i].name,
+                   "must differ from the ones before it"});
+  }
+  if (priority == Priority::slo_class) return;
+  const auto needs_classes = [&](bool is_set, const char* name, const std::string& value) {
+    if (!is_set) return;
+    out.push_back(
+        {sim::join_path(path, name), value, "can be set only where priority is slo_class"});
+  };
+  needs_classes(!class_priorities.empty(), "class_priorities",
+                std::to_string(class_priorities.size()) + " classes");
+  needs_classes(age_weight_per_s > 0, "age_weight_per_s", sim::to_text(age_weight_per_s));
+  needs_classes(preemption_margin.has_value(), "preemption_margin",
+                std::to_string(preemption_margin.value_or(0)));
+}
+
+std::unique_ptr<SchedulerPolicy> make(const PriorityFcfs& config,
+                                      const workload::RequestTable& requests) {
+  return std::make_unique<PriorityFcfsPolicy>(config, requests);
 }
 
 }  // namespace spillway::instance

@@ -17,7 +17,8 @@ class ReversePriorityPolicy final : public SchedulerPolicy {
 
 }  // namespace
 
-std::unique_ptr<SchedulerPolicy> make(const ReversePriority& config) {
+std::unique_ptr<SchedulerPolicy> make(const ReversePriority& config,
+                                      const workload::RequestTable&) {
   return std::make_unique<ReversePriorityPolicy>(config);
 }
 

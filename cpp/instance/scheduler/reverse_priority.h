@@ -21,6 +21,7 @@ struct ReversePriority {
   }
 };
 
-std::unique_ptr<SchedulerPolicy> make(const ReversePriority& config);
+std::unique_ptr<SchedulerPolicy> make(const ReversePriority& config,
+                                      const workload::RequestTable& requests);
 
 }  // namespace spillway::instance

@@ -1,11 +1,22 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "sim/ids.h"
 #include "workload/request_table.h"
 
 namespace spillway::instance {
+
+/// Whom a scheduler takes out of the batch.
+struct PreemptionRules {
+  /// Where memory is short: the least urgent, not the last that entered.
+  bool takes_least_urgent = false;
+  /// For a head of the queue that finds no seat or no memory: the least urgent, if its rank exceeds
+  /// the head's by so much, at least 1; none: nobody.
+  std::optional<std::int64_t> margin;
+  std::int64_t max_per_step = 0;  ///< of those for a head
+};
 
 /// Contract of a scheduler: the order of the engine's waiting queue. Requests are taken by (rank,
 /// arrival, name), lowest first; a rank never changes while the request waits.
@@ -16,6 +27,7 @@ class SchedulerPolicy {
   /// tail, preempted ones the front.
   virtual bool sorts() const { return true; }
   virtual std::int64_t rank(sim::RequestId id, const workload::RequestTable& requests) const = 0;
+  virtual PreemptionRules preemption() const { return {}; }
 };
 
 }  // namespace spillway::instance

@@ -13,6 +13,8 @@ class SjfPolicy final : public SchedulerPolicy {
 
 }  // namespace
 
-std::unique_ptr<SchedulerPolicy> make(const Sjf&) { return std::make_unique<SjfPolicy>(); }
+std::unique_ptr<SchedulerPolicy> make(const Sjf&, const workload::RequestTable&) {
+  return std::make_unique<SjfPolicy>();
+}
 
 }  // namespace spillway::instance

@@ -17,6 +17,6 @@ struct Sjf {
   static constexpr auto fields() { return std::tuple(); }
 };
 
-std::unique_ptr<SchedulerPolicy> make(const Sjf& config);
+std::unique_ptr<SchedulerPolicy> make(const Sjf& config, const workload::RequestTable& requests);
 
 }  // namespace spillway::instance
