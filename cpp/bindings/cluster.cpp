@@ -54,6 +54,38 @@ py::list instances_of(const std::vector<cluster::InstanceReport>& reports) {
   return result;
 }
 
+py::list ranks_of(const std::vector<cluster::RankReport>& reports) {
+  py::list result;
+  for (const auto& report : reports) {
+    py::dict entry;
+    entry["instance"] = report.instance;
+    entry["rank"] = report.rank;
+    entry["active_decode_blocks"] = report.active_decode_blocks;
+    entry["active_prefill_tokens"] = report.active_prefill_tokens;
+    entry["worker_is_busy"] = report.worker_is_busy;
+    result.append(entry);
+  }
+  return result;
+}
+
+py::list ingresses_of(const std::vector<cluster::IngressReport>& reports) {
+  py::list result;
+  for (const auto& [number, counts] : reports) {
+    py::dict entry;
+    entry["instance"] = number;
+    entry["entered_at_once"] = counts.entered_at_once;
+    entry["entered_from_queue"] = counts.entered_from_queue;
+    entry["refused"] = counts.refused;
+    entry["unfinished"] = counts.unfinished;
+    entry["awaiting_response"] = counts.awaiting_response;
+    entry["queued"] = counts.queued;
+    entry["most_unfinished"] = counts.most_unfinished;
+    entry["most_queued"] = counts.most_queued;
+    result.append(entry);
+  }
+  return result;
+}
+
 template <class T, class Entry, class Get>
 py::array array_of(const std::vector<Entry>& entries, const Get& get) {
   std::vector<T> values;
@@ -163,6 +195,8 @@ py::dict to_dict(cluster::Output&& output) {
   result["by_class"] = to_python(output.summary.by_class);
   result["by_tenant"] = to_python(output.summary.by_tenant);
   result["instances"] = instances_of(output.instances);
+  result["ranks"] = ranks_of(output.ranks);
+  result["ingresses"] = ingresses_of(output.ingresses);
   result["decisions"] = decisions_of(output.decisions);
   result["timeline"] = timeline_of(output.timeline);
   result["control"] = control_of(output.control);

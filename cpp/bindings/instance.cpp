@@ -9,6 +9,7 @@ void bind_instance(py::module_& module) {
   bind_policies<instance::Scheduler>(module);
   bind_policies<instance::Latency>(module);
   bind_policies<instance::Plant>(module);
+  bind_policies<instance::Ingress>(module);
   bind_config<instance::KvCache>(module);
   bind_config<instance::InstanceGroup>(module);
 }

@@ -59,6 +59,11 @@ void Simulation::validate(const std::string& path, std::vector<sim::Violation>& 
     out.push_back({sim::join_path(path, "warm_up_s"), sim::to_text(warm_up_s),
                    "must be < horizon_s (" + sim::to_text(*horizon_s) + ")"});
   }
+  for (std::size_t i = 0; busy_monitor.track_output_blocks && i < instances.size(); ++i) {
+    if (instances[i].preemption == instance::Preemption::keep_emitted) continue;
+    out.push_back({sim::index_path(sim::join_path(path, "instances"), i) + ".preemption", "restart",
+                   "must be keep_emitted where busy_monitor.track_output_blocks counts tokens"});
+  }
   if (metrics.streaming && metrics.traced_candidates > 0) {
     out.push_back({sim::join_path(path, "metrics.traced_candidates"),
                    std::to_string(metrics.traced_candidates),

@@ -12,6 +12,7 @@
 #include "instance/group.h"
 #include "metrics/config.h"
 #include "router/policies.h"
+#include "signals/busy_monitor.h"
 #include "signals/prefix_index.h"
 #include "signals/transports.h"
 #include "sim/field.h"
@@ -31,6 +32,7 @@ struct Simulation {
   router::Router router = router::RoundRobin{};
   signals::Signals signals = signals::Live{};
   signals::PrefixIndexConfig prefix_index;
+  signals::BusyMonitor busy_monitor;
   std::vector<instance::InstanceGroup> instances{instance::InstanceGroup{}};
   fleet::Fleet fleet;
   metrics::Metrics metrics;
@@ -57,6 +59,9 @@ struct Simulation {
         field("signals", &S::signals, "How old the state of the instances is that decisions see."),
         field("prefix_index", &S::prefix_index,
               "The gateway's own record of which prompts went where."),
+        field("busy_monitor", &S::busy_monitor,
+              "When a worker is busy, as the gateway sees it; without thresholds, never by its "
+              "load."),
         field("instances", &S::instances, "The fleet: one or more groups of equal instances."),
         field("fleet", &S::fleet,
               "Which of these instances are there when; all of them by default."),

@@ -1,6 +1,7 @@
 #include "cluster/run.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "metrics/anomalies.h"
 #include "router/router.h"
 #include "signals/board.h"
+#include "signals/busy_monitor.h"
 #include "signals/prefix_index.h"
 #include "sim/event_queue.h"
 #include "sim/mix.h"
@@ -41,6 +43,15 @@ bool uses_priority(const instance::InstanceGroup& group) {
         return false;
       },
       group.scheduler);
+}
+
+// Whether anybody goes by which workers are busy.
+bool follows_loads(const Simulation& simulation) {
+  return simulation.busy_monitor.has_thresholds() || gateway::reads_busy(simulation.gateway) ||
+         std::any_of(simulation.instances.begin(), simulation.instances.end(),
+                     [](const auto& group) {
+                       return !std::holds_alternative<instance::Open>(group.ingress);
+                     });
 }
 
 // The requests of a run, kept or passing through.
@@ -94,6 +105,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
         horizon_(sim::from_seconds(simulation.horizon_s.value_or(sim::kLongestSpan_s))),
         is_controlled_(gateway::is_controlled(simulation.gateway)),
         polls_saturation_(gateway::reads_saturation(simulation.gateway)),
+        follows_loads_(follows_loads(simulation)),
         longest_news_(longest_news(simulation.signals)) {
     journal_.reports = reports();
     for (const auto& group : simulation.instances) {
@@ -113,6 +125,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     schedule_users();
     schedule_fleet();
     schedule_ticks();
+    schedule_readings();
     Event event;
     while (events_.pop(horizon_, event)) {
       now_ = event.time();
@@ -167,8 +180,10 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
         .quantum_ns = simulation_.quantum_ns,
         .reports_latencies = reports(),
         .tells_first_tokens = router::reads_first_tokens(simulation_.router) ||
-                              gateway::reads_first_tokens(simulation_.gateway),
+                              gateway::reads_first_tokens(simulation_.gateway) ||
+                              follows_loads(simulation_),
         .meters_tokens = gateway::meters_tokens(simulation_.gateway) ||
+                         simulation_.busy_monitor.track_output_blocks ||
                          simulation_.metrics.timeline_step_s.has_value(),
         .reference = options_.reference};
     std::vector<signals::Probe*> probes;
@@ -192,6 +207,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   struct Front {
     gateway::Pipeline pipeline;
     router::Dispatcher dispatcher;
+    std::unique_ptr<signals::WorkerMonitor> monitor;  // null unless load events are followed
     Time drain_due = sim::kUnset;
     bool drain_is_ticks = false;  // a tick asked for it, nobody else
     bool ticks = false;           // a tick is due
@@ -216,6 +232,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       gateway::Pipeline& pipeline = fronts_.back()->pipeline;
       pipeline.set_workers(static_cast<std::int64_t>(presence_.ready().size()));
       if (gateway::meters_tokens(config)) pipeline.set_meter(*this);
+      if (follows_loads_) fronts_.back()->monitor = make_monitor();
     }
   }
 
@@ -236,7 +253,11 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   Front& front_of(RequestId id) { return *fronts_[replica_of(id)]; }
 
   signals::View view_of(const Front& front) {
-    const signals::View view = board_.view(front.dispatcher.own(), now_);
+    if (follows_loads_) renew_readings();
+    signals::OwnRecord own = front.dispatcher.own();
+    own.busy = front.monitor ? &front.monitor->busy() : nullptr;
+    own.has_workers = presence_.num_ready() > 0;
+    const signals::View view = board_.view(own, now_);
     return presence_.ready().size() < fleet_.size() ? view.of(presence_.ready()) : view;
   }
 
@@ -245,6 +266,97 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   std::optional<signals::View> reports_to(const Front& front) {
     if (!front.pipeline.reads_signals()) return std::nullopt;
     return view_of(front);
+  }
+
+  // ---- load events -------------------------------------------------------------------------
+
+  // In an event of phase `telemetry`: a reading that was made before arrives.
+  static constexpr std::uint32_t kArrival = 0x80000000;
+
+  std::unique_ptr<signals::WorkerMonitor> make_monitor() {
+    std::vector<signals::WorkerMonitor::Size> workers;
+    for (const auto& one : fleet_) {
+      workers.push_back({one->num_ranks(), one->rank(0).capacity().block_size_tokens});
+    }
+    return std::make_unique<signals::WorkerMonitor>(simulation_.busy_monitor, workers, requests_,
+                                                    journal_);
+  }
+
+  bool is_live() const { return std::holds_alternative<signals::Live>(simulation_.signals); }
+
+  void schedule_readings() {
+    if (!follows_loads_) return;
+    read_.resize(fleet_.size());
+    for (std::size_t i = 0; i < fleet_.size() && scrapes_; ++i) schedule_reading(InstanceId{i});
+  }
+  void schedule_reading(InstanceId id) {
+    events_.push(
+        {scrapes_->time_of(id, read_[id.index()].next), Phase::telemetry, id.value, id.value});
+  }
+
+  // The gateway has seen something of the worker.
+  void heard_of(InstanceId id) {
+    if (!is_live() || read_[id.index()].is_due) return;
+    read_[id.index()].is_due = true;
+    events_.push({now_, Phase::telemetry, id.value, id.value});
+  }
+
+  void telemetry(std::uint32_t subject) {
+    const InstanceId id{subject & ~kArrival};
+    if ((subject & kArrival) != 0) return arrive_reading(id);
+    if (is_live()) {
+      read_[id.index()].is_due = false;
+      read_worker(id);
+      return arrive_reading(id);
+    }
+    const bool is_lost = scrapes_->is_lost(id, read_[id.index()].next++);
+    if (!is_lost) {
+      read_worker(id);
+      if (scrapes_->delay() == Time{0}) {
+        arrive_reading(id);
+      } else {
+        events_.push({now_ + scrapes_->delay(), Phase::telemetry, id.value, id.value | kArrival});
+      }
+    }
+    if (is_busy()) schedule_reading(id);
+  }
+
+  // With `on_read`, what is due is read as a decision is.
+  void renew_readings() {
+    const auto* on_read = std::get_if<signals::OnRead>(&simulation_.signals);
+    if (!on_read) return;
+    const Time period = sim::from_seconds(on_read->period_s);
+    for (std::size_t i = 0; i < fleet_.size(); ++i) {
+      if (now_ - read_[i].at < period) continue;
+      read_[i].at = now_;
+      read_worker(InstanceId{i});
+      arrive_reading(InstanceId{i});
+    }
+  }
+
+  void read_worker(InstanceId id) {
+    instance::Instance& worker = *fleet_[id.index()];
+    readings_.clear();
+    for (std::size_t i = 0; i < worker.num_ranks(); ++i) {
+      instance::Instance& rank = worker.rank(i);
+      readings_.push_back({.signal = rank.read(now_), .capacity = rank.capacity()});
+      if (!simulation_.busy_monitor.track_output_blocks) continue;
+      std::fill(emitted_.begin(), emitted_.end(), 0);
+      rank.add_emitted(emitted_, now_);
+      readings_.back().emitted_tokens =
+          std::accumulate(emitted_.begin(), emitted_.end(), std::int64_t{0});
+    }
+    for (const auto& front : fronts_) front->monitor->measure(id, readings_);
+  }
+  void arrive_reading(InstanceId id) {
+    for (const auto& front : fronts_) front->monitor->arrive(id, now_);
+  }
+
+  // Whether its worker's ingress turned the request away.
+  bool was_turned_away(RequestId id) const {
+    const workload::ReasonCode reason = journal_.reason[id.index()];
+    return journal_.outcome[id.index()] == workload::Outcome::rejected &&
+           reason.index >= instance::InstanceGroup::reasons.size();
   }
 
   // ---- instances that come and go ----------------------------------------------------------
@@ -266,7 +378,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
 
   // What has been decided or become ready by now takes effect.
   void look_at_fleet() {
-    const auto before = static_cast<std::int64_t>(presence_.ready().size());
+    const std::int64_t before = presence_.num_ready();
     while (next_change_ < changes_.size() &&
            sim::from_seconds(changes_[next_change_].at_s) <= now_) {
       presence_.resize(changes_[next_change_++].instances, now_);
@@ -283,9 +395,9 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       next_poll_ += poll_period_;
     }
     presence_.update(now_);
-    const auto ready = static_cast<std::int64_t>(presence_.ready().size());
+    const std::int64_t ready = presence_.num_ready();
     for (std::size_t i = 0; i < fronts_.size() && ready != before; ++i) {
-      fronts_[i]->pipeline.set_workers(ready);
+      if (ready > 0) fronts_[i]->pipeline.set_workers(ready);
       if (fronts_[i]->pipeline.books().queued() > 0) request_drain(i, drain_latency_);
     }
     Time next = presence_.next_ready();
@@ -302,11 +414,15 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   // samples go on as long.
   bool is_busy() const {
     if (requests_.next_arrival() != sim::kForever || expected_ > 0) return true;
-    return std::any_of(fronts_.begin(), fronts_.end(), [](const auto& front) {
+    const bool awaits_workers =
+        presence_.num_ready() == 0 &&
+        (scaler_ || next_change_ < changes_.size() || presence_.next_ready() != sim::kForever);
+    return std::any_of(fronts_.begin(), fronts_.end(), [&](const auto& front) {
       const gateway::Books& books = front->pipeline.books();
       return books.attempts > books.admitted + books.rejected || books.in_flight() > 0 ||
              (sim::is_set(front->drain_due) && !front->drain_is_ticks) ||
-             front->pipeline.next_timeout() != sim::kForever;
+             front->pipeline.next_timeout() != sim::kForever ||
+             (awaits_workers && books.queued() > 0);
     });
   }
 
@@ -489,7 +605,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   // Whether an event of the phase is about a request or an instance, whatever comes of it.
   static constexpr bool is_change(Phase phase) {
     return phase != Phase::set_points && phase != Phase::timeline_sample &&
-           phase != Phase::queue_drain && phase != Phase::expiry && phase != Phase::client_reaction;
+           phase != Phase::queue_drain && phase != Phase::expiry &&
+           phase != Phase::client_reaction && phase != Phase::telemetry;
   }
 
   void handle(const Event& event) {
@@ -503,10 +620,14 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       case Phase::queue_drain:
         return event.tie() == kPoll ? poll(event.subject()) : drain_as_asked(event.subject());
       case Phase::expiry:
+        if ((event.subject() & instance::kExpiryOfInstance) != 0) {
+          return fleet_[event.subject() & ~instance::kExpiryOfInstance]->expire(now_);
+        }
         return expire(event.subject());
       case Phase::routing:
         return route(request);
       case Phase::ingress:
+        if (event.subject() == instance::kNoRequest) return fleet_[event.tie()]->let_in(now_);
         fleet_[event.tie()]->enqueue(request, now_);
         return withdraw_if_late(request);
       case Phase::step_start:
@@ -524,7 +645,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       case Phase::client_reaction:
         return react(request, event.tie());
       case Phase::telemetry:
-        sim::require(false, "an event of a phase that nobody handles");
+        return telemetry(event.subject());
     }
   }
 
@@ -567,6 +688,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
 
   void drain(std::size_t replica) {
     Front& front = *fronts_[replica];
+    if (presence_.num_ready() == 0) return watch_timeouts(replica);
     const std::int64_t before = front.pipeline.books().dispatched;
     const std::optional<signals::View> view = reports_to(front);
     front.pipeline.drain(view ? &*view : nullptr, now_);
@@ -636,6 +758,10 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     Front& front = front_of(request);
     const InstanceId chosen = front.dispatcher.route({requests_, request}, view_of(front), now_);
     journal_.instance[request.index()] = static_cast<std::int32_t>(chosen.value);
+    if (front.monitor) {
+      front.monitor->sent(request, chosen);
+      heard_of(chosen);
+    }
     const Time delay =
         std::max(fleet_[chosen.index()]->entry_delay(request), presence_.serves_at(chosen) - now_);
     events_.push({now_ + delay, Phase::ingress, chosen.value, request.value});
@@ -647,12 +773,25 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   void first_token(RequestId request) override {
     Front& front = front_of(request);
     front.dispatcher.first_token(request, instance_of(request));
+    if (front.monitor) {
+      front.monitor->first_token(request, instance_of(request));
+      heard_of(instance_of(request));
+    }
     if (front.pipeline.first_token(request, now_)) {
       request_drain(replica_of(request), drain_latency_);
     }
   }
   void finished(RequestId request) override {
-    front_of(request).dispatcher.finished(request, instance_of(request));
+    Front& front = front_of(request);
+    const InstanceId worker = instance_of(request);
+    front.dispatcher.finished(request, worker);
+    if (!front.monitor) return;
+    front.monitor->finished(request, worker);
+    if (was_turned_away(request)) {
+      front.monitor->mark_overloaded(worker);
+    } else {
+      heard_of(worker);
+    }
   }
   void release(RequestId request) {
     const std::size_t replica = replica_of(request);
@@ -660,6 +799,11 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     if (outcome == workload::Outcome::completed) count(request, &metrics::TenantSample::completed);
     if (outcome == workload::Outcome::cancelled) {
       journal_.reason[request.index()] = {workload::Stage::client, 0};
+    }
+    if (outcome == workload::Outcome::cancelled || outcome == workload::Outcome::evicted) {
+      // Whoever waits at the instance's ingress may take the place.
+      const InstanceId instance = instance_of(request);
+      events_.push({now_, Phase::ingress, instance.value, instance::kNoRequest});
     }
     if (fronts_[replica]->pipeline.release(request, now_)) request_drain(replica, drain_latency_);
     leave(request);
@@ -672,8 +816,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   }
 
   void sample() {
-    metrics::Sample sample{.at = now_,
-                           .ready_instances = static_cast<std::int64_t>(presence_.ready().size())};
+    metrics::Sample sample{.at = now_, .ready_instances = presence_.num_ready()};
     for (const auto& front : fronts_) {
       sample.in_flight += front->pipeline.books().in_flight();
       sample.permits += front->pipeline.permits();
@@ -741,6 +884,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       output.slo_classes.push_back(slo_class.name);
     const metrics::FleetCounts counts = collect_fleet(output);
     output.ledger = metrics::balance(outcomes_, books, queued, counts);
+    report_workers(output);
     output.summary = collector_.summarize(run_figures(output));
     output.decisions = std::move(decisions_);
     output.timeline = std::move(timeline_);
@@ -778,6 +922,23 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
            c.kv_hits, c.kv_misses, c.kv_lookups, one->stepping()});
     }
     return counts;
+  }
+
+  // As the first gateway knows them.
+  void report_workers(Output& output) const {
+    for (std::size_t i = 0; i < fleet_.size(); ++i) {
+      const auto number = static_cast<std::int32_t>(i);
+      if (const auto* counts = fleet_[i]->ingress()) output.ingresses.push_back({number, *counts});
+      if (!follows_loads_) continue;
+      const signals::BusyWorkers& known = fronts_.front()->monitor->busy();
+      for (const signals::RankLoad& load : known.ranks(InstanceId{i})) {
+        const bool is_first = output.ranks.empty() || output.ranks.back().instance != number;
+        output.ranks.push_back({number, is_first ? 0 : output.ranks.back().rank + 1,
+                                load.active_decode_blocks.value_or(0),
+                                load.active_prefill_tokens.value_or(0),
+                                known.is_busy(InstanceId{i})});
+      }
+    }
   }
 
   metrics::RunFigures run_figures(const Output& output) const {
@@ -869,11 +1030,20 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   Time horizon_;
   bool is_controlled_;
   bool polls_saturation_;
+  bool follows_loads_;
   Time longest_news_;  // until all that is over is known to the gateway, as a rule
   Time now_{0};
   Time last_change_{0};  // of a request or an instance
   std::vector<std::unique_ptr<Front>> fronts_;
-  std::vector<std::int64_t> emitted_;           // by group of requests
+  std::vector<std::int64_t> emitted_;  // by group of requests
+  // Of each worker, where load events are followed:
+  struct LastRead {
+    std::int64_t next = 0;  // which scrape is due
+    Time at{0};             // of the latest
+    bool is_due = false;    // with `live`: there is news
+  };
+  std::vector<LastRead> read_;
+  std::vector<signals::RankReading> readings_;  // kept for its memory
   std::vector<metrics::TenantSample> tenants_;  // counted so far; empty without a timeline
   metrics::Timeline timeline_;
   Time last_arrival_{0};

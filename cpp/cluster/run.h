@@ -36,6 +36,21 @@ struct InstanceReport {
   instance::Stepping stepping = instance::Stepping::jumps;
 };
 
+/// What the gateway has last been told of the load of one rank.
+struct RankReport {
+  std::int32_t instance = 0;
+  std::int32_t rank = 0;
+  std::int64_t active_decode_blocks = 0;
+  std::int64_t active_prefill_tokens = 0;
+  bool worker_is_busy = false;
+};
+
+/// What the ingress of one instance has seen, where it is not open.
+struct IngressReport {
+  std::int32_t instance = 0;
+  instance::IngressCounts counts;
+};
+
 /// The requests of a run and what became of them. `offered` of them arrived before its end.
 struct RequestRecord {
   template <class... Arguments>
@@ -56,6 +71,8 @@ struct Output {
   metrics::Ledger ledger;
   metrics::Summary summary;
   std::vector<InstanceReport> instances;
+  std::vector<RankReport> ranks;         ///< empty unless load events are followed
+  std::vector<IngressReport> ingresses;  ///< of instances whose ingress is not open
   router::DecisionLog decisions;
   metrics::Timeline timeline;                   ///< empty unless it was asked for
   std::vector<gateway::ControlRecord> control;  ///< what controllers did, in order of time

@@ -19,7 +19,7 @@ FleetState::FleetState(const Fleet& config, std::size_t num_instances)
 }
 
 void FleetState::resize(std::int64_t instances, Time now) {
-  const auto wanted = static_cast<std::size_t>(std::max<std::int64_t>(instances, 1));
+  const auto wanted = static_cast<std::size_t>(std::max<std::int64_t>(instances, 0));
   while (ready_at_.size() > std::min(wanted, num_instances_)) ready_at_.pop_back();
   while (ready_at_.size() < std::min(wanted, num_instances_)) {
     serves_at_[ready_at_.size()] = now + startup_;
@@ -29,12 +29,15 @@ void FleetState::resize(std::int64_t instances, Time now) {
 
 Time FleetState::next_ready() const {
   Time next = sim::kForever;
-  for (std::size_t i = ready_.size(); i < ready_at_.size(); ++i)
+  for (auto i = static_cast<std::size_t>(num_ready_); i < ready_at_.size(); ++i)
     next = std::min(next, ready_at_[i]);
   return next;
 }
 
 void FleetState::update(Time now) {
+  num_ready_ =
+      std::count_if(ready_at_.begin(), ready_at_.end(), [&](Time at) { return at <= now; });
+  if (num_ready_ == 0) return;
   ready_.clear();
   for (std::size_t i = 0; i < ready_at_.size(); ++i) {
     if (ready_at_[i] <= now) ready_.push_back(InstanceId{i});

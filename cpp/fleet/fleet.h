@@ -29,7 +29,7 @@ struct FleetChange {
                           .range(sim::between(0, sim::kLongestSpan_s)),
                       field("instances", &FleetChange::instances, "How many there should be.")
                           .unit("instances")
-                          .range(sim::between(1, 100000)));
+                          .range(sim::between(0, 100000)));
   }
 };
 
@@ -45,14 +45,14 @@ struct Fleet {
   static constexpr std::string_view doc =
       "Which of the simulation's instances are there when. They join in the order in which they "
       "are listed and leave in the reverse order; one that leaves gets no more requests and "
-      "finishes those it has.";
+      "finishes those it has. While none is ready, requests wait in the gateway's queues.";
   static constexpr auto fields() {
     using sim::field;
     return std::tuple(
         field("initial_instances", &Fleet::initial_instances,
               "Instances that are ready from the start; absent: all.")
             .unit("instances")
-            .range(sim::between(1, 100000)),
+            .range(sim::between(0, 100000)),
         field("schedule", &Fleet::schedule, "Changes of their number."),
         field("autoscaler", &Fleet::autoscaler, "What else changes their number."),
         field("startup_s", &Fleet::startup_s,
@@ -84,8 +84,10 @@ class FleetState {
   /// Those that have become ready by `now` count.
   void update(sim::Time now);
 
-  /// Those that are ready, in order; never empty.
+  /// Those that are ready, in order; while none is, those that were last. Never empty.
   std::span<const sim::InstanceId> ready() const { return ready_; }
+  /// So many are ready.
+  std::int64_t num_ready() const { return num_ready_; }
   /// Those that are there, ready or not.
   std::int64_t started() const { return static_cast<std::int64_t>(ready_at_.size()); }
   /// The instance takes no request into its queue earlier.
@@ -101,7 +103,8 @@ class FleetState {
   // have left may still serve.
   std::vector<sim::Time> ready_at_;
   std::vector<sim::Time> serves_at_;
-  std::vector<sim::InstanceId> ready_;
+  std::vector<sim::InstanceId> ready_{sim::InstanceId{}};
+  std::int64_t num_ready_ = 0;
 };
 
 }  // namespace spillway::fleet

@@ -99,6 +99,11 @@ bool reads_prefix_index(const Gateway& config) {
   return any_cost(config, [](const Cost& cost) { return reads_prefix_index(cost); });
 }
 bool reads_saturation(const Gateway& config) { return any_limit<Saturation>(config); }
+bool reads_busy(const Gateway& config) {
+  return std::any_of(config.admission.begin(), config.admission.end(), [](const auto& policy) {
+    return std::holds_alternative<BusyThreshold>(policy);
+  });
+}
 bool has_timeouts(const Gateway& config) {
   return std::any_of(config.bands.begin(), config.bands.end(),
                      [](const Band& band) { return band.queue.timeout_s.has_value(); });

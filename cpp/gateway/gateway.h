@@ -247,6 +247,8 @@ bool reads_first_tokens(const Gateway& config);
 bool reads_prefix_index(const Gateway& config);
 /// Whether some limit follows what instances report.
 bool reads_saturation(const Gateway& config);
+/// Whether admission goes by which workers are busy.
+bool reads_busy(const Gateway& config);
 /// Whether a request may wait too long.
 bool has_timeouts(const Gateway& config);
 /// Whether some tenant is charged tokens as they are generated.

@@ -7,6 +7,10 @@ void InstanceGroup::validate(const std::string& path, std::vector<sim::Violation
     out.push_back(
         {sim::join_path(path, "max_model_len"), "1", "must be 0 (no cap) or >= 2 (tokens)"});
   }
+  if (std::holds_alternative<DualLimitGate>(ingress) && completion != Completion::step_end) {
+    out.push_back({sim::join_path(path, "completion"), "step_start",
+                   "must be step_end where a dual_limit_gate waits for first tokens"});
+  }
 }
 
 }  // namespace spillway::instance

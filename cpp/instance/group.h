@@ -1,10 +1,12 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string_view>
 #include <tuple>
 
+#include "instance/ingress/policies.h"
 #include "instance/kv_cache/config.h"
 #include "instance/latency/policies.h"
 #include "instance/plant/policies.h"
@@ -25,6 +27,7 @@ enum class OutputOverhead : std::uint8_t { in_step, reported };
 struct InstanceGroup {
   std::int64_t count = 1;
   std::int64_t data_parallel_size = 1;
+  Ingress ingress = Open{};
   Plant plant = StepLoop{};
   std::int64_t max_num_seqs = 256;
   std::int64_t max_num_batched_tokens = 2048;
@@ -50,6 +53,15 @@ struct InstanceGroup {
                        "prompt and output exceed num_kv_blocks or max_model_len, so the request "
                        "could never finish"}};
 };
+
+/// The closed set of reasons for which a worker refuses: those of its engine, then its ingress's.
+inline constexpr auto kWorkerReasons = [] {
+  constexpr auto of_ingress = workload::concat_reasons(std::type_identity<Ingress>{});
+  std::array<workload::Reason, InstanceGroup::reasons.size() + of_ingress.size()> all{};
+  std::copy(InstanceGroup::reasons.begin(), InstanceGroup::reasons.end(), all.begin());
+  std::copy(of_ingress.begin(), of_ingress.end(), all.begin() + InstanceGroup::reasons.size());
+  return all;
+}();
 
 }  // namespace spillway::instance
 
@@ -82,6 +94,8 @@ constexpr auto InstanceGroup::fields() {
             "4 × waiting + running requests, the first of equals.")
           .unit("ranks")
           .range(sim::between(1, 1024)),
+      field("ingress", &G::ingress,
+            "What an instance lets in, before its engine's queue and for all its ranks together."),
       field("plant", &G::plant,
             "How an instance serves its requests. The settings below are those of step_loop; the "
             "other plants have their own and make no use of these, but that they report "

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "instance/decoders.h"
+#include "instance/gated.h"
 #include "instance/kv_cache/kv_cache.h"
 #include "instance/waiting_queue.h"
 
@@ -928,6 +929,8 @@ class Ranks final : public Instance {
   void add_emitted(std::span<std::int64_t> by_group, Time now) override {
     for (const auto& rank : ranks_) rank->add_emitted(by_group, now);
   }
+  std::size_t num_ranks() const override { return ranks_.size(); }
+  Instance& rank(std::size_t i) override { return *ranks_[i]; }
   Stepping stepping() const override { return ranks_.front()->stepping(); }
   const Counters& counters() const override { return counters_; }
   void check_memory() const override {
@@ -1002,8 +1005,10 @@ Counters& Counters::operator+=(const Counters& other) {
   return *this;
 }
 
-std::unique_ptr<Instance> make(const InstanceGroup& group, sim::InstanceId id,
-                               const Environment& environment, std::vector<Engine*>& engines) {
+namespace {
+
+std::unique_ptr<Instance> make_open(const InstanceGroup& group, sim::InstanceId id,
+                                    const Environment& environment, std::vector<Engine*>& engines) {
   const auto make_one = [&](signals::Probe* reporter) {
     return std::visit(
         [&](const auto& plant) { return make(plant, group, id, reporter, environment, engines); },
@@ -1013,6 +1018,30 @@ std::unique_ptr<Instance> make(const InstanceGroup& group, sim::InstanceId id,
   auto ranks = std::make_unique<Ranks>(environment.journal);
   for (std::int64_t i = 0; i < group.data_parallel_size; ++i) ranks->add(make_one(ranks.get()));
   return ranks;
+}
+
+}  // namespace
+
+std::unique_ptr<Instance> make(const InstanceGroup& group, sim::InstanceId id,
+                               const Environment& environment, std::vector<Engine*>& engines) {
+  if (std::holds_alternative<Open>(group.ingress)) {
+    return make_open(group, id, environment, engines);
+  }
+  const IngressRules rules = std::visit(
+      [&](const auto& ingress) {
+        if constexpr (requires { ingress.rules(0); }) {
+          return ingress.rules(group.max_num_seqs * group.data_parallel_size);
+        }
+        return IngressRules{};
+      },
+      group.ingress);
+  const std::size_t first_reason =
+      InstanceGroup::reasons.size() +
+      workload::first_reason(std::type_identity<Ingress>{}, group.ingress.index());
+  auto gated = std::make_unique<Gated>(rules, first_reason, id,
+                                       static_cast<std::uint32_t>(engines.size()), environment);
+  gated->set(make_open(group, id, gated->inside(), engines));
+  return gated;
 }
 
 }  // namespace spillway::instance

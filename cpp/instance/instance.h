@@ -62,6 +62,23 @@ struct Counters {
   Counters& operator+=(const Counters& other);
 };
 
+/// What an ingress has seen, and what stands behind it.
+struct IngressCounts {
+  std::int64_t entered_at_once = 0;
+  std::int64_t entered_from_queue = 0;
+  std::int64_t refused = 0;
+  std::int64_t unfinished = 0;         ///< in the engine
+  std::int64_t awaiting_response = 0;  ///< of these, without a first token, where that is told
+  std::int64_t queued = 0;
+  std::int64_t most_unfinished = 0;
+  std::int64_t most_queued = 0;
+};
+
+/// In place of a request, in an event of phase `ingress`: whoever waits may enter.
+inline constexpr std::uint32_t kNoRequest = 0xFFFFFFFF;
+/// Marks, in an event of phase `expiry`, that it is about an instance.
+inline constexpr std::uint32_t kExpiryOfInstance = 0x80000000;
+
 /// What serves the requests: the step loop of continuous batching, or another plant. `README.md`
 /// beside this file is the exact contract, and says when several steps may be made at once.
 ///
@@ -84,6 +101,10 @@ class Instance : public signals::Probe {
   /// one in the batch with the step under way, even if its last token comes with that. Does nothing
   /// to a request that has left or is leaving.
   virtual void cancel(sim::RequestId id, workload::Outcome outcome, sim::Time now) = 0;
+  /// Whoever waits at its ingress enters as far as it may.
+  virtual void let_in(sim::Time /*now*/) {}
+  /// Whoever has waited there for too long is refused.
+  virtual void expire(sim::Time /*now*/) {}
   /// The run is over: brings counters and the journal to where they stand at `end`, inclusive.
   virtual void close(sim::Time end) = 0;
 
@@ -91,8 +112,14 @@ class Instance : public signals::Probe {
   /// count from its end.
   virtual void add_emitted(std::span<std::int64_t> by_group, sim::Time now) = 0;
 
+  /// Its data-parallel ranks; one that has no other is its own.
+  virtual std::size_t num_ranks() const { return 1; }
+  virtual Instance& rank(std::size_t /*i*/) { return *this; }
+
   virtual Stepping stepping() const = 0;
   virtual const Counters& counters() const = 0;
+  /// Null unless it has an ingress that is not open.
+  virtual const IngressCounts* ingress() const { return nullptr; }
   /// Throws InvariantError unless free and held blocks add up to the total.
   virtual void check_memory() const = 0;
 };

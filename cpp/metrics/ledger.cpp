@@ -34,7 +34,7 @@ std::vector<std::string> reason_names() {
     names.emplace_back(reason.name);
   }
   for (const workload::Reason& reason : gateway::Queue::reasons) names.emplace_back(reason.name);
-  for (const workload::Reason& reason : instance::InstanceGroup::reasons) {
+  for (const workload::Reason& reason : instance::kWorkerReasons) {
     names.emplace_back(reason.name);
   }
   for (const workload::Reason& reason : workload::Reaction::reasons) {
@@ -46,7 +46,7 @@ std::vector<std::string> reason_names() {
 std::uint8_t reason_index(workload::ReasonCode code) {
   constexpr std::size_t first_of_queue = 1 + gateway::kAdmissionReasons.size();
   constexpr std::size_t first_of_worker = first_of_queue + gateway::Queue::reasons.size();
-  constexpr std::size_t first_of_client = first_of_worker + instance::InstanceGroup::reasons.size();
+  constexpr std::size_t first_of_client = first_of_worker + instance::kWorkerReasons.size();
   switch (code.stage) {
     case workload::Stage::admission:
       return static_cast<std::uint8_t>(1 + code.index);
@@ -69,7 +69,7 @@ const workload::ReasonWord& word_of(workload::ReasonCode code) {
     case workload::Stage::queue:
       return gateway::Queue::reasons.at(code.index).word;
     case workload::Stage::ingress:
-      return instance::InstanceGroup::reasons.at(code.index).word;
+      return instance::kWorkerReasons.at(code.index).word;
     case workload::Stage::client:
     case workload::Stage::none:
       break;
@@ -138,8 +138,7 @@ Ledger balance(const OutcomeCounts& counts, const gateway::Books& books, std::in
   }
   for (std::size_t i = 0; i < counts.worker_rejected_.size(); ++i) {
     if (counts.worker_rejected_[i] == 0) continue;
-    ledger.worker_rejected.emplace(instance::InstanceGroup::reasons.at(i).name,
-                                   counts.worker_rejected_[i]);
+    ledger.worker_rejected.emplace(instance::kWorkerReasons.at(i).name, counts.worker_rejected_[i]);
   }
 
   // A request that has left a queue unserved counts before its dispatch, so the two groups do not

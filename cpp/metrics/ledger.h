@@ -67,7 +67,7 @@ class OutcomeCounts {
   std::array<std::int64_t, workload::kOutcomeNames.size()> after_dispatch_{};
   std::array<std::int64_t, gateway::kAdmissionReasons.size()> rejected_{};
   std::array<std::int64_t, gateway::Queue::reasons.size()> turned_away_{};  // by a full queue
-  std::array<std::int64_t, instance::InstanceGroup::reasons.size()> worker_rejected_{};
+  std::array<std::int64_t, instance::kWorkerReasons.size()> worker_rejected_{};
 };
 
 /// Throws InvariantError if any identity of conservation is violated.

@@ -47,10 +47,12 @@ Dispatcher::Dispatcher(const Router& config, const signals::PrefixIndexConfig& p
 sim::InstanceId Dispatcher::route(const signals::RequestView& request,
                                   const signals::View& whole_fleet, sim::Time now) {
   signals::View view = whole_fleet;
-  if (view.shuns_stale()) {
+  if (view.shuns_stale() || view.shuns_busy()) {
     candidates_.clear();
     for (std::size_t i = 0; i < view.size(); ++i) {
-      if (!view.is_stale(i)) candidates_.push_back(view.id(i));
+      const bool is_shunned =
+          (view.shuns_stale() && view.is_stale(i)) || (view.shuns_busy() && view.is_busy(i));
+      if (!is_shunned) candidates_.push_back(view.id(i));
     }
     if (!candidates_.empty()) view = view.of(candidates_);
   }

@@ -26,6 +26,10 @@ class Scrapes {
     const sim::Time until = inclusive ? now : now - sim::Time{1};
     if (of_[id.index()].next_at <= until) take_due(id, probe, until, now);
   }
+  /// When the k-th scrape of an instance is made.
+  sim::Time time_of(sim::InstanceId id, std::int64_t k) const;
+  bool is_lost(sim::InstanceId id, std::int64_t k) const;
+  sim::Time delay() const { return delay_; }
   /// The last scrape that a reader at `now` can know of; zeros if there is none yet.
   const InstanceSignal& seen(sim::InstanceId id, Probe& probe, sim::Time now);
 
@@ -38,9 +42,6 @@ class Scrapes {
   };
 
   bool is_regular() const { return jitter_ == 0 && loss_probability_ == 0; }
-  // When the k-th scrape of an instance is made.
-  sim::Time time_of(sim::InstanceId id, std::int64_t k) const;
-  bool is_lost(sim::InstanceId id, std::int64_t k) const;
   // Number of the last one that is made at or before `now`, and is not lost if `arrived`; negative:
   // none.
   std::int64_t last_scrape(sim::InstanceId id, sim::Time now, bool arrived) const;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include "signals/busy_monitor.h"
 #include "signals/prefix_index.h"
 #include "signals/probe.h"
 #include "signals/scrapes.h"
@@ -49,6 +50,8 @@ struct Sources {
 struct OwnRecord {
   std::span<const std::int32_t> in_flight;  ///< per instance
   PrefixIndex* prefix_index = nullptr;      ///< null unless some policy reads it
+  const BusyWorkers* busy = nullptr;        ///< null unless load events are followed
+  bool has_workers = true;                  ///< whether any instance is ready
 };
 
 /// What a decision may see of the fleet: values with their ages, never the truth. A value is only
@@ -89,6 +92,11 @@ class View {
   bool shuns_stale() const {
     return sources_->stale_after != sim::kForever && sources_->when_stale == WhenStale::fail_closed;
   }
+  /// Whether any instance is ready. While none is, the view is of those that were last.
+  bool has_workers() const { return own_.has_workers; }
+  /// By the load events so far.
+  bool is_busy(std::size_t i) const { return own_.busy && own_.busy->is_busy(id(i)); }
+  bool shuns_busy() const { return own_.busy && own_.busy->router_skips_busy(); }
   Capacity capacity(std::size_t i) const { return sources_->probes[id(i).index()]->capacity(); }
   /// Requests routed there and not yet finished: the router's own count, always fresh.
   std::int32_t in_flight(std::size_t i) const { return own_.in_flight[id(i).index()]; }

@@ -21,16 +21,21 @@ To change one, go through the gateway:
 
     preset = presets.gateway_post4()
     simulation = preset.apply(simulation).with_({"gateway.limit[0].cap_per_worker": 16})
+
+The `dynamo_…` are NVIDIA Dynamo's request rejection and what its workers let in, by version: off
+unless thresholds or limits are given, as there. They bring Dynamo's router and leave the rest of
+the gateway as it is.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from spillway._core.gateway import (
     Aimd,
     Band,
+    BusyThreshold,
     DeficitRoundRobin,
     Gateway,
     Guard,
@@ -41,12 +46,17 @@ from spillway._core.gateway import (
 )
 from spillway._core.instance import (
     ClassPriority,
+    ControlledDelay,
+    DualLimitGate,
+    EngineRequestLimit,
     InstanceGroup,
     Linear,
+    Open,
     PriorityFcfs,
     ProcessorSharing,
 )
-from spillway._core.signals import Sensor
+from spillway._core.router import KvCost
+from spillway._core.signals import BusyMonitor, Sensor
 from spillway._core.workload import Tenant
 
 if TYPE_CHECKING:
@@ -267,6 +277,149 @@ def iteration_14_scheduler(
         preemption_margin=preemption_margin,
         max_preemptions_per_step=3,
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DynamoPreset:
+    """A version of Dynamo: who is busy, how clients are told, and what workers let in."""
+
+    name: str
+    doc: str
+    admission: BusyThreshold
+    busy_monitor: BusyMonitor
+    ingress: ControlledDelay | DualLimitGate | EngineRequestLimit | Open
+
+    def apply(self, simulation: Simulation) -> Simulation:
+        """`simulation` with this admission, Dynamo's router and this ingress on all instances."""
+        return simulation.replace(
+            gateway=simulation.gateway.replace(admission=self.admission),
+            router=KvCost(),
+            busy_monitor=self.busy_monitor,
+            instances=tuple(one.replace(ingress=self.ingress) for one in simulation.instances),
+        )
+
+
+def dynamo_1_2(
+    *,
+    active_decode_blocks_threshold: float | None = None,
+    active_prefill_tokens_threshold: int | None = None,
+    active_prefill_tokens_threshold_frac: float | None = None,
+    engine_request_limit: int | None = None,
+    queue_size: int = 16,
+    track_output_blocks: bool = False,
+) -> DynamoPreset:
+    """Dynamo 1.2: status 503; once one threshold is given, the others are 1, 10,000,000 and 64.
+
+    `active_decode_blocks_threshold` is a share (0 to 1) of a rank's KV blocks,
+    `active_prefill_tokens_threshold` a number of tokens, `…_frac` a multiple of
+    max_num_batched_tokens. Suggested there: 0.7 and 5,000 (conservative), 0.85 and 10,000, 0.95 and
+    20,000 (aggressive). `engine_request_limit` (requests, from 1): most in the engine of a worker,
+    with `queue_size` more in its overflow queue; None: no limit.
+    """
+    thresholds = (
+        active_decode_blocks_threshold,
+        active_prefill_tokens_threshold,
+        active_prefill_tokens_threshold_frac,
+    )
+    if any(one is not None for one in thresholds):
+        filled = zip(thresholds, (1.0, 10_000_000, 64.0), strict=True)
+        decode, prefill, frac = (preset if one is None else one for one, preset in filled)
+    else:
+        decode, prefill, frac = None, None, None
+    return DynamoPreset(
+        name="dynamo_1_2",
+        doc="Rejects with 503 while all workers are busy; KV blocks by the frontend's count.",
+        admission=BusyThreshold(overload_status=503),
+        busy_monitor=BusyMonitor(
+            active_decode_blocks_threshold=decode,
+            active_prefill_tokens_threshold=None if prefill is None else int(prefill),
+            active_prefill_tokens_threshold_frac=frac,
+            decode_latch=False,
+            track_output_blocks=track_output_blocks,
+        ),
+        ingress=_request_limit(engine_request_limit, queue_size),
+    )
+
+
+def dynamo_1_3(
+    *,
+    active_decode_blocks_threshold: float | None = None,
+    active_prefill_tokens_threshold: int | None = None,
+    active_prefill_tokens_threshold_frac: float | None = None,
+    engine_request_limit: int | None = None,
+    queue_size: int = 16,
+    track_output_blocks: bool = False,
+) -> DynamoPreset:
+    """Dynamo 1.3 to 1.5: status 529; each threshold by itself; KV blocks by both counts (latch).
+
+    The arguments are those of `dynamo_1_2`; a threshold that is None is not checked.
+    """
+    return DynamoPreset(
+        name="dynamo_1_3",
+        doc="Rejects with 529 while all workers are busy; KV blocks by either count.",
+        admission=BusyThreshold(),
+        busy_monitor=BusyMonitor(
+            active_decode_blocks_threshold=active_decode_blocks_threshold,
+            active_prefill_tokens_threshold=active_prefill_tokens_threshold,
+            active_prefill_tokens_threshold_frac=active_prefill_tokens_threshold_frac,
+            track_output_blocks=track_output_blocks,
+        ),
+        ingress=_request_limit(engine_request_limit, queue_size),
+    )
+
+
+def dynamo_dev_b(
+    *,
+    engine_request_limit: int | None = None,
+    request_queue_timeout_s: float | None = 5,
+    adaptive_lifo: bool = True,
+    **frontend: Any,
+) -> DynamoPreset:
+    """A development snapshot after 1.5: a gate with controlled delay before each worker's engine.
+
+    `engine_request_limit` (requests, from 1): most in the engine; None: 1.5 x max_num_seqs of all
+    ranks, rounded up. `request_queue_timeout_s` (s, above 0): longest wait; None: any.
+    `frontend`: thresholds and `track_output_blocks` as in `dynamo_1_3`.
+    """
+    return dataclasses.replace(
+        dynamo_1_3(**frontend),
+        name="dynamo_dev_b",
+        doc="As 1.3; before the engine nobody waits longer than 5 s.",
+        ingress=ControlledDelay(
+            max_requests=engine_request_limit,
+            delay_s=request_queue_timeout_s,
+            adaptive_lifo=adaptive_lifo,
+        ),
+    )
+
+
+def dynamo_dev_c(
+    *,
+    request_limit: int = 10_000,
+    wait_limit: int = 10_000,
+    queue_size: int = 40_000,
+    **frontend: Any,
+) -> DynamoPreset:
+    """A development snapshot after 1.5: a gate that counts requests in prefill by themselves.
+
+    `request_limit` and `wait_limit` (requests, from 1): most in the engine, and most of these
+    without a first token; `queue_size` (requests, from 0) more wait before it. `frontend`:
+    thresholds and `track_output_blocks` as in `dynamo_1_3`.
+    """
+    return dataclasses.replace(
+        dynamo_1_3(**frontend),
+        name="dynamo_dev_c",
+        doc="As 1.3; before the engine there are limits for all requests and for those in prefill.",
+        ingress=DualLimitGate(
+            request_limit=request_limit, wait_limit=wait_limit, queue_size=queue_size
+        ),
+    )
+
+
+def _request_limit(max_requests: int | None, queue_size: int) -> EngineRequestLimit | Open:
+    if max_requests is None:
+        return Open()
+    return EngineRequestLimit(max_requests=max_requests, queue_size=queue_size)
 
 
 def _budgeted(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from spillway import _core, files, profiles
+from spillway import _core, _counters, files, profiles
 from spillway._core.cluster import Simulation
 from spillway._extras import require
 from spillway._statistics import Interval, interval
@@ -311,6 +311,33 @@ class Result:
         where that was asked for.
         """
         return list(self._output["instances"])
+
+    @property
+    def ranks(self) -> list[dict[str, Any]]:
+        """What the gateway was last told of the load of each rank of each worker.
+
+        instance, rank; active_decode_blocks, active_prefill_tokens; worker_is_busy. Empty unless
+        load events are followed: with thresholds of `busy_monitor`, the admission policy
+        `busy_threshold` or an ingress that is not open.
+        """
+        return list(self._output.get("ranks", ()))
+
+    @property
+    def ingresses(self) -> list[dict[str, Any]]:
+        """What the ingress of each instance saw, of those whose ingress is not open.
+
+        instance; entered_at_once, entered_from_queue, refused; unfinished, awaiting_response (of a
+        `dual_limit_gate`), queued at the end; most_unfinished, most_queued. All in requests.
+        """
+        return list(self._output.get("ingresses", ()))
+
+    def counters(self, version: _counters.Version) -> dict[str, int]:
+        """The run's figures under the names of Dynamo's metrics at its end, with their labels.
+
+        `version`: "dynamo_1_2", "dynamo_1_3" (to 1.5), "dynamo_dev_b" or "dynamo_dev_c". Beside
+        them stands `spillway_responses_total`, by the HTTP status that clients were answered with.
+        """
+        return _counters.counters(self, version)
 
     @property
     def steps(self) -> int:

@@ -89,7 +89,38 @@ def fair_queueing(fairness: object) -> Simulation:
     )
 
 
+def busy_threshold() -> Simulation:
+    """Dynamo's rejection by late load events before N + Q, two ranks and a queue with a delay."""
+    return Simulation(
+        workload=requests(),
+        gateway=gateway.Gateway(admission=gateway.BusyThreshold()),
+        router=router.KvCost(),
+        signals=signals.Scraped(period_s=0.1, delay_s=0.02),
+        busy_monitor=signals.BusyMonitor(
+            active_decode_blocks_threshold=0.6,
+            active_prefill_tokens_threshold_frac=0.4,
+            track_output_blocks=True,
+            schedule=[
+                signals.BusyThresholdChange(at_s=1, active_prefill_tokens_threshold_frac=0.2)
+            ],
+        ),
+        instances=[
+            instance.InstanceGroup(
+                num_kv_blocks=90,
+                max_num_seqs=2,
+                data_parallel_size=2,
+                ingress=instance.EngineRequestLimit(max_requests=2, queue_size=2),
+            ),
+            instance.InstanceGroup(
+                num_kv_blocks=60,
+                ingress=instance.ControlledDelay(max_requests=1, delay_s=0.05),
+            ),
+        ],
+    )
+
+
 RUNS = {
+    "busy_threshold": busy_threshold,
     "token_bucket_least_loaded": token_bucket_least_loaded,
     **{kind: functools.partial(fair_queueing, policy) for kind, policy in FAIRNESS.items()},
 }

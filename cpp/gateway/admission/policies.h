@@ -3,6 +3,7 @@
 #include <variant>
 
 #include "gateway/admission/always_admit.h"
+#include "gateway/admission/busy_threshold.h"
 #include "gateway/admission/reject_all.h"
 #include "gateway/admission/token_bucket.h"
 #include "sim/field.h"
@@ -10,7 +11,7 @@
 namespace spillway::gateway {
 
 /// Every admission policy. This list is the only place that names them all.
-using Admission = std::variant<AlwaysAdmit, RejectAll, TokenBucket>;
+using Admission = std::variant<AlwaysAdmit, RejectAll, TokenBucket, BusyThreshold>;
 
 }  // namespace spillway::gateway
 

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "gateway/admission/admission.h"
+#include "sim/field.h"
+#include "workload/outcome.h"
+
+namespace spillway::gateway {
+
+/// NVIDIA Dynamo's request rejection: nothing passes while every worker is busy.
+struct BusyThreshold {
+  bool proportional = false;
+  std::int64_t overload_status = 529;
+
+  static constexpr std::string_view kind = "busy_threshold", type_name = "BusyThreshold";
+  static constexpr std::string_view doc =
+      "Rejects every request while all workers are busy, by the rules of busy_monitor (NVIDIA "
+      "Dynamo's request rejection), and while there is none.";
+  static constexpr auto fields() {
+    return std::tuple(
+        sim::field("proportional", &BusyThreshold::proportional,
+                   "Whether requests are already rejected while some workers are busy, with their "
+                   "share as the probability (not in Dynamo)."),
+        sim::field("overload_status", &BusyThreshold::overload_status,
+                   "HTTP status that tells clients so (Dynamo DYN_HTTP_OVERLOAD_STATUS_CODE; 503 "
+                   "in 1.2). Without any worker it is 503.")
+            .unit("status")
+            .range(sim::between(200, 999)));
+  }
+  static constexpr std::array reasons{
+      workload::Reason{"all_workers_busy", workload::words::kSaturated,
+                       "all workers are busy, or in proportion as many as are"},
+      workload::Reason{"no_workers", workload::words::kSaturated, "there is no worker"}};
+};
+
+std::unique_ptr<AdmissionPolicy> make(const BusyThreshold& config);
+
+}  // namespace spillway::gateway

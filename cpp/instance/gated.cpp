@@ -1,0 +1,160 @@
+#include "instance/gated.h"
+
+#include <algorithm>
+
+namespace spillway::instance {
+
+using sim::Phase;
+using sim::RequestId;
+using sim::Time;
+using workload::Outcome;
+
+namespace {
+
+Environment listened_to_by(workload::RequestListener& listener, const Environment& outside,
+                           const IngressRules& rules) {
+  return {.requests = outside.requests,
+          .journal = outside.journal,
+          .events = outside.events,
+          .listener = listener,
+          .seed = outside.seed,
+          .scrapes = outside.scrapes,
+          .quantum_ns = outside.quantum_ns,
+          .reports_latencies = outside.reports_latencies,
+          .tells_first_tokens =
+              outside.tells_first_tokens || rules.most_awaiting_response < IngressRules::kAny,
+          .meters_tokens = outside.meters_tokens,
+          .reference = outside.reference};
+}
+
+}  // namespace
+
+Gated::Gated(const IngressRules& rules, std::size_t first_reason, sim::InstanceId id,
+             std::uint32_t engine, const Environment& environment)
+    : rules_(rules),
+      first_reason_(first_reason),
+      id_(id),
+      engine_(engine),
+      journal_(environment.journal),
+      events_(environment.events),
+      listener_(environment.listener),
+      tells_first_tokens_(environment.tells_first_tokens),
+      inside_(listened_to_by(*this, environment, rules)) {}
+
+void Gated::enqueue(RequestId id, Time now) {
+  let_in(now);
+  if (rules_.most_engine_requests < IngressRules::kAny &&
+      inner_->occupancy().waiting >= rules_.most_engine_requests) {
+    return refuse(id, rules_.when_full, now);
+  }
+  if (rules_.most_engine_tokens < IngressRules::kAny &&
+      inner_->read(now).prefill_tokens >= rules_.most_engine_tokens) {
+    return refuse(id, rules_.when_tokens, now);
+  }
+  if (waiting_.empty() && may_enter()) {
+    ++counts_.entered_at_once;
+    return enter(id, now);
+  }
+  if (std::ssize(waiting_) >= rules_.queue_size) return refuse(id, rules_.when_full, now);
+  const bool waits_for_ever = rules_.longest_wait == sim::kForever;
+  waiting_.push_back({id, waits_for_ever ? sim::kForever : now + rules_.longest_wait});
+  counts_.queued = std::ssize(waiting_);
+  counts_.most_queued = std::max(counts_.most_queued, counts_.queued);
+  journal_.outcome[id.index()] = Outcome::running;
+  watch_deadlines();
+}
+
+void Gated::cancel(RequestId id, Outcome outcome, Time now) {
+  const auto waiting = std::find_if(waiting_.begin(), waiting_.end(),
+                                    [id](const Waiting& one) { return one.id == id; });
+  if (waiting == waiting_.end()) return inner_->cancel(id, outcome, now);
+  waiting_.erase(waiting);
+  counts_.queued = std::ssize(waiting_);
+  journal_.outcome[id.index()] = outcome;
+  listener_.finished(id);
+  events_.push({now, Phase::permit_release, engine_, id.value});
+}
+
+void Gated::enter(RequestId id, Time now) {
+  ++counts_.unfinished;
+  ++counts_.awaiting_response;
+  counts_.most_unfinished = std::max(counts_.most_unfinished, counts_.unfinished);
+  inner_->enqueue(id, now);
+}
+
+void Gated::let_in(Time now) {
+  wake_due_ = sim::kForever;
+  refuse_overdue(now);
+  while (!waiting_.empty() && may_enter()) {
+    const RequestId id = newest_next_ ? waiting_.back().id : waiting_.front().id;
+    newest_next_ ? waiting_.pop_back() : waiting_.pop_front();
+    newest_next_ = false;
+    counts_.queued = std::ssize(waiting_);
+    ++counts_.entered_from_queue;
+    enter(id, now);
+  }
+}
+
+void Gated::expire(Time now) {
+  expiry_due_ = sim::kForever;
+  refuse_overdue(now);
+  watch_deadlines();
+}
+
+void Gated::refuse_overdue(Time now) {
+  while (!waiting_.empty() && waiting_.front().deadline <= now) {
+    const RequestId id = waiting_.front().id;
+    waiting_.pop_front();
+    counts_.queued = std::ssize(waiting_);
+    newest_next_ = rules_.newest_after_expiry;
+    refuse(id, rules_.when_expired, now);
+  }
+}
+
+void Gated::refuse(RequestId id, std::uint8_t reason, Time now) {
+  ++counts_.refused;
+  journal_.outcome[id.index()] = Outcome::rejected;
+  journal_.reason[id.index()] = {workload::Stage::ingress,
+                                 static_cast<std::uint8_t>(first_reason_ + reason)};
+  listener_.finished(id);
+  events_.push({now, Phase::permit_release, engine_, id.value});
+}
+
+void Gated::first_token(RequestId id) {
+  --counts_.awaiting_response;
+  wake(journal_.first_token[id.index()]);
+  if (tells_first_tokens_) listener_.first_token(id);
+}
+
+void Gated::finished(RequestId id) {
+  const std::size_t row = id.index();
+  --counts_.unfinished;
+  // Only who has been told of first tokens has subtracted it before.
+  const bool had_response = inside_.tells_first_tokens && sim::is_set(journal_.first_token[row]);
+  if (!had_response) --counts_.awaiting_response;
+  // Whoever is refused by the engine was let in by a loop that goes on.
+  if (journal_.outcome[row] == Outcome::completed) wake(journal_.finished[row]);
+  listener_.finished(id);
+}
+
+void Gated::wake(Time at) {
+  if (waiting_.empty() || at >= wake_due_) return;
+  wake_due_ = at;
+  events_.push({at, Phase::ingress, id_.value, kNoRequest});
+}
+
+void Gated::watch_deadlines() {
+  if (waiting_.empty() || waiting_.front().deadline >= expiry_due_) return;
+  expiry_due_ = waiting_.front().deadline;
+  events_.push(
+      {expiry_due_, Phase::expiry, kExpiryOfInstance | id_.value, kExpiryOfInstance | id_.value});
+}
+
+void Gated::close(Time end) {
+  inner_->close(end);
+  counters_ = inner_->counters();
+  counters_.entered += counts_.queued;
+  counters_.refused += counts_.refused;
+}
+
+}  // namespace spillway::instance

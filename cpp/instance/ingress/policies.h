@@ -1,0 +1,20 @@
+#pragma once
+
+#include <variant>
+
+#include "instance/ingress/controlled_delay.h"
+#include "instance/ingress/dual_limit_gate.h"
+#include "instance/ingress/engine_request_limit.h"
+#include "instance/ingress/open.h"
+#include "instance/ingress/vllm_queue_limits.h"
+#include "sim/field.h"
+
+namespace spillway::instance {
+
+/// Every ingress. This list is the only place that names them all.
+using Ingress =
+    std::variant<Open, EngineRequestLimit, VllmQueueLimits, ControlledDelay, DualLimitGate>;
+
+}  // namespace spillway::instance
+
+extern template struct spillway::sim::Codec<spillway::instance::Ingress>;

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <tuple>
+
+#include "instance/ingress/rules.h"
+#include "sim/field.h"
+#include "workload/outcome.h"
+
+namespace spillway::instance {
+
+/// vLLM's bounds of its own queue.
+struct VllmQueueLimits {
+  std::optional<std::int64_t> max_num_queued_reqs;
+  std::optional<std::int64_t> max_num_queued_tokens;
+
+  static constexpr std::string_view kind = "vllm_queue_limits", type_name = "VllmQueueLimits";
+  static constexpr std::string_view doc =
+      "Refuses what arrives while the engine's queue is as long as it may be. The queue is "
+      "compared as it is before the request joins, so the one that crosses a limit is let in.";
+  static constexpr auto fields() {
+    using sim::field;
+    return std::tuple(
+        field("max_num_queued_reqs", &VllmQueueLimits::max_num_queued_reqs,
+              "Waiting requests from which on all are refused (vLLM --max-num-queued-reqs); "
+              "absent: no such limit.")
+            .unit("requests")
+            .range(sim::between(1, 1e9))
+            .log_search(1, 1024),
+        field("max_num_queued_tokens", &VllmQueueLimits::max_num_queued_tokens,
+              "Prompt tokens still to be computed from which on all are refused (vLLM "
+              "--max-num-queued-tokens); absent: no such limit.")
+            .unit("tokens")
+            .range(sim::between(1, 1e12))
+            .log_search(1000, 1e6));
+  }
+  static constexpr std::array reasons{
+      workload::Reason{"queued_requests", workload::words::kQueueFull,
+                       "too many requests wait in the engine"},
+      workload::Reason{"queued_tokens", workload::words::kQueueFull,
+                       "too many prompt tokens wait in the engine"}};
+
+  IngressRules rules(std::int64_t /*max_num_seqs*/) const {
+    return {.most_engine_requests = max_num_queued_reqs.value_or(IngressRules::kAny),
+            .most_engine_tokens = max_num_queued_tokens.value_or(IngressRules::kAny),
+            .when_tokens = 1};
+  }
+};
+
+}  // namespace spillway::instance

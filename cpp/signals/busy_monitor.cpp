@@ -1,0 +1,191 @@
+#include "signals/busy_monitor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace spillway::signals {
+
+using sim::InstanceId;
+using sim::RequestId;
+using sim::Time;
+
+namespace {
+
+/// What stands for a batch limit that a worker has not reported.
+constexpr std::int64_t kUnreportedBatch_tokens = 10'000'000;
+
+template <class T>
+bool overwrite(std::optional<T>& stored, const std::optional<T>& with) {
+  if (!with || stored == with) return false;
+  stored = with;
+  return true;
+}
+
+bool exceeds(const std::optional<std::int64_t>& value, double limit) {
+  return value && static_cast<double>(*value) > limit;
+}
+
+}  // namespace
+
+// ---- which workers are busy ----------------------------------------------------------------
+
+BusyWorkers::BusyWorkers(const BusyMonitor& config, std::size_t num_workers)
+    : config_(config), workers_(num_workers) {
+  std::stable_sort(config_.schedule.begin(), config_.schedule.end(),
+                   [](const auto& a, const auto& b) { return a.at_s < b.at_s; });
+}
+
+void BusyWorkers::report(InstanceId worker, std::span<const RankLoad> ranks, Time now) {
+  if (worker.index() >= workers_.size()) return;
+  Worker& its = workers_[worker.index()];
+  if (its.loads.size() < ranks.size()) its.loads.resize(ranks.size());
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    RankLoad& load = its.loads[i];
+    overwrite(load.active_decode_blocks, ranks[i].active_decode_blocks);
+    overwrite(load.kv_used_blocks, ranks[i].kv_used_blocks);
+    overwrite(load.kv_total_blocks, ranks[i].kv_total_blocks);
+    overwrite(load.active_prefill_tokens, ranks[i].active_prefill_tokens);
+    overwrite(load.max_num_batched_tokens, ranks[i].max_num_batched_tokens);
+  }
+  if (apply_changes(now)) {
+    for (Worker& one : workers_) evaluate(one);
+  } else {
+    evaluate(its);
+  }
+}
+
+void BusyWorkers::mark_overloaded(InstanceId worker) { workers_.at(worker.index()).is_busy = true; }
+
+bool BusyWorkers::apply_changes(Time now) {
+  bool changed = false;
+  while (next_change_ < config_.schedule.size() &&
+         sim::from_seconds(config_.schedule[next_change_].at_s) <= now) {
+    const BusyThresholdChange& to = config_.schedule[next_change_++];
+    changed |= overwrite(config_.active_decode_blocks_threshold, to.active_decode_blocks_threshold);
+    changed |=
+        overwrite(config_.active_prefill_tokens_threshold, to.active_prefill_tokens_threshold);
+    changed |= overwrite(config_.active_prefill_tokens_threshold_frac,
+                         to.active_prefill_tokens_threshold_frac);
+  }
+  return changed;
+}
+
+void BusyWorkers::evaluate(Worker& worker) const {
+  std::size_t busy = 0;
+  for (const RankLoad& load : worker.loads) busy += is_rank_busy(load);
+  // One of which nothing is known has no busy rank.
+  const double needed = config_.busy_rank_share * static_cast<double>(worker.loads.size());
+  worker.is_busy = busy > 0 && static_cast<double>(busy) >= needed;
+}
+
+bool BusyWorkers::is_rank_busy(const RankLoad& load) const {
+  const std::int64_t total = load.kv_total_blocks.value_or(0);
+  if (config_.active_decode_blocks_threshold && total > 0) {
+    const double limit = *config_.active_decode_blocks_threshold * static_cast<double>(total);
+    if (exceeds(load.active_decode_blocks, limit)) return true;
+    // The latch needs no memory of its own: the last values seen of both signals are kept.
+    if (config_.decode_latch && exceeds(load.kv_used_blocks, limit)) return true;
+  }
+  const std::int64_t tokens = load.active_prefill_tokens.value_or(0);
+  if (config_.active_prefill_tokens_threshold &&
+      tokens > *config_.active_prefill_tokens_threshold) {
+    return true;
+  }
+  if (!config_.active_prefill_tokens_threshold_frac) return false;
+  const std::int64_t batch = load.max_num_batched_tokens.value_or(0);
+  const double limit = *config_.active_prefill_tokens_threshold_frac *
+                       static_cast<double>(batch > 0 ? batch : kUnreportedBatch_tokens);
+  return static_cast<double>(tokens) > std::floor(limit);
+}
+
+// ---- what a gateway knows ------------------------------------------------------------------
+
+WorkerMonitor::WorkerMonitor(const BusyMonitor& config, std::span<const Size> workers,
+                             const workload::RequestTable& requests,
+                             const workload::Journal& journal)
+    : requests_(requests),
+      journal_(journal),
+      tracks_output_(config.track_output_blocks),
+      busy_(config, workers.size()),
+      workers_(workers.size()) {
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    workers_[i].ranks.resize(workers[i].ranks, {.block_size_tokens = workers[i].block_size_tokens});
+  }
+}
+
+std::int64_t WorkerMonitor::rank_of(RequestId id, const Worker& worker) const {
+  return worker.ranks.size() == 1 ? 0 : journal_.rank[id.index()];
+}
+std::int64_t WorkerMonitor::blocks_of(RequestId id, std::int64_t block_size_tokens) const {
+  return (requests_.input_tokens(id) + block_size_tokens - 1) / block_size_tokens;
+}
+
+// ---- what the gateway sees -----------------------------------------------------------------
+
+void WorkerMonitor::sent(RequestId id, InstanceId worker) {
+  Worker& its = workers_[worker.index()];
+  its.unplaced.push_back(id);
+  place(its);
+}
+
+// Those of which the rank has become known count with it.
+void WorkerMonitor::place(Worker& worker) {
+  std::erase_if(worker.unplaced, [&](RequestId id) {
+    const std::int64_t at = rank_of(id, worker);
+    if (at < 0) return false;
+    Rank& rank = worker.ranks[static_cast<std::size_t>(at)];
+    rank.prompt_tokens += requests_.input_tokens(id);
+    rank.prompt_blocks += blocks_of(id, rank.block_size_tokens);
+    return true;
+  });
+}
+
+void WorkerMonitor::first_token(RequestId id, InstanceId worker) {
+  Worker& its = workers_[worker.index()];
+  place(its);
+  its.ranks[static_cast<std::size_t>(rank_of(id, its))].prompt_tokens -= requests_.input_tokens(id);
+}
+
+void WorkerMonitor::finished(RequestId id, InstanceId worker) {
+  Worker& its = workers_[worker.index()];
+  place(its);
+  const std::int64_t at = rank_of(id, its);
+  if (at < 0) {
+    std::erase(its.unplaced, id);
+    return;
+  }
+  Rank& rank = its.ranks[static_cast<std::size_t>(at)];
+  const bool had_first_token = sim::is_set(journal_.first_token[id.index()]);
+  if (!had_first_token) rank.prompt_tokens -= requests_.input_tokens(id);
+  rank.prompt_blocks -= blocks_of(id, rank.block_size_tokens);
+  if (had_first_token) rank.ended_tokens += journal_.emitted[id.index()];
+}
+
+// ---- load events ---------------------------------------------------------------------------
+
+void WorkerMonitor::measure(InstanceId worker, std::span<const RankReading> ranks) {
+  Worker& its = workers_[worker.index()];
+  place(its);
+  std::vector<RankLoad>& loads = its.on_their_way.emplace_back();
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const RankReading& reading = ranks[i];
+    const Rank& own = its.ranks[i];
+    const std::int64_t generated_tokens =
+        tracks_output_ ? std::max<std::int64_t>(reading.emitted_tokens - own.ended_tokens, 0) : 0;
+    loads.push_back(
+        {.active_decode_blocks = own.prompt_blocks + generated_tokens / own.block_size_tokens,
+         .kv_used_blocks = reading.capacity.num_kv_blocks - reading.signal.free_blocks,
+         .kv_total_blocks = reading.capacity.num_kv_blocks,
+         .active_prefill_tokens = own.prompt_tokens,
+         .max_num_batched_tokens = reading.capacity.max_num_batched_tokens});
+  }
+}
+
+void WorkerMonitor::arrive(InstanceId worker, Time now) {
+  Worker& its = workers_[worker.index()];
+  busy_.report(worker, its.on_their_way.front(), now);
+  its.on_their_way.pop_front();
+}
+
+}  // namespace spillway::signals
