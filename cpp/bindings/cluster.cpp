@@ -1,4 +1,5 @@
 #include <limits>
+#include <unordered_map>
 
 #include "bindings/bindings.h"
 #include "bindings/config_class.h"
@@ -208,6 +209,21 @@ py::dict to_dict(cluster::Output&& output) {
 
 using SharedRequests = std::shared_ptr<workload::Requests>;
 
+py::array_t<std::int32_t> prefix_groups_of(const workload::Requests& requests) {
+  py::array_t<std::int32_t> groups(static_cast<py::ssize_t>(requests.size()));
+  std::int32_t* out = groups.mutable_data();
+  std::unordered_map<std::uint64_t, std::int32_t> known;
+  for (std::size_t row = 0; row < requests.size(); ++row) {
+    const auto segments = requests.segments_of(row);
+    out[row] =
+        segments.empty()
+            ? -1
+            : known.try_emplace(segments.front().content, static_cast<std::int32_t>(known.size()))
+                  .first->second;
+  }
+  return groups;
+}
+
 py::dict run(const cluster::Simulation& simulation, std::uint64_t seed, bool reference,
              const SharedRequests& requests) {
   cluster::Output output;
@@ -268,7 +284,10 @@ void bind_cluster(py::module_& module) {
       });
   py::class_<workload::Requests, SharedRequests>(
       module, "OfferedRequests", "The requests that runs of one workload and seed share.")
-      .def("__len__", &workload::Requests::size);
+      .def("__len__", &workload::Requests::size)
+      .def_property_readonly("prefix_group", &prefix_groups_of,
+                             "Per request, the number of its prefix group in order of appearance; "
+                             "-1: its prompt shares nothing.");
   module.def(
       "offered_requests",
       [](const cluster::Simulation& simulation, std::uint64_t seed) {

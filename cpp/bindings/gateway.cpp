@@ -5,6 +5,10 @@
 namespace spillway::bindings {
 
 void bind_gateway(py::module_& module) {
+  bind_config<gateway::TtftBudget>(module);
+  bind_config<gateway::TtftMargin>(module);
+  bind_config<gateway::TtftCalibration>(module);
+  bind_config<gateway::ColdStart>(module);
   bind_policies<gateway::Admission>(module);
   bind_config<gateway::Cost>(module);
   bind_policies<gateway::Fairness>(module);

@@ -219,6 +219,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     const gateway::Gateway& config = simulation_.gateway;
     const bool has_index =
         router::reads_prefix_index(simulation_.router) || gateway::reads_prefix_index(config);
+    const bool has_outstanding = gateway::reads_outstanding(config);
     const std::size_t instances = num_instances(simulation_);
     for (std::int64_t i = 0; i < config.replicas; ++i) {
       fronts_.push_back(std::make_unique<Front>(
@@ -228,6 +229,9 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
                              has_index ? std::make_unique<signals::PrefixIndex>(
                                              simulation_.prefix_index, requests_, instances)
                                        : nullptr,
+                             has_outstanding
+                                 ? std::make_unique<signals::Outstanding>(requests_, instances)
+                                 : nullptr,
                              instances, seed, decisions_)));
       gateway::Pipeline& pipeline = fronts_.back()->pipeline;
       pipeline.set_workers(static_cast<std::int64_t>(presence_.ready().size()));
@@ -581,11 +585,11 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     switch (journal_.outcome[request.index()]) {
       case workload::Outcome::queued: {
         const std::size_t replica = replica_of(request);
-        gateway::Pipeline& pipeline = fronts_[replica]->pipeline;
-        pipeline.withdraw(request, {workload::Stage::client, 0}, now_);
+        Front& front = *fronts_[replica];
+        front.pipeline.withdraw(request, {workload::Stage::client, 0}, now_);
         last_change_ = now_;
-        settle_losses(pipeline);
-        if (pipeline.heads_block() && pipeline.books().queued() > 0) {
+        settle_losses(front);
+        if (front.pipeline.heads_block() && front.pipeline.books().queued() > 0) {
           request_drain(replica, drain_latency_);
         }
         break;
@@ -657,8 +661,9 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     const std::size_t replica = replica_of(request);
     Front& front = *fronts_[replica];
     const bool admitted = front.pipeline.admit(request, view_of(front), now_);
-    settle_losses(front.pipeline);
+    settle_losses(front);
     if (admitted) {
+      front.dispatcher.admitted({requests_, request});
       withdraw_if_late(request);
       if (drain_latency_ > Time{0}) watch_timeouts(replica);
       return request_drain(replica, drain_latency_);
@@ -696,7 +701,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       last_change_ = now_;
       if (is_controlled_ && !front.ticks) schedule_tick(replica);
     }
-    settle_losses(front.pipeline);
+    settle_losses(front);
     watch_timeouts(replica);
     watch_saturation(replica);
   }
@@ -735,7 +740,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     // Whoever stood behind those may have been waiting for them alone.
     if (!front.pipeline.lost().empty()) {
       last_change_ = now_;
-      settle_losses(front.pipeline);
+      settle_losses(front);
       if (front.pipeline.heads_block() && front.pipeline.books().queued() > 0) {
         request_drain(replica, drain_latency_);
       }
@@ -744,14 +749,15 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   }
 
   // Requests that a queue has lost leave the system.
-  void settle_losses(gateway::Pipeline& pipeline) {
-    for (const RequestId lost : pipeline.lost()) {
+  void settle_losses(Front& front) {
+    for (const RequestId lost : front.pipeline.lost()) {
+      front.dispatcher.lost(lost);
       if (journal_.outcome[lost.index()] != workload::Outcome::cancelled) {
         count(lost, &metrics::TenantSample::shed);
       }
       leave(lost);
     }
-    pipeline.forget_lost();
+    front.pipeline.forget_lost();
   }
 
   void route(RequestId request) {
@@ -772,7 +778,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   }
   void first_token(RequestId request) override {
     Front& front = front_of(request);
-    front.dispatcher.first_token(request, instance_of(request));
+    front.dispatcher.first_token(request, instance_of(request), now_);
     if (front.monitor) {
       front.monitor->first_token(request, instance_of(request));
       heard_of(instance_of(request));
@@ -784,7 +790,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   void finished(RequestId request) override {
     Front& front = front_of(request);
     const InstanceId worker = instance_of(request);
-    front.dispatcher.finished(request, worker);
+    front.dispatcher.finished(request, worker, now_);
     if (!front.monitor) return;
     front.monitor->finished(request, worker);
     if (was_turned_away(request)) {

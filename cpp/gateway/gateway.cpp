@@ -72,6 +72,14 @@ bool observes(const Admission& policy) {
       policy);
 }
 
+bool any_reads_prefix_index(const std::vector<Admission>& chain) {
+  return std::any_of(chain.begin(), chain.end(), [](const Admission& policy) {
+    return std::visit(
+        []<class Config>(const Config&) { return requires { Config::reads_prefix_index; }; },
+        policy);
+  });
+}
+
 bool can_be_moved(const Limit& limit) { return make_limit(limit, {})->setting().has_value(); }
 
 bool reads_fleet(const Gateway& config) {
@@ -96,7 +104,15 @@ bool reads_first_tokens(const Gateway& config) {
          any_cost(config, [](const Cost& cost) { return cost.charge_at == ChargeAt::first_token; });
 }
 bool reads_prefix_index(const Gateway& config) {
-  return any_cost(config, [](const Cost& cost) { return reads_prefix_index(cost); });
+  return any_reads_prefix_index(config.admission) ||
+         any_cost(config, [](const Cost& cost) { return reads_prefix_index(cost); });
+}
+bool reads_outstanding(const Gateway& config) {
+  return std::any_of(config.admission.begin(), config.admission.end(), [](const Admission& policy) {
+    return std::visit(
+        []<class Config>(const Config&) { return requires { Config::reads_outstanding; }; },
+        policy);
+  });
 }
 bool reads_saturation(const Gateway& config) { return any_limit<Saturation>(config); }
 bool reads_busy(const Gateway& config) {

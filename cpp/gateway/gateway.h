@@ -243,8 +243,10 @@ class Pipeline {
 
 /// Whether the gateway wants to know of first tokens.
 bool reads_first_tokens(const Gateway& config);
-/// Whether some cost is evaluated against the gateway's own record of sent prefixes.
+/// Whether some cost or admission policy goes by the gateway's own record of sent prefixes.
 bool reads_prefix_index(const Gateway& config);
+/// Whether some policy reads the gateway's own record of what awaits its first token.
+bool reads_outstanding(const Gateway& config);
 /// Whether some limit follows what instances report.
 bool reads_saturation(const Gateway& config);
 /// Whether admission goes by which workers are busy.

@@ -37,9 +37,11 @@ bool reads_first_tokens(const Router& config) { return std::holds_alternative<Kv
 
 Dispatcher::Dispatcher(const Router& config, const signals::PrefixIndexConfig& prefix_index_config,
                        std::unique_ptr<signals::PrefixIndex> prefix_index,
-                       std::size_t num_instances, std::uint64_t seed, DecisionLog& log)
+                       std::unique_ptr<signals::Outstanding> outstanding, std::size_t num_instances,
+                       std::uint64_t seed, DecisionLog& log)
     : policy_(make_policy(config, prefix_index_config.block_size_tokens)),
       prefix_index_(std::move(prefix_index)),
+      outstanding_(std::move(outstanding)),
       seed_(seed),
       in_flight_(num_instances, 0),
       log_(log) {}
@@ -60,9 +62,28 @@ sim::InstanceId Dispatcher::route(const signals::RequestView& request,
   const sim::InstanceId chosen = policy_->pick(request, view, now, draws);
   if (log_.is_kept()) log_.add(request, view, policy_->scores(), chosen, now);
   policy_->learn(request, chosen);
+  if (outstanding_) {
+    outstanding_->sent(request.id(), chosen, uncached_tokens(request, chosen), now);
+  }
   if (prefix_index_) prefix_index_->sent(request.id(), chosen.index());
   ++in_flight_[chosen.index()];
   return chosen;
+}
+
+std::int64_t Dispatcher::uncached_tokens(const signals::RequestView& request,
+                                         sim::InstanceId instance) const {
+  const std::int64_t prompt = request.input_tokens();
+  if (!prefix_index_) return prompt;
+  return prompt - prefix_index_->matched_blocks(request.id(), instance.index()) *
+                      prefix_index_->block_size_tokens();
+}
+
+std::int64_t Dispatcher::fewest_uncached_tokens(const signals::RequestView& request) const {
+  std::int64_t fewest = request.input_tokens();
+  for (std::size_t i = 0; prefix_index_ && i < in_flight_.size(); ++i) {
+    fewest = std::min(fewest, uncached_tokens(request, sim::InstanceId{i}));
+  }
+  return fewest;
 }
 
 }  // namespace spillway::router

@@ -7,6 +7,7 @@
 
 #include "router/decisions.h"
 #include "router/policies.h"
+#include "signals/outstanding.h"
 #include "signals/prefix_index.h"
 #include "signals/view.h"
 #include "sim/ids.h"
@@ -14,28 +15,45 @@
 namespace spillway::router {
 
 /// Sends dispatched requests to instances and keeps what a gateway knows of them by itself: how
-/// many are in flight on each, routed and not yet finished, and which prompts went where.
+/// many are in flight on each, routed and not yet finished, which prompts went where, and what
+/// awaits its first token.
 class Dispatcher {
  public:
-  /// `prefix_index`: null unless the policy or the gateway reads it; `log` may be shared.
+  /// `prefix_index`, `outstanding`: null unless the policy or the gateway reads it; `log` may be
+  /// shared.
   Dispatcher(const Router& config, const signals::PrefixIndexConfig& prefix_index_config,
-             std::unique_ptr<signals::PrefixIndex> prefix_index, std::size_t num_instances,
+             std::unique_ptr<signals::PrefixIndex> prefix_index,
+             std::unique_ptr<signals::Outstanding> outstanding, std::size_t num_instances,
              std::uint64_t seed, DecisionLog& log);
 
+  /// It has joined a queue, whence it will be routed or lost.
+  void admitted(const signals::RequestView& request) {
+    if (outstanding_) outstanding_->admitted(request.id(), fewest_uncached_tokens(request));
+  }
+  void lost(sim::RequestId id) {
+    if (outstanding_) outstanding_->lost(id);
+  }
   sim::InstanceId route(const signals::RequestView& request, const signals::View& view,
                         sim::Time now);
-  void first_token(sim::RequestId id, sim::InstanceId instance) {
+  void first_token(sim::RequestId id, sim::InstanceId instance, sim::Time now) {
+    if (outstanding_) outstanding_->first_token(id, instance, now);
     policy_->first_token(id, instance);
   }
-  void finished(sim::RequestId id, sim::InstanceId instance) {
+  void finished(sim::RequestId id, sim::InstanceId instance, sim::Time now) {
     --in_flight_[instance.index()];
+    if (outstanding_) outstanding_->ended(id, instance, now);
     policy_->finished(id, instance);
   }
-  signals::OwnRecord own() const { return {in_flight_, prefix_index_.get()}; }
+  signals::OwnRecord own() const { return {in_flight_, prefix_index_.get(), outstanding_.get()}; }
 
  private:
+  // Of its prompt: what was not sent to the instance before.
+  std::int64_t uncached_tokens(const signals::RequestView& request, sim::InstanceId instance) const;
+  std::int64_t fewest_uncached_tokens(const signals::RequestView& request) const;
+
   std::unique_ptr<RoutingPolicy> policy_;
   std::unique_ptr<signals::PrefixIndex> prefix_index_;
+  std::unique_ptr<signals::Outstanding> outstanding_;
   std::uint64_t seed_;
   std::vector<std::int32_t> in_flight_;
   DecisionLog& log_;

@@ -2,9 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "signals/busy_monitor.h"
+#include "signals/outstanding.h"
 #include "signals/prefix_index.h"
 #include "signals/probe.h"
 #include "signals/scrapes.h"
@@ -30,6 +32,13 @@ class RequestView {
   /// Of its SLO class; higher is more important.
   std::int64_t priority() const { return requests_->class_of(id_).priority; }
   sim::Time arrival() const { return requests_->arrival(id_); }
+  /// What the prompt begins with, where it shares that with others: the content of its first
+  /// segment.
+  std::optional<std::uint64_t> prefix_group() const {
+    const auto segments = requests_->segments(id_);
+    if (segments.empty()) return std::nullopt;
+    return segments.front().content;
+  }
 
  private:
   const workload::RequestTable* requests_;
@@ -48,10 +57,11 @@ struct Sources {
 
 /// What a gateway knows by itself, always fresh.
 struct OwnRecord {
-  std::span<const std::int32_t> in_flight;  ///< per instance
-  PrefixIndex* prefix_index = nullptr;      ///< null unless some policy reads it
-  const BusyWorkers* busy = nullptr;        ///< null unless load events are followed
-  bool has_workers = true;                  ///< whether any instance is ready
+  std::span<const std::int32_t> in_flight;   ///< per instance
+  PrefixIndex* prefix_index = nullptr;       ///< null unless some policy reads it
+  const Outstanding* outstanding = nullptr;  ///< likewise
+  const BusyWorkers* busy = nullptr;         ///< null unless load events are followed
+  bool has_workers = true;                   ///< whether any instance is ready
 };
 
 /// What a decision may see of the fleet: values with their ages, never the truth. A value is only
@@ -107,6 +117,8 @@ class View {
     const InstanceSignal seen = instance(i);
     return {seen.waiting, seen.running};
   }
+  /// What was admitted and awaits its first token. Precondition: the policy says that it reads it.
+  const Outstanding& outstanding() const { return *own_.outstanding; }
   /// Full blocks of the prompt, from the first on, that were sent there before, by the gateway's
   /// own record.
   std::int64_t sent_blocks(const RequestView& request, std::size_t i) const {

@@ -17,7 +17,14 @@ from spillway import _core, _counters, files, profiles
 from spillway._core.cluster import Simulation
 from spillway._extras import require
 from spillway._statistics import Interval, interval
-from spillway.decisions import AdmissionRegret, Decisions, admission_regret, explain
+from spillway.decisions import (
+    AdmissionByGroupAge,
+    AdmissionRegret,
+    Decisions,
+    admission_by_group_age,
+    admission_regret,
+    explain,
+)
 from spillway.overload import Recovery, recovery
 from spillway.report import plots, tables
 from spillway.timeline import Control, Timeline
@@ -282,6 +289,18 @@ class Result:
         unless `warm_up_s` < `start_s` < `end_s`.
         """
         return recovery(self, start_s, end_s, step_s=step_s, share=share)
+
+    def admission_by_group_age(self, step_s: float, new_for_s: float = 60) -> AdmissionByGroupAge:
+        """How many requests of new and of established prefix groups were admitted over time.
+
+        A prefix group is the requests whose prompts begin with the same shared segment; it is new
+        for the first `new_for_s` seconds from its first request on. Requests that share nothing
+        count in neither. `step_s` is the length of a row's span of time in seconds.
+
+        Raises UsageError if the requests were not kept (see `requests`), or if the run replayed a
+        trace whose requests are not at hand, as in a result that was loaded.
+        """
+        return admission_by_group_age(self, step_s, new_for_s)
 
     def why(self, request_id: str) -> str:
         """What became of a request, where it was sent and what the alternatives were, as text.

@@ -97,6 +97,17 @@ DIMENSIONLESS = {
     "UtilizationFilter.kv_utilization_threshold",
     "ClassPriority.priority",
     "PriorityFcfs.preemption_margin",
+    "ColdStart.largest_share",
+    "ColdStart.warming_match",
+    "ColdStart.warming_share",
+    "PredictiveTtft.exploration",
+    "PredictiveTtft.headroom",
+    "PredictiveTtft.protected_priority",
+    "TtftCalibration.forgetting",
+    "TtftCalibration.initial_variance",
+    "TtftCalibration.largest_trace",
+    "TtftCalibration.outlier_sigmas",
+    "TtftMargin.quantile",
     "Aimd.band",
     "Aimd.decrease_factor",
     "Band.ceiling",
@@ -289,6 +300,10 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         drawn["min_instances"], drawn["max_instances"] = sorted(
             (drawn["min_instances"], drawn["max_instances"])
         )
+    if name == "PredictiveTtft":
+        drawn["budgets"] = unique(drawn["budgets"], "slo_class")
+        if drawn["estimator"] in ("queue_depth", "priority_aware"):
+            drawn["calibration"]["forgetting"] = None
     if name == "Guard":
         drawn["floor"], drawn["ceiling"] = sorted((drawn["floor"], drawn["ceiling"]))
     if name == "Gateway":

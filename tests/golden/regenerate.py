@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from spillway import Simulation, gateway, instance, router, signals, simulate, trace, workload
 
@@ -18,7 +19,7 @@ SEED = 20260101
 NUM_REQUESTS = 60
 
 
-def requests() -> workload.Trace:
+def requests(**prompts: Any) -> workload.Trace:
     """From whole-number formulas, so that nothing depends on a platform's logarithm."""
     rows = range(NUM_REQUESTS)
     return trace(
@@ -29,6 +30,7 @@ def requests() -> workload.Trace:
         tenant=[("gold", "silver", "bronze")[row % 3] for row in rows],
         slo_class=[("critical", "standard", "batch", "sheddable")[row % 4] for row in rows],
         request_id=[f"r{row:02d}" for row in rows],
+        **prompts,
     )
 
 
@@ -119,8 +121,35 @@ def busy_threshold() -> Simulation:
     )
 
 
+def predictive() -> Simulation:
+    """Three prefix groups, the last of which comes late, before two slow servers by priority."""
+    rows = range(NUM_REQUESTS)
+    groups = [("system", "agent", None)[row % 3] if row < 30 else "late" for row in rows]
+    return Simulation(
+        workload=requests(prefix_group=groups, prefix_tokens=[32 if one else 0 for one in groups]),
+        gateway=gateway.Gateway(
+            admission=gateway.PredictiveTtft(
+                estimator="seats_and_memory",
+                budgets=[
+                    gateway.TtftBudget(slo_class="standard", budget_s=0.06),
+                    gateway.TtftBudget(slo_class="batch", budget_s=0.04),
+                    gateway.TtftBudget(slo_class="sheddable", budget_s=0.03),
+                ],
+                margin=gateway.TtftMargin(quantile=0.75, step_s=0.002),
+                cold_start=gateway.ColdStart(floor_per_s=0.5, bonus_requests=1, largest_share=0.3),
+            ),
+        ),
+        router=router.LeastLoaded(),
+        signals=signals.Scraped(period_s=0.1),
+        instances=[
+            instance.InstanceGroup(count=2, max_num_seqs=4, scheduler="priority_fcfs"),
+        ],
+    )
+
+
 RUNS = {
     "busy_threshold": busy_threshold,
+    "predictive_ttft": predictive,
     "token_bucket_least_loaded": token_bucket_least_loaded,
     **{kind: functools.partial(fair_queueing, policy) for kind, policy in FAIRNESS.items()},
 }

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pytest
-from gateway_runs import run
 
 from spillway import Result, Simulation, gateway, instance, router, signals, simulate, workload
 

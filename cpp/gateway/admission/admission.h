@@ -35,7 +35,8 @@ struct Scope {
 /// same call twice gives the same answer. `commit` follows for every policy of the chain, in order,
 /// once all of them have admitted the request, at the same instant. What becomes of an admitted
 /// request is told to policies whose configuration says `static constexpr bool observes = true`.
-/// Policies see what they are given: no clocks, globals or I/O.
+/// One that reads `View::outstanding` says `reads_outstanding = true`, one that reads what was sent
+/// where `reads_prefix_index = true`. Policies see what they are given: no clocks, globals or I/O.
 class AdmissionPolicy {
  public:
   virtual ~AdmissionPolicy() = default;

@@ -1,0 +1,149 @@
+// Recursive least squares against the weighted least squares problem over all samples at once,
+// solved by a QR decomposition; what it does where it must differ from that.
+#include <Eigen/Dense>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+#include "check.h"
+#include "numerics/recursive_least_squares.h"
+#include "sim/rng.h"
+
+using spillway::numerics::RecursiveLeastSquares;
+using spillway::numerics::RegressionRules;
+using spillway::sim::Draws;
+using spillway::sim::Stream;
+
+namespace {
+
+constexpr std::size_t kSize = 4;
+using X = std::array<double, kSize>;
+
+struct Sample {
+  X x;
+  double y = 0;
+};
+
+/// Rules under which no sample is left out and everything is forgotten alike.
+RegressionRules plain(double forgetting, double initial_variance) {
+  return {.forgetting = forgetting,
+          .initial_variance = initial_variance,
+          .largest_trace = 1e300,
+          .outlier_sigmas = 1e300};
+}
+
+/// The minimum of Σ λ^(n−k) (yₖ − xₖᵀθ)² + λⁿ |θ − first|² ÷ initial variance.
+std::vector<double> batch(const std::vector<Sample>& samples, const std::vector<double>& first,
+                          const RegressionRules& rules) {
+  const auto n = static_cast<Eigen::Index>(samples.size());
+  const auto p = static_cast<Eigen::Index>(kSize);
+  Eigen::MatrixXd a = Eigen::MatrixXd::Zero(n + p, p);
+  Eigen::VectorXd b(n + p);
+  double weight = 1;  // the square root of it, from the last sample back
+  for (Eigen::Index k = n - 1; k >= 0; --k) {
+    const Sample& one = samples[static_cast<std::size_t>(k)];
+    for (Eigen::Index j = 0; j < p; ++j) a(k, j) = weight * one.x[static_cast<std::size_t>(j)];
+    b(k) = weight * one.y;
+    weight *= std::sqrt(rules.forgetting);
+  }
+  weight /= std::sqrt(rules.initial_variance);
+  for (Eigen::Index j = 0; j < p; ++j) {
+    a(n + j, j) = weight;
+    b(n + j) = weight * first[static_cast<std::size_t>(j)];
+  }
+  const Eigen::VectorXd theta = a.colPivHouseholderQr().solve(b);
+  return {theta.data(), theta.data() + theta.size()};
+}
+
+std::vector<Sample> samples_of(const X& truth, double noise, std::size_t count,
+                               std::uint64_t seed) {
+  Draws draws(seed, Stream::controller, 0);
+  std::vector<Sample> samples(count);
+  for (Sample& one : samples) {
+    one.x = {1, 2 * draws.uniform(), 30 * draws.uniform(), draws.uniform()};
+    one.y = noise * draws.normal();
+    for (std::size_t j = 0; j < kSize; ++j) one.y += truth[j] * one.x[j];
+  }
+  return samples;
+}
+
+void equals_the_batch_solution() {
+  std::size_t compared = 0;
+  for (const double forgetting : {1.0, 0.999, 0.97, 0.9}) {
+    for (std::uint64_t seed = 0; seed < 25; ++seed) {
+      const RegressionRules rules = plain(forgetting, seed % 2 == 0 ? 1e3 : 1.0);
+      const std::vector<double> first{1, 0.5, 2, 3};
+      const auto samples = samples_of({5, 4, 3, 6}, 0.05, 200, seed);
+      RecursiveLeastSquares regression(first, rules);
+      for (std::size_t n = 0; n < samples.size(); ++n) {
+        check(regression.update(samples[n].x, samples[n].y), "no outliers");
+        const std::vector<double> expected = batch(
+            {samples.begin(), samples.begin() + static_cast<std::ptrdiff_t>(n) + 1}, first, rules);
+        bool is_positive = true;
+        for (const double one : expected) is_positive = is_positive && one > 0;
+        if (!is_positive) break;  // from here on they may differ
+        for (std::size_t j = 0; j < kSize; ++j) {
+          check(std::abs(regression.coefficients()[j] - expected[j]) <= 1e-9 * expected[j],
+                "coefficient equals the batch solution's");
+        }
+        ++compared;
+      }
+    }
+  }
+  check(compared > 10'000, "most runs stay positive");
+}
+
+void never_negative() {
+  const auto samples = samples_of({1, -3, 2, 0}, 0.01, 300, 1);
+  RecursiveLeastSquares regression({1, 1, 1, 1}, plain(0.98, 1e3));
+  for (const Sample& one : samples) {
+    regression.update(one.x, one.y);
+    for (const double theta : regression.coefficients()) check(theta >= 0, "none is negative");
+  }
+  check(regression.coefficients()[1] == 0, "what would be negative is 0");
+}
+
+void outliers_are_left_out_until_they_are_the_rule() {
+  RegressionRules rules = plain(0.98, 1e3);
+  rules.outlier_sigmas = 4;
+  RecursiveLeastSquares regression({1, 1, 1, 1}, rules);
+  const X truth{5, 4, 3, 6};
+  for (const Sample& one : samples_of(truth, 0.1, 300, 2)) regression.update(one.x, one.y);
+  const std::vector<double> before(regression.coefficients().begin(),
+                                   regression.coefficients().end());
+  const X x{1, 1, 1, 1};
+  check(!regression.update(x, 1000), "far off");
+  for (std::size_t j = 0; j < kSize; ++j) {
+    check(regression.coefficients()[j] == before[j], "an outlier teaches nothing");
+  }
+  const X other{50, 4, 3, 6};
+  for (const Sample& one : samples_of(other, 0.1, 400, 3)) regression.update(one.x, one.y);
+  check(std::abs(regression.coefficients()[0] - 50) < 0.5, "a change is believed in the end");
+}
+
+void covariance_stays_bounded() {
+  const auto largest = [](double largest_trace) {
+    RegressionRules rules = plain(0.9, 1);
+    rules.largest_trace = largest_trace;
+    RecursiveLeastSquares regression({1, 1, 1, 1}, rules);
+    double trace = 0;
+    const X always{1, 1, 0, 0};  // tells nothing of the rest
+    for (int i = 0; i < 500; ++i) {
+      regression.update(always, 2);
+      trace = std::max(trace, regression.trace());
+    }
+    return trace;
+  };
+  check(largest(1e300) > 1e9, "unbounded, it grows without end");
+  check(largest(100) <= 100, "bounded, it does not");
+}
+
+}  // namespace
+
+int main() {
+  equals_the_batch_solution();
+  never_negative();
+  outliers_are_left_out_until_they_are_the_rule();
+  covariance_stays_bounded();
+}
