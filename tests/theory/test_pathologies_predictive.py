@@ -26,7 +26,7 @@ def p99_s(result: Result, which: Any = slice(None)) -> float:
     return float(np.nanpercentile(result.requests["ttft_s"][which], 99))
 
 
-# --- P26: foreseen from a report that is older than the overload -----------------------------------
+# --- P26: foreseen from a report that is older than the overload ----------------------------------
 
 
 def burst(admission: Any, period_s: float | None = 1) -> list[Result]:
@@ -64,7 +64,7 @@ def predictive(budgets_s: dict[str, float], **settings: Any) -> gateway.Predicti
     return gateway.PredictiveTtft(budgets=budgets(budgets_s), **settings)
 
 
-# --- P27: a prefix group that comes when the fleet is busy with others ------------------------------
+# --- P27: a prefix group that comes when the fleet is busy with others ----------------------------
 
 
 def late_group(**settings: Any) -> Result:

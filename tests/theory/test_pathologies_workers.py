@@ -46,6 +46,4 @@ def admitted_shares(result: Result) -> NDArray[np.float64]:
     """Per period of the scrapes, without the first."""
     requests = result.requests
     period = np.floor(requests["arrival_s"] / PERIOD_S).astype(int)
-    return np.array(
-        [requests["admitted"][period == k].mean() for k in range(1, int(period.max()))]
-    )
+    return np.array([requests["admitted"][period == k].mean() for k in range(1, int(period.max()))])
