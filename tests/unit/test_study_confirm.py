@@ -238,6 +238,25 @@ def test_confirmation_can_be_written(tmp_path: Path) -> None:
     assert read["candidates"][0]["gain"]["mean"] == found.candidates[0].gain.mean  # type: ignore[union-attr]
 
 
+def test_changes_of_the_winner_are_put_back_one_by_one() -> None:
+    study = small(seeds=3).optimize(24, check=False)
+    found = study.confirm(1, 6)
+    assert found.winner is not None
+    best = study.simulation_of(found.winner)
+    limit, timeout = SMALL_SPACE
+    assert {one.parameter: one.value for one in found.reverted} == {limit: 32, timeout: 5}
+    there = simulate(best, seeds=found.seeds)
+    for one in found.reverted:
+        back = simulate(best.with_({one.parameter: one.value}), seeds=found.seeds)
+        expected = back.minus(there)["goodput"]
+        assert expected is not None
+        assert one.gain is not None
+        assert (one.gain.mean, one.gain.low) == pytest.approx((expected.mean, expected.low))
+    losses = [one.gain.mean for one in found.reverted if one.gain]
+    assert losses == sorted(losses)
+    assert f"{found.reverted[0].parameter}" in repr(found)
+
+
 # --- cliffs ---------------------------------------------------------------------------------------
 
 

@@ -226,15 +226,16 @@ def study(one: Study) -> str:
         settings = [["parameter", *names]]
         for name in one.bound.parameters:
             values = [trial.point.get(name, "-") for trial in shown]
-            settings.append([name, *(_setting(value) for value in values)])
+            settings.append([name, *(setting(value) for value in values)])
         blocks.append(table(settings))
     return "\n\n".join(blocks)
 
 
-def _setting(value: Any) -> str:
+def setting(value: Any) -> str:
+    """The value of a setting for reading."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def point(values: Mapping[str, Any]) -> str:
     """Settings with their values, in one line."""
-    return ", ".join(f"{name} = {_setting(value)}" for name, value in values.items())
+    return ", ".join(f"{name} = {setting(value)}" for name, value in values.items())

@@ -58,11 +58,26 @@ class Cliff:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Reverted:
+    """The winner with one parameter put back to its current value.
+
+    `gain` is the paired difference from the winner: how much is lost without this one change,
+    negative if it matters. `failure` tells why it could not be run.
+    """
+
+    parameter: str
+    value: Any
+    gain: Interval | None = None
+    failure: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Confirmation:
     """What is left of the best trials on fresh seeds.
 
     `winner` is the number of the candidate that is feasible and whose interval of the gain excludes
-    zero, the best if there are several; None if there is none, and `reason` says why.
+    zero, the best if there are several; None if there is none, and `reason` says why. `reverted`
+    tells which of its changes matter, the one that does most first.
     """
 
     objective: str
@@ -74,6 +89,7 @@ class Confirmation:
     reason: str
     best: Simulation
     cliff: Cliff | None
+    reverted: tuple[Reverted, ...]
     doubts: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -81,10 +97,11 @@ class Confirmation:
         found = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if field.name not in ("best", "baseline", "candidates", "cliff")
+            if field.name not in ("best", "baseline", "candidates", "cliff", "reverted")
         }
         found["baseline"] = dataclasses.asdict(self.baseline)
         found["candidates"] = [dataclasses.asdict(one) for one in self.candidates]
+        found["reverted"] = [dataclasses.asdict(one) for one in self.reverted]
         found["cliff"] = None if self.cliff is None else dataclasses.asdict(self.cliff)
         return found
 
@@ -110,6 +127,12 @@ class Confirmation:
             "",
             self.reason,
         ]
+        if self.reverted:
+            changes = [["put back", "to", f"{self.objective} changes by"]]
+            for back in self.reverted:
+                change = _shown(back.gain) if back.failure is None else "cannot be run"
+                changes.append([back.parameter, tables.setting(back.value), change])
+            lines += ["", tables.table(changes), ""]
         if self.cliff is not None:
             lines.append(_cliff_line(self.cliff))
         lines += [f"note: {one}" for one in self.doubts]
@@ -123,7 +146,7 @@ def _shown(value: Interval | None) -> str:
 
 
 def _cliff_line(cliff: Cliff) -> str:
-    where = f"{cliff.parameter} = {tables.number(cliff.value)}"
+    where = f"{cliff.parameter} = {tables.setting(cliff.value)}"
     if cliff.failure is not None:
         return f"cliff: with {where} it cannot be run: {cliff.failure}"
     word = "cliff" if cliff.is_steep else "worst neighbour"
@@ -160,11 +183,15 @@ def confirm(
     ]
     winner, reason = judge.verdict(base, candidates)
     chosen = next((i for i, one in enumerate(candidates) if one.number == winner), None)
-    cliff = None
-    if chosen is not None and within > 0:
-        places = neighbours(study.bound, trials[chosen].point, within)
-        around = evaluator.measure_all([simulation for _, _, simulation in places], seeds)
-        cliff = judge.cliff(places, around, found[1 + chosen], found[0])
+    cliff: Cliff | None = None
+    reverted: tuple[Reverted, ...] = ()
+    if chosen is not None:
+        near = neighbours(study.bound, trials[chosen].point, within) if within > 0 else []
+        back = reversals(study.bound, trials[chosen].point)
+        moved = evaluator.measure_all([place[-1] for place in (*near, *back)], seeds)
+        optimum = found[1 + chosen]
+        cliff = judge.cliff(near, moved[: len(near)], optimum, found[0])
+        reverted = judge.reverted(back, moved[len(near) :], optimum)
     best = study.simulation if chosen is None else simulations[1 + chosen]
     return Confirmation(
         objective=study.objectives[objective].name,
@@ -176,6 +203,7 @@ def confirm(
         reason=reason,
         best=best,
         cliff=cliff,
+        reverted=reverted,
         doubts=doubts(best),
     )
 
@@ -245,6 +273,25 @@ class _Judge:
     def _best(self, candidates: Sequence[Candidate]) -> Candidate:
         return max(candidates, key=lambda one: self._sign * one.value.mean if one.value else 0)
 
+    def reverted(
+        self,
+        places: Sequence[tuple[Parameter, Any, Simulation]],
+        moved: Sequence[Measured],
+        optimum: Measured,
+    ) -> tuple[Reverted, ...]:
+        """What each change of the winner is worth, the one that is worth most first."""
+        found = []
+        for (parameter, value, _), one in zip(places, moved, strict=True):
+            gain = None
+            if one.failure is None:
+                gain = interval(self.gains(one, optimum), self._confidence)
+            found.append(
+                Reverted(parameter=parameter.name, value=value, gain=gain, failure=one.failure)
+            )
+        return tuple(
+            sorted(found, key=lambda one: -math.inf if one.gain is None else one.gain.mean)
+        )
+
     def cliff(
         self,
         places: Sequence[tuple[Parameter, Any, Simulation]],
@@ -267,6 +314,24 @@ class _Judge:
         if not found:
             return None
         return min(found, key=lambda pair: (not pair[1].is_steep, pair[0]))[1]
+
+
+def reversals(bound: BoundSpace, point: Point) -> list[tuple[Parameter, Any, Simulation]]:
+    """A point with each parameter in turn put back to what the simulation has, if that differs."""
+    current = bound.current()
+    found = []
+    for one in bound:
+        if one.name not in current or one.name not in point:
+            continue
+        value = current[one.name]
+        if value == point[one.name]:
+            continue
+        try:
+            simulation = bound.apply(bound.complete(point | {one.name: value}))
+        except ConfigError:
+            continue
+        found.append((one, value, simulation))
+    return found
 
 
 def neighbours(
