@@ -116,6 +116,21 @@ def test_standard_error_is_unknown_with_one_seed() -> None:
     assert math.isnan(study.optuna.trials[0].user_attrs["objective_se"][0])
 
 
+def test_proposals_of_a_batch_know_of_each_other() -> None:
+    seen: list[list[dict[str, Any]]] = []
+
+    class Looking(optuna.samplers.RandomSampler):
+        def sample_relative(self, study: Any, trial: Any, search_space: Any) -> dict[str, Any]:
+            running = study.get_trials(states=(optuna.trial.TrialState.RUNNING,))
+            seen.append([one.params for one in running if one.number != trial.number])
+            return super().sample_relative(study, trial, search_space)
+
+    study = small(sampler=Looking(seed=1)).optimize(3, batch_size=3, check=False)
+    params = [one.params for one in study.optuna.trials]
+    assert seen[-1] == params[:2]
+    assert all(len(one) == 2 for one in params)
+
+
 # --- reproducibility ------------------------------------------------------------------------------
 
 

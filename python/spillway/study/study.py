@@ -291,14 +291,15 @@ class Study:
         from spillway.study.storage import OWNER, process_name
 
         with samplers.quiet():
-            asked = []
+            asked: list[optuna.Trial] = []
+            points: list[Point] = []
             try:
                 for _ in range(size):
-                    trial = self.optuna.ask()
-                    asked.append(trial)
+                    asked.append(self.optuna.ask())
                     if self._is_shared:
-                        trial.set_user_attr(OWNER, process_name())
-                points = [self.bound.ordered(self.bound.ask(trial)) for trial in asked]
+                        asked[-1].set_user_attr(OWNER, process_name())
+                    # At once, so that the next proposal knows of this one.
+                    points.append(self.bound.ordered(self.bound.ask(asked[-1])))
                 judged = self._evaluate([one.number for one in asked], points, evaluator, race)
             except BaseException as error:
                 reason = INTERRUPTED if isinstance(error, KeyboardInterrupt) else repr(error)
