@@ -25,7 +25,7 @@ constexpr double kMaxLengthScale = 50.0;
 constexpr double kMinSignalVariance = 1e-3;
 constexpr double kMaxSignalVariance = 1e3;
 constexpr double kMinExtraNoise = 1e-8;
-constexpr double kMaxExtraNoise = 10.0;
+constexpr double kMaxExtraNoise = 20.0;
 // So many observations decide between the starts; more would cost time and change the choice
 // rarely.
 constexpr Index kDecidingObservations = 100;
@@ -140,7 +140,7 @@ LogLikelihood evaluate(const Observations& observations, Hyperparameters& hyperp
   Kernel kernel = kernel_of(observations, hyperparameters);
   MatrixXd factor = kernel.covariance;
   factor.diagonal() += noise_of(observations, hyperparameters);
-  Eigen::LLT<Eigen::Ref<MatrixXd>> llt(factor);
+  const Eigen::LLT<Eigen::Ref<MatrixXd>> llt(factor);
   if (llt.info() != Eigen::Success) return result;
 
   if (profile_mean) {
@@ -242,6 +242,7 @@ Minimum most_probable(const Observations& observations, const FitOptions& option
 /// Evenly spread over the order of the observations.
 Observations part_of(const Observations& observations, Index size) {
   std::vector<Index> rows;
+  rows.reserve(static_cast<std::size_t>(size));
   for (Index i = 0; i < size; ++i) rows.push_back(i * observations.points.rows() / size);
   return {observations.points(rows, Eigen::all), observations.values(rows),
           observations.noise_variance(rows), observations.categorical};
@@ -294,7 +295,7 @@ Hyperparameters fit(const Observations& observations, const FitOptions& options,
     double best = std::numeric_limits<double>::infinity();
     for (const double length_scale : kStartingLengthScales) {
       const double scaled = length_scale * std::sqrt(static_cast<double>(dimensions));
-      Minimum minimum = most_probable(
+      const Minimum minimum = most_probable(
           part, options, to_vector({VectorXd::Constant(dimensions, scaled), 1.0, 0.01, 0.0}), {},
           all ? options.max_evaluations : kDecidingEvaluations);
       if (minimum.value < best || start.size() == 0) {
@@ -305,8 +306,9 @@ Hyperparameters fit(const Observations& observations, const FitOptions& options,
     }
     hessian *= static_cast<double>(n) / static_cast<double>(part.points.rows());
   }
-  if (warm_start || n > kDecidingObservations)
+  if (warm_start || n > kDecidingObservations) {
     start = most_probable(observations, options, start, hessian, options.max_evaluations).point;
+  }
   Hyperparameters hyperparameters = from_vector(start);
   evaluate(observations, hyperparameters, true);  // for the mean
   return hyperparameters;
