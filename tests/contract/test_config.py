@@ -296,6 +296,12 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         for client in drawn["clients"]:
             if client["prefix_group"]:
                 client["prefix_tokens"] = 7
+    if name == "PriorityFcfs":
+        drawn["class_priorities"] = unique(drawn["class_priorities"], "name")
+        if drawn["age_weight_per_s"] < 1e-6:
+            drawn["age_weight_per_s"] = 0.0
+        if drawn["class_priorities"] or drawn["age_weight_per_s"] or drawn["preemption_margin"]:
+            drawn["priority"] = "slo_class"
     if name == "QueueScaler":
         drawn["min_instances"], drawn["max_instances"] = sorted(
             (drawn["min_instances"], drawn["max_instances"])

@@ -312,9 +312,9 @@ def test_jumps_equal_plain_stepping(seeds: range) -> None:
 
 
 def with_priorities(simulation: Simulation, seed: int) -> Simulation:
-    """With priorities that may grow and preempt in place of the schedulers."""
+    """With priorities that may grow and preempt in place of the schedulers; few seats at times."""
     rng = random.Random(f"priorities {seed}")
-    schedulers = {
+    changes: dict[str, Any] = {
         f"instances[{i}].scheduler": instance.PriorityFcfs(
             age_weight_per_s=rng.choice((0, 0, 1, 10)),
             victim=rng.choice(("last", "lowest_priority")),
@@ -323,7 +323,11 @@ def with_priorities(simulation: Simulation, seed: int) -> Simulation:
         )
         for i in range(len(simulation.instances))
     }
-    return simulation.with_(schedulers)
+    if rng.random() < 0.4:
+        for i in range(len(simulation.instances)):
+            changes[f"instances[{i}].num_kv_blocks"] = 400_000
+            changes[f"instances[{i}].max_num_seqs"] = rng.randint(1, 6)
+    return simulation.with_(changes)
 
 
 def test_jumps_equal_plain_stepping_where_priorities_preempt() -> None:
