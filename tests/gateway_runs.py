@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from admission_policies import POLICIES
 
 from spillway import Result, Simulation, gateway, instance, profiles, signals, simulate, workload
 from spillway import trace as recorded
@@ -271,4 +272,6 @@ def random_simulation(seed: int, **costs: Any) -> Simulation:
         movable = (gateway.FixedLimit, gateway.WorkerBudget, gateway.DualLimit)
         if not any(isinstance(limit, movable) for limit in limits):
             changes["gateway.limit"] = [*limits, fixed(20)]
+    if rng.random() < 0.5:
+        changes["gateway.admission"] = POLICIES[rng.choice(list(POLICIES))](rng)
     return base.with_(changes)

@@ -9,6 +9,9 @@ void bind_gateway(py::module_& module) {
   bind_config<gateway::TtftMargin>(module);
   bind_config<gateway::TtftCalibration>(module);
   bind_config<gateway::ColdStart>(module);
+  bind_config<gateway::TenantShare>(module);
+  bind_config<gateway::TenantRate>(module);
+  bind_config<gateway::ClassReserve>(module);
   bind_policies<gateway::Admission>(module);
   bind_config<gateway::Cost>(module);
   bind_policies<gateway::Fairness>(module);

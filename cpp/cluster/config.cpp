@@ -1,5 +1,7 @@
 #include "cluster/config.h"
 
+#include <type_traits>
+
 #include "sim/ids.h"
 
 namespace spillway::cluster {
@@ -26,6 +28,26 @@ void check_known(const std::string& name, const std::vector<Named>& all, const s
   for (const Named& one : all) names.push_back(one.name);
   out.push_back({path, "'" + name + "'",
                  std::string("is none of the ") + what + sim::did_you_mean(name, names)});
+}
+
+/// Tenants and classes that a policy's lists name must exist.
+template <class Policy>
+void check_named(const Policy& policy, const std::vector<workload::Tenant>& tenants,
+                 const std::vector<workload::SloClass>& slo_classes, const std::string& path,
+                 std::vector<sim::Violation>& out) {
+  sim::for_each_field<Policy>([&](const auto& field) {
+    const auto& member = policy.*field.member;
+    if constexpr (sim::is_vector<std::remove_cvref_t<decltype(member)>>::value) {
+      for (std::size_t i = 0; i < member.size(); ++i) {
+        const std::string here = sim::index_path(sim::join_path(path, field.name), i);
+        if constexpr (requires { member[i].tenant; }) {
+          check_known(member[i].tenant, tenants, here + ".tenant", "tenants", out);
+        } else if constexpr (requires { member[i].slo_class; }) {
+          check_known(member[i].slo_class, slo_classes, here + ".slo_class", "slo_classes", out);
+        }
+      }
+    }
+  });
 }
 
 }  // namespace
@@ -69,19 +91,30 @@ void Simulation::validate(const std::string& path, std::vector<sim::Violation>& 
                    std::to_string(metrics.traced_candidates),
                    "must be 0 in streaming mode, which keeps nothing per request"});
   }
+  // A trace brings its own tenants and classes.
+  std::vector<workload::Tenant> known_tenants = tenants;
+  std::vector<workload::SloClass> known_classes = slo_classes;
+  const auto* synthetic = std::get_if<workload::Synthetic>(&workload);
+  const auto* trace = std::get_if<workload::Trace>(&workload);
+  for (std::size_t i = 0; synthetic && i < synthetic->clients.size(); ++i) {
+    known_tenants.push_back({synthetic->clients[i].tenant});
+  }
+  if (trace && trace->requests) {
+    for (const std::string& name : trace->requests->tenants) known_tenants.push_back({name});
+    for (const std::string& name : trace->requests->slo_classes) known_classes.push_back({name});
+  }
   if (gateway::is_controlled(gateway) && gateway.sensor.scope == signals::SensorScope::tenant) {
-    std::vector<workload::Tenant> known = tenants;
-    if (const auto* generated = std::get_if<workload::Synthetic>(&workload)) {
-      for (const workload::Client& client : generated->clients) known.push_back({client.tenant});
-    } else if (const auto& requests = std::get<workload::Trace>(workload).requests) {
-      for (const std::string& name : requests->tenants) known.push_back({name});
-    }
-    check_known(gateway.sensor.tenant, known, sim::join_path(path, "gateway.sensor.tenant"),
+    check_known(gateway.sensor.tenant, known_tenants, sim::join_path(path, "gateway.sensor.tenant"),
                 "tenants", out);
   }
-  // A trace brings its own tenants and classes; a client that is configured here must mean existing
-  // ones.
-  const auto* synthetic = std::get_if<workload::Synthetic>(&workload);
+  // Requests that are still to come may bring anybody.
+  for (std::size_t i = 0; (synthetic || trace->requests) && i < gateway.admission.size(); ++i) {
+    const std::string here = sim::index_path(sim::join_path(path, "gateway.admission"), i);
+    std::visit(
+        [&](const auto& policy) { check_named(policy, known_tenants, known_classes, here, out); },
+        gateway.admission[i]);
+  }
+  // A client that is configured here must mean existing ones.
   for (std::size_t i = 0; synthetic && i < synthetic->clients.size(); ++i) {
     const workload::Client& client = synthetic->clients[i];
     const std::string here = sim::index_path(sim::join_path(path, "workload.clients"), i);

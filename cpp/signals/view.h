@@ -39,6 +39,8 @@ class RequestView {
     if (segments.empty()) return std::nullopt;
     return segments.front().content;
   }
+  /// Tokens of the answer. Whoever has passed them on may know: it is for requests that are done.
+  std::int32_t answered_tokens() const { return requests_->goal_tokens(id_); }
 
  private:
   const workload::RequestTable* requests_;

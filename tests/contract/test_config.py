@@ -117,6 +117,8 @@ DIMENSIONLESS = {
     "BusyMonitor.busy_rank_share",
     "BusyThresholdChange.active_decode_blocks_threshold",
     "BusyThresholdChange.active_prefill_tokens_threshold_frac",
+    "Bouncer.min_share",
+    "ClassReserve.share",
     "Client.rate_fraction",
     "Concur.decrease_factor",
     "Concur.high_kv_utilization",
@@ -124,11 +126,18 @@ DIMENSIONLESS = {
     "Cost.estimate_bias",
     "Cost.output_weight",
     "Cost.prompt_weight",
+    "Dagor.decrease",
+    "Dagor.increase",
     "DeficitRoundRobin.quantum",
+    "EarlyRejection.max_load",
     "Empirical.weights",
+    "EnvoyAdmission.aggression",
+    "EnvoyAdmission.max_rejection_probability",
+    "EnvoyAdmission.success_threshold",
     "EnvoyGradient.buffer",
     "EnvoyGradient.jitter",
     "FitnessTerm.weight",
+    "GaieLegacy.kv_utilization_threshold",
     "Gamma.cv",
     "Gradient2.recovery_factor",
     "Gradient2.recovery_ratio",
@@ -136,6 +145,8 @@ DIMENSIONLESS = {
     "Gradient2.smallest_gradient",
     "Gradient2.smoothing",
     "Jittered.cv",
+    "LatencySlo.cold_kv_utilization",
+    "LatencySlo.headroom_factor",
     "LeastAttainedService.head_wait_weight",
     "LeastAttainedService.service_weight",
     "Lognormal.mu",
@@ -146,11 +157,18 @@ DIMENSIONLESS = {
     "Pid.kp",
     "Pid.largest_cut",
     "Pid.largest_rise",
+    "Probabilistic.k",
+    "Probabilistic.kv_utilization_threshold",
+    "Probabilistic.power",
     "Saturation.kv_utilization_threshold",
     "Sensor.quantile",
     "SloClass.priority",
     "SloClass.weight",
+    "SloGated.critical_priority",
     "Tenant.weight",
+    "TenantBudget.default_share",
+    "TenantShare.share",
+    "TierShed.min_priority",
     "Vegas.alpha",
     "Vegas.beta",
     "Vegas.probe_multiplier",
@@ -310,6 +328,11 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         drawn["budgets"] = unique(drawn["budgets"], "slo_class")
         if drawn["estimator"] in ("queue_depth", "priority_aware"):
             drawn["calibration"]["forgetting"] = None
+    if name == "TenantBudget":
+        drawn["budgets"] = unique(drawn["budgets"], "tenant")
+    if name == "TenantTokenBucket":
+        drawn["own"] = unique(drawn["own"], "tenant")
+        drawn["reserves"] = unique(drawn["reserves"], "slo_class")
     if name == "Guard":
         drawn["floor"], drawn["ceiling"] = sorted((drawn["floor"], drawn["ceiling"]))
     if name == "Gateway":
@@ -322,6 +345,8 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         if drawn["metrics"]["streaming"]:
             drawn["metrics"]["traced_candidates"] = 0
         drawn["gateway"]["sensor"]["scope"] = "pooled"
+        for policy in drawn["gateway"]["admission"]:  # whom they name must exist
+            policy |= {key: [] for key in ("budgets", "own", "reserves") if key in policy}
         drawn["fleet"] |= {"initial_instances": None, "schedule": []}
         drawn["fleet"]["autoscaler"] = {"kind": "none"}
         drawn["tenants"] = unique(drawn["tenants"], "name") or [{"name": "default"}]

@@ -147,11 +147,53 @@ def predictive() -> Simulation:
     )
 
 
+_CLASSES = [
+    workload.SloClass(name="critical", priority=4, target_ttft_s=0.1),
+    workload.SloClass(name="standard", priority=3, target_ttft_s=0.3, target_e2e_s=0.5),
+    workload.SloClass(name="batch", priority=-1, target_ttft_s=0.15, target_tpot_s=0.0091),
+    workload.SloClass(name="sheddable", priority=-2, target_ttft_s=0.05, target_e2e_s=0.3),
+]
+# Settings with which each policy has something to refuse.
+ADMISSION = {
+    "tenant_token_bucket": gateway.TenantTokenBucket(
+        capacity_tokens=4000,
+        refill_tokens_per_s=9000,
+        own=[gateway.TenantRate(tenant="bronze", capacity_tokens=900, refill_tokens_per_s=2000)],
+        reserves=[gateway.ClassReserve(slo_class="batch", share=0.3)],
+    ),
+    "tenant_budget": gateway.TenantBudget(
+        default_share=0.2, budgets=[gateway.TenantShare(tenant="gold", share=0.5)]
+    ),
+    "slo_gated": gateway.SloGated(standard_threshold=3, sheddable_threshold=1),
+    "tier_shed": gateway.TierShed(max_load=4),
+    "gaie_legacy": gateway.GaieLegacy(queue_depth_threshold=1),
+    "probabilistic": gateway.Probabilistic(k=1, power=2, queue_depth_threshold=2),
+    "latency_slo": gateway.LatencySlo(),
+    "early_rejection": gateway.EarlyRejection(),
+    "envoy_admission": gateway.EnvoyAdmission(success="first_token_in_time", window_s=0.5),
+    "dagor": gateway.Dagor(signal="ttft", threshold_s=0.1, window_s=0.2, user_levels=4),
+    "bouncer": gateway.Bouncer(percentile=75, min_samples=2, min_share=0.2),
+}
+
+
+def admitted_by(admission: object) -> Simulation:
+    """One policy before two servers of two seats each, in overload."""
+    return Simulation(
+        workload=requests(),
+        tenants=[workload.Tenant(name="gold", weight=2)],
+        slo_classes=_CLASSES,
+        gateway=gateway.Gateway(admission=admission, limit=gateway.FixedLimit(max_in_flight=9)),
+        router=router.LeastLoaded(),
+        instances=[instance.InstanceGroup(count=2, num_kv_blocks=120, max_num_seqs=2)],
+    )
+
+
 RUNS = {
     "busy_threshold": busy_threshold,
     "predictive_ttft": predictive,
     "token_bucket_least_loaded": token_bucket_least_loaded,
     **{kind: functools.partial(fair_queueing, policy) for kind, policy in FAIRNESS.items()},
+    **{kind: functools.partial(admitted_by, policy) for kind, policy in ADMISSION.items()},
 }
 
 

@@ -52,6 +52,15 @@ def test_the_run_shows_what_it_is_for() -> None:
     assert {row["output_tokens"] for row in rows} > {"0", "1"}
 
 
+@pytest.mark.parametrize("kind", regenerate.ADMISSION)
+def test_admission_policies_refuse_some_and_admit_some(kind: str) -> None:
+    rows = list(csv.DictReader(io.StringIO(regenerate.decision_log(kind))))
+    reasons = {reason["name"] for reason in type(regenerate.ADMISSION[kind])._describe()["reasons"]}
+    refused = [row["reason"] in reasons for row in rows]
+    assert 5 <= sum(refused) <= 50
+    assert sum(row["outcome"] == "completed" for row in rows) >= 5
+
+
 def test_a_difference_is_readable() -> None:
     text = difference("id,instance\na,0\nb,1\nc,2\n", "id,instance\na,0\nb,2\nc,2\n")
     assert text.splitlines() == [" id,instance", "--- golden", "+++ found", "-b,1", "+b,2"]

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "gateway/admission/admission.h"
+#include "sim/field.h"
+#include "workload/outcome.h"
+
+namespace spillway::gateway {
+
+/// Whoever would miss its target is refused, but of every class some are admitted.
+struct Bouncer {
+  double percentile = 90;
+  std::int64_t samples = 100;
+  std::int64_t min_samples = 10;
+  double min_share = 0.05;
+  std::int64_t share_requests = 100;
+
+  static constexpr std::string_view kind = "bouncer", type_name = "Bouncer";
+  static constexpr std::string_view doc =
+      "Admits a request if its estimated time to the first token and to the end keep the targets "
+      "of its class (Bouncer of LinkedIn; a class is a type of query). The estimate is the wait in "
+      "the gateway's queues, which is the sum over the classes of queued requests × their mean "
+      "time in flight ÷ requests in flight now, plus a percentile of the class's own time from "
+      "dispatch. Time in the engines' queues counts as processing. The targets are target_ttft_s "
+      "and target_e2e_s; a class without them is always admitted.";
+  static constexpr auto fields() {
+    using sim::field;
+    return std::tuple(
+        field("percentile", &Bouncer::percentile,
+              "Of the class's measured times, by NumPy's linear definition.")
+            .unit("%")
+            .range(sim::between(0, 100))
+            .search(50, 99),
+        field("samples", &Bouncer::samples, "So many of a class's latest requests are remembered.")
+            .unit("requests")
+            .range(sim::between(1, 1e5))
+            .log_search(20, 1000),
+        field("min_samples", &Bouncer::min_samples,
+              "A class of which fewer have been measured is admitted.")
+            .unit("requests")
+            .range(sim::between(1, 1e5)),
+        field("min_share", &Bouncer::min_share,
+              "Least share of a class's latest requests that is admitted, whatever the estimate.")
+            .range(sim::between(0, 1))
+            .search(0, 0.3),
+        field("share_requests", &Bouncer::share_requests,
+              "So many of the class's latest requests make that share.")
+            .unit("requests")
+            .range(sim::between(1, 1e6))
+            .log_search(20, 1000));
+  }
+  static constexpr bool observes = true;
+  static constexpr std::array reasons{workload::Reason{
+      "bouncer", workload::words::kSaturated,
+      "the estimated percentile of the request's latency exceeds the target of its class"}};
+};
+
+std::unique_ptr<AdmissionPolicy> make(const Bouncer& config, const Scope& scope);
+
+}  // namespace spillway::gateway

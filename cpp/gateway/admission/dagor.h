@@ -1,0 +1,95 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "gateway/admission/admission.h"
+#include "sim/field.h"
+#include "workload/outcome.h"
+
+namespace spillway::gateway {
+
+/// What tells that the system is overloaded.
+enum class DagorSignal : std::uint8_t { queue_delay, ttft };
+/// Who is a user: whose requests share a level.
+enum class DagorUser : std::uint8_t { tenant, request };
+
+}  // namespace spillway::gateway
+
+template <>
+struct spillway::sim::EnumNames<spillway::gateway::DagorSignal> {
+  static constexpr std::array<std::string_view, 2> names{"queue_delay", "ttft"};
+};
+template <>
+struct spillway::sim::EnumNames<spillway::gateway::DagorUser> {
+  static constexpr std::array<std::string_view, 2> names{"tenant", "request"};
+};
+
+namespace spillway::gateway {
+
+/// Admission down to a level of importance, which follows a delay.
+struct Dagor {
+  DagorSignal signal = DagorSignal::queue_delay;
+  double threshold_s = 0.02;
+  double window_s = 1;
+  std::int64_t window_requests = 2000;
+  double decrease = 0.05;
+  double increase = 0.01;
+  DagorUser user = DagorUser::tenant;
+  std::int64_t user_levels = 128;
+  double rotation_s = 3600;
+
+  static constexpr std::string_view kind = "dagor", type_name = "Dagor";
+  static constexpr std::string_view doc =
+      "Admits requests down to a level of importance (DAGOR of WeChat). A level is the rank of the "
+      "class by priority, then a number that a hash gives the user for a time. At the end of each "
+      "window the level is set from how many requests of each level came in it: in overload as low "
+      "as admits no more than (1 − decrease) times those that were admitted, otherwise as high as "
+      "admits (1 + increase) times as many. Overload is a mean delay above threshold_s.";
+  static constexpr auto fields() {
+    using sim::field;
+    const auto span = sim::positive_up_to(sim::kLongestSpan_s);
+    return std::tuple(
+        field("signal", &Dagor::signal,
+              "queue_delay: from arrival to dispatch, known at dispatch; ttft: from arrival to the "
+              "first token, known as it comes."),
+        field("threshold_s", &Dagor::threshold_s, "Mean delay above which there is overload.")
+            .unit("s")
+            .range(span)
+            .log_search(0.005, 5),
+        field("window_s", &Dagor::window_s, "Time after which the level is set anew.")
+            .unit("s")
+            .range(span)
+            .log_search(0.1, 10),
+        field("window_requests", &Dagor::window_requests,
+              "Arrivals after which it is, if they come sooner.")
+            .unit("requests")
+            .range(sim::between(1, 1e9)),
+        field("decrease", &Dagor::decrease, "By how much less is admitted in overload.")
+            .range(sim::between(0, 1))
+            .search(0.01, 0.3),
+        field("increase", &Dagor::increase, "By how much more otherwise.")
+            .range(sim::between(0, 1000))
+            .search(0.002, 0.1),
+        field("user", &Dagor::user,
+              "tenant: all requests of a tenant share a level, and so a fate; request: each has "
+              "one of its own."),
+        field("user_levels", &Dagor::user_levels, "Levels of users within a class.")
+            .unit("levels")
+            .range(sim::between(1, 4096)),
+        field("rotation_s", &Dagor::rotation_s, "Time after which users get other levels.")
+            .unit("s")
+            .range(span));
+  }
+  static constexpr bool observes = true;
+  static constexpr std::array reasons{
+      workload::Reason{"dagor", workload::words::kSaturated,
+                       "the request's level of importance is below what is admitted"}};
+};
+
+std::unique_ptr<AdmissionPolicy> make(const Dagor& config, const Scope& scope);
+
+}  // namespace spillway::gateway

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <tuple>
+
+#include "gateway/admission/admission.h"
+#include "sim/field.h"
+#include "workload/outcome.h"
+
+namespace spillway::gateway {
+
+/// Whether the decode load is that of now or that of the first token.
+enum class DecodeLoad : std::uint8_t { current, predicted };
+
+}  // namespace spillway::gateway
+
+template <>
+struct spillway::sim::EnumNames<spillway::gateway::DecodeLoad> {
+  static constexpr std::array<std::string_view, 2> names{"current", "predicted"};
+};
+
+namespace spillway::gateway {
+
+/// Refused before prefill, so that no prefill is wasted on what decoding cannot take.
+struct EarlyRejection {
+  DecodeLoad decode_load = DecodeLoad::predicted;
+  double max_load = 1;
+  std::optional<double> decode_s;
+  double half_life_samples = 100;
+
+  static constexpr std::string_view kind = "early_rejection", type_name = "EarlyRejection";
+  static constexpr std::string_view doc =
+      "Refuses while load = max(TTFT ÷ its target, time per token ÷ its target) exceeds max_load "
+      "(Mooncake). TTFT is estimated for the instance with the fewest prompt tokens to compute, "
+      "time per token for the streams of an instance on average, both by lines through what the "
+      "gateway has measured. Targets are those of the request's class. An empty system admits.";
+  static constexpr auto fields() {
+    using sim::field;
+    return std::tuple(
+        field("decode_load", &EarlyRejection::decode_load,
+              "current: of the streams that run now; predicted: of those that will run when the "
+              "request has its first token, if every stream lasts decode_s and all requests before "
+              "it have begun."),
+        field("max_load", &EarlyRejection::max_load, "Load up to which requests are admitted.")
+            .range(sim::positive_up_to(1000))
+            .search(0.5, 2),
+        field("decode_s", &EarlyRejection::decode_s,
+              "Time from the first token to the last; absent: as measured, on average.")
+            .unit("s")
+            .range(sim::positive_up_to(sim::kLongestSpan_s))
+            .log_search(0.1, 60),
+        field("half_life_samples", &EarlyRejection::half_life_samples,
+              "A measurement that is older by so many counts half.")
+            .unit("samples")
+            .range(sim::between(1, 1e9))
+            .log_search(10, 1000));
+  }
+  static constexpr bool observes = true;
+  static constexpr std::array reasons{
+      workload::Reason{"early_rejection", workload::words::kSaturated,
+                       "prefill or decoding would be loaded above max_load"}};
+};
+
+std::unique_ptr<AdmissionPolicy> make(const EarlyRejection& config, const Scope& scope);
+
+}  // namespace spillway::gateway

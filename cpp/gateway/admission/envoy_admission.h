@@ -1,0 +1,80 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "gateway/admission/admission.h"
+#include "sim/field.h"
+#include "workload/outcome.h"
+
+namespace spillway::gateway {
+
+/// When a request counts as a success.
+enum class Success : std::uint8_t { completed, first_token_in_time };
+
+}  // namespace spillway::gateway
+
+template <>
+struct spillway::sim::EnumNames<spillway::gateway::Success> {
+  static constexpr std::array<std::string_view, 2> names{"completed", "first_token_in_time"};
+};
+
+namespace spillway::gateway {
+
+/// The fewer requests succeed, the more are refused.
+struct EnvoyAdmission {
+  Success success = Success::completed;
+  double window_s = 30;
+  double success_threshold = 0.95;
+  double aggression = 1;
+  double rps_threshold = 0;
+  double max_rejection_probability = 0.8;
+
+  static constexpr std::string_view kind = "envoy_admission", type_name = "EnvoyAdmission";
+  static constexpr std::string_view doc =
+      "Refuses with probability ((n − s)/(n + 1))^(1/aggression), where n requests have ended in "
+      "the window and s is the number of successes among them ÷ success_threshold (Envoy's "
+      "admission control, after the client throttling of Google SRE). Requests that admission has "
+      "refused do not count.";
+  static constexpr auto fields() {
+    using sim::field;
+    using Self = EnvoyAdmission;
+    return std::tuple(
+        field("success", &Self::success,
+              "completed: a request that delivers all tokens, known when it ends; "
+              "first_token_in_time: one whose first token comes within target_ttft_s of its class, "
+              "known as it comes."),
+        field("window_s", &Self::window_s, "Age up to which ends count.")
+            .unit("s")
+            .range(sim::positive_up_to(sim::kLongestSpan_s))
+            .log_search(1, 120),
+        field("success_threshold", &Self::success_threshold,
+              "Share of successes below which requests are refused.")
+            .range(sim::positive_up_to(1))
+            .search(0.5, 1),
+        field("aggression", &Self::aggression,
+              "1: the probability grows linearly as the rate of success falls; more: faster at "
+              "first.")
+            .range(sim::between(1, 1000))
+            .search(1, 4),
+        field("rps_threshold", &Self::rps_threshold,
+              "Nothing is refused while fewer requests end per second of the window.")
+            .unit("requests/s")
+            .range(sim::at_least(0)),
+        field("max_rejection_probability", &Self::max_rejection_probability,
+              "Bound of the probability: the rest finds out whether things are better.")
+            .range(sim::between(0, 1))
+            .search(0.5, 1));
+  }
+  static constexpr bool observes = true;
+  static constexpr std::array reasons{
+      workload::Reason{"envoy_admission", workload::words::kSaturated,
+                       "drawn by lot, the likelier the fewer requests have succeeded"}};
+};
+
+std::unique_ptr<AdmissionPolicy> make(const EnvoyAdmission& config, const Scope& scope);
+
+}  // namespace spillway::gateway

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/error.h"
+#include "sim/field.h"
+
+namespace spillway::gateway {
+
+/// Reports entries of a list of settings that name the same tenant or class as one before.
+template <class Entry>
+void check_unique_names(const std::vector<Entry>& entries, std::string Entry::* name,
+                        std::string_view field, const std::string& path,
+                        std::vector<sim::Violation>& out) {
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (entries[i].*name != entries[j].*name) continue;
+      out.push_back({sim::join_path(sim::index_path(path, i), field), "'" + entries[i].*name + "'",
+                     "must be unique"});
+      break;
+    }
+  }
+}
+
+}  // namespace spillway::gateway

@@ -1,0 +1,32 @@
+#include "gateway/admission/probabilistic.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace spillway::gateway {
+
+namespace {
+
+class ProbabilisticPolicy final : public AdmissionPolicy {
+ public:
+  explicit ProbabilisticPolicy(const Probabilistic& config) : config_(config) {}
+
+  Verdict decide(const signals::RequestView& request, const signals::View& view, sim::Time,
+                 sim::Draws& draws) override {
+    if (request.priority() >= 0) return Verdict::admit();
+    const double s = signals::saturation(config_, view);
+    const double probability = std::min(1.0, config_.k * std::pow(s, config_.power));
+    return draws.uniform() < probability ? Verdict::reject() : Verdict::admit();
+  }
+
+ private:
+  Probabilistic config_;
+};
+
+}  // namespace
+
+std::unique_ptr<AdmissionPolicy> make(const Probabilistic& config) {
+  return std::make_unique<ProbabilisticPolicy>(config);
+}
+
+}  // namespace spillway::gateway

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "gateway/admission/admission.h"
+#include "signals/saturation.h"
+#include "sim/field.h"
+#include "workload/outcome.h"
+
+namespace spillway::gateway {
+
+/// The more saturated the fleet, the more sheddable requests are refused.
+struct Probabilistic : signals::SaturationDetector {
+  double k = 300;
+  double power = 5;
+
+  static constexpr std::string_view kind = "probabilistic", type_name = "Probabilistic";
+  static constexpr std::string_view doc =
+      "Refuses sheddable requests (negative priority) with probability min(1, k·s^power) at a "
+      "saturation s of the fleet (llm-d's probabilistic-admitter). utilization: mean over the "
+      "instances of the larger of waiting ÷ queue_depth_threshold and KV use ÷ "
+      "kv_utilization_threshold, 1 for an instance whose signals are stale; concurrency: requests "
+      "routed and not finished ÷ (max_concurrency × instances).";
+  static constexpr auto fields() {
+    using sim::field;
+    return std::tuple_cat(
+        SaturationDetector::fields(),
+        std::tuple(field("k", &Probabilistic::k, "Factor of the probability.")
+                       .range(sim::between(0, 1e12))
+                       .log_search(1, 1000),
+                   field("power", &Probabilistic::power,
+                         "Exponent of the saturation: the higher, the later and the steeper.")
+                       .range(sim::between(0, 100))
+                       .search(1, 8)));
+  }
+  static constexpr std::array reasons{
+      workload::Reason{"probabilistic", workload::words::kSaturated,
+                       "drawn by lot among the sheddable, the likelier the more saturated"}};
+};
+
+std::unique_ptr<AdmissionPolicy> make(const Probabilistic& config);
+
+}  // namespace spillway::gateway

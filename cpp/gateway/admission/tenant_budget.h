@@ -1,0 +1,62 @@
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "gateway/admission/admission.h"
+#include "sim/field.h"
+#include "workload/outcome.h"
+
+namespace spillway::gateway {
+
+/// A tenant's budget.
+struct TenantShare {
+  std::string tenant = "default";
+  double share = 1;
+
+  static constexpr std::string_view type_name = "TenantShare";
+  static constexpr std::string_view doc = "How much of the fleet's seats one tenant may take.";
+  static constexpr auto fields() {
+    using sim::field;
+    return std::tuple(field("tenant", &TenantShare::tenant, "Whose budget it is."),
+                      field("share", &TenantShare::share, "Share of the seats of all instances.")
+                          .range(sim::between(0, 1))
+                          .search(0, 1));
+  }
+};
+
+/// A tenant's sheddable requests only while it holds less than its share of the seats.
+struct TenantBudget {
+  std::optional<double> default_share;
+  std::vector<TenantShare> budgets;
+
+  static constexpr std::string_view kind = "tenant_budget", type_name = "TenantBudget";
+  static constexpr std::string_view doc =
+      "Refuses sheddable requests (negative priority) of a tenant that has more requests in flight "
+      "than its share of max_num_seqs of all instances together (BLIS's tenant budgets). Others "
+      "are never refused, but count. A dispatch counts after its instant, so that a burst at one "
+      "instant passes.";
+  static constexpr auto fields() {
+    using sim::field;
+    return std::tuple(
+        field("default_share", &TenantBudget::default_share,
+              "Of tenants that budgets does not name; absent: they have no limit.")
+            .range(sim::between(0, 1))
+            .search(0, 1),
+        field("budgets", &TenantBudget::budgets, "Tenants with a share of their own."));
+  }
+  void validate(const std::string& path, std::vector<sim::Violation>& out) const;
+  static constexpr bool observes = true;
+  static constexpr std::array reasons{
+      workload::Reason{"tenant_budget", workload::words::kRateLimited,
+                       "the tenant has more in flight than its share and the class is sheddable"}};
+};
+
+std::unique_ptr<AdmissionPolicy> make(const TenantBudget& config, const Scope& scope);
+
+}  // namespace spillway::gateway

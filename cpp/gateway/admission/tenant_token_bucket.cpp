@@ -1,0 +1,62 @@
+#include "gateway/admission/tenant_token_bucket.h"
+
+#include "gateway/admission/bucket.h"
+#include "gateway/admission/names.h"
+
+namespace spillway::gateway {
+
+namespace {
+
+class TenantTokenBucketPolicy final : public AdmissionPolicy {
+ public:
+  TenantTokenBucketPolicy(const TenantTokenBucket& config, const Scope& scope)
+      : reserves_(scope.slo_classes.size()) {
+    std::vector<const TenantRate*> own(scope.tenants.size());
+    for (const TenantRate& one : config.own) {
+      const std::size_t tenant = sim::index_of_name(scope.tenants, one.tenant);
+      if (tenant < own.size()) own[tenant] = &one;
+    }
+    double weights = 0;
+    for (std::size_t i = 0; i < own.size(); ++i) weights += own[i] ? 0 : scope.tenants[i].weight;
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      const double share = own[i] ? 0 : scope.tenants[i].weight / weights;
+      buckets_.push_back(
+          own[i] ? Bucket(own[i]->capacity_tokens, own[i]->refill_tokens_per_s)
+                 : Bucket(share * config.capacity_tokens, share * config.refill_tokens_per_s));
+    }
+    for (const ClassReserve& one : config.reserves) {
+      const std::size_t slo_class = sim::index_of_name(scope.slo_classes, one.slo_class);
+      if (slo_class < reserves_.size()) reserves_[slo_class] = one.share;
+    }
+  }
+
+  Verdict decide(const signals::RequestView& request, const signals::View&, sim::Time now,
+                 sim::Draws&) override {
+    Bucket& bucket = buckets_[request.tenant()];
+    const double left = reserves_[request.slo_class()] * bucket.capacity();
+    return bucket.tokens(now) >= request.input_tokens() + left ? Verdict::admit()
+                                                               : Verdict::reject();
+  }
+
+  void commit(const signals::RequestView& request, sim::Time now) override {
+    buckets_[request.tenant()].take(request.input_tokens(), now);
+  }
+
+ private:
+  std::vector<Bucket> buckets_;   // by tenant
+  std::vector<double> reserves_;  // by class, as a share
+};
+
+}  // namespace
+
+void TenantTokenBucket::validate(const std::string& path, std::vector<sim::Violation>& out) const {
+  check_unique_names(own, &TenantRate::tenant, "tenant", sim::join_path(path, "own"), out);
+  check_unique_names(reserves, &ClassReserve::slo_class, "slo_class",
+                     sim::join_path(path, "reserves"), out);
+}
+
+std::unique_ptr<AdmissionPolicy> make(const TenantTokenBucket& config, const Scope& scope) {
+  return std::make_unique<TenantTokenBucketPolicy>(config, scope);
+}
+
+}  // namespace spillway::gateway

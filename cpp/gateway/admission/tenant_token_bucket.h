@@ -1,0 +1,97 @@
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "gateway/admission/admission.h"
+#include "sim/field.h"
+#include "workload/outcome.h"
+
+namespace spillway::gateway {
+
+/// A tenant's own bucket.
+struct TenantRate {
+  std::string tenant = "default";
+  double capacity_tokens = 10000;
+  double refill_tokens_per_s = 1000;
+
+  static constexpr std::string_view type_name = "TenantRate";
+  static constexpr std::string_view doc = "The bucket of one tenant.";
+  static constexpr auto fields() {
+    using sim::field;
+    return std::tuple(field("tenant", &TenantRate::tenant, "Whose bucket it is."),
+                      field("capacity_tokens", &TenantRate::capacity_tokens,
+                            "The most that it holds: the tenant's burst.")
+                          .unit("tokens")
+                          .range(sim::at_least(0))
+                          .log_search(1000, 1e6),
+                      field("refill_tokens_per_s", &TenantRate::refill_tokens_per_s,
+                            "Continuous refill: the tenant's sustained rate.")
+                          .unit("tokens/s")
+                          .range(sim::at_least(0))
+                          .log_search(100, 1e6));
+  }
+};
+
+/// What a class leaves in the bucket for the others.
+struct ClassReserve {
+  std::string slo_class = "sheddable";
+  double share = 0;
+
+  static constexpr std::string_view type_name = "ClassReserve";
+  static constexpr std::string_view doc = "What one class leaves in a bucket for the others.";
+  static constexpr auto fields() {
+    using sim::field;
+    return std::tuple(
+        field("slo_class", &ClassReserve::slo_class, "The class that leaves it."),
+        field("share", &ClassReserve::share, "Share of the capacity that it may not take.")
+            .range(sim::between(0, 1))
+            .search(0, 0.9));
+  }
+};
+
+/// Limits the rate of every tenant's prompt tokens.
+struct TenantTokenBucket {
+  double capacity_tokens = 10000;
+  double refill_tokens_per_s = 1000;
+  std::vector<TenantRate> own;
+  std::vector<ClassReserve> reserves;
+
+  static constexpr std::string_view kind = "tenant_token_bucket", type_name = "TenantTokenBucket";
+  static constexpr std::string_view doc =
+      "A token bucket for every tenant, as token_bucket is one for all; a request takes its input "
+      "tokens from the bucket of its tenant. Classes may have to leave a part of each bucket to "
+      "more important ones. A request larger than its bucket is never admitted.";
+  static constexpr auto fields() {
+    using sim::field;
+    using Self = TenantTokenBucket;
+    return std::tuple(
+        field("capacity_tokens", &Self::capacity_tokens,
+              "What the buckets hold together, shared by the weights of the tenants; those with "
+              "buckets of their own take no part.")
+            .unit("tokens")
+            .range(sim::at_least(0))
+            .log_search(1000, 1e6),
+        field("refill_tokens_per_s", &Self::refill_tokens_per_s,
+              "Continuous refill of the buckets together, shared likewise.")
+            .unit("tokens/s")
+            .range(sim::at_least(0))
+            .log_search(100, 1e6),
+        field("own", &Self::own, "Tenants with buckets of their own."),
+        field("reserves", &Self::reserves,
+              "Classes that leave a part of the bucket; the others may empty it."));
+  }
+  void validate(const std::string& path, std::vector<sim::Violation>& out) const;
+  static constexpr std::array reasons{
+      workload::Reason{"tenant_tokens", workload::words::kRateLimited,
+                       "the tenant's bucket holds fewer tokens than the prompt, or would without "
+                       "what the class must leave"}};
+};
+
+std::unique_ptr<AdmissionPolicy> make(const TenantTokenBucket& config, const Scope& scope);
+
+}  // namespace spillway::gateway

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "gateway/admission/admission.h"
+#include "sim/field.h"
+#include "workload/outcome.h"
+
+namespace spillway::gateway {
+
+/// Above a load, only the important ones.
+struct TierShed {
+  std::int64_t max_load = 0;
+  std::int64_t min_priority = 3;
+
+  static constexpr std::string_view kind = "tier_shed", type_name = "TierShed";
+  static constexpr std::string_view doc =
+      "Admits everything while no instance is loaded above max_load, else only classes of "
+      "min_priority and above (BLIS's tier-shed). Load is waiting + running + in flight, so that a "
+      "request inside an instance counts twice.";
+  static constexpr auto fields() {
+    using sim::field;
+    return std::tuple(
+        field("max_load", &TierShed::max_load,
+              "Load of the most loaded instance up to which everything is admitted.")
+            .unit("requests")
+            .range(sim::between(0, 1e9))
+            .log_search(1, 512),
+        field("min_priority", &TierShed::min_priority, "The least priority that is never refused.")
+            .range(sim::between(-1000, 1000)));
+  }
+  static constexpr std::array reasons{workload::Reason{
+      "tier_shed", workload::words::kSaturated,
+      "an instance is loaded above max_load and the class is not important enough"}};
+};
+
+std::unique_ptr<AdmissionPolicy> make(const TierShed& config);
+
+}  // namespace spillway::gateway

@@ -1,0 +1,31 @@
+#include "signals/saturation.h"
+
+#include <algorithm>
+
+namespace spillway::signals {
+
+double saturation(const SaturationDetector& config, const View& view, std::int64_t in_flight) {
+  const auto instances = static_cast<double>(view.size());
+  if (config.detector == Detector::concurrency) {
+    return static_cast<double>(in_flight) / (config.max_concurrency * instances);
+  }
+  double sum = 0;
+  for (std::size_t i = 0; i < view.size(); ++i) {
+    if (view.is_stale(i)) {
+      sum += 1;
+      continue;
+    }
+    const InstanceSignal seen = view.instance(i);
+    sum += std::max(static_cast<double>(seen.waiting) / config.queue_depth_threshold,
+                    seen.kv_utilization / config.kv_utilization_threshold);
+  }
+  return sum / instances;
+}
+
+double saturation(const SaturationDetector& config, const View& view) {
+  std::int64_t in_flight = 0;
+  for (std::size_t i = 0; i < view.size(); ++i) in_flight += view.in_flight(i);
+  return saturation(config, view, in_flight);
+}
+
+}  // namespace spillway::signals

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <tuple>
+
+#include "signals/view.h"
+#include "sim/field.h"
+
+namespace spillway::signals {
+
+/// What saturation is made of.
+enum class Detector : std::uint8_t { utilization, concurrency };
+
+}  // namespace spillway::signals
+
+template <>
+struct spillway::sim::EnumNames<spillway::signals::Detector> {
+  static constexpr std::array<std::string_view, 2> names{"utilization", "concurrency"};
+};
+
+namespace spillway::signals {
+
+/// How saturated the fleet is, 1 where it is full: the settings that all policies share which go by
+/// it.
+struct SaturationDetector {
+  Detector detector = Detector::utilization;
+  double queue_depth_threshold = 5;
+  double kv_utilization_threshold = 0.8;
+  double max_concurrency = 100;
+
+  static constexpr auto fields() {
+    using sim::field;
+    using Self = SaturationDetector;
+    return std::tuple(
+        field("detector", &Self::detector,
+              "utilization, of what the instances report, or concurrency, which the gateway counts "
+              "itself."),
+        field("queue_depth_threshold", &Self::queue_depth_threshold,
+              "Waiting requests that saturate an instance.")
+            .unit("requests")
+            .range(sim::positive_up_to(1e9))
+            .log_search(1, 64),
+        field("kv_utilization_threshold", &Self::kv_utilization_threshold,
+              "Share of KV memory in use that saturates an instance.")
+            .range(sim::positive_up_to(1))
+            .search(0.5, 1),
+        field("max_concurrency", &Self::max_concurrency,
+              "Requests in flight per instance that saturate the fleet.")
+            .unit("requests")
+            .range(sim::positive_up_to(1e9))
+            .log_search(8, 1024));
+  }
+};
+
+/// utilization: mean over the instances of the larger of waiting ÷ queue_depth_threshold and KV use
+/// ÷ kv_utilization_threshold, 1 for an instance whose signals are stale. concurrency: `in_flight`
+/// ÷ (max_concurrency × instances).
+double saturation(const SaturationDetector& config, const View& view, std::int64_t in_flight);
+/// With the requests that the router has sent and not seen finish.
+double saturation(const SaturationDetector& config, const View& view);
+
+}  // namespace spillway::signals
