@@ -17,6 +17,8 @@ void bind_gateway(py::module_& module) {
   bind_policies<gateway::Fairness>(module);
   bind_config<gateway::Queue>(module);
   bind_policies<gateway::Limit>(module);
+  bind_policies<gateway::UsageLimit>(module);
+  bind_config<gateway::Eviction>(module);
   bind_policies<gateway::Controller>(module);
   bind_config<gateway::Guard>(module);
   bind_config<gateway::Band>(module);

@@ -28,8 +28,6 @@ namespace {
 
 constexpr std::uint64_t kEventsBetweenChecks = 1u << 14;
 
-/// How often a gate that follows the instances' signals is tried while requests wait for it.
-constexpr Time kSaturationPoll{1'000'000};
 /// So many scrapes after the last change, signals have told of it, lost ones or not.
 constexpr double kScrapesAwaited = 100;
 
@@ -106,6 +104,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
         is_controlled_(gateway::is_controlled(simulation.gateway)),
         polls_saturation_(gateway::reads_saturation(simulation.gateway)),
         follows_loads_(follows_loads(simulation)),
+        one_per_attempt_(simulation.gateway.dispatch == gateway::Dispatch::one_per_attempt),
+        attempt_period_(sim::from_seconds(simulation.gateway.attempt_period_s)),
         longest_news_(longest_news(simulation.signals)) {
     journal_.reports = reports();
     for (const auto& group : simulation.instances) {
@@ -209,9 +209,10 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     router::Dispatcher dispatcher;
     std::unique_ptr<signals::WorkerMonitor> monitor;  // null unless load events are followed
     Time drain_due = sim::kUnset;
-    bool drain_is_ticks = false;  // a tick asked for it, nobody else
-    bool ticks = false;           // a tick is due
-    bool polls = false;           // the gate will be tried again
+    bool drain_is_ticks = false;      // a tick asked for it, nobody else
+    bool ticks = false;               // a tick is due
+    bool attempts = false;            // an attempt to dispatch is due by the clock
+    Time next_attempt = sim::kUnset;  // of a series of them, whether or not it is due
     Time timeout_due = sim::kForever;
   };
 
@@ -367,7 +368,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
 
   // In place of a replica as the tie of an event, behind them all.
   static constexpr std::uint32_t kFleet = 0xFFFFFFFF;
-  static constexpr std::uint32_t kPoll = 0xFFFFFFFF;
+  static constexpr std::uint32_t kAttempt = 0xFFFFFFFF;
 
   void schedule_fleet() {
     std::sort(changes_.begin(), changes_.end(),
@@ -402,7 +403,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     const std::int64_t ready = presence_.num_ready();
     for (std::size_t i = 0; i < fronts_.size() && ready != before; ++i) {
       if (ready > 0) fronts_[i]->pipeline.set_workers(ready);
-      if (fronts_[i]->pipeline.books().queued() > 0) request_drain(i, drain_latency_);
+      if (fronts_[i]->pipeline.books().queued() > 0) wake(i, drain_latency_);
     }
     Time next = presence_.next_ready();
     if (scaler_) next = std::min(next, next_poll_);
@@ -424,7 +425,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     return std::any_of(fronts_.begin(), fronts_.end(), [&](const auto& front) {
       const gateway::Books& books = front->pipeline.books();
       return books.attempts > books.admitted + books.rejected || books.in_flight() > 0 ||
-             (sim::is_set(front->drain_due) && !front->drain_is_ticks) ||
+             (sim::is_set(front->drain_due) && !front->drain_is_ticks) || front->attempts ||
              front->pipeline.next_timeout() != sim::kForever ||
              (awaits_workers && books.queued() > 0);
     });
@@ -447,7 +448,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     front.pipeline.tick(view ? &*view : nullptr, now_);
     if (front.pipeline.books().queued() > 0) {
       const bool was_asked_for = sim::is_set(front.drain_due) && !front.drain_is_ticks;
-      request_drain(replica, Time{0});
+      wake(replica, Time{0});
       front.drain_is_ticks = !was_asked_for;
     }
     front.ticks = is_busy();
@@ -492,7 +493,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       user_of_[request.index()] = from == kUser ? std::optional(subject) : std::nullopt;
     }
     if (reactions_) reactions_->asked(tenant_of(request));
-    attempt(request);
+    reach_gateway(request);
   }
   void ask_again(RequestId request) {
     outcomes_.add(journal_, request, false);
@@ -500,9 +501,9 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     journal_.clear(request);
     journal_.attempts[request.index()] = static_cast<std::uint16_t>(attempts + 1);
     requests_.ask_again(request, now_);
-    attempt(request);
+    reach_gateway(request);
   }
-  void attempt(RequestId request) {
+  void reach_gateway(RequestId request) {
     front_of(request).pipeline.arrive();
     count(request, &metrics::TenantSample::submitted);
     if (reactions_) watch_patience(request);
@@ -589,8 +590,9 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
         front.pipeline.withdraw(request, {workload::Stage::client, 0}, now_);
         last_change_ = now_;
         settle_losses(front);
-        if (front.pipeline.heads_block() && front.pipeline.books().queued() > 0) {
-          request_drain(replica, drain_latency_);
+        if (one_per_attempt_ ||
+            (front.pipeline.heads_block() && front.pipeline.books().queued() > 0)) {
+          wake(replica, drain_latency_);
         }
         break;
       }
@@ -616,13 +618,14 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   void handle(const Event& event) {
     const RequestId request{event.subject()};
     if (is_change(event.phase())) last_change_ = now_;
+    if (event.phase() > Phase::queue_drain) drains_over_ = now_;
     switch (event.phase()) {
       case Phase::arrival:
         return arrive(event.tie(), event.subject());
       case Phase::admission:
         return admit(request);
       case Phase::queue_drain:
-        return event.tie() == kPoll ? poll(event.subject()) : drain_as_asked(event.subject());
+        return event.tie() == kAttempt ? attempt(event.subject()) : drain_as_asked(event.subject());
       case Phase::expiry:
         if ((event.subject() & instance::kExpiryOfInstance) != 0) {
           return fleet_[event.subject() & ~instance::kExpiryOfInstance]->expire(now_);
@@ -632,8 +635,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
         return route(request);
       case Phase::ingress:
         if (event.subject() == instance::kNoRequest) return fleet_[event.tie()]->let_in(now_);
-        fleet_[event.tie()]->enqueue(request, now_);
-        return withdraw_if_late(request);
+        return enter(request, *fleet_[event.tie()]);
       case Phase::step_start:
         return engines_[event.subject()]->start_step(now_);
       case Phase::step_end:
@@ -686,9 +688,11 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     fronts_[replica]->drain_due = sim::kUnset;
     drain(replica);
   }
-  void poll(std::size_t replica) {
-    fronts_[replica]->polls = false;
-    drain(replica);
+  // Something has happened that may let a request go.
+  void wake(std::size_t replica, Time delay) {
+    if (!one_per_attempt_) return request_drain(replica, delay);
+    Front& front = *fronts_[replica];
+    if (!front.attempts && sim::is_set(front.next_attempt)) resume_attempts(replica);
   }
 
   void drain(std::size_t replica) {
@@ -697,25 +701,65 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     const std::int64_t before = front.pipeline.books().dispatched;
     const std::optional<signals::View> view = reports_to(front);
     front.pipeline.drain(view ? &*view : nullptr, now_);
-    if (front.pipeline.books().dispatched > before) {
+    const bool has_dispatched = front.pipeline.books().dispatched > before;
+    if (has_dispatched) {
       last_change_ = now_;
       if (is_controlled_ && !front.ticks) schedule_tick(replica);
     }
     settle_losses(front);
+    withdraw_victims(front.pipeline);
     watch_timeouts(replica);
-    watch_saturation(replica);
+    if (one_per_attempt_) {
+      const bool can_change = may_open() && !front.pipeline.is_stuck(view ? &*view : nullptr, now_);
+      continue_attempts(replica, has_dispatched || can_change);
+    } else if (polls_saturation_ && front.pipeline.books().queued() > 0 && !front.attempts &&
+               may_open()) {
+      push_attempt(replica, now_ + attempt_period_);
+    }
   }
 
+  // ---- attempts by the clock ---------------------------------------------------------------
   // What the instances report may open a gate without anything that the gateway hears of: while
-  // requests wait for it, it is tried again every so often, as llm-d's endpoint picker does.
-  void watch_saturation(std::size_t replica) {
-    if (!polls_saturation_) return;
+  // requests wait for it, it is tried again every so often, as llm-d's endpoint picker does. With
+  // `one_per_attempt` a series of attempts begins a period after requests were first left waiting,
+  // and ends with the first that finds none. Those of a series that cannot come to anything are
+  // left out.
+
+  // Whether reports that are still to come may open a gate.
+  bool may_open() const { return is_serving() || now_ <= last_change_ + longest_news_; }
+  void push_attempt(std::size_t replica, Time at) {
+    fronts_[replica]->attempts = true;
+    events_.push({at, Phase::queue_drain, kAttempt, static_cast<std::uint32_t>(replica)});
+  }
+  void attempt(std::size_t replica) {
     Front& front = *fronts_[replica];
-    if (front.pipeline.books().queued() == 0 || front.polls) return;
-    if (!is_serving() && now_ > last_change_ + longest_news_) return;
-    front.polls = true;
-    const auto which = static_cast<std::uint32_t>(replica);
-    events_.push({now_ + kSaturationPoll, Phase::queue_drain, kPoll, which});
+    front.attempts = false;
+    front.next_attempt = sim::kUnset;
+    if (one_per_attempt_ && front.pipeline.books().queued() == 0) return;
+    drain(replica);
+  }
+  // After a drain.
+  void continue_attempts(std::size_t replica, bool may_succeed) {
+    Front& front = *fronts_[replica];
+    if (front.attempts) return;
+    if (sim::is_set(front.next_attempt)) {
+      if (may_succeed) resume_attempts(replica);
+      return;
+    }
+    if (front.pipeline.books().queued() == 0) return;
+    front.next_attempt = now_ + attempt_period_;
+    if (may_succeed) push_attempt(replica, front.next_attempt);
+  }
+  // The next one of the series that can see what has just happened.
+  void resume_attempts(std::size_t replica) {
+    Front& front = *fronts_[replica];
+    const Time from = drains_over_ == now_ ? now_ + Time{1} : now_;
+    if (front.next_attempt < from) {
+      const std::int64_t missed =
+          (from - front.next_attempt + attempt_period_ - Time{1}).ns / attempt_period_.ns;
+      front.next_attempt = front.next_attempt + Time{missed * attempt_period_.ns};
+    }
+    push_attempt(replica, front.next_attempt);
   }
   bool is_serving() const {
     return std::any_of(fronts_.begin(), fronts_.end(),
@@ -741,8 +785,9 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     if (!front.pipeline.lost().empty()) {
       last_change_ = now_;
       settle_losses(front);
-      if (front.pipeline.heads_block() && front.pipeline.books().queued() > 0) {
-        request_drain(replica, drain_latency_);
+      if (one_per_attempt_ ||
+          (front.pipeline.heads_block() && front.pipeline.books().queued() > 0)) {
+        wake(replica, drain_latency_);
       }
     }
     watch_timeouts(replica);
@@ -758,6 +803,25 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       leave(lost);
     }
     front.pipeline.forget_lost();
+  }
+
+  // Those in flight that are to give way leave their instances, or do so as they get there.
+  void withdraw_victims(gateway::Pipeline& pipeline) {
+    for (const RequestId victim : pipeline.victims()) {
+      if (journal_.outcome[victim.index()] == workload::Outcome::running) {
+        fleet_[instance_of(victim).index()]->cancel(victim, workload::Outcome::evicted, now_);
+      } else {
+        doomed_.push_back(victim);
+      }
+    }
+    pipeline.forget_victims();
+  }
+  void enter(RequestId request, instance::Instance& instance) {
+    instance.enqueue(request, now_);
+    if (std::erase(doomed_, request) > 0) {
+      instance.cancel(request, workload::Outcome::evicted, now_);
+    }
+    withdraw_if_late(request);
   }
 
   void route(RequestId request) {
@@ -783,9 +847,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       front.monitor->first_token(request, instance_of(request));
       heard_of(instance_of(request));
     }
-    if (front.pipeline.first_token(request, now_)) {
-      request_drain(replica_of(request), drain_latency_);
-    }
+    if (front.pipeline.first_token(request, now_)) wake(replica_of(request), drain_latency_);
   }
   void finished(RequestId request) override {
     Front& front = front_of(request);
@@ -811,7 +873,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       const InstanceId instance = instance_of(request);
       events_.push({now_, Phase::ingress, instance.value, instance::kNoRequest});
     }
-    if (fronts_[replica]->pipeline.release(request, now_)) request_drain(replica, drain_latency_);
+    if (fronts_[replica]->pipeline.release(request, now_)) wake(replica, drain_latency_);
     leave(request);
   }
 
@@ -1037,10 +1099,14 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   bool is_controlled_;
   bool polls_saturation_;
   bool follows_loads_;
+  bool one_per_attempt_;
+  Time attempt_period_;
   Time longest_news_;  // until all that is over is known to the gateway, as a rule
   Time now_{0};
-  Time last_change_{0};  // of a request or an instance
+  Time last_change_{0};             // of a request or an instance
+  Time drains_over_ = sim::kUnset;  // at this instant, events after the drains have come
   std::vector<std::unique_ptr<Front>> fronts_;
+  std::vector<RequestId> doomed_;      // to be withdrawn as they enter their instances
   std::vector<std::int64_t> emitted_;  // by group of requests
   // Of each worker, where load events are followed:
   struct LastRead {

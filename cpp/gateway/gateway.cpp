@@ -137,6 +137,7 @@ Books& Books::operator+=(const Books& other) {
   expired += other.expired;
   evicted += other.evicted;
   withdrawn += other.withdrawn;
+  reclaimed += other.reclaimed;
   dispatched += other.dispatched;
   ended += other.ended;
   return *this;
@@ -158,6 +159,15 @@ void Gateway::validate(const std::string& path, std::vector<sim::Violation>& out
   }
   if (limit.empty()) {
     out.push_back({at("limit"), "[]", "must hold at least one limit, e.g. unlimited"});
+  }
+  if (dispatch == Dispatch::one_per_attempt && drain_latency_s > 0) {
+    out.push_back({at("drain_latency_s"), sim::to_text(drain_latency_s),
+                   "must be 0 where dispatch is one_per_attempt: an attempt follows each request "
+                   "that joins"});
+  }
+  if (eviction.max_victims > 0 && !any_limit<Saturation>(*this)) {
+    out.push_back({at("eviction.max_victims"), std::to_string(eviction.max_victims),
+                   "needs a saturation limit; with any other it must be 0"});
   }
   if (guard.floor > guard.ceiling) {
     out.push_back({at("guard.floor"), sim::to_text(guard.floor),
@@ -211,6 +221,10 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
       seed_(seed),
       replica_(replica),
       routing_latency_(sim::from_seconds(config.routing_latency_s)),
+      evictor_(config.eviction),
+      max_queued_(config.max_queued),
+      sheds_(config.queue_shedding),
+      one_per_attempt_(config.dispatch == Dispatch::one_per_attempt),
       reads_signals_(any_limit<Saturation>(config) || reads_fleet(config)),
       heads_block_(config.bands.size() > 1 || any_limit<TokenBudget>(config) ||
                    any_limit<PerTenant>(config)),
@@ -236,7 +250,8 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
     bands_.push_back(
         {.priority = band.priority,
          .ceiling = band.ceiling,
-         .max_requests = band.queue.max_requests,
+         .max_of_tenant = band.queue.max_requests,
+         .max_requests = band.max_requests,
          .fairness = std::visit([&](const auto& c) { return make(c, weights); }, band.fairness),
          .charging =
              cost ? std::optional<Charging>(std::in_place, *cost, requests, journal) : std::nullopt,
@@ -245,6 +260,7 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
          .forgets = std::holds_alternative<LeastAttainedService>(band.fairness),
          .tokens_charged = std::vector<std::int64_t>(requests.num_groups())});
   }
+  make_usage_limit(config.usage_limit);
   dispatched_by_tenant_.resize(requests.tenants.size());
   for (std::size_t k = 0; k < requests.slo_classes.size(); ++k) {
     band_of(requests.slo_classes[k]).classes.push_back(k);
@@ -313,11 +329,29 @@ bool Pipeline::admit(RequestId id, const signals::View& view, Time now) {
 bool Pipeline::has_room(BandState& band, RequestId id, Time now) {
   const TenantId tenant{requests_.tenant(id)};
   const auto& own = requests_.tenants[tenant.index()].queue_max;
-  const auto& most = own ? own : band.max_requests;
-  if (!most || std::cmp_less(band.queues.length(tenant), *most)) return true;
-  const auto removed = band.queues.make_room(tenant, requests_.class_of(id).priority);
+  const auto& most = own ? own : band.max_of_tenant;
+  const std::int64_t priority = requests_.class_of(id).priority;
+  if (most && std::cmp_greater_equal(band.queues.length(tenant), *most)) {
+    const auto removed = band.queues.make_room(tenant, priority);
+    if (!removed) return false;
+    // Its place is one in the band and in the gateway, too.
+    lose(band, *removed, Outcome::evicted, {workload::Stage::queue, Queue::kFull}, now);
+    return true;
+  }
+  if (band.max_requests && std::cmp_greater_equal(band.queues.size(), *band.max_requests)) {
+    return false;
+  }
+  if (!max_queued_ || books_.queued() < *max_queued_) return true;
+  return sheds_ && displace(priority, now);
+}
+
+bool Pipeline::displace(std::int64_t priority, Time now) {
+  // The least important ones are in the lowest band.
+  const auto lowest = std::find_if(bands_.rbegin(), bands_.rend(),
+                                   [](const BandState& band) { return band.queues.size() > 0; });
+  const auto removed = lowest->queues.take_least(std::min<std::int64_t>(priority, 0));
   if (!removed) return false;
-  lose(band, *removed, Outcome::evicted, {workload::Stage::queue, Queue::kFull}, now);
+  lose(*lowest, *removed, Outcome::evicted, {workload::Stage::queue, Queue::kFull}, now);
   return true;
 }
 
@@ -347,15 +381,71 @@ void Pipeline::withdraw(RequestId id, workload::ReasonCode reason, Time now) {
 }
 
 void Pipeline::drain(const signals::View* view, Time now) {
+  const std::int64_t before = books_.dispatched;
+  const auto is_done = [&] { return one_per_attempt_ && books_.dispatched > before; };
+  set_ceilings(view, now);
   for (BandState& band : bands_) {
     if (band.queues.size() == 0 && !band.drains_when_empty) continue;
     charge_tokens(band, now);
     const Permission permission(*this, band, view, now);
-    while (dispatch_from(band, permission) && (band.queues.size() > 0 || band.drains_when_empty)) {
+    while (dispatch_from(band, permission) && !is_done() &&
+           (band.queues.size() > 0 || band.drains_when_empty)) {
     }
+    if (is_done()) return;
     // A blocked band blocks the bands below it: their requests are less important.
-    if (band.queues.size() > 0) return;
+    if (band.queues.size() > 0) return reclaim(band, view, now);
   }
+}
+
+void Pipeline::make_usage_limit(const UsageLimit& config) {
+  std::vector<std::int64_t> priorities;
+  for (const BandState& band : bands_) {
+    priorities.push_back(band.priority);
+    ceilings_.push_back(band.ceiling);
+  }
+  usage_limit_ = std::visit([&](const auto& c) { return make(c, priorities); }, config);
+  if (!usage_limit_->follows_saturation()) usage_limit_->set_ceilings(0, ceilings_);
+  // The cycle of llm-d stops at a band past its ceiling also where nobody waits there.
+  for (std::size_t i = 1; one_per_attempt_ && i < ceilings_.size(); ++i) {
+    ceilings_[i] = std::min(ceilings_[i], ceilings_[i - 1]);
+  }
+  for (std::size_t i = 0; i < bands_.size(); ++i) bands_[i].ceiling = ceilings_[i];
+}
+
+void Pipeline::set_ceilings(const signals::View* view, Time now) {
+  if (!usage_limit_->follows_saturation() || books_.queued() == 0) return;
+  usage_limit_->set_ceilings(saturation(view, now), ceilings_);
+  for (std::size_t i = 0; i < bands_.size(); ++i) bands_[i].ceiling = ceilings_[i];
+}
+
+double Pipeline::saturation(const signals::View* view, Time now) const {
+  double highest = 0;
+  for (const auto& limit : limits_) {
+    highest = std::max(highest, limit->saturation({.view = view, .now = now}).value_or(0));
+  }
+  return highest;
+}
+
+void Pipeline::reclaim(const BandState& band, const signals::View* view, Time now) {
+  if (!evictor_.is_on() || &band == &bands_.back()) return;
+  const double saturated = saturation(view, now);
+  if (saturated < band.ceiling) return;
+  evictor_.relieve({.saturation = saturated,
+                    .ceiling = band.ceiling,
+                    .in_flight = books_.in_flight(),
+                    .below = std::min<std::int64_t>(band.priority, 0)},
+                   now, victims_);
+}
+
+bool Pipeline::is_stuck(const signals::View* view, Time now) const {
+  if (usage_limit_->follows_saturation() || evictor_.is_on()) return false;
+  const auto first = std::find_if(bands_.begin(), bands_.end(),
+                                  [](const BandState& band) { return band.queues.size() > 0; });
+  if (first == bands_.end()) return false;
+  const Occasion occasion{first->ceiling, view, now};
+  return std::any_of(limits_.begin(), limits_.end(), [&](const auto& limit) {
+    return !limit->follows_signals() && !limit->is_open(occasion);
+  });
 }
 
 void Pipeline::charge(BandState& band, TenantId tenant, double amount, Time now) {
@@ -397,6 +487,7 @@ bool Pipeline::dispatch_from(BandState& band, const Permission& permission) {
   const signals::RequestView request(requests_, id);
   for (const auto& limit : limits_) limit->started(request);
   for (AdmissionPolicy* observer : observers_) observer->dispatched(request, now);
+  evictor_.dispatched(id, request.priority());
   ++books_.dispatched;
   ++dispatched_by_tenant_[flow->index()];
   max_in_flight_ = std::max(max_in_flight_, books_.in_flight());
@@ -423,6 +514,11 @@ bool Pipeline::first_token(RequestId id, Time now) {
 
 bool Pipeline::release(RequestId id, Time now) {
   ++books_.ended;
+  evictor_.ended(id, now);
+  if (journal_.outcome[id.index()] == Outcome::evicted) {
+    ++books_.reclaimed;
+    journal_.reason[id.index()] = {workload::Stage::queue, Queue::kInFlight};
+  }
   const signals::RequestView request(requests_, id);
   for (const auto& limit : limits_) limit->ended(request);
   BandState& band = band_of(id);

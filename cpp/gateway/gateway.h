@@ -13,10 +13,12 @@
 #include "gateway/charging.h"
 #include "gateway/controller/guard.h"
 #include "gateway/controller/policies.h"
+#include "gateway/eviction.h"
 #include "gateway/fairness/policies.h"
 #include "gateway/limit/policies.h"
 #include "gateway/queue/queue.h"
 #include "gateway/queue/tenant_queues.h"
+#include "gateway/usage_limit/policies.h"
 #include "signals/sensor.h"
 #include "signals/view.h"
 #include "sim/event_queue.h"
@@ -31,6 +33,7 @@ namespace spillway::gateway {
 struct Band {
   std::int64_t priority = -1000;
   double ceiling = 1;
+  std::optional<std::int64_t> max_requests;
   Fairness fairness = GlobalFifo{};
   Queue queue;
 
@@ -47,9 +50,14 @@ struct Band {
             .range(sim::between(-1000, 1000)),
         field("ceiling", &Band::ceiling,
               "Saturation of the fleet from which the band waits, where a saturation limit is in "
-              "force.")
+              "force and the usage limit is static.")
             .range(sim::between(0, 1000))
             .search(0.5, 1),
+        field("max_requests", &Band::max_requests,
+              "Most requests of all tenants together that wait in the band; absent: any number.")
+            .unit("requests")
+            .range(sim::between(1, 1e9))
+            .log_search(1, 5000),
         field("fairness", &Band::fairness, "Which tenant goes next within the band."),
         field("queue", &Band::queue, "Its tenants' queues: bounds, time-outs, order within."));
   }
@@ -58,13 +66,22 @@ struct Band {
 /// How requests are shared out among the replicas of a gateway.
 enum class Split : std::uint8_t { round_robin, tenant_hash, random };
 
+/// How many requests a drain of the queues may let go.
+enum class Dispatch : std::uint8_t { all, one_per_attempt };
+
 /// If, when and for whom a request is let through.
 struct Gateway {
   std::vector<Admission> admission{AlwaysAdmit{}};
   double admission_latency_s = 0;
   std::vector<Band> bands{Band{}};
+  std::optional<std::int64_t> max_queued;
+  bool queue_shedding = false;
   double drain_latency_s = 0;
+  Dispatch dispatch = Dispatch::all;
+  double attempt_period_s = 0.001;
   std::vector<Limit> limit{Unlimited{}};
+  UsageLimit usage_limit = StaticCeilings{};
+  Eviction eviction;
   Controller controller = StaticLimit{};
   Guard guard;
   signals::Sensor sensor;
@@ -91,6 +108,7 @@ struct Books {
   std::int64_t expired = 0;    ///< left their queues after a time-out or too long a wait
   std::int64_t evicted = 0;    ///< left their queues to make room
   std::int64_t withdrawn = 0;  ///< left their queues because their clients did not wait
+  std::int64_t reclaimed = 0;  ///< dispatched, and ended by an eviction
   std::int64_t dispatched = 0;
   std::int64_t ended = 0;  ///< permits returned
 
@@ -127,8 +145,8 @@ class Pipeline {
   /// Decides on admission. An admitted request joins its tenant's queue, which is then to be
   /// drained; false: it was rejected.
   bool admit(sim::RequestId id, const signals::View& view, sim::Time now);
-  /// Dispatches while the limits permit; routing is due after the routing latency. `view`: null
-  /// unless `reads_signals`.
+  /// Dispatches while the limits permit, or one request; routing is due after the routing latency.
+  /// `view`: null unless `reads_signals`.
   void drain(const signals::View* view, sim::Time now);
   /// True if the queues are to be drained.
   bool first_token(sim::RequestId id, sim::Time now);
@@ -147,6 +165,9 @@ class Pipeline {
   /// Requests that have left a queue undispatched since `forget_lost`.
   const std::vector<sim::RequestId>& lost() const { return lost_; }
   void forget_lost() { lost_.clear(); }
+  /// Requests in flight that are to be withdrawn, since `forget_victims`.
+  const std::vector<sim::RequestId>& victims() const { return victims_; }
+  void forget_victims() { victims_.clear(); }
   /// Reads the sensor and moves the limit. `view`: null unless `reads_signals`.
   void tick(const signals::View* view, sim::Time now);
   /// So many instances are ready, as far as the gateway knows.
@@ -169,6 +190,8 @@ class Pipeline {
   bool reads_signals() const { return reads_signals_; }
   /// Whether a request may wait for the one before it rather than for a permit.
   bool heads_block() const { return heads_block_; }
+  /// Whether those that wait do so until the gateway hears of something, whatever the clock says.
+  bool is_stuck(const signals::View* view, sim::Time now) const;
   /// Tokens that requests have emitted are read when queues are drained, of all at once.
   class ServiceMeter {
    public:
@@ -186,6 +209,7 @@ class Pipeline {
   struct BandState {
     std::int64_t priority;
     double ceiling;
+    std::optional<std::int64_t> max_of_tenant;
     std::optional<std::int64_t> max_requests;
     std::unique_ptr<FairnessPolicy> fairness;
     std::optional<Charging> charging;  // where fairness has a cost
@@ -201,6 +225,12 @@ class Pipeline {
   BandState& band_of(const workload::SloClass& slo_class);
   BandState& band_of(sim::RequestId id) { return band_of(requests_.class_of(id)); }
   bool has_room(BandState& band, sim::RequestId id, sim::Time now);
+  bool displace(std::int64_t priority, sim::Time now);
+  void make_usage_limit(const UsageLimit& config);
+  void set_ceilings(const signals::View* view, sim::Time now);
+  double saturation(const signals::View* view, sim::Time now) const;
+  // Of a band that has been found closed, whether by saturation or not.
+  void reclaim(const BandState& band, const signals::View* view, sim::Time now);
   bool dispatch_from(BandState& band, const Permission& permission);
   static void charge(BandState& band, sim::TenantId tenant, double amount, sim::Time now);
   void charge_tokens(BandState& band, sim::Time now);
@@ -219,6 +249,12 @@ class Pipeline {
   std::vector<AdmissionPolicy*> observers_;  // those of the chain that follow their requests
   std::vector<BandState> bands_;             // highest priority first
   std::vector<std::unique_ptr<LimitPolicy>> limits_;
+  std::unique_ptr<UsageLimitPolicy> usage_limit_;
+  std::vector<double> ceilings_;  // by band
+  Evictor evictor_;
+  std::optional<std::int64_t> max_queued_;
+  bool sheds_;
+  bool one_per_attempt_;
   bool reads_signals_;
   bool heads_block_;
   bool frees_at_first_token_;
@@ -238,6 +274,7 @@ class Pipeline {
   std::vector<std::int64_t> dispatched_by_tenant_;
   std::vector<ControlRecord> control_log_;
   std::vector<sim::RequestId> lost_;
+  std::vector<sim::RequestId> victims_;
   ServiceMeter* meter_ = nullptr;
 };
 
@@ -266,6 +303,10 @@ template <>
 struct spillway::sim::EnumNames<spillway::gateway::Split> {
   static constexpr std::array<std::string_view, 3> names{"round_robin", "tenant_hash", "random"};
 };
+template <>
+struct spillway::sim::EnumNames<spillway::gateway::Dispatch> {
+  static constexpr std::array<std::string_view, 2> names{"all", "one_per_attempt"};
+};
 
 namespace spillway::gateway {
 
@@ -281,14 +322,39 @@ constexpr auto Gateway::fields() {
           .unit("s")
           .range(latency),
       field("bands", &Gateway::bands, "Priority bands of the tenant queues; one by default."),
+      field("max_queued", &Gateway::max_queued,
+            "Most requests that wait in all bands together; absent: any number.")
+          .unit("requests")
+          .range(sim::between(1, 1e9))
+          .log_search(1, 5000),
+      field("queue_shedding", &Gateway::queue_shedding,
+            "Whether a request that meets max_queued takes the place of the least important "
+            "sheddable one (priority < 0), the newest of equals, if it is more important itself."),
       field("drain_latency_s", &Gateway::drain_latency_s,
             "Time until whoever serves the queues notices that a request has joined or a permit "
             "has returned. With 0 it does before the next arrival of the same instant.")
           .unit("s")
           .range(latency),
+      field("dispatch", &Gateway::dispatch,
+            "How many requests go at once. all: as many as the limits permit, when one joins and "
+            "when a permit returns; one_per_attempt: one when a request joins, and one every "
+            "attempt_period_s while any waits, none when a permit returns (llm-d's endpoint "
+            "picker), so that no more than 1 / attempt_period_s go beyond what arrives."),
+      field("attempt_period_s", &Gateway::attempt_period_s,
+            "Time between two attempts to dispatch to which nothing but the clock gives rise: "
+            "those of one_per_attempt, and those for which requests wait that a saturation limit "
+            "holds.")
+          .unit("s")
+          .range(sim::between(1e-5, sim::kLongestSpan_s))
+          .log_search(1e-4, 0.1),
       field("limit", &Gateway::limit,
             "How many requests may be in flight. Several limits must all agree; a single one is a "
             "list of one."),
+      field("usage_limit", &Gateway::usage_limit,
+            "From which saturation on each band waits, where a saturation limit is in force; the "
+            "highest one where there are several."),
+      field("eviction", &Gateway::eviction,
+            "Whether requests in flight give way to those that a saturation limit holds."),
       field("controller", &Gateway::controller,
             "What moves the limit: the first of the list that can be moved."),
       field("guard", &Gateway::guard, "How far the controller may move it."),

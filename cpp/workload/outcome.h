@@ -34,13 +34,15 @@ struct ReasonWord {
   int llm_d;
   int dynamo;
   int envoy;
-  int vllm_on_eks;  ///< the tenant gateway of that name
+  int vllm_on_eks;             ///< the tenant gateway of that name
+  int llm_d_may_2026 = llm_d;  ///< where that release differs from August's
 };
 namespace words {
 inline constexpr ReasonWord kRateLimited{"rate_limited", 503, 429, 529, 429, 429};
 inline constexpr ReasonWord kSaturated{"saturated", 503, 429, 529, 503, 503};
 inline constexpr ReasonWord kQueueFull{"queue_full", 503, 429, 529, 503, 504};
-inline constexpr ReasonWord kTtlExpired{"ttl_expired", 503, 429, 529, 503, 504};
+inline constexpr ReasonWord kTtlExpired{"ttl_expired", 503, 429, 529, 503, 504, 503};
+inline constexpr ReasonWord kEvictedPriority{"evicted_priority", 503, 429, 529, 503, 503};
 inline constexpr ReasonWord kTimeout{"timeout", 499, 499, 499, 499, 499};  // the client's doing
 inline constexpr ReasonWord kUnservable{"unservable", 400, 400, 400, 400, 400};
 }  // namespace words

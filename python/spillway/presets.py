@@ -17,6 +17,9 @@ themselves. `corrected` has none of them; every value stays. What the sensor doe
 that come late and so shorten the window) belongs to the values. A queue that a burst at one instant
 overflows though permits are free is neither: give the gateway a `drain_latency_s` for that.
 
+`llm_d_flow_control` is the flow control of llm-d's endpoint picker: bands by priority, each closed
+while the fleet is too saturated for it, and one dispatch per attempt.
+
 To change one, go through the gateway:
 
     preset = presets.gateway_post4()
@@ -32,15 +35,23 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, Literal
 
+from spillway._config import config_error
 from spillway._core.gateway import (
     Aimd,
     Band,
     BusyThreshold,
     DeficitRoundRobin,
+    Eviction,
     Gateway,
+    GlobalFifo,
     Guard,
+    LeastAttainedService,
     PerTenant,
+    PriorityHoldback,
     Queue,
+    Saturation,
+    SoftReflective,
+    StaticCeilings,
     TenantRoundRobin,
     WorkerBudget,
 )
@@ -56,7 +67,7 @@ from spillway._core.instance import (
     ProcessorSharing,
 )
 from spillway._core.router import KvCost
-from spillway._core.signals import BusyMonitor, Sensor
+from spillway._core.signals import BusyMonitor, Scraped, Sensor
 from spillway._core.workload import Tenant
 
 if TYPE_CHECKING:
@@ -65,6 +76,7 @@ if TYPE_CHECKING:
     from spillway._core.cluster import Simulation
 
 Semantics = Literal["verbatim", "corrected"]
+LlmDVersion = Literal["2026-05", "2026-08"]
 
 TARGET_P99_TTFT_S = 2.0
 WEIGHTS = {"A": 2, "B": 1, "C": 1}
@@ -78,15 +90,17 @@ class GatewayPreset:
     doc: str
     gateway: Gateway
     tenants: tuple[Tenant, ...]
+    signals: Scraped | None = None
 
     def apply(self, simulation: Simulation) -> Simulation:
-        """`simulation` with this gateway and these tenants.
+        """`simulation` with this gateway, these tenants and, if it has any, these signals.
 
         Tenants that the preset does not name stay as they are, after those that it does.
         """
         known = {one.name for one in self.tenants}
         others = tuple(one for one in simulation.tenants if one.name not in known)
-        return simulation.replace(gateway=self.gateway, tenants=self.tenants + others)
+        changed = simulation.replace(gateway=self.gateway, tenants=self.tenants + others)
+        return changed if self.signals is None else changed.replace(signals=self.signals)
 
 
 def gateway_pre(*, semantics: Semantics = "verbatim", workers: int | None = 2) -> GatewayPreset:
@@ -203,6 +217,78 @@ def static_caps(*, caps: Sequence[int] = (64, 8, 64), timeout_s: float = 30) -> 
             Tenant(name=name, weight=WEIGHTS[name], max_in_flight=cap)
             for name, cap in zip("ABC", caps, strict=True)
         ),
+    )
+
+
+def llm_d_flow_control(
+    *,
+    version: LlmDVersion = "2026-08",
+    priorities: Sequence[int] = (4, 3, -1, -2, -3),
+    detector: Literal["utilization", "concurrency"] = "utilization",
+    fairness: GlobalFifo | TenantRoundRobin | LeastAttainedService | None = None,
+    ordering: Literal["fcfs", "edf", "slo_deadline"] = "fcfs",
+    usage_limit: StaticCeilings | PriorityHoldback | SoftReflective | None = None,
+    evicts_in_flight: bool = False,
+) -> GatewayPreset:
+    """Flow control of llm-d's endpoint picker (feature gate `flowControl`), with its defaults.
+
+    A band per priority holds up to 5,000 requests. One request goes when one joins, and one every
+    millisecond: the oldest of the highest band in which any waits (`global-strict`), as long as
+    saturation is below that band's ceiling; else none, whoever waits further down. Instances are
+    scraped every 50 ms; one that has not been heard of for 200 ms counts as saturated.
+
+    `version`: "2026-08", as llm-d-router @ ebab6879, where a request waits for up to 60 s and is
+    then answered with 429; "2026-05", as the endpoint picker of the Gateway API inference extension
+    before it moved there, where it waits for ever unless given a time, and is then answered with
+    503.
+
+    Left out: the bounds in bytes, the time to live while no endpoint is ready, the sweep (an
+    expired request held its place for up to 1 s), and bands that come and go with the priorities
+    seen, which shifts the ceilings that follow the rank of a band.
+
+    Parameters
+    ----------
+    version
+        Whose defaults.
+    priorities
+        Bands; the lowest takes what lies below it. Default: those of the default classes.
+    detector
+        `utilization`: the mean over instances of max(waiting / 5, KV use / 0.8); `concurrency`:
+        requests in flight / (100 x instances).
+    fairness
+        Between the tenants of a band. Default: `GlobalFifo`; `TenantRoundRobin` is llm-d's
+        round-robin, `LeastAttainedService` its program-aware policy.
+    ordering
+        Of a tenant's requests.
+    usage_limit
+        Ceilings of the bands. Default: 1 for each.
+    evicts_in_flight
+        Whether sheddable requests give way in the instances, up to two per decision.
+    """
+    newer = version == "2026-08"
+    if not newer and version != "2026-05":
+        raise config_error([("version", repr(version), "must be '2026-05' or '2026-08'")])
+    queue = Queue(timeout_s=60 if newer else None, ordering=ordering)
+    return GatewayPreset(
+        name=f"llm-d-flow-control-{version}",
+        doc="Bands by priority, closed while the fleet is saturated; one dispatch per attempt.",
+        gateway=Gateway(
+            bands=[
+                Band(
+                    priority=priority,
+                    max_requests=5000,
+                    fairness=fairness or GlobalFifo(),
+                    queue=queue,
+                )
+                for priority in priorities
+            ],
+            dispatch="one_per_attempt",
+            limit=Saturation(detector=detector),
+            usage_limit=usage_limit or StaticCeilings(),
+            eviction=Eviction(max_victims=2 if evicts_in_flight else 0),
+        ),
+        tenants=(),
+        signals=Scraped(period_s=0.05, stale_after_s=0.2, when_stale="fail_closed"),
     )
 
 

@@ -160,6 +160,8 @@ DIMENSIONLESS = {
     "Probabilistic.k",
     "Probabilistic.kv_utilization_threshold",
     "Probabilistic.power",
+    "PriorityHoldback.max_ceiling",
+    "PriorityHoldback.min_ceiling",
     "Saturation.kv_utilization_threshold",
     "Sensor.quantile",
     "SloClass.priority",
@@ -187,6 +189,7 @@ HEADERS = {
     "FixedLimit": "gateway/limit/fixed_limit.h",
     # `static` is a word of the language.
     "StaticLimit": "gateway/controller/static_limit.h",
+    "StaticCeilings": "gateway/usage_limit/static_ceilings.h",
     # `round_robin` is a router too; here it goes over the tenants.
     "TenantRoundRobin": "gateway/fairness/tenant_round_robin.h",
     # The transports are a few lines each and share a file.
@@ -222,14 +225,21 @@ def each_number(numbers: list[tuple[type[Any], str]]) -> pytest.MarkDecorator:
     )
 
 
+# Where a field bounds another one: a value of that one which allows any of its own.
+OTHER_BOUND = {
+    "min_tokens": {"max_tokens": 10**8},
+    "max_tokens": {"min_tokens": 0},
+    "min_ceiling": {"max_ceiling": 1000},
+    "max_ceiling": {"min_ceiling": 0},
+}
+
+
 def companions(cls: type[Any], name: str, value: Any) -> dict[str, Any]:
     """Settings that a valid `value` of a field needs beside itself."""
     if name == "prefix_tokens" and value:
         return {"prefix_group": "group"}
-    if name == "min_tokens":
-        return {"max_tokens": 10**8}
-    if name == "max_tokens":
-        return {"min_tokens": 0}
+    if name in OTHER_BOUND:
+        return OTHER_BOUND[name]
     if f"{cls.__name__}.{name}" == "Empirical.weights":
         return {"values": [1, 2]}
     if cls is instance.ProcessorSharing and name in TABLE:
@@ -333,12 +343,20 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
     if name == "TenantTokenBucket":
         drawn["own"] = unique(drawn["own"], "tenant")
         drawn["reserves"] = unique(drawn["reserves"], "slo_class")
+    if name == "PriorityHoldback":
+        drawn["min_ceiling"], drawn["max_ceiling"] = sorted(
+            (drawn["min_ceiling"], drawn["max_ceiling"])
+        )
     if name == "Guard":
         drawn["floor"], drawn["ceiling"] = sorted((drawn["floor"], drawn["ceiling"]))
     if name == "Gateway":
         drawn["bands"] = unique(drawn["bands"], "priority")
         drawn["split"] = "tenant_hash"  # the one that goes with every cost
         drawn["limit"] = [*drawn["limit"], {"kind": "fixed", "max_in_flight": 9}]  # can be moved
+        if drawn["dispatch"] == "one_per_attempt":
+            drawn["drain_latency_s"] = 0.0
+        if all(one["kind"] != "saturation" for one in drawn["limit"]):
+            drawn["eviction"]["max_victims"] = 0
     if name == "Weighted":
         drawn["scorers"] = unique(drawn["scorers"], "kind")
     if name == "Simulation":

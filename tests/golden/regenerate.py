@@ -12,7 +12,17 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from spillway import Simulation, gateway, instance, router, signals, simulate, trace, workload
+from spillway import (
+    Simulation,
+    gateway,
+    instance,
+    presets,
+    router,
+    signals,
+    simulate,
+    trace,
+    workload,
+)
 
 FOLDER = Path(__file__).parent / "decisions"
 SEED = 20260101
@@ -188,10 +198,32 @@ def admitted_by(admission: object) -> Simulation:
     )
 
 
+def flow_control() -> Simulation:
+    """llm-d's flow control with little room, ceilings and evictions."""
+    preset = presets.llm_d_flow_control(
+        detector="concurrency",
+        fairness=gateway.TenantRoundRobin(),
+        usage_limit=gateway.PriorityHoldback(min_ceiling=0.4),
+        evicts_in_flight=True,
+    )
+    changes = {
+        "gateway.limit[0].max_concurrency": 3,
+        "gateway.max_queued": 9,
+        "gateway.queue_shedding": True,
+        "gateway.eviction.grace_s": 0.05,
+        "gateway.bands": [
+            band.with_({"queue.timeout_s": 0.4, "max_requests": 4}) for band in preset.gateway.bands
+        ],
+    }
+    instances = instance.InstanceGroup(count=2, num_kv_blocks=120)
+    return preset.apply(Simulation(workload=requests(), instances=instances)).with_(changes)
+
+
 RUNS = {
     "busy_threshold": busy_threshold,
     "predictive_ttft": predictive,
     "token_bucket_least_loaded": token_bucket_least_loaded,
+    "flow_control": flow_control,
     **{kind: functools.partial(fair_queueing, policy) for kind, policy in FAIRNESS.items()},
     **{kind: functools.partial(admitted_by, policy) for kind, policy in ADMISSION.items()},
 }

@@ -39,6 +39,13 @@ class LimitPolicy {
   virtual std::optional<double> setting() const { return std::nullopt; }
   virtual std::optional<double> permits() const { return setting(); }
   virtual void resize(double /*setting*/) {}
+  /// How saturated the fleet is by this limit's reckoning, which the ceilings apply to; none: they
+  /// do not.
+  virtual std::optional<double> saturation(const Occasion& /*occasion*/) const {
+    return std::nullopt;
+  }
+  /// Whether its answers change with what the instances report.
+  virtual bool follows_signals() const { return false; }
   /// So many instances are ready, as far as the gateway knows.
   virtual void set_workers(std::int64_t /*workers*/) {}
 };

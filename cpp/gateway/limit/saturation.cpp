@@ -13,6 +13,10 @@ class SaturationPolicy final : public LimitPolicy {
   bool may_start(const signals::RequestView&, const Occasion& occasion) const override {
     return is_open(occasion);
   }
+  std::optional<double> saturation(const Occasion& occasion) const override {
+    return saturation(*occasion.view);
+  }
+  bool follows_signals() const override { return config_.detector == Detector::utilization; }
   void started(const signals::RequestView&) override { ++in_flight_; }
   void ended(const signals::RequestView&) override { --in_flight_; }
 

@@ -34,13 +34,17 @@ struct Queue {
   /// How a queue refuses or loses a request.
   static constexpr std::array reasons{
       workload::Reason{"queue_full", workload::words::kQueueFull,
-                       "the tenant's queue was full: of the newcomer or, by `drop`, of another"},
+                       "the tenant's queue, its band or the whole gateway was full: of the "
+                       "newcomer or, by `drop` and `queue_shedding`, of another"},
       workload::Reason{"queue_timeout", workload::words::kTtlExpired,
                        "no permit came within the queue's timeout_s"},
       workload::Reason{"queue_delay", workload::words::kTtlExpired,
                        "its turn came while the queue was overloaded, after more than twice "
-                       "codel_target_s"}};
-  enum Reasons : std::uint8_t { kFull, kTimeout, kDelay };
+                       "codel_target_s"},
+      workload::Reason{"in_flight_eviction", workload::words::kEvictedPriority,
+                       "it was taken out of its instance, as saturation kept more important "
+                       "requests waiting"}};
+  enum Reasons : std::uint8_t { kFull, kTimeout, kDelay, kInFlight };
 };
 
 }  // namespace spillway::gateway

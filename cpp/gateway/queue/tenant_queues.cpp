@@ -65,19 +65,31 @@ RequestId TenantQueues::pop(TenantId flow) {
   return request;
 }
 
+TenantQueues::Flow::Handle TenantQueues::least_of(const Flow& flow) {
+  Flow::Handle least = Flow::kNone;
+  for (Flow::Handle at = flow.back(); at != Flow::kNone; at = flow.previous(at)) {
+    if (least == Flow::kNone || is_less(flow[at], flow[least])) least = at;
+  }
+  return least;
+}
+
 std::optional<TenantQueues::Removed> TenantQueues::make_room(TenantId flow, std::int64_t priority) {
   const Flow& queue = flows_[flow.index()];
   if (drop_ == Drop::tail) return std::nullopt;
   if (drop_ == Drop::head) return Removed{flow, remove(flow, head_of(queue))};
-  Flow::Handle least = Flow::kNone;
-  for (Flow::Handle at = queue.back(); at != Flow::kNone; at = queue.previous(at)) {
-    if (least == Flow::kNone || queue[at].priority < queue[least].priority ||
-        (queue[at].priority == queue[least].priority && queue[at].serial > queue[least].serial)) {
-      least = at;
-    }
-  }
+  const Flow::Handle least = least_of(queue);
   if (queue[least].priority >= priority) return std::nullopt;
   return Removed{flow, remove(flow, least)};
+}
+
+std::optional<TenantQueues::Removed> TenantQueues::take_least(std::int64_t priority) {
+  std::optional<Place> least;
+  for (const TenantId flow : backlogged_) {
+    const Place one{flow, least_of(flows_[flow.index()])};
+    if (!least || is_less(at(one), at(*least))) least = one;
+  }
+  if (!least || at(*least).priority >= priority) return std::nullopt;
+  return Removed{least->flow, remove(least->flow, least->handle)};
 }
 
 Time TenantQueues::next_timeout() {

@@ -54,6 +54,9 @@ class TenantQueues {
   /// Makes room in a flow that is full, for a request of `priority`; none if that one has to give
   /// way itself.
   std::optional<Removed> make_room(sim::TenantId flow, std::int64_t priority);
+  /// Takes out the least important of all, the newest of equals; none if there is none of a
+  /// priority below `priority`.
+  std::optional<Removed> take_least(std::int64_t priority);
   /// When the first of those that wait will have waited too long; kForever: none will.
   sim::Time next_timeout();
   /// Takes out one that has waited too long at `now`, the longest waiting first.
@@ -79,6 +82,17 @@ class TenantQueues {
   Flow::Handle head_of(const Flow& flow) const {
     return takes_newest_ ? flow.back() : flow.front();
   }
+  struct Place {
+    sim::TenantId flow;
+    Flow::Handle handle;
+  };
+  const Entry& at(const Place& place) const { return flows_[place.flow.index()][place.handle]; }
+  // Whether an entry has to give way before another.
+  static bool is_less(const Entry& one, const Entry& other) {
+    if (one.priority != other.priority) return one.priority < other.priority;
+    return one.serial > other.serial;
+  }
+  static Flow::Handle least_of(const Flow& flow);
   bool judge_delay(sim::Time waited, sim::Time now);
   sim::RequestId remove(sim::TenantId flow, Flow::Handle at);
   bool is_gone(const Waiting& one) const {

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "gateway/usage_limit/usage_limit.h"
+#include "sim/field.h"
+
+namespace spillway::gateway {
+
+/// What the ceilings of a holdback are linear in.
+enum class HoldbackDomain : std::uint8_t { rank, value };
+
+/// Part of the fleet is held back from the lower bands.
+struct PriorityHoldback {
+  HoldbackDomain domain = HoldbackDomain::rank;
+  double min_ceiling = 0.5;
+  double max_ceiling = 1;
+
+  static constexpr std::string_view kind = "priority_holdback", type_name = "PriorityHoldback";
+  static constexpr std::string_view doc =
+      "Ceilings fall linearly from max_ceiling for the highest band to min_ceiling for the lowest, "
+      "so that lower bands leave room for the upper (llm-d's priority-holdback; its bands are the "
+      "priorities it has seen, here they are those configured). A single band has max_ceiling.";
+  static constexpr auto fields();
+  void validate(const std::string& path, std::vector<sim::Violation>& out) const;
+};
+
+/// `priorities`: those of the bands, highest first.
+std::unique_ptr<UsageLimitPolicy> make(const PriorityHoldback& config,
+                                       std::span<const std::int64_t> priorities);
+
+}  // namespace spillway::gateway
+
+template <>
+struct spillway::sim::EnumNames<spillway::gateway::HoldbackDomain> {
+  static constexpr std::array<std::string_view, 2> names{"rank", "value"};
+};
+
+namespace spillway::gateway {
+
+constexpr auto PriorityHoldback::fields() {
+  using sim::field;
+  const auto ceiling = sim::between(0, 1000);
+  return std::tuple(
+      field("domain", &PriorityHoldback::domain,
+            "What the ceilings are linear in. rank: the bands' positions; value: their priorities, "
+            "which then should be those of the classes rather than bounds far below them."),
+      field("min_ceiling", &PriorityHoldback::min_ceiling,
+            "Saturation from which the lowest band is closed (llm-d knows no default).")
+          .range(ceiling)
+          .search(0.1, 1),
+      field("max_ceiling", &PriorityHoldback::max_ceiling,
+            "Saturation from which the highest band is closed.")
+          .range(ceiling)
+          .search(0.5, 1));
+}
+
+}  // namespace spillway::gateway

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <tuple>
+
+#include "gateway/usage_limit/usage_limit.h"
+#include "sim/field.h"
+
+namespace spillway::gateway {
+
+/// Each band has its own ceiling.
+struct StaticCeilings {
+  static constexpr std::string_view kind = "static", type_name = "StaticCeilings";
+  static constexpr std::string_view doc = "Each band has the ceiling that it is configured with.";
+  static constexpr auto fields() { return std::tuple(); }
+};
+
+/// `priorities`: those of the bands, highest first.
+std::unique_ptr<UsageLimitPolicy> make(const StaticCeilings& config,
+                                       std::span<const std::int64_t> priorities);
+
+}  // namespace spillway::gateway
