@@ -192,8 +192,8 @@ def test_the_cap_is_reached() -> None:
     """Twenty at once: three run, four wait, thirteen are refused; the four follow in order."""
     result = run([0.0] * 20, instances=behind(limited(3, 4)))
     assert list(result.requests["outcome"]) == ["completed"] * 7 + ["rejected"] * 13
-    turns = np.array([1, 1, 1, 2, 2, 2, 3])
-    assert result.requests["e2e_s"][:7] == pytest.approx(turns * E2E_S)
+    rounds = np.array([1, 1, 1, 2, 2, 2, 3])
+    assert result.requests["e2e_s"][:7] == pytest.approx(rounds * E2E_S)
     assert result.ledger["worker_rejected"] == {"worker_at_capacity": 13}
 
 
