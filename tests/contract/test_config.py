@@ -319,6 +319,11 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         drawn |= {"prefix_group": "", "prefix_tokens": 0}
     if name == "InstanceGroup" and drawn["max_model_len"] == 1:
         drawn["max_model_len"] = 0
+    if name == "InstanceGroup" and drawn["ingress"]["kind"] == "dual_limit_gate":
+        drawn["completion"] = "step_end"
+    if name == "Simulation" and drawn["busy_monitor"]["track_output_blocks"]:
+        for group in drawn["instances"]:
+            group["preemption"] = "keep_emitted"
     if name == "Synthetic":
         drawn["clients"] = unique(drawn["clients"], "name")
         for client in drawn["clients"]:
