@@ -252,9 +252,13 @@ class StepLoopEngine final : public Instance, public Engine {
   signals::InstanceSignal read(Time now) override {
     catch_up(now);
     const signals::Occupancy here = occupancy();
+    // Within a jump, a step that ends now (or has begun) has taken no effect yet.
+    const bool is_made = state_ == State::stepping && !jump_.effects_taken &&
+                         (rules.completion == Completion::step_start || jump_.end_of_step() == now);
     std::int64_t prefill_tokens = waiting_.tokens();
     for (const Slot& slot : slots_) {
-      if (!decodes(slot)) prefill_tokens += known(slot) - slot.computed;
+      if (decodes(slot)) continue;
+      prefill_tokens += known(slot) - slot.computed - (is_made ? slot.tokens : 0);
     }
     return {.waiting = here.waiting,
             .running = here.running,

@@ -101,7 +101,7 @@ class GpSampler(BaseSampler):
         trials = study.get_trials(
             deepcopy=False, states=(TrialState.COMPLETE, TrialState.RUNNING, TrialState.WAITING)
         )
-        finished = [one for one in trials if one.state == TrialState.COMPLETE]
+        finished = _evidence(trials)
         earlier = sum(one.number < trial.number for one in trials)
         if earlier < self._n_startup_trials or len(finished) < 2:
             return {}
@@ -159,14 +159,14 @@ class GpSampler(BaseSampler):
         """
         if len(study.directions) > 1:
             raise ValueError("with several objectives no single trial is best; see best_trials")
-        finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        finished = _evidence(study.get_trials(deepcopy=False))
         space = _shared_space(finished)
         if len(finished) < 2 or not space:
             raise ValueError("a recommendation needs two finished trials with a common parameter")
         return finished[self._model_of(study, space).recommended]
 
     def _model_of(self, study: Study, search_space: Mapping[str, BaseDistribution]) -> _Model:
-        finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        finished = _evidence(study.get_trials(deepcopy=False))
         key = (study.study_name, tuple(one.number for one in finished), tuple(search_space))
         if self._model is None or self._model.key != key:
             rng = np.random.default_rng([self._seed, len(finished), 2])
@@ -176,6 +176,15 @@ class GpSampler(BaseSampler):
                 key, space, finished, values=values, errors=errors, last=self._model
             )
         return self._model
+
+
+def _evidence(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
+    """The finished trials that were measured: one that repeats another's value tells nothing."""
+    return [
+        one
+        for one in trials
+        if one.state == TrialState.COMPLETE and "duplicate_of" not in one.user_attrs
+    ]
 
 
 def _shared_space(trials: Sequence[FrozenTrial]) -> dict[str, BaseDistribution]:
