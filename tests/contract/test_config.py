@@ -803,9 +803,12 @@ def test_written_form_of_a_trace_is_its_digest() -> None:
 def test_what_passes_for_a_number(cls: type[Any], name: str) -> None:
     field = fields_of(cls)[name]
     low = field.get("at_least", field.get("more_than", 0))
-    good = int(min(low + 2, field.get("at_most", math.inf)))  # 1 is not for max_model_len
+    good: float = int(min(low + 2, field.get("at_most", math.inf)))  # 1 is not for max_model_len
     kind = int if field["type"] == "int" else float
-    for given_value in (good, float(good), np.int32(good), np.float64(good), np.array(good)):
+    given_values: list[Any] = [np.int32(good)]
+    if good < low:  # no whole number will do
+        good, given_values = (low + field["at_most"]) / 2, []
+    for given_value in (good, float(good), np.float64(good), np.array(good), *given_values):
         value = getattr(built(cls, name, given_value), name)
         assert type(value) is kind
         assert value == good

@@ -14,9 +14,11 @@ class SaturationPolicy final : public LimitPolicy {
     return is_open(occasion);
   }
   std::optional<double> saturation(const Occasion& occasion) const override {
-    return saturation(*occasion.view);
+    return signals::saturation(config_, *occasion.view, in_flight_);
   }
-  bool follows_signals() const override { return config_.detector == Detector::utilization; }
+  bool follows_signals() const override {
+    return config_.detector == signals::Detector::utilization;
+  }
   void started(const signals::RequestView&) override { ++in_flight_; }
   void ended(const signals::RequestView&) override { --in_flight_; }
 
