@@ -61,7 +61,7 @@ struct TtftMargin {
         field("quantile", &TtftMargin::quantile,
               "Share of the unprotected admitted requests that shall keep within estimate and "
               "margin; absent: nothing is added.")
-            .range(sim::between(0.01, 0.999))
+            .range(sim::between(0, 1))
             .search(0.5, 0.99),
         field("step_s", &TtftMargin::step_s, "Size of a correction.")
             .unit("s")
