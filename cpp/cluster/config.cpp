@@ -77,6 +77,25 @@ void Simulation::validate(const std::string& path, std::vector<sim::Violation>& 
                      "must be <= max_instances (" + std::to_string(scaler->max_instances) + ")"});
     }
   }
+  if (gateway::reads_oracle(gateway)) {
+    for (std::size_t i = 0; i < instances.size(); ++i) {
+      const instance::InstanceGroup& group = instances[i];
+      const std::string here = sim::index_path(sim::join_path(path, "instances"), i);
+      const char* why =
+          "is not possible with the oracle in gateway.admission, which foresees a "
+          "step_loop without ranks behind an open ingress";
+      if (!std::holds_alternative<instance::StepLoop>(group.plant)) {
+        out.push_back({here + ".plant", sim::to_text(sim::encode(group.plant)), why});
+      }
+      if (group.data_parallel_size > 1) {
+        out.push_back(
+            {here + ".data_parallel_size", std::to_string(group.data_parallel_size), why});
+      }
+      if (!std::holds_alternative<instance::Open>(group.ingress)) {
+        out.push_back({here + ".ingress", sim::to_text(sim::encode(group.ingress)), why});
+      }
+    }
+  }
   if (horizon_s && *horizon_s <= warm_up_s) {
     out.push_back({sim::join_path(path, "warm_up_s"), sim::to_text(warm_up_s),
                    "must be < horizon_s (" + sim::to_text(*horizon_s) + ")"});

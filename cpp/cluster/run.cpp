@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "cluster/oracle.h"
 #include "fleet/fleet.h"
 #include "metrics/anomalies.h"
 #include "router/router.h"
@@ -115,6 +116,9 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     journal_.resize(requests_.capacity());
     (streaming() ? journal_.token_gaps.approximate.resize(requests_.num_groups())
                  : journal_.token_gaps.exact.resize(requests_.num_groups()));
+    if (gateway::reads_oracle(simulation.gateway)) {
+      oracle_ = std::make_unique<Oracle>(requests_, journal_, fleet_);
+    }
     make_gateways(seed);
     emitted_.resize(requests_.num_groups());
     if (simulation.metrics.timeline_step_s) tenants_.resize(requests_.tenants.size());
@@ -262,6 +266,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     signals::OwnRecord own = front.dispatcher.own();
     own.busy = front.monitor ? &front.monitor->busy() : nullptr;
     own.has_workers = presence_.num_ready() > 0;
+    own.oracle = oracle_.get();
     const signals::View view = board_.view(own, now_);
     return presence_.ready().size() < fleet_.size() ? view.of(presence_.ready()) : view;
   }
@@ -834,6 +839,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     }
     const Time delay =
         std::max(fleet_[chosen.index()]->entry_delay(request), presence_.serves_at(chosen) - now_);
+    if (oracle_) oracle_->sent(request, chosen, now_ + delay);
     events_.push({now_ + delay, Phase::ingress, chosen.value, request.value});
   }
 
@@ -1090,6 +1096,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   std::vector<instance::Engine*> engines_;
   std::unique_ptr<signals::Scrapes> scrapes_;
   signals::Board board_;
+  std::unique_ptr<Oracle> oracle_;  // null unless some policy is one
   metrics::OutcomeCounts outcomes_;
   metrics::Collector collector_;
   Time admission_latency_;

@@ -114,6 +114,16 @@ bool reads_outstanding(const Gateway& config) {
         policy);
   });
 }
+bool reads_oracle(const Gateway& config) {
+  return std::any_of(config.admission.begin(), config.admission.end(), [](const Admission& policy) {
+    return std::visit(
+        [](const auto& one) {
+          if constexpr (requires { one.reads_oracle(); }) return one.reads_oracle();
+          return false;
+        },
+        policy);
+  });
+}
 bool reads_saturation(const Gateway& config) { return any_limit<Saturation>(config); }
 bool reads_busy(const Gateway& config) {
   return std::any_of(config.admission.begin(), config.admission.end(), [](const auto& policy) {

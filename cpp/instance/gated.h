@@ -37,6 +37,10 @@ class Gated final : public Instance, public workload::RequestListener {
   }
   std::size_t num_ranks() const override { return inner_->num_ranks(); }
   Instance& rank(std::size_t i) override { return inner_->rank(i); }
+  sim::Time foresee(std::span<const Entry>, sim::Time, workload::Journal&) const override {
+    sim::require(false, "nobody foresees what an ingress does");
+    return sim::kUnset;
+  }
   const IngressCounts* ingress() const override { return &counts_; }
   Stepping stepping() const override { return inner_->stepping(); }
   const Counters& counters() const override { return counters_; }

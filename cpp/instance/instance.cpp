@@ -105,6 +105,79 @@ class StepLoopEngine final : public Instance, public Engine {
     reported_overhead_ = in_step ? Time{0} : quantum_.truncate_us(latency_->output_us());
   }
 
+  /// A copy that goes on elsewhere, where nobody looks at it.
+  StepLoopEngine(const StepLoopEngine& other, workload::Journal& journal, sim::EventQueue& events,
+                 workload::RequestListener& listener)
+      : id_(other.id_),
+        engine_(0),
+        reporter_(*this),
+        requests_(other.requests_),
+        journal_(journal),
+        events_(events),
+        listener_(listener),
+        tells_first_tokens_(false),
+        scrapes_(nullptr),
+        quantum_(other.quantum_),
+        max_num_seqs_(other.max_num_seqs_),
+        max_num_batched_tokens_(other.max_num_batched_tokens_),
+        prefill_cap_(other.prefill_cap_),
+        max_model_len_(other.max_model_len_),
+        scheduler_(other.scheduler_),
+        preempting_(other.preempting_),
+        latency_(other.latency_),
+        stepping_(other.stepping_),
+        durations_vary_(other.durations_vary_),
+        step_overhead_us_(other.step_overhead_us_),
+        reported_overhead_(other.reported_overhead_),
+        memory_(other.memory_),
+        waiting_(other.waiting_),
+        waiting_since_(other.waiting_since_),
+        decoders_(other.decoders_),
+        slots_(other.slots_),
+        next_entry_(other.next_entry_),
+        state_(other.state_),
+        jump_(other.jump_),
+        preempted_(other.preempted_),
+        decode_clock_(other.decode_clock_),
+        counters_(other.counters_),
+        emitted_by_group_(other.emitted_by_group_),
+        leaving_(other.leaving_) {
+    const auto take_along = [&](RequestId id) {
+      journal.clear(id);
+      journal.preemptions[id.index()] = other.journal_.preemptions[id.index()];
+      journal.scheduled[id.index()] = other.journal_.scheduled[id.index()];
+      journal.first_token[id.index()] = other.journal_.first_token[id.index()];
+    };
+    for (std::size_t i = 0; i < waiting_.size(); ++i) take_along(waiting_[i].id);
+    for (const Slot& slot : slots_) take_along(slot.id);
+    for (const Decoders::Member& member : decoders_.members()) take_along(member.id);
+  }
+
+  Time foresee(std::span<const Entry> entries, Time now,
+               workload::Journal& scratch) const override {
+    struct Nobody final : workload::RequestListener {
+      void first_token(RequestId) override {}
+      void finished(RequestId) override {}
+    } nobody;
+    sim::EventQueue events(1);
+    StepLoopEngine copy(*this, scratch, events, nobody);
+    if (state_ == State::stepping) events.set_alarm(0, end_of_jump());
+    if (state_ == State::step_requested) events.push({now, Phase::step_start, 0, 0});
+    for (const Entry& one : entries) {
+      scratch.clear(one.id);
+      events.push({one.at, Phase::ingress, 0, one.id.value});
+    }
+    const std::size_t row = entries.back().id.index();
+    sim::Event event;
+    while (!sim::is_set(scratch.first_token[row]) &&
+           scratch.outcome[row] != workload::Outcome::rejected && events.pop(kEndOfTime, event)) {
+      if (event.phase() == Phase::ingress) copy.enqueue(RequestId{event.subject()}, event.time());
+      if (event.phase() == Phase::step_start) copy.start_step(event.time());
+      if (event.phase() == Phase::step_end) copy.end_step(event.time());
+    }
+    return scratch.first_token[row];
+  }
+
   Time entry_delay(RequestId id) const override {
     return quantum_.truncate_us(latency_->entry_us(requests_.input_tokens(id)));
   }
@@ -838,9 +911,9 @@ class StepLoopEngine final : public Instance, public Engine {
   std::int64_t max_num_batched_tokens_;
   std::int64_t prefill_cap_;
   std::int64_t max_model_len_;
-  std::unique_ptr<SchedulerPolicy> scheduler_;
+  std::shared_ptr<const SchedulerPolicy> scheduler_;  // free of state, as is the latency model
   PreemptionRules preempting_;
-  std::unique_ptr<LatencyModel> latency_;
+  std::shared_ptr<const LatencyModel> latency_;
   Stepping stepping_;
   bool durations_vary_;  // within a jump
   double step_overhead_us_ = 0;
@@ -935,6 +1008,10 @@ class Ranks final : public Instance {
   }
   std::size_t num_ranks() const override { return ranks_.size(); }
   Instance& rank(std::size_t i) override { return *ranks_[i]; }
+  Time foresee(std::span<const Entry>, Time, workload::Journal&) const override {
+    sim::require(false, "nobody foresees what ranks do");
+    return sim::kUnset;
+  }
   Stepping stepping() const override { return ranks_.front()->stepping(); }
   const Counters& counters() const override { return counters_; }
   void check_memory() const override {

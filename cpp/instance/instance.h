@@ -79,6 +79,12 @@ inline constexpr std::uint32_t kNoRequest = 0xFFFFFFFF;
 /// Marks, in an event of phase `expiry`, that it is about an instance.
 inline constexpr std::uint32_t kExpiryOfInstance = 0x80000000;
 
+/// A request that will enter the engine's queue.
+struct Entry {
+  sim::RequestId id;
+  sim::Time at{0};
+};
+
 /// What serves the requests: the step loop of continuous batching, or another plant. `README.md`
 /// beside this file is the exact contract, and says when several steps may be made at once.
 ///
@@ -115,6 +121,12 @@ class Instance : public signals::Probe {
   /// Its data-parallel ranks; one that has no other is its own.
   virtual std::size_t num_ranks() const { return 1; }
   virtual Instance& rank(std::size_t /*i*/) { return *this; }
+  /// When the last of `entries` would have its first token if these and nobody else entered from
+  /// now on; kUnset: it would be refused. A copy of the instance goes on by itself to find out and
+  /// writes into `scratch`, a journal of the same size. Only of a step loop without ranks
+  /// behind an open ingress.
+  virtual sim::Time foresee(std::span<const Entry> entries, sim::Time now,
+                            workload::Journal& scratch) const = 0;
 
   virtual Stepping stepping() const = 0;
   virtual const Counters& counters() const = 0;

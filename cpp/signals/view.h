@@ -6,6 +6,7 @@
 #include <span>
 
 #include "signals/busy_monitor.h"
+#include "signals/oracle.h"
 #include "signals/outstanding.h"
 #include "signals/prefix_index.h"
 #include "signals/probe.h"
@@ -57,11 +58,12 @@ struct Sources {
   WhenStale when_stale = WhenStale::hold;
 };
 
-/// What a gateway knows by itself, always fresh.
+/// What a gateway knows by itself, always fresh; and what none does.
 struct OwnRecord {
   std::span<const std::int32_t> in_flight;   ///< per instance
   PrefixIndex* prefix_index = nullptr;       ///< null unless some policy reads it
   const Outstanding* outstanding = nullptr;  ///< likewise
+  Oracle* oracle = nullptr;                  ///< likewise; the truth
   const BusyWorkers* busy = nullptr;         ///< null unless load events are followed
   bool has_workers = true;                   ///< whether any instance is ready
 };
@@ -121,6 +123,11 @@ class View {
   }
   /// What was admitted and awaits its first token. Precondition: the policy says that it reads it.
   const Outstanding& outstanding() const { return *own_.outstanding; }
+  /// The truth: when its first token would come from there if nobody came after it. Precondition
+  /// as before.
+  sim::Time true_first_token(const RequestView& request, std::size_t i) const {
+    return own_.oracle->first_token(request.id(), id(i), now_);
+  }
   /// Full blocks of the prompt, from the first on, that were sent there before, by the gateway's
   /// own record.
   std::int64_t sent_blocks(const RequestView& request, std::size_t i) const {

@@ -341,7 +341,7 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         )
     if name == "PredictiveTtft":
         drawn["budgets"] = unique(drawn["budgets"], "slo_class")
-        if drawn["estimator"] in ("queue_depth", "priority_aware"):
+        if drawn["estimator"] in ("queue_depth", "priority_aware", "oracle"):
             drawn["calibration"]["forgetting"] = None
     if name == "TenantBudget":
         drawn["budgets"] = unique(drawn["budgets"], "tenant")
@@ -370,6 +370,8 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         drawn["gateway"]["sensor"]["scope"] = "pooled"
         for policy in drawn["gateway"]["admission"]:  # whom they name must exist
             policy |= {key: [] for key in ("budgets", "own", "reserves") if key in policy}
+            if policy.get("estimator") == "oracle":  # not for every fleet
+                policy["estimator"] = "seats_and_memory"
         drawn["fleet"] |= {"initial_instances": None, "schedule": []}
         drawn["fleet"]["autoscaler"] = {"kind": "none"}
         drawn["tenants"] = unique(drawn["tenants"], "name") or [{"name": "default"}]
@@ -432,7 +434,7 @@ RICH = Simulation(
     ),
     signals=signals.Scraped(),
     instances=[
-        instance.InstanceGroup(count=2, scheduler="priority_fcfs"),
+        instance.InstanceGroup(count=2, scheduler="priority_fcfs", ingress="engine_request_limit"),
         instance.InstanceGroup(max_model_len=4096, plant="processor_sharing"),
     ],
     horizon_s=60,
@@ -1260,7 +1262,7 @@ def test_kind_is_the_name_of_its_header(cls: type[Any]) -> None:
     else:
         (header,) = folder.rglob(f"{cls.kind}.h")
         assert cls.kind.replace("_", "") == cls.__name__.lower()
-    assert f"struct {cls.__name__} {{" in header.read_text()
+    assert re.search(rf"struct {cls.__name__} (: [\w:]+ )?{{", header.read_text())
 
 
 def alternatives(path: str) -> list[dict[str, Any]]:
@@ -1396,6 +1398,7 @@ _DEPENDENT = {
     "name", "tenant", "slo_class", "prefix_group", "prefix_tokens", "values", "weights",
     "min_tokens", "max_tokens", "max_model_len", "horizon_s", "warm_up_s", "priority", *TABLE,
     "initial_instances", "floor", "ceiling", "requests_per_s", "rate_fraction", "replicas",
+    "max_victims",
 }  # fmt: skip
 INDEPENDENT = {
     path: field for path, field, _ in LEAVES if path.rsplit(".", 1)[-1] not in _DEPENDENT

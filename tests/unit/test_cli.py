@@ -271,7 +271,8 @@ def test_describe(run: Callable[..., str], refused: Callable[..., str]) -> None:
     assert "llama-3.1-8b-h100-tp2" in run("describe", "instances.latency.linear")
     assert refused("describe", "gateway.admision") == (
         "gateway.admision: there is no 'admision' in gateway; there are: admission, "
-        "admission_latency_s, bands, drain_latency_s, limit, controller, guard, sensor, "
+        "admission_latency_s, bands, max_queued, queue_shedding, drain_latency_s, dispatch, "
+        "attempt_period_s, limit, usage_limit, eviction, controller, guard, sensor, "
         "routing_latency_s, replicas, split"
     )
     assert json.loads(run("describe", "--schema")) == spillway.files.json_schema()

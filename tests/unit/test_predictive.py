@@ -653,3 +653,67 @@ def test_streamed_runs_decide_alike() -> None:
     assert simulate(simulation.with_({"metrics.streaming": True})).ledger == kept
     rejected = kept["rejected"]
     assert 100 < sum(rejected.values()) < 2500, "neither all nor none"
+
+
+# --- the oracle -----------------------------------------------------------------------------------
+
+
+def random_fleet(rng: random.Random) -> instance.InstanceGroup:
+    latency = instance.Linear(beta_context_us=rng.choice((0, 0.01)))
+    return instance.InstanceGroup(
+        latency=rng.choice((latency, instance.Jittered(mean=latency, cv=0.2))),
+        max_num_seqs=rng.choice((3, 8, 64)),
+        max_num_batched_tokens=rng.choice((64, 256, 2048)),
+        long_prefill_token_threshold=rng.choice((0, 0, 50)),
+        num_kv_blocks=rng.choice((60, 90, 10000)),
+        kv_cache=instance.KvCache(
+            prefix_caching=rng.random() < 0.7,
+            allocation=rng.choice(("check_then_act", "roll_back")),
+        ),
+        scheduler=rng.choice(("fcfs", "sjf", instance.PriorityFcfs(priority="slo_class"))),
+        completion=rng.choice(("step_end", "step_end", "step_start")),
+        preemption=rng.choice(("keep_emitted", "restart")),
+    )
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_oracle_is_right_to_the_nanosecond_if_nobody_comes_after(seed: int) -> None:
+    """Each last request is admitted with a budget of what it really takes, not with 1 ns less."""
+    rng = random.Random(seed)
+    n, rate = 60, rng.choice((20, 60, 200))
+    arrivals = np.cumsum([rng.expovariate(rate) for _ in range(n)])
+    groups = [rng.choice((None, "p", "q")) for _ in range(n)]
+    prefix = [100 if one else 0 for one in groups]
+    inputs = [one + rng.randint(1, 300) for one in prefix]
+    outputs = [rng.randint(0, 60) for _ in range(n)]
+    classes = [rng.choice(("standard", "batch")) for _ in range(n)]
+    probe = workload.SloClass(name="probe", priority=rng.choice((3, -1, 9)))
+    fleet = random_fleet(rng)
+
+    def run(length: int, admission: Any) -> Result:
+        return simulate(
+            Simulation(
+                workload=recorded(
+                    arrival_s=arrivals[:length],
+                    input_tokens=inputs[:length],
+                    output_tokens=outputs[:length],
+                    slo_class=[*classes[: length - 1], "probe"],
+                    prefix_group=groups[:length],
+                    prefix_tokens=prefix[:length],
+                ),
+                slo_classes=[*Simulation().slo_classes, probe],
+                gateway=gateway.Gateway(admission=admission),
+                instances=[fleet],
+            ),
+            seed,
+        )
+
+    for length in rng.sample(range(2, n + 1), 8):
+        took_ns = ns(run(length, gateway.AlwaysAdmit()).requests["ttft_s"])[-1]
+        for budget_ns, admitted in ((took_ns, True), (took_ns - 1, False)):
+            oracle = gateway.PredictiveTtft(
+                estimator="oracle",
+                protected_priority=None,
+                budgets=[gateway.TtftBudget(slo_class="probe", budget_s=budget_ns / 1e9)],
+            )
+            assert bool(run(length, oracle).requests["admitted"][-1]) is admitted

@@ -262,6 +262,10 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
 
   double estimate_on(std::size_t i, const signals::RequestView& request, const signals::View& view,
                      Time now, Features& features) const {
+    if (config_.estimator == TtftEstimator::oracle) {
+      const Time at = view.true_first_token(request, i);
+      return sim::is_set(at) ? sim::to_seconds(at - now) : std::numeric_limits<double>::infinity();
+    }
     const auto uncached =
         static_cast<double>(request.input_tokens() - view.sent_tokens(request, i));
     const double prefill_s = (config_.beta0_us + config_.beta_prefill_us * uncached) / 1e6;
@@ -379,7 +383,8 @@ void PredictiveTtft::validate(const std::string& path, std::vector<sim::Violatio
                      "'" + budgets[i].slo_class + "'", "must differ from the other budgets'"});
     }
   }
-  if (calibration.forgetting && estimator < TtftEstimator::token_backlog) {
+  if (calibration.forgetting && estimator != TtftEstimator::token_backlog &&
+      estimator != TtftEstimator::seats_and_memory) {
     out.push_back({sim::join_path(path, "calibration.forgetting"),
                    sim::to_text(*calibration.forgetting),
                    "needs an estimator of tokens: token_backlog or seats_and_memory"});

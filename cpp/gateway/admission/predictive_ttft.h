@@ -21,7 +21,8 @@ enum class TtftEstimator : std::uint8_t {
   queue_depth,
   priority_aware,
   token_backlog,
-  seats_and_memory
+  seats_and_memory,
+  oracle
 };
 /// Whose requests precede a newcomer in an instance.
 enum class WorkAhead : std::uint8_t { same_or_higher, all };
@@ -192,6 +193,7 @@ struct PredictiveTtft {
   static constexpr bool observes = true;
   static constexpr bool reads_outstanding = true;
   static constexpr bool reads_prefix_index = true;
+  bool reads_oracle() const { return estimator == TtftEstimator::oracle; }
 };
 
 std::unique_ptr<AdmissionPolicy> make(const PredictiveTtft& config, const Scope& scope);
@@ -200,8 +202,8 @@ std::unique_ptr<AdmissionPolicy> make(const PredictiveTtft& config, const Scope&
 
 template <>
 struct spillway::sim::EnumNames<spillway::gateway::TtftEstimator> {
-  static constexpr std::array<std::string_view, 4> names{"queue_depth", "priority_aware",
-                                                         "token_backlog", "seats_and_memory"};
+  static constexpr std::array<std::string_view, 5> names{
+      "queue_depth", "priority_aware", "token_backlog", "seats_and_memory", "oracle"};
 };
 template <>
 struct spillway::sim::EnumNames<spillway::gateway::WorkAhead> {
@@ -221,7 +223,9 @@ constexpr auto PredictiveTtft::fields() {
             "gateway's own count, and what is left of the step under way; token_backlog: the steps "
             "that their uncached tokens and the request's own fill, each with its decodes, and "
             "what is left of the one under way; seats_and_memory: the same, and the time until "
-            "enough requests have left where seats or KV memory are used up."),
+            "enough requests have left where seats or KV memory are used up. oracle: the truth, "
+            "which no gateway knows, if the request were sent at once and nobody came after it, "
+            "found by simulation (slow): what the others could reach at best."),
       field("budgets", &P::budgets,
             "Budgets of classes; the others have their target_ttft_s, or are always admitted."),
       field("headroom", &P::headroom, "Multiplies every budget.")

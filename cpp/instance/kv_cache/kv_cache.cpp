@@ -82,6 +82,19 @@ std::int64_t KvMemory::num_special(const Holding& holding) const {
   return std::ssize(special.named) + special.absent;
 }
 
+KvMemory::KvMemory(const KvMemory& other)
+    : config_(other.config_),
+      block_size_(other.block_size_),
+      total_(other.total_),
+      free_(other.free_),
+      requests_(other.requests_),
+      list_(other.list_ ? std::make_unique<FreeList>(*other.list_) : nullptr),
+      specials_(other.specials_),
+      unused_specials_(other.unused_specials_),
+      hits_(other.hits_),
+      misses_(other.misses_),
+      lookups_(other.lookups_) {}
+
 std::int64_t KvMemory::own_blocks(const Holding& holding) const {
   return holding.blocks - num_special(holding);
 }

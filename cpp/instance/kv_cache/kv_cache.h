@@ -34,6 +34,7 @@ class KvMemory {
  public:
   KvMemory(const KvCache& config, std::int64_t num_blocks, std::int64_t block_size_tokens,
            const workload::RequestTable& requests);
+  KvMemory(const KvMemory& other);
 
   const BlockSize& block_size() const { return block_size_; }
   std::int64_t blocks_for(std::int64_t tokens) const { return block_size_.blocks_for(tokens); }

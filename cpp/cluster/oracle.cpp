@@ -1,0 +1,30 @@
+#include "cluster/oracle.h"
+
+#include <algorithm>
+
+namespace spillway::cluster {
+
+Oracle::Oracle(const workload::RequestTable& requests, const workload::Journal& journal,
+               std::span<const std::unique_ptr<instance::Instance>> fleet)
+    : requests_(requests), journal_(journal), fleet_(fleet), on_their_way_(fleet.size()) {
+  scratch_.reports = journal.reports;
+  scratch_.has_ranks = journal.has_ranks;
+  scratch_.token_gaps.approximate.resize(requests.num_groups());
+}
+
+void Oracle::sent(sim::RequestId id, sim::InstanceId instance, sim::Time entry) {
+  on_their_way_[instance.index()].push_back({id, entry});
+}
+
+sim::Time Oracle::first_token(sim::RequestId id, sim::InstanceId instance, sim::Time now) {
+  if (scratch_.size() < journal_.size()) scratch_.resize(journal_.size());
+  std::vector<instance::Entry>& underway = on_their_way_[instance.index()];
+  // Those of this instant have not entered yet.
+  std::erase_if(underway, [&](const instance::Entry& one) { return one.at < now; });
+  entries_ = underway;
+  const instance::Instance& there = *fleet_[instance.index()];
+  entries_.push_back({id, now + there.entry_delay(id)});
+  return there.foresee(entries_, now, scratch_);
+}
+
+}  // namespace spillway::cluster

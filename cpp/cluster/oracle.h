@@ -1,0 +1,37 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "instance/instance.h"
+#include "signals/oracle.h"
+#include "sim/ids.h"
+#include "sim/time.h"
+#include "workload/journal.h"
+#include "workload/request_table.h"
+
+namespace spillway::cluster {
+
+/// Foresees first tokens with the instances themselves: a copy of one, with those that are on their
+/// way to it, goes on until the first token has come. For studies of what foresight is worth; it
+/// costs about as much as those steps.
+class Oracle final : public signals::Oracle {
+ public:
+  Oracle(const workload::RequestTable& requests, const workload::Journal& journal,
+         std::span<const std::unique_ptr<instance::Instance>> fleet);
+
+  /// The request was routed there and will enter the engine's queue at `entry`.
+  void sent(sim::RequestId id, sim::InstanceId instance, sim::Time entry);
+  sim::Time first_token(sim::RequestId id, sim::InstanceId instance, sim::Time now) override;
+
+ private:
+  const workload::RequestTable& requests_;
+  const workload::Journal& journal_;
+  std::span<const std::unique_ptr<instance::Instance>> fleet_;
+  std::vector<std::vector<instance::Entry>> on_their_way_;  // by instance, in order of routing
+  workload::Journal scratch_;
+  std::vector<instance::Entry> entries_;  // kept for its memory
+};
+
+}  // namespace spillway::cluster
