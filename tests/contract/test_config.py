@@ -10,6 +10,7 @@ import json
 import math
 import os
 import pickle
+import re
 import subprocess
 import sys
 from collections import Counter
