@@ -9,10 +9,10 @@ CPP_FILES = $(shell find cpp tests/native benchmarks -name '*.cpp' -o -name '*.h
 DEMO := examples/noisy_neighbour.yaml
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-native test-python test-long test-tsan test-dist bench bench-search check format stubs notebooks clean
+.PHONY: help demo test test-native test-python test-long test-tsan test-dist bench bench-search iteration14 predictive-vs-gated head-to-head check format stubs notebooks clean
 
 help:  ## Print this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-20s %s\n", $$1, $$2}'
 
 demo: $(VENV)/.installed  ## Set up and run the bundled example
 	$(BIN)/spillway run $(DEMO)
@@ -68,6 +68,15 @@ bench: $(VENV)/.dev  ## Measure everything and write benchmarks/README.md; a qua
 
 bench-search: $(VENV)/.dev  ## Regret and speed of the Gaussian-process search; minutes
 	$(BIN)/python benchmarks/search.py
+
+iteration14: $(VENV)/.dev  ## The matrix of BLIS's iteration 14 with its missing controls; minutes
+	$(BIN)/python benchmarks/iteration14.py
+
+predictive-vs-gated: $(VENV)/.dev  ## Predictive admission against the SLO gate, both tuned; minutes
+	$(BIN)/python benchmarks/predictive_vs_gated.py
+
+head-to-head: $(VENV)/.dev  ## Every admission policy at its tuned best on one workload; minutes
+	$(BIN)/python benchmarks/head_to_head.py
 
 clean:  ## Remove everything that was built
 	rm -rf $(VENV) build dist python/spillway/*.so

@@ -1,0 +1,337 @@
+"""Every admission policy at its tuned best on one workload: `make head-to-head`.
+
+Writes head_to_head.md. The workload, the tuning and the figures are explained there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import experiments
+import numpy as np
+from experiments import log_range, markdown, mean_interval, predictive, shown, weighted
+
+from spillway import gateway, run_many, workload
+from spillway.study import Choice, max_rate_under_slo
+from spillway.study.objective import Figure
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from spillway import Simulation
+    from spillway.results import Result, Results
+
+_RESULT = Path(__file__).with_suffix(".md")
+LOADS = (0.8, 1.2, 2.0)
+_TENANTS = {"large": 1 / 2, "small 1": 1 / 6, "small 2": 1 / 6, "small 3": 1 / 6}
+_PATIENCE_S = 2.0
+_PROMISE = {"goodput": ">=0.99"}
+_TARGETS = np.array(list(experiments.TARGETS_S.values()))
+
+
+@dataclasses.dataclass(frozen=True)
+class Contender:
+    """A policy with what may be tuned of it, and of the settings it goes by."""
+
+    admission: Any
+    space: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def paths(self) -> dict[str, Any]:
+        """The space by path of a simulation."""
+        return {
+            path if "." in path and path.split(".")[0] in _ELSEWHERE else _inside(path): values
+            for path, values in self.space.items()
+        }
+
+
+_ELSEWHERE = ("busy_monitor",)
+
+
+def _inside(field: str) -> str:
+    return f"gateway.admission.{field}"
+
+
+def contenders() -> dict[str, Contender]:
+    """All policies; `reject_all` is left out, which serves nobody."""
+    capacity, refill = log_range(1e4, 3e6), log_range(1e5, 3e6)
+    buckets = {"capacity_tokens": capacity, "refill_tokens_per_s": refill}
+    detector = {
+        "detector": "auto",
+        "queue_depth_threshold": "auto",
+        "max_concurrency": "auto",
+    }
+    found = {
+        "always_admit": Contender(gateway.AlwaysAdmit()),
+        "token_bucket": Contender(
+            gateway.TokenBucket(capacity_tokens=1e5, refill_tokens_per_s=7e5), buckets
+        ),
+        "tenant_token_bucket": Contender(
+            gateway.TenantTokenBucket(
+                capacity_tokens=4e5,
+                refill_tokens_per_s=7e5,
+                reserves=[
+                    gateway.ClassReserve(slo_class="standard"),
+                    gateway.ClassReserve(slo_class="sheddable"),
+                ],
+            ),
+            buckets | {"reserves[0].share": "auto", "reserves[1].share": "auto"},
+        ),
+        "tenant_budget": Contender(
+            gateway.TenantBudget(default_share=0.25), {"default_share": log_range(0.01, 1)}
+        ),
+        "slo_gated": Contender(
+            gateway.SloGated(),
+            {"standard_threshold": log_range(1, 64), "sheddable_threshold": log_range(1, 64)},
+        ),
+        "tier_shed": Contender(
+            gateway.TierShed(max_load=100),
+            {"max_load": log_range(1, 1024), "min_priority": Choice([3, 4])},
+        ),
+        "gaie_legacy": Contender(gateway.GaieLegacy(), detector),
+        "probabilistic": Contender(
+            gateway.Probabilistic(), detector | {"k": "auto", "power": "auto"}
+        ),
+        "latency_slo": Contender(
+            gateway.LatencySlo(),
+            {"headroom_factor": log_range(0.1, 4), "half_life_samples": "auto"},
+        ),
+        "early_rejection": Contender(
+            gateway.EarlyRejection(),
+            {"decode_load": "auto", "max_load": log_range(0.1, 4), "half_life_samples": "auto"},
+        ),
+        "envoy_admission": Contender(
+            gateway.EnvoyAdmission(success="first_token_in_time", window_s=2),
+            {
+                "window_s": log_range(0.2, 30),
+                "success_threshold": "auto",
+                "aggression": "auto",
+                "max_rejection_probability": "auto",
+            },
+        ),
+        "dagor": Contender(
+            gateway.Dagor(signal="ttft", threshold_s=0.1, window_s=0.5),
+            {
+                "threshold_s": log_range(0.02, 1),
+                "window_s": log_range(0.05, 2),
+                "decrease": "auto",
+                "increase": "auto",
+                "user": "auto",
+            },
+        ),
+        "bouncer": Contender(
+            gateway.Bouncer(),
+            {"percentile": "auto", "samples": "auto", "min_share": "auto"},
+        ),
+    }
+    for name, estimator in (
+        ("E0", "queue_depth"),
+        ("E1", "priority_aware"),
+        ("E2", "token_backlog"),
+        ("E3", "seats_and_memory"),
+    ):
+        space: dict[str, Any] = {
+            "budgets[1].budget_s": log_range(0.02, 1),
+            "budgets[2].budget_s": log_range(0.02, 1),
+        }
+        if estimator in ("queue_depth", "priority_aware"):
+            space["avg_step_s"] = log_range(0.002, 0.05)
+        found[f"predictive_ttft {name}"] = Contender(predictive(estimator, ahead="all"), space)
+    return found
+
+
+def base(requests_per_s: float, num_requests: int) -> Simulation:
+    """The workload on a fleet whose gateway admits everything."""
+    return experiments.simulation(
+        experiments.orthogonal(requests_per_s, num_requests, _TENANTS), routing=weighted(3, 2, 2)
+    ).replace(
+        tenants=[workload.Tenant(name=name) for name in _TENANTS],
+        reaction=workload.Reaction(first_token_timeout_s=_PATIENCE_S),
+    )
+
+
+def capacity_per_s(num_requests: int, seeds: Sequence[int], threads: int | None) -> float:
+    """The highest rate at which 99 % meet their targets if everything is admitted."""
+    found = max_rate_under_slo(
+        base(900, num_requests), _PROMISE, tolerance=0.02, seeds=seeds, threads=threads
+    )
+    if found.feasible is None:
+        raise RuntimeError("no rate keeps the promises")
+    return found.feasible
+
+
+def wasted_share(result: Result) -> float:
+    """Of the tokens of requests that had a first token, those of requests that missed a target.
+
+    Prompts count in full, also what was found in a cache.
+    """
+    requests = result.requests
+    ttft_s = requests["ttft_s"]
+    served = ~np.isnan(ttft_s)
+    names = list(experiments.TARGETS_S)
+    target_s = _TARGETS[[names.index(name) for name in requests["slo_class"]]]
+    missed = served & ((ttft_s > target_s) | (requests["outcome"] != "completed"))
+    tokens = requests["input_tokens"] + requests["output_tokens"]
+    total = int(tokens[served].sum())
+    return int(tokens[missed].sum()) / total if total else 0.0
+
+
+def withdrawn_share(result: Result) -> float:
+    """Share of the offered requests whose clients lost patience."""
+    summary = result.summary()
+    return float(summary["cancelled"] or 0) / float(summary["offered"] or 1)
+
+
+def _row(name: str, results: Results) -> list[str]:
+    shed, worst = Figure("shed"), Figure("goodput[worst tenant]")
+    critical = experiments.of_class("critical", "goodput")
+    return [
+        name,
+        shown(mean_interval(results, "goodput")),
+        shown(mean_interval(results, "weighted_goodput")),
+        shown(mean_interval(results, critical)),
+        shown(mean_interval(results, shed.of)),
+        shown(mean_interval(results, withdrawn_share)),
+        shown(mean_interval(results, "jain_tenant")),
+        shown(mean_interval(results, worst.of)),
+        shown(mean_interval(results, wasted_share)),
+    ]
+
+
+_HEADER = (
+    "admission",
+    "goodput",
+    "weighted goodput",
+    "goodput, critical",
+    "shed",
+    "withdrawn",
+    "Jain",
+    "goodput, worst tenant",
+    "wasted tokens",
+)
+
+_TEXT = """# Every admission policy at its tuned best
+
+Written by `make head-to-head`.
+
+One workload: mixed classes of equal shape (a shared prefix of 512 tokens, 256 of one's own, 128
+out), a third each critical, standard and sheddable, with 200, 500 and 300 ms to the first token
+promised. Four tenants of equal weight ask, one for half of everything, three for a sixth each.
+Clients withdraw a request that has no first token after {patience:g} s, and do not ask again. Eight
+instances that serve in order of arrival behind prefix 3, queue 2, KV 2 routing: `experiments.py`.
+
+**Capacity** is {capacity:,.0f} requests/s: the highest rate at which 99 % of all requests meet
+their targets if everything is admitted (`max_rate_under_slo`, to 2 %). Every run has
+{num_requests:,} requests.
+
+**Tuning**: every policy has {trials} trials of the tree-structured Parzen estimator (seed 0) for
+each load, its untuned configuration being the first, on seeds {first_tuning} to {last_tuning}, by
+weighted goodput (critical 3, standard 2, sheddable 1). So these are the best of each for a load
+that is known; what one setting does at all loads is another question. Critical requests are never
+refused by `slo_gated`, `tier_shed` and `predictive_ttft`; `tenant_budget`, `gaie_legacy`,
+`probabilistic` and `latency_slo` refuse sheddable ones only.
+
+Figures are means over {num_seeds} fresh seeds (0 to {last_seed}) with 95 % intervals; the rows are
+in order of weighted goodput.
+
+- **goodput**: share of all arrivals that complete with their first token in time; **critical**: of
+  critical requests, **worst tenant**: of the tenant that comes off worst.
+- **shed**: share of all arrivals refused; **withdrawn**: share that ran out of patience.
+- **Jain**: Jain's index of the tokens served per tenant. As one tenant asks for three times as much
+  as another, service in proportion to what is asked has 0.75; higher is more equal.
+- **wasted tokens**: of the tokens of requests that had a first token, prompts in full, the share of
+  those that missed their target. What was computed of prompts whose clients left before the first
+  token comes on top.
+
+{sections}
+"""
+
+
+def at_load(
+    factor: float,
+    rate_per_s: float,
+    num_requests: int,
+    *,
+    trials: int,
+    seeds: Sequence[int],
+    threads: int | None,
+) -> str:
+    """The table of one load."""
+    rows, settings = [], []
+    for name, contender in contenders().items():
+        experiments.say(f"  {name}")
+        start = base(rate_per_s, num_requests).with_(
+            {"gateway.admission": contender.admission, **contender.changes}
+        )
+        simulation, best = experiments.tuned(
+            start, contender.paths(), trials=trials, threads=threads
+        )
+        results = run_many([simulation], seeds, threads=threads, keep_requests=True)[0]
+        weight = mean_interval(results, "weighted_goodput")
+        rows.append((weight.mean if weight else 0.0, _row(name, results)))
+        settings.append(f"- {name}: {experiments.point(best)}")
+    rows.sort(key=lambda pair: -pair[0])
+    table = markdown(_HEADER, [row for _, row in rows])
+    lines = "\n".join(settings)
+    title = f"## {factor:g} x capacity, {rate_per_s:,.0f} requests/s"
+    return (
+        f"{title}\n\n{table}\n\n<details><summary>Tuned settings</summary>\n\n{lines}\n\n</details>"
+    )
+
+
+def report(
+    num_requests: int,
+    *,
+    loads: Sequence[float] = LOADS,
+    trials: int,
+    num_seeds: int,
+    threads: int | None,
+) -> str:
+    """Runs everything and says what came of it."""
+    capacity = capacity_per_s(num_requests, experiments.TUNING_SEEDS, threads)
+    sections = []
+    for factor in loads:
+        experiments.say(f"{factor:g} x {capacity:,.0f} requests/s")
+        sections.append(
+            at_load(
+                factor,
+                factor * capacity,
+                num_requests,
+                trials=trials,
+                seeds=range(num_seeds),
+                threads=threads,
+            )
+        )
+    return _TEXT.format(
+        patience=_PATIENCE_S,
+        capacity=capacity,
+        num_requests=num_requests,
+        trials=trials,
+        num_seeds=num_seeds,
+        last_seed=num_seeds - 1,
+        first_tuning=experiments.TUNING_SEEDS[0],
+        last_tuning=experiments.TUNING_SEEDS[-1],
+        sections="\n\n".join(sections),
+    )
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    experiments.add_options(parser, _RESULT, seeds=20)
+    parser.add_argument("--trials", type=int, default=25, help="per policy and load; default: 25")
+    options = parser.parse_args()
+    text = report(
+        options.requests,
+        trials=options.trials,
+        num_seeds=options.seeds,
+        threads=options.threads,
+    )
+    experiments.publish(text, options.output)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""The experiments on admission, at a size at which they only show that they run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from spillway import Simulation, simulate
+from spillway._statistics import Interval
+
+_BENCHMARKS = str(Path(__file__).parents[2] / "benchmarks")
+sys.path.insert(0, _BENCHMARKS)
+try:
+    import experiments
+    import head_to_head
+    import iteration14
+    import predictive_vs_gated
+finally:
+    sys.path.remove(_BENCHMARKS)
+
+pytest.importorskip("optuna")
+
+
+def test_experiments_workloads_have_the_published_shape() -> None:
+    requests = simulate(
+        experiments.simulation(experiments.orthogonal(900, 20_000), routing="round_robin"), 1
+    ).requests
+    assert requests["input_tokens"].mean() == pytest.approx(770, rel=0.01)
+    assert requests["input_tokens"].min() == 512 + 64
+    assert requests["input_tokens"].max() == 512 + 512
+    assert requests["output_tokens"].mean() == pytest.approx(129, rel=0.03)
+    names, counts = np.unique(requests["slo_class"], return_counts=True)
+    shares = dict(zip(names.tolist(), counts / 20_000, strict=True))
+    assert shares == pytest.approx(
+        {"critical": 0.33, "standard": 0.34, "sheddable": 0.33}, abs=0.02
+    )
+
+
+def test_experiments_prefix_groups_follow_zipf() -> None:
+    load = experiments.prefix_groups(1600, 1000)
+    by_group: dict[str, float] = {}
+    for client in load.clients:
+        by_group[client.prefix_group] = by_group.get(client.prefix_group, 0) + client.rate_fraction
+    assert len(by_group) == 24
+    assert sum(by_group.values()) == pytest.approx(1)
+    assert by_group["group 1"] == pytest.approx(24 * by_group["group 24"])
+    assert {one.prefix_tokens for one in load.clients} == {2048}
+
+
+def test_verdict_needs_the_whole_interval() -> None:
+    assert experiments.exceeds(Interval(1, 0.5, 1.5, 10)) == "confirmed"
+    assert experiments.exceeds(Interval(-1, -1.5, -0.5, 10)) == "refuted"
+    assert experiments.exceeds(Interval(0.1, -0.5, 0.7, 10)) == "undecided"
+    assert experiments.exceeds(Interval(1, None, None, 1)) == "undecided"
+    assert experiments.exceeds(Interval(0, 0, 0, 10)) == "confirmed"
+    assert experiments.all_of("confirmed", "undecided") == "undecided"
+    assert experiments.all_of("undecided", "refuted") == "refuted"
+    assert experiments.all_of("confirmed", "confirmed") == "confirmed"
+
+
+def test_prediction_interval_holds_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(7)
+    inside = 0
+    for _ in range(2000):
+        low, high = iteration14.prediction_interval(rng.normal(5, 2, size=12).tolist(), 3)
+        inside += low <= rng.normal(5, 2, size=3).mean() <= high
+    # Binomial with p = 0.99: a deviation of four sigmas is 0.9 %.
+    assert inside / 2000 == pytest.approx(0.99, abs=0.009)
+
+
+def _fake(**columns: Any) -> Any:
+    return SimpleNamespace(
+        requests={name: np.array(values) for name, values in columns.items()}, instances=[{}, {}]
+    )
+
+
+def test_max_p99_is_the_largest_of_any_instance() -> None:
+    result = _fake(ttft_s=[0.1, 0.1, 0.5, 0.7, np.nan], instance=[0, 0, 1, 1, -1])
+    assert iteration14.max_p99_ms(result) == pytest.approx(500 + 0.99 * 200)
+
+
+def test_wasted_tokens_are_those_of_requests_that_missed() -> None:
+    result = _fake(
+        ttft_s=[0.1, 0.25, 0.25, 0.1, np.nan],
+        slo_class=["critical", "critical", "standard", "standard", "critical"],
+        outcome=["completed", "completed", "completed", "cancelled", "rejected"],
+        input_tokens=[100, 100, 100, 100, 100],
+        output_tokens=[10, 20, 30, 5, 0],
+    )
+    # The second came late, the fourth was withdrawn; the fifth was never served.
+    assert head_to_head.wasted_share(result) == pytest.approx((120 + 105) / (110 + 120 + 130 + 105))
+
+
+def test_head_to_head_has_every_admission_policy() -> None:
+    gateway = next(
+        field for field in Simulation._describe()["fields"] if field["name"] == "gateway"
+    )
+    admission = next(field for field in gateway["of"]["fields"] if field["name"] == "admission")
+    kinds = {one["kind"] for one in admission["alternatives"]}
+    compared = {one.admission.kind for one in head_to_head.contenders().values()}
+    assert compared == kinds - {"reject_all"}
+
+
+def test_iteration14_settles_every_hypothesis() -> None:
+    cell = iteration14.Cell("tiny", experiments.orthogonal(2000, 120), 2000)
+    published = tuple(
+        rows[:1]
+        for rows in (
+            iteration14.reported_rows(),
+            iteration14.corrected_rows(),
+            iteration14.group_rows(),
+        )
+    )
+    text = iteration14.report([cell], published, num_seeds=2, num_theirs=3, threads=1)
+    configurations = [f"| {number} " for number in range(1, 8)]
+    assert all(one in text for one in configurations)
+    verdicts = [line for line in text.splitlines() if line.startswith("| tiny | E")]
+    assert len(verdicts) == 2
+    assert all(
+        word in ("confirmed", "refuted", "undecided")
+        for line in verdicts
+        for word in [cell.strip() for cell in line.split("|")[3:8]]
+    )
+
+
+def test_published_rows_are_all_there() -> None:
+    assert len(iteration14.reported_rows()) == 20
+    assert len(iteration14.corrected_rows()) == 9
+    semantics = iteration14.reported_rows()[0].simulation()
+    assert semantics.instances[0].completion == "step_start"
+    compound = iteration14.reported_rows()[2].simulation()
+    assert compound.instances[0].scheduler.priority == "slo_class"
+    assert compound.router.picker.ties == "first"
+
+
+def test_predictive_vs_gated_reports_every_contender() -> None:
+    text = predictive_vs_gated.report(
+        {"tiny": experiments.orthogonal(2000, 120)}, trials=2, num_seeds=2, threads=1
+    )
+    for name in predictive_vs_gated.contenders():
+        assert f"| {name} |" in text
+        assert f"- {name}: router = " in text
+
+
+def test_head_to_head_reports_every_contender() -> None:
+    text = head_to_head.report(150, loads=(2.0,), trials=2, num_seeds=2, threads=1)
+    for name in head_to_head.contenders():
+        assert f"| {name} |" in text
