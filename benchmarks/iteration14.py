@@ -250,12 +250,13 @@ class Published:
 
         The experiments' code took the first of equal instances.
         """
-        made = profiles.blis_0_6(experiments.simulation(self.load, **self.settings))
+        settings = dict(self.settings)
         changes: dict[str, Any] = {}
-        if "scheduler" in self.settings:
-            changes["instances[0].scheduler"] = self.settings["scheduler"]
-        if "routing" in self.settings:
-            changes["router"] = self.settings["routing"]
+        if "scheduler" in settings:
+            changes["instances[0].scheduler"] = settings.pop("scheduler")
+        if "routing" in settings:
+            changes["router"] = settings.pop("routing")
+        made = profiles.blis_0_6(experiments.simulation(self.load, **settings))
         return made.with_(changes) if changes else made
 
 
