@@ -41,18 +41,11 @@ class Contender:
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def paths(self) -> dict[str, Any]:
-        """The space by path of a simulation."""
+        """The space by path of a simulation; what names no other part belongs to the policy."""
         return {
-            path if "." in path and path.split(".")[0] in _ELSEWHERE else _inside(path): values
-            for path, values in self.space.items()
+            name if name.startswith("busy_monitor.") else f"gateway.admission.{name}": values
+            for name, values in self.space.items()
         }
-
-
-_ELSEWHERE = ("busy_monitor",)
-
-
-def _inside(field: str) -> str:
-    return f"gateway.admission.{field}"
 
 
 def contenders() -> dict[str, Contender]:
@@ -127,6 +120,12 @@ def contenders() -> dict[str, Contender]:
             {"percentile": "auto", "samples": "auto", "min_share": "auto"},
         ),
     }
+    threshold = "busy_monitor.active_prefill_tokens_threshold"
+    found["busy_threshold"] = Contender(
+        gateway.BusyThreshold(),
+        {threshold: log_range(1000, 64_000), "proportional": "auto"},
+        {threshold: 10_000},
+    )
     for name, estimator in (
         ("E0", "queue_depth"),
         ("E1", "priority_aware"),
