@@ -1,0 +1,620 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Who protects the workers, and what if the news is late?
+#
+# [NVIDIA Dynamo](https://github.com/ai-dynamo/dynamo) has two lines of defence.
+# Its frontend rejects requests while all workers are *busy*, and each worker lets in only so many.
+#
+# - When does the first one swing between letting everybody in and nobody?
+# - What does a worker that looks idle hide?
+# - How long should the queue before an engine be?
+# - What do clients that ask again do to all this, and agents that fill the cache?
+
+# %%
+import os
+
+import matplotlib.pyplot as plt
+import numpy as np
+from IPython.display import Markdown
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+FAST = os.environ.get("SPILLWAY_FAST") == "1"  # smaller runs, for the tests
+SEEDS = range(2) if FAST else range(5)
+
+# %%
+import spillway
+from spillway import gateway, instance, metrics, presets, signals, workload
+from spillway.report import plots
+
+TARGET_S = 1.0
+
+
+def fleet(requests_per_s, duration_s=30):
+    """Four workers that must give the first token within a second."""
+    return spillway.Simulation(
+        workload=workload.Synthetic(
+            requests_per_s=requests_per_s,
+            duration_s=duration_s,
+            clients=workload.Client(
+                input_tokens=workload.Gaussian(
+                    mean_tokens=1000, std_dev_tokens=400, min_tokens=16, max_tokens=4000
+                ),
+                output_tokens=workload.Fixed(tokens=32),
+            ),
+        ),
+        slo_classes=workload.SloClass(target_ttft_s=TARGET_S),
+        instances=instance.InstanceGroup(count=4),
+    )
+
+
+def shed(result):
+    """The share of the requests that were turned away, at the gateway or by a worker."""
+    return float((result.requests["outcome"] == "rejected").mean())
+
+
+def tabulate(rows, label):
+    """Prints the figures of named results."""
+    width = max(len(name) for name in rows)
+    print(f"{label:{width}}  turned away  p50 of TTFT (ms)  p99 of TTFT (ms)  goodput")
+    for name, results in rows.items():
+        figures = results.summary()
+        p50, p99 = (figures[one].mean for one in ("p50_ttft_ms", "p99_ttft_ms"))
+        print(
+            f"{name:{width}}  {results.interval(shed).mean:11.1%}  {p50:16,.0f}  {p99:16,.0f}  "
+            f"{figures['goodput'].mean:7.1%}"
+        )
+
+
+# %% [markdown]
+# ## All busy, or not
+#
+# A worker is busy if the prompts that it has not answered yet exceed a number of tokens.
+# The router passes over busy workers; when all are busy, requests are rejected (status 529).
+# `presets.dynamo_1_3` has these rules and Dynamo's router.
+# The fleet can serve about 180 requests/s; 240 arrive.
+
+# %%
+RATE_PER_S = 240
+loaded = fleet(RATE_PER_S)
+THRESHOLDS = (None, 2_000, 8_000, 32_000, 128_000)
+protected = {
+    threshold: presets.dynamo_1_3(active_prefill_tokens_threshold=threshold).apply(loaded)
+    for threshold in THRESHOLDS
+}
+every = spillway.run_many(list(protected.values()), seeds=SEEDS, keep_requests=True)
+by_threshold = dict(zip(THRESHOLDS, every, strict=True))
+names = ["none" if one is None else f"{one:,} tokens" for one in THRESHOLDS]
+tabulate(dict(zip(names, every, strict=True)), "threshold")
+
+# %% [markdown]
+# If the frontend always knows the load of its workers, that is all it takes.
+# Too low a threshold makes workers idle now and then, and one beyond what they compute within the
+# target is none; between, it matters little.
+#
+# ## Late news
+#
+# In fact the frontend learns of the load by events.
+# Let every worker tell its load only every two seconds, all at one instant.
+
+# %%
+THRESHOLD = 8_000
+PERIOD_S = 2.0
+BIN_S = 0.25
+SHOWN_S = (4, 16)
+fresh = protected[THRESHOLD]
+late = fresh.replace(signals=signals.Scraped(period_s=PERIOD_S))
+
+fig, ax = plt.subplots(figsize=(8.5, 3), layout="constrained")
+edges = np.arange(SHOWN_S[0], SHOWN_S[1] + BIN_S / 2, BIN_S)
+for number, (name, simulation) in enumerate(
+    {"events at once": fresh, f"events every {PERIOD_S:g} s": late}.items()
+):
+    requests = spillway.simulate(simulation, seed=0).requests
+    counts, _ = np.histogram(requests["arrival_s"][requests["admitted"]], edges)
+    ax.stairs(
+        counts / BIN_S,
+        edges,
+        label=name,
+        color=plots.STYLES[number]["color"],
+        linestyle=plots.STYLES[number]["linestyle"],
+        linewidth=1.8,
+    )
+ax.axhline(RATE_PER_S, color="gray", linewidth=1, label="offered")
+ax.set(xlabel="arrival (s)", ylabel="requests let in per second", xlim=SHOWN_S, ylim=(0, 370))
+ax.grid(alpha=0.3)
+legend = ax.legend(ncols=3, loc="upper center", fontsize="small")
+
+# %% [markdown]
+# With late events everybody gets in for two seconds and then nobody does.
+# After two seconds of everything all workers are busy; after two seconds of nothing none is.
+# Does another threshold help?
+
+# %%
+every = spillway.run_many(
+    [protected[one].replace(signals=late.signals) for one in THRESHOLDS[1:]],
+    seeds=SEEDS,
+    keep_requests=True,
+)
+tabulate(dict(zip(names[1:], every, strict=True)), "threshold, late")
+
+# %% [markdown]
+# No: it only says when to swing.
+#
+# Real workers do not tell at one instant.
+# Does that smooth it?
+# Below, every event is late by a random part of the period.
+# Four rules: Dynamo's with events at one instant; Dynamo's with events at random instants; the
+# same, but the router chooses among all workers, busy or not; and a rule that Dynamo does not have,
+# that rejects with the share of busy workers as the probability.
+
+# %%
+PERIODS_S = (0.02, 0.2, 2) if FAST else (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+ALL_WORKERS = {"busy_monitor.router_skips_busy": False}
+IN_PROPORTION = {"gateway.admission[0].proportional": True}
+RULES = {
+    "one instant": (0, {}),
+    "random instants": (1, {}),
+    "random, router takes any": (1, ALL_WORKERS),
+    "random, any, in proportion": (1, ALL_WORKERS | IN_PROPORTION),
+}
+every = spillway.run_many(
+    [
+        fresh.with_(changes).replace(signals=signals.Scraped(period_s=period, jitter=jitter))
+        for jitter, changes in RULES.values()
+        for period in PERIODS_S
+    ],
+    seeds=SEEDS,
+)
+swept = {
+    rule: dict(zip(PERIODS_S, every[i * len(PERIODS_S) :], strict=False))
+    for i, rule in enumerate(RULES)
+}
+
+
+def seconds(value, _=None):
+    """A time as a label."""
+    return f"{value * 1000:g} ms" if value < 1 else f"{value:g} s"
+
+
+fig, (left, right) = plt.subplots(1, 2, figsize=(10, 3.9), layout="constrained")
+for number, (rule, by_period) in enumerate(swept.items()):
+    figures = [one.summary() for one in by_period.values()]
+    style = plots.STYLES[number] | {"marker": "os^D"[number], "markersize": 5}
+    left.plot(PERIODS_S, [one["goodput"].mean for one in figures], label=rule, **style)
+    right.plot(PERIODS_S, [one["p99_ttft_ms"].mean / 1000 for one in figures], **style)
+at_best = by_threshold[THRESHOLD].summary()
+left.axhline(at_best["goodput"].mean, color="gray", linewidth=1, label="known at once")
+right.axhline(at_best["p99_ttft_ms"].mean / 1000, color="gray", linewidth=1)
+left.set(ylabel="goodput", ylim=(0, 0.9))
+left.yaxis.set_major_formatter("{x:.0%}")
+right.set(ylabel="p99 of TTFT", yscale="log")
+right.yaxis.set_major_formatter(FuncFormatter(seconds))
+for ax in (left, right):
+    ax.set(xlabel="time between two load events of a worker", xscale="log")
+    ax.xaxis.set_major_formatter(FuncFormatter(seconds))
+    ax.set_xticks([0.02, 0.1, 0.5, 2])
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.grid(alpha=0.3)
+legend = fig.legend(loc="outside upper center", ncols=5, fontsize="small")
+
+# %% [markdown]
+# It makes things worse.
+# As the workers turn busy one by one, the router passes over them, and the last that is not known
+# to be busy gets *all* the requests until its next event.
+# A router that takes any worker spreads what the gate lets in, and a gate that closes by degrees
+# lets in less of it.
+# Still nothing is as good as news: with a period of up to 100 ms the rule hardly matters.
+#
+# ## What a worker hides
+#
+# A worker may have several ranks, each with a memory of its own.
+# Dynamo calls it busy only if **all** of them are.
+# Here one long prompt fills the memory of the first of four ranks, and short requests follow.
+
+# %%
+SHORT = 100
+trace = spillway.trace(
+    arrival_s=np.concatenate([[0.0], 0.5 + 0.05 * np.arange(SHORT)]),
+    input_tokens=np.concatenate([[1300], np.full(SHORT, 64)]),
+    output_tokens=np.concatenate([[290], np.full(SHORT, 40)]),
+)
+ranked = presets.dynamo_1_3(active_decode_blocks_threshold=0.8).apply(
+    spillway.Simulation(
+        workload=trace,
+        instances=instance.InstanceGroup(data_parallel_size=4, num_kv_blocks=100),
+    )
+)
+
+fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained", sharey=True)
+RANKS = {"all ranks busy (Dynamo)": 1, "one busy rank is enough": 0.25}
+hot = {}
+for ax, (name, share) in zip(axes, RANKS.items(), strict=True):
+    result = spillway.simulate(ranked.with_({"busy_monitor.busy_rank_share": share}))
+    requests = {key: result.requests[key][1:] for key in ("arrival_s", "e2e_s", "rank", "outcome")}
+    first = result.requests["rank"][0]
+    rejected = requests["outcome"] == "rejected"
+    on_hot = ~rejected & (requests["rank"] == first)
+    rest = ~rejected & ~on_hot
+    hot[name] = requests["e2e_s"][on_hot].max(initial=0)
+    for number, (who, mine) in enumerate({"other ranks": rest, "hot rank": on_hot}.items()):
+        style = {"color": plots.STYLES[number]["color"], "linestyle": "", "markersize": 4}
+        ax.plot(
+            requests["arrival_s"][mine], requests["e2e_s"][mine], "os"[number], label=who, **style
+        )
+    ax.plot(
+        requests["arrival_s"][rejected],
+        np.zeros(rejected.sum()),
+        "x",
+        color="black",
+        markersize=4,
+        label="rejected",
+    )
+    ax.set(title=name, xlabel="arrival (s)")
+    ax.title.set_fontsize("medium")
+    ax.grid(alpha=0.3)
+axes[0].set_ylabel("end-to-end latency (s)")
+legend = axes[1].legend(fontsize="small")
+
+# %% [markdown]
+# By the rule for all ranks nobody is rejected, and whoever is sent to the full rank waits or is
+# thrown out of memory.
+# If one busy rank is enough, the worker rests until its first rank has room again, and three ranks
+# lie idle.
+# The rule cannot be right with one number for a worker; the gateway would have to choose the rank.
+#
+# A worker also hides how long its answers are.
+# Prompts of one KV block are answered with 25 blocks.
+# Version 1.2 counts the blocks of prompts, unless told to track outputs; 1.3 listens to what the
+# engine reports as well.
+
+# %%
+long_answers = spillway.Simulation(
+    workload=spillway.trace(
+        arrival_s=0.15 * np.arange(120),
+        input_tokens=np.full(120, 16),
+        output_tokens=np.full(120, 400),
+    ),
+    instances=instance.InstanceGroup(num_kv_blocks=200),
+)
+COUNTS = {
+    "1.2": presets.dynamo_1_2(active_decode_blocks_threshold=0.6),
+    "1.2, tracks outputs": presets.dynamo_1_2(
+        active_decode_blocks_threshold=0.6, track_output_blocks=True
+    ),
+    "1.3": presets.dynamo_1_3(active_decode_blocks_threshold=0.6),
+}
+print(f"{'version':20}  rejected  preemptions  mean end-to-end latency (s)")
+thrown_out = {}
+for name, preset in COUNTS.items():
+    result = spillway.simulate(preset.apply(long_answers))
+    requests = result.requests
+    thrown_out[name] = int(requests["preemptions"].sum())
+    print(
+        f"{name:20}  {(requests['outcome'] == 'rejected').sum():8}  {thrown_out[name]:11}  "
+        f"{np.nanmean(requests['e2e_s']):27.1f}"
+    )
+
+# %% [markdown]
+# ## N + Q: what a worker lets in
+#
+# The second line of defence needs no news.
+# A worker lets N requests into its engine and Q more into a queue before it, and refuses the rest.
+# N is what the engine needs to be busy.
+# What is Q good for?
+# The same 240 requests/s, without thresholds:
+
+# %%
+SIZES = (2, 32, 512) if FAST else (2, 4, 8, 16, 32, 64, 128, 256, 512)
+LIMITS = (16, 32, 64)
+every = spillway.run_many(
+    [
+        presets.dynamo_1_3(engine_request_limit=limit, queue_size=size).apply(loaded)
+        for limit in LIMITS
+        for size in SIZES
+    ],
+    seeds=SEEDS,
+    keep_requests=True,
+)
+queues = {
+    limit: dict(zip(SIZES, every[i * len(SIZES) :], strict=False)) for i, limit in enumerate(LIMITS)
+}
+fig, axes = plt.subplots(1, 3, figsize=(10, 3.4), layout="constrained")
+PANELS = {
+    "turned away": lambda results: results.interval(shed).mean,
+    "p99 of TTFT": lambda results: results.summary()["p99_ttft_ms"].mean / 1000,
+    "goodput": lambda results: results.summary()["goodput"].mean,
+}
+for ax, (name, figure) in zip(axes, PANELS.items(), strict=True):
+    for number, (limit, by_size) in enumerate(queues.items()):
+        ax.plot(
+            SIZES,
+            [figure(one) for one in by_size.values()],
+            marker="os^"[number],
+            markersize=5,
+            label=f"N = {limit}",
+            **plots.STYLES[number],
+        )
+    ax.set(title=name, xlabel="Q (requests)", xscale="log")
+    ax.title.set_fontsize("medium")
+    ax.set_xticks([2, 8, 32, 128, 512], ["2", "8", "32", "128", "512"])
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.yaxis.set_major_formatter("{x:.0%}")
+    ax.grid(alpha=0.3)
+    if name == "p99 of TTFT":
+        ax.set_yscale("log")
+        ax.yaxis.set_major_formatter(FuncFormatter(seconds))
+        ax.axhline(TARGET_S, color="black", linestyle=":", linewidth=1)
+    else:
+        ax.set_ylim(0, 0.9)
+legend = axes[0].legend(fontsize="small")
+
+# %% [markdown]
+# A longer queue turns fewer away only until it is full, once.
+# From then on everybody waits for as long as it takes to empty it, and as soon as that exceeds the
+# target, all work is in vain.
+# So Q must stay below the target times the rate of a worker, less what the engine itself takes to
+# the first token:
+
+# %%
+for limit, by_size in queues.items():
+    figures = by_size[SIZES[0]].summary()
+    rate_per_s = figures["request_throughput"].mean / 4
+    in_engine_s = figures["mean_ttft_ms"].mean / 1000
+    print(
+        f"N = {limit}: {rate_per_s:.0f} requests/s and {1000 * in_engine_s:3.0f} ms in the engine, "
+        f"so Q < {rate_per_s * (TARGET_S - in_engine_s):.0f}"
+    )
+
+# %% [markdown]
+# Two later snapshots bound what matters more directly: the time in the queue (`dynamo_dev_b`), or
+# the requests before their first token (`dynamo_dev_c`).
+# Their default limits are far from this load.
+
+# %%
+GATES = {
+    "1.3, N = 64, Q = 16": presets.dynamo_1_3(engine_request_limit=64, queue_size=16),
+    "1.3, N = 64, Q = 512": presets.dynamo_1_3(engine_request_limit=64, queue_size=512),
+    "dev b, as it comes": presets.dynamo_dev_b(),
+    "dev b, N = 64": presets.dynamo_dev_b(engine_request_limit=64),
+    "dev b, N = 64, 0.5 s": presets.dynamo_dev_b(
+        engine_request_limit=64, request_queue_timeout_s=0.5
+    ),
+    "dev c, as it comes": presets.dynamo_dev_c(),
+    "dev c, 4 before first token, Q = 16": presets.dynamo_dev_c(wait_limit=4, queue_size=16),
+}
+every = spillway.run_many(
+    [preset.apply(loaded) for preset in GATES.values()], seeds=SEEDS, keep_requests=True
+)
+gates = dict(zip(GATES, every, strict=True))
+tabulate(gates, "gate")
+
+# %% [markdown]
+# A worker that refuses a request counts as busy until its next load event.
+# So with late events one refusal takes it out for as long:
+
+# %%
+capped = presets.dynamo_1_3(engine_request_limit=64, queue_size=16).apply(loaded)
+TRANSPORTS = {
+    "at once": capped,
+    "every 5 s": capped.replace(signals=signals.Scraped(period_s=5, jitter=1)),
+    "every 5 s, router takes any": capped.replace(
+        signals=signals.Scraped(period_s=5, jitter=1)
+    ).with_(ALL_WORKERS),
+}
+every = spillway.run_many(list(TRANSPORTS.values()), seeds=SEEDS, keep_requests=True)
+marked = dict(zip(TRANSPORTS, every, strict=True))
+tabulate(marked, "load events")
+
+# %% [markdown]
+# ## Clients that ask again
+#
+# Two small GPUs work at three quarters of their capacity.
+# A surge of half a minute comes by.
+# Clients give up after 25 s and, if they may, ask again.
+# `Result.recovery` tells whether goodput comes back.
+
+# %%
+TRIGGER_S = (120.0, 150.0)
+STEP_S = 10
+
+
+def surged(retries, surge_per_s=12):
+    """The surge, and clients that retry by these rules."""
+    usual = workload.Client(name="usual", requests_per_s=4.4)
+    surge = workload.Client(
+        name="surge",
+        requests_per_s=surge_per_s,
+        start_s=TRIGGER_S[0],
+        duration_s=TRIGGER_S[1] - TRIGGER_S[0],
+    )
+    return spillway.Simulation(
+        workload=workload.Synthetic(clients=[usual, surge], duration_s=600),
+        slo_classes=workload.SloClass(target_e2e_s=25),
+        reaction=workload.Reaction(timeout_s=25, retries=retries),
+        instances=presets.toy_plant(),
+        router="least_loaded",
+        horizon_s=640,
+        warm_up_s=30,
+    )
+
+
+RETRIES = {
+    "no retries": [],
+    "every 0.5 s": [workload.Retry(max_attempts=6, backoff_s=0.5, multiplier=1, jitter="none")],
+    "growing, random waits": [workload.Retry(max_attempts=6, backoff_s=5, jitter="full")],
+    "a budget of 10 %": [
+        workload.Retry(max_attempts=6, backoff_s=1, budget_ratio=0.1, jitter="full")
+    ],
+}
+every = spillway.run_many([surged(rules) for rules in RETRIES.values()], SEEDS, keep_requests=True)
+storms = dict(zip(RETRIES, every, strict=True))
+
+
+def goodput_over_time(result):
+    """The share of the requests of each step that were answered in time."""
+    requests = result.requests
+    steps = np.floor(requests["arrival_s"] / STEP_S).astype(int)
+    good = requests["e2e_s"] <= 25
+    return np.array([good[steps == step].mean() for step in range(int(600 / STEP_S))])
+
+
+fig, ax = plt.subplots(figsize=(8.5, 3.4), layout="constrained")
+ax.axvspan(*TRIGGER_S, color="gray", alpha=0.25, linewidth=0, label="surge")
+time_s = STEP_S * (np.arange(600 / STEP_S) + 0.5)
+print(f"{'':22}  attempts per request  goodput after  recovered after (s)")
+after = {}
+for number, (name, results) in enumerate(storms.items()):
+    means = np.mean([goodput_over_time(result) for result in results], axis=0)
+    width = 4 if number < 2 else 1.8  # to be seen below another
+    ax.plot(time_s, means, label=name, **plots.STYLES[number] | {"linewidth": width})
+    found = [result.recovery(*TRIGGER_S, step_s=STEP_S) for result in results]
+    after[name] = np.mean([one.after for one in found])
+    attempts = np.mean([r.ledger["attempts"] / r.ledger["logical_requests"] for r in results])
+    stuck = sum(one.is_metastable for one in found)
+    back = [one.recovered_after_s for one in found if not one.is_metastable]
+    words = f"never ({stuck} of {len(found)} seeds)" if stuck else f"at most {max(back):.0f}"
+    print(f"{name:22}  {attempts:20.2f}  {after[name]:13.1%}  {words:>19}")
+(calm,) = spillway.run_many([surged(RETRIES["every 0.5 s"], surge_per_s=0.001)], SEEDS)
+print(f"goodput with retries every 0.5 s, but no surge: {calm.summary()['goodput'].mean:.1%}")
+ax.set(xlabel="arrival (s)", ylabel="goodput", xlim=(0, 600), ylim=(-0.03, 1.05))
+ax.yaxis.set_major_formatter("{x:.0%}")
+ax.grid(alpha=0.3)
+legend = ax.legend(fontsize="small", loc="center right")
+
+# %% [markdown]
+# With retries the surge never ends: each request that comes too late is computed and then asked
+# again, so the load stays above what the fleet can do.
+# The same retries do no harm without the surge.
+# Longer and random waits do not help, as they only put off the same number of attempts.
+# A budget (one retry per ten requests) does: it bounds the load, whatever happens.
+#
+# ## Agents that fill the cache
+#
+# An agent asks, thinks for half a second and asks again with all that was said before and 1,500
+# tokens more, ten times.
+# What it said is in the KV cache, as long as nobody else needs the room.
+# The memory holds the contexts of about eight agents at their longest.
+
+# %%
+AGENTS = (4, 12, 32) if FAST else (4, 8, 12, 16, 20, 24, 32, 48)
+
+
+def agents(users, **settings):
+    """That many agents at work, on one server."""
+    client = workload.Client(
+        arrivals=workload.ClosedLoop(users=users, turns=10, think_time_s=0.5),
+        input_tokens=workload.Fixed(tokens=1500),
+        output_tokens=workload.Fixed(tokens=30),
+    )
+    return spillway.Simulation(
+        workload=workload.Synthetic(clients=client, duration_s=200),
+        instances=instance.InstanceGroup(num_kv_blocks=8000, max_num_seqs=64),
+        metrics=metrics.Metrics(timeline_step_s=1),
+        warm_up_s=50,
+        horizon_s=200,
+        **settings,
+    )
+
+
+def concur(ordering):
+    """A limit that follows the KV memory, and whom it lets in first."""
+    return gateway.Gateway(
+        limit=gateway.FixedLimit(max_in_flight=16),
+        bands=gateway.Band(queue=gateway.Queue(ordering=ordering)),
+        controller=gateway.Concur(high_kv_utilization=0.3, decrease_factor=0.75),
+        sensor=signals.Sensor(source="kv_utilization", tick_s=5),
+    )
+
+
+POLICIES = {
+    "no limit": {},
+    "limit, oldest first": {"gateway": concur("fcfs")},
+    "limit, newest first": {"gateway": concur("lifo")},
+}
+every = spillway.run_many(
+    [agents(users, **settings) for settings in POLICIES.values() for users in AGENTS],
+    seeds=SEEDS[:3],
+)
+thrash = {
+    name: dict(zip(AGENTS, every[i * len(AGENTS) :], strict=False))
+    for i, name in enumerate(POLICIES)
+}
+
+
+def running_kv(result):
+    """The share of the KV memory that running requests hold, mean over time."""
+    used = result.timeline["kv_utilization"][result.timeline["time_s"] > 50]
+    return float(used.mean())
+
+
+fig, axes = plt.subplots(1, 3, figsize=(10, 3.4), layout="constrained")
+PANELS = {
+    "output tokens/s": lambda results: results.summary()["output_throughput"].mean,
+    "prompt tokens found in cache": lambda results: results.summary()["cache_hit_rate"].mean,
+    "memory of running requests": lambda results: results.interval(running_kv).mean,
+}
+for ax, (name, figure) in zip(axes, PANELS.items(), strict=True):
+    for number, (policy, by_users) in enumerate(thrash.items()):
+        ax.plot(
+            AGENTS,
+            [figure(one) for one in by_users.values()],
+            marker="os^"[number],
+            markersize=5,
+            label=policy,
+            **plots.STYLES[number],
+        )
+    ax.set(title=name, xlabel="agents", ylim=(0, None if name.startswith("output") else 1))
+    ax.title.set_fontsize("medium")
+    if not name.startswith("output"):
+        ax.yaxis.set_major_formatter("{x:.0%}")
+    ax.grid(alpha=0.3)
+legend = axes[2].legend(fontsize="small")
+
+# %% [markdown]
+# Throughput falls by more than half long before memory is full: what each turn could have found in
+# the cache has just been thrown out for another agent, and is computed again.
+# A limit on requests in flight helps only if it keeps the *same* agents at work.
+# First come, first served lets all of them take turns; served last, served next, keeps some going,
+# and the others wait.
+
+# %%
+unlimited = [one.summary()["output_throughput"].mean for one in thrash["no limit"].values()]
+newest = thrash["limit, newest first"][AGENTS[-1]].summary()["output_throughput"].mean
+longest = PERIODS_S[-1]
+
+
+def percent(results):
+    return f"{results.summary()['goodput'].mean:.0%}"
+
+
+Markdown(
+    f"**What to take home.** "
+    f"Rejecting while all workers are busy is as good as its news: goodput is "
+    f"{percent(by_threshold[THRESHOLD])} if the load is known at once, and "
+    f"{percent(swept['one instant'][longest])} or {percent(swept['random instants'][longest])} "
+    f"with events every {longest:g} s, at one instant or at random ones. "
+    f"A router that passes over busy workers floods the last one: without that rule it is "
+    f"{percent(swept['random, router takes any'][longest])}. "
+    f'"All ranks" never sees a hot rank, and a count of prompts never sees long answers '
+    f"({thrown_out['1.2']} preemptions against {thrown_out['1.3']}). "
+    f"A limit in the worker needs no news; its queue must be shorter than the target times the "
+    f"worker's rate: with N = 64 and Q = 16 goodput is "
+    f"{percent(gates['1.3, N = 64, Q = 16'])}, with Q = 512 "
+    f"{percent(gates['1.3, N = 64, Q = 512'])}. "
+    f"Retries turn a surge of half a minute into a goodput of {after['every 0.5 s']:.0%} for "
+    f"good; a budget brings it back ({after['a budget of 10 %']:.0%} after the surge). "
+    f"And agents beyond what the cache holds cost throughput ({max(unlimited):.0f} to "
+    f"{unlimited[-1]:.0f} tokens/s); a limit that keeps the same ones at work saves most of it "
+    f"({newest:.0f})."
+)
