@@ -164,6 +164,8 @@ Ledger balance(const OutcomeCounts& counts, const gateway::Books& books, std::in
   require_equal(total(ledger.rejected), books.rejected, "rejected = rejections of the gateway");
   require_equal(ledger.expired, books.expired, "expired = time-outs of the gateway");
   require_equal(evicted_in_queue, books.evicted, "evicted = evictions of the gateway");
+  require_equal(cancelled_in_queue, books.withdrawn,
+                "cancelled in a queue = withdrawals from the gateway");
   require_equal(ledger.evicted_in_flight, books.reclaimed,
                 "evicted in flight = victims whose permits returned to the gateway");
   require_equal(ledger.dispatched, books.dispatched, "dispatched = dispatches of the gateway");

@@ -575,9 +575,10 @@ void the_ledger_tells_where_requests_were_withdrawn() {
     if (rows[i].dispatched) journal.dispatched[i] = {0};
     if (rows[i].entered) journal.enqueued[i] = {0};
     journal.outcome[i] = rows[i].outcome;
-    counts.add(journal, RequestId{i});
+    counts.add(journal, RequestId{i}, true);
   }
-  const gateway::Books books{.attempts = 9, .admitted = 9, .evicted = 1, .dispatched = 8};
+  const gateway::Books books{
+      .attempts = 9, .admitted = 9, .evicted = 1, .reclaimed = 2, .dispatched = 8};
   const metrics::FleetCounts fleet{.entered = 5, .completed = 1, .cancelled = 3};
   const metrics::Ledger ledger = metrics::balance(counts, books, 0, fleet);
   check(ledger.evicted == 3 && ledger.evicted_in_flight == 2, "two of three left an instance");
