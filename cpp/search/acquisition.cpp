@@ -111,7 +111,9 @@ Acquisition::Acquisition(GaussianProcess objective, std::vector<GaussianProcess>
       constraints_(std::move(constraints)),
       observed_(objective_.observations().points.rows()) {
   for (const GaussianProcess& constraint : constraints_) {
-    if (constraint.observations().points != objective_.observations().points)
+    const MatrixXd& its = constraint.observations().points;
+    const MatrixXd& ours = objective_.observations().points;
+    if (its.rows() != ours.rows() || its.cols() != ours.cols() || its != ours)
       throw sim::UsageError("objective and constraints must have observed the same points");
   }
   find_best();
