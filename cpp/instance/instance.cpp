@@ -323,6 +323,7 @@ class StepLoopEngine final : public Instance, public Engine {
   }
 
   signals::InstanceSignal read(Time now) override {
+    take_scrapes(now, false);
     catch_up(now);
     const signals::Occupancy here = occupancy();
     // Within a jump, a step that ends now (or has begun) has taken no effect yet.
@@ -354,6 +355,7 @@ class StepLoopEngine final : public Instance, public Engine {
     return memory_.count_found(id);
   }
   void add_emitted(std::span<std::int64_t> by_group, Time now) override {
+    take_scrapes(now, false);
     catch_up(now);
     for (std::size_t i = 0; i < by_group.size(); ++i) by_group[i] += emitted_by_group_[i];
     // Within a jump, a step that ends now (or has begun) has taken no effect yet.
@@ -411,8 +413,8 @@ class StepLoopEngine final : public Instance, public Engine {
     return slot.emitted == requests_.goal_tokens(slot.id);
   }
 
-  // What is scraped of the state that is about to change. The end of a step precedes a scrape of
-  // the same instant, everything else follows it.
+  // What is scraped of the state that is about to change, or to be brought up to date. The end of a
+  // step precedes a scrape of the same instant, everything else follows it.
   void take_scrapes(Time now, bool inclusive) {
     if (scrapes_) scrapes_->take(id_, reporter_, now, inclusive);
   }

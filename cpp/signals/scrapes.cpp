@@ -67,11 +67,13 @@ void Scrapes::take_due(sim::InstanceId id, Probe& probe, sim::Time until, sim::T
   const std::int64_t last = last_scrape(id, until, false);
   // Later readers know of this one, or of later ones.
   const std::int64_t oldest = last_scrape(id, now - delay_, true);
-  for (std::int64_t k = std::max(series.next, oldest); k <= last; ++k) {
-    if (!is_lost(id, k)) series.taken.push_back(probe.read(time_of(id, k)));
-  }
+  const std::int64_t first = std::max(series.next, oldest);
+  // Whoever is read asks for its scrapes to be taken, too: these are.
   series.next = last + 1;
   series.next_at = time_of(id, series.next);
+  for (std::int64_t k = first; k <= last; ++k) {
+    if (!is_lost(id, k)) series.taken.push_back(probe.read(time_of(id, k)));
+  }
   if (oldest >= 0) forget_before(series.taken, time_of(id, oldest));
 }
 

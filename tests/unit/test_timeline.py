@@ -20,7 +20,7 @@ from gateway_runs import (
 )
 from oracle.gateway_oracle import Request, Server
 
-from spillway import Result, UsageError, gateway, instance, metrics, simulate
+from spillway import Result, UsageError, gateway, instance, metrics, signals, simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -254,3 +254,26 @@ def test_a_sample_costs_one_event() -> None:
     blind = run(arrivals, **settings)
     result = run(arrivals, **settings, metrics=sampled(0.5))
     assert result.events - blind.events == len(result.timeline["time_s"])
+
+
+def test_samples_leave_scrapes_alone() -> None:
+    """What an engine has done between a scrape and a sample was not there to be scraped, though
+    nobody asks for the scrape before the sample brings the engine up to date."""
+    shut = gateway.Saturation(detector="utilization", kv_utilization_threshold=0.5)
+    queued = []
+    for step_s in (None, 0.04):
+        results = [
+            run(
+                [0.0, at],
+                input_tokens=16,
+                output_tokens=[250, 1],
+                instances=instance.InstanceGroup(num_kv_blocks=20),
+                gateway=gateway.Gateway(limit=shut),
+                signals=signals.Scraped(period_s=0.1),
+                metrics={"timeline_step_s": step_s},
+            )
+            for at in np.arange(0.05, 2, 0.01)
+        ]
+        queued.append([ns(one.requests["queue_s"])[1] for one in results])
+    assert queued[0] == queued[1]
+    assert 0 < sum(span > 0 for span in queued[0]) < len(queued[0])
