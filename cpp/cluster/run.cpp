@@ -213,7 +213,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     router::Dispatcher dispatcher;
     std::unique_ptr<signals::WorkerMonitor> monitor;  // null unless load events are followed
     Time drain_due = sim::kUnset;
-    bool drain_is_ticks = false;      // a tick asked for it, nobody else
+    bool drain_is_ticks = false;      // a tick asked for it or for an attempt, nobody else
     bool ticks = false;               // a tick is due
     bool attempts = false;            // an attempt to dispatch is due by the clock
     Time next_attempt = sim::kUnset;  // of a series of them, whether or not it is due
@@ -430,7 +430,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     return std::any_of(fronts_.begin(), fronts_.end(), [&](const auto& front) {
       const gateway::Books& books = front->pipeline.books();
       return books.attempts > books.admitted + books.rejected || books.in_flight() > 0 ||
-             (sim::is_set(front->drain_due) && !front->drain_is_ticks) || front->attempts ||
+             ((sim::is_set(front->drain_due) || front->attempts) && !front->drain_is_ticks) ||
              front->pipeline.next_timeout() != sim::kForever ||
              (awaits_workers && books.queued() > 0);
     });
@@ -452,7 +452,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     const std::optional<signals::View> view = reports_to(front);
     front.pipeline.tick(view ? &*view : nullptr, now_);
     if (front.pipeline.books().queued() > 0) {
-      const bool was_asked_for = sim::is_set(front.drain_due) && !front.drain_is_ticks;
+      const bool was_asked_for =
+          (sim::is_set(front.drain_due) || front.attempts) && !front.drain_is_ticks;
       wake(replica, Time{0});
       front.drain_is_ticks = !was_asked_for;
     }
@@ -697,12 +698,16 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   void wake(std::size_t replica, Time delay) {
     if (!one_per_attempt_) return request_drain(replica, delay);
     Front& front = *fronts_[replica];
+    front.drain_is_ticks = false;
     if (!front.attempts && sim::is_set(front.next_attempt)) resume_attempts(replica);
   }
 
   void drain(std::size_t replica) {
     Front& front = *fronts_[replica];
-    if (presence_.num_ready() == 0) return watch_timeouts(replica);
+    if (presence_.num_ready() == 0) {
+      if (one_per_attempt_) continue_attempts(replica, false);
+      return watch_timeouts(replica);
+    }
     const std::int64_t before = front.pipeline.books().dispatched;
     const std::optional<signals::View> view = reports_to(front);
     front.pipeline.drain(view ? &*view : nullptr, now_);
@@ -734,6 +739,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   bool may_open() const { return is_serving() || now_ <= last_change_ + longest_news_; }
   void push_attempt(std::size_t replica, Time at) {
     fronts_[replica]->attempts = true;
+    fronts_[replica]->drain_is_ticks = false;
     events_.push({at, Phase::queue_drain, kAttempt, static_cast<std::uint32_t>(replica)});
   }
   void attempt(std::size_t replica) {
@@ -810,12 +816,14 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     front.pipeline.forget_lost();
   }
 
-  // Those in flight that are to give way leave their instances, or do so as they get there.
+  // Those in flight that are to give way leave their instances, or do so as they get there. Some
+  // may have ended already, though their permits are still to return.
   void withdraw_victims(gateway::Pipeline& pipeline) {
     for (const RequestId victim : pipeline.victims()) {
-      if (journal_.outcome[victim.index()] == workload::Outcome::running) {
+      const workload::Outcome outcome = journal_.outcome[victim.index()];
+      if (outcome == workload::Outcome::running) {
         fleet_[instance_of(victim).index()]->cancel(victim, workload::Outcome::evicted, now_);
-      } else {
+      } else if (outcome == workload::Outcome::in_transit) {
         doomed_.push_back(victim);
       }
     }
