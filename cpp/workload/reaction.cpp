@@ -28,6 +28,8 @@ double Retry::wait_s(std::int64_t attempts, double uniform) const {
 }
 
 std::optional<Cause> cause_of(const ReasonWord& word) {
+  // Both are answered with the same status, whatever the target system.
+  if (word.name == words::kEvictedPriority.name) return Cause::saturated;
   constexpr auto& names = sim::EnumNames<Cause>::names;
   const auto found = std::find(names.begin(), names.end(), word.name);
   if (found == names.end()) return std::nullopt;
