@@ -9,7 +9,7 @@ CPP_FILES = $(shell find cpp tests/native benchmarks -name '*.cpp' -o -name '*.h
 DEMO := examples/noisy_neighbour.yaml
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-native test-python test-long test-tsan test-dist bench bench-search iteration14 predictive-vs-gated head-to-head check format stubs notebooks clean
+.PHONY: help demo test test-native test-python test-long test-tsan test-dist bench bench-search bench-studies iteration14 predictive-vs-gated head-to-head check format stubs notebooks clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-20s %s\n", $$1, $$2}'
@@ -68,6 +68,9 @@ bench: $(VENV)/.dev  ## Measure everything and write benchmarks/README.md; a qua
 
 bench-search: $(VENV)/.dev  ## Regret and speed of the Gaussian-process search; minutes
 	$(BIN)/python benchmarks/search.py
+
+bench-studies: $(VENV)/.dev  ## Searches over fleets, measured; writes benchmarks/STUDIES.md; minutes
+	$(BIN)/python benchmarks/studies.py
 
 iteration14: $(VENV)/.dev  ## The matrix of BLIS's iteration 14 with its missing controls; minutes
 	$(BIN)/python benchmarks/iteration14.py

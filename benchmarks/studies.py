@@ -1,0 +1,356 @@
+"""Searches over fleets, measured: `make bench-studies` writes STUDIES.md; about five minutes.
+
+The problems of `search.py` are functions; these are simulations. Seeds from 1,000,000 on are fresh:
+no search has seen them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import itertools
+import math
+import os
+import platform
+import statistics
+import sys
+import time
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import optuna
+from scipy.stats import qmc
+
+import spillway
+from spillway import presets, scenarios
+from spillway.study import Space, Study, isolation, samplers
+from spillway.study.files import read_study
+from spillway.study.gp import GpSampler
+from spillway.study.records import standard_error
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spillway import InstanceGroup, Simulation
+    from spillway.study.space import BoundSpace, Point
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+_HERE = Path(__file__).resolve().parent
+_PLANNED = _HERE.parent / "examples" / "mixed_targets_study.yaml"
+_FRESH = 1_000_000
+_TRUTH_SEEDS = 32
+_REPLICATES = 3
+
+AIMD_SPACE = {
+    "gateway.controller.band": (0, 0.5),
+    "gateway.controller.increase_step": (1, 16),
+    "gateway.guard.cooldown_ticks": (0, 10),
+    "gateway.guard.floor": (1, 64),
+    "gateway.bands[0].queue.timeout_s": {"low": 0.1, "high": 10, "log": True},
+    "tenants[A].queue_max": {"low": 1, "high": 64, "log": True},
+}
+QUEUES = {f"tenants[{name}].queue_max": {"low": 1, "high": 64, "log": True} for name in "BC"}
+
+
+def noisy_neighbour(fleet: InstanceGroup) -> Simulation:
+    """The blog's last gateway under its noisy neighbour; A, who pays twice, counts twice."""
+    simulation = spillway.Simulation(router="round_robin", instances=[fleet])
+    simulation = scenarios.get("noisy-neighbor").apply(simulation)
+    simulation = presets.gateway_post5().apply(simulation)
+    return simulation.with_({"slo_classes[critical].weight": 2})
+
+
+# --- regret ---------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Fleet:
+    """A problem: a simulation, what may vary, and the figure to make large."""
+
+    name: str
+    bound: BoundSpace
+    figure: str
+
+    def values(self, points: Sequence[Point], seeds: Sequence[int]) -> np.ndarray:
+        """A row per point, a column per seed."""
+        runs = spillway.run_many([self.bound.apply(one) for one in points], seeds, threads=1)
+        return np.array([[result.summary()[self.figure] for result in one] for one in runs])
+
+    def truth(self, points: Sequence[Point]) -> np.ndarray:
+        """What the points are worth, by many fresh seeds."""
+        seeds = range(_FRESH, _FRESH + _TRUTH_SEEDS)
+        found: np.ndarray = self.values(points, seeds).mean(axis=1)
+        return found
+
+    def spread(self, n: int) -> list[Point]:
+        """Points that fill the space."""
+        shares = qmc.Sobol(len(self.bound), rng=np.random.default_rng(0)).random(n)
+        return [self.bound.at(one.tolist()) for one in shares]
+
+
+@functools.cache
+def fleets() -> dict[str, Fleet]:
+    """The problems by name."""
+    planned = read_study(_PLANNED)
+    admitting = planned.simulation.with_({"workload.num_requests": 1000})
+    controlled = noisy_neighbour(presets.toy_plant())
+    return {
+        "noisy neighbour x AIMD": Fleet(
+            "noisy neighbour x AIMD", Space(AIMD_SPACE).bind(controlled), "weighted_goodput"
+        ),
+        "orthogonal x predictive": Fleet(
+            "orthogonal x predictive", Space(planned.settings["space"]).bind(admitting), "goodput"
+        ),
+    }
+
+
+def searched(
+    fleet: Fleet, sampler: optuna.samplers.BaseSampler, trials: int, seed: int, extra_sd: float
+) -> optuna.Study:
+    """A study whose trials each meet seeds of their own, and normal noise on top."""
+    rng = np.random.default_rng([seed, 99])
+    study = optuna.create_study(sampler=sampler, direction="maximize")
+    for _ in range(trials):
+        trial = study.ask()
+        point = fleet.bound.ask(trial)
+        seeds = rng.choice(_FRESH, _REPLICATES, replace=False)
+        row = fleet.values([point], seeds.tolist())[0] + extra_sd * rng.normal(size=len(seeds))
+        trial.set_user_attr("objective_se", [standard_error(row.tolist())])
+        study.tell(trial, float(row.mean()))
+    return study
+
+
+def sampler_named(name: str, seed: int) -> optuna.samplers.BaseSampler:
+    """As a study would make it."""
+    with samplers.quiet():
+        return samplers.resolve(
+            name, seed=seed, n_objectives=1, n_constraints=0, is_conditional=False
+        )[0]
+
+
+def repetition(seed: int) -> dict[tuple[str, str], dict[str, float]]:
+    """By fleet and noise, what the recommended points of each sampler are worth."""
+    found = {}
+    for name, fleet in fleets().items():
+        for noise, extra_sd in noises(fleet).items():
+            gp = GpSampler(seed=seed)
+            with samplers.quiet():
+                by_gp = searched(fleet, gp, 30, seed, extra_sd)
+                by_tpe = searched(fleet, sampler_named("tpe", seed), 60, seed, extra_sd)
+                points: dict[str, Point] = {
+                    "gp, 30 trials": gp.recommend(by_gp).params,
+                    "tpe, 60 trials": by_tpe.best_trial.params,
+                    "tpe, 60 trials, posterior mean": GpSampler(seed=seed).recommend(by_tpe).params,
+                }
+            worth = fleet.truth(list(points.values()))
+            found[name, noise] = dict(zip(points, worth.tolist(), strict=True))
+    return found
+
+
+@functools.cache
+def around(fleet: Fleet) -> tuple[float, float, float]:
+    """The range of the means, the deviation of a trial, and the best mean, over the space."""
+    values = fleet.values(fleet.spread(64), range(_FRESH, _FRESH + 8))
+    means = values.mean(axis=1)
+    best = [fleet.spread(64)[i] for i in np.argsort(-means)[:4]]
+    trial_sd = float(np.median(values.std(axis=1, ddof=1))) / math.sqrt(_REPLICATES)
+    return float(np.ptp(means)), trial_sd, float(fleet.truth(best).max())
+
+
+def noises(fleet: Fleet) -> dict[str, float]:
+    """What is added to each run, as a standard deviation."""
+    span, trial_sd, _ = around(fleet)
+    added = math.sqrt(max((0.1 * span) ** 2 - trial_sd**2, 0) * _REPLICATES)
+    return {"of the runs": 0.0, "a tenth of the range": added}
+
+
+def regret(executor: ProcessPoolExecutor, repetitions: int, limit_s: float) -> str:
+    """The section on regret; after `limit_s` no repetition begins."""
+    start = time.perf_counter()
+    done: list[dict[tuple[str, str], dict[str, float]]] = []
+    waiting = iter(range(repetitions))
+    running = [
+        executor.submit(repetition, seed) for seed, _ in zip(waiting, range(2), strict=False)
+    ]
+    while running:
+        done.append(running.pop(0).result())
+        if time.perf_counter() - start < limit_s:
+            running += [executor.submit(repetition, seed) for seed in itertools.islice(waiting, 1)]
+    rows, notes = [], []
+    for name, fleet in fleets().items():
+        span, trial_sd, best = around(fleet)
+        mine = [one for row in done for (of, _), one in row.items() if of == name]
+        best = max(best, *(worth for one in mine for worth in one.values()))
+        for noise in noises(fleet):
+            table = [row[name, noise] for row in done]
+            medians = [
+                f"{statistics.median(best - one[how] for one in table):.4f}" for how in table[0]
+            ]
+            wins = sum(one["gp, 30 trials"] >= one["tpe, 60 trials"] for one in table)
+            rows.append([name, noise, *medians, f"{wins} of {len(done)}"])
+        current = float(fleet.truth([fleet.bound.current()])[0])
+        notes.append(
+            f"- **{name}** ({len(fleet.bound)} parameters, {fleet.figure}): best known "
+            f"{best:.4f}, current configuration {current:.4f}; range over 64 points that fill "
+            f"the space {span:.3f}; the mean of {_REPLICATES} runs has a standard deviation of "
+            f"{trial_sd:.4f} ({trial_sd / span:.1%} of the range)."
+        )
+    head = ["fleet", "noise", *table[0], "gp no worse than tpe"]
+    return (
+        f"Median over {len(done)} repetitions of what the recommended point loses against the "
+        f"best point known, by the mean of {_TRUTH_SEEDS} fresh seeds. Every trial is the mean of "
+        f"{_REPLICATES} runs with seeds of its own; with noise of a tenth of the range, normal "
+        f"noise is added to each run. `gp` recommends the best posterior mean, TPE its best trial; "
+        f"the third column takes TPE's trials and the recommendation of `gp`. The second fleet "
+        f"runs 1,000 requests here.\n\n"
+        f"{_table(head, rows)}\n\n" + "\n".join(notes)
+    )
+
+
+# --- the planned search, and the AIMD gateway -----------------------------------------------------
+
+
+def planned() -> str:
+    """The section on the search that was planned after iteration 14."""
+    read = read_study(_PLANNED)
+    study = read.study()
+    start = time.perf_counter(), time.process_time()
+    study.optimize(read.trials, **read.optimize)
+    wall_s, cpu_s = time.perf_counter() - start[0], time.process_time() - start[1]
+    runs = sum(len(one.seeds) for one in study.records)
+    confirmation = study.confirm(3, range(_FRESH, _FRESH + 32))
+    return (
+        f"`{_PLANNED.name}`: {runs} runs of 10,000 requests in {wall_s:.1f} s ({cpu_s:.1f} s of "
+        f"processor time), the check that every parameter changes some run included.\n\n"
+        f"```\n{confirmation}\n```"
+    )
+
+
+def tuned() -> str:
+    """The section on the AIMD gateway."""
+    base = noisy_neighbour(presets.toy_plant())
+    study = Study(base, AIMD_SPACE | QUEUES, "weighted_goodput", seeds=4, sampler="gp")
+    start = time.perf_counter(), time.process_time()
+    study.optimize(60)
+    wall_s, cpu_s = time.perf_counter() - start[0], time.process_time() - start[1]
+    fresh = range(_FRESH, _FRESH + 32)
+    confirmation = study.confirm(3, fresh)
+    if confirmation.winner is None:
+        return f"```\n{confirmation}\n```"
+    point = study.simulation_of(confirmation.winner)
+    changes = study.records[confirmation.winner].point
+    alone = isolation(
+        base,
+        {name: {name: value} for name, value in changes.items()},
+        seeds=fresh,
+        metrics=["weighted_goodput"],
+    )
+    gains = {name: alone.difference(name, "weighted_goodput") for name in changes}
+    importance = study.importance()
+    rows = [
+        [
+            f"`{name}`",
+            f"{importance.get(name, 0):.2f}",
+            _shown(gains[name]),
+            _shown(next((b.gain for b in confirmation.reverted if b.parameter == name), None)),
+        ]
+        for name in sorted(changes, key=lambda name: -(gains[name].mean if gains[name] else 0))
+    ]
+    engines = [presets.l4_fleet()]
+    shares = []
+    for where, (before, after) in {
+        "the plant of the search": (base, point),
+        "two simulated L4": (base.replace(instances=engines), point.replace(instances=engines)),
+    }.items():
+        both = isolation(
+            before,
+            {"tuned": after},
+            seeds=fresh,
+            metrics=["weighted_goodput", *(f"goodput[tenant={one}]" for one in "ABC")],
+        )
+        for row in ("base", "tuned"):
+            cells = [str(both.interval(row, metric)) for metric in both.metrics]
+            gain = _shown(both.difference(row, "weighted_goodput")) if row == "tuned" else ""
+            shares.append([where, "blog's last" if row == "base" else row, *cells, gain])
+    return (
+        f"60 configurations with 4 seeds each by `gp`: {wall_s:.1f} s ({cpu_s:.1f} s of processor "
+        f"time). Targets: a time to first token of 2 s for every class; A, the tenant that pays, "
+        f"counts twice. Gains are paired differences on 32 fresh seeds.\n\n"
+        f"```\n{confirmation}\n```\n\n"
+        "What each parameter is worth: alone, put into the blog's last gateway; and left out, put "
+        "back in the winner.\n\n"
+        f"{_table(['parameter', 'importance', 'alone', 'left out'], rows)}\n\n"
+        "Who gains, and whether it holds for engines that make steps, which the search has not "
+        "seen:\n\n"
+        + _table(["fleet", "gateway", "weighted goodput", "A", "B (noisy)", "C", "gain"], shares)
+    )
+
+
+def _shown(gain: Any) -> str:
+    return "" if gain is None else f"{gain.mean:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    rule = ["---"] + ["---:"] * (len(head) - 1)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *rows))
+
+
+_TEXT = """\
+# Searches over fleets
+
+Generated by `studies.py` (`make bench-studies`); every figure comes from running it.
+
+{machine}
+
+## The planned search: five parameters, 30 configurations, 3 seeds
+
+{planned}
+
+## Regret: `gp` with 30 trials against TPE with 60
+
+{regret}
+
+## An adaptive limit, tuned on the noisy neighbour
+
+{tuned}
+"""
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repetitions", type=int, default=20)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--limit-s", type=float, default=math.inf, help="no repetition after this")
+    parser.add_argument("--output", type=Path, default=_HERE / "STUDIES.md")
+    parser.add_argument("--only", choices=("planned", "regret", "tuned"), help="print this part")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore", RuntimeWarning)
+    cores, load = os.cpu_count(), os.getloadavg()[0]
+    parts = {}
+    if options.only in (None, "planned"):
+        parts["planned"] = planned()
+    if options.only in (None, "tuned"):
+        parts["tuned"] = tuned()
+    if options.only in (None, "regret"):
+        with ProcessPoolExecutor(options.processes) as executor:
+            parts["regret"] = regret(executor, options.repetitions, options.limit_s)
+    if options.only:
+        print(parts[options.only])
+        return
+    machine = (
+        f"{cores} cores, {platform.system()} {platform.machine()}, Python "
+        f"{platform.python_version()}, Optuna {optuna.__version__}; load average at the start "
+        f"{load:.1f}."
+    )
+    options.output.write_text(_TEXT.format(machine=machine, **parts), encoding="utf-8")
+    print(f"written: {options.output.name}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
