@@ -73,10 +73,10 @@ std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::ui
 }
 
 // Those who ask again once they have been answered, if there are any.
-std::optional<workload::Users> make_users(const Simulation& simulation, std::uint64_t seed) {
+std::unique_ptr<workload::Users> make_users(const Simulation& simulation, std::uint64_t seed) {
   const auto* synthetic = std::get_if<workload::Synthetic>(&simulation.workload);
-  if (!synthetic || !workload::has_users(*synthetic)) return std::nullopt;
-  return workload::Users(*synthetic, seed, simulation.quantum_ns);
+  if (!synthetic || !workload::has_users(*synthetic)) return nullptr;
+  return std::make_unique<workload::Users>(*synthetic, seed, simulation.quantum_ns);
 }
 
 /// The event loop of one run: takes the earliest event and hands it to the stage it belongs to.
@@ -285,6 +285,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
 
   std::unique_ptr<signals::WorkerMonitor> make_monitor() {
     std::vector<signals::WorkerMonitor::Size> workers;
+    workers.reserve(fleet_.size());
     for (const auto& one : fleet_) {
       workers.push_back({one->num_ranks(), one->rank(0).capacity().block_size_tokens});
     }
@@ -543,12 +544,13 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   void make_reactions(std::uint64_t seed) {
     bool is_passive = simulation_.reaction.is_passive();
     std::vector<std::optional<workload::Reaction>> own;
+    own.reserve(requests_.tenants.size());
     for (const workload::Tenant& tenant : requests_.tenants) {
       own.push_back(tenant.reaction);
       is_passive = is_passive && (!tenant.reaction || tenant.reaction->is_passive());
     }
     if (is_passive) return;
-    reactions_.emplace(simulation_.reaction, own, seed);
+    reactions_ = std::make_unique<workload::Reactions>(simulation_.reaction, own, seed);
     journal_.counts_attempts = true;
     requests_.keep_attempts();
   }
@@ -1097,8 +1099,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   std::optional<fleet::ScalerState> scaler_;
   Time poll_period_{0};
   Time next_poll_{0};
-  std::optional<workload::Users> users_;
-  std::optional<workload::Reactions> reactions_;  // none where all clients are passive
+  std::unique_ptr<workload::Users> users_;          // null: nobody waits for an answer
+  std::unique_ptr<workload::Reactions> reactions_;  // null: all clients are passive
   router::DecisionLog decisions_;
   std::vector<std::unique_ptr<instance::Instance>> fleet_;
   std::vector<instance::Engine*> engines_;
