@@ -86,7 +86,7 @@ class PrefixGroups {
   using Groups = sim::LinkedList<Group>;
 
   double filled(const Group& group, Time now) const {
-    const double added = *config_.floor_per_s * sim::to_seconds(now - group.filled_at);
+    const double added = config_.floor_per_s.value_or(0) * sim::to_seconds(now - group.filled_at);
     return std::min(config_.floor_burst, group.tokens + added);
   }
   void forget(Time now) {
@@ -151,13 +151,13 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
     Awaited* one = close(request);
     if (!one) return;
     move_margin(*one, sim::to_seconds(now - one->decided));
-    if (!config_.calibration.forgetting || instance != one->best) return;
+    if (!regression_ || instance != one->best) return;
     regression_->update(one->features, sim::to_seconds(now - one->dispatched));
   }
 
   // Without a first token it is only known to have taken longer than it has lived.
   void finished(const signals::RequestView& request, workload::Outcome outcome, Time now) override {
-    Awaited* one = close(request);
+    const Awaited* one = close(request);
     if (!one || outcome == workload::Outcome::rejected) return;
     const double lived_s = sim::to_seconds(now - one->decided);
     if (lived_s > one->estimate_s + margin_s_) move_margin(*one, lived_s);
@@ -346,7 +346,7 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
     regression_.emplace(std::vector{config_.beta0_us / 1e6, config_.beta_prefill_us / 1e6 / kTokens,
                                     (config_.beta_prefill_us + per_token_us) / 1e6 / kTokens,
                                     config_.beta_decode_us / 1e6 / kRequests},
-                        numerics::RegressionRules{*c.forgetting, c.initial_variance,
+                        numerics::RegressionRules{c.forgetting.value_or(1), c.initial_variance,
                                                   c.largest_trace, c.outlier_sigmas});
   }
 
