@@ -295,7 +295,9 @@ Pipeline::BandState& Pipeline::band_of(const workload::SloClass& slo_class) {
 
 bool Pipeline::admit(RequestId id, const signals::View& view, Time now) {
   const signals::RequestView request(requests_, id);
-  sim::Draws draws(seed_, sim::Stream::admission, requests_.row(id));
+  const std::uint64_t retries =
+      journal_.counts_attempts ? journal_.attempts[id.index()] - std::uint64_t{1} : 0;
+  sim::Draws draws(seed_, sim::Stream::admission, requests_.row(id), retries);
   const auto reject = [&](workload::Stage stage, std::size_t reason) {
     ++books_.rejected;
     ++shed_;

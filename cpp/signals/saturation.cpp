@@ -5,6 +5,7 @@
 namespace spillway::signals {
 
 double saturation(const SaturationDetector& config, const View& view, std::int64_t in_flight) {
+  if (!view.has_workers()) return 1;
   const auto instances = static_cast<double>(view.size());
   if (config.detector == Detector::concurrency) {
     return static_cast<double>(in_flight) / (config.max_concurrency * instances);

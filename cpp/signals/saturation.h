@@ -56,7 +56,7 @@ struct SaturationDetector {
 
 /// utilization: mean over the instances of the larger of waiting ÷ queue_depth_threshold and KV use
 /// ÷ kv_utilization_threshold, 1 for an instance whose signals are stale. concurrency: `in_flight`
-/// ÷ (max_concurrency × instances).
+/// ÷ (max_concurrency × instances). 1 while no instance is ready.
 double saturation(const SaturationDetector& config, const View& view, std::int64_t in_flight);
 /// With the requests that the router has sent and not seen finish.
 double saturation(const SaturationDetector& config, const View& view);

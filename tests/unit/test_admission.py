@@ -17,6 +17,7 @@ from spillway import (
     ConfigError,
     Result,
     Simulation,
+    fleet,
     gateway,
     instance,
     metrics,
@@ -459,12 +460,76 @@ def test_system_is_empty_once_clients_have_withdrawn_all() -> None:
     ]
 
 
+def test_who_asks_again_draws_anew() -> None:
+    """Half are refused, and half of those once more."""
+    n, long = 2000, 100
+    result = run(
+        [0.0] * long + [1 + 0.02 * i for i in range(n)],
+        output_tokens=[10**7] * long + [1] * n,
+        slo_class=["critical"] * long + ["sheddable"] * n,
+        instances=flat(reference_output_tokens=1000),
+        reaction=workload.Reaction(retries=[workload.Retry(max_attempts=2, jitter="none")]),
+        gateway=gateway.Gateway(
+            admission=gateway.Probabilistic(
+                k=1, power=1, detector="concurrency", max_concurrency=2 * long
+            )
+        ),
+        horizon_s=100,
+    )
+    again = result.requests["attempts"][long:] == 2
+    refused = np.array(outcomes(result)[long:]) == "rejected"
+    assert abs(again.mean() - 0.5) < 4 * (0.25 / n) ** 0.5
+    assert abs(refused[again].mean() - 0.5) < 4 * (0.25 / again.sum()) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("policy", "arrivals"),
+    [
+        # The last one comes after delays of 2 s on average, and again after a window without any.
+        (
+            gateway.Dagor(threshold_s=0.1, user_levels=1, decrease=1),
+            [0, 0, 0, 0, 0, 4.5],
+        ),
+        # The last one comes to a queue of one, and again when it is empty.
+        (gateway.Bouncer(min_samples=1, min_share=0), [0, 1.5, 1.6, 1.7]),
+    ],
+)
+def test_lone_client_gets_in_once_the_overload_is_over(policy: Any, arrivals: list[float]) -> None:
+    """Nobody else comes who would move the policy on."""
+    result = run(
+        arrivals,
+        slo_classes=[workload.SloClass(name="standard", target_ttft_s=0.3)],
+        reaction=workload.Reaction(retries=[workload.Retry(backoff_s=2, jitter="none")]),
+        gateway=gateway.Gateway(admission=policy, limit=fixed(1)),
+    )
+    assert set(outcomes(result)) == {"completed"}
+    assert result.requests["attempts"].tolist() == [1] * (len(arrivals) - 1) + [2]
+
+
+@pytest.mark.parametrize("detector", ["utilization", "concurrency"])
+@pytest.mark.parametrize("policy", [gateway.GaieLegacy(), gateway.Probabilistic(k=1)])
+def test_empty_fleet_is_saturated(policy: Any, detector: str) -> None:
+    """No instance is ready from second 5 to second 20."""
+    schedule = [fleet.FleetChange(at_s=5, instances=0), fleet.FleetChange(at_s=15, instances=1)]
+    result = run(
+        [0, 6, 7, 19, 21],
+        slo_class=["batch", "batch", "standard", "batch", "batch"],
+        gateway=gateway.Gateway(admission=policy.replace(detector=detector)),
+        fleet=fleet.Fleet(schedule=schedule, startup_s=5),
+    )
+    assert outcomes(result) == ["completed", "rejected", "completed", "rejected", "completed"]
+
+
 @pytest.mark.parametrize("seed", range(5))
-def test_time_per_token_is_a_line_over_the_streams(seed: int) -> None:
+@pytest.mark.parametrize(
+    "policy", [gateway.EarlyRejection(decode_load="current"), gateway.LatencySlo()]
+)
+def test_time_per_token_is_a_line_over_the_streams(policy: Any, seed: int) -> None:
     """Every verdict from the stamps of what went before, with many streams on two instances."""
     rng = random.Random(seed)
     n, target_s = 300, 0.05
-    half_life = rng.choice((5, 100))
+    half_life, cold = rng.choice((5, 100)), {"cold_kv_utilization": 0}
+    is_early = isinstance(policy, gateway.EarlyRejection)
     result = run(
         np.cumsum([rng.randrange(1, 10**8) / 1e9 for _ in range(n)]).tolist(),
         output_tokens=[rng.choice((1, 20, 60, 100)) for _ in range(n)],
@@ -477,7 +542,7 @@ def test_time_per_token_is_a_line_over_the_streams(seed: int) -> None:
         ),
         router="round_robin",
         gateway=gateway.Gateway(
-            admission=gateway.EarlyRejection(decode_load="current", half_life_samples=half_life)
+            admission=policy.replace(half_life_samples=half_life, **({} if is_early else cold))
         ),
     )
     them = ways(result)
@@ -506,8 +571,13 @@ def test_time_per_token_is_a_line_over_the_streams(seed: int) -> None:
         line.samples = [load_seen(k) for k in done if them[k].output_tokens > 1]
         inside = [k for k in before if them[k].ended > now]
         running = [len(streams(i, now)) for i in (0, 1)]
-        predicted = line.at((sum(running) + 1) / 2)
-        goes = not inside or predicted is None or predicted <= target_s
+        if is_early:
+            predicted = [line.at((sum(running) + 1) / 2)]
+            is_idle = not inside
+        else:
+            predicted = [line.at(count + 1) for count in running]
+            is_idle = len({of[k] for k in inside}) < 2
+        goes = is_idle or any(one is None or one <= target_s for one in predicted)
         assert way.outcome == ("completed" if goes else "rejected"), row
     assert 20 < outcomes(result).count("rejected") < 280
 

@@ -31,13 +31,13 @@ struct Scope {
 
 /// Contract of an admission policy: may this request enter the gateway's queues?
 ///
-/// `decide` may bring the policy's own state up to `now` (refill a bucket) and note, once, that the
-/// request has come, but charges nothing; the same call twice gives the same answer. `commit`
-/// follows for every policy of the chain, in order, once all of them have admitted the request, at
-/// the same instant. What becomes of an admitted request is told to policies whose configuration
-/// says `static constexpr bool observes = true`. One that reads `View::outstanding` says
-/// `reads_outstanding = true`, one that reads what was sent where `reads_prefix_index = true`.
-/// Policies see what they are given: no clocks, globals or I/O.
+/// `decide` is asked once for each attempt: a client that asks again comes anew, with other draws.
+/// It may bring the policy's own state up to `now` (refill a bucket) and note that a request has
+/// come, but charges nothing. `commit` follows for every policy of the chain, in order, once all of
+/// them have admitted the request, at the same instant. What becomes of an admitted request is told
+/// to policies whose configuration says `static constexpr bool observes = true`. One that reads
+/// `View::outstanding` says `reads_outstanding = true`, one that reads what was sent where
+/// `reads_prefix_index = true`. Policies see what they are given: no clocks, globals or I/O.
 class AdmissionPolicy {
  public:
   virtual ~AdmissionPolicy() = default;

@@ -1,7 +1,6 @@
 #include "gateway/admission/bouncer.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <vector>
 
@@ -26,18 +25,14 @@ class BouncerPolicy final : public AdmissionPolicy {
   Verdict decide(const signals::RequestView& request, const signals::View&, sim::Time,
                  sim::Draws&) override {
     Class& own = classes_[request.slo_class()];
-    if (request.row() != noted_) {
-      noted_ = request.row();
-      const bool goes = keeps_targets(own) || is_underserved(own);
-      own.latest.push_back(goes);
-      own.latest_admitted += goes ? 1 : 0;
-      if (own.latest.size() > static_cast<std::size_t>(config_.share_requests)) {
-        own.latest_admitted -= own.latest.front() ? 1 : 0;
-        own.latest.pop_front();
-      }
-      verdict_ = goes ? Verdict::admit() : Verdict::reject();
+    const bool goes = keeps_targets(own) || is_underserved(own);
+    own.latest.push_back(goes);
+    own.latest_admitted += goes ? 1 : 0;
+    if (own.latest.size() > static_cast<std::size_t>(config_.share_requests)) {
+      own.latest_admitted -= own.latest.front() ? 1 : 0;
+      own.latest.pop_front();
     }
-    return verdict_;
+    return goes ? Verdict::admit() : Verdict::reject();
   }
 
   void commit(const signals::RequestView& request, sim::Time) override {
@@ -112,8 +107,6 @@ class BouncerPolicy final : public AdmissionPolicy {
   std::int64_t in_flight_ = 0;
   PerRequest<sim::Time> dispatched_at_;
   std::vector<double> scratch_;
-  std::uint32_t noted_ = std::numeric_limits<std::uint32_t>::max();  // who came last,
-  Verdict verdict_;                                                  // and what it was told
 };
 
 }  // namespace

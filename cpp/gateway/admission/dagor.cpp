@@ -1,7 +1,6 @@
 #include "gateway/admission/dagor.h"
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
 #include "sim/mix.h"
@@ -29,14 +28,12 @@ class DagorPolicy final : public AdmissionPolicy {
   Verdict decide(const signals::RequestView& request, const signals::View&, sim::Time now,
                  sim::Draws&) override {
     const std::int64_t level = level_of(request, now);
-    if (request.row() != noted_) {
-      noted_ = request.row();
-      if (now - start_ >= window_ || arrived_ >= config_.window_requests) set_level(now);
-      ++arrived_;
-      ++arrivals_[static_cast<std::size_t>(level)];
-      admitted_ += level <= level_ ? 1 : 0;
-    }
-    return level <= level_ ? Verdict::admit() : Verdict::reject();
+    if (now - start_ >= window_ || arrived_ >= config_.window_requests) set_level(now);
+    ++arrived_;
+    ++arrivals_[static_cast<std::size_t>(level)];
+    if (level > level_) return Verdict::reject();
+    ++admitted_;
+    return Verdict::admit();
   }
 
   void dispatched(const signals::RequestView& request, sim::Time now) override {
@@ -96,7 +93,6 @@ class DagorPolicy final : public AdmissionPolicy {
   std::int64_t admitted_ = 0;
   std::int64_t delays_ = 0;
   double delay_s_ = 0;
-  std::uint32_t noted_ = std::numeric_limits<std::uint32_t>::max();  // who came last
 };
 
 }  // namespace
