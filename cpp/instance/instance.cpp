@@ -544,7 +544,7 @@ class StepLoopEngine final : public Instance, public Engine {
   }
 
   bool gives_way_to_head(std::int64_t rank) const {
-    return rank - waiting_.head().rank >= *preempting_.margin;
+    return rank - waiting_.head().rank >= preempting_.margin.value_or(0);
   }
   // Whether anybody in the batch is to give way to the head of the queue if it does not fit. If
   // nobody is, nobody is for those behind it; and as long as head and batch stay, it stays so.

@@ -320,9 +320,10 @@ GaussianProcess::GaussianProcess(Observations observations, Hyperparameters hype
   factor_ = kernel_of(observations_, hyperparameters_).covariance;
   factor_.diagonal() += noise_of(observations_, hyperparameters_);
   const Eigen::LLT<Eigen::Ref<MatrixXd>> llt(factor_);
-  if (llt.info() != Eigen::Success)
+  if (llt.info() != Eigen::Success) {
     throw sim::UsageError(
         "the covariance is singular: points repeat without noise; give an extra noise variance");
+  }
   factor_.triangularView<Eigen::StrictlyUpper>().setZero();
   weights_ = llt.solve(VectorXd(observations_.values.array() - hyperparameters_.mean));
 }

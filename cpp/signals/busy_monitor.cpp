@@ -30,8 +30,8 @@ bool exceeds(const std::optional<std::int64_t>& value, double limit) {
 
 // ---- which workers are busy ----------------------------------------------------------------
 
-BusyWorkers::BusyWorkers(const BusyMonitor& config, std::size_t num_workers)
-    : config_(config), workers_(num_workers) {
+BusyWorkers::BusyWorkers(BusyMonitor config, std::size_t num_workers)
+    : config_(std::move(config)), workers_(num_workers) {
   std::stable_sort(config_.schedule.begin(), config_.schedule.end(),
                    [](const auto& a, const auto& b) { return a.at_s < b.at_s; });
 }

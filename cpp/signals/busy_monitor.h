@@ -67,7 +67,7 @@ struct RankLoad {
 /// Which workers are busy, from the load events so far.
 class BusyWorkers {
  public:
-  BusyWorkers(const BusyMonitor& config, std::size_t num_workers);
+  BusyWorkers(BusyMonitor config, std::size_t num_workers);
 
   /// A load event: the worker tells of its ranks, by position. Of an unknown worker: ignored.
   void report(sim::InstanceId worker, std::span<const RankLoad> ranks, sim::Time now);

@@ -96,7 +96,7 @@ sim::Time RequestTable::next_arrival() const {
 
 sim::RequestId RequestTable::take_next() {
   if (!stream_) return sim::RequestId{static_cast<std::size_t>(next_row_++)};
-  const sim::RequestId id = add(*next_);
+  const sim::RequestId id = add(next_.value_or(Arrival{}));
   next_ = stream_->next();
   return id;
 }

@@ -74,7 +74,7 @@ struct TtftMargin {
 /// How the coefficients follow what is observed.
 struct TtftCalibration {
   std::optional<double> forgetting;
-  double initial_variance = 1000;
+  double initial_variance = 0.01;
   double largest_trace = 1e6;
   double outlier_sigmas = 4;
 
@@ -97,7 +97,7 @@ struct TtftCalibration {
               "Of the coefficients as set, relative to that of an observation: how soon they give "
               "way.")
             .range(sim::positive_up_to(1e12))
-            .log_search(1, 1e6),
+            .log_search(1e-3, 1e3),
         field("largest_trace", &TtftCalibration::largest_trace,
               "Trace of the covariance beyond which nothing is forgotten, because observations are "
               "too much alike.")
