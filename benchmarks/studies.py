@@ -174,9 +174,7 @@ def regret(executor: ProcessPoolExecutor, repetitions: int, limit_s: float) -> s
     start = time.perf_counter()
     done: list[dict[tuple[str, str], dict[str, float]]] = []
     waiting = iter(range(repetitions))
-    running = [
-        executor.submit(repetition, seed) for seed, _ in zip(waiting, range(2), strict=False)
-    ]
+    running = [executor.submit(repetition, seed) for seed in itertools.islice(waiting, 2)]
     while running:
         done.append(running.pop(0).result())
         if time.perf_counter() - start < limit_s:
