@@ -39,6 +39,9 @@ _ANEW_UNTIL = 50
 # Augmented Chebyshev scalarisation: weight of the sum beside the maximum (Knowles 2006).
 _SUM_WEIGHT = 0.05
 _PRIORS = search.Priors()
+# Of the distance from the best value to the median: what is worse than the median by more counts as
+# just so bad.
+_WORST = 2.0
 # Without standard errors the noise must be found in the residuals.
 _PRIORS_OF_UNKNOWN_NOISE = search.Priors(log_extra_noise_mean=-3.0)
 
@@ -335,6 +338,16 @@ def _objectives(
     )
 
 
+def _tamed(values: Array) -> Array:
+    """The values, small being good, with disasters taken for merely bad ones.
+
+    How bad the worst configurations are tells nothing of where the best is, and a process whose
+    length scales follow a cliff sees little of the plateau.
+    """
+    middle = float(np.median(values))
+    return np.minimum(values, middle + _WORST * (middle - float(values.min())))
+
+
 @dataclasses.dataclass(frozen=True)
 class _Fitted:
     """A Gaussian process of standardised values and what made it."""
@@ -400,7 +413,8 @@ class _Model:
             raise ValueError("every trial must tell finite constraints if one does")
         constraint_errors = _attribute(trials, "constraints_se", size)
         # A constraint keeps its zero, which is where feasibility ends.
-        data = [(values, errors, float(values.mean()))]
+        tamed = _tamed(values)
+        data = [(tamed, errors, float(tamed.mean()))]
         data += [(constraints[:, i], constraint_errors[:, i], 0.0) for i in range(size)]
         warm: list[_Fitted | None] = [None] * len(data)
         continues = last and last.key[::2] == key[::2] and len(last.fitted) == len(data)
