@@ -218,6 +218,11 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     bool attempts = false;            // an attempt to dispatch is due by the clock
     Time next_attempt = sim::kUnset;  // of a series of them, whether or not it is due
     Time timeout_due = sim::kForever;
+
+    // Whether the queues are to be drained for any other reason than a tick.
+    bool is_drain_asked_for() const {
+      return (sim::is_set(drain_due) || attempts) && !drain_is_ticks;
+    }
   };
 
   void make_gateways(std::uint64_t seed) {
@@ -431,8 +436,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     return std::any_of(fronts_.begin(), fronts_.end(), [&](const auto& front) {
       const gateway::Books& books = front->pipeline.books();
       return books.attempts > books.admitted + books.rejected || books.in_flight() > 0 ||
-             ((sim::is_set(front->drain_due) || front->attempts) && !front->drain_is_ticks) ||
-             front->pipeline.next_timeout() != sim::kForever ||
+             front->is_drain_asked_for() || front->pipeline.next_timeout() != sim::kForever ||
              (awaits_workers && books.queued() > 0);
     });
   }
@@ -453,8 +457,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     const std::optional<signals::View> view = reports_to(front);
     front.pipeline.tick(view ? &*view : nullptr, now_);
     if (front.pipeline.books().queued() > 0) {
-      const bool was_asked_for =
-          (sim::is_set(front.drain_due) || front.attempts) && !front.drain_is_ticks;
+      const bool was_asked_for = front.is_drain_asked_for();
       wake(replica, Time{0});
       front.drain_is_ticks = !was_asked_for;
     }
@@ -583,7 +586,11 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   }
   // A client's timer goes off, which may be that of an attempt, or even a request, long over.
   void react(RequestId request, std::uint32_t row) {
-    if (!requests_.in_use(request) || requests_.row(request) != row) return;
+    if (requests_.in_use(request) && requests_.row(request) == row) withdraw_if_late(request);
+  }
+  // Also for a request that has just reached a stage.
+  void withdraw_if_late(RequestId request) {
+    if (!reactions_) return;
     const bool waits_for_first = !sim::is_set(journal_.first_token[request.index()]);
     const bool is_due = patience_of(request) <= now_ ||
                         (waits_for_first && first_token_patience_of(request) <= now_);
@@ -594,14 +601,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     switch (journal_.outcome[request.index()]) {
       case workload::Outcome::queued: {
         const std::size_t replica = replica_of(request);
-        Front& front = *fronts_[replica];
-        front.pipeline.withdraw(request, {workload::Stage::client, 0}, now_);
-        last_change_ = now_;
-        settle_losses(front);
-        if (one_per_attempt_ ||
-            (front.pipeline.heads_block() && front.pipeline.books().queued() > 0)) {
-          wake(replica, drain_latency_);
-        }
+        fronts_[replica]->pipeline.withdraw(request, {workload::Stage::client, 0}, now_);
+        close_gaps(replica);
         break;
       }
       case workload::Outcome::running:
@@ -610,10 +611,6 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       default:
         break;
     }
-  }
-  // For a request that has just reached a stage.
-  void withdraw_if_late(RequestId request) {
-    if (reactions_) react(request, requests_.row(request));
   }
 
   // Whether an event of the phase is about a request or an instance, whatever comes of it.
@@ -794,16 +791,19 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     Front& front = *fronts_[replica];
     front.timeout_due = sim::kForever;
     front.pipeline.expire(now_);
-    // Whoever stood behind those may have been waiting for them alone.
-    if (!front.pipeline.lost().empty()) {
-      last_change_ = now_;
-      settle_losses(front);
-      if (one_per_attempt_ ||
-          (front.pipeline.heads_block() && front.pipeline.books().queued() > 0)) {
-        wake(replica, drain_latency_);
-      }
-    }
+    if (!front.pipeline.lost().empty()) close_gaps(replica);
     watch_timeouts(replica);
+  }
+
+  // Some have left a queue by themselves. Whoever stood behind those may have been waiting for them
+  // alone.
+  void close_gaps(std::size_t replica) {
+    Front& front = *fronts_[replica];
+    last_change_ = now_;
+    settle_losses(front);
+    if (one_per_attempt_ || (front.pipeline.heads_block() && front.pipeline.books().queued() > 0)) {
+      wake(replica, drain_latency_);
+    }
   }
 
   // Requests that a queue has lost leave the system.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 namespace spillway::gateway {
@@ -38,20 +39,13 @@ bool any_limit(const Gateway& config) {
                      [](const Limit& limit) { return std::holds_alternative<T>(limit); });
 }
 
-std::unique_ptr<LimitPolicy> make_limit(const Limit& limit,
-                                        const std::vector<workload::Tenant>& tenants) {
-  return std::visit(
-      [&](const auto& config) {
-        if constexpr (requires { make(config, tenants); }) {
-          return make(config, tenants);
-        } else {
-          return make(config);
-        }
-      },
-      limit);
+bool any_admission(const Gateway& config, const auto& holds) {
+  return std::any_of(config.admission.begin(), config.admission.end(),
+                     [&](const Admission& policy) { return std::visit(holds, policy); });
 }
 
-std::unique_ptr<AdmissionPolicy> make_admission(const Admission& policy, const Scope& scope) {
+// Makes what one alternative of a variant describes. `scope` is for those that ask for it.
+auto make_policy(const auto& alternatives, const auto& scope) {
   return std::visit(
       [&](const auto& config) {
         if constexpr (requires { make(config, scope); }) {
@@ -60,7 +54,7 @@ std::unique_ptr<AdmissionPolicy> make_admission(const Admission& policy, const S
           return make(config);
         }
       },
-      policy);
+      alternatives);
 }
 
 bool observes(const Admission& policy) {
@@ -72,15 +66,9 @@ bool observes(const Admission& policy) {
       policy);
 }
 
-bool any_reads_prefix_index(const std::vector<Admission>& chain) {
-  return std::any_of(chain.begin(), chain.end(), [](const Admission& policy) {
-    return std::visit(
-        []<class Config>(const Config&) { return requires { Config::reads_prefix_index; }; },
-        policy);
-  });
+bool can_be_moved(const Limit& limit) {
+  return make_policy(limit, std::vector<workload::Tenant>{})->setting().has_value();
 }
-
-bool can_be_moved(const Limit& limit) { return make_limit(limit, {})->setting().has_value(); }
 
 bool reads_fleet(const Gateway& config) {
   return is_controlled(config) &&
@@ -104,31 +92,26 @@ bool reads_first_tokens(const Gateway& config) {
          any_cost(config, [](const Cost& cost) { return cost.charge_at == ChargeAt::first_token; });
 }
 bool reads_prefix_index(const Gateway& config) {
-  return any_reads_prefix_index(config.admission) ||
+  return any_admission(config,
+                       []<class Config>(const Config&) {
+                         return requires { Config::reads_prefix_index; };
+                       }) ||
          any_cost(config, [](const Cost& cost) { return reads_prefix_index(cost); });
 }
 bool reads_outstanding(const Gateway& config) {
-  return std::any_of(config.admission.begin(), config.admission.end(), [](const Admission& policy) {
-    return std::visit(
-        []<class Config>(const Config&) { return requires { Config::reads_outstanding; }; },
-        policy);
-  });
+  return any_admission(
+      config, []<class Config>(const Config&) { return requires { Config::reads_outstanding; }; });
 }
 bool reads_oracle(const Gateway& config) {
-  return std::any_of(config.admission.begin(), config.admission.end(), [](const Admission& policy) {
-    return std::visit(
-        [](const auto& one) {
-          if constexpr (requires { one.reads_oracle(); }) return one.reads_oracle();
-          return false;
-        },
-        policy);
+  return any_admission(config, [](const auto& policy) {
+    if constexpr (requires { policy.reads_oracle(); }) return policy.reads_oracle();
+    return false;
   });
 }
 bool reads_saturation(const Gateway& config) { return any_limit<Saturation>(config); }
 bool reads_busy(const Gateway& config) {
-  return std::any_of(config.admission.begin(), config.admission.end(), [](const auto& policy) {
-    return std::holds_alternative<BusyThreshold>(policy);
-  });
+  return any_admission(
+      config, []<class Config>(const Config&) { return std::is_same_v<Config, BusyThreshold>; });
 }
 bool has_timeouts(const Gateway& config) {
   return std::any_of(config.bands.begin(), config.bands.end(),
@@ -245,7 +228,7 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
               sim::index_of_name(requests.tenants, config.sensor.tenant)) {
   const Scope scope{requests.tenants, requests.slo_classes, num_instances};
   for (const Admission& policy : config.admission) {
-    chain_.push_back({make_admission(policy, scope),
+    chain_.push_back({make_policy(policy, scope),
                       workload::first_reason(std::type_identity<Admission>{}, policy.index())});
     if (observes(policy)) observers_.push_back(chain_.back().policy.get());
   }
@@ -275,7 +258,7 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
   for (std::size_t k = 0; k < requests.slo_classes.size(); ++k) {
     band_of(requests.slo_classes[k]).classes.push_back(k);
   }
-  for (const Limit& limit : config.limit) limits_.push_back(make_limit(limit, requests.tenants));
+  for (const Limit& limit : config.limit) limits_.push_back(make_policy(limit, requests.tenants));
   if (!is_controlled(config)) return;
   const auto movable = std::find_if(limits_.begin(), limits_.end(),
                                     [](const auto& limit) { return limit->setting().has_value(); });

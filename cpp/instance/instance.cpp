@@ -326,9 +326,7 @@ class StepLoopEngine final : public Instance, public Engine {
     take_scrapes(now, false);
     catch_up(now);
     const signals::Occupancy here = occupancy();
-    // Within a jump, a step that ends now (or has begun) has taken no effect yet.
-    const bool is_made = state_ == State::stepping && !jump_.effects_taken &&
-                         (rules.completion == Completion::step_start || jump_.end_of_step() == now);
+    const bool is_made = awaits_effects(now);
     std::int64_t prefill_tokens = waiting_.tokens();
     for (const Slot& slot : slots_) {
       if (decodes(slot)) continue;
@@ -358,11 +356,7 @@ class StepLoopEngine final : public Instance, public Engine {
     take_scrapes(now, false);
     catch_up(now);
     for (std::size_t i = 0; i < by_group.size(); ++i) by_group[i] += emitted_by_group_[i];
-    // Within a jump, a step that ends now (or has begun) has taken no effect yet.
-    const bool counts = rules.completion == Completion::step_start || jump_.end_of_step() == now;
-    if (state_ == State::stepping && !jump_.effects_taken && counts) {
-      decoders_.count_tokens(by_group, 1);
-    }
+    if (awaits_effects(now)) decoders_.count_tokens(by_group, 1);
   }
   const Counters& counters() const override { return counters_; }
   Stepping stepping() const override { return stepping_; }
@@ -399,6 +393,12 @@ class StepLoopEngine final : public Instance, public Engine {
     Time end_of_step() const { return start + duration; }
   };
 
+  // Within a jump, a step that ends now (or, where effects come first, has begun) has taken no
+  // effect yet, though what it does is done.
+  bool awaits_effects(Time now) const {
+    return state_ == State::stepping && !jump_.effects_taken &&
+           (rules.completion == Completion::step_start || jump_.end_of_step() == now);
+  }
   // Where taking a block forgets whichever is registered like it, it matters in which order the
   // requests of a step take theirs: then every step is made request by request.
   bool jumps() const { return stepping_ == Stepping::jumps && !memory_.order_matters(); }

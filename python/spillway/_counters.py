@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from spillway import _core
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from spillway.results import Result
 
 Version = Literal["dynamo_1_2", "dynamo_1_3", "dynamo_dev_b", "dynamo_dev_c"]
-VERSIONS = ("dynamo_1_2", "dynamo_1_3", "dynamo_dev_b", "dynamo_dev_c")
+VERSIONS: tuple[str, ...] = get_args(Version)
 
 # How a field of an ingress is called there, once per worker.
 _REQUEST_LIMIT = {
