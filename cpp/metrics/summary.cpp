@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -391,19 +392,26 @@ Summary Collector::summarize(const RunFigures& run) const {
                                              return group / r.slo_classes.size();
                                            });
 
-  std::vector<Population> all = populations_of(whole);
-  measure(whole, all);
-  // The only class, or tenant, that occurs has the figures of the whole.
+  // Populations of the same requests have the same figures: those of the only class that occurs are
+  // those of the whole, and those of a tenant with a class of its own are those of the class.
+  std::map<std::vector<std::size_t>, Population> known{{{}, Population()}};  // by groups that occur
   const auto measured = [&](const Partition& partition) {
     std::vector<Population> populations = populations_of(partition);
-    for (Population& one : populations) {
-      if (one.tally.offered != all[0].tally.offered) continue;
-      one = all[0];
-      return populations;
+    std::vector<std::vector<std::size_t>> groups(partition.size);
+    for (std::size_t group = 0; group < tallies_.size(); ++group) {
+      if (tallies_[group].offered > 0) groups[partition.population_of[group]].push_back(group);
     }
-    measure(partition, populations);
+    const auto is_known = [&](const auto& some) { return known.contains(some); };
+    if (std::ranges::all_of(groups, is_known)) {
+      std::ranges::transform(groups, populations.begin(),
+                             [&](const auto& some) { return known.at(some); });
+    } else {
+      measure(partition, populations);
+      for (std::size_t i = 0; i < groups.size(); ++i) known.emplace(groups[i], populations[i]);
+    }
     return populations;
   };
+  const std::vector<Population> all = measured(whole);
   const std::vector<Population> classes = measured(by_class);
   const std::vector<Population> tenants = measured(by_tenant);
 

@@ -14,6 +14,9 @@ namespace {
 constexpr std::size_t kWorthCounting = 2048;
 constexpr int kBucketBits = 12;
 constexpr std::size_t kNumBuckets = std::size_t{1} << kBucketBits;
+/// Positive values that are smaller than the largest by more than this share a bucket: a zero is
+/// infinitely many octaves away from its neighbours.
+constexpr double kReach = 0x1p16;
 
 /// A whole number that orders doubles as they are ordered. Equal steps of it are equal steps of the
 /// value within an octave and of its logarithm beyond.
@@ -28,7 +31,7 @@ class BucketSelection {
  public:
   BucketSelection(std::span<double> values, double least, double largest)
       : values_(values),
-        least_(order_key(least)),
+        least_(order_key(std::max(least, largest > 0 ? largest / kReach : least))),
         shift_(std::max(static_cast<int>(std::bit_width(order_key(largest) - least_)) - kBucketBits,
                         0)) {
     for (const double value : values) ++size_[bucket_of(value)];
@@ -64,7 +67,7 @@ class BucketSelection {
 
  private:
   std::size_t bucket_of(double value) const {
-    return static_cast<std::size_t>((order_key(value) - least_) >> shift_);
+    return static_cast<std::size_t>((std::max(order_key(value), least_) - least_) >> shift_);
   }
   std::size_t bucket_at(std::int64_t rank) const {
     return static_cast<std::size_t>(std::upper_bound(begin_.begin(), begin_.end(), rank) -

@@ -140,6 +140,9 @@ def awkward(kind: str, size: int) -> np.ndarray:
         "heavier tail": lambda: np.exp(rng.normal(0, 30, size)),
         "heavy on both sides": lambda: rng.standard_cauchy(size),
         "mostly zeros": lambda: np.where(rng.random(size) < 0.95, 0.0, rng.exponential(1, size)),
+        "hardly any zeros": lambda: np.where(
+            rng.random(size) < 0.01, 0, rng.normal(1e9, 1e6, size)
+        ),
         "all equal": lambda: np.full(size, 0.1),
         "all but one equal": lambda: np.where(np.arange(size) == size // 3, 1e18, 0.1),
         "two values": lambda: rng.choice([1.5, 1e9], size),
@@ -162,6 +165,7 @@ AWKWARD = (
     "heavier tail",
     "heavy on both sides",
     "mostly zeros",
+    "hardly any zeros",
     "all equal",
     "all but one equal",
     "two values",
