@@ -25,6 +25,9 @@ constexpr int kTailTerms = 80;
 // An exchange tries all values of a coordinate up to so many, else as many around the present one.
 constexpr std::size_t kMostExchanges = 16;
 constexpr int kExchangeRounds = 3;
+// The discount of the edges: how strong it is, and over which share of a coordinate it falls off.
+constexpr double kEdgeStrength = 0.2;
+constexpr double kEdgeWidth = 0.02;
 
 const double kLogRootTwoPi = 0.5 * std::log(2.0 * std::numbers::pi);
 
@@ -70,6 +73,13 @@ void add_slope(VectorXd& gradient, const LogWithSlope& log, double z, double sd,
                const PointPosterior& posterior) {
   const VectorXd sd_gradient = posterior.variance_gradient / (2.0 * sd);
   gradient -= log.slope / sd * (posterior.mean_gradient + z * sd_gradient);
+}
+
+/// 0 in the middle of [0, 1], least at its ends.
+LogWithSlope log_edge_discount(double coordinate) {
+  const double inside = 4.0 * coordinate * (1.0 - coordinate) + kEdgeWidth;
+  return {kEdgeStrength * std::log(inside / (1.0 + kEdgeWidth)),
+          kEdgeStrength * 4.0 * (1.0 - 2.0 * coordinate) / inside};
 }
 
 double nearest(const std::vector<double>& allowed, double value) {
@@ -154,10 +164,14 @@ Index Acquisition::recommended() const {
 
 VectorXd Acquisition::values(const MatrixXd& points) const {
   VectorXd sum = VectorXd::Zero(points.rows());
+  for (Index d = 0; d < points.cols(); ++d) {
+    if (is_categorical(d)) continue;
+    sum += points.col(d).unaryExpr([](double at) { return log_edge_discount(at).value; });
+  }
   if (best_) {
     const Posterior posterior = objective_.predict(points);
     for (Index i = 0; i < points.rows(); ++i) {
-      sum[i] =
+      sum[i] +=
           log_expected_improvement(posterior.mean[i], std::sqrt(posterior.variance[i]), *best_);
     }
   }
@@ -173,6 +187,12 @@ VectorXd Acquisition::values(const MatrixXd& points) const {
 double Acquisition::value(const VectorXd& point, VectorXd& gradient) const {
   double sum = 0.0;
   gradient.setZero(point.size());
+  for (Index d = 0; d < point.size(); ++d) {
+    if (is_categorical(d)) continue;
+    const LogWithSlope discount = log_edge_discount(point[d]);
+    sum += discount.value;
+    gradient[d] += discount.slope;
+  }
   if (best_) {
     const PointPosterior posterior = objective_.predict_with_gradient(point);
     const double sd = std::sqrt(posterior.variance);

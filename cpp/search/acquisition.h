@@ -30,6 +30,10 @@ struct MaximumOptions {
 /// log expected improvement over the best *posterior mean* among points that are feasible by their
 /// posterior mean, plus the log probability of each constraint. As long as no point seems feasible
 /// it is the log probability of feasibility alone. A lucky measurement does not move the best.
+/// Towards the ends of a coordinate's range the value is discounted, to less than half: nothing
+/// lies beyond, so a process is least certain there, and would send every third coordinate of a
+/// noisy search to an end (Siivola et al., "Correcting boundary over-exploration deficiencies in
+/// Bayesian optimization", MLSP'18, who cure it by other means).
 class Acquisition {
  public:
   /// All processes have observed the same points.
@@ -57,6 +61,9 @@ class Acquisition {
  private:
   void find_best();
   bool known(const Eigen::VectorXd& point) const;
+  bool is_categorical(Eigen::Index coordinate) const {
+    return objective_.observations().categorical[static_cast<std::size_t>(coordinate)];
+  }
   Eigen::VectorXd ascend(Eigen::VectorXd point, const std::vector<Coordinate>& coordinates,
                          int max_evaluations) const;
 

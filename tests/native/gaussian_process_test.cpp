@@ -305,6 +305,21 @@ void constraints_decide_what_is_best() {
   check(!impossible.best() && impossible.recommended() == 2, "the nearest to being allowed");
 }
 
+void edges_are_discounted_categories_are_not() {
+  // Far from its one observation a process is the same everywhere.
+  Observations data{
+      MatrixXd::Constant(1, 2, 0.5), VectorXd::Zero(1), VectorXd::Zero(1), {false, true}};
+  const Hyperparameters h{VectorXd::Constant(2, 0.02), 1.0, 0.0, 0.0};
+  const Acquisition acquisition(GaussianProcess(data, h), {});
+  MatrixXd where(6, 2);
+  where << 0.0, 0.0, 0.02, 0.0, 0.3, 0.0, 0.7, 0.0, 1.0, 0.0, 1.0, 3.0;
+  const VectorXd found = acquisition.values(where);
+  check(found[0] < found[1] && found[1] < found[2], "less towards the end");
+  check(close(found[0], found[4], 1e-12) && close(found[2], found[3], 1e-12), "at both ends");
+  check(found[2] - found[0] > std::log(2.0), "to less than half");
+  check(found[4] == found[5], "a category has no end");
+}
+
 void misuse_is_refused() {
   const Observations data = some_observations(5, 11);
   const Hyperparameters h = some_hyperparameters();
@@ -336,5 +351,6 @@ int main() {
   maximum_is_allowed_and_new();
   small_space_is_exhausted_before_a_point_repeats();
   constraints_decide_what_is_best();
+  edges_are_discounted_categories_are_not();
   misuse_is_refused();
 }

@@ -198,8 +198,8 @@ def test_optimum_is_found() -> None:
     assert study.best_value < 1e-3
 
 
-def told(points: dict[float, float], se: float) -> Any:
-    """A study of finished trials: x → value."""
+def told(points: dict[float, float], se: float, sure: float = math.nan, **attributes: Any) -> Any:
+    """A study of finished trials: x → value; the one at `sure` has a hundredth of the error."""
     study = optuna.create_study()
     for x, value in points.items():
         study.add_trial(
@@ -207,7 +207,7 @@ def told(points: dict[float, float], se: float) -> Any:
                 params={"x": x},
                 distributions={"x": optuna.distributions.FloatDistribution(0.0, 1.0)},
                 value=value,
-                user_attrs={"objective_se": [se]},
+                user_attrs={"objective_se": [se / 100 if x == sure else se], **attributes},
             )
         )
     return study
@@ -218,6 +218,27 @@ def test_recommended_is_not_the_luckiest() -> None:
     points = valley | {0.7: -0.05}  # by chance lower than all others
     study = told(points, se=0.1)
     assert study.best_params["x"] == 0.7
+    assert GpSampler(seed=0).recommend(study).params["x"] == pytest.approx(0.3, abs=0.1)
+
+
+def test_error_of_few_runs_is_not_taken_at_its_word() -> None:
+    valley = {i / 40: (i / 40 - 0.3) ** 2 for i in range(41)}
+    points = valley | {0.7: -0.05}  # by chance low, and its runs by chance alike
+
+    def recommended(**attributes: Any) -> float:
+        study = told(points, se=0.1, sure=0.7, **attributes)
+        return float(GpSampler(seed=0).recommend(study).params["x"])
+
+    assert recommended() == 0.7
+    assert recommended(num_runs=3) == pytest.approx(0.3, abs=0.1)
+    assert recommended(num_runs=10_000) == 0.7
+
+
+def test_a_single_run_is_as_noisy_as_the_runs_of_others() -> None:
+    valley = {i / 40: (i / 40 - 0.3) ** 2 for i in range(41)}
+    study = told(valley, se=0.1, num_runs=4)
+    for trial in told({0.7: -0.05}, se=math.nan, num_runs=1).trials:
+        study.add_trial(trial)
     assert GpSampler(seed=0).recommend(study).params["x"] == pytest.approx(0.3, abs=0.1)
 
 

@@ -42,6 +42,9 @@ _PRIORS = search.Priors()
 # Of the distance from the best value to the median: what is worse than the median by more counts as
 # just so bad.
 _WORST = 2.0
+# The deviation between the runs of a trial counts as if so many degrees of freedom of the typical
+# deviation had come with it: that of two or three runs is wild.
+_TYPICAL_DOF = 4
 # Without standard errors the noise must be found in the residuals.
 _PRIORS_OF_UNKNOWN_NOISE = search.Priors(log_extra_noise_mean=-3.0)
 
@@ -53,6 +56,8 @@ class GpSampler(BaseSampler):
     per parameter). What a trial tells of its noise is used per trial: `user_attrs["objective_se"]`
     holds the standard error of each objective (NaN: unknown), `user_attrs["constraints"]` the
     constraints' values (≤ 0: feasible), `user_attrs["constraints_se"]` their standard errors.
+    Where `user_attrs["num_runs"]` tells of how many runs a trial is the mean, its errors are drawn
+    towards those of all trials, the more the fewer runs it has; without it they are taken as exact.
     Noise that is not told is estimated.
 
     A trial is proposed where improving on the best *posterior mean* is worth most, times the
@@ -316,13 +321,33 @@ def _attribute(trials: Sequence[FrozenTrial], name: str, size: int) -> Array:
     return rows
 
 
+def _errors(trials: Sequence[FrozenTrial], name: str, size: int) -> Array:
+    """Standard errors as rows; NaN where nothing is known.
+
+    Where the number of runs is told, their variance is an average of the trial's own and the one
+    pooled over all trials, weighted by degrees of freedom (Smyth 2004, with the prior's fixed).
+    """
+    errors = _attribute(trials, name, size)
+    runs = np.array([one.user_attrs.get("num_runs", 0) for one in trials])[:, None]
+    variances = runs * errors**2
+    dof = np.where(np.isfinite(variances), np.maximum(runs - 1, 0), 0)
+    total = dof.sum(axis=0)
+    if not total.any():
+        return errors
+    sums = dof * np.nan_to_num(variances)
+    pooled = sums.sum(axis=0) / np.maximum(total, 1)
+    shrunk = (_TYPICAL_DOF * pooled + sums) / (_TYPICAL_DOF + dof)
+    told = (runs > 0) & (total > 0)
+    return np.where(told, np.sqrt(shrunk / np.maximum(runs, 1)), errors)
+
+
 def _objectives(
     trials: Sequence[FrozenTrial], directions: Sequence[StudyDirection], rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """One value per trial, to be small, and its standard error."""
     signs = np.array([-1.0 if one == StudyDirection.MAXIMIZE else 1.0 for one in directions])
     values = signs * np.array([one.values for one in trials])
-    errors = _attribute(trials, "objective_se", len(directions))
+    errors = _errors(trials, "objective_se", len(directions))
     if len(directions) == 1:
         return values[:, 0], errors[:, 0]
     low = values.min(axis=0)
@@ -411,7 +436,7 @@ class _Model:
         constraints = _attribute(trials, "constraints", size)
         if not np.isfinite(constraints).all():
             raise ValueError("every trial must tell finite constraints if one does")
-        constraint_errors = _attribute(trials, "constraints_se", size)
+        constraint_errors = _errors(trials, "constraints_se", size)
         # A constraint keeps its zero, which is where feasibility ends.
         tamed = _tamed(values)
         data = [(tamed, errors, float(tamed.mean()))]

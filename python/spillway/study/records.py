@@ -86,6 +86,7 @@ def attributes(trial: Trial) -> dict[str, Any]:
         },
     }
     if trial.has_values:
+        found["num_runs"] = len(trial.seeds)
         found["objective_se"] = list(trial.ses)
         found["constraints_se"] = list(trial.violation_ses)
     for name in ("duplicate_of", "failure"):
