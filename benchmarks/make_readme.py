@@ -64,6 +64,9 @@ _SPEEDS = (
     Target("W8-long", "W8-long", "M requests/s", 2, at_least=True, digits=2, scale=1e6),
     Target("W8-prefix", "W8-prefix", "M requests/s", 0.6, at_least=True, digits=2, scale=1e6),
     Target("W64", "W64", "M requests/s", 2, at_least=True, digits=2, scale=1e6),
+    Target(
+        "overload, completed", "overload", "M requests/s", 1, at_least=True, digits=2, scale=1e6
+    ),
 )
 _W1000 = Target("W1000, 1 M requests", "W1000", "s", 20)
 _FURTHER = (

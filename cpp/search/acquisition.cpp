@@ -25,8 +25,9 @@ constexpr int kTailTerms = 80;
 // An exchange tries all values of a coordinate up to so many, else as many around the present one.
 constexpr std::size_t kMostExchanges = 16;
 constexpr int kExchangeRounds = 3;
-// The discount of the edges: how strong it is, and over which share of a coordinate it falls off.
-constexpr double kEdgeStrength = 0.2;
+// The discount of the edges: how strong it would be if all were noise, and over which share of a
+// coordinate it falls off.
+constexpr double kEdgeStrength = 0.4;
 constexpr double kEdgeWidth = 0.02;
 
 const double kLogRootTwoPi = 0.5 * std::log(2.0 * std::numbers::pi);
@@ -76,10 +77,20 @@ void add_slope(VectorXd& gradient, const LogWithSlope& log, double z, double sd,
 }
 
 /// 0 in the middle of [0, 1], least at its ends.
-LogWithSlope log_edge_discount(double coordinate) {
+LogWithSlope log_edge_discount(double coordinate, double strength) {
   const double inside = 4.0 * coordinate * (1.0 - coordinate) + kEdgeWidth;
-  return {kEdgeStrength * std::log(inside / (1.0 + kEdgeWidth)),
-          kEdgeStrength * 4.0 * (1.0 - 2.0 * coordinate) / inside};
+  return {strength * std::log(inside / (1.0 + kEdgeWidth)),
+          strength * 4.0 * (1.0 - 2.0 * coordinate) / inside};
+}
+
+/// Standard deviation of the noise as a share of that of the observed values, at most 1.
+double noise_share(const GaussianProcess& process) {
+  const Observations& observations = process.observations();
+  const Eigen::ArrayXd deviations = observations.values.array() - observations.values.mean();
+  const double noise =
+      observations.noise_variance.mean() + process.hyperparameters().extra_noise_variance;
+  const double total = std::max(deviations.square().mean(), noise);
+  return total > 0.0 ? std::sqrt(noise / total) : 0.0;
 }
 
 double nearest(const std::vector<double>& allowed, double value) {
@@ -119,7 +130,8 @@ double log_probability_of_feasibility(double mean, double sd) {
 Acquisition::Acquisition(GaussianProcess objective, std::vector<GaussianProcess> constraints)
     : objective_(std::move(objective)),
       constraints_(std::move(constraints)),
-      observed_(objective_.observations().points.rows()) {
+      observed_(objective_.observations().points.rows()),
+      edge_strength_(kEdgeStrength * noise_share(objective_)) {
   for (const GaussianProcess& constraint : constraints_) {
     const MatrixXd& its = constraint.observations().points;
     const MatrixXd& ours = objective_.observations().points;
@@ -166,7 +178,8 @@ VectorXd Acquisition::values(const MatrixXd& points) const {
   VectorXd sum = VectorXd::Zero(points.rows());
   for (Index d = 0; d < points.cols(); ++d) {
     if (is_categorical(d)) continue;
-    sum += points.col(d).unaryExpr([](double at) { return log_edge_discount(at).value; });
+    sum += points.col(d).unaryExpr(
+        [&](double at) { return log_edge_discount(at, edge_strength_).value; });
   }
   if (best_) {
     const Posterior posterior = objective_.predict(points);
@@ -189,7 +202,7 @@ double Acquisition::value(const VectorXd& point, VectorXd& gradient) const {
   gradient.setZero(point.size());
   for (Index d = 0; d < point.size(); ++d) {
     if (is_categorical(d)) continue;
-    const LogWithSlope discount = log_edge_discount(point[d]);
+    const LogWithSlope discount = log_edge_discount(point[d], edge_strength_);
     sum += discount.value;
     gradient[d] += discount.slope;
   }

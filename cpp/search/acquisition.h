@@ -30,10 +30,11 @@ struct MaximumOptions {
 /// log expected improvement over the best *posterior mean* among points that are feasible by their
 /// posterior mean, plus the log probability of each constraint. As long as no point seems feasible
 /// it is the log probability of feasibility alone. A lucky measurement does not move the best.
-/// Towards the ends of a coordinate's range the value is discounted, to less than half: nothing
-/// lies beyond, so a process is least certain there, and would send every third coordinate of a
-/// noisy search to an end (Siivola et al., "Correcting boundary over-exploration deficiencies in
-/// Bayesian optimization", MLSP'18, who cure it by other means).
+/// Towards the ends of a coordinate's range the value is discounted, the more the larger the noise
+/// is beside the spread of the values: nothing lies beyond an end, so a process is least certain
+/// there, and would send every third coordinate of a noisy search to one (Siivola et al.,
+/// "Correcting boundary over-exploration deficiencies in Bayesian optimization", MLSP'18, who cure
+/// it by other means).
 class Acquisition {
  public:
   /// All processes have observed the same points.
@@ -70,6 +71,7 @@ class Acquisition {
   GaussianProcess objective_;
   std::vector<GaussianProcess> constraints_;
   Eigen::Index observed_;
+  double edge_strength_;
   std::optional<double> best_;
 };
 

@@ -306,18 +306,21 @@ void constraints_decide_what_is_best() {
 }
 
 void edges_are_discounted_categories_are_not() {
-  // Far from its one observation a process is the same everywhere.
-  Observations data{
-      MatrixXd::Constant(1, 2, 0.5), VectorXd::Zero(1), VectorXd::Zero(1), {false, true}};
+  // Far from its observations a process is the same everywhere.
+  Observations data{MatrixXd(2, 2), VectorXd(2), VectorXd::Ones(2), {false, true}};
+  data.points << 0.5, 1.0, 0.5, 2.0;
+  data.values << -1.0, 1.0;
   const Hyperparameters h{VectorXd::Constant(2, 0.02), 1.0, 0.0, 0.0};
-  const Acquisition acquisition(GaussianProcess(data, h), {});
   MatrixXd where(6, 2);
   where << 0.0, 0.0, 0.02, 0.0, 0.3, 0.0, 0.7, 0.0, 1.0, 0.0, 1.0, 3.0;
-  const VectorXd found = acquisition.values(where);
-  check(found[0] < found[1] && found[1] < found[2], "less towards the end");
-  check(close(found[0], found[4], 1e-12) && close(found[2], found[3], 1e-12), "at both ends");
-  check(found[2] - found[0] > std::log(2.0), "to less than half");
-  check(found[4] == found[5], "a category has no end");
+  const VectorXd noisy = Acquisition(GaussianProcess(data, h), {}).values(where);
+  check(noisy[0] < noisy[1] && noisy[1] < noisy[2], "less towards the end");
+  check(close(noisy[0], noisy[4], 1e-12) && close(noisy[2], noisy[3], 1e-12), "at both ends");
+  check(noisy[2] - noisy[0] > std::log(2.0), "to less than half");
+  check(noisy[4] == noisy[5], "a category has no end");
+  data.noise_variance.setZero();
+  const VectorXd sure = Acquisition(GaussianProcess(data, h), {}).values(where);
+  check(close(sure[0], sure[2], 1e-12), "values without noise speak for themselves");
 }
 
 void misuse_is_refused() {
