@@ -61,7 +61,8 @@ class GpSampler(BaseSampler):
     Noise that is not told is estimated.
 
     A trial is proposed where improving on the best *posterior mean* is worth most, times the
-    probability that all constraints hold. Running trials count as if they had returned what is
+    probability that all constraints hold, and less so towards the ends of the ranges the noisier
+    the values are. Running trials count as if they had returned what is
     expected of them, so a batch of proposals spreads out; the model is fitted once per batch.
     Several objectives are reduced to one by augmented Chebyshev weights that are drawn anew for
     each batch.
