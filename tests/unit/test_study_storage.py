@@ -36,10 +36,12 @@ study.optimize(int(sys.argv[2]), total=True, check=False)
 """
 
 
-def started(journal: Path, trials: int) -> subprocess.Popen[bytes]:
+def started(
+    journal: Path, trials: int, script: str = SCRIPT, *more: str
+) -> subprocess.Popen[bytes]:
     path = os.pathsep.join([str(Path(spillway.__file__).parents[1]), str(TESTS)])
     return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(journal), str(trials)],
+        [sys.executable, "-c", script, str(journal), str(trials), *more],
         env={**os.environ, "PYTHONPATH": path},
         stderr=subprocess.PIPE,
     )
@@ -109,6 +111,33 @@ def test_killed_study_loses_no_finished_trial(tmp_path: Path) -> None:
     assert study.optuna.get_trials(states=(running,)) == []
     for one in study.records:
         assert one.has_values or one.failure == "it was abandoned"
+
+
+@pytest.mark.parametrize("at", [0, 6])
+def test_study_killed_while_it_asks_leaves_nothing_running(tmp_path: Path, at: int) -> None:
+    journal = tmp_path / "journal.log"
+    script = """
+import os, signal, sys
+import optuna
+class Dying(optuna.samplers.RandomSampler):
+    def before_trial(self, study, trial):
+        if trial.number == int(sys.argv[3]):
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+    script += SCRIPT.replace("storage=", "sampler=Dying(), storage=")
+    process = started(journal, 12, script, str(at))
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGKILL, errors.decode()
+    study = small(storage=journal)
+    killed = study.optuna.trials[at]
+    assert killed.state == optuna.trial.TrialState.FAIL
+    assert [one.failure for one in study.records if one.number == at] == ["it was abandoned"]
+    study.optimize(4)
+    assert not [one for one in study.optuna.trials if not one.state.is_finished()]
+    # The baseline is there in any case, if not as the first.
+    assert study.baseline.has_values
+    assert study.baseline.number == (1 if at == 0 else 0)
+    assert [one.number for one in study.records if one.is_baseline] == [0, 1][: 2 - bool(at)]
 
 
 def test_two_processes_share_a_journal(tmp_path: Path) -> None:

@@ -73,18 +73,11 @@ _ROWS = ("objectives", "constraints", "metrics")
 
 
 def attributes(trial: Trial) -> dict[str, Any]:
-    """The trial as user attributes of Optuna's, which any storage can hold."""
-    found: dict[str, Any] = {
-        "record": {
-            "point": trial.point,
-            "seeds": list(trial.seeds),
-            "values": list(trial.values),
-            "violations": list(trial.violations),
-            "fingerprint": trial.fingerprint,
-            "warnings": list(trial.warnings),
-            **{name: [list(row) for row in getattr(trial, name)] for name in _ROWS},
-        },
-    }
+    """The trial as user attributes of Optuna's, which any storage can hold.
+
+    To be written in this order: whoever dies in between has left no record.
+    """
+    found: dict[str, Any] = {}
     if trial.has_values:
         found["num_runs"] = len(trial.seeds)
         found["objective_se"] = list(trial.ses)
@@ -92,6 +85,15 @@ def attributes(trial: Trial) -> dict[str, Any]:
     for name in ("duplicate_of", "failure"):
         if getattr(trial, name) is not None:
             found[name] = getattr(trial, name)
+    found["record"] = {
+        "point": trial.point,
+        "seeds": list(trial.seeds),
+        "values": list(trial.values),
+        "violations": list(trial.violations),
+        "fingerprint": trial.fingerprint,
+        "warnings": list(trial.warnings),
+        **{name: [list(row) for row in getattr(trial, name)] for name in _ROWS},
+    }
     return found
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
-from optuna.trial import TrialState
+from optuna.trial import TrialState, create_trial
 
 if TYPE_CHECKING:
     import optuna
@@ -30,6 +30,16 @@ def resolve(storage: Any) -> Any:
 def process_name() -> str:
     """Names this process among those that may share a storage."""
     return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def ask(study: optuna.Study) -> optuna.Trial:
+    """The next trial, of which the storage knows at no time that it runs, but not where."""
+    if not study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
+        study.add_trial(create_trial(state=TrialState.WAITING, user_attrs={OWNER: process_name()}))
+    trial = study.ask()
+    if trial.user_attrs.get(OWNER) != process_name():  # another process had queued it
+        trial.set_user_attr(OWNER, process_name())
+    return trial
 
 
 def release_abandoned(study: optuna.Study) -> None:

@@ -250,12 +250,19 @@ class Study:
         return Evaluator(metrics, threads=threads, executor=executor)
 
     def _ask_for_baseline(self, evaluator: Evaluator) -> int:
-        """Queues the current configuration as the first trial, unless the study has it.
+        """Queues the current configuration as the next trial, unless the study has it.
 
-        Outside the space it is run at once. Returns how many trials that made.
+        One that failed, as when its process was killed, is tried again. Outside the space it is run
+        at once. Returns how many trials that made.
         """
-        if any(_BASELINE in one.user_attrs for one in self.optuna.get_trials(deepcopy=False)):
-            return 0
+        for one in self.optuna.get_trials(deepcopy=False):
+            if _BASELINE not in one.user_attrs:
+                continue
+            known = records.from_optuna(one)
+            if known is None or known.has_values:
+                return 0
+        from spillway.study import storage as storages
+
         point = self.bound.current()
         outside = self.bound.outside()
         if outside or self.bound.ordered(point) != point:
@@ -268,7 +275,9 @@ class Study:
             )
             self.optuna.add_trial(self._placeholder(evaluator))
             return 1
-        self.optuna.enqueue_trial(point, user_attrs={_BASELINE: True})
+        self.optuna.enqueue_trial(
+            point, user_attrs={_BASELINE: True, storages.OWNER: storages.process_name()}
+        )
         return 0
 
     def _placeholder(self, evaluator: Evaluator) -> Any:
@@ -288,16 +297,15 @@ class Study:
 
     def _run_batch(self, size: int, evaluator: Evaluator, race: Racing | None) -> None:
         from spillway.study import samplers
-        from spillway.study.storage import OWNER, process_name
+        from spillway.study import storage as storages
 
         with samplers.quiet():
             asked: list[optuna.Trial] = []
             points: list[Point] = []
             try:
                 for _ in range(size):
-                    asked.append(self.optuna.ask())
-                    if self._is_shared:
-                        asked[-1].set_user_attr(OWNER, process_name())
+                    shared = self._is_shared
+                    asked.append(storages.ask(self.optuna) if shared else self.optuna.ask())
                     # At once, so that the next proposal knows of this one.
                     points.append(self.bound.ordered(self.bound.ask(asked[-1])))
                 judged = self._evaluate([one.number for one in asked], points, evaluator, race)
@@ -533,10 +541,10 @@ class Study:
     @property
     def baseline(self) -> Trial:
         """The trial of the current configuration."""
-        for one in self._all():
-            if one.is_baseline:
-                return one
-        raise UsageError("nothing has been tried yet: call optimize first")
+        tried = [one for one in self._all() if one.is_baseline]
+        if not tried:
+            raise UsageError("nothing has been tried yet: call optimize first")
+        return next((one for one in tried if one.has_values), tried[0])
 
     @property
     def feasible(self) -> tuple[Trial, ...]:
