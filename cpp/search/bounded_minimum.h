@@ -11,9 +11,9 @@ using Differentiable =
 
 struct Minimum {
   Eigen::VectorXd point;
-  double value;
-  int evaluations;
-  Eigen::MatrixXd hessian;  ///< as it was approximated on the way
+  double value = 0.0;
+  int evaluations = 0;
+  Eigen::MatrixXd hessian = {};  ///< as it was approximated on the way
 };
 
 struct MinimumOptions {

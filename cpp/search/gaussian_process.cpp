@@ -3,6 +3,7 @@
 #include <Eigen/Cholesky>
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numbers>
 #include <utility>
@@ -29,7 +30,15 @@ constexpr double kMaxExtraNoise = 20.0;
 // So many observations decide between the starts; more would cost time and change the choice
 // rarely.
 constexpr Index kDecidingObservations = 100;
-constexpr int kDecidingEvaluations = 40;
+// Gains in log density, relative to 1 + |log density|, that are not worth another step.
+constexpr double kValueTolerance = 1e-5;
+constexpr double kCoarseValueTolerance = 1e-4;
+// For parts of the observations, if none are given for all.
+constexpr Priors kVague{.log_length_scale_mean = -0.7,
+                        .log_length_scale_sd = 1.0,
+                        .log_signal_variance_mean = 0.0,
+                        .log_signal_variance_sd = 1.0,
+                        .log_extra_noise_sd = std::numeric_limits<double>::infinity()};
 constexpr double kStartingLengthScales[] = {0.5, 0.15, 1.5};
 constexpr double kSmallestVariance = 1e-14;  // relative to the signal's
 
@@ -60,9 +69,11 @@ ArrayXd matern(const ArrayXd& squared, double signal_variance) {
   return signal_variance * (1.0 + r + r.square() / 3.0) * (-r).exp();
 }
 
-Kernel kernel_of(const Observations& observations, const Hyperparameters& hyperparameters) {
+void fill(Kernel& kernel, const Observations& observations,
+          const Hyperparameters& hyperparameters) {
   const Index n = observations.points.rows();
-  Kernel kernel{MatrixXd(n, n), MatrixXd(n, n)};
+  kernel.covariance.resize(n, n);
+  kernel.slope.resize(n, n);
   for (Index j = 0; j < n; ++j) {
     const Index rows = n - j;
     const ArrayXd r =
@@ -73,7 +84,6 @@ Kernel kernel_of(const Observations& observations, const Hyperparameters& hyperp
     kernel.covariance.col(j).tail(rows) = decay * (1.0 + r + r.square() / 3.0);
     kernel.slope.col(j).tail(rows) = (5.0 / 3.0) * decay * (1.0 + r);
   }
-  return kernel;
 }
 
 VectorXd noise_of(const Observations& observations, const Hyperparameters& hyperparameters) {
@@ -99,20 +109,19 @@ void invert_lower(Eigen::Ref<MatrixXd> lower) {
       -(lower.bottomRightCorner(rest, rest).triangularView<Lower>() * right);
 }
 
-/// Lower triangle of Lᵀ·L for a lower triangular L whose upper part is 0.
-MatrixXd transposed_times_self(const MatrixXd& lower) {
+/// Lower triangle of −Lᵀ·L for a lower triangular L whose upper part is 0.
+void fill_with_minus_gram(MatrixXd& product, const MatrixXd& lower) {
   constexpr Index kBlock = 64;
   const Index n = lower.rows();
-  MatrixXd product(n, n);
+  product.resize(n, n);
   for (Index j = 0; j < n; j += kBlock) {
     const Index width = std::min(kBlock, n - j);
     for (Index i = j; i < n; i += kBlock) {
       const Index height = std::min(kBlock, n - i);
       product.block(i, j, height, width).noalias() =
-          lower.block(i, i, n - i, height).transpose() * lower.block(i, j, n - i, width);
+          -lower.block(i, i, n - i, height).transpose() * lower.block(i, j, n - i, width);
     }
   }
-  return product;
 }
 
 /// Σ over all ordered pairs of symmetric weights × squared distance in one coordinate.
@@ -130,68 +139,98 @@ double weighted_distances(const MatrixXd& weights, const Eigen::Ref<const Vector
   return 2.0 * sum;
 }
 
-/// The likelihood at given hyperparameters; their mean is replaced by the most likely one if
-/// `profile_mean`.
-LogLikelihood evaluate(const Observations& observations, Hyperparameters& hyperparameters,
-                       bool profile_mean) {
-  const Index n = observations.points.rows();
-  const Index dimensions = observations.points.cols();
-  LogLikelihood result{-std::numeric_limits<double>::infinity(), VectorXd::Zero(dimensions + 2)};
-  Kernel kernel = kernel_of(observations, hyperparameters);
-  MatrixXd factor = kernel.covariance;
-  factor.diagonal() += noise_of(observations, hyperparameters);
-  const Eigen::LLT<Eigen::Ref<MatrixXd>> llt(factor);
-  if (llt.info() != Eigen::Success) return result;
+/// Log marginal likelihoods of the same observations, one after the other: the matrices are kept,
+/// as fresh ones would be paid for by page faults.
+class Likelihood {
+ public:
+  explicit Likelihood(const Observations& observations) : observations_(observations) {}
 
-  if (profile_mean) {
-    const VectorXd precision = llt.solve(VectorXd::Ones(n));
-    hyperparameters.mean = precision.dot(observations.values) / precision.sum();
+  /// -inf if the covariance is singular. With `profile_mean` the mean is replaced by the most
+  /// likely one.
+  double value(Hyperparameters& hyperparameters, bool profile_mean) {
+    const Index n = observations_.points.rows();
+    fill(kernel_, observations_, hyperparameters);
+    factor_ = kernel_.covariance;
+    factor_.diagonal() += noise_of(observations_, hyperparameters);
+    const Eigen::LLT<Eigen::Ref<MatrixXd>> llt(factor_);
+    if (llt.info() != Eigen::Success) return -std::numeric_limits<double>::infinity();
+    if (profile_mean) {
+      const VectorXd precision = llt.solve(VectorXd::Ones(n));
+      hyperparameters.mean = precision.dot(observations_.values) / precision.sum();
+    }
+    const VectorXd centred = observations_.values.array() - hyperparameters.mean;
+    weights_ = llt.solve(centred);
+    return -0.5 * centred.dot(weights_) - factor_.diagonal().array().log().sum() -
+           0.5 * static_cast<double>(n) * std::log(2.0 * std::numbers::pi);
   }
-  const VectorXd centred = observations.values.array() - hyperparameters.mean;
-  const VectorXd weights = llt.solve(centred);
-  result.value = -0.5 * centred.dot(weights) - factor.diagonal().array().log().sum() -
-                 0.5 * static_cast<double>(n) * std::log(2.0 * std::numbers::pi);
 
-  // ½ Σ (w wᵀ − K⁻¹) ∘ ∂K; only lower triangles are ever made.
-  factor.triangularView<Eigen::StrictlyUpper>().setZero();
-  invert_lower(factor);
-  MatrixXd pull = -transposed_times_self(factor);
-  for (Index j = 0; j < n; ++j) pull.col(j).tail(n - j) += weights[j] * weights.tail(n - j);
-  double signal = 0.0;
-  for (Index j = 0; j < n; ++j) {
-    signal += pull(j, j) * kernel.covariance(j, j) +
-              2.0 * pull.col(j).tail(n - j - 1).dot(kernel.covariance.col(j).tail(n - j - 1));
+  /// At the hyperparameters whose value was asked for last and is finite; once.
+  VectorXd gradient(const Hyperparameters& hyperparameters) {
+    const Index n = observations_.points.rows();
+    const Index dimensions = observations_.points.cols();
+    VectorXd gradient(dimensions + 2);
+    // ½ Σ (w wᵀ − K⁻¹) ∘ ∂K; only lower triangles are ever made.
+    factor_.triangularView<Eigen::StrictlyUpper>().setZero();
+    invert_lower(factor_);
+    fill_with_minus_gram(pull_, factor_);
+    for (Index j = 0; j < n; ++j) pull_.col(j).tail(n - j) += weights_[j] * weights_.tail(n - j);
+    double signal = 0.0;
+    for (Index j = 0; j < n; ++j) {
+      signal += pull_(j, j) * kernel_.covariance(j, j) +
+                2.0 * pull_.col(j).tail(n - j - 1).dot(kernel_.covariance.col(j).tail(n - j - 1));
+    }
+    gradient[dimensions] = 0.5 * signal;
+    gradient[dimensions + 1] = 0.5 * pull_.diagonal().sum() * hyperparameters.extra_noise_variance;
+    for (Index j = 0; j < n; ++j) {
+      pull_.col(j).tail(n - j).array() *= kernel_.slope.col(j).tail(n - j).array();
+    }
+    for (Index d = 0; d < dimensions; ++d) {
+      const double scale = hyperparameters.length_scales[d];
+      gradient[d] = 0.5 / (scale * scale) *
+                    weighted_distances(pull_, observations_.points.col(d),
+                                       observations_.categorical[static_cast<std::size_t>(d)]);
+    }
+    return gradient;
   }
-  result.gradient[dimensions] = 0.5 * signal;
-  result.gradient[dimensions + 1] =
-      0.5 * pull.diagonal().sum() * hyperparameters.extra_noise_variance;
-  for (Index j = 0; j < n; ++j) {
-    pull.col(j).tail(n - j).array() *= kernel.slope.col(j).tail(n - j).array();
-  }
-  for (Index d = 0; d < dimensions; ++d) {
-    const double scale = hyperparameters.length_scales[d];
-    result.gradient[d] = 0.5 / (scale * scale) *
-                         weighted_distances(pull, observations.points.col(d),
-                                            observations.categorical[static_cast<std::size_t>(d)]);
-  }
-  return result;
-}
 
-/// Logarithms of the hyperparameters as one vector, in the order of the gradient.
-VectorXd to_vector(const Hyperparameters& hyperparameters) {
-  const Index dimensions = hyperparameters.length_scales.size();
-  VectorXd vector(dimensions + 2);
-  vector.head(dimensions) = hyperparameters.length_scales.array().log();
-  vector[dimensions] = std::log(hyperparameters.signal_variance);
-  vector[dimensions + 1] = std::log(hyperparameters.extra_noise_variance);
-  return vector;
-}
+ private:
+  const Observations& observations_;
+  Kernel kernel_;
+  MatrixXd factor_;   ///< lower Cholesky factor of the covariance of the values; then its inverse
+  VectorXd weights_;  ///< inverse covariance × (values − mean)
+  MatrixXd pull_;     ///< twice the slope of the likelihood in each covariance
+};
 
-Hyperparameters from_vector(const VectorXd& vector) {
-  const Index dimensions = vector.size() - 2;
-  return {vector.head(dimensions).array().exp(), std::exp(vector[dimensions]),
-          std::exp(vector[dimensions + 1]), 0.0};
-}
+/// Hyperparameters as one vector of logarithms, in the order of the gradient. The last is that of
+/// the extra noise and a known one together, where that is given: on its own the extra noise goes
+/// on for ever towards -inf, and comes back from there as slowly.
+struct Coordinates {
+  double known_noise_variance = 0.0;
+
+  VectorXd of(const Hyperparameters& hyperparameters) const {
+    const Index dimensions = hyperparameters.length_scales.size();
+    VectorXd vector(dimensions + 2);
+    vector.head(dimensions) = hyperparameters.length_scales.array().log();
+    vector[dimensions] = std::log(hyperparameters.signal_variance);
+    vector[dimensions + 1] = of_noise(hyperparameters.extra_noise_variance);
+    return vector;
+  }
+
+  double of_noise(double extra_noise_variance) const {
+    return std::log(extra_noise_variance + known_noise_variance);
+  }
+
+  Hyperparameters at(const VectorXd& vector) const {
+    const Index dimensions = vector.size() - 2;
+    return {vector.head(dimensions).array().exp(), std::exp(vector[dimensions]),
+            std::exp(vector[dimensions + 1]) - known_noise_variance, 0.0};
+  }
+
+  /// Of the extra noise's logarithm by its coordinate.
+  double slope(double extra_noise_variance) const {
+    return 1.0 + known_noise_variance / extra_noise_variance;
+  }
+};
 
 struct NormalPrior {
   VectorXd mean;
@@ -210,33 +249,83 @@ NormalPrior prior_of(const Priors& priors, Index dimensions) {
   return prior;
 }
 
-/// Minus the log posterior density of the hyperparameters, up to a constant.
-Minimum most_probable(const Observations& observations, const FitOptions& options,
-                      const VectorXd& start, const MatrixXd& hessian, int max_evaluations) {
-  const Index dimensions = observations.points.cols();
-  VectorXd lower = VectorXd::Constant(dimensions + 2, std::log(kMinLengthScale));
-  VectorXd upper = VectorXd::Constant(dimensions + 2, std::log(kMaxLengthScale));
-  lower.tail(2) << std::log(kMinSignalVariance), std::log(kMinExtraNoise);
-  upper.tail(2) << std::log(kMaxSignalVariance), std::log(kMaxExtraNoise);
-  std::optional<NormalPrior> prior;
-  if (options.priors) prior = prior_of(*options.priors, dimensions);
-  const auto function = [&](const VectorXd& point, VectorXd& gradient) {
-    Hyperparameters hyperparameters = from_vector(point);
-    const LogLikelihood likelihood = evaluate(observations, hyperparameters, true);
-    gradient = -likelihood.gradient;
-    double value = -likelihood.value;
-    if (prior) {
-      const ArrayXd z = (point - prior->mean).array() / prior->sd.array();
+/// How closely a maximum is wanted.
+struct Effort {
+  int max_evaluations;
+  double value_tolerance;
+};
+
+/// Minus the log posterior density of hyperparameters, up to a constant.
+class Objective {
+ public:
+  Objective(const Observations& observations, const std::optional<Priors>& priors,
+            const Coordinates& coordinates)
+      : dimensions_(observations.points.cols()),
+        likelihood_(observations),
+        coordinates_(coordinates) {
+    if (priors) prior_ = prior_of(*priors, dimensions_);
+  }
+
+  double operator()(const VectorXd& point, VectorXd& gradient) {
+    Hyperparameters hyperparameters = coordinates_.at(point);
+    double value = -likelihood_.value(hyperparameters, true);
+    if (!std::isfinite(value)) return value;
+    gradient = -likelihood_.gradient(hyperparameters);
+    gradient[gradient.size() - 1] *= coordinates_.slope(hyperparameters.extra_noise_variance);
+    if (prior_) {
+      const ArrayXd z = (point - prior_->mean).array() / prior_->sd.array();
       value += 0.5 * z.square().sum();
-      gradient.array() += z / prior->sd.array();
+      gradient.array() += z / prior_->sd.array();
     }
     return value;
-  };
-  return bounded_minimum(function, start, lower, upper,
-                         {.max_evaluations = max_evaluations,
+  }
+
+  /// With the most likely mean.
+  Hyperparameters hyperparameters(const VectorXd& point) {
+    Hyperparameters found = coordinates_.at(point);
+    likelihood_.value(found, true);
+    return found;
+  }
+
+  Index dimensions() const { return dimensions_; }
+  const Coordinates& coordinates() const { return coordinates_; }
+
+ private:
+  Index dimensions_;
+  Likelihood likelihood_;
+  Coordinates coordinates_;
+  std::optional<NormalPrior> prior_;
+};
+
+Minimum most_probable_from(const Minimum& start, Objective& objective, const Effort& effort) {
+  const Coordinates& coordinates = objective.coordinates();
+  const Index size = start.point.size();
+  VectorXd lower = VectorXd::Constant(size, std::log(kMinLengthScale));
+  VectorXd upper = VectorXd::Constant(size, std::log(kMaxLengthScale));
+  lower.tail(2) << std::log(kMinSignalVariance), coordinates.of_noise(kMinExtraNoise);
+  upper.tail(2) << std::log(kMaxSignalVariance), coordinates.of_noise(kMaxExtraNoise);
+  return bounded_minimum(std::ref(objective), start.point, lower, upper,
+                         {.max_evaluations = effort.max_evaluations,
                           .gradient_tolerance = 1e-2,
-                          .value_tolerance = 1e-5,
-                          .hessian = hessian});
+                          .value_tolerance = effort.value_tolerance,
+                          .hessian = start.hessian});
+}
+
+/// The most probable hyperparameters, in the coordinates: from there, or else the best of what is
+/// found from several starts.
+Minimum most_probable(Objective& objective, const std::optional<Minimum>& from,
+                      const Effort& effort) {
+  if (from) return most_probable_from(*from, objective, effort);
+  const Index dimensions = objective.dimensions();
+  Minimum best;
+  for (const double length_scale : kStartingLengthScales) {
+    const double scaled = length_scale * std::sqrt(static_cast<double>(dimensions));
+    const Minimum start{.point = objective.coordinates().of(
+                            {VectorXd::Constant(dimensions, scaled), 1.0, 0.01, 0.0})};
+    Minimum found = most_probable_from(start, objective, effort);
+    if (best.point.size() == 0 || found.value < best.value) best = std::move(found);
+  }
+  return best;
 }
 
 /// Evenly spread over the order of the observations.
@@ -246,6 +335,25 @@ Observations part_of(const Observations& observations, Index size) {
   for (Index i = 0; i < size; ++i) rows.push_back(i * observations.points.rows() / size);
   return {observations.points(rows, Eigen::all), observations.values(rows),
           observations.noise_variance(rows), observations.categorical};
+}
+
+/// From parts of the observations, each twice as large as the one before: with twice as many every
+/// step costs eight times as much, so most of the way is gone before. The curvature is that to be
+/// expected with all of them.
+Minimum roughly_most_probable(const Observations& observations, const FitOptions& options,
+                              const Coordinates& coordinates) {
+  const Index n = observations.points.rows();
+  // What a part leaves open must not lead far away from where all observations will point.
+  const Priors priors = options.priors.value_or(kVague);
+  std::optional<Minimum> found;
+  for (Index size = kDecidingObservations, next = 0; size < n; size = next) {
+    const Observations part = part_of(observations, size);
+    Objective objective(part, priors, coordinates);
+    found = most_probable(objective, found, {options.max_evaluations, kCoarseValueTolerance});
+    next = 4 * size <= n ? 2 * size : n;
+    found->hessian *= static_cast<double>(next) / static_cast<double>(size);
+  }
+  return *found;
 }
 
 void check(const Observations& observations) {
@@ -276,48 +384,36 @@ LogLikelihood log_marginal_likelihood(const Observations& observations,
                                       const Hyperparameters& hyperparameters) {
   check(observations, hyperparameters);
   Hyperparameters copy = hyperparameters;
-  return evaluate(observations, copy, false);
+  Likelihood likelihood(observations);
+  const double value = likelihood.value(copy, false);
+  const Index size = hyperparameters.length_scales.size() + 2;
+  return {value, std::isfinite(value) ? likelihood.gradient(copy) : VectorXd::Zero(size)};
 }
 
 Hyperparameters fit(const Observations& observations, const FitOptions& options,
                     const std::optional<Hyperparameters>& warm_start) {
   check(observations);
-  const Index n = observations.points.rows();
-  const Index dimensions = observations.points.cols();
-  VectorXd start;
-  MatrixXd hessian;
+  // A prior of the extra noise's logarithm keeps that from -inf.
+  const Coordinates coordinates{options.priors ? 0.0
+                                               : std::min(observations.noise_variance.mean(), 1.0)};
+  std::optional<Minimum> start;
   if (warm_start) {
     check(observations, *warm_start);
-    start = to_vector(*warm_start);
-  } else {
-    const bool all = n <= kDecidingObservations;
-    const Observations part = all ? observations : part_of(observations, kDecidingObservations);
-    double best = std::numeric_limits<double>::infinity();
-    for (const double length_scale : kStartingLengthScales) {
-      const double scaled = length_scale * std::sqrt(static_cast<double>(dimensions));
-      const Minimum minimum = most_probable(
-          part, options, to_vector({VectorXd::Constant(dimensions, scaled), 1.0, 0.01, 0.0}), {},
-          all ? options.max_evaluations : kDecidingEvaluations);
-      if (minimum.value < best || start.size() == 0) {
-        best = minimum.value;
-        start = minimum.point;
-        hessian = minimum.hessian;
-      }
-    }
-    hessian *= static_cast<double>(n) / static_cast<double>(part.points.rows());
+    start = Minimum{.point = coordinates.of(*warm_start)};
+  } else if (observations.points.rows() > kDecidingObservations) {
+    start = roughly_most_probable(observations, options, coordinates);
   }
-  if (warm_start || n > kDecidingObservations) {
-    start = most_probable(observations, options, start, hessian, options.max_evaluations).point;
-  }
-  Hyperparameters hyperparameters = from_vector(start);
-  evaluate(observations, hyperparameters, true);  // for the mean
-  return hyperparameters;
+  Objective objective(observations, options.priors, coordinates);
+  return objective.hyperparameters(
+      most_probable(objective, start, {options.max_evaluations, kValueTolerance}).point);
 }
 
 GaussianProcess::GaussianProcess(Observations observations, Hyperparameters hyperparameters)
     : observations_(std::move(observations)), hyperparameters_(std::move(hyperparameters)) {
   check(observations_, hyperparameters_);
-  factor_ = kernel_of(observations_, hyperparameters_).covariance;
+  Kernel kernel;
+  fill(kernel, observations_, hyperparameters_);
+  factor_ = std::move(kernel.covariance);
   factor_.diagonal() += noise_of(observations_, hyperparameters_);
   const Eigen::LLT<Eigen::Ref<MatrixXd>> llt(factor_);
   if (llt.info() != Eigen::Success) {

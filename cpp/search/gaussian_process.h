@@ -55,8 +55,8 @@ LogLikelihood log_marginal_likelihood(const Observations& observations,
                                       const Hyperparameters& hyperparameters);
 
 /// The most probable hyperparameters; the mean is profiled (generalised least squares). Several
-/// starts compete on a part of the observations, the best is polished on all of them. With a
-/// `warm_start` that one alone is polished.
+/// starts compete on a part of the observations, the best is polished on larger parts and on all of
+/// them. With a `warm_start` that one alone is polished.
 Hyperparameters fit(const Observations& observations, const FitOptions& options,
                     const std::optional<Hyperparameters>& warm_start);
 

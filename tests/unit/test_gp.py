@@ -87,8 +87,9 @@ def test_likelihood_and_its_slope_are_those_of_scikit_learn(d: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_fit_is_as_likely_as_that_of_scikit_learn() -> None:
-    points, values, noise = data(150, 4)
+@pytest.mark.parametrize("n", [60, 150, 450])  # at once, from a part, from a part of a part
+def test_fit_is_as_likely_as_that_of_scikit_learn(n: int) -> None:
+    points, values, noise = data(n, 4)
     kernel = ConstantKernel(1.0) * Matern(np.ones(4), nu=2.5) + WhiteKernel(0.01, (1e-8, 10.0))
     theirs = GaussianProcessRegressor(kernel, alpha=noise, n_restarts_optimizer=2, random_state=0)
     theirs.fit(points, values)
@@ -107,6 +108,21 @@ def test_fit_tells_signal_from_noise() -> None:
     assert fitted.length_scales[1] > 5 * fitted.length_scales[0]  # the second does not matter
     told = search.fit(points, values, np.full(300, 0.25), priors=None)
     assert told.extra_noise_variance < 0.06
+    half_told = search.fit(points, values, np.full(300, 0.15), priors=None)
+    assert half_told.extra_noise_variance == pytest.approx(
+        fitted.extra_noise_variance - 0.15, abs=0.005
+    )
+
+
+def test_fit_bears_one_value_of_unbounded_noise() -> None:
+    points, values, noise = data(120, 2)
+    noise[7] = 1e12
+    fitted = search.fit(points, values, noise, priors=None)
+    without = search.fit(
+        np.delete(points, 7, 0), np.delete(values, 7), np.delete(noise, 7), priors=None
+    )
+    assert fitted.extra_noise_variance >= 0
+    np.testing.assert_allclose(fitted.length_scales, without.length_scales, rtol=0.05)
 
 
 def test_noisier_values_count_less() -> None:
