@@ -339,9 +339,10 @@ Observations part_of(const Observations& observations, Index size) {
 
 /// From parts of the observations, each twice as large as the one before: with twice as many every
 /// step costs eight times as much, so most of the way is gone before. The curvature is that to be
-/// expected with all of them.
-Minimum roughly_most_probable(const Observations& observations, const FitOptions& options,
-                              const Coordinates& coordinates) {
+/// expected with all of them. None if they are few.
+std::optional<Minimum> roughly_most_probable(const Observations& observations,
+                                             const FitOptions& options,
+                                             const Coordinates& coordinates) {
   const Index n = observations.points.rows();
   // What a part leaves open must not lead far away from where all observations will point.
   const Priors priors = options.priors.value_or(kVague);
@@ -353,7 +354,7 @@ Minimum roughly_most_probable(const Observations& observations, const FitOptions
     next = 4 * size <= n ? 2 * size : n;
     found->hessian *= static_cast<double>(next) / static_cast<double>(size);
   }
-  return *found;
+  return found;
 }
 
 void check(const Observations& observations) {
@@ -400,7 +401,7 @@ Hyperparameters fit(const Observations& observations, const FitOptions& options,
   if (warm_start) {
     check(observations, *warm_start);
     start = Minimum{.point = coordinates.of(*warm_start)};
-  } else if (observations.points.rows() > kDecidingObservations) {
+  } else {
     start = roughly_most_probable(observations, options, coordinates);
   }
   Objective objective(observations, options.priors, coordinates);
