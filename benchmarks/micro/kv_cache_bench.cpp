@@ -64,7 +64,7 @@ void enter_and_leave(const char* name, std::size_t size, bool shared) {
 // One operation is one request.
 void join_advance_pop(std::size_t size) {
   const workload::RequestTable requests(make_requests(size, false), {}, {}, sim::Time{0});
-  instance::Decoders decoders(requests, instance::BlockSize(kBlockSize_tokens));
+  instance::Decoders decoders(requests, instance::BlockSize(kBlockSize_tokens), false);
   micro::Sequence progress(kOutput_tokens - 1);
   std::uint32_t entry = 0;
   for (std::size_t i = 0; i < size; ++i) {
