@@ -302,8 +302,7 @@ def test_seeds_are_whole_numbers() -> None:
         run_many([small()], [1.5])  # type: ignore[list-item]
 
 
-# Interruption. How soon it ends is told in processor time, so that a busy machine changes nothing;
-# to their end the runs would take several times as long.
+# Interruption
 
 INTERRUPTED = """
     import os, signal, threading, time, warnings
@@ -314,7 +313,7 @@ INTERRUPTED = """
     at = []
 
     def interrupt():
-        at.append(time.process_time())
+        at.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
 
     def interrupt_soon():
@@ -342,7 +341,7 @@ def test_interrupted_batch_returns_what_is_over() -> None:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             many = run_many([little, *[large] * 40], (0, 1), threads=2)
-        assert time.process_time() - at[0] < 3
+        assert time.monotonic() - at[0] < 1.5
         assert len(many) == 41
         assert many[0].seeds == (0, 1)
         (warning,) = caught
@@ -365,13 +364,13 @@ def test_interrupted_seeds_raise() -> None:
         try:
             simulate(large, seeds=range(80), threads=2)
         except KeyboardInterrupt:
-            assert time.process_time() - at[0] < 3
+            assert time.monotonic() - at[0] < 1.5
             print("interrupted")
         interrupt_soon()
         try:
             simulate(large.with_({"workload.num_requests": 20_000_000, "metrics.streaming": True}))
         except KeyboardInterrupt:
-            assert time.process_time() - at[1] < 3
+            assert time.monotonic() - at[1] < 1.5
             print("interrupted")
         assert len(simulate(little, seeds=(0, 1))) == 2
     """)
