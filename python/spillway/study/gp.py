@@ -62,10 +62,9 @@ class GpSampler(BaseSampler):
 
     A trial is proposed where improving on the best *posterior mean* is worth most, times the
     probability that all constraints hold, and less so towards the ends of the ranges the noisier
-    the values are. Running trials count as if they had returned what is
-    expected of them, so a batch of proposals spreads out; the model is fitted once per batch.
-    Several objectives are reduced to one by augmented Chebyshev weights that are drawn anew for
-    each batch.
+    the values are. Running trials count as if they had returned what is expected of them, so a
+    batch of proposals spreads out; the model is fitted once per batch. Several objectives are
+    reduced to one by augmented Chebyshev weights that are drawn anew for each batch.
 
     Parameters that all finished trials share with the same range are modelled; the others, such as
     those of one kind of policy only, are drawn at random. All random numbers follow from the seed

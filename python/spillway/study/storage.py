@@ -34,11 +34,12 @@ def process_name() -> str:
 
 def ask(study: optuna.Study) -> optuna.Trial:
     """The next trial, of which the storage knows at no time that it runs, but not where."""
+    owner = process_name()
     if not study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
-        study.add_trial(create_trial(state=TrialState.WAITING, user_attrs={OWNER: process_name()}))
+        study.add_trial(create_trial(state=TrialState.WAITING, user_attrs={OWNER: owner}))
     trial = study.ask()
-    if trial.user_attrs.get(OWNER) != process_name():  # another process had queued it
-        trial.set_user_attr(OWNER, process_name())
+    if trial.user_attrs.get(OWNER) != owner:  # another process had queued it
+        trial.set_user_attr(OWNER, owner)
     return trial
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -255,14 +256,14 @@ class Study:
         One that failed, as when its process was killed, is tried again. Outside the space it is run
         at once. Returns how many trials that made.
         """
+        from spillway.study import storage as storages
+
         for one in self.optuna.get_trials(deepcopy=False):
             if _BASELINE not in one.user_attrs:
                 continue
             known = records.from_optuna(one)
             if known is None or known.has_values:
                 return 0
-        from spillway.study import storage as storages
-
         point = self.bound.current()
         outside = self.bound.outside()
         if outside or self.bound.ordered(point) != point:
@@ -300,12 +301,12 @@ class Study:
         from spillway.study import storage as storages
 
         with samplers.quiet():
+            ask = partial(storages.ask, self.optuna) if self._is_shared else self.optuna.ask
             asked: list[optuna.Trial] = []
             points: list[Point] = []
             try:
                 for _ in range(size):
-                    shared = self._is_shared
-                    asked.append(storages.ask(self.optuna) if shared else self.optuna.ask())
+                    asked.append(ask())
                     # At once, so that the next proposal knows of this one.
                     points.append(self.bound.ordered(self.bound.ask(asked[-1])))
                 judged = self._evaluate([one.number for one in asked], points, evaluator, race)
