@@ -78,7 +78,7 @@ iteration14: $(VENV)/.dev  ## The matrix of BLIS's iteration 14 with its missing
 predictive-vs-gated: $(VENV)/.dev  ## Predictive admission against the SLO gate, both tuned; minutes
 	$(BIN)/python benchmarks/predictive_vs_gated.py
 
-head-to-head: $(VENV)/.dev  ## Every admission policy at its tuned best on one workload; minutes
+head-to-head: $(VENV)/.dev  ## Admission policies after a short search each, on one workload; minutes
 	$(BIN)/python benchmarks/head_to_head.py
 
 clean:  ## Remove everything that was built
