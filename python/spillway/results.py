@@ -389,6 +389,24 @@ class Result:
         return hasher.hexdigest()
 
     @property
+    def outcome_digest(self) -> str:
+        """Digest of what happened to the requests: the ledger and, if kept, their columns.
+
+        Equal if every request has the same outcome at the same instants, whatever figures are
+        derived from them: a figure that is added or defined anew changes `digest` alone.
+        """
+        hasher = hashlib.sha256(json.dumps(self.ledger, sort_keys=True).encode())
+        for name, column in self._output.get("columns", {}).items():
+            hasher.update(name.encode())
+            values = column
+            if name in _CODED:
+                # By the names in use, as another version may number them otherwise.
+                labels, values = np.unique(self.requests[name], return_inverse=True)
+                hasher.update(json.dumps(labels.tolist()).encode())
+            hasher.update(np.ascontiguousarray(values).tobytes())
+        return hasher.hexdigest()
+
+    @property
     def fingerprint(self) -> str:
         """Digest of the simulation and Spillway's version; with the seed it names this result."""
         return files.fingerprint(self.simulation)
