@@ -78,6 +78,7 @@ reasons: tuple[str, ...]
 """,
     "cluster": """\
 columns: tuple[str, ...]
+offered_columns: tuple[str, ...]
 outcomes: tuple[str, ...]
 control_actions: tuple[str, ...]
 profile_settings: tuple[tuple[str, dict[str, str], str], ...]
@@ -87,19 +88,12 @@ class RequestRecord:
     @property
     def request_id(self) -> list[str]: ...
     def column(self, name: str) -> NDArray[Any]: ...
+    def offered_column(self, name: str) -> NDArray[Any]: ...
 
-class OfferedRequests:
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-    def __len__(self) -> int: ...
-    @property
-    def prefix_group(self) -> NDArray[Any]: ...
-
-def offered_requests(simulation: Simulation, seed: int) -> OfferedRequests | None: ...
 def run(
     simulation: Simulation,
     seed: int,
     reference: bool = ...,
-    requests: OfferedRequests | None = ...,
 ) -> dict[str, Any]: ...
 def run_batch(
     *,

@@ -1,5 +1,4 @@
 #include <limits>
-#include <unordered_map>
 
 #include "bindings/bindings.h"
 #include "bindings/config_class.h"
@@ -24,8 +23,9 @@ py::array column(std::vector<T>&& values) {
   return array;
 }
 
-py::array column_of(const cluster::RequestRecord& record, const std::string& name) {
-  for (const cluster::ColumnKind& kind : cluster::columns()) {
+py::array column_of(const cluster::RequestRecord& record,
+                    const std::vector<cluster::ColumnKind>& kinds, const std::string& name) {
+  for (const cluster::ColumnKind& kind : kinds) {
     if (kind.name != name) continue;
     const py::array derived = std::visit(
         [](auto&& values) -> py::array { return column(std::move(values)); }, kind.derive(record));
@@ -207,31 +207,11 @@ py::dict to_dict(cluster::Output&& output) {
   return result;
 }
 
-using SharedRequests = std::shared_ptr<workload::Requests>;
-
-py::array_t<std::int32_t> prefix_groups_of(const workload::Requests& requests) {
-  py::array_t<std::int32_t> groups(static_cast<py::ssize_t>(requests.size()));
-  std::int32_t* out = groups.mutable_data();
-  std::unordered_map<std::uint64_t, std::int32_t> known;
-  for (std::size_t row = 0; row < requests.size(); ++row) {
-    const auto segments = requests.segments_of(row);
-    out[row] =
-        segments.empty()
-            ? -1
-            : known.try_emplace(segments.front().content, static_cast<std::int32_t>(known.size()))
-                  .first->second;
-  }
-  return groups;
-}
-
-py::dict run(const cluster::Simulation& simulation, std::uint64_t seed, bool reference,
-             const SharedRequests& requests) {
+py::dict run(const cluster::Simulation& simulation, std::uint64_t seed, bool reference) {
   cluster::Output output;
   {
     const py::gil_scoped_release unlocked;
-    output =
-        cluster::run(simulation, seed,
-                     {.requests = requests, .reference = reference, .interrupted = signal_raised});
+    output = cluster::run(simulation, seed, {.reference = reference, .interrupted = signal_raised});
   }
   return to_dict(std::move(output));
 }
@@ -278,35 +258,34 @@ void bind_cluster(py::module_& module) {
   bind_config<cluster::Simulation>(module);
   py::class_<cluster::RequestRecord, std::shared_ptr<cluster::RequestRecord>>(
       module, "RequestRecord", "The requests of a run and what became of them.")
-      .def("column", &column_of, py::arg("name"), "One value per offered request, read-only.")
+      .def(
+          "column",
+          [](const cluster::RequestRecord& self, const std::string& name) {
+            return column_of(self, cluster::columns(), name);
+          },
+          py::arg("name"), "One value per offered request, read-only.")
+      .def(
+          "offered_column",
+          [](const cluster::RequestRecord& self, const std::string& name) {
+            return column_of(self, cluster::offered_columns(), name);
+          },
+          py::arg("name"), "Likewise, of what was asked for.")
       .def_property_readonly("request_id", [](const cluster::RequestRecord& self) {
         return self.requests.source()->request_id;
       });
-  py::class_<workload::Requests, SharedRequests>(
-      module, "OfferedRequests", "The requests that runs of one workload and seed share.")
-      .def("__len__", &workload::Requests::size)
-      .def_property_readonly("prefix_group", &prefix_groups_of,
-                             "Per request, the number of its prefix group in order of appearance; "
-                             "-1: its prompt shares nothing.");
-  module.def(
-      "offered_requests",
-      [](const cluster::Simulation& simulation, std::uint64_t seed) {
-        cluster::check_runnable(simulation);
-        return std::const_pointer_cast<workload::Requests>(
-            cluster::offered_requests(simulation, seed));
-      },
-      py::arg("simulation"), py::arg("seed"), py::call_guard<py::gil_scoped_release>(),
-      "The requests that a simulation offers under a seed; None in streaming mode.");
   module.def("run", &run, py::arg("simulation"), py::arg("seed"), py::arg("reference") = false,
-             py::arg("requests") = py::none(),
              "Runs one experiment under one seed; see spillway.simulate for the public form.");
   module.def("run_batch", &run_batch, py::kw_only(), py::arg("simulations"), py::arg("seeds"),
              py::arg("threads"), py::arg("reference"), py::arg("keep_requests"),
              py::arg("progress"),
              "Runs every simulation under every seed; see spillway.run_many for the public form.");
-  py::list columns;
-  for (const auto& kind : cluster::columns()) columns.append(py::str(std::string(kind.name)));
-  module.attr("columns") = py::tuple(columns);
+  const auto names_of = [](const std::vector<cluster::ColumnKind>& kinds) {
+    py::list names;
+    for (const auto& kind : kinds) names.append(py::str(std::string(kind.name)));
+    return py::tuple(names);
+  };
+  module.attr("columns") = names_of(cluster::columns());
+  module.attr("offered_columns") = names_of(cluster::offered_columns());
   py::list outcomes;
   for (const auto name : workload::kOutcomeNames) outcomes.append(py::str(std::string(name)));
   module.attr("outcomes") = py::tuple(outcomes);

@@ -1,6 +1,7 @@
 #include "cluster/columns.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "metrics/latencies.h"
 #include "metrics/ledger.h"
@@ -24,6 +25,16 @@ template <double (metrics::Latencies::*latency_ns)(RequestId) const>
 Column latency(const RequestRecord& record) {
   const metrics::Latencies latencies(record.requests, record.journal, record.accounting);
   return derived<double>(record, [&](RequestId id) { return (latencies.*latency_ns)(id) / 1e9; });
+}
+
+Column prefix_group(const RequestRecord& record) {
+  std::unordered_map<std::uint64_t, std::size_t> known;
+  return derived<std::int32_t>(record, [&](RequestId id) -> std::int64_t {
+    const auto segments = record.requests.segments(id);
+    if (segments.empty()) return -1;
+    const auto number = known.try_emplace(segments.front().content, known.size()).first->second;
+    return static_cast<std::int64_t>(number);
+  });
 }
 
 }  // namespace
@@ -96,6 +107,16 @@ const std::vector<ColumnKind>& columns() {
       {"queue_s", &latency<&Latencies::queue_ns>},
       {"scheduling_delay_s", &latency<&Latencies::scheduling_delay_ns>},
       {"itl_mean_s", &latency<&Latencies::itl_mean_ns>}};
+  return all;
+}
+
+const std::vector<ColumnKind>& offered_columns() {
+  static const std::vector<ColumnKind> all{
+      {"output_tokens",
+       [](const RequestRecord& r) {
+         return derived<std::int32_t>(r, [&](auto id) { return r.requests.output_tokens(id); });
+       }},
+      {"prefix_group", &prefix_group}};
   return all;
 }
 

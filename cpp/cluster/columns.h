@@ -26,5 +26,9 @@ struct ColumnKind {
 /// routed), input_tokens, output_tokens (delivered so far), preemptions, arrival_s, ttft_s, e2e_s,
 /// tpot_s, queue_s, scheduling_delay_s, itl_mean_s.
 const std::vector<ColumnKind>& columns();
+/// What was asked for, whatever became of it: output_tokens, prefix_group (requests whose prompts
+/// begin with the same shared segment have the same number, in order of appearance; −1: the prompt
+/// shares nothing).
+const std::vector<ColumnKind>& offered_columns();
 
 }  // namespace spillway::cluster

@@ -8,18 +8,19 @@ import numpy as np
 
 from spillway import _core
 from spillway._columns import Table
+from spillway._core.cluster import Simulation
+from spillway.interop import traces
 from spillway.overload import compare_with_targets
 from spillway.report import tables
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
-    from spillway._core.cluster import Simulation
+    from spillway._core.workload import Trace
     from spillway.results import Figure, Result
 
 _CANDIDATE = "candidate_"
+_ROWS_NAMED = 5
 
 
 class Rows(Table):
@@ -50,9 +51,10 @@ class Decisions(Rows):
 
 
 class AdmissionRegret(Rows):
-    """One row per rejected request in order of arrival: what it would have met all alone.
+    """One row per rejected request in order of arrival: what it would have met on an idle fleet.
 
-    row (position of the request in order of arrival), request_id, tenant, slo_class, reason (text);
+    row (position of the request in order of arrival, which tells requests of one id apart),
+    request_id, tenant, slo_class, reason (text);
     unloaded_ttft_s, unloaded_tpot_s, unloaded_e2e_s (seconds; NaN: not applicable, or no instance
     could have served it); has_targets (bool, its class promises a latency); meets_targets (bool,
     those latencies keep every promise of its class; False where there is none).
@@ -95,15 +97,8 @@ def admission_by_group_age(result: Result, step_s: float, new_for_s: float) -> A
         if not value > 0:
             raise _core.sim.UsageError(f"{name} = {value} must be > 0")
     requests = result.requests
-    if not _has_workload(result.simulation):
-        raise _core.sim.UsageError(
-            "the requests of this run's trace are not at hand, only their digest: simulate the "
-            "trace again"
-        )
-    offered = _core.cluster.offered_requests(result.simulation, result.seed)
-    assert offered is not None  # only streaming has none, and that keeps no requests
     arrival_s = requests["arrival_s"]
-    group = offered.prefix_group[: len(arrival_s)]
+    group = result._offered()["prefix_group"]
     in_group = group >= 0
     first_s = np.full(int(group.max(initial=-1)) + 1, np.inf)
     np.minimum.at(first_s, group[in_group], arrival_s[in_group])
@@ -134,7 +129,7 @@ def admission_by_group_age(result: Result, step_s: float, new_for_s: float) -> A
 
 
 def admission_regret(result: Result) -> AdmissionRegret:
-    """What each rejected request would have met on an otherwise empty fleet.
+    """What each rejected request would have met on an idle fleet.
 
     See `Result.admission_regret`.
     """
@@ -143,15 +138,17 @@ def admission_regret(result: Result) -> AdmissionRegret:
     ttft_ns = np.full(len(rows), np.nan)
     tpot_ns, e2e_ns = ttft_ns.copy(), ttft_ns.copy()
     if rows.size:
-        if not _has_workload(result.simulation):
-            raise _core.sim.UsageError(
-                "the requests of this run's trace are not at hand, only their digest: simulate the "
-                "trace again"
-            )
-        for one in _one_by_one(result.simulation):
-            alone = _alone_ns(_core.cluster.run(one, result.seed), rows, one)
-            better = ~(alone[0] >= ttft_ns) & ~np.isnan(alone[0])
-            for best, other in zip((ttft_ns, tpot_ns, e2e_ns), alone, strict=True):
+        # So far apart that no two of them meet.
+        apart_s = traces.LONGEST_SPAN_S // (len(rows) + 1)
+        asked = traces.trace(
+            arrival_s=np.arange(len(rows)) * apart_s,
+            input_tokens=requests["input_tokens"][rows],
+            output_tokens=result._offered()["output_tokens"][rows],
+        )
+        for idle in _idle_fleets(result.simulation, asked):
+            unloaded = _unloaded_ns(idle, result.seed, apart_s)
+            better = ~(unloaded[0] >= ttft_ns) & ~np.isnan(unloaded[0])
+            for best, other in zip((ttft_ns, tpot_ns, e2e_ns), unloaded, strict=True):
                 best[better] = other[better]
     slo_class = requests["slo_class"][rows]
     has_targets, meets_targets = compare_with_targets(
@@ -173,71 +170,71 @@ def admission_regret(result: Result) -> AdmissionRegret:
     return AdmissionRegret(columns)
 
 
-def _has_workload(simulation: Simulation) -> bool:
-    workload = simulation.workload
-    return not isinstance(workload, _core.workload.Trace) or workload.has_requests
+def _idle_fleets(simulation: Simulation, asked: Trace) -> list[Simulation]:
+    """For each group, one of its instances before which `asked` meets nothing but latencies.
 
-
-def _one_by_one(simulation: Simulation) -> list[Simulation]:
-    """The same workload with one request in flight at a time, on an instance of each group."""
-    alone = [
-        group.replace(count=1, kv_cache=group.kv_cache.replace(prefix_caching=False))
-        for group in simulation.instances
-    ]
+    Made from scratch, so that no setting of the gateway, the clients or the fleet leaks in. Of a
+    group all settings describe the engine, except how many there are and whom they let in.
+    """
+    gateway = simulation.gateway
+    groups = dict.fromkeys(group.replace(count=1, ingress="open") for group in simulation.instances)
     return [
-        simulation.replace(
+        Simulation(
+            workload=asked,
             gateway={
-                "admission": "always_admit",
-                "admission_latency_s": simulation.gateway.admission_latency_s,
-                "limit": {"kind": "fixed", "max_in_flight": 1},
-                "routing_latency_s": simulation.gateway.routing_latency_s,
+                "admission_latency_s": gateway.admission_latency_s,
+                "drain_latency_s": gateway.drain_latency_s,
+                "routing_latency_s": gateway.routing_latency_s,
             },
-            router="round_robin",
-            signals="live",
             instances=group,
             metrics={"accounting": simulation.metrics.accounting},
-            horizon_s=None,
-            warm_up_s=0,
+            quantum_ns=simulation.quantum_ns,
         )
-        for group in dict.fromkeys(alone)
+        for group in groups
     ]
 
 
-def _alone_ns(
-    output: Mapping[str, Any], rows: NDArray[Any], simulation: Simulation
+def _unloaded_ns(
+    idle: Simulation, seed: int, apart_s: float
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """TTFT, TPOT and E2E of some requests as if each had been dispatched as soon as admitted."""
-
-    def column(name: str) -> NDArray[Any]:
-        values: NDArray[Any] = output["record"].column(name)[rows]
-        return values
-
-    def ns(seconds: Any) -> NDArray[Any]:
-        return np.rint(np.asarray(seconds) * 1e9)  # a latency is a whole number of them
-
-    waited_ns = ns(column("queue_s")) - ns(simulation.gateway.admission_latency_s)
-    ttft_ns = ns(column("ttft_s")) - waited_ns
-    e2e_ns = ns(column("e2e_s")) - waited_ns
-    gaps = column("output_tokens") - 1
+    """TTFT, TPOT and E2E of requests that arrive so far apart; NaN: the instance refuses."""
+    record = _core.cluster.run(idle, seed)["record"]
+    is_refused = record.column("outcome") == _core.cluster.outcomes.index("rejected")
+    if not (is_refused | (record.column("e2e_s") < apart_s)).all():
+        raise _core.sim.UsageError(
+            f"one of the {len(is_refused)} rejected requests takes longer than {apart_s} s on an "
+            "idle fleet, too long for so many to be simulated one after another"
+        )
+    # Latencies are whole numbers of ns, but for tpot.
+    ttft_ns, e2e_ns = (np.rint(record.column(name) * 1e9) for name in ("ttft_s", "e2e_s"))
+    gaps = record.column("output_tokens") - 1
     tpot_ns = np.where(gaps > 0, (e2e_ns - ttft_ns) / np.maximum(gaps, 1), np.nan)
     return ttft_ns, tpot_ns, e2e_ns
 
 
-def explain(result: Result, request_id: str) -> str:
-    """What became of a request and why, as text. Raises KeyError if there is no such request."""
+def explain(result: Result, request_id: str | int) -> str:
+    """What became of a request and why, as text. See `Result.why`."""
     requests = result.requests
-    rows = np.flatnonzero(requests["request_id"] == request_id)
+    if isinstance(request_id, str):
+        rows = np.flatnonzero(requests["request_id"] == request_id)
+    else:
+        rows = np.flatnonzero(np.arange(requests.num_rows) == request_id)
     if not rows.size:
         raise KeyError(request_id)
     row = int(rows[0])
+    decision = result.decisions.of(row)
     reason = str(requests["reason"][row])
     outcome = str(requests["outcome"][row]) + (f" ({reason})" if reason else "")
     who = f"tenant {requests['tenant'][row]}, class {requests['slo_class'][row]}"
     arrival = f"{requests['arrival_s'][row]:.6f} s with {requests['input_tokens'][row]}"
     lines = [
-        f"request {request_id} of {who}: {outcome}",
+        f"request {requests['request_id'][row]} of {who}: {outcome}",
         f"arrived at {arrival} input tokens",
     ]
+    if len(rows) > 1:
+        some = ", ".join(str(one) for one in rows[:_ROWS_NAMED])
+        more = ", …" if len(rows) > _ROWS_NAMED else ""
+        lines.append(f"it is the first of {len(rows)} requests with this id, in rows {some}{more}")
     times = [
         f"{name.removesuffix('_s')} {float(requests[name][row]) * 1e3:.3f} ms"
         for name in ("queue_s", "scheduling_delay_s", "ttft_s", "e2e_s")
@@ -245,9 +242,8 @@ def explain(result: Result, request_id: str) -> str:
     ]
     if times:
         lines.append(", ".join(times))
-    if str(requests["outcome"][row]) == "rejected" and _has_workload(result.simulation):
-        lines.append(_what_it_missed(result.admission_regret().of(row)))
-    decision = result.decisions.of(row)
+    if str(requests["outcome"][row]) == "rejected":
+        lines.append(_on_an_idle_fleet(result, row))
     if decision is None:
         lines.append("it was never routed")
         return "\n".join(lines)
@@ -264,11 +260,27 @@ def explain(result: Result, request_id: str) -> str:
     return "\n".join([*lines, "", tables.table([header, *body])])
 
 
-def _what_it_missed(regret: Mapping[str, Any] | None) -> str:
-    if regret is None or np.isnan(regret["unloaded_ttft_s"]):
-        return "no instance could have served it, even alone"
-    first = f"{regret['unloaded_ttft_s'] * 1e3:.3f} ms"
-    line = f"alone it would have had its first token after {first}"
-    if regret["has_targets"]:
-        line += f" and {'met' if regret['meets_targets'] else 'missed'} the targets of its class"
-    return line
+def _on_an_idle_fleet(result: Result, row: int) -> str:
+    """What a rejected request would have met, beside what its class promises."""
+    try:
+        regret = result.admission_regret().of(row)
+    except _core.sim.UsageError as unknown:
+        return f"what it would have met on an idle fleet is unknown: {unknown}"
+    assert regret is not None  # it was rejected
+    if np.isnan(regret["unloaded_ttft_s"]):
+        return "no instance could have served it, not even on an idle fleet"
+    promises = next(
+        (one for one in result.simulation.slo_classes if one.name == regret["slo_class"]), None
+    )
+    latencies = []
+    for name in ("ttft", "tpot", "e2e"):
+        latency_s = regret[f"unloaded_{name}_s"]
+        if np.isnan(latency_s):
+            continue
+        target_s = getattr(promises, f"target_{name}_s", None)
+        target = "" if target_s is None else f" (target {target_s * 1e3:.10g} ms)"
+        latencies.append(f"{name} {latency_s * 1e3:.3f} ms{target}")
+    line = "on an idle fleet: " + ", ".join(latencies)
+    if not regret["has_targets"]:
+        return line + "; its class has no latency targets"
+    return f"{line}; it would have {'met' if regret['meets_targets'] else 'missed'} its targets"

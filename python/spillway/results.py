@@ -41,6 +41,7 @@ _RESULT_VERSION = 4
 # What is saved as arrays, and by what prefix of their names.
 _TABLES = {
     "columns": "column_",
+    "offered": "offered_",
     "decisions": "decision_",
     "timeline": "timeline_",
     "control": "control_",
@@ -77,22 +78,23 @@ class Figures(Mapping[str, Figure]):
 
 
 class Columns(Mapping[str, "NDArray[Any]"]):
-    """The coded columns of a run's requests, each derived when it is first asked for."""
+    """Coded columns of a run's requests, each derived when it is first asked for."""
 
-    def __init__(self, record: RequestRecord) -> None:
-        self._record = record
+    def __init__(self, names: tuple[str, ...], derive: Callable[[str], NDArray[Any]]) -> None:
+        self._names = names
+        self._derive = derive
         self._known: dict[str, NDArray[Any]] = {}
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         if name not in self._known:
-            self._known[name] = self._record.column(name)
+            self._known[name] = self._derive(name)
         return self._known[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_core.cluster.columns)
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(_core.cluster.columns)
+        return len(self._names)
 
     def __reduce__(self) -> tuple[type, tuple[dict[str, NDArray[Any]]]]:
         return dict, (dict(self),)
@@ -181,7 +183,8 @@ class Result:
         self._regret: AdmissionRegret | None = None
         record = self._output.pop("record", None)
         if record is not None:
-            self._output["columns"] = Columns(record)
+            self._output["columns"] = Columns(_core.cluster.columns, record.column)
+            self._output["offered"] = Columns(_core.cluster.offered_columns, record.offered_column)
             self._output["request_id"] = RequestIds(record)
 
     @property
@@ -201,6 +204,17 @@ class Result:
             )
         columns: Mapping[str, NDArray[Any]] = self._output["columns"]
         return columns
+
+    def _offered(self) -> Mapping[str, NDArray[Any]]:
+        """What was asked for: output_tokens, and the number of the prefix_group (-1: none)."""
+        self._columns()
+        offered: Mapping[str, NDArray[Any]] = self._output["offered"]
+        if not offered:
+            raise _core.sim.UsageError(
+                "this result was saved by an earlier version, without what its requests asked for: "
+                "simulate again"
+            )
+        return offered
 
     def _names(self) -> dict[str, Sequence[str]]:
         return {
@@ -262,16 +276,20 @@ class Result:
         return Control(self._output["control"])
 
     def admission_regret(self) -> AdmissionRegret:
-        """What each rejected request would have met on an otherwise empty fleet.
+        """What each rejected request would have met on an idle fleet.
 
-        Found by simulation: the workload once more for each group of instances, with one instance
-        and one request in flight at a time, no reuse of prefixes, no admission policy and no
-        horizon. Latencies exclude the wait for that one permit; those of the group with the
-        shortest time to first token count. A rejection of a request that would have met its class's
-        targets alone may still have been right: it protected those that were admitted.
+        Found by simulation: the rejected requests once more, too far apart to meet, on one instance
+        of each group, which is idle, has nothing cached and has an open ingress. Of the gateway
+        only its latencies remain (admission, drain, routing); there is no admission policy, queue
+        bound, limit, client time-out, retry, schedule of the fleet or horizon. The latencies of the
+        group with the shortest time to first token count. With `jittered` step times every request
+        draws factors of its own under the seed of the run, in the order of the rows. A rejection of
+        a request that would have met its class's targets on an idle fleet may still have been
+        right: it protected those that were admitted.
 
-        Raises UsageError if the requests were not kept (see `requests`), or if the run replayed a
-        trace whose requests are not at hand, as in a result that was loaded.
+        Raises UsageError if the requests were not kept (see `requests`), if the result was saved by
+        a version that did not save what its requests asked for, or if one of n rejected requests
+        takes longer than 3.2e9 / (n + 1) s, so that the clock does not reach far enough for all.
         """
         if self._regret is None:
             self._regret = admission_regret(self)
@@ -297,15 +315,17 @@ class Result:
         for the first `new_for_s` seconds from its first request on. Requests that share nothing
         count in neither. `step_s` is the length of a row's span of time in seconds.
 
-        Raises UsageError if the requests were not kept (see `requests`), or if the run replayed a
-        trace whose requests are not at hand, as in a result that was loaded.
+        Raises UsageError if the requests were not kept (see `requests`), or if the result was saved
+        by a version that did not save what its requests asked for.
         """
         return admission_by_group_age(self, step_s, new_for_s)
 
-    def why(self, request_id: str) -> str:
+    def why(self, request_id: str | int) -> str:
         """What became of a request, where it was sent and what the alternatives were, as text.
 
-        Of a rejected request also what it would have met alone (see `admission_regret`).
+        Of a rejected request also what it would have met on an idle fleet, beside the targets of
+        its class (see `admission_regret`). Where several requests have the id, the text is about
+        the first and says how many there are; a row (int) in place of the id names one of them.
 
         Raises KeyError if there is no such request, UsageError unless requests and decisions were
         kept.
@@ -449,7 +469,7 @@ class Result:
         files.write_result(self, Path(directory))
 
     def save(self, path: str | Path) -> None:
-        """Saves everything into one .npz file, but of a trace's requests only the digest.
+        """Saves everything into one .npz file, but of a trace itself only the digest.
 
         Raises UsageError if the requests were not kept.
         """

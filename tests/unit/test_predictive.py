@@ -618,10 +618,6 @@ def test_admission_by_group_age_counts_requests() -> None:
     assert whole["ratio"].tolist() == [4 / 5 / (1 / 3)]
     with pytest.raises(UsageError, match="step_s = 0 must be > 0"):
         result.admission_by_group_age(step_s=0)
-    with pytest.raises(UsageError, match="not at hand"):
-        Result(
-            Simulation.from_dict(simulation.to_dict()), 0, result._output
-        ).admission_by_group_age(step_s=1)
 
 
 def test_streamed_runs_decide_alike() -> None:
