@@ -5,6 +5,7 @@
 #include "cluster/batch.h"
 #include "cluster/columns.h"
 #include "cluster/profiles.h"
+#include "cluster/randomness.h"
 #include "cluster/run.h"
 
 namespace spillway::bindings {
@@ -186,7 +187,7 @@ bool signal_raised() {
   return PyErr_CheckSignals() != 0;
 }
 
-py::dict to_dict(cluster::Output&& output) {
+py::dict to_dict(const cluster::Output& output) {
   py::dict result;
   result["record"] = std::const_pointer_cast<cluster::RequestRecord>(output.record);
   result["tenants"] = output.tenants;
@@ -213,7 +214,7 @@ py::dict run(const cluster::Simulation& simulation, std::uint64_t seed, bool ref
     const py::gil_scoped_release unlocked;
     output = cluster::run(simulation, seed, {.reference = reference, .interrupted = signal_raised});
   }
-  return to_dict(std::move(output));
+  return to_dict(output);
 }
 
 // The outputs in order, None for those that an interruption left out. An exception of `progress`
@@ -235,7 +236,7 @@ py::list run_batch(const std::vector<cluster::Simulation>& simulations,
       if (!was_interrupted) progress(done);
     };
   }
-  std::vector<std::optional<cluster::Output>> outputs;
+  std::vector<std::shared_ptr<const cluster::Output>> outputs;
   {
     const py::gil_scoped_release unlocked;
     outputs = cluster::run_batch(simulations, seeds, options);
@@ -246,8 +247,14 @@ py::list run_batch(const std::vector<cluster::Simulation>& simulations,
     PyErr_Clear();
   }
   py::list result;
-  for (auto& output : outputs) {
-    result.append(output ? py::object(to_dict(std::move(*output))) : py::object(py::none()));
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i]) {
+      result.append(py::none());
+    } else if (i > 0 && outputs[i] == outputs[i - 1]) {
+      result.append(result[i - 1]);
+    } else {
+      result.append(to_dict(*outputs[i]));
+    }
   }
   return result;
 }
@@ -279,6 +286,18 @@ void bind_cluster(py::module_& module) {
              py::arg("threads"), py::arg("reference"), py::arg("keep_requests"),
              py::arg("progress"),
              "Runs every simulation under every seed; see spillway.run_many for the public form.");
+  module.def(
+      "random_streams",
+      [](const cluster::Simulation& simulation) {
+        py::list names;
+        for (const sim::Stream stream : cluster::random_streams(simulation)) {
+          names.append(
+              py::str(std::string(sim::kStreamNames.at(static_cast<std::size_t>(stream) - 1))));
+        }
+        return py::tuple(names);
+      },
+      py::arg("simulation"),
+      "Which random streams can change a run; see spillway.random_streams for the public form.");
   const auto names_of = [](const std::vector<cluster::ColumnKind>& kinds) {
     py::list names;
     for (const auto& kind : kinds) names.append(py::str(std::string(kind.name)));

@@ -10,6 +10,8 @@
 #include <system_error>
 #include <thread>
 
+#include "cluster/randomness.h"
+
 namespace spillway::cluster {
 
 namespace {
@@ -61,15 +63,20 @@ class Batch {
         same_workload_(same_workload(simulations)),
         workloads_(outputs_.size()) {
     for (const Simulation& one : simulations) check_runnable(one);
-    for (std::size_t task = 0; task < outputs_.size(); ++task) {
-      workload_of(task).expect_one_more();
+    for (std::size_t i = 0; i < simulations.size(); ++i) {
+      const bool is_random = !random_streams(simulations[i]).empty();
+      for (std::size_t k = 0; k < (is_random ? seeds.size() : 1); ++k) {
+        tasks_.push_back(i * seeds.size() + k);
+        copies_.push_back(is_random ? 1 : seeds.size());
+      }
     }
+    for (const std::size_t task : tasks_) workload_of(task).expect_one_more();
   }
 
-  std::vector<std::optional<Output>> operator()() {
+  std::vector<std::shared_ptr<const Output>> operator()() {
     {
       std::vector<std::jthread> workers;
-      const std::size_t count = std::clamp<std::size_t>(options_.threads, 1, outputs_.size());
+      const std::size_t count = std::clamp<std::size_t>(options_.threads, 1, tasks_.size());
       try {
         start(workers, count);
         wait();
@@ -81,6 +88,10 @@ class Batch {
     }
     for (const std::exception_ptr& error : errors_) {
       if (error) std::rethrow_exception(error);
+    }
+    for (std::size_t i = 0; i < tasks_.size(); ++i) {
+      const auto first = outputs_.begin() + static_cast<std::ptrdiff_t>(tasks_[i]);
+      std::fill_n(first, copies_[i], *first);
     }
     return std::move(outputs_);
   }
@@ -107,11 +118,11 @@ class Batch {
 
   void work() {
     for (;;) {
-      const std::size_t task = next_++;
-      if (stopped_ || task >= outputs_.size()) break;
-      run_one(task);
+      const std::size_t next = next_++;
+      if (stopped_ || next >= tasks_.size()) break;
+      run_one(tasks_[next]);
       const std::scoped_lock lock(mutex_);
-      ++done_;
+      done_ += copies_[next];
     }
     {
       const std::scoped_lock lock(mutex_);
@@ -128,7 +139,7 @@ class Batch {
                                .reference = options_.reference,
                                .keep_requests = options_.keep_requests,
                                .interrupted = [this] { return stopped_.load(); }};
-      outputs_[task] = run(simulation, seed, options);
+      outputs_[task] = std::make_shared<const Output>(run(simulation, seed, options));
     } catch (const sim::Interrupted&) {
       outputs_[task].reset();
     } catch (...) {
@@ -155,7 +166,9 @@ class Batch {
   std::span<const Simulation> simulations_;
   std::span<const std::uint64_t> seeds_;
   const BatchOptions& options_;
-  std::vector<std::optional<Output>> outputs_;
+  std::vector<std::size_t> tasks_;   // which outputs are made
+  std::vector<std::size_t> copies_;  // by task: how many outputs are that one
+  std::vector<std::shared_ptr<const Output>> outputs_;
   std::vector<std::exception_ptr> errors_;
   std::vector<std::size_t> same_workload_;
   std::vector<SharedRequests> workloads_;  // by first simulation and seed
@@ -171,9 +184,9 @@ class Batch {
 
 }  // namespace
 
-std::vector<std::optional<Output>> run_batch(std::span<const Simulation> simulations,
-                                             std::span<const std::uint64_t> seeds,
-                                             const BatchOptions& options) {
+std::vector<std::shared_ptr<const Output>> run_batch(std::span<const Simulation> simulations,
+                                                     std::span<const std::uint64_t> seeds,
+                                                     const BatchOptions& options) {
   if (simulations.empty() || seeds.empty()) return {};
   return Batch(simulations, seeds, options)();
 }

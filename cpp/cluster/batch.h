@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <optional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -24,10 +24,11 @@ struct BatchOptions {
 
 /// Runs every simulation under every seed, on several threads. The outputs stand simulation by
 /// simulation, each in the order of the seeds, whatever the number of threads; those of an
-/// interrupted batch that were not reached are empty. Simulations with the same workload share its
-/// requests. Throws what the first run that fails throws.
-std::vector<std::optional<Output>> run_batch(std::span<const Simulation> simulations,
-                                             std::span<const std::uint64_t> seeds,
-                                             const BatchOptions& options);
+/// interrupted batch that were not reached are null. Simulations with the same workload share its
+/// requests; a simulation without random streams is run once, and all its seeds share the output.
+/// Throws what the first run that fails throws.
+std::vector<std::shared_ptr<const Output>> run_batch(std::span<const Simulation> simulations,
+                                                     std::span<const std::uint64_t> seeds,
+                                                     const BatchOptions& options);
 
 }  // namespace spillway::cluster

@@ -12,6 +12,7 @@
 #include "instance/plant/policies.h"
 #include "instance/scheduler/policies.h"
 #include "sim/field.h"
+#include "sim/randomness.h"
 #include "workload/outcome.h"
 
 namespace spillway::instance {
@@ -47,6 +48,7 @@ struct InstanceGroup {
       "A group of equal model servers, by default with continuous batching as in vLLM v1.";
   static constexpr auto fields();
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
+  bool draws() const { return std::holds_alternative<StepLoop>(plant) && sim::can_draw(latency); }
   /// An instance refuses what it could never hold.
   static constexpr std::array reasons{
       workload::Reason{"unservable", workload::words::kUnservable,

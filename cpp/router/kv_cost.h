@@ -34,6 +34,8 @@ struct KvCost {
       "number. Load counts what this gateway sent; a block has prefix_index.block_size_tokens, "
       "which should be that of the instances.";
   static constexpr auto fields();
+  /// Equal costs are told apart at random, whatever the temperature.
+  static constexpr bool draws() { return true; }
 };
 
 std::unique_ptr<RoutingPolicy> make(const KvCost& config, std::int64_t block_size_tokens);

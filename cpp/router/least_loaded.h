@@ -25,6 +25,7 @@ struct LeastLoaded {
         "Which of equally loaded instances is taken; a random one is drawn only if there are "
         "several."));
   }
+  bool draws() const { return ties == Ties::random; }
 };
 
 std::unique_ptr<RoutingPolicy> make(const LeastLoaded& config);

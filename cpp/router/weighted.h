@@ -11,6 +11,7 @@
 #include "router/policy.h"
 #include "router/scorers/policies.h"
 #include "sim/field.h"
+#include "sim/randomness.h"
 
 namespace spillway::router {
 
@@ -34,6 +35,7 @@ struct Weighted {
         field("scorers", &Weighted::scorers, "What counts, in the order of addition."),
         field("picker", &Weighted::picker, "How an instance is picked by the scores."));
   }
+  bool draws() const { return sim::can_draw(filters) || sim::can_draw(picker); }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
 };
 

@@ -94,6 +94,7 @@ struct Scraped {
               "instance; fail_closed: that of a full one, which gets no requests while another "
               "instance is not missing."));
   }
+  bool draws() const { return jitter > 0 || loss_probability > 0; }
 };
 
 using Signals = std::variant<Live, OnRead, Scraped>;

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string_view>
 
 namespace spillway::sim {
 
@@ -20,6 +21,10 @@ enum class Stream : std::uint64_t {
   gateways = 9,
   retries = 10,
 };
+/// Their names, the first that of stream 1.
+inline constexpr std::array<std::string_view, 10> kStreamNames{
+    "arrivals",       "input_lengths", "output_lengths", "admission", "router",
+    "step_durations", "controller",    "scrapes",        "gateways",  "retries"};
 
 /// Philox4x64-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC'11): the block
 /// of four 64-bit numbers at `counter` under `key`.

@@ -9,6 +9,7 @@
 
 #include "sim/field.h"
 #include "sim/ids.h"
+#include "sim/randomness.h"
 #include "sim/time.h"
 #include "workload/outcome.h"
 
@@ -39,6 +40,7 @@ struct Retry {
   bool applies_to(Cause cause) const;
   /// Between the attempt of that number, from 1, and the next; `uniform` is drawn from [0, 1).
   double wait_s(std::int64_t attempts, double uniform) const;
+  bool draws() const { return max_attempts > 1 && wait_s(1, 0) != wait_s(1, 0.5); }
 };
 
 /// What clients do while they wait and when they fail. Tenants may have their own.
@@ -57,6 +59,7 @@ struct Reaction {
       Reason{"client_timeout", words::kTimeout,
              "the client withdrew the request: it had waited too long"}};
 
+  bool draws() const { return sim::can_draw(retries); }
   bool is_passive() const {
     return !timeout_s && !first_token_timeout_s && !deadline_s && retries.empty();
   }

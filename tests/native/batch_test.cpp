@@ -3,7 +3,7 @@
 #include "cluster/batch.h"
 
 #include <cmath>
-#include <optional>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -17,7 +17,7 @@ using namespace spillway;
 
 namespace {
 
-using Outputs = std::vector<std::optional<cluster::Output>>;
+using Outputs = std::vector<std::shared_ptr<const cluster::Output>>;
 
 cluster::Simulation small(std::int64_t num_requests, std::int64_t instances) {
   cluster::Simulation simulation;
@@ -91,7 +91,7 @@ void outputs_do_not_depend_on_threads() {
     check(one.size() == simulations.size() * seeds.size() && four.size() == one.size(),
           "an output per run");
     for (std::size_t i = 0; i < one.size(); ++i) {
-      check(one[i].has_value() && four[i].has_value(), "all runs were made");
+      check(one[i] && four[i], "all runs were made");
       check_equal(*one[i], *four[i]);
       const cluster::Simulation& simulation = simulations[i / seeds.size()];
       check_equal(*four[i],
@@ -99,6 +99,22 @@ void outputs_do_not_depend_on_threads() {
       check((four[i]->record != nullptr) == (keep && !simulation.metrics.streaming), "records");
     }
   }
+}
+
+void runs_without_random_streams_are_made_once() {
+  cluster::Simulation constant = small(300, 2);
+  auto& client = std::get<workload::Synthetic>(constant.workload).clients[0];
+  client.arrivals = workload::Constant{};
+  client.output_tokens = workload::Fixed{};
+  const std::vector<cluster::Simulation> simulations{small(300, 2), constant};
+  const std::vector<std::uint64_t> seeds{3, 0, 7};
+  std::size_t done = 0;
+  const Outputs outputs = cluster::run_batch(
+      simulations, seeds, {.threads = 2, .progress = [&](std::size_t runs) { done = runs; }});
+  check(done == simulations.size() * seeds.size(), "every seed is counted");
+  check(outputs[0] != outputs[1] && outputs[1] != outputs[2], "a run per seed");
+  check(outputs[3] && outputs[3] == outputs[4] && outputs[4] == outputs[5], "one run for all");
+  check_equal(*outputs[5], cluster::run(constant, seeds[2], {.keep_requests = false}));
 }
 
 void caller_can_end_a_batch() {
@@ -109,7 +125,7 @@ void caller_can_end_a_batch() {
       cluster::run_batch(large, seeds, {.threads = 2, .interrupted = [&] { return ++asked > 0; }});
   check(outputs.size() == large.size(), "a place per run");
   check(asked >= 1, "the caller was asked");
-  for (const auto& output : outputs) check(!output.has_value(), "no run came to its end");
+  for (const auto& output : outputs) check(!output, "no run came to its end");
 
   check_throws<std::runtime_error>(
       [&] {
@@ -137,6 +153,7 @@ void nothing_to_run() {
 
 int main() {
   outputs_do_not_depend_on_threads();
+  runs_without_random_streams_are_made_once();
   caller_can_end_a_batch();
   failing_run_ends_the_batch();
   nothing_to_run();

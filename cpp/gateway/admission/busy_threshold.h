@@ -32,6 +32,7 @@ struct BusyThreshold {
             .unit("status")
             .range(sim::between(200, 999)));
   }
+  bool draws() const { return proportional; }
   static constexpr std::array reasons{
       workload::Reason{"all_workers_busy", workload::words::kSaturated,
                        "all workers are busy, or in proportion as many as are"},

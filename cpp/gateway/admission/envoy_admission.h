@@ -69,6 +69,7 @@ struct EnvoyAdmission {
             .range(sim::between(0, 1))
             .search(0.5, 1));
   }
+  bool draws() const { return max_rejection_probability > 0; }
   static constexpr bool observes = true;
   static constexpr std::array reasons{
       workload::Reason{"envoy_admission", workload::words::kSaturated,

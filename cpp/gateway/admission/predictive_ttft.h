@@ -193,6 +193,7 @@ struct PredictiveTtft {
   static constexpr bool observes = true;
   static constexpr bool reads_outstanding = true;
   static constexpr bool reads_prefix_index = true;
+  bool draws() const { return exploration > 0; }
   bool reads_oracle() const { return estimator == TtftEstimator::oracle; }
 };
 

@@ -36,6 +36,7 @@ struct Probabilistic : signals::SaturationDetector {
                        .range(sim::between(0, 100))
                        .search(1, 8)));
   }
+  bool draws() const { return k > 0; }
   static constexpr std::array reasons{
       workload::Reason{"probabilistic", workload::words::kSaturated,
                        "drawn by lot among the sheddable, the likelier the more saturated"}};

@@ -65,6 +65,7 @@ struct EnvoyGradient {
             .range(sim::between(0, sim::kLongestSpan_s))
             .log_search(0.01, 60));
   }
+  bool draws() const { return jitter > 0 && fixed_min_rtt_s == 0; }
 };
 
 std::unique_ptr<ControllerPolicy> make(const EnvoyGradient& config, std::uint64_t seed);

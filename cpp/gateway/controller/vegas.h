@@ -56,6 +56,7 @@ struct Vegas {
               "cuts the limit as a drop by the server does. At Netflix it does not; in lasting "
               "overload it takes the limit to the floor."));
   }
+  static constexpr bool draws() { return true; }
 };
 
 std::unique_ptr<ControllerPolicy> make(const Vegas& config, std::uint64_t seed);

@@ -29,6 +29,7 @@ struct Jittered {
             .range(sim::between(0, 10))
             .search(0, 0.5));
   }
+  bool draws() const { return cv > 0; }
 };
 
 std::unique_ptr<LatencyModel> make(const Jittered& config, std::uint64_t seed, sim::InstanceId id);

@@ -30,6 +30,7 @@ struct PrefixCacheAffinity {
                             "Probability that a request is not filtered.")
                           .range(sim::between(0, 1)));
   }
+  bool draws() const { return exploration > 0; }
 };
 
 std::unique_ptr<Filter> make(const PrefixCacheAffinity& config);

@@ -22,6 +22,7 @@ struct Best {
                    "Which of equally good instances is taken; a random one is drawn only if there "
                    "are several."));
   }
+  bool draws() const { return ties == Ties::random; }
 };
 
 std::unique_ptr<Picker> make(const Best& config);

@@ -15,6 +15,7 @@ struct PowerOfTwo {
   static constexpr std::string_view doc =
       "The better of two different instances drawn at random, the first drawn if they are equal.";
   static constexpr auto fields() { return std::tuple(); }
+  static constexpr bool draws() { return true; }
 };
 
 std::unique_ptr<Picker> make(const PowerOfTwo& config);

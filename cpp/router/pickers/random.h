@@ -14,6 +14,7 @@ struct Random {
   static constexpr std::string_view kind = "random", type_name = "Random";
   static constexpr std::string_view doc = "At random, whatever the scores.";
   static constexpr auto fields() { return std::tuple(); }
+  static constexpr bool draws() { return true; }
 };
 
 std::unique_ptr<Picker> make(const Random& config);

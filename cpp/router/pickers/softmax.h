@@ -22,6 +22,7 @@ struct Softmax {
                           .range(sim::positive_up_to(1e6))
                           .log_search(0.01, 10));
   }
+  static constexpr bool draws() { return true; }
 };
 
 std::unique_ptr<Picker> make(const Softmax& config);

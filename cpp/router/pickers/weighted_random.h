@@ -15,6 +15,7 @@ struct WeightedRandom {
   static constexpr std::string_view doc =
       "At random, in proportion to the scores; evenly if all are 0.";
   static constexpr auto fields() { return std::tuple(); }
+  static constexpr bool draws() { return true; }
 };
 
 std::unique_ptr<Picker> make(const WeightedRandom& config);

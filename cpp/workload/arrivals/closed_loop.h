@@ -27,6 +27,7 @@ struct ClosedLoop {
       "client needs an end: a duration_s or num_requests of its own, a duration_s of the workload "
       "or a horizon_s. Its rate and the workload's num_requests do not count.";
   static constexpr auto fields();
+  bool draws() const { return think_time == ThinkTime::exponential && think_time_s > 0; }
 };
 
 /// Nothing arrives by the clock alone: every gap is infinite.

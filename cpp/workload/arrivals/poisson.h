@@ -14,6 +14,7 @@ struct Poisson {
   static constexpr std::string_view kind = "poisson", type_name = "Poisson";
   static constexpr std::string_view doc = "Poisson arrivals: independent exponential gaps.";
   static constexpr auto fields() { return std::tuple(); }
+  static constexpr bool draws() { return true; }
 };
 
 /// Precondition: rate_per_s > 0.

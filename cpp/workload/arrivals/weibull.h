@@ -22,6 +22,7 @@ struct Weibull {
                           .range(sim::between(0.02, 10))
                           .search(0.5, 4));
   }
+  static constexpr bool draws() { return true; }
 };
 
 /// Precondition: rate_per_s > 0.

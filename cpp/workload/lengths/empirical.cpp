@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 namespace spillway::workload {
 
@@ -27,6 +28,16 @@ class EmpiricalLength final : public LengthDistribution {
 };
 
 }  // namespace
+
+bool Empirical::draws() const {
+  std::optional<std::int64_t> known;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (!weights.empty() && weights[i] == 0) continue;
+    if (known.value_or(values[i]) != values[i]) return true;
+    known = values[i];
+  }
+  return false;
+}
 
 void Empirical::validate(const std::string& path, std::vector<sim::Violation>& out) const {
   if (values.empty()) out.push_back({sim::join_path(path, "values"), "[]", "must not be empty"});

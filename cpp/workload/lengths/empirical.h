@@ -30,6 +30,8 @@ struct Empirical {
                             "One weight per value, in any scale; empty: all equal.")
                           .range(sim::at_least(0)));
   }
+  /// Whether more than one length is possible.
+  bool draws() const;
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
 };
 

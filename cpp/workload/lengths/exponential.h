@@ -33,6 +33,7 @@ struct Exponential {
             .unit("tokens")
             .range(sim::between(0, kMaxTokens)));
   }
+  bool draws() const { return min_tokens < max_tokens; }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const {
     check_bounds(min_tokens, max_tokens, path, out);
   }

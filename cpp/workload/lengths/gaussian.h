@@ -37,6 +37,7 @@ struct Gaussian {
             .unit("tokens")
             .range(sim::between(0, kMaxTokens)));
   }
+  bool draws() const { return std_dev_tokens > 0 && min_tokens < max_tokens; }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const {
     check_bounds(min_tokens, max_tokens, path, out);
   }

@@ -36,6 +36,7 @@ struct Lognormal {
             .unit("tokens")
             .range(sim::between(0, kMaxTokens)));
   }
+  bool draws() const { return sigma > 0 && min_tokens < max_tokens; }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const {
     check_bounds(min_tokens, max_tokens, path, out);
   }

@@ -1,0 +1,67 @@
+#include "cluster/randomness.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "sim/randomness.h"
+
+namespace spillway::cluster {
+
+namespace {
+
+bool any_client(const Simulation& simulation, const auto& holds) {
+  const auto* synthetic = std::get_if<workload::Synthetic>(&simulation.workload);
+  return synthetic && std::any_of(synthetic->clients.begin(), synthetic->clients.end(), holds);
+}
+
+// A choice between instances needs two of them.
+bool has_choice(const Simulation& simulation) {
+  std::int64_t count = 0;
+  for (const instance::InstanceGroup& group : simulation.instances) count += group.count;
+  return count > 1;
+}
+
+bool can_change(const Simulation& simulation, sim::Stream stream) {
+  using sim::can_draw;
+  using sim::Stream;
+  using workload::Client;
+  const gateway::Gateway& gateway = simulation.gateway;
+  switch (stream) {
+    case Stream::arrivals:
+      return any_client(simulation, [](const Client& one) { return can_draw(one.arrivals); });
+    case Stream::input_lengths:
+      return any_client(simulation, [](const Client& one) { return can_draw(one.input_tokens); });
+    case Stream::output_lengths:
+      return any_client(simulation, [](const Client& one) { return can_draw(one.output_tokens); });
+    case Stream::admission:
+      return can_draw(gateway.admission);
+    case Stream::router:
+      return has_choice(simulation) && can_draw(simulation.router);
+    case Stream::step_durations:
+      return can_draw(simulation.instances);
+    case Stream::controller:
+      return can_draw(gateway.controller);
+    case Stream::scrapes:
+      return can_draw(simulation.signals);
+    case Stream::gateways:
+      return gateway.replicas > 1 && gateway.split == gateway::Split::random;
+    case Stream::retries:
+      return can_draw(simulation.reaction) ||
+             std::any_of(simulation.tenants.begin(), simulation.tenants.end(),
+                         [](const workload::Tenant& one) { return can_draw(one.reaction); });
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<sim::Stream> random_streams(const Simulation& simulation) {
+  std::vector<sim::Stream> found;
+  for (std::size_t i = 1; i <= sim::kStreamNames.size(); ++i) {
+    const auto stream = static_cast<sim::Stream>(i);
+    if (can_change(simulation, stream)) found.push_back(stream);
+  }
+  return found;
+}
+
+}  // namespace spillway::cluster

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <algorithm>
+#include <variant>
+
+#include "sim/field.h"
+
+namespace spillway::sim {
+
+/// Whether random numbers can change what `config` does: what its `draws()` says; of a variant or
+/// an optional, what it holds; of a list, any entry. A configuration without `draws()` is never
+/// random.
+template <class Config>
+constexpr bool can_draw(const Config& config) {
+  const auto of_held = [](const auto& held) { return can_draw(held); };
+  if constexpr (requires { config.draws(); }) {
+    return config.draws();
+  } else if constexpr (is_variant<Config>::value) {
+    return std::visit(of_held, config);
+  } else if constexpr (is_optional<Config>::value) {
+    return config && can_draw(*config);
+  } else if constexpr (is_vector<Config>::value) {
+    return std::any_of(config.begin(), config.end(), of_held);
+  } else {
+    return false;
+  }
+}
+
+}  // namespace spillway::sim
