@@ -300,11 +300,22 @@ class Result:
     ) -> Recovery:
         """Whether the system comes back from a trigger that lasted from `start_s` to `end_s`.
 
-        Goodput is taken over the requests that arrive in steps of `step_s`; the system has
-        recovered from when on all steps have at least `share` of the goodput before the trigger.
+        Goodput is taken over the requests that arrive in a step: `step_s`, or as many of these as
+        it takes to hold 20 requests. It has left the band of the time between `warm_up_s` and the
+        trigger where it is below `share` of the goodput then, and lower than chance would have it:
+        Fisher's exact test against that time, with requests that are late together counted as one
+        (by the variance between its steps), at a level of 1 % for all steps together. A single such
+        step long after the trigger does not count: requests are late in bursts. The system has
+        recovered at the end of the last step that counts, provided that the rest of the run, taken
+        as one step, is within the band and better than the steps that left it. Longer steps show
+        smaller losses, shorter ones when they end.
 
-        Raises UsageError if the requests were not kept, none is of a class with latency targets, or
-        unless `warm_up_s` < `start_s` < `end_s`.
+        Requests that were under way at the end of the run and could still have met their targets do
+        not count.
+
+        Raises UsageError if the requests were not kept, none is of a class with latency targets,
+        fewer than 20 arrive before the trigger or none after it, or unless `warm_up_s` < `start_s`
+        < `end_s`, `step_s` > 0 and 0 < `share` <= 1.
         """
         return recovery(self, start_s, end_s, step_s=step_s, share=share)
 
@@ -387,6 +398,11 @@ class Result:
     def events(self) -> int:
         """Events taken from the queue."""
         return int(self._output["events"])
+
+    @property
+    def end_s(self) -> float:
+        """Instant of the last event, in seconds."""
+        return float(self._output["end_s"])
 
     @property
     def digest(self) -> str:
