@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class Interval:
     """A mean over seeds with its two-sided Student-t confidence interval.
 
-    `n` counts the seeds for which the figure exists. With fewer than two there is no interval and
-    `low` and `high` are None.
+    `n` counts the runs for which the figure exists. With fewer than two there is no interval and
+    `low` and `high` are None. Where seeds change nothing there is one run, however many seeds.
     """
 
     mean: float
@@ -29,7 +29,7 @@ class Interval:
 
     @property
     def half_width(self) -> float | None:
-        """Half the width of the interval; None with fewer than two seeds."""
+        """Half the width of the interval; None with fewer than two runs."""
         return None if self.high is None else self.high - self.mean
 
 
@@ -63,9 +63,16 @@ def student_t_quantile(p: float, dof: int) -> float:
     return high
 
 
-def interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
-    """Mean and confidence interval of independent replications; `values` must not be empty."""
+def interval(
+    values: Sequence[float], confidence: float = 0.95, *, is_replicated: bool = True
+) -> Interval:
+    """Mean and confidence interval of independent replications; `values` must not be empty.
+
+    `is_replicated`: False if they are the values of one run, told once for each seed.
+    """
     n = len(values)
+    if not is_replicated:
+        return Interval(values[0], None, None, 1)
     mean = math.fsum(values) / n
     if n < 2:
         return Interval(mean, None, None, n)

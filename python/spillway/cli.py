@@ -302,8 +302,12 @@ def _optimize(options: argparse.Namespace) -> int:
         print(study)
         confirmation = None
         if is_over and study.feasible and stated.confirm is not None:
-            confirmation = study.confirm(threads=options.threads, **stated.confirm)
-            print(f"\n{confirmation}")
+            try:
+                confirmation = study.confirm(threads=options.threads, **stated.confirm)
+            except spillway.UsageError as error:
+                print(f"\nnot confirmed: {error}")
+            else:
+                print(f"\n{confirmation}")
         if options.out is not None:
             study_files.write_results(study, options.out, confirmation)
     if not is_over:

@@ -26,6 +26,7 @@ from spillway.decisions import (
     explain,
 )
 from spillway.overload import Recovery, recovery
+from spillway.randomness import note_on_copies
 from spillway.report import plots, tables
 from spillway.timeline import Control, Timeline
 
@@ -559,8 +560,15 @@ def _difference(a: Figures, b: Figures) -> dict[str, Figure]:
     return {name: None if x is None or y is None else float(x) - float(y) for name, x, y in both}
 
 
+# What a run came to, of its output.
+_OUTCOME = ("summary", "by_class", "by_tenant", "ledger", "instances", "steps", "events", "end_s")
+
+
 class Results(Sequence[Result]):
-    """Replications of one simulation under several seeds, in the order of the seeds."""
+    """Runs of one simulation under several seeds, in the order of the seeds.
+
+    Where seeds change nothing all of them are one run; then figures have no interval.
+    """
 
     def __init__(self, results: Sequence[Result]) -> None:
         self._results = tuple(results)
@@ -582,21 +590,41 @@ class Results(Sequence[Result]):
         """The seeds, in order."""
         return tuple(result.seed for result in self._results)
 
+    @property
+    def is_replicated(self) -> bool:
+        """Whether the runs differ; if they are all the same, they are one observation.
+
+        They are where nothing in the configuration is random, see `spillway.random_streams`.
+        """
+        first = self._results[0]._output if self._results else {}
+        return any(one._output[key] != first[key] for one in self._results[1:] for key in _OUTCOME)
+
+    @property
+    def distinct(self) -> tuple[Result, ...]:
+        """All runs, or the first if they are all the same."""
+        return self._results if self.is_replicated else self._results[:1]
+
+    def notes(self) -> list[str]:
+        """What a reader ought to know of the intervals."""
+        if len(self) < 2 or self.is_replicated:
+            return []
+        return [note_on_copies([self._results[0].simulation])]
+
     def summary(self, confidence: float = 0.95) -> dict[str, Interval | None]:
         """Mean over the seeds with its interval per figure; None where no seed has one."""
-        return self._intervals([result.summary() for result in self._results], confidence)
+        return self._intervals([result.summary() for result in self.distinct], confidence)
 
     def by_class(self, confidence: float = 0.95) -> dict[str, dict[str, Interval | None]]:
         """The same per class of service."""
-        return self._grouped([result.by_class() for result in self._results], confidence)
+        return self._grouped([result.by_class() for result in self.distinct], confidence)
 
     def by_tenant(self, confidence: float = 0.95) -> dict[str, dict[str, Interval | None]]:
         """The same per tenant."""
-        return self._grouped([result.by_tenant() for result in self._results], confidence)
+        return self._grouped([result.by_tenant() for result in self.distinct], confidence)
 
     def interval(self, figure: Callable[[Result], float], confidence: float = 0.95) -> Interval:
         """Mean over the seeds, with its confidence interval, of a figure of your own."""
-        return interval([figure(result) for result in self._results], confidence)
+        return interval([figure(result) for result in self.distinct], confidence)
 
     def minus(self, other: Results, confidence: float = 0.95) -> dict[str, Interval | None]:
         """Mean difference from `other` per figure, paired by seed: both met the same requests.
@@ -607,6 +635,8 @@ class Results(Sequence[Result]):
             raise ValueError(f"the seeds differ: {self.seeds} and {other.seeds}")
         pairs = zip(self, other, strict=True)
         gaps = [_difference(a.summary(), b.summary()) for a, b in pairs]
+        if not (self.is_replicated or other.is_replicated):
+            gaps = gaps[:1]
         return self._intervals(gaps, confidence)
 
     def _grouped(

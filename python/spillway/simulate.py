@@ -46,8 +46,10 @@ def simulate(
         Seed of every random stream, 0 <= seed < 2**64. The result is a function of simulation and
         seed alone.
     seeds
-        Several seeds, for means with confidence intervals. The same seeds give the same requests to
-        every configuration of the same workload, so differences between configurations are paired.
+        Several different seeds, for means with confidence intervals. The same seeds give the same
+        requests to every configuration of the same workload, so differences between configurations
+        are paired. Where nothing is random (see `random_streams`) one run is made for all seeds,
+        and the results say so.
     threads
         With `seeds`: how many runs are made at a time; absent: one per CPU.
     reference
@@ -96,7 +98,8 @@ def run_many(
     simulations
         What to simulate.
     seeds
-        Seeds of the runs of each simulation, each 0 <= seed < 2**64.
+        Seeds of the runs of each simulation, all different, each 0 <= seed < 2**64. A simulation
+        in which nothing is random is run once for all of them.
     threads
         How many runs are made at a time; absent: one per CPU. The results do not depend on it.
     keep_requests
@@ -174,6 +177,8 @@ def _checked_seeds(seeds: Iterable[int]) -> list[int]:
     many = [_checked_seed(one) for one in seeds]
     if not many:
         raise ValueError("seeds is empty; give at least one seed, e.g. seeds=range(8)")
+    if len(set(many)) < len(many):
+        raise ValueError(f"seeds = {many}: must differ, the same seed makes the same run")
     return many
 
 

@@ -533,7 +533,7 @@ def sweep(
     else:
         axes.set(ylim=(0, None))
     axes.grid(alpha=0.3)
-    counts = sorted({len(one) for one in runs})
+    counts = sorted({len(one.distinct) for one in runs})
     seeds = f"{counts[0]} seed" + ("s" if counts[0] > 1 else "")
     if len(counts) > 1:
         seeds = f"{counts[0]} to {counts[-1]} seeds"
@@ -676,7 +676,7 @@ def _sensor_in_words(sensor: Sensor) -> tuple[str, str]:
 def _replications(result: Result | Results) -> Results:
     from spillway.results import Results
 
-    return result if isinstance(result, Results) else Results([result])
+    return Results(result if isinstance(result, Sequence) else [result])
 
 
 def _swept(
@@ -735,7 +735,7 @@ def _number_logarithmic(axis: Axis, at: Sequence[float] | None = None) -> None:
 
 
 def _runs(result: Result | Results) -> tuple[Result, ...]:
-    runs = tuple(result) if isinstance(result, Sequence) else (result,)
+    runs = _replications(result).distinct
     if not any(run.summary()["offered"] for run in runs):
         raise ValueError("there is nothing to draw: no request arrives after the warm-up")
     return runs

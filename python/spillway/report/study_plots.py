@@ -235,4 +235,6 @@ def _decades(low: float, high: float) -> list[float]:
 
 
 def _value_name(study: Study, objective: int) -> str:
-    return f"{study.objectives[objective].name}, mean of {len(study.seeds)} seeds"
+    runs = max((one.num_runs for one in _evaluated(study)), default=1)
+    name = study.objectives[objective].name
+    return name if runs == 1 else f"{name}, mean of {runs} seeds"

@@ -192,16 +192,19 @@ def result(one: Result) -> str:
 
 
 def results(many: Results) -> str:
-    """Means of the main figures over seeds with their 95 % confidence intervals."""
+    """Means of the main figures over seeds with their 95 % confidence intervals, if there are."""
     if not many:
         return "no runs"
-    rows = [["figure", "mean", "low", "high", "seeds"]]
+    rows = [["figure", "mean", "low", "high", "runs"]]
     for name, interval in many.summary().items():
         if interval is None or not (name in _MAIN_FIGURES or name.startswith(("p50_", "p99_"))):
             continue
         cells = [number(interval.mean), number(interval.low), number(interval.high)]
         rows.append([name, *cells, str(interval.n)])
-    return f"{len(many)} seeds, 95 % confidence intervals of the mean\n\n{table(rows)}"
+    head = f"{len(many)} seeds, 95 % confidence intervals of the mean"
+    if not many.is_replicated:
+        head = "; ".join(many.notes()) or "1 seed: no confidence interval"
+    return f"{head}\n\n{table(rows)}"
 
 
 def study(one: Study) -> str:
@@ -215,7 +218,7 @@ def study(one: Study) -> str:
     for trial in (*best, *(trial for trial in current if trial not in best)):
         name = f"{trial.number} (current)" if trial.is_baseline else str(trial.number)
         values = [f"{value:.4g}" for value in trial.values] or ["-"] * len(one.objectives)
-        ses = ", ".join(f"{se:.2g}" for se in trial.ses)
+        ses = "-" if trial.is_exact else ", ".join(f"{se:.2g}" for se in trial.ses)
         rows.append([name, *values, ses, trial.state])
     if len(rows) == 1:
         return head
@@ -228,6 +231,7 @@ def study(one: Study) -> str:
             values = [trial.point.get(name, "-") for trial in shown]
             settings.append([name, *(setting(value) for value in values)])
         blocks.append(table(settings))
+    blocks += [f"note: {note}" for note in one.notes()]
     return "\n\n".join(blocks)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from spillway import files
 from spillway._core.sim import ConfigError, UsageError
 from spillway._statistics import Interval, interval
+from spillway.randomness import REPLICATION, note_on_copies
 from spillway.report import tables
 from spillway.study.feasibility import doubts
 
@@ -142,6 +143,8 @@ class Confirmation:
 def _shown(value: Interval | None) -> str:
     if value is None:
         return ""
+    if value.low is None:
+        return f"{value.mean:.4g}"
     return f"{value.mean:.4g} [{value.low:.4g}, {value.high:.4g}]"
 
 
@@ -176,6 +179,11 @@ def confirm(
         raise UsageError("there is no feasible trial but the baseline to confirm")
     simulations = [study.simulation, *(study.simulation_of(one) for one in trials)]
     found = evaluator.measure_all(simulations, seeds)
+    made = [one for one in found if one.failure is None]
+    if made and not any(one.is_replicated for one in made):
+        raise UsageError(
+            f"fresh seeds confirm nothing: {note_on_copies(simulations)} {REPLICATION}"
+        )
     judge = _Judge(study, objective, confidence, len(trials))
     base = judge.candidate(study.baseline, found[0], None)
     candidates = [
@@ -219,6 +227,12 @@ class _Judge:
         self._each = 1 - (1 - confidence) / n_candidates
         self._sign = study.objectives[objective].sign
 
+    def _interval(
+        self, values: Sequence[float], confidence: float, *measured: Measured
+    ) -> Interval:
+        replicated = any(one.is_replicated for one in measured)
+        return interval(values, confidence, is_replicated=replicated)
+
     def gains(self, found: Measured, reference: Measured) -> list[float]:
         """Per seed, by how much it is better than the reference."""
         rows = zip(found.values[self._objective], reference.values[self._objective], strict=True)
@@ -245,9 +259,11 @@ class _Judge:
         return Candidate(
             number=trial.number,
             point=trial.point,
-            value=interval(found.values[self._objective], self._confidence),
-            gain=interval(self.gains(found, base), self._each) if has_gain and base else None,
-            constraints=tuple(interval(row, self._confidence) for row in rows),
+            value=self._interval(found.values[self._objective], self._confidence, found),
+            gain=self._interval(self.gains(found, base), self._each, found, base)
+            if has_gain and base
+            else None,
+            constraints=tuple(self._interval(row, self._confidence, found) for row in rows),
             is_feasible=self.is_feasible(found),
         )
 
@@ -284,7 +300,7 @@ class _Judge:
         for (parameter, value, _), one in zip(places, moved, strict=True):
             gain = None
             if one.failure is None:
-                gain = interval(self.gains(one, optimum), self._confidence)
+                gain = self._interval(self.gains(one, optimum), self._confidence, one, optimum)
             found.append(
                 Reverted(parameter=parameter.name, value=value, gain=gain, failure=one.failure)
             )
@@ -306,7 +322,7 @@ class _Judge:
             if one.failure is not None:
                 found.append((-math.inf, Cliff(**where, is_steep=True, failure=one.failure)))
                 continue
-            gain = interval(self.gains(one, optimum), self._confidence)
+            gain = self._interval(self.gains(one, optimum), self._confidence, one, optimum)
             is_out = not self.is_feasible(one)
             if gain.high is not None and gain.high < 0 and base.failure is None:
                 is_out |= self.is_feasible(base) and sum(self.gains(one, base)) <= 0

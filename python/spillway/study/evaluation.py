@@ -24,17 +24,29 @@ INTERRUPTED = "interrupted before all its runs were over"
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What came of one configuration: a row of values per metric, one per seed, or a failure."""
+    """What came of one configuration: a row of values per metric, one per seed, or a failure.
+
+    `is_replicated`: whether the runs differ; if not, the values of one run are told once for each
+    seed.
+    """
 
     values: tuple[tuple[float, ...], ...] = ()
     failure: str | None = None
+    is_replicated: bool = True
+
+    @property
+    def distinct(self) -> tuple[tuple[float, ...], ...]:
+        """The values of the different runs: of the first, if all are the same."""
+        return self.values if self.is_replicated else tuple(row[:1] for row in self.values)
 
     def followed_by(self, other: Measured) -> Measured:
         """The same under further seeds."""
         if self.failure is not None or other.failure is not None:
             return Measured(failure=self.failure or other.failure)
         pairs = zip(self.values, other.values, strict=True)
-        return Measured(tuple(mine + further for mine, further in pairs))
+        rows = tuple(mine + further for mine, further in pairs)
+        differ = self.is_replicated or other.is_replicated or any(len(set(row)) > 1 for row in rows)
+        return Measured(rows, is_replicated=differ)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,25 +181,31 @@ def measure(
 ) -> list[Measured]:
     """The metrics of each simulation under each seed, with one call of `run_many` for all."""
     try:
-        many: list[Results | str] = list(_run(simulations, seeds, threads))
+        many: list[Results | str] = list(_run(simulations, seeds, metrics, threads))
     except (ConfigError, InvariantError, UsageError):
         # One of them cannot be run, so none was: find out which.
-        many = [_run_alone(one, seeds, threads) for one in simulations]
+        many = [_run_alone(one, seeds, metrics, threads) for one in simulations]
     return [_taken(one, len(seeds), metrics) for one in many]
 
 
 def _run(
-    simulations: Sequence[Simulation], seeds: Sequence[int], threads: int | None
+    simulations: Sequence[Simulation],
+    seeds: Sequence[int],
+    metrics: Sequence[Metric],
+    threads: int | None,
 ) -> list[Results]:
+    keep = any(getattr(one, "needs_requests", False) for one in metrics)
     with warnings.catch_warnings():
         # An interruption is told by what is missing.
         warnings.filterwarnings("ignore", "interrupted", RuntimeWarning)
-        return run_many(simulations, seeds, threads=threads)
+        return run_many(simulations, seeds, threads=threads, keep_requests=keep)
 
 
-def _run_alone(simulation: Simulation, seeds: Sequence[int], threads: int | None) -> Results | str:
+def _run_alone(
+    simulation: Simulation, seeds: Sequence[int], metrics: Sequence[Metric], threads: int | None
+) -> Results | str:
     try:
-        return _run([simulation], seeds, threads)[0]
+        return _run([simulation], seeds, metrics, threads)[0]
     except (ConfigError, InvariantError, UsageError) as error:
         return str(error)
 
@@ -201,4 +219,4 @@ def _taken(results: Results | str, n_seeds: int, metrics: Sequence[Metric]) -> M
         rows = tuple(tuple(metric.of(result) for result in results) for metric in metrics)
     except NoFigureError as error:
         return Measured(failure=str(error))
-    return Measured(rows)
+    return Measured(rows, is_replicated=results.is_replicated)

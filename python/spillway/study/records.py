@@ -25,7 +25,8 @@ class Trial:
     hold a row per figure with a value per seed; `values` and `ses` what the search was told: means
     and standard errors (NaN with one seed); `violations` and `violation_ses` the
     same of the signed violations of the constraints in shares of their bounds, <= 0 where they
-    hold. A failed trial has a `failure` and no values.
+    hold. `is_replicated`: whether the runs differ; where all seeds made the same run, its values
+    stand once for each seed and the errors are 0. A failed trial has a `failure` and no values.
     """
 
     number: int
@@ -38,6 +39,7 @@ class Trial:
     objectives: Rows = ()
     constraints: Rows = ()
     metrics: Rows = ()
+    is_replicated: bool = True
     fingerprint: str = ""
     duplicate_of: int | None = None
     failure: str | None = None
@@ -48,6 +50,16 @@ class Trial:
     def has_values(self) -> bool:
         """Whether it was evaluated, or is the same as one that was."""
         return bool(self.values)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all seeds, of which there are several, made the same run."""
+        return len(self.seeds) > 1 and not self.is_replicated
+
+    @property
+    def num_runs(self) -> int:
+        """How many different runs stand behind its values."""
+        return 1 if self.is_exact else len(self.seeds)
 
     @property
     def is_feasible(self) -> bool:
@@ -79,7 +91,8 @@ def attributes(trial: Trial) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     if trial.has_values:
-        found["num_runs"] = len(trial.seeds)
+        if not trial.is_exact:
+            found["num_runs"] = trial.num_runs
         found["objective_se"] = list(trial.ses)
         found["constraints_se"] = list(trial.violation_ses)
     for name in ("duplicate_of", "failure"):
@@ -90,6 +103,7 @@ def attributes(trial: Trial) -> dict[str, Any]:
         "seeds": list(trial.seeds),
         "values": list(trial.values),
         "violations": list(trial.violations),
+        "is_replicated": trial.is_replicated,
         "fingerprint": trial.fingerprint,
         "warnings": list(trial.warnings),
         **{name: [list(row) for row in getattr(trial, name)] for name in _ROWS},
@@ -111,6 +125,7 @@ def from_optuna(frozen: FrozenTrial) -> Trial | None:
         ses=tuple(held.get("objective_se", ())),
         violations=tuple(record.get("violations", ())),
         violation_ses=tuple(held.get("constraints_se", ())),
+        is_replicated=record.get("is_replicated", True),
         fingerprint=record.get("fingerprint", ""),
         duplicate_of=held.get("duplicate_of"),
         failure=held.get("failure", None if record.get("values") else "it was abandoned"),

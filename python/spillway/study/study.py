@@ -13,6 +13,7 @@ import numpy as np
 from spillway import files
 from spillway._core.sim import ConfigError, UsageError
 from spillway._extras import require
+from spillway.randomness import note_on_copies
 from spillway.report import tables
 from spillway.report.study_plots import StudyPlots
 from spillway.study import confirmation, records
@@ -65,7 +66,7 @@ class Study:
         mean over the seeds.
     seeds
         Seeds of the runs of every configuration: all meet the same requests. An int n stands for
-        0, …, n - 1.
+        0, …, n - 1. A configuration in which nothing is random is run once for all seeds.
     sampler
         What proposes configurations: tpe, cmaes, nsga2, random, qmc, gp; a mapping of `name` and
         the sampler's arguments; or a sampler of Optuna's.
@@ -397,14 +398,17 @@ class Study:
         if found.failure is not None:
             return Trial(number=number, point=point, failure=found.failure)
         n_objectives, n_constraints = len(self.objectives), len(self.constraints)
+        n_both = n_objectives + n_constraints
         objectives = found.values[:n_objectives]
-        constraints = found.values[n_objectives : n_objectives + n_constraints]
+        distinct = found.distinct
         violations = [
             [constraint.violation(value) for value in row]
-            for constraint, row in zip(self.constraints, constraints, strict=True)
+            for constraint, row in zip(self.constraints, distinct[n_objectives:n_both], strict=True)
         ]
-        values = tuple(mean(row) for row in objectives)
-        ses = tuple(standard_error(row) for row in objectives)
+        is_exact = len(objectives[0]) > 1 and not found.is_replicated
+        error = (lambda _: 0.0) if is_exact else standard_error
+        values = tuple(mean(row) for row in distinct[:n_objectives])
+        ses = tuple(error(row) for row in distinct[:n_objectives])
         if leader is not None and len(objectives[0]) < len(self.seeds):
             value, se = referred(objectives[0], leader.objectives[0])
             values, ses = (value,), (se,)
@@ -415,10 +419,11 @@ class Study:
             values=values,
             ses=ses,
             violations=tuple(mean(row) for row in violations),
-            violation_ses=tuple(standard_error(row) for row in violations),
+            violation_ses=tuple(error(row) for row in violations),
             objectives=objectives,
-            constraints=constraints,
-            metrics=found.values[n_objectives + n_constraints :],
+            constraints=found.values[n_objectives:n_both],
+            metrics=found.values[n_both:],
+            is_replicated=found.is_replicated,
         )
 
     def _tell(self, trial: optuna.Trial, one: Trial) -> None:
@@ -493,6 +498,8 @@ class Study:
 
         A search that picks the best of many means picks luck too. The winner is the best of those
         whose paired gain over the baseline excludes zero on the fresh seeds.
+
+        Raises UsageError if seeds change nothing: there are no fresh runs then.
 
         Parameters
         ----------
@@ -628,6 +635,17 @@ class Study:
             trial = self._by_number(trial)
         return self.simulation if trial.is_baseline else self.bound.apply(trial.point)
 
+    def notes(self) -> list[str]:
+        """What a reader ought to know of the trials: those in which seeds change nothing."""
+        tried = [one for one in self._all() if one.has_values]
+        exact = [one for one in tried if one.is_exact]
+        if not exact:
+            return []
+        note = note_on_copies(self.simulation_of(one) for one in exact)
+        return [
+            note if len(exact) == len(tried) else f"{len(exact)} of {len(tried)} trials: {note}"
+        ]
+
     def rows(self) -> list[dict[str, Any]]:
         """One row per finished trial, as `trials` has them."""
         return [self._row(one) for one in self._all()]
@@ -637,8 +655,8 @@ class Study:
         """One row per finished trial as a pandas DataFrame (extra `frames`).
 
         `trial`; `state`: complete, infeasible, duplicate or failed; a column per parameter; per
-        objective and constraint its mean, `…_se` and `…_per_seed`; `n`: how many seeds; further
-        metrics; `duplicate_of`, `failure`, `warnings`.
+        objective and constraint its mean, `…_se` and `…_per_seed`; `n`: how many different runs,
+        one where seeds change nothing; further metrics; `duplicate_of`, `failure`, `warnings`.
         """
         pandas = require("pandas", "frames")
         frame: pd.DataFrame = pandas.DataFrame(self.rows())
@@ -647,7 +665,7 @@ class Study:
     def _row(self, one: Trial) -> dict[str, Any]:
         row: dict[str, Any] = {"trial": one.number, "state": one.state}
         row |= {name: one.point.get(name) for name in self.bound.parameters}
-        row["n"] = len(one.seeds)
+        row["n"] = one.num_runs
         named: list[tuple[str, tuple[float, ...] | None]] = []
         for names, values in (
             ([figure.name for figure in self.objectives], one.objectives),
@@ -655,12 +673,14 @@ class Study:
             ([figure.name for figure in self.metrics], one.metrics),
         ):
             named += [(name, values[i] if values else None) for i, name in enumerate(names)]
-        for name, per_seed in named:
+        for name, told in named:
+            per_seed = None if told is None else told[: one.num_runs]
             row[name] = math.nan if per_seed is None else mean(per_seed)
             row[f"{name}_se"] = math.nan if per_seed is None else standard_error(per_seed)
             row[f"{name}_per_seed"] = per_seed
         for objective, value, se in zip(self.objectives, one.values, one.ses, strict=False):
-            row[objective.name], row[f"{objective.name}_se"] = value, se
+            row[objective.name] = value
+            row[f"{objective.name}_se"] = math.nan if one.is_exact else se
         row["is_baseline"] = one.is_baseline
         row["duplicate_of"], row["failure"] = one.duplicate_of, one.failure
         row["warnings"] = "; ".join(one.warnings)

@@ -17,6 +17,7 @@ from spillway._core.cluster import Simulation
 from spillway._core.sim import ConfigError
 from spillway._extras import require
 from spillway._statistics import Interval, interval
+from spillway.randomness import note_on_copies
 from spillway.report import tables
 from spillway.study.evaluation import Evaluator, as_seeds
 from spillway.study.objective import Noted, as_metric
@@ -39,12 +40,17 @@ DEFAULT_METRICS = ("weighted_goodput", "request_throughput", "p50_ttft_ms", "p99
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One configuration of a sweep: its name, its settings, and per metric a value per seed."""
+    """One configuration of a sweep: its name, its settings, and per metric a value per seed.
+
+    `is_replicated`: whether the runs differ; if not, the values of one run stand once for each
+    seed.
+    """
 
     name: str
     settings: dict[str, Any]
     values: tuple[tuple[float, ...], ...] = ()
     failure: str | None = None
+    is_replicated: bool = True
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -59,7 +65,8 @@ class Sweep:
 
     def interval(self, name: str, metric: str, confidence: float = 0.95) -> Interval | None:
         """Mean of a metric over the seeds for one row; None if it has none."""
-        return _interval(self._row(name).values[self._column(metric)], confidence)
+        row = self._row(name)
+        return _interval(row.values[self._column(metric)], confidence, row)
 
     def difference(
         self, name: str, metric: str, reference: str | None = None, confidence: float = 0.95
@@ -68,7 +75,7 @@ class Sweep:
         column = self._column(metric)
         mine, other = self._row(name), self._row(reference or self.rows[0].name)
         gaps = [a - b for a, b in zip(mine.values[column], other.values[column], strict=True)]
-        return _interval(gaps, confidence)
+        return _interval(gaps, confidence, mine, other)
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One mapping per row: name, settings, per metric the mean, `…_se` and `…_per_seed`."""
@@ -77,7 +84,9 @@ class Sweep:
             line: dict[str, Any] = {"name": row.name, **row.settings}
             for i, metric in enumerate(self.metrics):
                 values = row.values[i] if row.values else ()
-                one = _interval(values, 0.95)
+                if not row.is_replicated:
+                    values = values[:1]
+                one = _interval(values, 0.95, row)
                 line[metric] = math.nan if one is None else one.mean
                 line[f"{metric}_se"] = _standard_error(values)
                 line[f"{metric}_per_seed"] = values
@@ -112,10 +121,23 @@ class Sweep:
             if row.failure is not None:
                 lines.append([row.name, *["failed"] * len(self.metrics)])
                 continue
-            shown = (_interval(values, 0.95) for values in row.values)
+            shown = (_interval(values, 0.95, row) for values in row.values)
             lines.append([row.name, *("-" if one is None else str(one) for one in shown)])
-        seeds = "1 seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
-        return f"{seeds}, means with 95 % confidence intervals\n\n{tables.table(lines)}"
+        head = f"{len(self.seeds)} seeds, means with 95 % confidence intervals"
+        if len(self.seeds) == 1:
+            head = "1 seed: no confidence intervals"
+        blocks = [head, tables.table(lines), *(f"note: {note}" for note in self.notes())]
+        return "\n\n".join(blocks)
+
+    def notes(self) -> list[str]:
+        """What a reader ought to know of the intervals: rows in which seeds change nothing."""
+        pairs = zip(self.rows, self.simulations, strict=True)
+        run = [(row, one) for row, one in pairs if one is not None and row.failure is None]
+        same = [one for row, one in run if not row.is_replicated]
+        if len(self.seeds) == 1 or not same:
+            return []
+        note = note_on_copies(same)
+        return [note if len(same) == len(run) else f"{len(same)} of {len(run)} rows: {note}"]
 
 
 def grid(
@@ -246,7 +268,7 @@ def _run(
             rows.append(Row(name, settings, failure=str(one)))
             continue
         found = next(measured)
-        rows.append(Row(name, settings, found.values, found.failure))
+        rows.append(Row(name, settings, found.values, found.failure, found.is_replicated))
     return Sweep(
         tuple(rows),
         tuple(one.name for one in noted),
@@ -279,9 +301,10 @@ def _named(settings: Mapping[str, Any]) -> str:
     return tables.point(settings)
 
 
-def _interval(values: Sequence[float], confidence: float) -> Interval | None:
+def _interval(values: Sequence[float], confidence: float, *rows: Row) -> Interval | None:
     known = [value for value in values if not math.isnan(value)]
-    return interval(known, confidence) if known else None
+    replicated = any(row.is_replicated for row in rows)
+    return interval(known, confidence, is_replicated=replicated) if known else None
 
 
 def _standard_error(values: Sequence[float]) -> float:
