@@ -124,11 +124,13 @@ def test_values_of_a_grid_must_be_lists() -> None:
 # --- solvers --------------------------------------------------------------------------------------
 
 
-def server(rate: float, *, e2e_s: float = 0.5, permits: int = 8) -> Simulation:
+def server(
+    rate: float, *, e2e_s: float = 0.5, permits: int = 8, num_requests: int = 3000
+) -> Simulation:
     """A server of `permits` places, each of which takes `e2e_s`; nothing is ever shed."""
     plant = instance.ProcessorSharing(concurrency=[0], e2e_s=[e2e_s], ttft_s=[0.1])
     return Simulation(
-        workload=workload.Synthetic(requests_per_s=rate, num_requests=3000),
+        workload=workload.Synthetic(requests_per_s=rate, num_requests=num_requests),
         gateway=gateway.Gateway(limit=gateway.FixedLimit(max_in_flight=permits)),
         instances=instance.InstanceGroup(plant=plant),
     )
@@ -154,13 +156,99 @@ def test_highest_rate_is_where_the_queue_grows_too_long(start: float) -> None:
     assert found.first_breach.startswith("mean_queue_ms <= 50, but it is ")
     assert found.simulation is not None
     assert found.simulation.workload.requests_per_s == pytest.approx(low)  # type: ignore[union-attr]
-    waits = [simulate(found.simulation, seed).summary()["mean_queue_ms"] for seed in range(4)]
-    assert sum(waits) / 4 <= 50  # type: ignore[arg-type]
-    grid_waits = [
-        np.mean([simulate(server(r), s).summary()["mean_queue_ms"] for s in range(4)])  # type: ignore[arg-type]
-        for r in (low * 0.9, high * 1.1)
-    ]
-    assert grid_waits[0] < 50 < grid_waits[1]
+    assert found.simulation.workload.num_requests == 3000  # type: ignore[union-attr]
+    waits = [
+        np.mean([
+            simulate(server(r, num_requests=100_000), s).summary()["mean_queue_ms"]  # type: ignore[misc]
+            for s in range(4)
+        ])
+        for r in (low, high)
+    ]  # fmt: skip
+    assert waits[0] <= 50 < waits[1]
+
+
+# A place is free again after 0.5 s, so 16 requests/s are all that can be served; who comes within
+# the first half minute of a slight overload is served in time all the same.
+CAPACITY_PER_S = 16
+PATIENT = {"slo_classes[standard].target_ttft_s": 4}
+PROMISE = {"goodput": ">=0.99"}
+
+
+@pytest.mark.parametrize("start", [4, 17])
+def test_what_only_short_runs_sustain_is_no_capacity(start: float) -> None:
+    short = server(start, num_requests=500).with_(PATIENT)
+    at_capacity = short.with_({"workload.requests_per_s": 1.05 * CAPACITY_PER_S})
+    goodput = simulate(at_capacity, seeds=range(4)).summary()["goodput"]
+    assert goodput is not None
+    assert goodput.mean > 0.99
+    found = max_rate_under_slo(short, PROMISE, tolerance=0.02, max_requests=50_000)
+    assert found.feasible is not None
+    assert found.infeasible is not None
+    assert 0.95 * CAPACITY_PER_S < found.feasible < 1.005 * CAPACITY_PER_S
+    assert found.infeasible < 1.05 * CAPACITY_PER_S
+    ends = {
+        one.value: one for one in found.probes if one.value in (found.feasible, found.infeasible)
+    }
+    assert ends[found.feasible].num_requests == 50_000
+    assert ends[found.feasible].growth is not None
+    assert not ends[found.feasible].growth.is_growing  # type: ignore[union-attr]
+    assert found.undecided == ()
+    assert found.notes == ()
+    assert "50,000" in repr(found)
+
+
+def test_what_the_budget_cannot_tell_is_undecided() -> None:
+    short = server(4, num_requests=500).with_(PATIENT)
+    found = max_rate_under_slo(short, PROMISE, tolerance=0.02, max_requests=500)
+    assert found.feasible is not None
+    assert found.infeasible is not None
+    assert found.undecided
+    assert found.feasible < min(found.undecided) <= max(found.undecided) < found.infeasible
+    assert all(one.num_requests == 500 for one in found.probes)
+    assert "a larger max_requests decides" in found.notes[0]
+    assert "undecided at" in repr(found)
+    more = max_rate_under_slo(short, PROMISE, tolerance=0.02, max_requests=50_000)
+    assert more.feasible is not None
+    assert more.infeasible is not None
+    assert more.infeasible / more.feasible < found.infeasible / found.feasible
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"horizon_s": 60}, "horizon_s = 60 ends it"),
+        ({"workload.clients[0].num_requests": 500}, "clients have a duration_s or num_requests"),
+        (
+            {"fleet.schedule": [{"at_s": 1000, "instances": 1}], "instances[0].count": 2},
+            "the fleet changes by its schedule",
+        ),
+    ],
+)  # fmt: skip
+def test_workloads_that_end_by_themselves_are_not_lengthened(
+    changes: dict[str, Any], reason: str
+) -> None:
+    short = server(4, num_requests=500).with_({**PATIENT, **changes})
+    found = max_rate_under_slo(short, PROMISE, tolerance=0.1, seeds=2, high=64)
+    assert {one.num_requests for one in found.probes} == {500}
+    assert any(f"no run was lengthened: {reason}" in note for note in found.notes)
+
+
+def test_duration_is_lengthened_as_well() -> None:
+    timed = server(4).with_(
+        {**PATIENT, "workload": {"kind": "synthetic", "requests_per_s": 4, "duration_s": 100}}
+    )
+    found = max_rate_under_slo(timed, PROMISE, tolerance=0.1, seeds=2, max_requests=10_000)
+    assert found.feasible is not None
+    assert found.feasible < CAPACITY_PER_S
+    ends = [one for one in found.probes if one.value == found.feasible]
+    assert ends[0].num_requests == 10_000
+    assert found.simulation is not None
+    assert found.simulation.workload.duration_s == 100  # type: ignore[union-attr]
+
+
+def test_budget_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="max_requests = 0"):
+        max_rate_under_slo(server(4), PROMISE, max_requests=0)
 
 
 def test_all_clients_grow_by_the_same_factor() -> None:

@@ -36,8 +36,8 @@ _SWEEPS: dict[str, tuple[str, ...]] = {
     "isolation": (),
     "sobol": ("space", "order", "n", "seed"),
     "one_at_a_time": ("space", "order", "points"),
-    "max_rate_under_slo": ("slo", "low", "high", "tolerance"),
-    "min_instances_for_rate": ("slo", "rate_per_s", "group", "most"),
+    "max_rate_under_slo": ("slo", "low", "high", "tolerance", "max_requests"),
+    "min_instances_for_rate": ("slo", "rate_per_s", "group", "most", "max_requests"),
 }
 _DEFAULT_TRIALS = 40
 
@@ -138,8 +138,8 @@ def run_sweep(path: str | Path, *, threads: int | None = None) -> Sweep | Soluti
 
     Beside `simulation`, `scenario`, `seeds` and `metrics` it holds one of: `grid` ({path: values}),
     `isolation` ({name: {path: value}}), `sobol` ({space, order, n, seed}), `one_at_a_time` ({space,
-    order, points}), `max_rate_under_slo` ({slo, low, high, tolerance}) and
-    `min_instances_for_rate` ({slo, rate_per_s, group, most}).
+    order, points}), `max_rate_under_slo` ({slo, low, high, tolerance, max_requests}) and
+    `min_instances_for_rate` ({slo, rate_per_s, group, most, max_requests}).
 
     Raises ConfigError with what is wrong.
     """

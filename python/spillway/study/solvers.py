@@ -7,9 +7,11 @@ import math
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from spillway import stationarity
 from spillway._config import config_error
 from spillway._core.sim import UsageError
 from spillway._core.workload import Synthetic
+from spillway.randomness import note_on_copies
 from spillway.report import tables
 from spillway.study.evaluation import Evaluator, as_seeds
 from spillway.study.feasibility import offered_per_s
@@ -17,11 +19,19 @@ from spillway.study.objective import Constraint, as_constraints, rewards_sheddin
 from spillway.study.records import mean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Executor
 
     from spillway._core.cluster import Simulation
+    from spillway.results import Result
+    from spillway.stationarity import Growth
     from spillway.study.evaluation import Measured
+
+
+_DEFAULT_REQUESTS = 1000
+"""Of a workload that states neither a number nor a duration."""
+MAX_REQUESTS = 100_000
+"""How long a run may get, in requests."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,13 +40,20 @@ class Probe:
 
     `violations` are the means over the seeds of the signed violations, in shares of the bounds;
     `smoothed` the largest of them after smoothing, <= 0 where the promises are kept; `figures` the
-    means of the constrained figures. `failure` tells why there are none.
+    means of the constrained figures. `num_requests`: of each run, as far as the workload tells;
+    `growth` of the number of requests in the system, None if unknown. `is_final`: whether a longer
+    run could say nothing else, or must not be made; `is_undecided`: whether the promises hold in
+    the longest run, but the system is filling up. `failure` tells why there are no figures.
     """
 
     value: float
     violations: tuple[float, ...]
     figures: tuple[float, ...]
     smoothed: float
+    num_requests: int
+    growth: Growth | None
+    is_final: bool
+    is_undecided: bool
     failure: str | None = None
 
     @property
@@ -44,24 +61,33 @@ class Probe:
         """The largest violation; infinite for a failure."""
         return max(self.violations, default=math.inf)
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether the promises hold, and nothing speaks against their holding for longer."""
+        return self.smoothed <= 0 and not self.is_undecided
+
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Solution:
     """Between which values the promises begin to be broken.
 
-    `feasible` is the hardest value that keeps them: the highest rate, or the fewest instances;
-    `infeasible` the easiest that does not; None if there is no such within the bounds that were
-    searched. `first_breach` names the promise that gives way there and its figure. `simulation` is
-    the configuration at `feasible`.
+    `feasible` is the hardest value at which they are shown to be kept: the highest rate, or the
+    fewest instances; `infeasible` the easiest at which they are shown to be broken; None if there
+    is no such within the bounds that were searched. `undecided` are values between them at which
+    the promises hold in the longest run, while the number of requests in the system still grows.
+    `first_breach` names the promise that is broken first and its figure. `simulation` is the
+    configuration at `feasible`, with a workload as long as it was given.
     """
 
     quantity: str
     unit: str
     feasible: float | None
     infeasible: float | None
+    undecided: tuple[float, ...]
     first_breach: str | None
     probes: tuple[Probe, ...]
     simulation: Simulation | None
+    notes: tuple[str, ...]
 
     @property
     def feasible_max(self) -> float | None:
@@ -80,21 +106,31 @@ class Solution:
             "unit": self.unit,
             "feasible": self.feasible,
             "infeasible": self.infeasible,
+            "undecided": list(self.undecided),
             "first_breach": self.first_breach,
+            "notes": list(self.notes),
             "probes": [dataclasses.asdict(one) for one in self.probes],
         }
 
     def __repr__(self) -> str:
-        rows = [[f"{self.quantity} ({self.unit})", "largest violation", "smoothed"]]
+        header = f"{self.quantity} ({self.unit})"
+        rows = [[header, "largest violation", "smoothed", "requests", "backlog grows by"]]
         for one in self.probes:
             shown = one.failure or f"{one.worst:+.2%}"
-            rows.append([f"{one.value:.6g}", shown, f"{one.smoothed:+.2%}"])
-        ends = [
-            f"kept at {tables.number(self.feasible)}",
-            f"broken at {tables.number(self.infeasible)}",
-        ]
+            grows = "-" if one.growth is None else f"{one.growth.mean:+.2%}"
+            if one.growth is not None and not one.growth.is_growing:
+                grows = f"({grows})"
+            requests = tables.number(one.num_requests)
+            rows.append([f"{one.value:.6g}", shown, f"{one.smoothed:+.2%}", requests, grows])
+        ends = [f"kept at {tables.number(self.feasible)}"]
+        if self.undecided:
+            ends.append(f"undecided at {', '.join(tables.number(v) for v in self.undecided)}")
+        ends.append(f"broken at {tables.number(self.infeasible)}")
         breach = f": {self.first_breach}" if self.first_breach else ""
-        return f"{tables.table(rows)}\n\n{', '.join(ends)}{breach}"
+        blocks = [tables.table(rows), f"{', '.join(ends)}{breach}"]
+        if self.notes:
+            blocks.append("\n".join(f"note: {note}" for note in self.notes))
+        return "\n\n".join(blocks)
 
 
 def max_rate_under_slo(
@@ -104,6 +140,7 @@ def max_rate_under_slo(
     low: float | None = None,
     high: float | None = None,
     tolerance: float = 0.05,
+    max_requests: int = MAX_REQUESTS,
     seeds: int | Iterable[int] = 4,
     threads: int | None = None,
     executor: Executor | None = None,
@@ -111,9 +148,14 @@ def max_rate_under_slo(
     """The highest rate of requests at which the promises hold in the mean over the seeds.
 
     From the present rate up or down by factors of two until the promises break and hold, then by
-    bisection. All clients' rates change by the same factor. Neighbouring rates meet the same
+    bisection. All clients' rates change by the same factor. Neighboring rates meet the same
     requests, only closer together, and what noise is left is smoothed: violations cannot fall as
     the rate grows.
+
+    A short run keeps promises that a longer one breaks: above its capacity a fleet fills up as
+    slowly as one likes. So both ends of the answer are run again with `max_requests`, the search
+    goes on from what these runs show, and a rate counts as kept only if the number of requests in
+    the system does not grow over them (see `spillway.stationarity`).
 
     Parameters
     ----------
@@ -126,6 +168,10 @@ def max_rate_under_slo(
         thousand times the present one.
     tolerance
         How close the two ends come to each other, as a share of the rate, 0 < tolerance < 1.
+    max_requests
+        How long a run may get, in requests; one that is longer as given is made as it is. A
+        workload that ends by itself (clients with a duration_s or num_requests of their own, a
+        horizon_s, a fleet with a schedule) is never lengthened, and the notes say so.
     seeds, threads, executor
         As for a study.
 
@@ -141,19 +187,28 @@ def max_rate_under_slo(
     if not 0 < low < high:
         raise ValueError(f"low = {low}, high = {high}: must be 0 < low < high")
     prober = _Prober(
-        lambda value: _with_rate(simulation, value / rate), slo, seeds, threads, executor
+        lambda value: _with_rate(simulation, value / rate),
+        slo,
+        seeds=seeds,
+        max_requests=max_requests,
+        threads=threads,
+        executor=executor,
     )
-    value = min(max(rate, low), high)
-    prober.probe(value)
-    while prober.feasible is None and value > low:
-        value = max(value / 2, low)
-        prober.probe(value)
-    value = max(prober.values)
-    while prober.infeasible is None and value < high:
-        value = min(value * 2, high)
-        prober.probe(value)
-    while prober.gap_is_more_than(tolerance):
-        prober.probe(math.sqrt(prober.feasible * prober.infeasible))  # type: ignore[operator]
+    prober.probe(min(max(rate, low), high))
+
+    def search() -> None:
+        value = min(prober.values)
+        while prober.feasible is None and value > low:
+            value = max(value / 2, low)
+            prober.probe(value)
+        value = max(prober.values)
+        while prober.too_hard is None and value < high:
+            value = min(value * 2, high)
+            prober.probe(value)
+        while prober.gap_is_more_than(tolerance):
+            prober.probe(math.sqrt(prober.feasible * prober.too_hard))  # type: ignore[operator]
+
+    prober.settle(search)
     return prober.solution("rate", "requests/s")
 
 
@@ -164,6 +219,7 @@ def min_instances_for_rate(
     *,
     group: int = 0,
     most: int = 1024,
+    max_requests: int = MAX_REQUESTS,
     seeds: int | Iterable[int] = 4,
     threads: int | None = None,
     executor: Executor | None = None,
@@ -171,7 +227,8 @@ def min_instances_for_rate(
     """The fewest instances with which the promises hold in the mean over the seeds.
 
     By doubling from one on, then by bisection. `feasible` of the solution is that number and
-    `infeasible` the largest that does not do; violations cannot grow with the number.
+    `infeasible` the largest that does not do; violations cannot grow with the number. Both are run
+    again with `max_requests`, as in `max_rate_under_slo`; a trace is never lengthened.
 
     Parameters
     ----------
@@ -185,6 +242,8 @@ def min_instances_for_rate(
         Which group of `instances` grows.
     most
         Give up beyond so many.
+    max_requests
+        As for `max_rate_under_slo`.
     seeds, threads, executor
         As for a study.
     """
@@ -194,22 +253,46 @@ def min_instances_for_rate(
     prober = _Prober(
         lambda value: simulation.with_({f"instances[{group}].count": round(-value)}),
         slo,
-        seeds,
-        threads,
-        executor,
+        seeds=seeds,
+        max_requests=max_requests,
+        threads=threads,
+        executor=executor,
     )
-    count = 1
-    prober.probe(-count)
-    while prober.feasible is None and count < most:
-        count = min(2 * count, most)
-        prober.probe(-count)
-    while (
-        prober.feasible is not None
-        and prober.infeasible is not None
-        and prober.infeasible - prober.feasible > 1
-    ):
-        prober.probe(math.ceil((prober.feasible + prober.infeasible) / 2))
+    prober.probe(-1)
+
+    def search() -> None:
+        count = -round(min(prober.values))
+        while prober.feasible is None and count < most:
+            count = min(2 * count, most)
+            prober.probe(-count)
+        while (
+            prober.feasible is not None
+            and prober.too_hard is not None
+            and prober.too_hard - prober.feasible > 1
+        ):
+            prober.probe(math.ceil((prober.feasible + prober.too_hard) / 2))
+
+    prober.settle(search)
     return prober.solution("count", "instances", sign=-1)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Growth:
+    """The growth of the number of requests in the system, or its variance, as a metric."""
+
+    name: str
+    part: int
+    needs_requests: bool = True
+
+    def of(self, result: Result) -> float:
+        """NaN if the requests are not kept, or too few."""
+        if not result.has_requests:
+            return math.nan
+        counts = stationarity.backlog(result.requests, result.simulation.warm_up_s)
+        return stationarity.of_run(counts)[self.part]
+
+
+_GROWTH = (_Growth("growth", 0), _Growth("variance of the growth", 1))
 
 
 class _Prober:
@@ -219,13 +302,17 @@ class _Prober:
         self,
         make: Callable[[float], Simulation],
         slo: Mapping[str, Any] | Sequence[Constraint],
+        *,
         seeds: int | Iterable[int],
+        max_requests: int,
         threads: int | None,
         executor: Executor | None,
     ) -> None:
         self._constraints = as_constraints(slo)
         if not self._constraints:
             raise UsageError("slo: name at least one promise")
+        if max_requests < 1:
+            raise ValueError(f"max_requests = {max_requests}: must be >= 1")
         if rewards_shedding((), self._constraints):
             warnings.warn(
                 "only latencies of requests that get through are promised, and refusing most keeps "
@@ -235,10 +322,15 @@ class _Prober:
             )
         self._make = make
         self._seeds = as_seeds(seeds)
+        self._max_requests = max_requests
         self._evaluator = Evaluator(
-            [one.metric for one in self._constraints], threads=threads, executor=executor
+            [*(one.metric for one in self._constraints), *_GROWTH],
+            threads=threads,
+            executor=executor,
         )
         self._probes: dict[float, Probe] = {}
+        self._is_thorough = False
+        self._is_random = len(self._seeds) == 1
 
     @property
     def values(self) -> list[float]:
@@ -246,46 +338,98 @@ class _Prober:
 
     def probe(self, value: float) -> None:
         if value not in self._probes:
-            found = self._evaluator.measure_all([self._make(value)], self._seeds)[0]
-            self._probes[value] = self._probed(value, found)
+            self._run(value)
+
+    def settle(self, search: Callable[[], None]) -> None:
+        """Searches until the longest runs show both ends to be what shorter ones made of them."""
+        while True:
+            search()
+            ends = [one for one in (self.feasible, self.infeasible) if one is not None]
+            short = [one for one in ends if not self._probes[one].is_final]
+            if not short:
+                return
+            self._is_thorough = True
+            for value in short:
+                self._run(value)
+
+    def _run(self, value: float) -> None:
+        simulation = self._make(value)
+        length = _num_requests(simulation)
+        is_final = _end_of(simulation) is not None or length >= self._max_requests
+        if self._is_thorough and not is_final:
+            simulation = _lengthened(simulation, self._max_requests / length)
+            length, is_final = self._max_requests, True
+        found = self._evaluator.measure_all([simulation], self._seeds)[0]
+        self._is_random |= found.is_replicated
+        self._probes[value] = self._probed(value, found, length, is_final)
         ordered = [self._probes[one] for one in self.values]
         for one, level in zip(ordered, isotonic([p.worst for p in ordered]), strict=True):
             self._probes[one.value] = dataclasses.replace(one, smoothed=level)
 
-    def _probed(self, value: float, found: Measured) -> Probe:
+    def _probed(self, value: float, found: Measured, length: int, is_final: bool) -> Probe:
         if found.failure is not None:
             # Nothing got through, say: no promise is kept.
-            return Probe(value, (), (), math.inf, found.failure)
+            return Probe(value, (), (), math.inf, length, None, True, False, found.failure)
+        rows = found.distinct[: len(self._constraints)]
         violations = tuple(
             mean([constraint.violation(figure) for figure in row])
-            for constraint, row in zip(self._constraints, found.values, strict=True)
+            for constraint, row in zip(self._constraints, rows, strict=True)
         )
-        return Probe(value, violations, tuple(mean(row) for row in found.values), math.nan)
+        growth = stationarity.growth(zip(*found.distinct[-2:], strict=True))
+        is_growing = growth is not None and growth.is_growing
+        is_kept = max(violations) <= 0
+        return Probe(
+            value,
+            violations,
+            tuple(mean(row) for row in rows),
+            math.nan,
+            length,
+            growth,
+            # What is broken while the system fills up is not mended by a longer run.
+            is_final or (is_growing and not is_kept),
+            is_final and is_growing and is_kept and _end_of(self._make(value)) is None,
+        )
 
     @property
     def feasible(self) -> float | None:
-        return max((v for v, one in self._probes.items() if one.smoothed <= 0), default=None)
+        return max((v for v, one in self._probes.items() if one.is_kept), default=None)
 
     @property
     def infeasible(self) -> float | None:
         return min((v for v, one in self._probes.items() if one.smoothed > 0), default=None)
 
+    @property
+    def too_hard(self) -> float | None:
+        """The easiest value beyond `feasible` that is not shown to be kept."""
+        least = self.feasible if self.feasible is not None else -math.inf
+        hard = (v for v, one in self._probes.items() if v > least and not one.is_kept)
+        return min(hard, default=None)
+
     def gap_is_more_than(self, share: float) -> bool:
-        if self.feasible is None or self.infeasible is None:
+        if self.feasible is None or self.too_hard is None:
             return False
-        return self.infeasible > self.feasible * (1 + share)
+        return self.too_hard > self.feasible * (1 + share)
 
     def solution(self, quantity: str, unit: str, sign: int = 1) -> Solution:
         probes = [self._probes[value] for value in self.values]
         feasible, infeasible = self.feasible, self.infeasible
+        undecided = sorted(
+            one.value
+            for one in probes
+            if one.is_undecided
+            and (feasible is None or one.value > feasible)
+            and (infeasible is None or one.value < infeasible)
+        )
         return Solution(
-            quantity,
-            unit,
-            None if feasible is None else sign * feasible,
-            None if infeasible is None else sign * infeasible,
-            None if infeasible is None else self._breach(self._probes[infeasible]),
-            tuple(dataclasses.replace(one, value=sign * one.value) for one in probes),
-            None if feasible is None else self._make(feasible),
+            quantity=quantity,
+            unit=unit,
+            feasible=None if feasible is None else sign * feasible,
+            infeasible=None if infeasible is None else sign * infeasible,
+            undecided=tuple(sign * value for value in undecided),
+            first_breach=None if infeasible is None else self._breach(self._probes[infeasible]),
+            probes=tuple(dataclasses.replace(one, value=sign * one.value) for one in probes),
+            simulation=None if feasible is None else self._make(feasible),
+            notes=tuple(self._notes(undecided)),
         )
 
     def _breach(self, probe: Probe) -> str:
@@ -293,6 +437,31 @@ class _Prober:
             return probe.failure
         worst = probe.violations.index(probe.worst)
         return f"{self._constraints[worst]}, but it is {probe.figures[worst]:.4g}"
+
+    def _notes(self, undecided: Sequence[float]) -> Iterator[str]:
+        simulations = [self._make(value) for value in self.values]
+        if not self._is_random:
+            yield note_on_copies(simulations)
+        end = _end_of(simulations[0])
+        best = None if self.feasible is None else self._probes[self.feasible]
+        if end is not None:
+            yield f"no run was lengthened: {end}."
+            if best is not None and best.growth is not None and best.growth.is_growing:
+                yield (
+                    "at the value that is kept, the number of requests in the system grows over "
+                    "the run: a longer one might break the promises."
+                )
+        if best is not None and best.growth is None:
+            yield (
+                "whether the system keeps up was not checked: that takes at least "
+                f"{stationarity.LEAST_ARRIVALS} requests after the warm-up, and metrics.streaming "
+                "off."
+            )
+        if undecided:
+            yield (
+                f"undecided: the promises hold over {self._max_requests:,} requests, but the "
+                "number of requests in the system still grows; a larger max_requests decides."
+            )
 
 
 def isotonic(values: Sequence[float]) -> list[float]:
@@ -326,3 +495,42 @@ def _with_rate(simulation: Simulation, factor: float) -> Simulation:
     return simulation.replace(
         workload=workload.replace(requests_per_s=workload.requests_per_s * factor, clients=clients)
     )
+
+
+def _end_of(simulation: Simulation) -> str | None:
+    """Why the runs are as long as they are; None if the workload could go on."""
+    workload = simulation.workload
+    if not isinstance(workload, Synthetic):
+        return "the trace is finite"
+    if any(one.duration_s or one.num_requests for one in workload.clients):
+        return "clients have a duration_s or num_requests of their own"
+    if simulation.horizon_s is not None:
+        return f"horizon_s = {simulation.horizon_s:g} ends it"
+    if simulation.fleet.schedule:
+        return "the fleet changes by its schedule"
+    return None
+
+
+def _num_requests(simulation: Simulation) -> int:
+    """How many requests a run has; of a workload with a duration, in the mean."""
+    workload = simulation.workload
+    if not isinstance(workload, Synthetic):
+        return workload.rows
+    counts = []
+    if workload.num_requests is not None:
+        counts.append(workload.num_requests)
+    if workload.duration_s is not None:
+        counts.append(max(1, round(offered_per_s(simulation) * workload.duration_s)))
+    return min(counts, default=_DEFAULT_REQUESTS)
+
+
+def _lengthened(simulation: Simulation, factor: float) -> Simulation:
+    """The simulation with so many times as many requests."""
+    workload = simulation.workload
+    assert isinstance(workload, Synthetic)
+    if workload.duration_s is not None:
+        workload = workload.replace(duration_s=workload.duration_s * factor)
+    if workload.num_requests is not None or workload.duration_s is None:
+        count = workload.num_requests or _DEFAULT_REQUESTS
+        workload = workload.replace(num_requests=round(count * factor))
+    return simulation.replace(workload=workload)
