@@ -182,6 +182,7 @@ def random_sensor(rng: random.Random, **fixed_settings: Any) -> signals.Sensor:
         "window_s": rng.choice((1, 5)),
         "min_samples": rng.choice((1, 5)),
         "scope": rng.choice(("pooled", "max_over_tenants")),
+        "includes_refusals": rng.random() < 0.5,
     }
     return signals.Sensor(**(settings | fixed_settings))
 

@@ -224,6 +224,7 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
       frees_at_first_token_(any_limit<DualLimit>(config)),
       reads_fleet_at_ticks_(reads_fleet(config)),
       source_(config.sensor.source),
+      samples_refusals_(config.sensor.includes_refusals),
       sensor_(config.sensor, requests.tenants.size(),
               sim::index_of_name(requests.tenants, config.sensor.tenant)) {
   const Scope scope{requests.tenants, requests.slo_classes, num_instances};
@@ -524,8 +525,13 @@ bool Pipeline::release(RequestId id, Time now) {
   for (AdmissionPolicy* observer : observers_) {
     observer->finished(request, journal_.outcome[id.index()], now);
   }
+  const Time e2e = now - requests_.arrival(id);
+  // Of what was dispatched, only workers reject.
+  if (samples_refusals_ && journal_.outcome[id.index()] == Outcome::rejected) {
+    measure(signals::SensorSource::ttft, id, e2e, now);
+    measure(signals::SensorSource::e2e, id, e2e, now);
+  }
   if (governor_ && journal_.outcome[id.index()] == Outcome::completed) {
-    const Time e2e = now - requests_.arrival(id);
     const std::int64_t tokens = requests_.goal_tokens(id);
     measure(signals::SensorSource::e2e, id, e2e, now);
     measure(signals::SensorSource::e2e_per_token, id, Time{e2e.ns / tokens}, now);

@@ -260,6 +260,7 @@ class Pipeline {
   bool frees_at_first_token_;
   bool reads_fleet_at_ticks_;
   signals::SensorSource source_;
+  bool samples_refusals_;
   signals::SensorState sensor_;
   // Where a limit is under control:
   std::unique_ptr<Governor> governor_;

@@ -59,6 +59,7 @@ struct Sensor {
   std::int64_t min_samples = 10;
   double tick_s = 5;
   double tick_drift_s = 0.001;
+  bool includes_refusals = false;
   SensorScope scope = SensorScope::pooled;
   std::string tenant;
 
@@ -72,8 +73,9 @@ struct Sensor {
   static constexpr std::string_view type_name = "Sensor";
   static constexpr std::string_view doc =
       "What a controller measures: a source, how the samples of a window are aggregated, and how "
-      "often that is read. Only requests that were served leave samples: those that were shed are "
-      "invisible. The defaults are those of the gateway of vllm-on-eks @ 0c78403.";
+      "often that is read. Requests that the gateway sheds leave no samples of their latency. The "
+      "defaults are those of the gateway of vllm-on-eks @ 0c78403, but for includes_refusals, "
+      "which is true there.";
   static constexpr auto fields() {
     using sim::field;
     const auto span = sim::positive_up_to(sim::kLongestSpan_s);
@@ -114,6 +116,11 @@ struct Sensor {
               "filled.")
             .unit("s")
             .range(sim::between(0, 1)),
+        field("includes_refusals", &Sensor::includes_refusals,
+              "Whether a dispatched request that its worker refuses leaves a sample as well, the "
+              "time from its arrival to the refusal. Concerns ttft and e2e: queue_delay is sampled "
+              "at dispatch in any case, and a refused request neither enters the engine's queue "
+              "nor has an output token."),
         field("scope", &Sensor::scope,
               "pooled: the samples of all tenants; tenant: those of one; max_over_tenants: the "
               "largest of the tenants' own aggregates."),

@@ -14,8 +14,9 @@ cap_per_worker so that the p99 of the time to first token, as a histogram shows 
 committed to a tenant before they are there, a shrunk budget that does not bind while permits are
 idle and a growth that comes on top of it, floor and ceiling that move a limit from outside to
 themselves. `corrected` has none of them; every value stays. What the sensor does (buckets, ticks
-that come late and so shorten the window) belongs to the values. A queue that a burst at one instant
-overflows though permits are free is neither: give the gateway a `drain_latency_s` for that.
+that come late and so shorten the window, refusals by workers that count as answers) belongs to the
+values. A queue that a burst at one instant overflows though permits are free is neither: give the
+gateway a `drain_latency_s` for that.
 
 `llm_d_flow_control` is the flow control of llm-d's endpoint picker: bands by priority, each closed
 while the fleet is too saturated for it, and one dispatch per attempt.
@@ -551,6 +552,7 @@ def _budgeted(
                 tick_s=5,
                 tick_drift_s=0.001,
                 scope="pooled",
+                includes_refusals=True,
             ),
         ),
         tenants=tuple(

@@ -13,10 +13,12 @@ from gateway_runs import SECOND, fixed, flat, ns, outcomes, run, ways
 
 from spillway import (
     ConfigError,
+    Result,
     Simulation,
     gateway,
     instance,
     metrics,
+    presets,
     signals,
     simulate,
     trace,
@@ -60,7 +62,8 @@ class Sample:
     tenant: str
 
 
-def samples_of(source: str, them: list[Way]) -> list[Sample]:
+def samples_of(sensor: signals.Sensor, them: list[Way]) -> list[Sample]:
+    """A refusal is known as the request reaches its engine."""
     found = []
     for way in them:
         entered = None if way.dispatched is None else way.dispatched + ROUTING_NS + ENTRY_NS
@@ -73,10 +76,17 @@ def samples_of(source: str, them: list[Way]) -> list[Sample]:
                 lambda way=way: (way.ended - way.arrived) // max(way.output_tokens, 1),
             ),
             "queue_delay": (way.dispatched, lambda way=way: way.dispatched - way.arrived),
-        }[source]
+        }[sensor.source]
         if at is not None:
             found.append(Sample(at, span() / 1e9, way.tenant))
+        elif sensor.includes_refusals and sensor.source in ("ttft", "e2e") and is_refused(way):
+            assert entered is not None
+            found.append(Sample(entered, (entered - way.arrived) / 1e9, way.tenant))
     return found
+
+
+def is_refused(way: Way) -> bool:
+    return way.dispatched is not None and way.outcome == "rejected"
 
 
 AGGREGATES: dict[str, Callable[[list[float]], float]] = {
@@ -117,10 +127,11 @@ def expected_readings(
 @pytest.mark.parametrize("aggregation", sorted(AGGREGATES))
 @pytest.mark.parametrize("source", ["ttft", "engine_ttft", "e2e", "e2e_per_token", "queue_delay"])
 def test_controller_measures_what_the_stamps_tell(source: str, aggregation: str) -> None:
-    measured = 0
+    measured = refused = 0
     for seed in range(12):
         rng = random.Random(seed)
         sensor = signals.Sensor(
+            includes_refusals=seed % 2 == 1,
             source=source,
             aggregation=aggregation,
             quantile=0.9,
@@ -146,6 +157,7 @@ def test_controller_measures_what_the_stamps_tell(source: str, aggregation: str)
                     beta_prefill_us=20,
                 ),
                 count=rng.choice((1, 2)),
+                max_model_len=rng.choice((0, 250)),
             ),
             gateway=gateway.Gateway(
                 limit=fixed(rng.randint(2, 20)),
@@ -159,14 +171,92 @@ def test_controller_measures_what_the_stamps_tell(source: str, aggregation: str)
         ticks = ns(control["time_s"])
         interval = round((sensor.tick_s + sensor.tick_drift_s) * SECOND)
         assert ticks == [interval * (i + 1) for i in range(len(ticks))]
-        readings = expected_readings(samples_of(source, ways(result)), sensor, ticks)
+        readings = expected_readings(samples_of(sensor, ways(result)), sensor, ticks)
         assert control["samples"].tolist() == [count for _, count in readings], seed
         assert control["value"] == pytest.approx([v for v, _ in readings], rel=1e-9, nan_ok=True)
         measured += int((~np.isnan(control["value"])).sum())
         # The last tick is the first after everything has ended.
         last = max(way.ended for way in ways(result) if way.ended is not None)
         assert ticks[-2] < last <= ticks[-1] if len(ticks) > 1 else last <= ticks[-1]
+        refused += sensor.includes_refusals * sum(is_refused(way) for way in ways(result))
     assert measured > 20
+    assert refused > 20
+
+
+def behind_a_gate(**sensor: Any) -> Result:
+    """Two places before a worker that takes 10 s; what waits there for 0.5 s is refused.
+
+    One request every 0.1 s: the first two stay, all others are refused half a second after they
+    came.
+    """
+    gate = instance.ControlledDelay(max_requests=2, delay_s=0.5)
+    return run(
+        [0.1 * i for i in range(90)],
+        instances=flat(e2e_s=10, ttft_s=8).replace(ingress=gate),
+        gateway=gateway.Gateway(
+            limit=fixed(100),
+            controller=NEVER,
+            sensor=signals.Sensor(
+                aggregation="mean", tick_s=1.05, window_s=4, tick_drift_s=0, **sensor
+            ),
+        ),
+    )
+
+
+@pytest.mark.parametrize("source", ["ttft", "e2e"])
+def test_refusals_by_workers_are_samples_if_they_are_to_be(source: str) -> None:
+    silent, told = (
+        behind_a_gate(source=source, includes_refusals=includes) for includes in (False, True)
+    )
+    assert told.digest == silent.digest
+    assert told.ledger["worker_rejected"] == {"controlled_delay_expired": 88}
+    # Up to second 7.35 nothing has been served.
+    assert np.isnan(silent.control["value"][:7]).all()
+    # Refused from second 0.7 on; a tick precedes the refusals of its instant.
+    assert told.control["samples"][:4].tolist() == [4, 14, 25, 35]
+    assert told.control["value"][1:7] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("source", ["engine_ttft", "e2e_per_token", "queue_delay"])
+def test_other_sources_have_nothing_to_measure_of_a_refusal(source: str) -> None:
+    silent, told = (
+        behind_a_gate(source=source, includes_refusals=includes) for includes in (False, True)
+    )
+    for column in ("samples", "value"):
+        assert np.array_equal(silent.control[column], told.control[column], equal_nan=True)
+
+
+def test_what_the_gateway_sheds_leaves_no_sample() -> None:
+    """Neither what finds its queue full nor what waits there for too long."""
+    result = run(
+        [0.1 * i for i in range(90)],
+        instances=flat(e2e_s=10, ttft_s=8),
+        gateway=gateway.Gateway(
+            bands=gateway.Band(queue=gateway.Queue(max_requests=3, timeout_s=0.5)),
+            limit=fixed(2),
+            controller=NEVER,
+            sensor=signals.Sensor(min_samples=1, includes_refusals=True),
+        ),
+    )
+    assert {"queue_full", "queue_timeout"} <= {*result.requests["reason"]}
+    assert result.control["samples"].tolist()[0] == 0
+    assert result.control["samples"].max() == 2
+
+
+def test_soon_refusals_look_like_soon_answers() -> None:
+    """Nothing is served, yet the limit climbs by one at every tick but the first, which only opens
+    the window; without these samples it stays where it is."""
+    gate = instance.ControlledDelay(max_requests=1, delay_s=0.5)
+    preset = presets.gateway_post5(workers=1).gateway
+    for config, cap in ((preset, 64 + 5), (preset.with_({"sensor.includes_refusals": False}), 64)):
+        result = run(
+            [0.1 * i for i in range(330)],
+            instances=flat(e2e_s=1000, ttft_s=900).replace(ingress=gate),
+            gateway=config,
+            horizon_s=33,
+        )
+        assert len(result.control["setting"]) == 6
+        assert result.control["setting"][-1] == cap
 
 
 def test_memory_in_use_is_read_at_ticks() -> None:
@@ -300,7 +390,7 @@ def test_published_controller() -> None:
             ),
         )
         them, control = ways(result), result.control
-        samples = samples_of("ttft", them)
+        samples = samples_of(signals.Sensor(), them)
         for i, now in enumerate(ns(control["time_s"])):
             before = [way for way in them if way.arrived < now]
             in_flight = sum(way.in_flight(now) and way.dispatched < now for way in before)

@@ -14,6 +14,7 @@ from spillway import (
     instance,
     presets,
     scenarios,
+    signals,
     simulate,
     trace,
     workload,
@@ -100,6 +101,9 @@ def test_the_rest_is_as_that_gateway_does_it(name: str, semantics: Any) -> None:
         0.99,
     )
     assert (sensor.min_samples, sensor.scope, sensor.tick_drift_s) == (10, "pooled", 0.001)
+    # Any answer of a worker counts (the time to its first byte, whatever its status).
+    assert sensor.includes_refusals
+    assert not signals.Sensor().includes_refusals
     assert ours.guard.demand_gate
     assert ours.guard.demand == "in_flight_or_queued"
     assert ours.guard.rounding == "floor"
