@@ -107,7 +107,9 @@ py::dict decisions_of(const router::DecisionLog& log) {
   result["time_s"] =
       array_of<double>(decisions, [](const Decision& d) { return sim::to_seconds(d.at); });
   result["instance"] =
-      array_of<std::int32_t>(decisions, [](const Decision& d) { return d.chosen; });
+      array_of<std::int32_t>(decisions, [](const Decision& d) { return d.chosen.instance.value; });
+  result["rank"] =
+      array_of<std::int32_t>(decisions, [](const Decision& d) { return d.chosen.rank; });
   result["score"] = array_of<double>(decisions, [](const Decision& d) { return d.score; });
   result["regret"] = array_of<double>(decisions, [](const Decision& d) { return d.regret; });
   const auto add = [&]<class T>(const char* name, T, const auto& get) {
@@ -117,6 +119,7 @@ py::dict decisions_of(const router::DecisionLog& log) {
   };
   std::size_t next = 0;
   add("candidate_instance", std::int32_t{}, [](const Candidate& c) { return c.instance; });
+  add("candidate_rank", std::int32_t{}, [](const Candidate& c) { return c.rank; });
   add("candidate_score", double{}, [](const Candidate& c) { return c.score; });
   add("candidate_waiting", std::int32_t{}, [](const Candidate& c) { return c.waiting; });
   add("candidate_running", std::int32_t{}, [](const Candidate& c) { return c.running; });

@@ -8,7 +8,6 @@ Oracle::Oracle(const workload::RequestTable& requests, const workload::Journal& 
                std::span<const std::unique_ptr<instance::Instance>> fleet)
     : requests_(requests), journal_(journal), fleet_(fleet), on_their_way_(fleet.size()) {
   scratch_.reports = journal.reports;
-  scratch_.has_ranks = journal.has_ranks;
   scratch_.token_gaps.approximate.resize(requests.num_groups());
 }
 

@@ -94,7 +94,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
         changes_(simulation.fleet.schedule),
         users_(make_users(simulation, seed)),
         decisions_(static_cast<std::size_t>(simulation.metrics.traced_candidates),
-                   num_instances(simulation)),
+                   router::rates_ranks(simulation.router) ? num_engines(simulation)
+                                                          : num_instances(simulation)),
         scrapes_(make_scrapes(simulation, seed)),
         board_(simulation.signals, make_fleet(seed), scrapes_.get()),
         collector_(simulation.metrics, requests_, journal_),
@@ -231,13 +232,15 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
         router::reads_prefix_index(simulation_.router) || gateway::reads_prefix_index(config);
     const bool has_outstanding = gateway::reads_outstanding(config);
     const std::size_t instances = num_instances(simulation_);
+    std::vector<std::size_t> ranks;
+    for (const auto& one : fleet_) ranks.push_back(one->num_ranks());
     for (std::int64_t i = 0; i < config.replicas; ++i) {
       fronts_.push_back(std::make_unique<Front>(
           gateway::Pipeline(config, static_cast<std::uint16_t>(i), requests_, journal_, events_,
                             instances, seed),
           router::Dispatcher(simulation_.router, simulation_.prefix_index,
                              has_index ? std::make_unique<signals::PrefixIndex>(
-                                             simulation_.prefix_index, requests_, instances)
+                                             simulation_.prefix_index, requests_, ranks)
                                        : nullptr,
                              has_outstanding
                                  ? std::make_unique<signals::Outstanding>(requests_, instances)
@@ -841,8 +844,10 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
 
   void route(RequestId request) {
     Front& front = front_of(request);
-    const InstanceId chosen = front.dispatcher.route({requests_, request}, view_of(front), now_);
+    const auto [chosen, rank] = front.dispatcher.route({requests_, request}, view_of(front), now_);
     journal_.instance[request.index()] = static_cast<std::int32_t>(chosen.value);
+    if (journal_.has_ranks) journal_.rank[request.index()] = static_cast<std::int16_t>(rank);
+    fleet_[chosen.index()]->sent(rank);
     if (front.monitor) {
       front.monitor->sent(request, chosen);
       heard_of(chosen);
@@ -869,6 +874,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     Front& front = front_of(request);
     const InstanceId worker = instance_of(request);
     front.dispatcher.finished(request, worker, now_);
+    fleet_[worker.index()]->left(journal_.rank_of(request));
     if (!front.monitor) return;
     front.monitor->finished(request, worker);
     if (was_turned_away(request)) {

@@ -26,6 +26,9 @@ class Gated final : public Instance, public workload::RequestListener {
   const Environment& inside() const { return inside_; }
   void set(std::unique_ptr<Instance> inner) { inner_ = std::move(inner); }
 
+  std::size_t next_rank() const override { return inner_->next_rank(); }
+  void sent(std::size_t rank) override { inner_->sent(rank); }
+  void left(std::size_t rank) override { inner_->left(rank); }
   sim::Time entry_delay(sim::RequestId id) const override { return inner_->entry_delay(id); }
   void enqueue(sim::RequestId id, sim::Time now) override;
   void cancel(sim::RequestId id, workload::Outcome outcome, sim::Time now) override;

@@ -91,9 +91,10 @@ constexpr auto InstanceGroup::fields() {
           .range(sim::between(1, 100000)),
       field("data_parallel_size", &G::data_parallel_size,
             "Ranks of one instance (vLLM --data-parallel-size). Each is a plant of its own, with a "
-            "queue, a batch and KV memory as large as given here; a request goes to the rank with "
-            "the least "
-            "4 × waiting + running requests, the first of equals.")
+            "queue, a batch and KV memory as large as given here. A request is assigned to its "
+            "rank as it is routed: by a router that rates ranks (kv_cost), else to the rank with "
+            "the least 4 × waiting + running requests, the first of equals; a request that has "
+            "not reached the engine's queue counts as waiting.")
           .unit("ranks")
           .range(sim::between(1, 1024)),
       field("ingress", &G::ingress,

@@ -191,7 +191,6 @@ class StepLoopEngine final : public Instance, public Engine {
       refuse(id, now);
       return;
     }
-    if (journal_.has_ranks && &reporter_ == this) journal_.rank[id.index()] = 0;
     take_scrapes(now, true);
     ++counters_.entered;
     journal_.enqueued[id.index()] = now;
@@ -941,20 +940,24 @@ class StepLoopEngine final : public Instance, public Engine {
   std::vector<Finished> finished_;
 };
 
-/// Data-parallel engines behind one entry. Requests are spread as vLLM's internal load balancing
-/// does (`DPLBAsyncMPClient`), with counts that are up to date.
+/// Data-parallel engines behind one entry. Where the router does not choose among them, requests
+/// are spread as vLLM's internal load balancing does (`DPLBAsyncMPClient`), with counts that are up
+/// to date and include each request from its routing.
 class Ranks final : public Instance {
  public:
   Time entry_delay(RequestId id) const override { return ranks_.front()->entry_delay(id); }
 
-  void enqueue(RequestId id, Time now) override {
+  std::size_t next_rank() const override {
     std::size_t chosen = 0;
     for (std::size_t rank = 1; rank < ranks_.size(); ++rank) {
       if (load_of(rank) < load_of(chosen)) chosen = rank;
     }
-    journal_.rank[id.index()] = static_cast<std::int16_t>(chosen);
-    ranks_[chosen]->enqueue(id, now);
+    return chosen;
   }
+  void sent(std::size_t rank) override { ++inside_[rank]; }
+  void left(std::size_t rank) override { --inside_[rank]; }
+
+  void enqueue(RequestId id, Time now) override { ranks_[journal_.rank_of(id)]->enqueue(id, now); }
 
   void cancel(RequestId id, workload::Outcome outcome, Time now) override {
     const std::int16_t rank = journal_.rank[id.index()];
@@ -1021,16 +1024,20 @@ class Ranks final : public Instance {
   }
 
   explicit Ranks(workload::Journal& journal) : journal_(journal) {}
-  void add(std::unique_ptr<Instance> rank) { ranks_.push_back(std::move(rank)); }
+  void add(std::unique_ptr<Instance> rank) {
+    ranks_.push_back(std::move(rank));
+    inside_.push_back(0);
+  }
 
  private:
   std::int64_t load_of(std::size_t rank) const {
-    const signals::Occupancy here = ranks_[rank]->occupancy();
-    return 4 * std::int64_t{here.waiting} + here.running;
+    const std::int64_t running = ranks_[rank]->occupancy().running;
+    return 4 * (inside_[rank] - running) + running;
   }
 
   workload::Journal& journal_;
   std::vector<std::unique_ptr<Instance>> ranks_;
+  std::vector<std::int64_t> inside_;  // by rank
   Counters counters_;
 };
 

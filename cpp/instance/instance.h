@@ -99,9 +99,12 @@ class Engine {
 /// One model server: an engine, or several data-parallel ones behind one queue entry.
 class Instance : public signals::Probe {
  public:
+  /// A request has been routed to the rank; it counts there until it has left.
+  virtual void sent(std::size_t /*rank*/) {}
+  virtual void left(std::size_t /*rank*/) {}
   /// How long after routing the request enters the engine's queue.
   virtual sim::Time entry_delay(sim::RequestId id) const = 0;
-  /// Enters the engine's queue, or is refused.
+  /// Enters the queue of its rank's engine, or is refused.
   virtual void enqueue(sim::RequestId id, sim::Time now) = 0;
   /// Withdraws a request that has entered; it ends with `outcome`. One that waits leaves at once,
   /// one in the batch with the step under way, even if its last token comes with that. Does nothing
@@ -118,9 +121,7 @@ class Instance : public signals::Probe {
   /// count from its end.
   virtual void add_emitted(std::span<std::int64_t> by_group, sim::Time now) = 0;
 
-  /// Its data-parallel ranks; one that has no other is its own.
-  virtual std::size_t num_ranks() const { return 1; }
-  virtual Instance& rank(std::size_t /*i*/) { return *this; }
+  Instance& rank(std::size_t /*i*/) override { return *this; }
   /// When the last of `entries` would have its first token if these and nobody else entered from
   /// now on; kUnset: it would be refused. A copy of the instance goes on by itself to find out and
   /// writes into `scratch`, a journal of the same size. Only of a step loop without ranks

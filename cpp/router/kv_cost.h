@@ -11,12 +11,12 @@
 
 namespace spillway::router {
 
-/// Whose word is taken for which blocks of a prompt an instance holds.
+/// Whose word is taken for which blocks of a prompt a rank holds.
 enum class Overlap : std::uint8_t { kv_events, sent };
 /// How prefill and decode load make a cost.
 enum class CostRule : std::uint8_t { sum, product };
 
-/// The instance on which the request costs least, by the blocks it must compute and hold.
+/// The rank on which the request costs least, by the blocks it must compute and hold.
 struct KvCost {
   Overlap overlap = Overlap::kv_events;
   CostRule rule = CostRule::sum;
@@ -28,7 +28,8 @@ struct KvCost {
 
   static constexpr std::string_view kind = "kv_cost", type_name = "KvCost";
   static constexpr std::string_view doc =
-      "The KV router of NVIDIA Dynamo (1.3): the cost of an instance is prefill_load_scale × the "
+      "The KV router of NVIDIA Dynamo (1.3), which chooses an instance and one of its "
+      "data-parallel ranks: the cost of a rank is prefill_load_scale × the "
       "prompt blocks that it has yet to compute, with those of this request that it does not hold, "
       "+ the prompt blocks of its requests in flight, with this one's, + request_weight × their "
       "number. Load counts what this gateway sent; a block has prefix_index.block_size_tokens, "
@@ -57,7 +58,7 @@ constexpr auto KvCost::fields() {
   using sim::field;
   return std::tuple(
       field("overlap", &KvCost::overlap,
-            "Whose word is taken for which blocks an instance holds: kv_events of the instances, "
+            "Whose word is taken for which blocks a rank holds: kv_events of the instances, "
             "which arrive at once, or the gateway's own record of what it sent."),
       field("rule", &KvCost::rule,
             "sum of prefill and decode blocks, or product: prefill × (decode + 1) (Dynamo's "
@@ -67,7 +68,7 @@ constexpr auto KvCost::fields() {
           .range(sim::between(0, 1000))
           .search(0, 2),
       field("overlap_decay", &KvCost::overlap_decay,
-            "How fast that credit shrinks with the prefill load of an instance beyond the least "
+            "How fast that credit shrinks with the prefill load of a rank beyond the least "
             "loaded one's, relative to the request: credit ÷ (1 + decay × excess ÷ request).")
           .range(sim::between(0, 1000)),
       field("prefill_load_scale", &KvCost::prefill_load_scale, "Weight of blocks to be computed.")

@@ -1,6 +1,7 @@
 #include "router/router.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace spillway::router {
@@ -33,6 +34,7 @@ bool reads_prefix_index(const Router& config) {
   return weighted && (holds<PrefixAffinity>(weighted->scorers) ||
                       holds<PrefixCacheAffinity>(weighted->filters));
 }
+bool rates_ranks(const Router& config) { return std::holds_alternative<KvCost>(config); }
 bool reads_first_tokens(const Router& config) { return std::holds_alternative<KvCost>(config); }
 
 Dispatcher::Dispatcher(const Router& config, const signals::PrefixIndexConfig& prefix_index_config,
@@ -46,8 +48,8 @@ Dispatcher::Dispatcher(const Router& config, const signals::PrefixIndexConfig& p
       in_flight_(num_instances, 0),
       log_(log) {}
 
-sim::InstanceId Dispatcher::route(const signals::RequestView& request,
-                                  const signals::View& whole_fleet, sim::Time now) {
+Target Dispatcher::route(const signals::RequestView& request, const signals::View& whole_fleet,
+                         sim::Time now) {
   signals::View view = whole_fleet;
   if (view.shuns_stale() || view.shuns_busy()) {
     candidates_.clear();
@@ -60,28 +62,34 @@ sim::InstanceId Dispatcher::route(const signals::RequestView& request,
   }
   sim::Draws draws(seed_, sim::Stream::router, request.row());
   const sim::InstanceId chosen = policy_->pick(request, view, now, draws);
-  if (log_.is_kept()) log_.add(request, view, policy_->scores(), chosen, now);
+  const std::optional<std::size_t> picked = policy_->picked_rank();
+  const Target target{chosen, picked ? *picked : view.next_rank(chosen)};
+  if (log_.is_kept()) {
+    log_.add(request, view, policy_->scores(), picked.has_value(), target, now);
+  }
   policy_->learn(request, chosen);
   if (outstanding_) {
-    outstanding_->sent(request.id(), chosen, uncached_tokens(request, chosen), now);
+    const std::int64_t known =
+        prefix_index_ ? prefix_index_->matched_blocks(request.id(), chosen.index(), target.rank)
+                      : 0;
+    outstanding_->sent(request.id(), chosen, uncached_tokens(request, known), now);
   }
-  if (prefix_index_) prefix_index_->sent(request.id(), chosen.index());
+  if (prefix_index_) prefix_index_->sent(request.id(), chosen.index(), target.rank);
   ++in_flight_[chosen.index()];
-  return chosen;
+  return target;
 }
 
 std::int64_t Dispatcher::uncached_tokens(const signals::RequestView& request,
-                                         sim::InstanceId instance) const {
+                                         std::int64_t blocks) const {
   const std::int64_t prompt = request.input_tokens();
-  if (!prefix_index_) return prompt;
-  return prompt - prefix_index_->matched_blocks(request.id(), instance.index()) *
-                      prefix_index_->block_size_tokens();
+  return prefix_index_ ? prompt - blocks * prefix_index_->block_size_tokens() : prompt;
 }
 
 std::int64_t Dispatcher::fewest_uncached_tokens(const signals::RequestView& request) const {
   std::int64_t fewest = request.input_tokens();
   for (std::size_t i = 0; prefix_index_ && i < in_flight_.size(); ++i) {
-    fewest = std::min(fewest, uncached_tokens(request, sim::InstanceId{i}));
+    const std::int64_t known = prefix_index_->matched_blocks(request.id(), i);
+    fewest = std::min(fewest, uncached_tokens(request, known));
   }
   return fewest;
 }

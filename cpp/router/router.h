@@ -33,8 +33,7 @@ class Dispatcher {
   void lost(sim::RequestId id) {
     if (outstanding_) outstanding_->lost(id);
   }
-  sim::InstanceId route(const signals::RequestView& request, const signals::View& view,
-                        sim::Time now);
+  Target route(const signals::RequestView& request, const signals::View& view, sim::Time now);
   void first_token(sim::RequestId id, sim::InstanceId instance, sim::Time now) {
     if (outstanding_) outstanding_->first_token(id, instance, now);
     policy_->first_token(id, instance);
@@ -47,8 +46,8 @@ class Dispatcher {
   signals::OwnRecord own() const { return {in_flight_, prefix_index_.get(), outstanding_.get()}; }
 
  private:
-  // Of its prompt: what was not sent to the instance before.
-  std::int64_t uncached_tokens(const signals::RequestView& request, sim::InstanceId instance) const;
+  // Of its prompt: what is left but for so many blocks that were sent before.
+  std::int64_t uncached_tokens(const signals::RequestView& request, std::int64_t blocks) const;
   std::int64_t fewest_uncached_tokens(const signals::RequestView& request) const;
 
   std::unique_ptr<RoutingPolicy> policy_;
@@ -62,6 +61,8 @@ class Dispatcher {
 
 /// Whether the policy reads the gateway's own record of sent prefixes.
 bool reads_prefix_index(const Router& config);
+/// Whether the policy rates the ranks of the instances and chooses among them.
+bool rates_ranks(const Router& config);
 /// Whether the policy wants to know of first tokens.
 bool reads_first_tokens(const Router& config);
 

@@ -114,9 +114,6 @@ WorkerMonitor::WorkerMonitor(const BusyMonitor& config, std::span<const Size> wo
   }
 }
 
-std::int64_t WorkerMonitor::rank_of(RequestId id, const Worker& worker) const {
-  return worker.ranks.size() == 1 ? 0 : journal_.rank[id.index()];
-}
 std::int64_t WorkerMonitor::blocks_of(RequestId id, std::int64_t block_size_tokens) const {
   return (requests_.input_tokens(id) + block_size_tokens - 1) / block_size_tokens;
 }
@@ -124,38 +121,17 @@ std::int64_t WorkerMonitor::blocks_of(RequestId id, std::int64_t block_size_toke
 // ---- what the gateway sees -----------------------------------------------------------------
 
 void WorkerMonitor::sent(RequestId id, InstanceId worker) {
-  Worker& its = workers_[worker.index()];
-  its.unplaced.push_back(id);
-  place(its);
-}
-
-// Those of which the rank has become known count with it.
-void WorkerMonitor::place(Worker& worker) {
-  std::erase_if(worker.unplaced, [&](RequestId id) {
-    const std::int64_t at = rank_of(id, worker);
-    if (at < 0) return false;
-    Rank& rank = worker.ranks[static_cast<std::size_t>(at)];
-    rank.prompt_tokens += requests_.input_tokens(id);
-    rank.prompt_blocks += blocks_of(id, rank.block_size_tokens);
-    return true;
-  });
+  Rank& rank = rank_of(id, worker);
+  rank.prompt_tokens += requests_.input_tokens(id);
+  rank.prompt_blocks += blocks_of(id, rank.block_size_tokens);
 }
 
 void WorkerMonitor::first_token(RequestId id, InstanceId worker) {
-  Worker& its = workers_[worker.index()];
-  place(its);
-  its.ranks[static_cast<std::size_t>(rank_of(id, its))].prompt_tokens -= requests_.input_tokens(id);
+  rank_of(id, worker).prompt_tokens -= requests_.input_tokens(id);
 }
 
 void WorkerMonitor::finished(RequestId id, InstanceId worker) {
-  Worker& its = workers_[worker.index()];
-  place(its);
-  const std::int64_t at = rank_of(id, its);
-  if (at < 0) {
-    std::erase(its.unplaced, id);
-    return;
-  }
-  Rank& rank = its.ranks[static_cast<std::size_t>(at)];
+  Rank& rank = rank_of(id, worker);
   const bool had_first_token = sim::is_set(journal_.first_token[id.index()]);
   if (!had_first_token) rank.prompt_tokens -= requests_.input_tokens(id);
   rank.prompt_blocks -= blocks_of(id, rank.block_size_tokens);
@@ -166,7 +142,6 @@ void WorkerMonitor::finished(RequestId id, InstanceId worker) {
 
 void WorkerMonitor::measure(InstanceId worker, std::span<const RankReading> ranks) {
   Worker& its = workers_[worker.index()];
-  place(its);
   std::vector<RankLoad>& loads = its.on_their_way.emplace_back();
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const RankReading& reading = ranks[i];

@@ -109,9 +109,8 @@ struct RankReading {
 /// What a gateway knows of the load of the workers: its own count of the requests that it has sent
 /// them, and what they report.
 ///
-/// A request counts from its dispatch on, or, on a worker of several ranks, from when it is known
-/// which one has it. It counts with the blocks of its prompt until it ends, with its prompt's
-/// tokens until its first token.
+/// A request counts at its rank from when it is routed: with the blocks of its prompt until it
+/// ends, with its prompt's tokens until its first token.
 class WorkerMonitor {
  public:
   /// A worker by its ranks and their KV blocks.
@@ -147,13 +146,12 @@ class WorkerMonitor {
   };
   struct Worker {
     std::vector<Rank> ranks;
-    std::vector<sim::RequestId> unplaced;  // sent there, of no rank yet
     std::deque<std::vector<RankLoad>> on_their_way;
   };
 
-  // Which rank has the request; negative: not known yet.
-  std::int64_t rank_of(sim::RequestId id, const Worker& worker) const;
-  void place(Worker& worker);
+  Rank& rank_of(sim::RequestId id, sim::InstanceId worker) {
+    return workers_[worker.index()].ranks[journal_.rank_of(id)];
+  }
   std::int64_t blocks_of(sim::RequestId id, std::int64_t block_size_tokens) const;
 
   const workload::RequestTable& requests_;

@@ -7,8 +7,10 @@
 namespace spillway::signals {
 
 PrefixIndex::PrefixIndex(const PrefixIndexConfig& config, const workload::RequestTable& requests,
-                         std::size_t num_instances)
-    : config_(config), requests_(requests), memories_(num_instances) {}
+                         std::span<const std::size_t> ranks)
+    : config_(config), requests_(requests) {
+  for (const std::size_t number : ranks) memories_.emplace_back(number);
+}
 
 void PrefixIndex::look_at(sim::RequestId id) {
   if (row_ == requests_.row(id)) return;
@@ -24,8 +26,17 @@ void PrefixIndex::look_at(sim::RequestId id) {
 }
 
 std::int64_t PrefixIndex::matched_blocks(sim::RequestId id, std::size_t instance) {
+  std::int64_t most = 0;
+  for (std::size_t rank = 0; rank < memories_[instance].size(); ++rank) {
+    most = std::max(most, matched_blocks(id, instance, rank));
+  }
+  return most;
+}
+
+std::int64_t PrefixIndex::matched_blocks(sim::RequestId id, std::size_t instance,
+                                         std::size_t rank) {
   look_at(id);
-  const Memory& memory = memories_[instance];
+  const Memory& memory = memories_[instance][rank];
   std::int64_t matched = 0;
   for (const Stretch& stretch : stretches_) {
     const Runs::Handle at = memory.by_key.find(stretch.key);
@@ -36,9 +47,9 @@ std::int64_t PrefixIndex::matched_blocks(sim::RequestId id, std::size_t instance
   return matched;
 }
 
-void PrefixIndex::sent(sim::RequestId id, std::size_t instance) {
+void PrefixIndex::sent(sim::RequestId id, std::size_t instance, std::size_t rank) {
   look_at(id);
-  Memory& memory = memories_[instance];
+  Memory& memory = memories_[instance][rank];
   std::int64_t own = prompt_blocks(id);
   for (const Stretch& stretch : stretches_) {
     memory.remember(stretch.key, stretch.blocks);

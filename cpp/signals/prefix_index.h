@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <tuple>
 #include <vector>
@@ -21,12 +22,13 @@ struct PrefixIndexConfig {
 
   static constexpr std::string_view type_name = "PrefixIndex";
   static constexpr std::string_view doc =
-      "The gateway's own record of which prompts went where: per instance the blocks last sent "
-      "there. It knows nothing of what the instances really keep.";
+      "The gateway's own record of which prompts went where: per rank of an instance the blocks "
+      "last sent there. It knows nothing of what the instances really keep.";
   static constexpr auto fields() {
     using sim::field;
     return std::tuple(field("capacity_blocks", &PrefixIndexConfig::capacity_blocks,
-                            "Blocks remembered per instance; the least recently sent go first.")
+                            "Blocks remembered per rank of an instance; the least recently sent go "
+                            "first.")
                           .unit("blocks")
                           .range(sim::between(1, 1e9))
                           .log_search(1000, 100000),
@@ -37,26 +39,29 @@ struct PrefixIndexConfig {
   }
 };
 
-/// Approximate prefix index: which beginnings of a prompt were sent to which instance, each with an
-/// LRU memory of `capacity_blocks`.
+/// Approximate prefix index: which beginnings of a prompt were sent to which rank of an instance,
+/// each with an LRU memory of `capacity_blocks`.
 ///
 /// A block is the end of a beginning, so blocks of one shared segment are always sent together and
 /// in order. They are kept as one run, of which the first blocks are forgotten first. Blocks that
 /// no other prompt shares only take room.
 class PrefixIndex {
  public:
+  /// `ranks`: how many each instance has.
   PrefixIndex(const PrefixIndexConfig& config, const workload::RequestTable& requests,
-              std::size_t num_instances);
+              std::span<const std::size_t> ranks);
 
   std::int64_t block_size_tokens() const { return config_.block_size_tokens; }
   /// Full blocks of the request's prompt.
   std::int64_t prompt_blocks(sim::RequestId id) const {
     return requests_.input_tokens(id) / config_.block_size_tokens;
   }
-  /// How many of them, from the first on, were sent to the instance and are remembered.
+  /// How many of them, from the first on, were sent to the rank and are remembered.
+  std::int64_t matched_blocks(sim::RequestId id, std::size_t instance, std::size_t rank);
+  /// The most over the ranks of the instance.
   std::int64_t matched_blocks(sim::RequestId id, std::size_t instance);
   /// The request goes there.
-  void sent(sim::RequestId id, std::size_t instance);
+  void sent(sim::RequestId id, std::size_t instance, std::size_t rank);
 
  private:
   /// The blocks that end within one shared segment.
@@ -70,7 +75,7 @@ class PrefixIndex {
     std::int64_t whole = 0;
   };
   using Runs = sim::LinkedList<Run>;
-  /// What was sent to one instance.
+  /// What was sent to one rank.
   struct Memory {
     Runs runs;  // the oldest first
     sim::FlatMap by_key;
@@ -84,7 +89,7 @@ class PrefixIndex {
 
   PrefixIndexConfig config_;
   const workload::RequestTable& requests_;
-  std::vector<Memory> memories_;
+  std::vector<std::vector<Memory>> memories_;  // by instance and rank
   // The prompt looked at last.
   std::optional<std::uint32_t> row_;
   std::vector<Stretch> stretches_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "sim/ids.h"
@@ -45,6 +46,12 @@ class Probe {
   virtual Capacity capacity() const = 0;
   /// How many blocks of the request's prompt, from the first on, its KV memory holds.
   virtual std::int64_t cached_blocks(sim::RequestId id, sim::Time now) = 0;
+
+  /// Its data-parallel ranks; an instance without any is its own only one.
+  virtual std::size_t num_ranks() const { return 1; }
+  virtual Probe& rank(std::size_t /*i*/) { return *this; }
+  /// The rank that the instance gives the next request, unless the router chooses one.
+  virtual std::size_t next_rank() const { return 0; }
 };
 
 }  // namespace spillway::signals

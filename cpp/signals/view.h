@@ -112,6 +112,13 @@ class View {
   bool is_busy(std::size_t i) const { return own_.busy && own_.busy->is_busy(id(i)); }
   bool shuns_busy() const { return own_.busy && own_.busy->router_skips_busy(); }
   Capacity capacity(std::size_t i) const { return sources_->probes[id(i).index()]->capacity(); }
+  std::size_t num_ranks(std::size_t i) const {
+    return sources_->probes[id(i).index()]->num_ranks();
+  }
+  /// The rank that an instance of the fleet gives the next request, unless the router chooses one.
+  std::size_t next_rank(sim::InstanceId instance) const {
+    return sources_->probes[instance.index()]->next_rank();
+  }
   /// Requests routed there and not yet finished: the router's own count, always fresh.
   std::int32_t in_flight(std::size_t i) const { return own_.in_flight[id(i).index()]; }
   Occupancy occupancy(std::size_t i) const {
@@ -129,7 +136,10 @@ class View {
     return own_.oracle->first_token(request.id(), id(i), now_);
   }
   /// Full blocks of the prompt, from the first on, that were sent there before, by the gateway's
-  /// own record.
+  /// own record: to the rank, or to that with the most.
+  std::int64_t sent_blocks(const RequestView& request, std::size_t i, std::size_t rank) const {
+    return own_.prefix_index->matched_blocks(request.id(), id(i).index(), rank);
+  }
   std::int64_t sent_blocks(const RequestView& request, std::size_t i) const {
     return own_.prefix_index->matched_blocks(request.id(), id(i).index());
   }
@@ -143,7 +153,11 @@ class View {
     if (blocks == 0) return 0;
     return static_cast<double>(sent_blocks(request, i)) / static_cast<double>(blocks);
   }
-  /// Blocks of the prompt that the instance really holds, as events of its KV memory tell at once.
+  /// Blocks of the prompt that the rank, or that with the most, really holds, as events of the KV
+  /// memory tell at once.
+  std::int64_t cached_blocks(const RequestView& request, std::size_t i, std::size_t rank) const {
+    return sources_->probes[id(i).index()]->rank(rank).cached_blocks(request.id(), now_);
+  }
   std::int64_t cached_blocks(const RequestView& request, std::size_t i) const {
     return sources_->probes[id(i).index()]->cached_blocks(request.id(), now_);
   }

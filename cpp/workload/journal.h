@@ -34,8 +34,8 @@ struct Journal {
   std::vector<sim::Time> dispatched;  ///< permit taken
   // router
   std::vector<std::int32_t> instance;  ///< −1: none
+  std::vector<std::int16_t> rank;      ///< of the instance; −1: none; only if some has several
   // instance
-  std::vector<std::int16_t> rank;   ///< −1: none; only if some instance has several
   std::vector<sim::Time> enqueued;  ///< entry to the engine's queue
   std::vector<sim::Time> scheduled;
   std::vector<sim::Time> first_token;
@@ -56,6 +56,10 @@ struct Journal {
   bool counts_attempts = false;  ///< whether `attempts` is
 
   std::size_t size() const { return outcome.size(); }
+  /// Precondition: it has been routed.
+  std::size_t rank_of(sim::RequestId id) const {
+    return has_ranks ? static_cast<std::size_t>(rank[id.index()]) : 0;
+  }
   /// New rows are blank.
   void resize(std::size_t size);
   /// Makes a row blank again, for another request.

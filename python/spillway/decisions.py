@@ -39,14 +39,15 @@ class Rows(Table):
 class Decisions(Rows):
     """One row per routing decision in order of time, as read-only columns.
 
-    row (position of the request in order of arrival), time_s, instance (the chosen one), score (its
-    score), regret (how much better the best score was). The best candidates of each decision stand
-    in columns of shape (decisions, candidates), the best first: candidate_instance,
-    candidate_score, candidate_waiting, candidate_running, candidate_in_flight,
-    candidate_kv_utilization, candidate_age_s (of what the instance reported). A score is the
-    policy's own, or minus the effective load for a policy that does not rate; minus infinity for
-    an instance that a filter left out. Where fewer instances came into question than are logged,
-    candidate_instance is -1.
+    row (position of the request in order of arrival), time_s, instance (the chosen one), rank (of
+    that instance), score (its score), regret (how much better the best score was). The best
+    candidates of each decision stand in columns of shape (decisions, candidates), the best first:
+    candidate_instance, candidate_rank (-1 where the policy rates instances as a whole rather than
+    their data-parallel ranks), candidate_score; and, of the candidate's instance,
+    candidate_waiting, candidate_running, candidate_in_flight, candidate_kv_utilization,
+    candidate_age_s (of what the instance reported). A score is the policy's own, or minus the
+    effective load for a policy that does not rate; minus infinity for an instance that a filter
+    left out. Where fewer came into question than are logged, candidate_instance is -1.
     """
 
 
@@ -247,11 +248,17 @@ def explain(result: Result, request_id: str | int) -> str:
     if decision is None:
         lines.append("it was never routed")
         return "\n".join(lines)
+    by_rank = decision.get("candidate_rank", np.array(-1)).max() >= 0
+    rank = f", rank {decision['rank']}" if by_rank else ""
     lines.append(
-        f"routed at {decision['time_s']:.6f} s to instance {decision['instance']}, "
+        f"routed at {decision['time_s']:.6f} s to instance {decision['instance']}{rank}, "
         f"score {decision['score']:.6g}, regret {decision['regret']:.6g}"
     )
-    names = [name for name in decision if name.startswith(_CANDIDATE)]
+    names = [
+        name
+        for name in decision
+        if name.startswith(_CANDIDATE) and (by_rank or name != "candidate_rank")
+    ]
     header = [name.removeprefix(_CANDIDATE).replace("_", " ") for name in names]
     body = [
         [tables.number(value.item()) for value in values]

@@ -131,8 +131,13 @@ class Bench final : workload::RequestListener {
  private:
   void handle(const sim::Event& event) {
     switch (event.phase()) {
-      case Phase::ingress:
-        return instance_->enqueue(RequestId{std::size_t{event.subject()}}, now_);
+      case Phase::ingress: {
+        const RequestId id{std::size_t{event.subject()}};
+        const std::size_t rank = instance_->next_rank();
+        if (journal_.has_ranks) journal_.rank[id.index()] = static_cast<std::int16_t>(rank);
+        instance_->sent(rank);
+        return instance_->enqueue(id, now_);
+      }
       case Phase::client_reaction: {
         const Cancel& cancel = given_.cancels[event.subject()];
         return instance_->cancel(RequestId{cancel.request}, cancel.outcome, now_);
@@ -158,7 +163,10 @@ class Bench final : workload::RequestListener {
     }
   }
   void first_token(RequestId) override {}
-  void finished(RequestId id) override { ++finished_[id.index()]; }
+  void finished(RequestId id) override {
+    ++finished_[id.index()];
+    instance_->left(journal_.rank_of(id));
+  }
 
   Told told() const {
     Told told;

@@ -2,6 +2,7 @@
 #include "signals/prefix_index.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -133,50 +134,67 @@ void random_use_equals_the_plain_memory() {
     const std::vector<Prompt> prompts = random_prompts(draws, size);
     const std::int64_t capacities[] = {1, 2, 3, 7, 15, 40, 1000};
     const std::int64_t capacity = capacities[draws.below(std::size(capacities))];
-    const std::size_t instances = 1 + draws.below(3);
+    std::vector<std::size_t> ranks(1 + draws.below(3));
+    for (std::size_t& number : ranks) number = 1 + draws.below(2);
 
     const RequestTable table(requests_of(prompts), {}, {}, Time{0});
-    PrefixIndex index({.capacity_blocks = capacity, .block_size_tokens = size}, table, instances);
-    std::vector<PlainMemory> plain(instances, PlainMemory(capacity));
-    std::vector<PlainMemory> ample(instances, PlainMemory(1'000'000));
+    PrefixIndex index({.capacity_blocks = capacity, .block_size_tokens = size}, table, ranks);
+    std::vector<std::vector<PlainMemory>> plain;
+    std::vector<std::vector<PlainMemory>> ample;
+    for (const std::size_t number : ranks) {
+      plain.emplace_back(number, PlainMemory(capacity));
+      ample.emplace_back(number, PlainMemory(1'000'000));
+    }
 
     for (std::size_t row = 0; row < prompts.size(); ++row) {
       const RequestId id{row};
       const auto blocks = blocks_of(prompts[row], static_cast<std::int64_t>(row), size);
       check(index.prompt_blocks(id) == std::ssize(blocks), "full blocks of the prompt");
-      for (std::size_t i = 0; i < instances; ++i) {
-        const std::int64_t expected = plain[i].matched(blocks);
-        check(index.matched_blocks(id, i) == expected, "matched blocks");
-        check(index.matched_blocks(id, i) == expected, "asking changes nothing");
-        const std::int64_t at_most = ample[i].matched(blocks);
-        whole += expected > 0 && expected == std::ssize(blocks) ? 1 : 0;
-        partial += expected > 0 && expected < std::ssize(blocks) ? 1 : 0;
-        forgotten += expected < at_most ? 1 : 0;
+      for (std::size_t i = 0; i < ranks.size(); ++i) {
+        std::int64_t most = 0;
+        for (std::size_t rank = 0; rank < ranks[i]; ++rank) {
+          const std::int64_t expected = plain[i][rank].matched(blocks);
+          check(index.matched_blocks(id, i, rank) == expected, "matched blocks");
+          check(index.matched_blocks(id, i, rank) == expected, "asking changes nothing");
+          const std::int64_t at_most = ample[i][rank].matched(blocks);
+          whole += expected > 0 && expected == std::ssize(blocks) ? 1 : 0;
+          partial += expected > 0 && expected < std::ssize(blocks) ? 1 : 0;
+          forgotten += expected < at_most ? 1 : 0;
+          most = std::max(most, expected);
+        }
+        check(index.matched_blocks(id, i) == most, "of an instance, those of its best rank");
       }
-      const std::size_t chosen = draws.below(instances);
+      const std::size_t chosen = draws.below(ranks.size());
+      const std::size_t rank = draws.below(ranks[chosen]);
       // Somebody else may have been asked about between the questions and the sending.
       if (row > 0 && draws.below(2) == 0) {
         (void)index.matched_blocks(RequestId{draws.below(row)}, chosen);
       }
-      index.sent(id, chosen);
-      plain[chosen].sent(blocks);
-      ample[chosen].sent(blocks);
+      index.sent(id, chosen, rank);
+      plain[chosen][rank].sent(blocks);
+      ample[chosen][rank].sent(blocks);
     }
   }
   check(whole > 100 && partial > 1000 && forgotten > 1000, "the prompts show all cases");
 }
 
+constexpr std::array<std::size_t, 1> kOneRank{1};
+
 PrefixIndexConfig blocks_of_16(std::int64_t capacity) {
   return {.capacity_blocks = capacity, .block_size_tokens = 16};
 }
 
-void instances_have_memories_of_their_own() {
+void ranks_have_memories_of_their_own() {
   const std::vector<Prompt> prompts(2, Prompt{{{content(1), 160}}, 0});
   const RequestTable table(requests_of(prompts), {}, {}, Time{0});
-  PrefixIndex index(blocks_of_16(100), table, 2);
-  index.sent(RequestId{std::size_t{0}}, 1);
-  check(index.matched_blocks(RequestId{std::size_t{1}}, 0) == 0, "nothing was sent there");
-  check(index.matched_blocks(RequestId{std::size_t{1}}, 1) == 10, "the whole prompt was");
+  const std::vector<std::size_t> ranks{1, 2};
+  PrefixIndex index(blocks_of_16(100), table, ranks);
+  index.sent(RequestId{std::size_t{0}}, 1, 1);
+  const RequestId same{std::size_t{1}};
+  check(index.matched_blocks(same, 0) == 0, "nothing was sent there");
+  check(index.matched_blocks(same, 1, 0) == 0, "nor to the other rank");
+  check(index.matched_blocks(same, 1, 1) == 10, "the whole prompt was");
+  check(index.matched_blocks(same, 1) == 10, "the instance has it at one of its ranks");
 }
 
 // A prompt that does not fit pushes out its own beginning, without which the rest is of no use.
@@ -184,8 +202,8 @@ void a_prompt_beyond_the_capacity_is_not_found() {
   const std::vector<Prompt> prompts(2, Prompt{{{content(1), 160}}, 0});
   const RequestTable table(requests_of(prompts), {}, {}, Time{0});
   for (const std::int64_t capacity : {9, 10}) {
-    PrefixIndex index(blocks_of_16(capacity), table, 1);
-    index.sent(RequestId{std::size_t{0}}, 0);
+    PrefixIndex index(blocks_of_16(capacity), table, kOneRank);
+    index.sent(RequestId{std::size_t{0}}, 0, 0);
     check(index.matched_blocks(RequestId{std::size_t{1}}, 0) == (capacity == 10 ? 10 : 0),
           "found only if all of it is there");
   }
@@ -196,9 +214,9 @@ void own_blocks_push_out_shared_ones() {
   prompts[1] = Prompt{{}, 16 * 8};
   const RequestTable table(requests_of(prompts), {}, {}, Time{0});
   for (const std::int64_t capacity : {9, 10}) {
-    PrefixIndex index(blocks_of_16(capacity), table, 1);
-    index.sent(RequestId{std::size_t{0}}, 0);
-    index.sent(RequestId{std::size_t{1}}, 0);
+    PrefixIndex index(blocks_of_16(capacity), table, kOneRank);
+    index.sent(RequestId{std::size_t{0}}, 0, 0);
+    index.sent(RequestId{std::size_t{1}}, 0, 0);
     check(index.matched_blocks(RequestId{std::size_t{2}}, 0) == (capacity == 10 ? 2 : 0),
           "the oldest go first");
   }
@@ -208,7 +226,7 @@ void own_blocks_push_out_shared_ones() {
 
 int main() {
   random_use_equals_the_plain_memory();
-  instances_have_memories_of_their_own();
+  ranks_have_memories_of_their_own();
   a_prompt_beyond_the_capacity_is_not_found();
   own_blocks_push_out_shared_ones();
 }

@@ -125,6 +125,44 @@ def test_restarted_requests_cannot_be_tracked() -> None:
         )
 
 
+SLOW_PREFILL = instance.Linear(beta0_us=6900, beta_prefill_us=400)
+PLANTS = {
+    "processor_sharing": flat(e2e_s=10, ttft_s=4),
+    "step_loop": instance.InstanceGroup(latency=SLOW_PREFILL),
+    "late entry": instance.InstanceGroup(latency=SLOW_PREFILL.replace(alpha0_us=900_000)),
+    "a queue before the engine": instance.InstanceGroup(
+        latency=SLOW_PREFILL, ingress=instance.EngineRequestLimit(max_requests=1, queue_size=16)
+    ),
+}
+
+
+@pytest.mark.parametrize("policy", ["round_robin", "least_loaded", "kv_cost"])
+@pytest.mark.parametrize(("share", "per_rank"), [(1, True), (0, False)])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_request_counts_at_its_rank_from_its_dispatch(
+    plant: str, ranks: int, share: float, per_rank: bool, policy: str
+) -> None:
+    """Each prompt makes its rank busy: as many get in as must be busy, and then none."""
+    server = PLANTS[plant].replace(num_kv_blocks=100_000, data_parallel_size=ranks)
+    result = asked(
+        [0, 0.1, 0.2, 0.3, 0.4],
+        input_tokens=[12_000] * 3 + [10] * 2,
+        output_tokens=100,
+        instances=server,
+        router=policy,
+        busy_monitor=signals.BusyMonitor(
+            active_prefill_tokens_threshold=10_000, busy_rank_share=share
+        ),
+        horizon_s=0.45,
+    )
+    admitted = ranks if per_rank else 1
+    assert rejected(result) == [*range(admitted, 5)]
+    assert len({*result.requests["rank"][:admitted]}) == admitted
+    booked = [rank["active_prefill_tokens"] for rank in result.ranks]
+    assert sorted(booked, reverse=True) == [12_000] * admitted + [0] * (ranks - admitted)
+
+
 # ---- when it is heard of -------------------------------------------------------------------------
 
 

@@ -30,7 +30,7 @@ NEVER = 2**62
 class Load:
     """A request as the router charges it; the ends are the instants from which it does not."""
 
-    chosen: int
+    chosen: int  # position among the ranks of all instances
     uncached: float
     blocks: float
     end_of_prefill: int
@@ -45,7 +45,7 @@ def ns(seconds: np.ndarray[Any, np.dtype[np.float64]]) -> list[int]:
 def costs(
     cost: router.KvCost, blocks: float, overlaps: list[int], loads: list[Load], now: int
 ) -> list[float]:
-    """Of every instance, for a prompt of so many blocks that now finds such overlaps."""
+    """Of every rank, for a prompt of so many blocks that now finds such overlaps."""
     here = [[one for one in loads if one.chosen == i] for i in range(len(overlaps))]
     prefill = [sum(one.uncached for one in some if now < one.end_of_prefill) for some in here]
     held = [sum(one.blocks for one in some if now < one.end) for some in here]
@@ -106,13 +106,22 @@ class Case:
             instances=self.instances,
             gateway=self.gateway,
             prefix_index={"block_size_tokens": self.block_size},
-            metrics={"traced_candidates": len(self.instances)},
+            metrics={"traced_candidates": len(self.ranks)},
         )
 
-    def overlap(self, row: int, routed_there: list[int], scheduled: list[int], now: int) -> int:
-        """Full blocks of the shared beginning that an instance has, by the word of `overlap`.
+    @property
+    def ranks(self) -> list[tuple[int, int]]:
+        """Of all instances, as (instance, rank)."""
+        return [
+            (i, rank)
+            for i, group in enumerate(self.instances)
+            for rank in range(group.data_parallel_size)
+        ]
 
-        Memory is plenty and no prompt is longer than a step's budget: an instance has a prompt's
+    def overlap(self, row: int, routed_there: list[int], scheduled: list[int], now: int) -> int:
+        """Full blocks of the shared beginning that a rank has, by the word of `overlap`.
+
+        Memory is plenty and no prompt is longer than a step's budget: a rank has a prompt's
         blocks from the instant on at which its step starts.
         """
         group, tokens = self.prefixes[row]
@@ -131,22 +140,25 @@ def assert_equals_model(case: Case) -> Result:
         for name in ("ttft_s", "e2e_s", "scheduling_delay_s")
     )
     loads: list[Load] = []
-    routed: list[list[int]] = [[] for _ in case.instances]
+    routed: list[list[int]] = [[] for _ in case.ranks]
     for at, row in enumerate(log["row"].tolist()):
         now = ns(log["time_s"][at : at + 1])[0]
         overlaps = [case.overlap(row, there, scheduled, now) for there in routed]
         blocks = math.ceil(case.input_tokens[row] / case.block_size)
         expected = costs(case.cost, blocks, overlaps, loads, now)
-        order = np.argsort(log["candidate_instance"][at])
+        rated = [*zip(log["candidate_instance"][at], log["candidate_rank"][at], strict=True)]
+        order = sorted(range(len(rated)), key=lambda i: rated[i])
+        assert [rated[i] for i in order] == case.ranks
         assert (-log["candidate_score"][at][order]).tolist() == expected
         draws = _core.sim.Draws(seed=case.seed, stream=ROUTER_STREAM, entity=row)
         chosen = pick(expected, case.cost.temperature, draws)
-        assert log["instance"][at] == requests["instance"][row] == chosen
+        assert (log["instance"][at], log["rank"][at]) == case.ranks[chosen]
+        assert (requests["instance"][row], requests["rank"][row]) == case.ranks[chosen]
         assert log["regret"][at] == expected[chosen] - min(expected)
         if requests["outcome"][row] == "rejected":
             over = now + case.entry_ns + 1  # where it is refused, routings of that instant precede
-        elif case.instances[chosen].completion == "step_start":
-            over = end[row] - case.steps_ns[chosen] + 1  # likewise
+        elif case.instances[case.ranks[chosen][0]].completion == "step_start":
+            over = end[row] - case.steps_ns[case.ranks[chosen][0]] + 1  # likewise
         else:
             over = end[row]
         loads.append(
@@ -192,6 +204,7 @@ def cases(draw: st.DrawFn) -> Case:
         prefixes=prefixes,
         instances=[
             instance.InstanceGroup(
+                data_parallel_size=draw(st.sampled_from([1, 1, 2, 3])),
                 max_num_seqs=draw(st.sampled_from([1, 2, 64])),
                 max_num_batched_tokens=100_000,
                 block_size_tokens=block_size,

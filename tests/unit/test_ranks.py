@@ -157,10 +157,10 @@ def test_ranks_are_a_fleet_that_is_routed_by_their_rule(chunk: int) -> None:
 
 
 @pytest.mark.parametrize("chunk", range(2))
-def test_the_rank_is_the_one_with_the_least_load_at_entry(chunk: int) -> None:
+def test_the_rank_is_the_one_with_the_least_load_as_a_request_is_sent(chunk: int) -> None:
     """4 waiting + running by the requests' stamps, one after the other where they come at once.
 
-    Memory is plenty, so nobody goes back to the queue.
+    A request on its way counts as waiting. Memory is plenty, so none goes back to the queue.
     """
     at_once = several = 0
     for seed in range(60 * chunk, 60 * chunk + 60):
@@ -191,27 +191,24 @@ def test_the_rank_is_the_one_with_the_least_load_at_entry(chunk: int) -> None:
             [at + span for at, span in zip(arrival, ns(requests[name]), strict=True)]
             for name in ("scheduling_delay_s", "e2e_s")
         )
-        entered: list[list[int]] = [[] for _ in range(count)]
-        for row in sorted(range(len(entry)), key=lambda row: (entry[row], row)):
-            now = entry[row]
+        for row in np.flatnonzero(requests["outcome"] == "rejected").tolist():
+            scheduled[row] = finished[row] = entry[row]  # when it is refused
+        sent: list[list[int]] = [[] for _ in range(count)]
+        for row, now in enumerate(arrival):
             loads = [
-                sum(
-                    4 if scheduled[one] >= now else finished[one] > now
-                    for one in there
-                    if requests["outcome"][one] == "completed"
-                )
-                for there in entered
+                sum(4 if scheduled[one] >= now else finished[one] > now for one in there)
+                for there in sent
             ]
             assert ranks_of(result)[row] == loads.index(min(loads))
-            at_once += any(entry[there[-1]] == now for there in entered if there)
+            at_once += any(arrival[there[-1]] == now for there in sent if there)
             several += min(loads) > 0 and len(set(loads)) > 1
-            entered[ranks_of(result)[row]].append(row)
+            sent[ranks_of(result)[row]].append(row)
     assert at_once > 100
     assert several > 100
 
 
-def test_who_comes_at_once_is_spread() -> None:
-    """Where a fleet's router sees nobody until all are routed, an entry sees those before it."""
+def test_requests_that_come_at_once_are_spread() -> None:
+    """A fleet's router sees none of them until all are routed; an instance counts each as sent."""
     requests = trace(arrival_s=[0] * 6, input_tokens=[16] * 6, output_tokens=[1] * 6)
     group: dict[str, Any] = {"latency": linear()}
     together = simulate(Simulation(workload=requests, **one_of(group, 3)))
@@ -277,20 +274,88 @@ def test_cached_prompts_are_those_of_a_rank() -> None:
     assert (report["kv_hits"], report["kv_lookups"]) == (4, 20)
 
 
-def test_the_router_is_told_of_the_rank_that_has_most() -> None:
+# Two prompts meet two ranks; then each comes again, and another one.
+KNOWN_PROMPTS = trace(
+    arrival_s=[0, 0.001, 1, 2, 3],
+    input_tokens=[80, 144, 80, 144, 80],
+    output_tokens=[1] * 5,
+    prefix_group=["A", "B", "A", "B", "C"],
+    prefix_tokens=[64, 128, 64, 128, 64],
+)
+
+
+def test_a_router_of_instances_is_told_of_the_rank_that_has_most() -> None:
     """Rank 0 holds 4 of 5 blocks of A, rank 1 holds 8 of 9 of B: both are known of the instance."""
-    requests = trace(
-        arrival_s=[0, 0.001, 1, 2, 3],
-        input_tokens=[80, 144, 80, 144, 80],
-        output_tokens=[1] * 5,
-        prefix_group=["A", "B", "A", "B", "C"],
-        prefix_tokens=[64, 128, 64, 128, 64],
+    group = {"latency": linear(), "count": 2}
+    by_cache = router.Weighted(
+        scorers=[router.PrecisePrefixCache()], picker=router.Best(ties="first")
     )
-    settings = one_of({"latency": linear()}, 2) | {"router": router.KvCost(overlap="kv_events")}
-    result = simulate(Simulation(workload=requests, **settings))
+    result = simulate(
+        Simulation(
+            workload=KNOWN_PROMPTS,
+            **one_of(group, 2) | {"router": by_cache, "metrics": {"traced_candidates": 2}},
+        )
+    )
+    assert result.requests["instance"].tolist()[:4] == [0] * 4
     assert ranks_of(result)[:2] == [0, 1]
-    costs = (-result.decisions["candidate_score"][:, 0]).tolist()
-    assert costs[2:] == [1 + 5, 1 + 9, 5 + 5]
+    scores = in_order(result.decisions, "score")
+    assert scores[2:4].tolist() == [[1, 0]] * 2
+    assert (result.decisions["candidate_rank"] == -1).all()
+
+
+@pytest.mark.parametrize("overlap", ["kv_events", "sent"])
+def test_a_router_of_ranks_is_told_of_each(overlap: Any) -> None:
+    """Each known prompt costs its last block at the rank that holds it, all of it at the other."""
+    settings = one_of({"latency": linear()}, 2) | {
+        "router": router.KvCost(overlap=overlap),
+        "metrics": {"traced_candidates": 2},
+    }
+    result = simulate(Simulation(workload=KNOWN_PROMPTS, **settings))
+    a, b = ranks_of(result)[:2]
+    assert {a, b} == {0, 1}
+    assert ranks_of(result)[2:4] == [a, b]
+    log = result.decisions
+    assert log["rank"].tolist() == ranks_of(result)
+    costs = np.take_along_axis(-log["candidate_score"], np.argsort(log["candidate_rank"], 1), 1)
+    for row, at, known, new in ((2, a, 1 + 5, 5 + 5), (3, b, 1 + 9, 9 + 9)):
+        assert (costs[row, at], costs[row, 1 - at]) == (known, new)
+    assert costs[4].tolist() == [5 + 5] * 2
+
+
+def test_a_rank_that_the_router_chose_is_obeyed() -> None:
+    """By blocks in flight, where the instance would count requests: 3 short prompts to one rank."""
+    requests = trace(
+        arrival_s=[0, 0.1, 0.2, 0.3], input_tokens=[8000, 16, 16, 16], output_tokens=[900] * 4
+    )
+    shown = {}
+    for policy in ("round_robin", "kv_cost"):
+        settings = one_of({"latency": linear()}, 2) | {"router": policy}
+        result = simulate(Simulation(workload=requests, horizon_s=1, **settings))
+        first = ranks_of(result)[0]
+        shown[policy] = [rank == first for rank in ranks_of(result)]
+    assert shown["round_robin"] == [True, False, True, False]
+    assert shown["kv_cost"] == [True, False, False, False]
+
+
+def test_a_rank_of_another_worker_may_cost_less() -> None:
+    """Three ranks on two workers: three prompts meet one each."""
+    requests = trace(arrival_s=[0, 0.1, 0.2], input_tokens=[8000] * 3, output_tokens=[900] * 3)
+    group = instance.InstanceGroup(latency=linear())
+    for seed in range(10):
+        simulation = Simulation(
+            workload=requests,
+            instances=[group.replace(data_parallel_size=2), group],
+            router="kv_cost",
+            horizon_s=1,
+            metrics={"traced_candidates": 9},
+        )
+        result = simulate(simulation, seed)
+        places = zip(result.requests["instance"].tolist(), ranks_of(result), strict=True)
+        assert {*places} == {(0, 0), (0, 1), (1, 0)}
+        assert result.decisions["candidate_instance"].shape == (3, 3)
+        row = result.requests["request_id"][1]
+        where = f"instance {result.requests['instance'][1]}, rank {ranks_of(result)[1]}"
+        assert where in result.why(row)
 
 
 def test_every_rank_has_noise_of_its_own() -> None:
@@ -432,8 +497,8 @@ def test_streaming_counts_the_same_with_ranks(horizon_s: float | None) -> None:
         assert streamed.summary()[name] == pytest.approx(exact.summary()[name], rel=1e-9)
 
 
-def test_who_never_enters_has_no_rank() -> None:
-    """Neither who was rejected nor who is on its way at the end."""
+def test_a_request_that_is_never_sent_has_no_rank() -> None:
+    """One that is on its way at the end of the run has."""
     requests = trace(arrival_s=[0, 1, 2], input_tokens=[500, 10, 10], output_tokens=[1] * 3)
     result = simulate(
         Simulation(
@@ -444,7 +509,7 @@ def test_who_never_enters_has_no_rank() -> None:
         )
     )
     assert result.requests["outcome"].tolist() == ["rejected", "completed", "in_transit"]
-    assert ranks_of(result) == [-1, 0, -1]
+    assert ranks_of(result) == [-1, 0, 0]
 
 
 def test_one_rank_is_an_instance() -> None:
