@@ -193,6 +193,7 @@ def _warnings_as_lines() -> Iterator[None]:
 
 def _read(options: argparse.Namespace) -> Simulation:
     settings = files.read_settings(options.config)
+    stated = dict(settings)
     if options.scenario is not None:
         settings |= scenarios.get(options.scenario).to_dict()
     changes = dict(_parse_change(change) for change in options.changes)
@@ -200,6 +201,7 @@ def _read(options: argparse.Namespace) -> Simulation:
         settings, base=options.config.parent, read_trace=options.trace is None
     )
     simulation = _changed(simulation, changes)
+    files.note_gaps(stated, options.config)
     if options.trace is not None:
         trace = traces.read_trace(
             options.trace,

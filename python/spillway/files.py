@@ -21,14 +21,18 @@ import yaml
 
 from spillway import _config, _core, profiles
 from spillway._core.cluster import Simulation
+from spillway._messages import checked, checked_simulation, note
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from spillway.results import Result
 
 SCHEMA = 1
 """Version of the configuration files and of summary.json."""
+
+Configuration = Simulation | str | os.PathLike[str]
+"""A simulation, or the path of a configuration file that describes it."""
 
 REQUEST_COLUMNS = (
     "request_id",
@@ -100,6 +104,14 @@ def read_settings(path: str | Path) -> dict[str, Any]:
     return parse_settings(text, str(path))
 
 
+def note_gaps(settings: Mapping[str, Any], path: str | Path) -> None:
+    """Warns if a file that could be read is empty, or does not say its `schema`."""
+    if not settings:
+        note(f"{path}: is empty, so every setting has its default")
+    elif "schema" not in settings:
+        note(f"{path}: states no schema; it is read as `schema: {SCHEMA}`")
+
+
 def parse_settings(text: str, name: str) -> dict[str, Any]:
     """The same from text; `name` stands for the file in errors."""
     try:
@@ -150,13 +162,29 @@ def from_settings(
 def load(path: str | Path) -> Simulation:
     """Reads a configuration file; a trace that it names is read too, relative to the file.
 
-    Raises ConfigError with all violations, and TraceError for a trace that cannot be read.
+    Raises ConfigError with all violations, and TraceError for a trace that cannot be read. Warns if
+    the file is empty or does not say its `schema`.
     """
-    return from_settings(read_settings(path), base=Path(path).parent)
+    settings = read_settings(path)
+    simulation = from_settings(settings, base=Path(path).parent)
+    note_gaps(settings, path)
+    return simulation
+
+
+def as_simulation(given: Configuration) -> Simulation:
+    """The simulation that is meant.
+
+    Raises TypeError for anything else.
+    """
+    if isinstance(given, str | os.PathLike):
+        return load(Path(given))
+    allowed = "a Simulation, or the path of a configuration file"
+    return checked("simulation", given, Simulation, allowed)
 
 
 def dump(simulation: Simulation, path: str | Path) -> None:
     """Writes a configuration file with all settings: JSON if `path` ends in .json, else YAML."""
+    checked_simulation(simulation)
     path = Path(path)
     settings = to_settings(simulation, path.parent)
     if path.suffix == ".json":
@@ -179,6 +207,7 @@ def to_settings(simulation: Simulation, folder: Path) -> dict[str, Any]:
 
 def fingerprint(simulation: Simulation) -> str:
     """SHA-256 of the canonical JSON form and Spillway's version: equal for runs that must agree."""
+    checked_simulation(simulation)
     canonical = json.dumps(
         {"settings": simulation._identity(), "version": _core.sim.build_info["version"]},
         sort_keys=True,
@@ -207,17 +236,18 @@ def write_result(result: Result, directory: Path) -> None:
 
     Raises ConfigError if they cannot be written.
     """
-    place = directory
+    summary, requests = directory / "summary.json", directory / "requests.csv"
+    text = json.dumps(result.to_dict(), indent=2) + "\n"
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        if result.has_requests:
-            place = directory / "requests.csv"
-            with replacing(place) as temporary:
-                _write_requests(result, temporary)
-        place = directory / "summary.json"
-        with replacing(place) as temporary:
-            temporary.write_text(json.dumps(result.to_dict(), indent=2) + "\n", encoding="utf-8")
+        with _replacing_all([requests, summary]) as (new_requests, new_summary):
+            if result.has_requests:
+                _write_requests(result, new_requests)
+            else:
+                new_requests.unlink()
+            new_summary.write_text(text, encoding="utf-8")
     except OSError as error:
+        place = error.filename2 or directory
         problem = f"cannot be written: {error.strerror or error}"
         raise _config.config_error([(str(place), "", problem)]) from error
 
@@ -225,15 +255,38 @@ def write_result(result: Result, directory: Path) -> None:
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file that takes the place of `path` if all goes well, and vanishes if not."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    temporary = Path(name)
-    try:
+    with _replacing_all([path]) as (temporary,):
         yield temporary
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _replacing_all(paths: Sequence[Path]) -> Iterator[list[Path]]:
+    """Temporary files that take the places of `paths`: all of them if all goes well, or none.
+
+    Where the caller has removed one, its place is left empty.
+    """
+    with contextlib.ExitStack() as discarded:
+
+        def beside(path: Path) -> Path:
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            os.close(handle)
+            discarded.callback(Path(name).unlink, missing_ok=True)
+            return Path(name)
+
+        temporaries = [beside(path) for path in paths]
+        yield temporaries
+        with contextlib.ExitStack() as undone:
+            for path, temporary in zip(paths, temporaries, strict=True):
+                # The last step needs no way back.
+                if path != paths[-1] and path.is_file():
+                    kept = beside(path)
+                    path.replace(kept)
+                    undone.callback(kept.replace, path)
+                if temporary.exists():
+                    temporary.chmod(0o666 & ~_umask())
+                    temporary.replace(path)
+                    undone.callback(path.unlink)
+            undone.pop_all()
 
 
 def _umask() -> int:

@@ -12,6 +12,7 @@ import yaml
 
 from spillway._config import config_error
 from spillway._core.cluster import Simulation, profile_settings
+from spillway._messages import checked_simulation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -39,7 +40,7 @@ def apply(
         raise config_error([("profile", repr(profile), f"must be one of {', '.join(NAMES)}")])
     changes: dict[str, Any] = {}
     for pattern, values, _ in SETTINGS:
-        for path in paths(pattern, simulation):
+        for path in paths(pattern, checked_simulation(simulation)):
             if stated is None or not _states(stated, path):
                 changes[path] = parsed(values[profile])
     return simulation.with_(changes)
@@ -47,7 +48,7 @@ def apply(
 
 def paths(pattern: str, simulation: Simulation) -> list[str]:
     """Paths of the simulation's settings that a pattern of `SETTINGS` stands for."""
-    return list(_matches(pattern, simulation.to_dict()))
+    return [path for path, _ in matches(pattern, simulation.to_dict())]
 
 
 def parsed(value: str) -> Any:
@@ -57,14 +58,23 @@ def parsed(value: str) -> Any:
 
 def name_of(simulation: Simulation) -> str:
     """The profile that the simulation's settings follow, or `custom` if they follow none."""
+    settings = checked_simulation(simulation).to_dict()
+    present = [
+        (value, values)
+        for pattern, values, _ in SETTINGS
+        for _, value in matches(pattern, settings)
+    ]
     for name in NAMES:
-        if apply(name, simulation) == simulation:
+        if all(value == parsed(values[name]) for value, values in present):
             return name
     return "custom"
 
 
-def _matches(pattern: str, settings: Any, path: str = "") -> Iterator[str]:
-    """Paths that a pattern stands for in complete settings; none where it does not occur."""
+def matches(pattern: str, settings: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Paths that a pattern stands for in complete settings, and the values that stand there.
+
+    `[]` in a pattern stands for every entry of a list; a setting that does not occur has no path.
+    """
     key, _, rest = pattern.partition(".")
     name = key.removesuffix("[]")
     if not isinstance(settings, dict) or name not in settings:
@@ -72,11 +82,11 @@ def _matches(pattern: str, settings: Any, path: str = "") -> Iterator[str]:
     path += f".{name}" if path else name
     if key != name:
         for i, entry in enumerate(settings[name]):
-            yield from _matches(rest, entry, f"{path}[{i}]")
+            yield from matches(rest, entry, f"{path}[{i}]")
     elif rest:
-        yield from _matches(rest, settings[name], path)
+        yield from matches(rest, settings[name], path)
     else:
-        yield path
+        yield path, settings[name]
 
 
 def _states(stated: Any, path: str) -> bool:

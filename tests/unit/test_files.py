@@ -9,6 +9,7 @@ import math
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +104,20 @@ def test_same_settings_as_yaml_and_json(write: Callable[..., Path]) -> None:
     assert load(write(yaml.safe_dump(written), "a.yaml")) == expected
     assert load(write("\ufeff" + yaml.safe_dump(written), "bom.yaml")) == expected
     assert load(write(yaml.safe_dump(written).replace("\n", "\r\n"), "dos.yaml")) == expected
-    assert load(write("# nothing but a comment\n")) == load(write("")) == Simulation()
+    for nothing in ("# nothing but a comment\n", ""):
+        with pytest.warns(UserWarning, match=r"config.yaml: is empty, so every setting has its"):
+            assert load(write(nothing)) == Simulation()
+
+
+def test_file_without_a_schema_is_noted(write: Callable[..., Path]) -> None:
+    for name in ("a.yaml", "a.json"):
+        path = write('{"router": "least_loaded"}', name)
+        with pytest.warns(UserWarning, match=f"^{path}: states no schema; it is read") as caught:
+            assert load(path) == Simulation(router="least_loaded")
+        assert [one.filename for one in caught] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load(write("schema: 1"))
 
 
 def test_json_may_be_indented_with_tabs(write: Callable[..., Path]) -> None:
@@ -317,6 +331,56 @@ def test_failed_results_leave_no_half_file(tmp_path: Path, monkeypatch: pytest.M
     assert list((tmp_path / "out").iterdir()) == []
 
 
+def contents(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("blocked", ["summary.json", "requests.csv"])
+def test_results_are_written_as_a_whole(tmp_path: Path, blocked: str, before: bool) -> None:
+    first, second = (
+        simulate(Simulation(workload={"kind": "synthetic", "num_requests": n})) for n in (3, 5)
+    )
+    if before:
+        first.write(tmp_path)
+        (tmp_path / blocked).unlink()
+    (tmp_path / blocked).mkdir()
+    found = contents(tmp_path)
+    assert len(found) == before
+    with pytest.raises(ConfigError, match=f"{blocked}: cannot be written: Is a directory"):
+        second.write(tmp_path)
+    assert contents(tmp_path) == found
+    (tmp_path / blocked).rmdir()
+    second.write(tmp_path)
+    assert sorted(contents(tmp_path)) == ["requests.csv", "summary.json"]
+    assert contents(tmp_path)["requests.csv"].count("\n") == 6
+
+
+def test_result_that_cannot_be_summarized_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = simulate(Simulation())
+    result.write(tmp_path)
+    found = contents(tmp_path)
+
+    def fail(_: Simulation) -> str:
+        raise ConfigError("no name")
+
+    monkeypatch.setattr(profiles, "name_of", fail)
+    for folder in (tmp_path, tmp_path / "new"):
+        with pytest.raises(ConfigError, match="no name"):
+            result.write(folder)
+    assert contents(tmp_path) == found
+    assert not (tmp_path / "new").exists()
+
+
+def test_requests_of_an_earlier_run_do_not_stay(tmp_path: Path) -> None:
+    simulate(Simulation()).write(tmp_path)
+    streamed = simulate(Simulation(metrics={"streaming": True}))
+    streamed.write(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
+
+
 # --- traces by reference --------------------------------------------------------------------------
 
 
@@ -518,6 +582,26 @@ def test_stated_settings_win_over_the_profile(
 ) -> None:
     found = load(write(f"{written}\nprofile: blis_0_6\n"))
     assert found == found.with_({path: value})
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        {"ingress": "dual_limit_gate", "preemption": "restart"},
+        {"scheduler": {"kind": "priority_fcfs", "age_weight_per_s": 1}, "preemption": "restart"},
+        {"scheduler": {"kind": "priority_fcfs", "preemption_margin": 1}, "preemption": "restart"},
+    ],
+)
+def test_profile_that_the_settings_rule_out(group: dict[str, Any], tmp_path: Path) -> None:
+    simulation = Simulation(instances=[group], quantum_ns=1000)
+    with pytest.raises(ConfigError):
+        profiles.blis_0_6(simulation)
+    assert profiles.name_of(simulation) == "custom"
+    result = simulate(simulation)
+    assert result.profile == "custom"
+    assert repr(result).startswith("profile custom, ")
+    result.write(tmp_path)
+    assert json.loads((tmp_path / "summary.json").read_text())["profile"] == "custom"
 
 
 def test_name_of_a_profile() -> None:

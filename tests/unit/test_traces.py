@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import pickle
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 import spillway
-from spillway import ConfigError, Simulation, UsageError, _core, instance, simulate
+from spillway import ConfigError, Simulation, UsageError, _core, instance, simulate, workload
 from spillway.interop.traces import FORMATS, TraceError, read_trace, trace, write_mooncake
 
 if TYPE_CHECKING:
@@ -92,11 +93,11 @@ def test_columns_need_three_and_take_eight(write: Callable[..., Path]) -> None:
     full = columns_of(
         read_trace(
             write(
-                "tenant,request_id,arrival_s,slo_class,input_tokens,extra,output_tokens,"
+                "tenant,request_id,arrival_s,slo_class,input_tokens,output_tokens,"
                 "prefix_group,prefix_tokens",
-                "gold,a,1,critical,50,?,1,sys,32",
-                ",b,1,,60,?,2,,",
-                'gold,"c,d",2.25,batch,70,?,3,doc,70',
+                "gold,a,1,critical,50,1,sys,32",
+                ",b,1,,60,2,,",
+                'gold,"c,d",2.25,batch,70,3,doc,70',
             )
         )
     )
@@ -411,7 +412,8 @@ def test_byte_order_mark_crlf_and_blank_lines_do_not_matter(write: Callable[...,
 
 def test_format_can_be_stated(write: Callable[..., Path]) -> None:
     path = write(COLUMNS + "," + AZURE, "0,5,1,2023-01-01 00:00:00,7,2")
-    assert columns_of(read_trace(path, format="columns"))["input_tokens"] == [5]
+    with pytest.warns(UserWarning, match=f"not used: {AZURE.replace(',', ', ')}"):
+        assert columns_of(read_trace(path, format="columns"))["input_tokens"] == [5]
     assert columns_of(read_trace(path, format="azure"))["input_tokens"] == [7]
     with pytest.raises(TraceError, match=r"lacks request_id, tenant_id, .* not of the format blis"):
         read_trace(path, format="blis")
@@ -419,6 +421,38 @@ def test_format_can_be_stated(write: Callable[..., Path]) -> None:
         TraceError, match="format = 'azur': must be one of azure, blis, columns, mooncake, ref"
     ):
         read_trace(path, format="azur")
+
+
+@pytest.mark.parametrize(
+    ("header", "note"),
+    [
+        (COLUMNS + ",user", "not used: user; optional are request_id, tenant, slo_class, "),
+        (COLUMNS + ",tenat,prefix", "not used: tenat (did you mean tenant?), prefix; optional"),
+        (COLUMNS + ",tenant_id", "not used: tenant_id (did you mean tenant?); optional are"),
+        (AZURE + ",prefix_group", "not used: prefix_group; optional are tenant, slo_class"),
+    ],
+)
+def test_unused_columns_are_noted(write: Callable[..., Path], header: str, note: str) -> None:
+    row = "0,5,1" if header.startswith(COLUMNS) else "2023-01-01 00:00:00,5,1"
+    path = write(header, row + ",x" * (header.count(",") - 2))
+    with pytest.warns(UserWarning, match=re.escape(f"{path}: {note}")) as caught:
+        read_trace(path)
+    assert [one.filename for one in caught] == [__file__]
+
+
+def test_unused_keys_are_noted(write: Callable[..., Path]) -> None:
+    path = write(
+        mooncake(0, 512, [5], 3, tenant="a"), mooncake(1, 512, [5], 3, tennant="a", session_id=7)
+    )
+    with pytest.warns(
+        UserWarning, match=r"not used: tennant \(did you mean tenant\?\), session_id;"
+    ):
+        read_trace(path)
+
+
+def test_what_a_run_writes_is_a_trace_without_notes(tmp_path: Path) -> None:
+    simulate(Simulation(workload=workload.Synthetic(num_requests=5))).write(tmp_path)
+    assert read_trace(tmp_path / "requests.csv").rows == 5
 
 
 def test_an_unknown_header_shows_itself_and_the_known_ones(write: Callable[..., Path]) -> None:
@@ -507,7 +541,7 @@ def test_a_mooncake_prompt_is_a_segment_per_id(write: Callable[..., Path]) -> No
     path = write(
         mooncake(0, 1100, [5, 2**64 - 1, 7], 0),
         "",
-        mooncake(27, 512, [5], 3, session_id="s"),
+        mooncake(27, 512, [5], 3),
         mooncake(3000.000001, 513, [5, 6], 4),
     )
     found = read_trace(path)

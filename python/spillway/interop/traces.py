@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import decimal
+import difflib
 import itertools
 import json
 import operator
 import re
-import warnings
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -18,6 +18,7 @@ import numpy as np
 
 from spillway import _core, files
 from spillway._config import config_error
+from spillway._messages import note
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -67,6 +68,12 @@ _REQUIRED: Mapping[str, tuple[str, ...]] = {
 }
 
 _MOONCAKE_KEYS = ("timestamp", "input_length", "output_length", "hash_ids")
+# What else is read of the formats in which a person may have added a column or key.
+_OPTIONAL: Mapping[str, tuple[str, ...]] = {
+    "azure": ("tenant", "slo_class"),
+    "columns": ("request_id", "tenant", "slo_class", "prefix_group", "prefix_tokens"),
+    "mooncake": ("request_id", "tenant", "slo_class"),
+}
 _UNIT_NS = {"ms": 1_000_000, "s": 1_000_000_000}
 _BLOCK_SIZE_TOKENS = 512  # that of the published Mooncake traces
 _HIGHEST_ID = 2**64 - 1
@@ -489,7 +496,9 @@ def read_trace(
     Warns
     -----
     UserWarning
-        Two or more requests of a `mooncake` file per instant on average, and `spread_s` is 0.
+        Two or more requests of a `mooncake` file per instant on average, and `spread_s` is 0. Of a
+        `columns`, `azure` or `mooncake` file: columns or keys that are not used, apart from those
+        that Spillway itself writes into requests.csv.
 
     """
     path = Path(path)
@@ -517,6 +526,8 @@ def read_columns(
     head = next(pieces)
     form = format or _detect(head)
     _check_header(head, form)
+    if form in _OPTIONAL:
+        _note_unused(path, head.header, form, (*_REQUIRED[form], *files.REQUEST_COLUMNS))
     columns = _Columns()
     previous: tuple[int, str, int] | None = None  # arrival, as written, line
     for table in pieces:
@@ -558,6 +569,20 @@ def _check_header(table: Table, format: str) -> None:  # noqa: A002
     twice = sorted({name for name in table.header if name and table.header.count(name) > 1})
     if twice:
         raise TraceError(f"{table.path}: the header row names {', '.join(twice)} more than once")
+
+
+def _note_unused(
+    path: Path, names: Iterable[str], format: str, known: Sequence[str]  # noqa: A002
+) -> None:  # fmt: skip
+    """Warn of columns or keys that are not read, which may be misspelt."""
+    optional = _OPTIONAL[format]
+    unused = []
+    for name in names:
+        if name and name not in known and name not in optional:
+            near = difflib.get_close_matches(name, optional, n=1, cutoff=0.75)
+            unused.append(name + (f" (did you mean {near[0]}?)" if near else ""))
+    if unused:
+        note(f"{path}: not used: {', '.join(unused)}; optional are {', '.join(optional)}")
 
 
 def _check_order(
@@ -632,7 +657,9 @@ def _read_mooncake(path: Path, options: _MooncakeOptions, *, sort: bool) -> dict
     """Return the arguments of the core's make_trace."""
     rows: list[_MooncakeRow] = []
     before: tuple[int, Any] = (0, None)  # line, timestamp
+    keys: dict[str, None] = {}
     for line in _json_lines(path):
+        keys |= dict.fromkeys(line.values)
         row = _mooncake_row(line, options)
         timestamp = line.values["timestamp"]
         if not sort and rows and row.arrival_ns < rows[-1].arrival_ns:
@@ -649,6 +676,7 @@ def _read_mooncake(path: Path, options: _MooncakeOptions, *, sort: bool) -> dict
         before = (line.number, timestamp)
     if not rows:
         raise TraceError(f"{path}: holds no requests")
+    _note_unused(path, keys, "mooncake", _MOONCAKE_KEYS)
     if sort:
         rows.sort(key=lambda row: row.arrival_ns)
     tenants, slo_classes = _Names(), _Names()
@@ -766,10 +794,9 @@ def _spread(path: Path, arrival_ns: Int64s, options: _MooncakeOptions) -> Int64s
     spread_ns = round(options.spread_s * 1e9)
     if spread_ns == 0:
         if len(at) >= max(_CROWDED_ROWS, _CROWDED * len(instants)):
-            warnings.warn(
+            note(
                 f"{path}: its {len(at)} requests arrive at only {len(instants)} instants, as "
-                "rounded timestamps do; --trace-spread-s (spread_s in Python) spreads them",
-                stacklevel=4,
+                "rounded timestamps do; --trace-spread-s (spread_s in Python) spreads them"
             )
         return arrival_ns
     room = np.minimum(np.diff(instants, append=instants[-1] + spread_ns), spread_ns)[at]

@@ -69,6 +69,7 @@ class StudyFile:
     def write(self, path: Path) -> None:
         """Writes the file with the whole simulation in it, so that it stands alone."""
         settings = {
+            "schema": files.SCHEMA,
             "simulation": files.to_settings(self.simulation, path.parent),
             **{
                 key: value
@@ -106,8 +107,10 @@ def read_study(path: str | Path) -> StudyFile:
         raise config_error([("trials", repr(trials), "must be a whole number >= 1")])
     if isinstance(racing, Mapping):
         racing = _called(Racing, racing, "racing")
+    simulation = _simulation(settings, path.parent)
+    files.note_gaps(settings, path)
     return StudyFile(
-        simulation=_simulation(settings, path.parent),
+        simulation=simulation,
         settings=settings,
         trials=trials,
         optimize={
@@ -154,6 +157,7 @@ def run_sweep(path: str | Path, *, threads: int | None = None) -> Sweep | Soluti
     if not isinstance(stated, Mapping):
         raise config_error([(kind, repr(stated), "must be a mapping")])
     simulation = _simulation(settings, path.parent)
+    files.note_gaps(settings, path)
     common: dict[str, Any] = {"threads": threads}
     if "seeds" in settings:
         common["seeds"] = _given(settings, "seeds")
@@ -189,7 +193,9 @@ def _simulation(settings: Mapping[str, Any], base: Path) -> Simulation:
     stated = settings.get("simulation", {})
     if isinstance(stated, str):
         base = (base / stated).parent
-        stated = files.read_settings(base / Path(stated).name)
+        path = base / Path(stated).name
+        stated = files.read_settings(path)
+        files.note_gaps(stated, path)
     elif not isinstance(stated, Mapping):
         raise config_error([("simulation", repr(stated), "must be a file or a mapping")])
     if "scenario" in settings:

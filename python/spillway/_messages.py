@@ -1,0 +1,36 @@
+"""What the package says to its caller: notes on files, and errors about arguments."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any, TypeVar
+
+from spillway._core.cluster import Simulation
+
+T = TypeVar("T")
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+def note(text: str) -> None:
+    """Warns of something that is no error, where the package was called."""
+    depth, frame = 1, sys._getframe()
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+        depth, frame = depth + 1, frame.f_back
+    warnings.warn(text, stacklevel=depth)
+
+
+def checked(name: str, value: T, wanted: Any, allowed: str) -> T:
+    """`value` if it is of the class `wanted`; else raises a TypeError that names the argument.
+
+    `allowed`: what the argument may be, in words.
+    """
+    if isinstance(value, wanted):
+        return value
+    raise TypeError(f"{name} must be {allowed}, not {value!r:.60}")
+
+
+def checked_simulation(value: Simulation) -> Simulation:
+    """`value` if it is a simulation; else raises a TypeError that says so."""
+    return checked("simulation", value, Simulation, "a Simulation")
