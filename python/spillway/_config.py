@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from spillway import _core
+from spillway._messages import checked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from types import ModuleType
 
 CORE_MODULES = (
@@ -28,6 +30,7 @@ CORE_MODULES = (
     "cluster",
 )
 
+_METHODS = ("replace", "with_", "to_dict", "from_dict", "preset", "presets")
 _SCALARS = {"bool": "bool", "int": "int", "float": "float", "str": "str"}
 
 
@@ -110,6 +113,51 @@ def _docstring(description: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _with_messages(cls: type[Any], fields: Sequence[inspect.Parameter]) -> None:
+    """Gives the methods of a class Python's own signatures, and messages for wrong arguments."""
+    native = {name: getattr(cls, name) for name in ("__init__", *_METHODS) if hasattr(cls, name)}
+    example = fields[0].name if fields else None
+
+    def __init__(self: Any, *values: Any, **settings: Any) -> None:  # noqa: N807
+        if values:
+            how = f"by name: {cls.__name__}({example}=…)" if example else "by name; it has none"
+            raise TypeError(f"{cls.__name__} takes its settings {how}")
+        native["__init__"](self, **settings)
+
+    def replace(self: Any, **settings: Any) -> Any:
+        return native["replace"](self, **settings)
+
+    def with_(self: Any, changes: Mapping[str, Any]) -> Any:
+        allowed = "a mapping of dotted paths to values, e.g. {'router': 'least_loaded'}"
+        return native["with_"](self, dict(checked("changes", changes, Mapping, allowed)))
+
+    def to_dict(self: Any) -> Any:
+        return native["to_dict"](self)
+
+    def from_dict(settings: Any) -> Any:
+        return native["from_dict"](settings)
+
+    def preset(name: str) -> Any:
+        return native["preset"](checked("name", name, str, "text"))
+
+    def presets() -> Any:
+        return native["presets"]()
+
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    named = [one.replace(default=...) for one in fields]
+    methods: list[Any] = [__init__, replace, with_, to_dict, from_dict, preset, presets]
+    for method in methods[:2]:
+        method.__signature__ = inspect.Signature([itself, *named])
+    for method in methods:
+        name = method.__name__
+        if name in native:
+            # Without the signature that the core writes above it.
+            method.__doc__ = (native[name].__doc__ or "").partition("\n\n")[2].strip()
+            method.__qualname__ = f"{cls.__name__}.{name}"
+            is_static = name in ("from_dict", "preset", "presets")
+            setattr(cls, name, staticmethod(method) if is_static else method)
+
+
 def _complete(cls: type[Any], module: str) -> None:
     description = cls._describe()
     names = [field["name"] for field in description["fields"]]
@@ -118,17 +166,16 @@ def _complete(cls: type[Any], module: str) -> None:
     cls.__module__ = module
     cls.__doc__ = _docstring(description)
     cls.__annotations__ = annotations
-    cls.__signature__ = inspect.Signature(
-        [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=getattr(defaults, name),
-                annotation=annotations[name],
-            )
-            for name in names
-        ]
-    )
+    parameters = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=getattr(defaults, name),
+            annotation=annotations[name],
+        )
+        for name in names
+    ]
+    cls.__signature__ = inspect.Signature(parameters)
     twin = dataclasses.make_dataclass(
         cls.__name__,
         [
@@ -150,6 +197,9 @@ def _complete(cls: type[Any], module: str) -> None:
     )
     for name in ("__dataclass_fields__", "__dataclass_params__"):
         setattr(cls, name, getattr(twin, name))
+    if "presets" in description:
+        parameters.append(inspect.Parameter("preset", inspect.Parameter.KEYWORD_ONLY))
+    _with_messages(cls, parameters)
     cls.__replace__ = cls.replace
 
 

@@ -70,6 +70,7 @@ from spillway._core.instance import (
 from spillway._core.router import KvCost
 from spillway._core.signals import BusyMonitor, Scraped, Sensor
 from spillway._core.workload import Tenant
+from spillway._messages import checked_simulation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,7 +100,8 @@ class GatewayPreset:
         Tenants that the preset does not name stay as they are, after those that it does.
         """
         known = {one.name for one in self.tenants}
-        others = tuple(one for one in simulation.tenants if one.name not in known)
+        before = checked_simulation(simulation).tenants
+        others = tuple(one for one in before if one.name not in known)
         changed = simulation.replace(gateway=self.gateway, tenants=self.tenants + others)
         return changed if self.signals is None else changed.replace(signals=self.signals)
 
@@ -378,7 +380,7 @@ class DynamoPreset:
 
     def apply(self, simulation: Simulation) -> Simulation:
         """`simulation` with this admission, Dynamo's router and this ingress on all instances."""
-        return simulation.replace(
+        return checked_simulation(simulation).replace(
             gateway=simulation.gateway.replace(admission=self.admission),
             router=KvCost(),
             busy_monitor=self.busy_monitor,

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from spillway._config import config_error
 from spillway._core.cluster import Simulation
 from spillway._core.workload import Client, Fixed, SloClass, Synthetic, Tenant
+from spillway._messages import checked_simulation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +58,7 @@ class Scenario:
 
     def apply(self, simulation: Simulation | None = None) -> Simulation:
         """`simulation` (default: all defaults) with this workload, these tenants and classes."""
-        return (simulation or Simulation()).replace(
+        return checked_simulation(simulation or Simulation()).replace(
             workload=self.workload, tenants=self.tenants, slo_classes=self.slo_classes
         )
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import operator
 import os
 import warnings
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
-from spillway import _core
+from spillway import _core, files
+from spillway._messages import checked
 from spillway.results import Result, Results
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from spillway._core.cluster import Simulation
 
@@ -19,17 +21,19 @@ _MAX_SEED = 2**64 - 1
 
 
 @overload
-def simulate(simulation: Simulation, seed: int = 0, *, reference: bool = False) -> Result: ...
+def simulate(
+    simulation: files.Configuration, seed: int = 0, *, reference: bool = False
+) -> Result: ...
 @overload
 def simulate(
-    simulation: Simulation,
+    simulation: files.Configuration,
     *,
     seeds: Iterable[int],
     threads: int | None = None,
     reference: bool = False,
 ) -> Results: ...
 def simulate(
-    simulation: Simulation,
+    simulation: files.Configuration,
     seed: int = 0,
     *,
     seeds: Iterable[int] | None = None,
@@ -41,7 +45,7 @@ def simulate(
     Parameters
     ----------
     simulation
-        What to simulate.
+        What to simulate, or the path of a configuration file that says it.
     seed
         Seed of every random stream, 0 <= seed < 2**64. The result is a function of simulation and
         seed alone.
@@ -65,10 +69,12 @@ def simulate(
     ConfigError
         If the simulation cannot be run, e.g. its trace holds no requests.
     """
+    simulation = files.as_simulation(simulation)
     if seeds is None:
         if threads is not None:
             raise TypeError("threads only makes sense with several seeds: give seeds=…")
         seed = _checked_seed(seed)
+        reference = checked("reference", reference, bool, "True or False")
         return Result(simulation, seed, _core.cluster.run(simulation, seed, reference))
     if seed != 0:
         raise TypeError("give seed or seeds, not both")
@@ -81,7 +87,7 @@ def simulate(
 
 
 def run_many(
-    simulations: Iterable[Simulation],
+    simulations: Iterable[files.Configuration],
     seeds: Iterable[int] = (0,),
     *,
     threads: int | None = None,
@@ -96,7 +102,7 @@ def run_many(
     Parameters
     ----------
     simulations
-        What to simulate.
+        What to simulate: simulations, or paths of configuration files.
     seeds
         Seeds of the runs of each simulation, all different, each 0 <= seed < 2**64. A simulation
         in which nothing is random is run once for all of them.
@@ -121,8 +127,15 @@ def run_many(
     ConfigError
         If one of the simulations cannot be run; nothing has been run then.
     """
-    configurations = list(simulations)
+    allowed = "several simulations, e.g. a list"
+    if isinstance(simulations, str | os.PathLike):
+        raise TypeError(f"simulations must be {allowed}, not {simulations!r:.60}")
+    configurations = [
+        files.as_simulation(one) for one in checked("simulations", simulations, Iterable, allowed)
+    ]
     many = _checked_seeds(seeds)
+    if progress is not None and not callable(progress):
+        raise TypeError(f"progress must be a function of (done, total), not {progress!r:.60}")
     total = len(configurations) * len(many)
     outputs = _run_batch(
         configurations,
@@ -161,20 +174,21 @@ def _run_batch(
 ) -> list[dict[str, Any] | None]:
     if threads is None:
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    if threads < 1:
+    if operator.index(checked("threads", threads, SupportsIndex, "a whole number")) < 1:
         raise ValueError(f"threads = {threads}: must be >= 1")
     return _core.cluster.run_batch(
         simulations=simulations,
         seeds=seeds,
         threads=threads,
-        reference=reference,
-        keep_requests=keep_requests,
+        reference=checked("reference", reference, bool, "True or False"),
+        keep_requests=checked("keep_requests", keep_requests, bool, "True or False"),
         progress=progress,
     )
 
 
 def _checked_seeds(seeds: Iterable[int]) -> list[int]:
-    many = [_checked_seed(one) for one in seeds]
+    allowed = "several whole numbers, e.g. range(8)"
+    many = [_checked_seed(one) for one in checked("seeds", seeds, Iterable, allowed)]
     if not many:
         raise ValueError("seeds is empty; give at least one seed, e.g. seeds=range(8)")
     if len(set(many)) < len(many):
@@ -183,7 +197,7 @@ def _checked_seeds(seeds: Iterable[int]) -> list[int]:
 
 
 def _checked_seed(seed: int) -> int:
-    seed = operator.index(seed)
+    seed = operator.index(checked("seed", seed, SupportsIndex, "a whole number"))
     if not 0 <= seed <= _MAX_SEED:
         raise ValueError(f"seed = {seed}: must be >= 0 and < 2**64")
     return seed

@@ -120,6 +120,109 @@ def test_the_walk_sees_the_modules() -> None:
     )
 
 
+# --- arguments ------------------------------------------------------------------------------------
+
+SIMULATION = spillway.Simulation(workload={"kind": "synthetic", "num_requests": 2})
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: spillway.simulate(5), "simulation must be a Simulation, or the path of a conf"),
+        (lambda: spillway.simulate(SIMULATION, "a"), "seed must be a whole number, not 'a'"),
+        (lambda: spillway.simulate(SIMULATION, reference="a"), "reference must be True or False"),
+        (lambda: spillway.simulate(SIMULATION, seeds=5), "seeds must be several whole numbers"),
+        (lambda: spillway.simulate(SIMULATION, seeds=["a"]), "seed must be a whole number, not"),
+        (lambda: spillway.simulate(SIMULATION, sed=5), "unexpected keyword argument 'sed'"),
+        (
+            lambda: spillway.simulate(SIMULATION, seeds=[1], threads="a"),
+            "threads must be a whole number, not 'a'",
+        ),
+        (lambda: spillway.run_many(SIMULATION), "simulations must be several simulations, e.g. a"),
+        (lambda: spillway.run_many("a.yaml"), "simulations must be several simulations, e.g. a"),
+        (lambda: spillway.run_many([5]), "simulation must be a Simulation, or the path"),
+        (
+            lambda: spillway.run_many([SIMULATION], keep_requests="a"),
+            "keep_requests must be True or False, not 'a'",
+        ),
+        (
+            lambda: spillway.run_many([SIMULATION], progress=5),
+            r"progress must be a function of \(done, total\), not 5",
+        ),
+        (lambda: spillway.Study(5, {"horizon_s": [1, 2]}, "goodput"), "simulation must be a"),
+        (lambda: spillway.Space(5), "dimensions must be a mapping of dotted paths"),
+        (lambda: spillway.Space({"horizon_s": "auto"}).bind(5), "simulation must be a Simulation"),
+        (lambda: spillway.study.grid(5, {"horizon_s": [1, 2]}), "simulation must be a Simulation"),
+        (lambda: spillway.fingerprint(5), "simulation must be a Simulation, not 5"),
+        (lambda: spillway.dump(5, "a.yaml"), "simulation must be a Simulation, not 5"),
+        (lambda: spillway.profiles.name_of(5), "simulation must be a Simulation, not 5"),
+        (lambda: spillway.profiles.vllm(5), "simulation must be a Simulation, not 5"),
+        (lambda: spillway.scenarios.get("baseline").apply(5), "simulation must be a Simulation"),
+        (lambda: spillway.presets.gateway_pre().apply(5), "simulation must be a Simulation"),
+        (lambda: spillway.presets.dynamo_1_2().apply(5), "simulation must be a Simulation"),
+        (lambda: spillway.load(5), "expected str, bytes or os.PathLike object, not int"),
+        (lambda: spillway.read_trace(5), "expected str, bytes or os.PathLike object, not int"),
+        (lambda: spillway.trace(5), "takes 0 positional arguments but 1 was given"),
+        (
+            lambda: spillway.simulate(SIMULATION, seeds=[1, 2]).minus(5),
+            "other must be Results, not 5",
+        ),
+    ],
+)
+def test_wrong_arguments_are_named(call: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        call()
+
+
+CONFIG_CLASSES = [
+    cls for name in _config.CORE_MODULES for cls in _config.config_classes(getattr(_core, name))
+]
+
+
+@pytest.mark.parametrize("cls", CONFIG_CLASSES, ids=lambda cls: cls.__name__)
+def test_wrong_arguments_of_settings_are_sentences(cls: type[Any]) -> None:
+    one = cls()
+    calls = [
+        lambda: cls(5),
+        lambda: one.replace(5),
+        lambda: one.with_(5),
+        one.with_,
+        lambda: one.with_(count=4),
+        lambda: one.to_dict(5),
+        cls.from_dict,
+        lambda: cls.from_dict(5, 6),
+    ]
+    if hasattr(cls, "preset"):
+        calls += [lambda: cls.preset(5), cls.preset, lambda: cls.presets(5)]
+    for call in calls:
+        with pytest.raises(TypeError) as caught:
+            call()
+        assert "incompatible" not in str(caught.value)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(spillway.ConfigError, match=r"^settings = 5: must be a mapping of settings"):
+        cls.from_dict(5)
+    fields = [field["name"] for field in cls._describe()["fields"]]
+    with pytest.raises(
+        TypeError, match=f"by name: {cls.__name__}\\({fields[0]}=…" if fields else "none"
+    ):
+        cls(5)
+    assert str(inspect.signature(cls.replace)).startswith("(self")
+
+
+def test_a_file_can_be_run(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    spillway.dump(SIMULATION, path)
+    digest = spillway.simulate(SIMULATION).digest
+    assert spillway.simulate(path).digest == spillway.simulate(str(path)).digest == digest
+    assert spillway.simulate(path, seeds=[0, 1])[0].digest == digest
+    ((one,), (two,)) = spillway.run_many([path, SIMULATION], keep_requests=True)
+    assert one.digest == two.digest == digest
+    sweep = spillway.study.grid(
+        path, {"horizon_s": [1, 2]}, seeds=1, metrics=["request_throughput"]
+    )
+    assert len(sweep.rows) == 2
+
+
 # --- imports --------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ import math
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from spillway import stationarity
+from spillway import files, stationarity
 from spillway._config import config_error
 from spillway._core.sim import UsageError
 from spillway._core.workload import Synthetic
@@ -134,7 +134,7 @@ class Solution:
 
 
 def max_rate_under_slo(
-    simulation: Simulation,
+    simulation: files.Configuration,
     slo: Mapping[str, Any] | Sequence[Constraint],
     *,
     low: float | None = None,
@@ -180,6 +180,7 @@ def max_rate_under_slo(
     ConfigError
         If the workload is no synthetic one.
     """
+    simulation = files.as_simulation(simulation)
     rate = _rate(simulation)
     low, high = low or rate / 1000, high or rate * 1000
     if not 0 < tolerance < 1:
@@ -213,7 +214,7 @@ def max_rate_under_slo(
 
 
 def min_instances_for_rate(
-    simulation: Simulation,
+    simulation: files.Configuration,
     slo: Mapping[str, Any] | Sequence[Constraint],
     rate_per_s: float | None = None,
     *,
@@ -247,6 +248,7 @@ def min_instances_for_rate(
     seeds, threads, executor
         As for a study.
     """
+    simulation = files.as_simulation(simulation)
     if rate_per_s is not None:
         simulation = _with_rate(simulation, rate_per_s / _rate(simulation))
     # More instances make it easier, so the negative count is what gets harder as it grows.

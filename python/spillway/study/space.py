@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spillway._config import config_error
+from spillway._messages import checked, checked_simulation
 from spillway.study import _paths
 
 if TYPE_CHECKING:
@@ -95,7 +96,8 @@ class Space:
     def __init__(
         self, dimensions: Mapping[str, Any], order: str | Sequence[str] | None = None
     ) -> None:
-        if not dimensions:
+        allowed = "a mapping of dotted paths to ranges or choices"
+        if not checked("dimensions", dimensions, Mapping, allowed):
             raise config_error([("space", "", "must name at least one path to vary")])
         self.dimensions = {str(path): _stated(path, one) for path, one in dimensions.items()}
         chains = [order] if isinstance(order, str) else list(order or ())
@@ -106,7 +108,7 @@ class Space:
 
         Raises ConfigError with a path that leads nowhere, or a range that cannot be.
         """
-        return BoundSpace(self, simulation)
+        return BoundSpace(self, checked_simulation(simulation))
 
     def to_dict(self) -> dict[str, Any]:
         """The space as it stands in a study's file."""

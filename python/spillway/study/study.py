@@ -56,7 +56,8 @@ class Study:
     Parameters
     ----------
     simulation
-        The current configuration: what the search starts from and is compared with.
+        The current configuration, or the path of its file: what the search starts from and is
+        compared with.
     space
         What may vary, see `Space`; a mapping is read as one.
     objective
@@ -83,7 +84,7 @@ class Study:
 
     def __init__(
         self,
-        simulation: Simulation,
+        simulation: files.Configuration,
         space: Space | Mapping[str, Any],
         objective: Any,
         constraints: Mapping[str, Any] | Sequence[Constraint] | None = None,
@@ -95,9 +96,9 @@ class Study:
         storage: Any = None,
         name: str = "spillway",
     ) -> None:
-        self.simulation = simulation
+        self.simulation = files.as_simulation(simulation)
         self.space = space if isinstance(space, Space) else Space(space)
-        self.bound: BoundSpace = self.space.bind(simulation)
+        self.bound: BoundSpace = self.space.bind(self.simulation)
         self.objectives: tuple[Objective, ...] = as_objectives(objective)
         self.constraints: tuple[Constraint, ...] = tuple(as_constraints(constraints))
         self.metrics: tuple[Metric, ...] = tuple(as_metric(one) for one in metrics)

@@ -141,7 +141,7 @@ class Sweep:
 
 
 def grid(
-    simulation: Simulation,
+    simulation: files.Configuration,
     values: Mapping[str, Sequence[Any]],
     *,
     seeds: int | Iterable[int] = 4,
@@ -154,13 +154,14 @@ def grid(
     `values`: by dotted path, which values; the last path varies fastest.
     """
     _check_values(values)
+    simulation = files.as_simulation(simulation)
     points = [dict(zip(values, one, strict=True)) for one in itertools.product(*values.values())]
     plan = [(_named(point), point, _changed(simulation, point)) for point in points]
     return _run(plan, seeds, metrics, threads, executor)
 
 
 def sobol(
-    simulation: Simulation,
+    simulation: files.Configuration,
     space: Space | Mapping[str, Any],
     n: int = 64,
     *,
@@ -174,6 +175,7 @@ def sobol(
 
     `n` is best a power of two. `seed` is that of the scrambling.
     """
+    simulation = files.as_simulation(simulation)
     bound = (space if isinstance(space, Space) else Space(space)).bind(simulation)
     qmc = require("scipy.stats", "study").qmc
     engine = qmc.Sobol(len(bound), rng=np.random.default_rng(seed))
@@ -184,7 +186,7 @@ def sobol(
 
 
 def one_at_a_time(
-    simulation: Simulation,
+    simulation: files.Configuration,
     space: Space | Mapping[str, Any],
     points: int = 5,
     *,
@@ -199,6 +201,7 @@ def one_at_a_time(
     """
     if points < 2:
         raise ValueError(f"points = {points}: must be >= 2, the ends of the range")
+    simulation = files.as_simulation(simulation)
     bound = (space if isinstance(space, Space) else Space(space)).bind(simulation)
     plan: list[Planned] = [("current", {}, simulation)]
     for one in bound:
@@ -217,7 +220,7 @@ def one_at_a_time(
 
 
 def isolation(
-    simulation: Simulation,
+    simulation: files.Configuration,
     components: Mapping[str, Mapping[str, Any] | Simulation],
     *,
     seeds: int | Iterable[int] = 4,
@@ -231,6 +234,7 @@ def isolation(
     changes that add one, as for `Simulation.with_`, or a whole simulation. If all are changes and
     there are several, the rows `all` and, of three or more, `all but …` follow.
     """
+    simulation = files.as_simulation(simulation)
     plan: list[Planned] = [("base", {}, simulation)]
     for name, one in components.items():
         if isinstance(one, Simulation):
