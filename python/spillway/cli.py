@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import spillway
-from spillway import describe, files, scenarios
+from spillway import _yaml, describe, files, scenarios
 from spillway._config import config_error
 from spillway.interop import blis, traces
 from spillway.study import files as study_files
@@ -234,7 +234,7 @@ def _parse_change(change: str) -> tuple[str, Any]:
     path, separator, value = change.partition("=")
     if not separator or not path:
         raise config_error([("--set", repr(change), "must be PATH=VALUE")])
-    return path, files.parse_settings(f"value: {value}", f"--set {path}")["value"]
+    return path, _yaml.parse(value, f"--set {path}")
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -277,9 +277,7 @@ def _init(options: argparse.Namespace) -> int:
             [(str(options.file), "", "exists already; it was left as it is")]
         ) from error
     except OSError as error:
-        raise config_error(
-            [(str(options.file), "", f"cannot be written: {error.strerror}")]
-        ) from error
+        raise files.cannot("written", options.file, error) from error
     print(f"wrote {options.file}; run it with: spillway run {options.file}")
     return 0
 
@@ -292,7 +290,7 @@ def _optimize(options: argparse.Namespace) -> int:
         stated = study_files.read_study(options.study)
         storage = None
         if options.out is not None:
-            _make_folder(options.out)
+            files.make_folder(options.out)
             stated.write(options.out / "study.yaml")
             storage = options.out / "journal.log"
         study = stated.study(storage)
@@ -321,18 +319,10 @@ def _sweep(options: argparse.Namespace) -> int:
     with _warnings_as_lines():
         found = study_files.run_sweep(options.sweep, threads=options.threads)
         if options.out is not None:
-            _make_folder(options.out)
+            files.make_folder(options.out)
             study_files.write_sweep(found, options.out)
     print(found)
     return 0
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        problem = f"cannot be made: {error.strerror}"
-        raise config_error([("--out", str(folder), problem)]) from error
 
 
 def _validate_blis(options: argparse.Namespace) -> int:

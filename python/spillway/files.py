@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import hashlib
 import json
 import math
 import os
-import re
+import stat
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
-import yaml
-
-from spillway import _config, _core, profiles
+from spillway import _config, _core, _yaml, profiles
 from spillway._core.cluster import Simulation
 from spillway._messages import checked, checked_simulation, note
 
@@ -53,38 +52,6 @@ REQUEST_COLUMNS = (
 """Columns of requests.csv, in order."""
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML's safe loader that also reads `1e6` as a number and refuses a key given twice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            problem = None
-            if not isinstance(key, str):
-                problem = f"a key must be text, not {key!r}"
-            elif key in seen:
-                problem = f"the key {key!r} is given twice"
-            if problem:
-                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    for i, (key, _) in enumerate(pairs):
-        if any(key == earlier for earlier, _ in pairs[:i]):
-            raise _config.config_error([(key, "", f"the key {key!r} is given twice")])
-    return dict(pairs)
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"),
-    list("-+.0123456789"),
-)
-
-
 def read_settings(path: str | Path) -> dict[str, Any]:
     """The content of a configuration file as plain dicts, lists and numbers.
 
@@ -92,11 +59,10 @@ def read_settings(path: str | Path) -> dict[str, Any]:
     """
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        with open_text(path) as stream:
+            text = stream.read()
     except OSError as error:
-        raise _config.config_error(
-            [(str(path), "", f"cannot be read: {error.strerror}")]
-        ) from error
+        raise cannot("read", path, error) from error
     except UnicodeDecodeError as error:
         raise _config.config_error(
             [(str(path), "", "is no text file; a configuration is YAML or JSON")]
@@ -112,23 +78,41 @@ def note_gaps(settings: Mapping[str, Any], path: str | Path) -> None:
         note(f"{path}: states no schema; it is read as `schema: {SCHEMA}`")
 
 
+def open_text(path: Path, newline: str | None = None) -> TextIO:
+    """Opens a text file in UTF-8 for reading.
+
+    Raises OSError if that fails, and for what is no regular file: a device may never end, and
+    nobody may ever write into a pipe.
+    """
+    try:
+        mode = path.stat().st_mode
+    except ValueError as error:
+        raise OSError(errno.EINVAL, "no file can have this name") from error
+    if not stat.S_ISREG(mode):
+        problem = os.strerror(errno.EISDIR) if stat.S_ISDIR(mode) else "Not a regular file"
+        raise OSError(errno.EINVAL, problem)
+    return path.open(newline=newline, encoding="utf-8-sig")
+
+
+def cannot(verb: str, path: Path, error: OSError) -> _core.sim.ConfigError:
+    """The ConfigError that a file cannot be read, written or whatever the participle says."""
+    return _config.config_error([(shown(path), "", f"cannot be {verb}: {reason(error)}")])
+
+
+def shown(path: Path) -> str:
+    """A path as messages have it: on one line, whatever characters it holds."""
+    text = str(path)
+    return text if text.isprintable() else repr(text)
+
+
+def reason(error: OSError) -> str:
+    """What the system says of a failure."""
+    return error.strerror or str(error)
+
+
 def parse_settings(text: str, name: str) -> dict[str, Any]:
     """The same from text; `name` stands for the file in errors."""
-    try:
-        if name.endswith(".json"):
-            settings = json.loads(text, object_pairs_hook=_unique_keys)
-        else:
-            settings = yaml.load(text, Loader=_Loader)
-    except json.JSONDecodeError as error:
-        where = f"{name} line {error.lineno}"
-        raise _config.config_error([(where, "", f"is no JSON: {error.msg}")]) from error
-    except RecursionError as error:
-        raise _config.config_error([(name, "", "is nested too deeply")]) from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{name} line {mark.line + 1}" if mark else name
-        problem = getattr(error, "problem", None) or "cannot be parsed"
-        raise _config.config_error([(where, "", f"is neither YAML nor JSON: {problem}")]) from error
+    settings = _yaml.parse(text, name, is_json=name.endswith(".json"))
     if settings is None:
         settings = {}
     if not isinstance(settings, dict):
@@ -190,7 +174,7 @@ def dump(simulation: Simulation, path: str | Path) -> None:
     if path.suffix == ".json":
         text = json.dumps(settings, indent=2) + "\n"
     else:
-        text = yaml.safe_dump(settings, sort_keys=False)
+        text = _yaml.to_yaml(settings)
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
@@ -238,23 +222,32 @@ def write_result(result: Result, directory: Path) -> None:
     """
     summary, requests = directory / "summary.json", directory / "requests.csv"
     text = json.dumps(result.to_dict(), indent=2) + "\n"
+    make_folder(directory)
+    with _replacing_all([requests, summary]) as (new_requests, new_summary):
+        if result.has_requests:
+            _write_requests(result, new_requests)
+        else:
+            new_requests.unlink()
+        new_summary.write_text(text, encoding="utf-8")
+
+
+def make_folder(folder: Path) -> None:
+    """Makes a folder, and those that it lies in, unless it is there.
+
+    Raises ConfigError if that fails.
+    """
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with _replacing_all([requests, summary]) as (new_requests, new_summary):
-            if result.has_requests:
-                _write_requests(result, new_requests)
-            else:
-                new_requests.unlink()
-            new_summary.write_text(text, encoding="utf-8")
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        place = error.filename2 or directory
-        problem = f"cannot be written: {error.strerror or error}"
-        raise _config.config_error([(str(place), "", problem)]) from error
+        raise cannot("written", folder, error) from error
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file that takes the place of `path` if all goes well, and vanishes if not."""
+    """A temporary file that takes the place of `path` if all goes well, and vanishes if not.
+
+    Raises ConfigError if it cannot be written.
+    """
     with _replacing_all([path]) as (temporary,):
         yield temporary
 
@@ -263,8 +256,19 @@ def replacing(path: Path) -> Iterator[Path]:
 def _replacing_all(paths: Sequence[Path]) -> Iterator[list[Path]]:
     """Temporary files that take the places of `paths`: all of them if all goes well, or none.
 
-    Where the caller has removed one, its place is left empty.
+    Where the caller has removed one, its place is left empty. Raises ConfigError if they cannot be
+    written.
     """
+    try:
+        with _all_or_none(paths) as temporaries:
+            yield temporaries
+    except OSError as error:
+        place = error.filename2 or (paths[0].parent if len(paths) > 1 else paths[0])
+        raise cannot("written", Path(place), error) from error
+
+
+@contextlib.contextmanager
+def _all_or_none(paths: Sequence[Path]) -> Iterator[list[Path]]:
     with contextlib.ExitStack() as discarded:
 
         def beside(path: Path) -> Path:
