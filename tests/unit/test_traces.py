@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import os
 import pickle
 import re
 import time
@@ -191,6 +192,16 @@ def test_prefixes_must_fit(write: Callable[..., Path]) -> None:
 def test_an_empty_request_id_is_refused(write: Callable[..., Path]) -> None:
     with pytest.raises(TraceError, match="line 3, request_id = '': must not be empty"):
         read_trace(write(COLUMNS + ",request_id", "0,5,1,a", "1,5,1,"))
+
+
+@pytest.mark.parametrize("apart", [0, 5000])
+def test_a_request_id_given_twice_names_both_lines(write: Callable[..., Path], apart: int) -> None:
+    rows = [f"{i},5,1,r{i}" for i in range(apart)]
+    path = write(COLUMNS + ",request_id", "0,5,1,a", *rows, f"{apart},5,1,a")
+    words = rf"line {apart + 3}, request_id = 'a': must be unique; it stands on line 2 as well"
+    for sort in (False, True):
+        with pytest.raises(TraceError, match=words):
+            read_trace(path, sort=sort)
 
 
 def test_more_tenants_than_the_core_can_index(write: Callable[..., Path]) -> None:
@@ -498,6 +509,14 @@ def test_no_file_and_no_regular_file(tmp_path: Path) -> None:
         read_trace(tmp_path / "missing.csv")
     with pytest.raises(TraceError, match="cannot be read: Is a directory"):
         read_trace(str(tmp_path))
+    for name in ("pipe", "pipe.jsonl"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(TraceError, match=f"{name}: cannot be read: Not a regular file"):
+            read_trace(tmp_path / name)
+    with pytest.raises(TraceError, match="/dev/zero: cannot be read: Not a regular file"):
+        read_trace("/dev/zero")
+    with pytest.raises(TraceError, match="cannot be read: no file can have this name"):
+        read_trace("a\0b")
 
 
 def test_azure_public_traces() -> None:
@@ -603,6 +622,14 @@ def test_mooncake_with_names_and_sorted(write: Callable[..., Path]) -> None:
     assert prompts_of(found) == [[(4, 2)], [(1, 512), (2, 88)], [(3, 1)]]
 
 
+@pytest.mark.parametrize("line", ["", "\n \n"])
+def test_a_request_id_of_mooncake_given_twice(write: Callable[..., Path], line: str) -> None:
+    twice = mooncake(0, 5, [1], request_id="a"), line, mooncake(0, 5, [1], request_id="a")
+    words = r"request_id = 'a': must be unique; it stands on line 1 as well"
+    with pytest.raises(TraceError, match=words):
+        read_trace(write(*twice))
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -625,6 +652,11 @@ def test_mooncake_with_names_and_sorted(write: Callable[..., Path]) -> None:
         (mooncake(0, 5, [1], -1), "output_length = -1: must be a whole number >= 0"),
         (mooncake(0, 5, [1], tenant=3), "tenant = 3: must be text"),
         (mooncake(0, 5, [1], request_id="a"), "request_id must stand on every line or on none"),
+        (
+            mooncake(0, 5, [1]).replace("{", '{"timestamp": 1, '),
+            "is no JSON: the key 'timestamp' is given twice",
+        ),
+        (mooncake(0, 5, [1]).replace("5", 5000 * "5"), "is no JSON: a number of too many digits"),
         ('{"timestamp": 0, "input_length": 5}', "lacks output_length, hash_ids, so it is not of"),
         ("[1, 2]", "must be a JSON object, not [1, 2]"),
         ('{"timestamp": 0,', "is no JSON: "),
@@ -900,6 +932,7 @@ def test_a_trace_can_be_run_and_pickled() -> None:
         ({"output_tokens": [1, float("nan")]}, r"output_tokens\[1\] = nan: must be whole, >= 0"),
         ({"tenant": ["a"]}, r"tenant = 1 values: must be as long as arrival_s"),
         ({"request_id": ["a", "b", "c"]}, r"request_id = 3 values: must be as long as arrival_s"),
+        ({"request_id": ["a", "a"]}, r"request_id\[1\] = 'a': must be unique; request_id\[0\] is"),
         (
             {"prefix_group": ["g", "g"], "prefix_tokens": [1, 9]},
             r"prefix_tokens\[1\] = 9: must be <= input_tokens\[1\] \(6\)",

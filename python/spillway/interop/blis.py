@@ -16,14 +16,14 @@ reproduced.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spillway import _core, files
+from spillway import _core, _yaml, files
+from spillway._core.sim import ConfigError
 from spillway.interop.traces import Table, TraceError, read_columns, tables
 from spillway.results import Result
 
@@ -219,7 +219,7 @@ def _simulation(
     try:
         trace = _core.workload.make_trace(**{**columns, "request_id": names})
         return files.from_settings(settings).replace(workload=trace)
-    except _core.sim.ConfigError as error:
+    except ConfigError as error:
         raise TraceError(f"{folder / 'summary.json'}: is of no use to the core: {error}") from error
 
 
@@ -255,11 +255,14 @@ class _Recording:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "summary.json"
         try:
-            content = json.loads(self.path.read_text(encoding="utf-8"))
+            with files.open_text(self.path) as stream:
+                content = _yaml.parse(stream.read(), str(self.path), is_json=True)
         except OSError as error:
-            raise TraceError(f"{self.path}: cannot be read: {error.strerror or error}") from error
-        except ValueError as error:
-            raise TraceError(f"{self.path}: is no JSON: {error}") from error
+            raise TraceError(str(files.cannot("read", self.path, error))) from error
+        except UnicodeDecodeError as error:
+            raise TraceError(f"{self.path}: is no text file; JSON in UTF-8 is needed") from error
+        except ConfigError as error:
+            raise TraceError(str(error)) from error
         if not isinstance(content, dict):
             raise TraceError(f"{self.path}: must be an object, not {content!r:.60}")
         self._content: dict[str, Any] = content

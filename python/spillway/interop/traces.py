@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from spillway import _core, files
+from spillway import _core, _yaml, files
 from spillway._config import config_error
+from spillway._core.sim import ConfigError
 from spillway._messages import note
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def tables(path: str | Path) -> Iterator[Table]:
     """
     path = Path(path)
     try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:
+        with files.open_text(path, newline="") as stream:
             reader = csv.reader(stream, skipinitialspace=True)
             rows = ((reader.line_num, row) for row in reader if row and row != [""])
             _, first = next(rows, (0, None))
@@ -156,7 +157,7 @@ def tables(path: str | Path) -> Iterator[Table]:
             while piece := list(itertools.islice(rows, _ROWS_AT_ONCE)):
                 yield _table(path, header, piece)
     except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise TraceError(str(files.cannot("read", path, error))) from error
     except UnicodeDecodeError as error:
         raise TraceError(f"{path}: is no text file; a CSV file in UTF-8 is needed") from error
     except csv.Error as error:
@@ -274,16 +275,21 @@ class _Columns:
         self.slo_class: list[int] = []
         self.prefix_group: list[int] = []
         self.prefix_tokens: list[Int64s] = []
-        self.request_id: list[str] = []
+        self.line_of: dict[str, int] = {}  # of each request_id
         self.tenants = _Names()
         self.slo_classes = _Names()
         self.prefix_groups = _Names()
 
     def add_ids(self, table: Table) -> None:
-        ids = table.texts("request_id")
-        if "" in ids:
-            table.refuse(ids.index(""), "request_id", "must not be empty")
-        self.request_id += ids
+        for row, (name, line) in enumerate(
+            zip(table.texts("request_id"), table.lines, strict=True)
+        ):
+            if not name:
+                table.refuse(row, "request_id", "must not be empty")
+            if (first := self.line_of.setdefault(name, line)) != line:
+                table.refuse(
+                    row, "request_id", f"must be unique; it stands on line {first} as well"
+                )
 
     def add_names(self, table: Table, tenant: str, slo_class: str) -> None:
         self.tenant += self.tenants.codes(table.texts(tenant), _DEFAULT_TENANT)
@@ -322,7 +328,7 @@ class _Columns:
         }
         groups = np.array(self.prefix_group, dtype=np.int64)
         shared = np.concatenate(self.prefix_tokens or [arrival[:0]])
-        request_id = self.request_id
+        request_id = list(self.line_of)
         if sort:
             order = np.argsort(arrival, kind="stable")
             columns = {name: column[order] for name, column in columns.items()}
@@ -485,7 +491,7 @@ def read_trace(
     seed : int
         Of those random times, >= 0: the same seed gives the same trace.
 
-    An empty tenant means "default", an empty class "standard".
+    An empty tenant means "default", an empty class "standard". A `request_id` names one request.
 
     Raises
     ------
@@ -646,7 +652,7 @@ def _is_mooncake(path: Path) -> bool:
     if path.suffix == ".jsonl":
         return True
     try:
-        with path.open(encoding="utf-8-sig") as stream:
+        with files.open_text(path) as stream:
             first = json.loads(next((line for line in stream if line.strip()), ""))
     except (OSError, ValueError, RecursionError):
         return False  # what reads it as CSV says what is wrong
@@ -658,6 +664,7 @@ def _read_mooncake(path: Path, options: _MooncakeOptions, *, sort: bool) -> dict
     rows: list[_MooncakeRow] = []
     before: tuple[int, Any] = (0, None)  # line, timestamp
     keys: dict[str, None] = {}
+    line_of: dict[str, int] = {}  # of each request_id
     for line in _json_lines(path):
         keys |= dict.fromkeys(line.values)
         row = _mooncake_row(line, options)
@@ -672,6 +679,10 @@ def _read_mooncake(path: Path, options: _MooncakeOptions, *, sort: bool) -> dict
             raise TraceError(
                 f"{path} line {line.number}: request_id must stand on every line or on none"
             )
+        if (first := line_of.setdefault(row.request_id, line.number)) != line.number and (
+            row.request_id
+        ):
+            line.refuse("request_id", f"must be unique; it stands on line {first} as well")
         rows.append(row)
         before = (line.number, timestamp)
     if not rows:
@@ -729,21 +740,26 @@ class _JsonLine:
 def _json_lines(path: Path) -> Iterator[_JsonLine]:
     """Read the objects of a JSONL file one by one; empty lines are skipped."""
     try:
-        with path.open(encoding="utf-8-sig") as stream:
+        with files.open_text(path) as stream:
             for number, text in enumerate(stream, start=1):
                 if text.strip():
                     yield _JsonLine(path, number, _json_object(text, f"{path} line {number}"))
     except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise TraceError(str(files.cannot("read", path, error))) from error
     except UnicodeDecodeError as error:
         raise TraceError(f"{path}: is no text file; JSONL in UTF-8 is needed") from error
 
 
 def _json_object(text: str, place: str) -> dict[str, Any]:
     try:
-        values = json.loads(text, parse_float=decimal.Decimal)  # instants are taken as written
-    except (ValueError, RecursionError, decimal.InvalidOperation) as error:
+        # Instants are taken as written.
+        values = json.loads(text, parse_float=decimal.Decimal, object_pairs_hook=_yaml.unique_keys)
+    except (json.JSONDecodeError, _yaml.UnreadableError) as error:
         raise TraceError(f"{place}: is no JSON: {error}") from error
+    except RecursionError as error:
+        raise TraceError(f"{place}: is no JSON: nested too deeply") from error
+    except (ValueError, decimal.InvalidOperation) as error:
+        raise TraceError(f"{place}: is no JSON: a number of too many digits") from error
     if not isinstance(values, dict):
         raise TraceError(f"{place}: must be a JSON object, not {text.strip()[:60]}")
     if missing := [key for key in _MOONCAKE_KEYS if key not in values]:
@@ -845,8 +861,8 @@ def write_mooncake(
     try:
         with files.replacing(path) as temporary, temporary.open("w", encoding="utf-8") as stream:
             stream.writelines(lines)
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be written: {error.strerror or error}") from error
+    except ConfigError as error:
+        raise TraceError(str(error)) from error
 
 
 def _mooncake_lines(columns: Mapping[str, Any], block_size_tokens: int) -> Iterator[str]:
@@ -914,7 +930,7 @@ def trace(
     tenant, slo_class : str or sequence of str, optional
         One for all requests or one each; "default" and "standard" if left out or empty.
     request_id : sequence of str, optional
-        Names of the requests; their positions if left out.
+        Names of the requests, all different; their positions if left out.
     prefix_group, prefix_tokens : sequences, optional
         The prompts of a group begin with the same `prefix_tokens` tokens; None or "" is no group.
     hash_ids : sequence of sequences of int, optional
@@ -942,7 +958,7 @@ def trace(
     output = _tokens("output_tokens", output_tokens, 0, rows, violations)
     tenants, tenant_codes = _coded("tenant", tenant, _DEFAULT_TENANT, rows, violations)
     classes, class_codes = _coded("slo_class", slo_class, _DEFAULT_CLASS, rows, violations)
-    ids = [] if request_id is None else _texts("request_id", request_id, rows, violations)
+    ids = [] if request_id is None else _unique("request_id", request_id, rows, violations)
     segments = _no_segments()
     if (prefix_group is None) != (prefix_tokens is None):
         raise TypeError("prefix_group and prefix_tokens belong together: give both or neither")
@@ -1088,6 +1104,17 @@ def _texts(name: str, values: Iterable[str], rows: int, violations: list[Violati
             raise TypeError(f"{name}[{row}] must be a str, not {text!r}")
     _check_length(name, len(texts), rows, violations)
     return [str(text) for text in texts]  # numpy's own str type becomes Python's
+
+
+def _unique(name: str, values: Iterable[str], rows: int, violations: list[Violation]) -> list[str]:
+    texts = _texts(name, values, rows, violations)
+    first: dict[str, int] = {}
+    for row, text in enumerate(texts):
+        if (before := first.setdefault(text, row)) != row:
+            allowed = f"must be unique; {name}[{before}] is the same"
+            violations.append((f"{name}[{row}]", repr(text), allowed))
+            break
+    return texts
 
 
 def _coded(
