@@ -342,8 +342,7 @@ def test_interruption_keeps_what_was_over(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(evaluation, "run_many", interrupted)
     with pytest.raises(KeyboardInterrupt):
         study.optimize(4)
-    assert [one.state for one in study.records].count("complete") == 4
-    assert all(one.failure == evaluation.INTERRUPTED for one in study.records[4:])
+    assert [one.state for one in study.records] == 4 * ["complete"]
 
 
 def test_missing_extra_is_named() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import functools
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,8 +21,8 @@ import pytest
 from study_problems import SMALL_SPACE, overloaded
 
 import spillway
-from spillway import Simulation, Study, UsageError, instance, trace
-from spillway.study import evaluation
+from spillway import ConfigError, Simulation, Study, UsageError, files, instance, trace
+from spillway.study import evaluation, storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,6 +69,12 @@ def trials_of(study: Study) -> list[Any]:
     return [(one.number, one.point, one.objectives, one.state) for one in study.records]
 
 
+@functools.cache
+def uninterrupted(n: int, sampler: str = "tpe") -> list[Any]:
+    """The trials of a study that was left alone."""
+    return trials_of(small(sampler=sampler).optimize(n, check=False))
+
+
 # --- a file ---------------------------------------------------------------------------------------
 
 
@@ -106,11 +115,12 @@ def test_killed_study_loses_no_finished_trial(tmp_path: Path) -> None:
     n = len(study.records)
     study.optimize(4)
     assert len(study.records) == n + 4
-    # What was running when the process died does not look as if it still were.
-    running = optuna.trial.TrialState.RUNNING
-    assert study.optuna.get_trials(states=(running,)) == []
-    for one in study.records:
-        assert one.has_values or one.failure == "it was abandoned"
+    # What was running when the process died was run again, so that the trials are those of a study
+    # that nobody killed.
+    assert [one.state for one in study.optuna.trials] == (n + 4) * [
+        optuna.trial.TrialState.COMPLETE
+    ]
+    assert trials_of(study) == trials_of(small().optimize(n + 4))
 
 
 @pytest.mark.parametrize("at", [0, 6])
@@ -130,14 +140,221 @@ class Dying(optuna.samplers.RandomSampler):
     assert process.returncode == -signal.SIGKILL, errors.decode()
     study = small(storage=journal)
     killed = study.optuna.trials[at]
-    assert killed.state == optuna.trial.TrialState.FAIL
-    assert [one.failure for one in study.records if one.number == at] == ["it was abandoned"]
+    assert killed.state == optuna.trial.TrialState.WAITING
+    n = len(study.records)
     study.optimize(4)
-    assert not [one for one in study.optuna.trials if not one.state.is_finished()]
-    # The baseline is there in any case, if not as the first.
+    assert [one.state for one in study.optuna.trials] == (n + 4) * [
+        optuna.trial.TrialState.COMPLETE
+    ]
+    assert [one.number for one in study.records if one.is_baseline] == [0]
     assert study.baseline.has_values
-    assert study.baseline.number == (1 if at == 0 else 0)
-    assert [one.number for one in study.records if one.is_baseline] == ([0, 1] if at == 0 else [0])
+
+
+def test_trial_that_kills_its_process_twice_is_given_up(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.log"
+    script = (
+        """
+import os, signal
+from spillway.study import evaluation
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+evaluation.run_many = die
+"""
+        + SCRIPT
+    )
+    for _ in range(2):
+        process = started(journal, 4, script)
+        process.communicate(timeout=120)
+        assert process.returncode == -signal.SIGKILL
+    study = small(storage=journal).optimize(1)
+    assert [one.failure for one in study.records[:4]] == 4 * ["it was abandoned"]
+    assert study.baseline.has_values
+
+
+class InterruptedOnce:
+    """Stands for `run_many` and is interrupted in its n-th call, before or within it."""
+
+    def __init__(self, n: int, over: int | None) -> None:
+        self.calls_left = n
+        self.over = over  # how many simulations are over then; None: it does not come so far
+
+    def __call__(self, simulations: Any, seeds: Any, **options: Any) -> Any:
+        self.calls_left -= 1
+        if self.calls_left != 0:
+            return spillway.run_many(simulations, seeds, **options)
+        if self.over is None:
+            raise KeyboardInterrupt
+        results = spillway.run_many(simulations, seeds, **options)
+        return results[: self.over] + [one[:1] for one in results[self.over :]]
+
+
+@pytest.mark.parametrize("over", [None, 0, 1, 3])
+@pytest.mark.parametrize("sampler", ["tpe", "random", "nsga2", "qmc", "gp"])
+@pytest.mark.parametrize("reopened", [True, False])
+def test_interrupted_study_equals_one_that_was_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampler: str, over: int | None, reopened: bool
+) -> None:
+    path = tmp_path / "journal.log" if reopened else None
+    study = small(sampler=sampler, storage=path)
+    monkeypatch.setattr(evaluation, "run_many", InterruptedOnce(4, over))
+    with pytest.raises(KeyboardInterrupt):
+        study.optimize(18, check=False)
+    n = 12 + (over or 0)
+    assert trials_of(study) == uninterrupted(18, sampler)[:n]
+    if reopened:
+        study = small(sampler=sampler, storage=path)
+    study.optimize(18, total=True, check=False)
+    assert trials_of(study) == uninterrupted(18, sampler)
+
+
+@pytest.mark.parametrize("halfway", [False, True])
+@pytest.mark.parametrize("at", [0, 5, 7, 14])
+def test_study_interrupted_while_it_asks_equals_one_that_was_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, halfway: bool
+) -> None:
+    study = small(storage=tmp_path / "journal.log")
+    ask = study.bound.ask
+
+    def interrupted(trial: Any) -> Any:
+        if trial.number == at:
+            if halfway:
+                next(iter(study.bound)).suggest(trial)
+            raise KeyboardInterrupt
+        return ask(trial)
+
+    monkeypatch.setattr(study.bound, "ask", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        study.optimize(16, check=False)
+    again = small(storage=tmp_path / "journal.log").optimize(16, total=True, check=False)
+    assert trials_of(again) == uninterrupted(16)
+
+
+# --- what happens to files ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def journal_of_six(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    journal = tmp_path_factory.mktemp("journal") / "journal.log"
+    small(storage=journal).optimize(6, check=False)
+    return journal.read_bytes()
+
+
+@pytest.mark.parametrize("cut", range(1, 25))
+def test_torn_last_line_is_cut_off(tmp_path: Path, journal_of_six: bytes, cut: int) -> None:
+    last = journal_of_six.rstrip().rfind(b"\n") + 1
+    ends = last + cut * (len(journal_of_six) - last) // 25
+    journal = tmp_path / "journal.log"
+    journal.write_bytes(journal_of_six[:ends])
+    again = small(storage=journal)
+    assert trials_of(again) == uninterrupted(8)[: len(again.records)]
+    assert len(again.records) >= 5
+    again.optimize(8, total=True, check=False)
+    assert trials_of(again) == trials_of(small(storage=journal)) == uninterrupted(8)
+
+
+def test_last_line_that_lacks_nothing_but_its_end_is_kept(
+    tmp_path: Path, journal_of_six: bytes
+) -> None:
+    journal = tmp_path / "journal.log"
+    journal.write_bytes(journal_of_six[:-1])
+    assert len(small(storage=journal).records) == 6
+    assert journal.read_bytes().startswith(journal_of_six)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"garbage\n", "line 1: is no entry of a study's journal"),
+        (b"garbage", "line 1: is no entry of a study's journal"),
+        (b'{"some": "settings"}', "line 1: is no entry of a study's journal"),
+        (b"\x00\xff\xfe\n", "line 1: is no entry of a study's journal"),
+        (b"[1]\n", "line 1: is no entry of a study's journal"),
+        (b'{"op_code": 4}\n', "is no journal of a study, or was changed since"),
+        (b'{"op_code": 999, "worker_id": "a"}\n', "is no journal of a study, or was changed since"),
+        (9999 * b"[" + b"\n", "line 1: is no entry of a study's journal"),
+    ],
+)
+def test_file_that_is_no_journal_is_refused_and_left(
+    tmp_path: Path, content: bytes, expected: str
+) -> None:
+    journal = tmp_path / "journal.log"
+    journal.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        small(storage=journal)
+    assert str(caught.value).startswith(str(journal))
+    assert expected in str(caught.value)
+    assert journal.read_bytes() == content
+
+
+def test_torn_line_in_the_middle_is_named(tmp_path: Path, journal_of_six: bytes) -> None:
+    lines = journal_of_six.splitlines(keepends=True)
+    lines[20] = lines[20][:30] + b"\n"
+    journal = tmp_path / "journal.log"
+    journal.write_bytes(b"".join(lines))
+    with pytest.raises(ConfigError, match="line 21: is no entry of a study's journal"):
+        small(storage=journal)
+
+
+def test_places_that_cannot_hold_a_journal(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "pipe")
+    for place, problem in (
+        (tmp_path, "Is a directory"),
+        (tmp_path / "file" / "below", "Not a directory"),
+        (tmp_path / "none" / "journal.log", "No such file or directory"),
+        (tmp_path / "pipe", "Not a regular file"),
+    ):
+        with pytest.raises(ConfigError, match=f"{place}: cannot be written: {problem}"):
+            small(storage=place)
+
+
+def test_full_disk_leaves_a_journal_that_opens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = tmp_path / "journal.log"
+    study = small(storage=journal).optimize(4, check=False)
+    write = os.write
+    room = 2000
+
+    def limited(handle: int, data: bytes) -> int:
+        nonlocal room
+        if room == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = write(handle, data[:room])
+        room -= written
+        return written
+
+    monkeypatch.setattr(storage.os, "write", limited)
+    with pytest.raises(ConfigError, match="cannot be written: No space left on device"):
+        study.optimize(8, check=False)
+    monkeypatch.undo()
+    assert journal.read_bytes().endswith(b"\n")
+    again = small(storage=journal)
+    again.optimize(12, total=True, check=False)
+    assert trials_of(again) == uninterrupted(12)
+
+
+def test_journal_of_an_earlier_version_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = tmp_path / "journal.log"
+    shutil.copy(TESTS / "data" / "study_0_1_0.log", journal)
+    recorded = [json.loads(line) for line in journal.read_text().splitlines()]
+    problem = next(p for one in recorded if (p := one.get("user_attr", {}).get("problem")))
+    own = files.fingerprint(overloaded())
+    monkeypatch.setattr(
+        files,
+        "fingerprint",
+        lambda simulation: problem["simulation"] if simulation == overloaded() else "another",
+    )
+    study = small(storage=journal)
+    assert [one.state for one in study.records] == 6 * ["complete"]
+    assert [one.point[name] for one in study.records[:2] for name in SMALL_SPACE][:2] == [32, 5.0]
+    assert study.baseline.objectives == ((0.17, 0.135),)
+    # Trials of two versions do not mix: the fingerprint tells them apart.
+    monkeypatch.setattr(files, "fingerprint", lambda _: own + "of another version")
+    with pytest.raises(UsageError, match=r"with Spillway 0\.1\.0 or earlier: simulation differ"):
+        small(storage=journal)
 
 
 def test_two_processes_share_a_journal(tmp_path: Path) -> None:

@@ -123,6 +123,7 @@ class FreshPerTrial(BaseSampler):
         self._make = make
         self._seed = seed
         self._inner = make(seed)
+        self._drawn: dict[str, BaseDistribution] = {}
 
     def reseed_rng(self) -> None:
         """Does nothing: the seed is that of the trial."""
@@ -132,6 +133,9 @@ class FreshPerTrial(BaseSampler):
         entropy = np.random.SeedSequence([self._seed, trial.number])
         self._inner = self._make(int(entropy.generate_state(1)[0]))
         self._inner.before_trial(study, trial)
+        # What a trial that was interrupted while it was asked for has drawn already.
+        fixed = trial.system_attrs.get("fixed_params", {})
+        self._drawn = {k: v for k, v in trial.distributions.items() if k not in fixed}
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
@@ -143,7 +147,10 @@ class FreshPerTrial(BaseSampler):
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """As the sampler of this trial does."""
-        return self._inner.sample_relative(study, trial, search_space)
+        found = self._inner.sample_relative(study, trial, search_space)
+        for name in found:
+            self._drawn.pop(name, None)
+        return found
 
     def sample_independent(
         self,
@@ -152,7 +159,10 @@ class FreshPerTrial(BaseSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """As the sampler of this trial does."""
+        """As the sampler of this trial does, after those that it has drawn already."""
+        while self._drawn:
+            name = next(iter(self._drawn))
+            self._inner.sample_independent(study, trial, name, self._drawn.pop(name))
         return self._inner.sample_independent(study, trial, param_name, param_distribution)
 
     def after_trial(
@@ -167,6 +177,18 @@ class FreshPerTrial(BaseSampler):
 
     def __str__(self) -> str:
         return f"{self._inner} per trial"
+
+
+class _Continuing:
+    """Proposes nothing for a trial that has its values, as one that was interrupted does."""
+
+    def infer_relative_search_space(
+        self, study: Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """The parameters to propose values for together."""
+        space: dict[str, BaseDistribution]
+        space = super().infer_relative_search_space(study, trial)  # type: ignore[misc]
+        return {} if space.keys() <= trial.params.keys() else space
 
 
 _DEFAULTS: dict[str, dict[str, Any]] = {
@@ -187,13 +209,13 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 
 def _class(name: str) -> Callable[..., BaseSampler]:
     if name == "gp":
-        made: Callable[..., BaseSampler] = importlib.import_module("spillway.study.gp").GpSampler
-        return made
-    samplers: dict[str, Callable[..., BaseSampler]] = {
-        "tpe": optuna.samplers.TPESampler,
-        "cmaes": optuna.samplers.CmaEsSampler,
-        "nsga2": optuna.samplers.NSGAIISampler,
-        "random": optuna.samplers.RandomSampler,
-        "qmc": optuna.samplers.QMCSampler,
-    }
-    return samplers[name]
+        made = importlib.import_module("spillway.study.gp").GpSampler
+    else:
+        made = {
+            "tpe": optuna.samplers.TPESampler,
+            "cmaes": optuna.samplers.CmaEsSampler,
+            "nsga2": optuna.samplers.NSGAIISampler,
+            "random": optuna.samplers.RandomSampler,
+            "qmc": optuna.samplers.QMCSampler,
+        }[name]
+    return type(made.__name__, (_Continuing, made), {})

@@ -2,29 +2,57 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
+import json
 import os
 import socket
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+import optuna
+from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
+from optuna.storages.journal import BaseJournalBackend
 from optuna.trial import TrialState, create_trial
 
+from spillway import files
+from spillway._config import config_error
+from spillway._core.sim import ConfigError
+
 if TYPE_CHECKING:
-    import optuna
+    from collections.abc import Container, Iterator
+
+    from optuna.trial import FrozenTrial
 
 OWNER = "owner"
 """The user attribute of a trial that names the process which runs it."""
 
+ABANDONED = "abandoned"
+"""The user attribute of a trial whose process died while it ran."""
 
-def resolve(storage: Any) -> Any:
-    """A storage of Optuna's: a journal for a path; None (memory), a URL or a storage as it is."""
+_BEGIN = b'{"op_code":'
+_PIECE = 65536
+
+
+def resolve(storage: Any) -> BaseStorage:
+    """A storage of Optuna's: a journal for a path; None is memory; a URL or a storage as it is.
+
+    Raises ConfigError if a journal cannot be read.
+    """
+    if storage is None:
+        return Memory()
     if not isinstance(storage, str | Path) or "://" in str(storage):
-        return storage
-    path = str(storage)
-    return JournalStorage(JournalFileBackend(path, lock_obj=FileLock(path)))
+        return optuna.storages.get_storage(storage)
+    journal = Journal(Path(storage))
+    try:
+        return JournalStorage(journal)
+    except (AssertionError, LookupError, TypeError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        allowed = "is no journal of a study, or was changed since: its entries do not fit together"
+        raise config_error([(files.shown(journal.path), "", allowed)]) from error
 
 
 def process_name() -> str:
@@ -43,33 +71,138 @@ def ask(study: optuna.Study) -> optuna.Trial:
     return trial
 
 
-def release_abandoned(study: optuna.Study) -> None:
-    """Ends trials whose process has died on this machine, so that nothing waits for them."""
+def release_abandoned(study: optuna.Study, storage: BaseStorage) -> None:
+    """Queues trials whose process has died on this machine once more, so that none is missing.
+
+    One whose process died twice is given up: it may be what kills them.
+    """
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         host, _, process = trial.user_attrs.get(OWNER, "").rpartition(":")
-        if host == socket.gethostname() and not _is_alive(int(process)):
+        if host != socket.gethostname() or _is_alive(int(process)):
+            continue
+        if trial.user_attrs.get(ABANDONED):
             study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
+        else:
+            storage.set_trial_user_attr(trial._trial_id, ABANDONED, True)
+            requeue(storage, trial)
 
 
-class FileLock(JournalFileOpenLock):
-    """A lock on the journal itself, which the system takes back from a process that is killed.
+def requeue(storage: BaseStorage, trial: optuna.Trial | FrozenTrial) -> None:
+    """Makes a trial that is running the next to be asked for, with the values that it has."""
+    storage.set_trial_state_values(trial._trial_id, TrialState.WAITING)
 
-    Optuna's own locks are files that stay behind then, and hold everybody up for half a minute.
+
+class Memory(InMemoryStorage):
+    """Optuna's storage in memory, which else overlooks trials that wait a second time."""
+
+    def get_all_trials(
+        self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
+    ) -> list[FrozenTrial]:
+        """The trials of a study that are in one of the states."""
+        # It remembers where those begin that wait only if it is asked with the tuple of that state.
+        every = None if states is None else frozenset(one for one in TrialState if one in states)
+        return super().get_all_trials(study_id, deepcopy, every)
+
+
+class Journal(BaseJournalBackend):
+    """Optuna's journal, one JSON object per line, in a file that survives what happens to files.
+
+    The lock is on the file itself, so that the system takes it back from a process that is killed;
+    Optuna's own locks are files that stay behind then, and hold everybody up for half a minute. A
+    last line that was torn, as when the disk was full, is cut off before anything is written; what
+    it held was never reported as done.
+
+    Raises ConfigError if the file cannot be read or written, with the line if one is unreadable.
     """
 
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._handle = -1
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offsets = [0]  # of the lines that are known, and of the next one
+        with self._locked():
+            pass
 
-    def acquire(self) -> bool:
-        """Waits for the lock."""
-        self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
-        fcntl.flock(self._handle, fcntl.LOCK_EX)
-        return True
+    def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
+        """The entries from that number on."""
+        try:
+            with self.path.open("rb") as stream:
+                start = min(log_number_from, len(self._offsets) - 1)
+                stream.seek(self._offsets[start])
+                lines = stream.read().splitlines(keepends=True)
+        except OSError as error:
+            raise files.cannot("read", self.path, error) from error
+        for number, line in enumerate(lines, start):
+            if not line.endswith(b"\n"):
+                return  # still being written, or torn
+            if number >= log_number_from:
+                yield self._entry(number, line)
+            if number + 1 == len(self._offsets):
+                self._offsets.append(self._offsets[number] + len(line))
 
-    def release(self) -> None:
-        """Gives the lock back."""
-        os.close(self._handle)
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Adds entries, all or none."""
+        text = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
+        with self._locked() as (handle, end):
+            try:
+                left = text.encode()
+                while left:
+                    left = left[os.write(handle, left) :]
+                os.fsync(handle)
+            except BaseException:
+                os.ftruncate(handle, end)
+                raise
+
+    def _entry(self, number: int, line: bytes) -> dict[str, Any]:
+        entry = _parsed(line)
+        if not isinstance(entry, dict) or not isinstance(entry.get("op_code"), int):
+            raise self._unreadable(number)
+        return entry
+
+    def _unreadable(self, number: int) -> ConfigError:
+        where = f"{files.shown(self.path)} line {number + 1}"
+        return config_error([(where, "", "is no entry of a study's journal")])
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[tuple[int, int]]:
+        """The file, open for appending and held against other processes, and where it ends."""
+        try:
+            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o666)
+            try:
+                if not stat.S_ISREG(os.fstat(handle).st_mode):
+                    raise OSError(errno.EINVAL, "Not a regular file")
+                fcntl.flock(handle, fcntl.LOCK_EX)
+                yield handle, self._mended(handle)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise files.cannot("written", self.path, error) from error
+
+    def _mended(self, handle: int) -> int:
+        """Cuts off a torn last line, or ends it if nothing but its end is missing."""
+        end = os.fstat(handle).st_size
+        start = end
+        while start > 0:
+            size = min(_PIECE, start)
+            newline = os.pread(handle, size, start - size).rfind(b"\n")
+            start -= size
+            if newline >= 0:
+                start += newline + 1
+                break
+        if start == end:
+            return end
+        begins = os.pread(handle, len(_BEGIN), start)
+        if begins != _BEGIN[: len(begins)]:
+            raise self._unreadable(self.path.read_bytes().count(b"\n"))
+        if _parsed(os.pread(handle, end - start, start)) is not None:
+            return end + os.write(handle, b"\n")
+        os.ftruncate(handle, start)
+        return start
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _is_alive(process: int) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from spillway import files
-from spillway._core.sim import ConfigError, UsageError
+from spillway._core.sim import ConfigError, UsageError, build_info
 from spillway._extras import require
 from spillway.randomness import note_on_copies
 from spillway.report import tables
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from spillway.study.objective import Metric, Objective
 
 _BASELINE = "baseline"
+_BATCH = "batch"  # the numbers of the trials of the latest one
 _LEAST_FOR_IMPORTANCE = 8
 _LEAST_FOR_MODEL = 4
 _BEST_SHARE: Any = 0.25
@@ -131,8 +132,9 @@ class Study:
         )
         self._is_shared = storage is not None
         with samplers.quiet():
+            self._storage = storages.resolve(storage)
             study = optuna.create_study(
-                storage=storages.resolve(storage),
+                storage=self._storage,
                 sampler=made,
                 study_name=name,
                 directions=[one.direction for one in self.objectives],
@@ -144,15 +146,21 @@ class Study:
             study.set_user_attr("problem", problem)
         elif known != problem:
             differing = ", ".join(key for key in problem if known.get(key) != problem[key])
+            # A simulation's fingerprint also differs between versions: their trials do not mix.
+            by = study.user_attrs.get("made_of", {}).get("spillway", "0.1.0 or earlier")
             raise UsageError(
-                f"the storage holds another study named {name!r}: {differing} differ; "
-                "take another name or another file"
+                f"the storage holds another study named {name!r}, begun with Spillway {by}: "
+                f"{differing} differ; take another name or another file"
             )
-        made_of = {"optuna": optuna.__version__, "sampler": resolved}
+        made_of = {
+            "optuna": optuna.__version__,
+            "spillway": build_info["version"],
+            "sampler": resolved,
+        }
         if study.user_attrs.get("made_of") != made_of:
             study.set_user_attr("made_of", made_of)
         if self._is_shared:
-            storages.release_abandoned(study)
+            storages.release_abandoned(study, self._storage)
         return study
 
     def _problem(self) -> dict[str, Any]:
@@ -185,8 +193,10 @@ class Study:
 
         Each batch is asked for, run with one call over configurations and seeds, and told; with a
         fixed seed and batch size the trials depend neither on `threads` nor on `executor`. A trial
-        that cannot be run is recorded with its reason. After an interruption the trials that were
-        over are kept.
+        that cannot be run is recorded with its reason. An interruption (Ctrl-C) keeps the trials
+        that were over; the others of its batch do not count and are the first that the next call
+        runs, so that a study which was interrupted ends up with the same trials as one which was
+        not.
 
         Parameters
         ----------
@@ -229,7 +239,7 @@ class Study:
         made = self._ask_for_baseline(evaluator)
         done = len(self._all()) if total else made
         while done < n_trials:
-            size = min(batch_size, n_trials - done)
+            size = min(self._left_of_a_batch() or batch_size, n_trials - done)
             self._run_batch(size, evaluator, race)
             done = len(self._all()) if total else done + size
             if progress is not None:
@@ -311,16 +321,37 @@ class Study:
                     asked.append(ask())
                     # At once, so that the next proposal knows of this one.
                     points.append(self.bound.ordered(self.bound.ask(asked[-1])))
+                self.optuna.set_user_attr(_BATCH, [one.number for one in asked])
                 judged = self._evaluate([one.number for one in asked], points, evaluator, race)
-            except BaseException as error:
-                reason = INTERRUPTED if isinstance(error, KeyboardInterrupt) else repr(error)
+            except Exception as error:
                 for trial in asked:
-                    self._tell(trial, Trial(number=trial.number, point={}, failure=reason))
+                    self._tell(trial, Trial(number=trial.number, point={}, failure=repr(error)))
                 raise
+            except BaseException:
+                for trial in asked:
+                    storages.requeue(self._storage, trial)
+                raise
+            is_interrupted = False
             for trial, one in zip(asked, judged, strict=True):
-                self._tell(trial, one)
-        if any(one.failure == INTERRUPTED for one in judged):
+                if one.failure == INTERRUPTED:
+                    is_interrupted = True
+                    storages.requeue(self._storage, trial)
+                else:
+                    self._tell(trial, one)
+        if is_interrupted:
             raise KeyboardInterrupt
+
+    def _left_of_a_batch(self) -> int:
+        """How many trials of the latest batch are still to be run, because it was interrupted.
+
+        They come first, and by themselves: an uninterrupted study proposes nothing before it knows
+        what came of a whole batch.
+        """
+        from optuna.trial import TrialState
+
+        numbers = self.optuna.user_attrs.get(_BATCH, ())
+        waiting = self.optuna.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+        return sum(one.number in numbers for one in waiting)
 
     def _evaluate(
         self,
