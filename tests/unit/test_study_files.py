@@ -14,7 +14,7 @@ import yaml
 from study_problems import SMALL_SPACE, overloaded
 
 import spillway
-from spillway import Study, UsageError, cli, load
+from spillway import ConfigError, Study, UsageError, cli, load
 from spillway.study import Kinds
 from spillway.study.files import read_study
 
@@ -91,7 +91,7 @@ def test_impossible_study_ends_with_the_nearest(
     ("changes", "message"),
     [
         ({"spase": {}}, "did you mean 'space'"),
-        ({"space": {}}, "must name at least one path"),
+        ({"space": {}}, "space = {}: must be a mapping of at least one entry"),
         ({"maximize": 3}, "must be a figure, or a mapping"),
         ({"maximize": []}, "maximize: must be given, or minimize"),
         ({"trials": 0}, "must be a whole number >= 1"),
@@ -101,13 +101,148 @@ def test_impossible_study_ends_with_the_nearest(
         ({"racing": {"first": 3}}, "racing"),
         ({"simulation": "none.yaml"}, "cannot be read"),
         ({"constraints": {"shed": 0.5}}, "must be a relation and a number"),
+        ({"constraints": ["a"]}, "constraints = ['a']: must be a mapping"),
+        ({"space": ["a"]}, "space = ['a']: must be a mapping of at least one entry"),
+        ({"space": {LIMIT: {"low": "a", "high": 3}}}, f"space.{LIMIT}.low = 'a': must be a finite"),
+        ({"space": {LIMIT: {"low": 1, "high": 3, "log": 3}}}, f"space.{LIMIT}.log = 3: must be"),
+        ({"space": {LIMIT: {"low": 1, "high": 3, "step": 0}}}, f"space.{LIMIT}.step = 0: must be"),
+        ({"space": {LIMIT: {"choices": 5}}}, f"space.{LIMIT}.choices = 5: must be a list"),
+        ({"space": {LIMIT: {"choices": [1, 1]}}}, f"space.{LIMIT} = [1, 1]: two options"),
+        (
+            {"space": {"gateway.controller": {"kinds": ["aimd"]}}},
+            "controller.kinds = ['aimd']: must",
+        ),
+        (
+            {"space": {"gateway.controller": {"kinds": {"aimd": 3}}}},
+            "kinds.aimd = 3: must be a map",
+        ),
+        ({"space": {"instances[²].count": [1, 2]}}, "leads nowhere in this simulation"),
+        ({"order": 3}, "order = 3: must be like `a <= b`, or a list of such"),
+        ({"order": [3]}, "order[0] = 3: must be text"),
+        ({"maximize": {"goodput": "abc"}}, "maximize.goodput = 'abc': must be a finite number"),
+        ({"maximize": {"goodput": math.nan}}, "maximize.goodput = nan: must be a finite number"),
+        ({"maximize": [["goodput"]]}, "maximize = ['goodput']: must be a figure, or a mapping"),
+        ({"maximize": {}}, "maximize = {}: must be a mapping of at least one entry"),
+        ({"minimize": {"mean_ttft_ms": True}}, "minimize.mean_ttft_ms = True: must be a finite"),
+        ({"batch_size": 0}, "batch_size = 0: must be a whole number >= 1"),
+        ({"batch_size": "x"}, "batch_size = 'x': must be a whole number >= 1"),
+        ({"trials": True}, "trials = True: must be a whole number >= 1"),
+        ({"sampler": ["tpe"]}, "sampler = ['tpe']: must be a name, or a mapping"),
+        ({"sampler": {"name": ["tpe"]}}, "sampler = ['tpe']: must be one of tpe, cmaes"),
+        ({"sampler": {"name": "tpe", "n_startup_trials": "x"}}, "sampler.n_startup_trials = 'x': "),
+        (
+            {"sampler": {"name": "qmc", "scramble": 3}},
+            "sampler.scramble = 3: must be true or false",
+        ),
+        ({"sampler": {"name": "qmc", "qmc_type": "x"}}, "sampler.qmc = {'qmc_type': 'x'}: "),
+        ({"seed": -1}, "seed = -1: must be a whole number >= 0"),
+        ({"seed": "x"}, "seed = 'x': must be a whole number >= 0"),
+        ({"confirm": "maybe"}, "confirm = 'maybe': must be true, false, or a mapping of top"),
+        ({"confirm": {"x": 1}}, "confirm: x: is no known key"),
+        ({"confirm": {"seeds": "x"}}, "confirm.seeds = 'x': must be their number, or a list"),
+        ({"confirm": {"confidence": 2}}, "confirm.confidence = 2: must be a finite number > 0"),
+        ({"metrics": 5}, "metrics = 5: must be a list"),
+        ({"metrics": "goodput"}, "metrics = 'goodput': must be a list"),
+        ({"metrics": [5]}, "metrics[0] = 5: must be a figure"),
+        ({"seeds": 1_000_000_000_000}, "seeds = 1000000000000: must be their number"),
+        ({"seeds": [-1]}, "seeds[0] = -1: must be a whole number >= 0"),
+        ({"seeds": [1, 1]}, "seeds = [1, 1]: must be different seeds"),
+        ({"seeds": [2**64]}, "seeds[0] = 18446744073709551616: must be a whole number"),
+        ({"racing": "x"}, "racing = 'x': must be true, false, or a mapping of first_seeds and p"),
+        ({"racing": {"p": 0.7}}, "racing.p = 0.7: must be a finite number > 0 and < 0.5"),
+        ({"check": "maybe"}, "check = 'maybe': must be true or false"),
+        ({"schema": 2}, "schema = 2: must be a whole number >= 1 and <= 1"),
+        ({"scenario": ["baseline"]}, "scenario = ['baseline']: must be text"),
+        ({"simulation": 3}, "simulation = 3: must be a file or a mapping"),
     ],
 )
 def test_what_is_wrong_with_a_study_is_said(
     folder: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], message: str
 ) -> None:
     assert cli.main(["optimize", written(folder, **changes)]) == cli.BAD_INPUT
-    assert message in capsys.readouterr().err
+    found = capsys.readouterr().err
+    assert message in found
+    assert found.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"grid": {LIMIT: 5}}, f"grid.{LIMIT} = 5: must be a list"),
+        ({"grid": {LIMIT: []}}, f"{LIMIT} = []: must be a list of at least one value"),
+        ({"grid": 5}, "grid = 5: must be a mapping"),
+        (
+            {"grid": {f"path{i}": list(range(1000)) for i in range(3)}},
+            "grid = 1,000,000,000 configurations under 2 seeds: must be <= 1,000,000 runs",
+        ),
+        ({"isolation": {"a": 1}}, "isolation.a = 1: must be a mapping"),
+        (
+            {"sobol": {"space": {LIMIT: [1, 8]}, "n": -1}},
+            "sobol.n = -1: must be a whole number >= 1",
+        ),
+        ({"sobol": {"space": {LIMIT: [1, 8]}, "n": 10**12}}, "sobol.n = 1000000000000: must be"),
+        (
+            {"sobol": {"space": {LIMIT: [1, 8]}, "n": 10**6}},
+            "sobol = 1,000,000 configurations under 2 seeds: must be <= 1,000,000 runs",
+        ),
+        ({"sobol": {"n": 4}}, "sobol.space: must be given"),
+        ({"one_at_a_time": {"space": {LIMIT: [1, 8]}, "points": 1}}, "one_at_a_time.points = 1: "),
+        (
+            {"one_at_a_time": {"space": {LIMIT: [1, 8]}, "points": 10**6}},
+            "one_at_a_time = 1,000,001 configurations under 2 seeds",
+        ),
+        (
+            {"max_rate_under_slo": {"slo": ["a"]}},
+            "max_rate_under_slo.slo = ['a']: must be a mapping",
+        ),
+        ({"max_rate_under_slo": {"slo": {"shed": "<=1"}, "low": "x"}}, "slo.low = 'x': must be a"),
+        ({"max_rate_under_slo": {"slo": {"shed": "<=1"}, "low": 5, "high": 4}}, "low < high"),
+        ({"min_instances_for_rate": {"slo": {"shed": "<=1"}, "most": 0}}, "most = 0: must be"),
+        ({"min_instances_for_rate": {"slo": {"shed": "<=1"}, "group": 3}}, "instances[3].count: "),
+        ({"min_instances_for_rate": {"slo": {"shed": "<=1"}, "rate_per_s": 0}}, "rate_per_s = 0: "),
+        ({"metrics": 3, "grid": {LIMIT: [1]}}, "metrics = 3: must be a list"),
+    ],
+)
+def test_what_is_wrong_with_a_sweep_is_said(
+    folder: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], message: str
+) -> None:
+    path = folder / "sweep.yaml"
+    path.write_text(yaml.safe_dump({"simulation": "base.yaml", "seeds": 2} | changes))
+    assert cli.main(["sweep", str(path)]) == cli.BAD_INPUT
+    found = capsys.readouterr().err
+    assert message in found
+    assert found.count("\n") == 1
+
+
+def test_too_many_seeds_are_refused_before_they_are_listed() -> None:
+    with pytest.raises(ValueError, match="seeds: 1,000,000,000,000 of them; 1,000,000 are allowed"):
+        Study(overloaded(), SMALL_SPACE, "goodput", seeds=10**12)
+    with pytest.raises(ConfigError, match="nan: must be a finite number"):
+        Study(overloaded(), SMALL_SPACE, {"goodput": math.nan})
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("journal.log", b"garbage\n"),
+        ("journal.log", b"\x00\xff"),
+        ("journal.log", None),
+        ("study.yaml", None),
+    ],
+)
+def test_results_folder_that_cannot_be_used_is_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes | None
+) -> None:
+    out = folder / "out"
+    out.mkdir()
+    if content is None:
+        (out / name).mkdir()
+    else:
+        (out / name).write_bytes(content)
+    assert cli.main(["optimize", written(folder), "--out", str(out)]) == cli.BAD_INPUT
+    found = capsys.readouterr().err
+    assert found.startswith(f"spillway: {out / name}")
+    assert found.count("\n") == 1
 
 
 def test_file_says_all_that_a_study_can(folder: Path) -> None:

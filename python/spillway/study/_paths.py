@@ -57,7 +57,7 @@ def field_of(description: Mapping[str, Any], name: str, path: str) -> Mapping[st
 
 
 def _selected(path: str, items: list[Any], selector: str) -> Any:
-    if selector.isdigit() and int(selector) < len(items):
+    if selector in map(str, range(len(items))):
         return items[int(selector)]
     for item in items:
         if isinstance(item, dict) and selector in (item.get("name"), item.get("kind")):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from collections.abc import Sized
 from typing import TYPE_CHECKING, Any
 
 from spillway._core.sim import ConfigError, InvariantError, UsageError
 from spillway._core.workload import Trace
 from spillway.simulate import run_many
+from spillway.study._stated import MOST_RUNS
 from spillway.study.objective import NoFigureError
 
 if TYPE_CHECKING:
@@ -62,7 +64,10 @@ class Digest:
 
 def as_seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
     """The seeds that were stated, or the first n of all."""
-    many = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    stated = range(seeds) if isinstance(seeds, int) else seeds
+    if isinstance(stated, Sized) and len(stated) > MOST_RUNS:
+        raise ValueError(f"seeds: {len(stated):,} of them; {MOST_RUNS:,} are allowed")
+    many = tuple(stated)
     if not many or len(set(many)) < len(many):
         raise ValueError(f"seeds = {seeds!r}: must be one or more different seeds")
     return many

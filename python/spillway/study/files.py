@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
-from spillway import files, scenarios
+from spillway import _yaml, files, scenarios
 from spillway._config import config_error
 from spillway.study import solvers, sweeps
-from spillway.study.objective import Objective
+from spillway.study._stated import (
+    MOST_RUNS,
+    Check,
+    anything,
+    by_type,
+    check_keys,
+    items,
+    keys,
+    mapping,
+    number,
+    objectives,
+    seeds,
+    text,
+    truth,
+    whole,
+)
+from spillway.study.objective import Direction, Objective
 from spillway.study.racing import Racing
 from spillway.study.space import Space
 from spillway.study.study import Study
@@ -26,19 +40,82 @@ if TYPE_CHECKING:
     from spillway.study.confirmation import Confirmation
     from spillway.study.solvers import Solution
 
-_BASE_KEYS = ("schema", "simulation", "scenario", "seeds", "metrics")
-_STUDY_KEYS = (
-    *_BASE_KEYS, "space", "order", "maximize", "minimize", "constraints", "sampler", "seed",
-    "trials", "batch_size", "racing", "check", "confirm",
-)  # fmt: skip
-_SWEEPS: dict[str, tuple[str, ...]] = {
-    "grid": (),
-    "isolation": (),
-    "sobol": ("space", "order", "n", "seed"),
-    "one_at_a_time": ("space", "order", "points"),
-    "max_rate_under_slo": ("slo", "low", "high", "tolerance", "max_requests"),
-    "min_instances_for_rate": ("slo", "rate_per_s", "group", "most", "max_requests"),
+_COUNT = whole(1, MOST_RUNS)
+_MOST_REQUESTS = 10**9
+_FIGURES = items(by_type({str: text, Mapping: mapping(number())}, "must be a figure"))
+_BOUNDS = mapping(anything, may_be_empty=False)
+_SPACE: dict[str, Check] = {
+    "space": mapping(anything, may_be_empty=False),
+    "order": by_type({str: text, list: items(text)}, "must be like `a <= b`, or a list of such"),
 }
+_RACING = keys({"first_seeds": whole(2, MOST_RUNS), "p": number(above=0, below=0.5)})
+_CONFIRM = keys(
+    {
+        "top": _COUNT,
+        "seeds": seeds,
+        "confidence": number(above=0, below=1),
+        "within": number(above=0, below=1, or_equal=True),
+        "objective": whole(0, MOST_RUNS),
+    }
+)
+_BASE: dict[str, Check] = {
+    "schema": whole(files.SCHEMA, files.SCHEMA),
+    "simulation": by_type(
+        {str: text, Mapping: mapping(anything)}, "must be a file or a mapping of settings"
+    ),
+    "scenario": text,
+    "seeds": seeds,
+    "metrics": _FIGURES,
+}
+_STUDY: dict[str, Check] = {
+    **_BASE,
+    **_SPACE,
+    "maximize": objectives,
+    "minimize": objectives,
+    "constraints": mapping(anything),
+    "sampler": by_type(
+        {str: text, Mapping: mapping(anything)},
+        "must be a name, or a mapping of name and arguments",
+    ),
+    "seed": whole(0, 2**32 - 1),
+    "trials": _COUNT,
+    "batch_size": _COUNT,
+    "racing": by_type(
+        {bool: truth, Mapping: _RACING}, "must be true, false, or a mapping of first_seeds and p"
+    ),
+    "check": truth,
+    "confirm": by_type(
+        {bool: truth, Mapping: _CONFIRM},
+        "must be true, false, or a mapping of top, seeds, confidence, within and objective",
+    ),
+}
+_SWEEPS: dict[str, Check] = {
+    "grid": mapping(items(anything)),
+    "isolation": mapping(mapping(anything)),
+    "sobol": keys({**_SPACE, "n": _COUNT, "seed": whole(0, 2**32 - 1)}, required=["space"]),
+    "one_at_a_time": keys({**_SPACE, "points": whole(2, MOST_RUNS)}, required=["space"]),
+    "max_rate_under_slo": keys(
+        {
+            "slo": _BOUNDS,
+            "low": number(above=0),
+            "high": number(above=0),
+            "tolerance": number(above=0, below=1),
+            "max_requests": whole(1, _MOST_REQUESTS),
+        },
+        required=["slo"],
+    ),
+    "min_instances_for_rate": keys(
+        {
+            "slo": _BOUNDS,
+            "rate_per_s": number(above=0),
+            "group": whole(0, MOST_RUNS),
+            "most": whole(1, 100_000),
+            "max_requests": whole(1, _MOST_REQUESTS),
+        },
+        required=["slo"],
+    ),
+}
+_SOLVERS = ("max_rate_under_slo", "min_instances_for_rate")
 _DEFAULT_TRIALS = 40
 
 
@@ -63,7 +140,7 @@ class StudyFile:
             _objectives(self.settings),
             self.settings.get("constraints"),
             storage=storage,
-            **{key: _given(self.settings, key) for key in _PLAIN if key in self.settings},
+            **{key: self.settings[key] for key in _PLAIN if key in self.settings},
         )
 
     def write(self, path: Path) -> None:
@@ -78,7 +155,7 @@ class StudyFile:
             },
         }
         with files.replacing(path) as temporary:
-            temporary.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
+            temporary.write_text(_yaml.to_yaml(settings), encoding="utf-8")
 
 
 _PLAIN = ("seeds", "sampler", "seed", "metrics")
@@ -97,22 +174,19 @@ def read_study(path: str | Path) -> StudyFile:
     """
     path = Path(path)
     settings = files.read_settings(path)
-    _check_keys(settings, _STUDY_KEYS, path)
+    check_keys(settings, _STUDY, path)
     if "space" not in settings:
         raise config_error([("space", "", "must name the paths to vary")])
     racing = settings.get("racing", False)
     confirm = settings.get("confirm", True)
-    trials = settings.get("trials", _DEFAULT_TRIALS)
-    if isinstance(trials, bool) or not isinstance(trials, int) or trials < 1:
-        raise config_error([("trials", repr(trials), "must be a whole number >= 1")])
     if isinstance(racing, Mapping):
-        racing = _called(Racing, racing, "racing")
+        racing = Racing(**racing)
     simulation = _simulation(settings, path.parent)
     files.note_gaps(settings, path)
     return StudyFile(
         simulation=simulation,
         settings=settings,
-        trials=trials,
+        trials=settings.get("trials", _DEFAULT_TRIALS),
         optimize={
             "racing": racing,
             "check": settings.get("check", True),
@@ -148,36 +222,33 @@ def run_sweep(path: str | Path, *, threads: int | None = None) -> Sweep | Soluti
     """
     path = Path(path)
     settings = files.read_settings(path)
-    _check_keys(settings, (*_BASE_KEYS, *_SWEEPS), path)
+    check_keys(settings, _BASE | _SWEEPS, path)
     kinds = [key for key in _SWEEPS if key in settings]
     if len(kinds) != 1:
         raise config_error([(str(path), "", f"must hold one of {', '.join(_SWEEPS)}")])
     kind = kinds[0]
-    stated = settings[kind]
-    if not isinstance(stated, Mapping):
-        raise config_error([(kind, repr(stated), "must be a mapping")])
     simulation = _simulation(settings, path.parent)
     files.note_gaps(settings, path)
     common: dict[str, Any] = {"threads": threads}
     if "seeds" in settings:
-        common["seeds"] = _given(settings, "seeds")
-    function: Callable[..., Sweep | Solution] = getattr(
-        solvers if "slo" in _SWEEPS[kind] else sweeps, kind
-    )
-    if "metrics" in settings and "slo" not in _SWEEPS[kind]:
+        common["seeds"] = settings["seeds"]
+    is_solver = kind in _SOLVERS
+    function: Callable[..., Sweep | Solution] = getattr(solvers if is_solver else sweeps, kind)
+    if "metrics" in settings and not is_solver:
         common["metrics"] = settings["metrics"]
-    if not _SWEEPS[kind]:
-        return function(simulation, stated, **common)
-    arguments = dict(stated)
-    _check_keys(arguments, _SWEEPS[kind], kind)
-    first = "slo" if "slo" in _SWEEPS[kind] else "space"
-    if first not in arguments:
-        raise config_error([(f"{kind}.{first}", "", "must be given")])
-    main = arguments.pop(first)
-    if first == "space":
-        main = Space(main, arguments.pop("order", None))
-    found: Sweep | Solution = _called(function, {**arguments, **common}, kind, simulation, main)
-    return found
+    if kind in ("grid", "isolation"):
+        return function(simulation, settings[kind], **common)
+    arguments = dict(settings[kind])
+    if is_solver:
+        main = arguments.pop("slo")
+    else:
+        main = Space(arguments.pop("space"), arguments.pop("order", None))
+    try:
+        return function(simulation, main, **arguments, **common)
+    except ValueError as error:
+        if hasattr(error, "violations"):
+            raise
+        raise config_error([(kind, "", str(error))]) from error
 
 
 def write_sweep(found: Sweep | Solution, folder: Path) -> None:
@@ -196,8 +267,6 @@ def _simulation(settings: Mapping[str, Any], base: Path) -> Simulation:
         path = base / Path(stated).name
         stated = files.read_settings(path)
         files.note_gaps(stated, path)
-    elif not isinstance(stated, Mapping):
-        raise config_error([("simulation", repr(stated), "must be a file or a mapping")])
     if "scenario" in settings:
         stated = {**stated, **scenarios.get(settings["scenario"]).to_dict()}
     return files.from_settings(stated, base=base)
@@ -205,49 +274,11 @@ def _simulation(settings: Mapping[str, Any], base: Path) -> Simulation:
 
 def _objectives(settings: Mapping[str, Any]) -> list[Objective]:
     found: list[Objective] = []
-    for direction in ("maximize", "minimize"):
+    directions: tuple[Direction, ...] = ("maximize", "minimize")
+    for direction in directions:
         stated = settings.get(direction, [])
         many = stated if isinstance(stated, list) else [stated]
-        found += [_objective(one, direction) for one in many]
+        found += [Objective(one, direction) for one in many]
     if not found:
         raise config_error([("maximize", "", "must be given, or minimize, e.g. maximize: goodput")])
     return found
-
-
-def _objective(stated: Any, direction: Any) -> Objective:
-    if not isinstance(stated, str | Mapping):
-        allowed = "must be a figure, or a mapping of figures to weights"
-        raise config_error([(direction, repr(stated), allowed)])
-    return Objective(stated, direction)
-
-
-def _given(settings: Mapping[str, Any], key: str) -> Any:
-    value = settings[key]
-    if key != "seeds":
-        return value
-    is_list = isinstance(value, Sequence) and not isinstance(value, str)
-    many = value if is_list else [value]
-    if not many or not all(isinstance(v, int) and not isinstance(v, bool) for v in many):
-        raise config_error([("seeds", repr(value), "must be their number, or a list of seeds")])
-    if not is_list and value < 1:
-        raise config_error([("seeds", repr(value), "must be >= 1")])
-    return value
-
-
-def _check_keys(settings: Mapping[str, Any], known: Sequence[str], where: str | Path) -> None:
-    import difflib
-
-    for key in settings:
-        if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(known)}"
-            raise config_error([(f"{where}: {key}", "", f"is no known key; {hint}")])
-
-
-def _called(function: Any, arguments: Mapping[str, Any], where: str, *first: Any) -> Any:
-    try:
-        return function(*first, **arguments)
-    except (TypeError, ValueError) as error:
-        if hasattr(error, "violations"):
-            raise
-        raise config_error([(where, "", str(error))]) from error

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from spillway._config import config_error
+from spillway.study._stated import mapping, number
 
 if TYPE_CHECKING:
     from spillway.results import Figures, Result
@@ -269,6 +270,7 @@ def as_metric(
     if isinstance(metric, Mapping):
         if not metric:
             raise config_error([("objective", "{}", "must have at least one figure")])
+        mapping(number())("objective", metric)
         return WeightedSum(tuple((Figure(text), float(w)) for text, w in metric.items()))
     if callable(metric):
         own_name = getattr(metric, "__name__", type(metric).__name__)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,16 @@ import optuna
 from optuna.samplers import BaseSampler
 
 from spillway._config import config_error
+from spillway.study._stated import (
+    MOST_RUNS,
+    Check,
+    anything,
+    number,
+    refusal,
+    text,
+    truth,
+    whole,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -66,6 +77,7 @@ def resolve(
             RuntimeWarning,
             stacklevel=3,
         )
+    _check_arguments(name, options)
     arguments = _DEFAULTS[name] | ({"group": True} if name == "tpe" and is_conditional else {})
     if name == "tpe" and options.get("multivariate") is False:
         arguments.pop("group", None)
@@ -78,8 +90,8 @@ def resolve(
         with quiet():
             try:
                 return _class(name)(seed=own_seed, **arguments)
-            except TypeError as error:
-                raise config_error([(f"sampler.{name}", repr(options), str(error))]) from error
+            except (TypeError, ValueError) as error:
+                raise refusal(f"sampler.{name}", options, str(error)) from error
 
     if name in ("tpe", "random", "nsga2"):
         make(seed)  # wrong arguments are to be known at once
@@ -189,6 +201,24 @@ class _Continuing:
         space: dict[str, BaseDistribution]
         space = super().infer_relative_search_space(study, trial)  # type: ignore[misc]
         return {} if space.keys() <= trial.params.keys() else space
+
+
+def _check_arguments(name: str, options: Mapping[str, Any]) -> None:
+    """Checks that arguments are of the type that the sampler's own defaults have."""
+    of_type: dict[type, Check] = {
+        bool: truth,
+        int: whole(0, MOST_RUNS),
+        float: number(),
+        str: text,
+    }
+    parameters = inspect.signature(_class(name)).parameters
+    known = {key: one for key, one in parameters.items() if key != "seed"}
+    for key, value in options.items():
+        if key not in known:
+            allowed = f"is no argument of it; one of {', '.join(known)}"
+            raise config_error([(f"sampler.{key}", "", allowed)])
+        default = _DEFAULTS[name].get(key, known[key].default)
+        of_type.get(type(default), anything)(f"sampler.{key}", value)
 
 
 _DEFAULTS: dict[str, dict[str, Any]] = {

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from spillway._config import config_error
 from spillway._messages import checked, checked_simulation
 from spillway.study import _paths
+from spillway.study._stated import anything, by_type, keys, mapping, number, refusal, truth
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -450,16 +451,34 @@ def _stated(path: str, one: Any, *, may_fix: bool = False) -> Any:
         return one
     found: Any = None
     if isinstance(one, Mapping):
+        where = f"space.{path}"
         if set(one) == {"kinds"}:
+            allowed = "must be a mapping of a kind's parameters, or empty"
+            fields = by_type({Mapping: mapping(anything), type(None): anything}, allowed)
+            mapping(fields, may_be_empty=False)(f"{where}.kinds", one["kinds"])
             found = Kinds(one["kinds"])
         elif set(one) == {"choices"}:
-            found = Choice(one["choices"])
+            many = one["choices"]
+            if not isinstance(many, Sequence | Mapping) or isinstance(many, str) or not many:
+                raise refusal(f"{where}.choices", many, "must be a list of at least one value")
+            found = _choice(where, many)
         elif {"low", "high"} <= set(one) <= {"low", "high", "log", "step"}:
+            unset = {type(None): anything}
+            limit = by_type({int: number(), float: number()}, "must be a finite number")
+            of_key = {
+                "low": limit,
+                "high": limit,
+                "log": by_type({bool: truth, **unset}, "must be true or false"),
+                "step": by_type({int: number(above=0), float: number(above=0), **unset},
+                                "must be a number > 0"),
+            }  # fmt: skip
+            keys(of_key)(where, one)
             found = Range(**one)
     elif isinstance(one, Sequence) and not isinstance(one, str):
         numbers = [v for v in one if isinstance(v, int | float) and not isinstance(v, bool)]
         if one:
-            found = Range(*one) if len(one) == len(numbers) == 2 else Choice(one)
+            is_range = len(one) == len(numbers) == 2
+            found = Range(*one) if is_range else _choice(f"space.{path}", one)
     elif may_fix:
         found = _Fixed(one)
     if found is not None:
@@ -469,6 +488,13 @@ def _stated(path: str, one: Any, *, may_fix: bool = False) -> Any:
         "{low, high, log, step}, {choices: […]} or {kinds: {…}}"
     )
     raise config_error([(f"space.{path}", repr(one), allowed)])
+
+
+def _choice(path: str, options: Any) -> Choice:
+    try:
+        return Choice(options)
+    except ValueError as error:
+        raise refusal(path, options, str(error)) from error
 
 
 def _written(one: Any) -> Any:

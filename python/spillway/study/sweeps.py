@@ -6,26 +6,26 @@ import csv
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from spillway import files
-from spillway._config import config_error
 from spillway._core.cluster import Simulation
 from spillway._core.sim import ConfigError
 from spillway._extras import require
 from spillway._statistics import Interval, interval
 from spillway.randomness import note_on_copies
 from spillway.report import tables
+from spillway.study._stated import check_runs, refusal
 from spillway.study.evaluation import Evaluator, as_seeds
 from spillway.study.objective import Noted, as_metric
 from spillway.study.records import standard_error
 from spillway.study.space import Space
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
     from concurrent.futures import Executor
     from pathlib import Path
 
@@ -155,6 +155,7 @@ def grid(
     """
     _check_values(values)
     simulation = files.as_simulation(simulation)
+    check_runs("grid", math.prod(len(some) for some in values.values()), len(as_seeds(seeds)))
     points = [dict(zip(values, one, strict=True)) for one in itertools.product(*values.values())]
     plan = [(_named(point), point, _changed(simulation, point)) for point in points]
     return _run(plan, seeds, metrics, threads, executor)
@@ -176,6 +177,9 @@ def sobol(
     `n` is best a power of two. `seed` is that of the scrambling.
     """
     simulation = files.as_simulation(simulation)
+    if n < 1:
+        raise ValueError(f"n = {n}: must be >= 1")
+    check_runs("sobol", n, len(as_seeds(seeds)))
     bound = (space if isinstance(space, Space) else Space(space)).bind(simulation)
     qmc = require("scipy.stats", "study").qmc
     engine = qmc.Sobol(len(bound), rng=np.random.default_rng(seed))
@@ -203,6 +207,8 @@ def one_at_a_time(
         raise ValueError(f"points = {points}: must be >= 2, the ends of the range")
     simulation = files.as_simulation(simulation)
     bound = (space if isinstance(space, Space) else Space(space)).bind(simulation)
+    num_values = sum(points if one.is_numeric else len(one.options) for one in bound)
+    check_runs("one_at_a_time", 1 + num_values, len(as_seeds(seeds)))
     plan: list[Planned] = [("current", {}, simulation)]
     for one in bound:
         base = dict(bound.current())
@@ -297,8 +303,8 @@ def _applied(bound: BoundSpace, point: Point) -> Simulation | ConfigError:
 
 def _check_values(values: Mapping[str, Sequence[Any]]) -> None:
     for path, some in values.items():
-        if isinstance(some, str | Mapping) or not list(some):
-            raise config_error([(path, repr(some), "must be a list of at least one value")])
+        if not isinstance(some, Sequence) or isinstance(some, str) or not some:
+            raise refusal(path, some, "must be a list of at least one value")
 
 
 def _named(settings: Mapping[str, Any]) -> str:
