@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
-from spillway import _core, files
+from spillway import _core, _memory, files
 from spillway._messages import checked
 from spillway.results import Result, Results
 
@@ -67,7 +67,8 @@ def simulate(
     Raises
     ------
     ConfigError
-        If the simulation cannot be run, e.g. its trace holds no requests.
+        If the simulation cannot be run, e.g. its trace holds no requests, or if it would take more
+        memory than there is. The environment variable SPILLWAY_MEMORY_GB sets another limit.
     """
     simulation = files.as_simulation(simulation)
     if seeds is None:
@@ -75,7 +76,9 @@ def simulate(
             raise TypeError("threads only makes sense with several seeds: give seeds=…")
         seed = _checked_seed(seed)
         reference = checked("reference", reference, bool, "True or False")
-        return Result(simulation, seed, _core.cluster.run(simulation, seed, reference))
+        _memory.check([simulation])
+        with _memory.explained([simulation]):
+            return Result(simulation, seed, _core.cluster.run(simulation, seed, reference))
     if seed != 0:
         raise TypeError("give seed or seeds, not both")
     many = _checked_seeds(seeds)
@@ -125,7 +128,8 @@ def run_many(
     Raises
     ------
     ConfigError
-        If one of the simulations cannot be run; nothing has been run then.
+        If one of the simulations cannot be run, or if those that run at a time would take more
+        memory than there is (see `simulate`); nothing has been run then.
     """
     allowed = "several simulations, e.g. a list"
     if isinstance(simulations, str | os.PathLike):
@@ -176,14 +180,18 @@ def _run_batch(
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     if operator.index(checked("threads", threads, SupportsIndex, "a whole number")) < 1:
         raise ValueError(f"threads = {threads}: must be >= 1")
-    return _core.cluster.run_batch(
-        simulations=simulations,
-        seeds=seeds,
-        threads=threads,
-        reference=checked("reference", reference, bool, "True or False"),
-        keep_requests=checked("keep_requests", keep_requests, bool, "True or False"),
-        progress=progress,
-    )
+    reference = checked("reference", reference, bool, "True or False")
+    keep_requests = checked("keep_requests", keep_requests, bool, "True or False")
+    _memory.check(simulations, len(seeds), threads, keep_requests=keep_requests)
+    with _memory.explained(simulations):
+        return _core.cluster.run_batch(
+            simulations=simulations,
+            seeds=seeds,
+            threads=threads,
+            reference=reference,
+            keep_requests=keep_requests,
+            progress=progress,
+        )
 
 
 def _checked_seeds(seeds: Iterable[int]) -> list[int]:

@@ -1,0 +1,205 @@
+"""Runs that would take more memory than there is are refused before they begin."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from spillway import ConfigError, Simulation, _core, _memory, cli, run_many, simulate, trace
+
+SYNTHETIC: dict[str, Any] = {"kind": "synthetic", "requests_per_s": 100}
+
+
+def refusal(simulation: Simulation) -> str:
+    with pytest.raises(ConfigError) as caught:
+        simulate(simulation)
+    return str(caught.value)
+
+
+@pytest.fixture(autouse=True)
+def eight_gigabytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(_memory.LIMIT, "8")
+
+
+def nobody_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: Any, **__: Any) -> Any:
+        raise AssertionError("it was run")
+
+    monkeypatch.setattr(_core.cluster, "run", run)
+    monkeypatch.setattr(_core.cluster, "run_batch", run)
+
+
+HUGE: dict[str, tuple[dict[str, Any], str]] = {
+    "num_requests": (
+        {"workload": {**SYNTHETIC, "num_requests": 10**9}},
+        (
+            "workload.num_requests = 1000000000: the run would take about 92 GB of memory, 92 GB "
+            "of it for 1,000,000,000 requests, but 8 GB are available; set metrics.streaming to "
+            "true, or ask for fewer (SPILLWAY_MEMORY_GB sets another limit)"
+        ),
+    ),
+    "duration": (
+        {"workload": {**SYNTHETIC, "duration_s": 10**8}},
+        "workload.duration_s = 1e+08: the run would take about 920 GB",
+    ),
+    "of a client": (
+        {"workload": {**SYNTHETIC, "clients": [{"duration_s": 10**8}]}},
+        "workload = 10,000,000,000 requests: ",
+    ),
+    "ranks": (
+        {"instances": [{}, {"count": 100_000, "data_parallel_size": 1024}]},
+        (
+            "instances[1].count = 100000: the run would take about 144 GB of memory, 144 GB of it "
+            "for instances with 1024 ranks each"
+        ),
+    ),
+    "timeline": (
+        {
+            "workload": {**SYNTHETIC, "requests_per_s": 1e-6, "num_requests": 1000},
+            "metrics": {"timeline_step_s": 0.001},
+        },
+        (
+            "metrics.timeline_step_s = 0.001: the run would take about 110 TB of memory, 110 TB of "
+            "it for 1,000,000,000,000 samples for 1 tenant"
+        ),
+    ),
+    "log": (
+        {
+            "workload": {**SYNTHETIC, "num_requests": 10**7},
+            "instances": {"count": 100},
+            "metrics": {"traced_candidates": 1000},
+        },
+        (
+            "metrics.traced_candidates = 1000: the run would take about 92.9 GB of memory, 92 GB "
+            "of it for the log of 10,000,000 routing decisions"
+        ),
+    ),
+    "ticks": (
+        {
+            "workload": {**SYNTHETIC, "requests_per_s": 1e-6, "num_requests": 1000},
+            "gateway": {
+                "limit": "fixed",
+                "controller": {"kind": "aimd"},
+                "sensor": {"tick_s": 0.01},
+            },
+        },
+        "gateway.sensor.tick_s = 0.01: the run would take about 14 TB",
+    ),
+    "users": (
+        {
+            "workload": {
+                "kind": "synthetic",
+                "duration_s": 1,
+                "clients": [
+                    {"name": f"c{i}", "arrivals": {"kind": "closed_loop", "users": 10**6}}
+                    for i in range(50)
+                ],
+            }
+        },
+        "workload.clients = 50,000,000 users: the run would take about 17.6 GB",
+    ),
+}
+
+
+@pytest.mark.parametrize("which", HUGE)
+def test_what_takes_too_much_is_refused_with_the_estimate(
+    monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    nobody_runs(monkeypatch)
+    settings, expected = HUGE[which]
+    assert refusal(Simulation(**settings)).startswith(expected)
+
+
+def test_timeline_of_a_trace_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    nobody_runs(monkeypatch)
+    requests = trace(arrival_s=[0, 3e9], input_tokens=[1, 1], output_tokens=[1, 1])
+    stated = Simulation(workload=requests, metrics={"timeline_step_s": 0.001})
+    assert refusal(stated).startswith("metrics.timeline_step_s = 0.001: ")
+    monkeypatch.undo()
+    assert simulate(stated.replace(horizon_s=1)).ledger["attempts"] == 1
+
+
+def test_streaming_takes_no_memory_per_request() -> None:
+    stated = Simulation(workload={**SYNTHETIC, "num_requests": 10**9}, metrics={"streaming": True})
+    assert sum(need.num_bytes for need in _memory.needs(stated)) < 1e6
+
+
+def test_batch_counts_what_runs_at_a_time_and_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    nobody_runs(monkeypatch)
+    one = Simulation(workload={**SYNTHETIC, "num_requests": 10**7})  # 0.92 GB
+    with pytest.raises(ConfigError, match=r"20 runs, 10 at a time, would take about 9\.2 GB"):
+        run_many([one], range(20), threads=10)
+    with pytest.raises(ConfigError, match=r"20 runs, 2 at a time, would take about 18\.4 GB"):
+        run_many([one], range(20), threads=2, keep_requests=True)
+    with pytest.raises(AssertionError, match="it was run"):
+        run_many([one, Simulation()], range(20), threads=8)
+    with pytest.raises(ConfigError, match=r"workload\.num_requests = 10000000"):
+        simulate(one, seeds=range(20), threads=1)
+
+
+@pytest.mark.parametrize("limit", ["", "many", "-1", "nan", "0"])
+def test_limit_must_be_a_number(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    monkeypatch.setenv(_memory.LIMIT, limit)
+    expected = f"SPILLWAY_MEMORY_GB = {limit!r}: must be a number of GB, > 0"
+    assert refusal(Simulation()) == expected
+
+
+def test_limit_is_what_the_machine_has() -> None:
+    code = (
+        "import resource, spillway\n"
+        "from spillway import _memory\n"
+        "print(_memory.available_bytes())\n"
+        "size, hard = resource.getrlimit(resource.RLIMIT_AS)\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (3 * 10**9, hard))\n"
+        "print(_memory.available_bytes())\n"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != _memory.LIMIT}
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    free, limited = map(float, ended.stdout.split())
+    assert 1e7 < free < 1e15
+    assert limited <= 3e9
+
+
+def test_estimate_is_near_what_a_run_takes() -> None:
+    # The peak of the process is compared, so the run is the largest of this file by far.
+    stated = Simulation(
+        workload={**SYNTHETIC, "num_requests": 2_000_000}, gateway={"admission": "reject_all"}
+    )
+    expected = sum(need.num_bytes for need in _memory.needs(stated))
+    code = (
+        "import resource, spillway\n"
+        f"stated = spillway.Simulation.from_dict({stated.to_dict()!r})\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "result = spillway.simulate(stated)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    grown = int(ended.stdout) * (1 if sys.platform == "darwin" else 1024)
+    assert 0.5 * expected < grown < 2 * expected
+
+
+def test_memory_that_runs_out_after_all_is_told_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Any
+) -> None:
+    def run(*_: Any, **__: Any) -> Any:
+        raise MemoryError("std::bad_alloc")
+
+    monkeypatch.setattr(_core.cluster, "run", run)
+    monkeypatch.setattr(_core.cluster, "run_batch", run)
+    expected = "there is not enough memory for the run; workload = 1,000 requests asks for most"
+    with pytest.raises(MemoryError, match=expected):
+        simulate(Simulation())
+    with pytest.raises(MemoryError, match=expected):
+        run_many([Simulation()])
+    config = tmp_path / "config.yaml"
+    config.write_text("")
+    assert cli.main(["run", str(config)]) == cli.BAD_INPUT
+    found = capsys.readouterr().err
+    assert found.startswith(f"spillway: {expected}")
+    assert found.count("\n") == 1
