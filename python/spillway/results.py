@@ -5,15 +5,13 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from spillway import _core, _counters, files, profiles
+from spillway import _archive, _core, _counters, files, profiles
 from spillway._core.cluster import Simulation
 from spillway._extras import require
 from spillway._statistics import Interval, interval
@@ -38,15 +36,6 @@ if TYPE_CHECKING:
 
 Figure = float | int | None
 
-_RESULT_VERSION = 4
-# What is saved as arrays, and by what prefix of their names.
-_TABLES = {
-    "columns": "column_",
-    "offered": "offered_",
-    "decisions": "decision_",
-    "timeline": "timeline_",
-    "control": "control_",
-}
 _CODED = {
     "outcome": "outcomes",
     "reason": "reasons",
@@ -488,70 +477,31 @@ class Result:
     def save(self, path: str | Path) -> None:
         """Saves everything into one .npz file, but of a trace itself only the digest.
 
-        Raises UsageError if the requests were not kept.
+        Raises UsageError if the requests were not kept, ConfigError if it cannot be written.
         """
-        path = Path(path)
         self._columns()  # or there is nothing to save
-        document = {
-            "result_version": _RESULT_VERSION,
-            "seed": self.seed,
-            "simulation": self.simulation.to_dict(),
-            "output": {
-                **{key: value for key, value in self._output.items() if key not in _TABLES},
-                "request_id": list(self._output["request_id"]),
-            },
-        }
-        with files.replacing(path) as temporary, temporary.open("wb") as stream:
-            np.savez_compressed(
-                stream,
-                allow_pickle=False,
-                document=np.array(json.dumps(document)),
-                **{
-                    f"{prefix}{name}": values
-                    for table, prefix in _TABLES.items()
-                    for name, values in self._output[table].items()
-                },
-            )
+        _archive.write(
+            Path(path),
+            {"seed": self.seed, "simulation": self.simulation.to_dict()},
+            {**self._output, "request_id": list(self._output["request_id"])},
+        )
 
     @classmethod
     def load(cls, path: str | Path) -> Result:
-        """Reads what `save` wrote. Raises ValueError if the file holds no result."""
-        problems = (
-            OSError,
-            EOFError,
-            LookupError,
-            TypeError,
-            ValueError,
-            zipfile.BadZipFile,
-            zlib.error,
-        )
+        """Reads what `save` wrote, also that of Spillway 0.1.0.
+
+        Raises ValueError if the file holds no result, or not what was saved: names, types, lengths
+        and a digest of the content are checked. OSError if it cannot be opened.
+        """
         with Path(path).open("rb") as stream:
             try:
-                archive = np.load(stream, allow_pickle=False)
-                document = json.loads(str(archive["document"]))
-                if document["result_version"] != _RESULT_VERSION:
-                    raise ValueError(f"result_version {document['result_version']}")
-                loaded = {
-                    table: {
-                        name.removeprefix(prefix): archive[name]
-                        for name in archive.files
-                        if name.startswith(prefix)
-                    }
-                    for table, prefix in _TABLES.items()
-                }
-            except problems as error:
+                document = _archive.read(stream)
+                simulation = Simulation.from_dict(document["simulation"])
+                return cls(simulation, document["seed"], document["output"])
+            except Exception as error:
                 raise ValueError(
                     f"{path} holds no result that this version can read: {error}"
                 ) from error
-        for columns in loaded.values():
-            for column in columns.values():
-                column.setflags(write=False)
-        simulation = Simulation.from_dict(document["simulation"])
-        return cls(
-            simulation,
-            document["seed"],
-            {**document["output"], **loaded},
-        )
 
 
 def _difference(a: Figures, b: Figures) -> dict[str, Figure]:

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import warnings
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROOT = Path(__file__).parents[2]
+RESULT_4 = ROOT / "tests" / "data" / "result_v4.npz"  # saved by Spillway 0.1.0
 SMALLEST = ROOT / "tests" / "golden" / "configs" / "smallest_v1.yaml"
 EXAMPLE = ROOT / "examples" / "noisy_neighbour.yaml"
 
@@ -907,6 +909,108 @@ def test_damaged_result_is_refused(tmp_path: Path) -> None:
     assert refusal(path).startswith(
         f"ValueError: {path} holds no result that this version can read"
     )
+
+
+def members(path: Path) -> dict[str, Any]:
+    """What a saved result holds."""
+    with np.load(path, allow_pickle=False) as found:
+        return {name: found[name] for name in found.files}
+
+
+def with_document(entries: dict[str, Any], change: Callable[[dict[str, Any]], object]) -> Any:
+    """The entries with another document."""
+    document = json.loads(str(entries["document"]))
+    change(document)
+    return {**entries, "document": np.array(json.dumps(document))}
+
+
+def without(entries: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: one for name, one in entries.items() if name not in names}
+
+
+TAMPERED: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "no simulation": lambda e: with_document(e, lambda d: d.pop("simulation")),
+    "no output": lambda e: with_document(e, lambda d: d.pop("output")),
+    "no seed": lambda e: with_document(e, lambda d: d.pop("seed")),
+    "no ledger": lambda e: with_document(e, lambda d: d["output"].pop("ledger")),
+    "ledger of another type": lambda e: with_document(e, lambda d: d["output"].update(ledger=3)),
+    "bad simulation": lambda e: with_document(e, lambda d: d["simulation"].update(router="x")),
+    "document is a list": lambda e: {**e, "document": np.array("[]")},
+    "document nested deeply": lambda e: {**e, "document": np.array(99_999 * "[")},
+    "document of numbers": lambda e: {**e, "document": np.arange(3)},
+    "missing column": lambda e: without(e, "column_ttft_s"),
+    "shorter column": lambda e: {**e, "column_ttft_s": e["column_ttft_s"][:-1]},
+    "column of another type": lambda e: {**e, "column_ttft_s": e["column_ttft_s"].astype("U8")},
+    "another column": lambda e: {**e, "column_x": e["column_ttft_s"]},
+    "number without a name": lambda e: {**e, "column_tenant": e["column_tenant"] + np.uint16(999)},
+    "another member": lambda e: {**e, "x": np.arange(3)},
+}
+# Where only a digest tells.
+CHANGED: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "changed figure": lambda e: with_document(
+        e, lambda d: d["output"]["summary"].update(completed=7)
+    ),
+    "changed seed": lambda e: with_document(e, lambda d: d.update(seed=7)),
+    "changed column": lambda e: {**e, "column_ttft_s": e["column_ttft_s"] + 1},
+    "no digest": lambda e: without(e, "digest"),
+}
+
+
+@pytest.mark.parametrize("how", [*TAMPERED, *CHANGED])
+def test_tampered_result_is_refused(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "result.npz"
+    odd_result().save(path)
+    path.write_bytes(archive(**(TAMPERED | CHANGED)[how](members(path))))
+    found = refusal(path)
+    assert found.startswith(f"ValueError: {path} holds no result that this version can read")
+
+
+@pytest.mark.parametrize("how", TAMPERED)
+def test_tampered_result_of_an_earlier_version_is_refused(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "result.npz"
+    path.write_bytes(archive(**TAMPERED[how](members(RESULT_4))))
+    found = refusal(path)
+    assert found.startswith(f"ValueError: {path} holds no result that this version can read")
+
+
+def test_result_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    found = Result.load(RESULT_4)
+    assert (found.seed, found.summary()["completed"]) == (3, 12)
+    assert found.requests.num_rows == len(found.decisions["row"]) == 12
+    assert len(found.timeline["time_s"]) == 5
+    assert len(found.control["time_s"]) == 1
+    assert str(found)
+    found.save(tmp_path / "again.npz")
+    again = Result.load(tmp_path / "again.npz")
+    assert again.digest == found.digest
+    assert again.simulation == found.simulation
+
+
+def test_bomb_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "result.npz"
+    odd_result().save(path)
+    entries = members(path)
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as bomb, bomb.open("x.npy", "w") as out:
+        head = io.BytesIO()
+        np.lib.format.write_array_header_1_0(
+            head, {"descr": "<f8", "fortran_order": False, "shape": (10**9,)}
+        )
+        out.write(head.getvalue() + bytes(10**7))
+    read: list[int] = []
+    read_array = np.lib.format.read_array
+
+    def counted(stream: Any, **options: Any) -> Any:
+        array = read_array(stream, **options)
+        read.append(array.nbytes)
+        return array
+
+    monkeypatch.setattr(np.lib.format, "read_array", counted)
+    assert "its arrays are not those that were saved" in refusal(path)
+    assert read == [entries["document"].nbytes]
+    monkeypatch.setenv("SPILLWAY_MEMORY_GB", "7.9")
+    read.clear()
+    assert "it takes 8 GB of memory, and 7.9 GB are there" in refusal(path)
+    assert read == []
 
 
 def test_missing_result_is_a_missing_file(tmp_path: Path) -> None:
