@@ -27,16 +27,28 @@ BAD_INPUT = 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit status."""
-    options = _parser().parse_args(arguments)
     try:
-        status: int = options.command(options)
+        try:
+            options = _parser().parse_args(arguments)
+            status: int = options.command(options)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # what cannot be written is to be known here, not at exit
     except (spillway.ConfigError, spillway.TraceError, spillway.UsageError) as error:
         print(f"spillway: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except MemoryError as error:
+        print(f"spillway: {error or 'there is not enough memory'}", file=sys.stderr)
         return BAD_INPUT
     except BrokenPipeError:
         # The reader of the output has gone (e.g. `| head`); say nothing more, not even at exit.
         sys.stdout = None
         return 0
+    except OSError as error:
+        sys.stdout = None
+        what = error.filename or "the output"
+        print(f"spillway: {what}: cannot be written: {files.reason(error)}", file=sys.stderr)
+        return BAD_INPUT
     except KeyboardInterrupt:
         print("spillway: interrupted", file=sys.stderr)
         return 130

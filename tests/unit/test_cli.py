@@ -640,6 +640,30 @@ def test_program(run: Callable[..., str]) -> None:
     assert bad.stderr == "spillway: gone.yaml: cannot be read: No such file or directory\n"
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("arguments", [["run", "config.yaml"], ["describe", "--schema"]])
+def test_output_that_cannot_be_written_is_one_line(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = program(*arguments, stdout=full, stderr=subprocess.PIPE)
+    assert ended.returncode == cli.BAD_INPUT
+    assert ended.stderr == "spillway: the output: cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize("module", ["numpy", "yaml", "spillway"])
+def test_interruption_while_it_is_imported_is_quiet(tmp_path: Path, module: str) -> None:
+    (tmp_path / f"{module}.py").write_text("raise KeyboardInterrupt\n")
+    root = str(Path(spillway.__file__).parents[1])
+    ended = subprocess.run(
+        [sys.executable, "-c", "import sys, spillway_cli; sys.exit(spillway_cli.main())"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), root])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (130, "")
+    assert ended.stderr == "spillway: interrupted\n"
+
+
 def test_reader_of_the_output_may_go() -> None:
     read, write = os.pipe()
     os.close(read)

@@ -1,0 +1,18 @@
+"""What the command `spillway` starts: a package of its own, which imports nothing at first."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> int:
+    """Runs the command line; returns the exit status.
+
+    Importing Spillway takes a moment, in which Ctrl-C must not end in a traceback either.
+    """
+    try:
+        from spillway import cli
+    except KeyboardInterrupt:
+        print("spillway: interrupted", file=sys.stderr)
+        return 130
+    return cli.main()
