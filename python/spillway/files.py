@@ -2,6 +2,9 @@
 
 A configuration file is YAML or JSON with the keys of `Simulation`, plus `schema` (1) and `profile`
 (vllm or blis_0_6). What it leaves out takes the profile's value, or else the default.
+
+YAML is read by the core schema of version 1.2 (see `spillway._yaml`): `1:30`, `1_000` and `yes` are
+text, `0x10` is 16, and there are no aliases.
 """
 
 from __future__ import annotations
