@@ -1,0 +1,127 @@
+"""Whatever a run is made of and however much it sheds, it can be printed, asked, kept and drawn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.random_simulations import (
+    CHOICES,
+    PRESSURES,
+    VARIANTS,
+    Alternative,
+    Pressure,
+    alternatives_of,
+    random_simulation,
+    stated,
+)
+from support.views import CLASSES, check_ledger, failed_views, shed_share
+
+from spillway import Result, describe, simulate
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Which share of its requests a run sheds under a pressure.
+SHARES: dict[Pressure, tuple[float, float]] = {"none": (0, 0), "half": (0.2, 0.8), "all": (0.9, 1)}
+
+# Where the reasons for which requests are turned away are a policy's own.
+REFUSING = ("Gateway.admission", "InstanceGroup.ingress")
+
+# What cannot be had: these refuse everything.
+IMPOSSIBLE = {
+    (Alternative("Gateway.admission", "reject_all"), "none"),
+    (Alternative("Gateway.admission", "reject_all"), "half"),
+}
+EACH = [
+    (alternative, pressure)
+    for alternative in VARIANTS
+    for pressure in PRESSURES
+    if (alternative, pressure) not in IMPOSSIBLE
+]
+
+
+def reasons_of(alternative: Alternative) -> set[str]:
+    """For what an alternative turns requests away."""
+    kinds = (cls for cls in CLASSES.values() if getattr(cls, "kind", "") == alternative.name)
+    described = (cls._describe() for cls in kinds if alternative.seam in REFUSING)
+    return {reason["name"] for one in described for reason in one.get("reasons", ())}
+
+
+def run_under(alternative: Alternative, pressure: Pressure) -> Result:
+    """A small run in which the alternative occurs and that sheds as much as it is to.
+
+    Where the alternative can turn requests away and nearly all are, most are its own doing.
+    """
+    low, high = SHARES[pressure]
+    own = reasons_of(alternative)
+    for seed in range(150):
+        simulation = random_simulation(seed, force=alternative, pressure=pressure).simulation
+        simulation = simulation.with_({"metrics.streaming": False}) if seed % 8 else simulation
+        result = simulate(simulation)
+        books = result.ledger
+        counts = books["rejected"] | books["worker_rejected"]
+        mine = sum(count for reason, count in counts.items() if reason in own)
+        if pressure == "all" and own and 2 * mine < books["attempts"]:
+            continue
+        if books["attempts"] >= 5 and low <= shed_share(result) <= high:
+            return result
+    raise AssertionError(f"no run with {alternative} sheds {low} to {high} of its requests")
+
+
+def assert_views(result: Result, folder: Path, *, draws: bool = False) -> None:
+    check_ledger(result)
+    if failures := failed_views(result, folder, draws=draws):
+        lines = "\n".join(map(str, failures))
+        config = yaml.safe_dump(stated(result.simulation), sort_keys=False, allow_unicode=True)
+        pytest.fail(f"{lines}\n\nseed {result.seed} of\n{config}", pytrace=False)
+
+
+@pytest.mark.parametrize(
+    ("alternative", "pressure"), EACH, ids=[f"{one}-{pressure}" for one, pressure in EACH]
+)
+def test_every_alternative_under_every_pressure(
+    alternative: Alternative, pressure: Pressure, tmp_path: Path
+) -> None:
+    result = run_under(alternative, pressure)
+    # Plots look alike whatever the alternative: a few suffice here.
+    draws = EACH.index((alternative, pressure)) % 40 == 0
+    assert_views(result, tmp_path, draws=draws)
+
+
+@settings(
+    max_examples=60,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    seed=st.integers(0, 2**32),
+    choice=st.sampled_from(list(CHOICES)),
+    pressure=st.sampled_from(PRESSURES),
+)
+def test_random_simulations(
+    tmp_path: Path, seed: int, choice: Alternative, pressure: Pressure
+) -> None:
+    simulation = random_simulation(seed, force=choice, pressure=pressure).simulation
+    assert_views(simulate(simulation, seed), tmp_path)
+
+
+def test_every_alternative_is_described() -> None:
+    for alternative, way in VARIANTS.items():
+        assert f"(kind: {alternative.name})" in describe.describe(way.path), way.path
+
+
+def test_the_generator_reaches_everything() -> None:
+    """Equal seeds draw equal simulations, few drawings are refused, and all that is forced is."""
+    refused = 0
+    for seed, alternative in enumerate([*VARIANTS, *CHOICES]):
+        drawn = random_simulation(seed, force=alternative)
+        assert drawn == random_simulation(seed, force=alternative)
+        assert alternative in alternatives_of(drawn.simulation)
+        refused += drawn.refused
+    assert refused < 0.1 * len(VARIANTS | CHOICES)

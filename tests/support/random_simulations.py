@@ -1,0 +1,724 @@
+"""Random valid simulations: any alternative of any seam, under a chosen pressure, run in ms.
+
+Everything is drawn from the field descriptors, so a new setting, policy or seam takes part as soon
+as it exists. What stands here beside them: sizes that keep a run small (`RANGES`), settings that
+make a run shed nothing or nearly all (`LENIENT`, `WALLS`, `STRICT`), and the few settings that mean
+something only together (`_together`). What contradicts itself all the same is drawn anew, at the
+paths that the error names.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from spillway import ConfigError, Simulation, profiles, trace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from spillway import workload
+
+Pressure = Literal["none", "half", "all"]
+"""How much of the load a simulation sheds, roughly: see `LENIENT` and `WALLS`."""
+PRESSURES: tuple[Pressure, ...] = get_args(Pressure)
+
+Force = dict[str, str]
+"""Seam → the alternative that must occur there at least once."""
+
+DESCRIPTION = Simulation._describe()
+_PRESENT = "(present)"
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One value of a seam (a variant) or of a choice, e.g. `Gateway.admission` = `token_bucket`."""
+
+    seam: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.seam}={self.name}"
+
+
+@dataclass(frozen=True)
+class Way:
+    """How to get to an alternative."""
+
+    force: Force
+    path: str
+    """As `spillway describe` takes it."""
+
+
+def _found() -> tuple[dict[Alternative, Way], dict[Alternative, Way]]:
+    """Every alternative of a variant, and every value of a choice."""
+    variants: dict[Alternative, Way] = {}
+    choices: dict[Alternative, Way] = {}
+    places: deque[tuple[Mapping[str, Any], Way]] = deque([(DESCRIPTION, Way({}, ""))])
+    while places:  # breadth first: the shortest way to each
+        noun, way = places.popleft()
+        for field in noun["fields"]:
+            seam = f"{noun['name']}.{field['name']}"
+            path = f"{way.path}.{field['name']}".lstrip(".")
+            names = {"choice": field.get("choices", ()), "bool": ("True", "False")}
+            for name in names.get(field["type"], ()):
+                choices.setdefault(Alternative(seam, name), Way({**way.force, seam: name}, path))
+            if field["type"] == "struct":
+                places.append((field["of"], Way({**way.force, seam: _PRESENT}, path)))
+            elif field["type"] == "variant":
+                for one in field["alternatives"]:
+                    here = Way({**way.force, seam: one["kind"]}, f"{path}.{one['kind']}")
+                    variants.setdefault(Alternative(seam, one["kind"]), here)
+                    places.append((one, here))
+    return variants, choices
+
+
+VARIANTS, CHOICES = _found()
+
+
+def alternatives_of(simulation: Simulation) -> set[Alternative]:
+    """Every alternative that occurs in a simulation."""
+    found: set[Alternative] = set()
+
+    def look(noun: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        for field in noun["fields"]:
+            value = values[field["name"]]
+            for one in value if isinstance(value, list) else [value]:
+                seam = f"{noun['name']}.{field['name']}"
+                if one is None:
+                    continue
+                if field["type"] in ("choice", "bool"):
+                    found.add(Alternative(seam, str(one)))
+                elif field["type"] == "struct":
+                    look(field["of"], one)
+                elif field["type"] == "variant":
+                    found.add(Alternative(seam, one["kind"]))
+                    look(_alternative(field, one["kind"]), one)
+
+    look(DESCRIPTION, simulation.to_dict())
+    return found
+
+
+def _alternative(field: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    return next(one for one in field["alternatives"] if one["kind"] == kind)
+
+
+# --- what keeps a run small -----------------------------------------------------------------------
+
+LONGEST_S = 20.0
+SHORTEST_S = 0.002
+
+# Where the range of the search, or one around the default, makes a run long, or nothing happen.
+RANGES: Mapping[str, tuple[float, float]] = {
+    "Client.rate_fraction": (0.2, 5),
+    "ClosedLoop.users": (1, 20),
+    "ClosedLoop.turns": (1, 6),
+    "Fixed.tokens": (1, 400),
+    "Gaussian.mean_tokens": (5, 300),
+    "Gaussian.std_dev_tokens": (1, 100),
+    "Gaussian.min_tokens": (1, 20),
+    "Gaussian.max_tokens": (20, 600),
+    "Exponential.mean_tokens": (5, 200),
+    "Exponential.min_tokens": (1, 20),
+    "Exponential.max_tokens": (20, 600),
+    "Lognormal.mu": (1, 5),
+    "Lognormal.sigma": (0.1, 1.2),
+    "Lognormal.min_tokens": (1, 20),
+    "Lognormal.max_tokens": (20, 600),
+    "Empirical.values": (1, 400),
+    "Retry.max_attempts": (1, 4),
+    "Retry.backoff_s": (0.01, 2),
+    "Retry.max_backoff_s": (0.1, 5),
+    "SloClass.priority": (-3, 5),
+    "SloClass.target_ttft_s": (0.005, 3),
+    "SloClass.target_tpot_s": (0.005, 0.2),
+    "SloClass.target_e2e_s": (0.05, 10),
+    "Band.priority": (-3, 5),
+    "ClassPriority.priority": (-3, 5),
+    "TierShed.min_priority": (-3, 5),
+    "TierShed.max_load": (1, 30),
+    "SloGated.critical_priority": (-3, 5),
+    "PredictiveTtft.protected_priority": (-3, 5),
+    "PriorityFcfs.age_weight_per_s": (1e-3, 10),
+    "TokenBucket.capacity_tokens": (100, 50_000),
+    "TenantTokenBucket.capacity_tokens": (100, 50_000),
+    "TenantRate.capacity_tokens": (100, 50_000),
+    "Dagor.window_requests": (5, 200),
+    "Dagor.user_levels": (1, 128),
+    "Bouncer.samples": (5, 100),
+    "Bouncer.min_samples": (1, 10),
+    "Bouncer.share_requests": (5, 100),
+    "EnvoyAdmission.rps_threshold": (1, 50),
+    "EnvoyGradient.request_count": (5, 30),
+    "EnvoyGradient.interval_s": (0.5, 10),
+    "Gradient2.long_window": (10, 100),
+    "ColdStart.floor_burst": (1, 5),
+    "FixedLimit.max_in_flight": (1, 64),
+    "WorkerBudget.cap_per_worker": (1, 32),
+    "WorkerBudget.workers": (1, 4),
+    "PerTenant.max_in_flight": (1, 32),
+    "TokenBudget.max_tokens_in_flight": (100, 20_000),
+    "TokenBudget.assumed_output_tokens": (1, 100),
+    "DualLimit.max_in_flight": (1, 64),
+    "DualLimit.max_awaiting_first_token": (1, 32),
+    "Gateway.replicas": (1, 3),
+    "Gateway.max_queued": (1, 60),
+    "Gateway.attempt_period_s": (0.001, 0.1),
+    "Gateway.admission_latency_s": (0.0005, 0.1),
+    "Gateway.drain_latency_s": (0.0005, 0.1),
+    "Gateway.routing_latency_s": (0.0005, 0.1),
+    "Band.max_requests": (1, 60),
+    "Queue.max_requests": (1, 30),
+    "Queue.timeout_s": (0.01, 10),
+    "Tenant.weight": (0.25, 8),
+    "Tenant.queue_max": (1, 30),
+    "Tenant.max_in_flight": (1, 30),
+    "Eviction.max_victims": (1, 5),
+    "Guard.floor": (1, 8),
+    "Guard.ceiling": (8, 64),
+    "Guard.cooldown_ticks": (1, 5),
+    "Sensor.tick_s": (0.05, 3),
+    "Sensor.window_s": (0.1, 20),
+    "Sensor.min_samples": (1, 10),
+    "Scraped.period_s": (0.005, 3),
+    "PrefixIndex.capacity_blocks": (10, 10_000),
+    "PrefixIndex.block_size_tokens": (8, 64),
+    "BusyMonitor.active_prefill_tokens_threshold": (10, 5000),
+    "BusyThresholdChange.active_prefill_tokens_threshold": (10, 5000),
+    "BusyMonitor.active_prefill_tokens_threshold_frac": (0.1, 4),
+    "InstanceGroup.count": (1, 3),
+    "InstanceGroup.data_parallel_size": (1, 3),
+    "InstanceGroup.max_num_seqs": (1, 48),
+    "InstanceGroup.max_num_batched_tokens": (16, 2048),
+    "InstanceGroup.long_prefill_token_threshold": (8, 256),
+    "InstanceGroup.max_model_len": (64, 2000),
+    "InstanceGroup.block_size_tokens": (4, 64),
+    "InstanceGroup.num_kv_blocks": (8, 4000),
+    "EngineRequestLimit.max_requests": (1, 30),
+    "EngineRequestLimit.queue_size": (1, 10),
+    "VllmQueueLimits.max_num_queued_reqs": (1, 20),
+    "VllmQueueLimits.max_num_queued_tokens": (50, 5000),
+    "ControlledDelay.max_requests": (1, 30),
+    "ControlledDelay.queue_size": (1, 50),
+    "DualLimitGate.request_limit": (1, 30),
+    "DualLimitGate.wait_limit": (1, 10),
+    "DualLimitGate.queue_size": (1, 50),
+    "PriorityFcfs.preemption_margin": (1, 4),
+    "PriorityFcfs.max_preemptions_per_step": (1, 4),
+    "Fleet.initial_instances": (1, 3),
+    "FleetChange.instances": (1, 3),
+    "QueueScaler.min_instances": (1, 2),
+    "QueueScaler.max_instances": (1, 3),
+    "QueueScaler.poll_s": (0.1, 2),
+    "FitnessTerm.weight": (0.1, 10),
+    "Metrics.traced_candidates": (1, 4),
+    "Metrics.timeline_step_s": (0.02, 2),
+    "Simulation.quantum_ns": (1, 1_000_000),
+}
+
+# At the bounds of these a run is long, or asks for another mechanism.
+_NOT_AT_ITS_BOUND = re.compile(
+    r".*(_period_s|tick_s|poll_s|step_s|attempt_period_s|quantum_ns|\.cv|beta\w+_us|step_s)$"
+)
+
+# How often an optional setting is stated, where that is not one in two.
+_STATED: Mapping[str, float] = {
+    "Gateway.max_queued": 0.2,
+    "Band.max_requests": 0.2,
+    "Queue.codel_target_s": 0.3,
+    "Tenant.reaction": 0.2,
+    "Fleet.initial_instances": 0.25,
+    "BusyMonitor.active_decode_blocks_threshold": 0.25,
+    "BusyMonitor.active_prefill_tokens_threshold": 0.25,
+    "BusyMonitor.active_prefill_tokens_threshold_frac": 0.25,
+    "Reaction.timeout_s": 0.3,
+    "Reaction.first_token_timeout_s": 0.2,
+    "Reaction.deadline_s": 0.2,
+    "Simulation.horizon_s": 0.3,
+    "Client.requests_per_s": 0.2,
+}
+
+# --- what makes it shed nothing, or nearly all ----------------------------------------------------
+
+LENIENT: Mapping[str, Any] = {
+    "Gateway.admission": [{"kind": "always_admit"}],
+    "Gateway.limit": [{"kind": "unlimited"}],
+    "Gateway.max_queued": None,
+    "Gateway.queue_shedding": False,
+    "Band.max_requests": None,
+    "Queue.max_requests": None,
+    "Queue.timeout_s": None,
+    "Queue.codel_target_s": None,
+    "Eviction.max_victims": 0,
+    "Tenant.queue_max": None,
+    "Tenant.max_in_flight": None,
+    "Reaction.timeout_s": None,
+    "Reaction.first_token_timeout_s": None,
+    "Reaction.deadline_s": None,
+    "InstanceGroup.ingress": {"kind": "open"},
+    "InstanceGroup.max_model_len": 0,
+    "InstanceGroup.num_kv_blocks": 10_000,
+    "Fleet.initial_instances": None,
+    "Fleet.schedule": [],
+    "Fleet.autoscaler": {"kind": "none"},
+    "SloClass.priority": 4,
+    "Simulation.horizon_s": None,
+}
+
+_ONE_AT_A_TIME = {"Gateway.limit": [{"kind": "fixed", "max_in_flight": 1}]}
+WALLS: tuple[Mapping[str, Any], ...] = (
+    {"Gateway.admission": [{"kind": "reject_all"}]},
+    {"Gateway.admission": [{"kind": "token_bucket", "capacity_tokens": 0}]},
+    {**_ONE_AT_A_TIME, "Queue.timeout_s": SHORTEST_S},
+    {**_ONE_AT_A_TIME, "Queue.max_requests": 1},
+    {**_ONE_AT_A_TIME, "Tenant.queue_max": 1, "Queue.timeout_s": 0.1},
+    {**_ONE_AT_A_TIME, "Gateway.max_queued": 1},
+    {**_ONE_AT_A_TIME, "Gateway.queue_shedding": True, "Band.max_requests": 2},
+    {"InstanceGroup.ingress": {"kind": "engine_request_limit", "max_requests": 1, "queue_size": 1}},
+    {"InstanceGroup.ingress": {"kind": "vllm_queue_limits", "max_num_queued_reqs": 1}},
+    {"InstanceGroup.ingress": {"kind": "dual_limit_gate", "request_limit": 1, "queue_size": 1}},
+    {"InstanceGroup.num_kv_blocks": 1, "InstanceGroup.block_size_tokens": 1},
+    {"InstanceGroup.max_model_len": 2},
+    {"Reaction.timeout_s": SHORTEST_S, "Reaction.retries": []},
+    {"Reaction.first_token_timeout_s": SHORTEST_S, "Reaction.retries": []},
+    {"Reaction.deadline_s": SHORTEST_S, "Reaction.retries": []},
+)
+
+# With these every admission policy that can refuse nearly everything does.
+STRICT: Mapping[str, Any] = {
+    "TokenBucket.capacity_tokens": 0.0,
+    "TenantTokenBucket.capacity_tokens": 0.0,
+    "TenantTokenBucket.own": [],
+    "TenantBudget.default_share": 0.0,
+    "TenantBudget.budgets": [],
+    "SloGated.critical_priority": 1000,
+    "SloGated.standard_threshold": 0.0,
+    "SloGated.sheddable_threshold": 0.0,
+    "TierShed.max_load": 0,
+    "TierShed.min_priority": 1000,
+    "GaieLegacy.detector": "concurrency",
+    "GaieLegacy.max_concurrency": 0.001,
+    "Probabilistic.detector": "concurrency",
+    "Probabilistic.max_concurrency": 0.001,
+    "LatencySlo.headroom_factor": 0.001,
+    "LatencySlo.cold_kv_utilization": 0.0,
+    "EarlyRejection.max_load": 0.001,
+    "EnvoyAdmission.success": "first_token_in_time",
+    "EnvoyAdmission.success_threshold": 1.0,
+    "EnvoyAdmission.rps_threshold": 0.0,
+    "EnvoyAdmission.max_rejection_probability": 1.0,
+    "Dagor.threshold_s": 1e-6,
+    "Dagor.decrease": 1.0,
+    "Dagor.window_requests": 1,
+    "Bouncer.min_samples": 1,
+    "Bouncer.min_share": 0.0,
+    "BusyThreshold.proportional": False,
+    "BusyMonitor.active_prefill_tokens_threshold": 0,
+    "BusyMonitor.busy_rank_share": 0.0,
+    "BusyMonitor.schedule": [],
+    "PredictiveTtft.budgets": [],
+    "PredictiveTtft.protected_priority": None,
+    "PredictiveTtft.exploration": 0.0,
+    "PredictiveTtft.headroom": 1000.0,
+    "SloClass.priority": -1,
+    "SloClass.target_ttft_s": 1e-5,
+    "SloClass.target_e2e_s": 1e-4,
+}
+
+_TENANTS = ("a", "b", "default", "gold", "team/x")
+_ODD_NAMES = ("größe", "a.b[0]", 'it\'s "quoted"\n', "$x^", "_hidden", "a,b", "<&>", "%s{}", "-1")
+_CLASSES = ("critical", "standard", "batch", "sheddable", "odd class")
+_PREFIX_TOKENS = {"system": 32, "documents": 100}
+
+
+# --- drawing --------------------------------------------------------------------------------------
+
+
+class _Drawing:
+    """One simulation in the making, in its written form."""
+
+    def __init__(self, rng: random.Random, force: Force, pressure: Pressure | None) -> None:
+        self.rng = rng
+        self.force = force
+        self.met: set[str] = set()  # seams at which what is forced occurs already
+        names = list(_TENANTS) + (list(_ODD_NAMES) if rng.random() < 0.15 else [])
+        self.tenants = rng.sample(names, rng.randint(1, 4))
+        self.classes = rng.sample(_CLASSES, rng.randint(1, 3))
+        self.preferred = self._preferred(pressure)
+        low, high = {"none": (1, 8), "half": (20, 300), "all": (50, 3000)}.get(
+            pressure or "", (1, 1000)
+        )
+        self.requests_per_s = self._between(low, high)
+        self.num_requests = int(self._between(10, 60 if pressure == "none" else 200))
+        self.duration_s = self.num_requests / self.requests_per_s
+
+    def _preferred(self, pressure: Pressure | None) -> Mapping[str, Any]:
+        if pressure == "none":
+            return LENIENT
+        if pressure == "all":
+            forced = "Gateway.admission" in self.force
+            # A policy that refuses by itself or, if that is not what matters, any wall.
+            return STRICT if forced or self.rng.random() < 0.4 else self.rng.choice(WALLS)
+        return {}
+
+    def chance(self, probability: float) -> bool:
+        return self.rng.random() < probability
+
+    def _between(self, low: float, high: float) -> float:
+        """Uniform in the logarithm, where there is one."""
+        if low <= 0:
+            return self.rng.uniform(low, high)
+        return math.exp(self.rng.uniform(math.log(low), math.log(high)))
+
+    def noun(self, description: Mapping[str, Any]) -> dict[str, Any]:
+        written = {"kind": description["kind"]} if "kind" in description else {}
+        for field in description["fields"]:
+            written[field["name"]] = self.value(description["name"], field)
+        _together(description["name"], written, self)
+        return written
+
+    def value(self, owner: str, field: Mapping[str, Any]) -> Any:
+        seam = f"{owner}.{field['name']}"
+        forced = self.force.get(seam)
+        if forced is None and seam in self.preferred and self.chance(0.95):
+            return self._preferred_value(field, self.preferred[seam])
+        if own := _OWN.get(seam):
+            return own(self)
+        if field.get("optional") and forced is None and not self.chance(_STATED.get(seam, 0.5)):
+            return None
+        if not field.get("sequence"):
+            return self.one(seam, field)
+        least = 1 if field["default"] or forced else 0
+        return [self.one(seam, field) for _ in range(self.rng.choice((least, 1, 1, 2, 3)))]
+
+    def _preferred_value(self, field: Mapping[str, Any], value: Any) -> Any:
+        """The value, with the settings that it leaves open as they come."""
+        if isinstance(value, list):
+            return [self._preferred_value(field, one) for one in value]
+        if isinstance(value, dict):
+            return self.noun(_alternative(field, value["kind"])) | value
+        return value
+
+    def one(self, seam: str, field: Mapping[str, Any]) -> Any:
+        forced = self.force.get(seam)
+        if forced is not None and (seam not in self.met or self.chance(0.5)):
+            self.met.add(seam)
+        else:
+            forced = None
+        match field["type"]:
+            case "struct":
+                drawn: Any = self.noun(field["of"])
+            case "variant":
+                kinds = [one["kind"] for one in field["alternatives"]]
+                drawn = self.noun(_alternative(field, forced or self.rng.choice(kinds)))
+            case "choice":
+                drawn = forced or self.rng.choice(field["choices"])
+            case "bool":
+                drawn = forced == "True" if forced else self.chance(0.6) is field["default"]
+            case "str":
+                drawn = field["default"]
+            case _:
+                drawn = self._number(seam, field)
+        return drawn
+
+    def _number(self, seam: str, field: Mapping[str, Any]) -> float:
+        least = field.get("at_least", field.get("more_than", -math.inf))
+        most = field.get("at_most", math.inf)
+        default = field["default"]
+        if isinstance(default, list):
+            default = default[0] if default else None
+        elif default is not None and seam not in RANGES and self.chance(0.4):
+            return default
+        if "at_least" in field and not _NOT_AT_ITS_BOUND.fullmatch(seam) and self.chance(0.08):
+            return self._typed(field, least)
+        if seam in RANGES:
+            low, high = RANGES[seam]
+        elif "search" in field:
+            low, high = field["search"]["low"], field["search"]["high"]
+        elif default:
+            low, high = sorted((default / 2, default * 2))
+        else:
+            low, high = SHORTEST_S, min(1.0, most)
+        if field["unit"] == "s":
+            low, high = max(low, SHORTEST_S), min(high, LONGEST_S)
+        value = min(max(self._between(low, max(low, high)), least), most)
+        if value == field.get("more_than"):
+            value = high
+        return self._typed(field, value)
+
+    @staticmethod
+    def _typed(field: Mapping[str, Any], value: float) -> float:
+        return round(value) if field["type"] == "int" else float(value)
+
+    def redraw(self, written: dict[str, Any], path: str, *, default: bool) -> None:
+        """Draws the deepest setting on a path anew, or gives it its default."""
+        noun, place = DESCRIPTION, written
+        steps = deque(re.findall(r"[^.\[\]]+", path))
+        while steps:
+            field = next(one for one in noun["fields"] if one["name"] == steps[0])
+            name = steps.popleft()
+            seam = f"{noun['name']}.{name}"
+            value, entry = place[name], None
+            if steps and steps[0].isdigit():
+                entry = int(steps.popleft())
+                if entry >= len(value):
+                    return  # drawn anew already
+                value = value[entry]
+            if isinstance(value, dict) and steps and steps[0] != "kind":
+                inner = field["of"] if field["type"] == "struct" else None
+                noun, place = inner or _alternative(field, value["kind"]), value
+                if any(one["name"] == steps[0] for one in noun["fields"]):
+                    continue
+            if default and seam not in self.force:
+                place[name] = field["default"]
+            elif entry is None:
+                self.met.discard(seam)
+                place[name] = self.value(noun["name"], field)
+            else:
+                place[name][entry] = self.one(seam, field)
+            return
+
+
+def _tenant(drawing: _Drawing) -> str:
+    return drawing.rng.choice(drawing.tenants)
+
+
+def _slo_class(drawing: _Drawing) -> str:
+    return drawing.rng.choice(drawing.classes)
+
+
+def _named(drawing: _Drawing, seam: str, names: list[str]) -> list[dict[str, Any]]:
+    owner, _, name = seam.partition(".")
+    field = next(f for f in DESCRIPTION["fields"] if f"{owner}.{f['name']}" == f"{owner}.{name}")
+    return [drawing.noun(field["of"]) | {"name": one} for one in names]
+
+
+def _instants(drawing: _Drawing) -> float:
+    return drawing.rng.uniform(0, 1.2) * drawing.duration_s
+
+
+def _optionally(value: Any, probability: float) -> Any:
+    return lambda drawing: value(drawing) if drawing.chance(probability) else None
+
+
+# Settings that follow from what else there is, instead of from their own range.
+_OWN: Mapping[str, Any] = {
+    "Simulation.tenants": lambda d: (
+        _named(d, "Simulation.tenants", d.tenants)
+        if d.chance(0.7) or {"Simulation.tenants", "Tenant.reaction"} & d.force.keys()
+        else []
+    ),
+    "Simulation.slo_classes": lambda d: _named(d, "Simulation.slo_classes", d.classes),
+    "Simulation.horizon_s": _optionally(lambda d: d.duration_s * d.rng.uniform(0.3, 3), 0.3),
+    "Simulation.warm_up_s": lambda d: d.duration_s * d.rng.choice((0, 0, 0, 0.2)),
+    "Simulation.quantum_ns": lambda d: d.rng.choice((1, 1, 1, 1000, 10**6)),
+    "Synthetic.requests_per_s": lambda d: d.requests_per_s,
+    "Synthetic.num_requests": _optionally(lambda d: d.num_requests, 0.5),
+    "Synthetic.duration_s": lambda d: d.duration_s,
+    "Client.requests_per_s": _optionally(lambda d: d.requests_per_s / 2, 0.15),
+    "Client.start_s": lambda d: d.duration_s * d.rng.choice((0, 0, 0.3)),
+    "Client.duration_s": _optionally(lambda d: d.duration_s * d.rng.uniform(0.2, 1), 0.2),
+    "Client.num_requests": _optionally(lambda d: d.num_requests, 0.2),
+    "ClosedLoop.think_time_s": lambda d: d.rng.choice((0, 0.05, 0.3, 2)),
+    "Client.name": lambda d: f"client {d.rng.randrange(1000)}",
+    "Client.tenant": _tenant,
+    "Client.slo_class": _slo_class,
+    "Client.prefix_group": lambda d: d.rng.choice(("", *_PREFIX_TOKENS)),
+    "TenantRate.tenant": _tenant,
+    "TenantShare.tenant": _tenant,
+    "Sensor.tenant": _tenant,
+    "ClassReserve.slo_class": _slo_class,
+    "ClassBudget.slo_class": _slo_class,
+    "TtftBudget.slo_class": _slo_class,
+    "ClassPriority.name": _slo_class,
+    "FleetChange.at_s": _instants,
+    "BusyThresholdChange.at_s": _instants,
+}
+
+
+def _together(name: str, drawn: dict[str, Any], drawing: _Drawing) -> None:
+    """Settings of one noun that are valid, or do something, only together."""
+    if name == "Empirical":
+        drawn["weights"] = [1.5, 0, 3, 1][: len(drawn["values"])] if drawing.chance(0.5) else []
+    if name == "ProcessorSharing":
+        size = drawing.rng.randint(1, 4)
+        drawn["concurrency"] = sorted(drawing.rng.sample(range(40), size))
+        for column, fastest in (("e2e_s", 0.2), ("ttft_s", 0.02)):
+            drawn[column] = sorted(fastest * drawing.rng.uniform(0.5, 20) for _ in range(size))
+    if name == "Client":
+        drawn["prefix_tokens"] = _PREFIX_TOKENS.get(drawn["prefix_group"], 0)
+        if drawn["arrivals"]["kind"] == "closed_loop":
+            drawn["requests_per_s"] = None
+        if drawn["requests_per_s"] or drawn["arrivals"]["kind"] == "closed_loop":
+            drawn["rate_fraction"] = 1.0
+    if name == "Gateway":
+        movable = ("fixed", "worker_budget", "dual_limit", "token_budget")
+        if drawn["controller"]["kind"] != "static" and not any(
+            one["kind"] in movable for one in drawn["limit"]
+        ):
+            drawn["limit"] = [*drawn["limit"], {"kind": "fixed", "max_in_flight": 20}]
+        if any(one["kind"] == "token" for one in drawn["limit"]):
+            drawn["split"] = "tenant_hash"
+
+
+def _random_trace(drawing: _Drawing) -> workload.Trace:
+    rng = np.random.default_rng(drawing.rng.getrandbits(64))
+    size = drawing.num_requests
+    prompts: dict[str, Any] = {}
+    input_tokens = rng.integers(1, 400, size)
+    if drawing.chance(0.3):
+        groups = drawing.rng.choices(("", *_PREFIX_TOKENS), k=size)
+        prompts["prefix_group"] = groups
+        prompts["prefix_tokens"] = [_PREFIX_TOKENS.get(group, 0) for group in groups]
+        input_tokens += [_PREFIX_TOKENS.get(group, 0) for group in groups]
+    elif drawing.chance(0.3):
+        prompts["hash_ids"] = [
+            [int(one) for one in rng.integers(0, 4, math.ceil(tokens / 64))]
+            for tokens in input_tokens
+        ]
+        prompts["block_size_tokens"] = 64
+    if drawing.chance(0.5):
+        prompts["request_id"] = [f"r{i}" for i in rng.permutation(size)]
+    arrival_s = np.sort(rng.uniform(0, drawing.duration_s, size))
+    if drawing.chance(0.3):  # several at the same instant
+        arrival_s = np.floor(arrival_s / drawing.duration_s * 8) * drawing.duration_s / 8
+    return trace(
+        arrival_s=arrival_s,
+        input_tokens=input_tokens,
+        output_tokens=rng.integers(0, 150, size),
+        tenant=drawing.rng.choices(drawing.tenants, k=size),
+        slo_class=drawing.rng.choices(drawing.classes, k=size),
+        **prompts,
+    )
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A simulation, and how many drawings before it were refused."""
+
+    simulation: Simulation
+    refused: int
+
+
+def random_simulation(
+    seed: object, *, force: Alternative | None = None, pressure: Pressure | None = None
+) -> Drawn:
+    """A valid simulation, equal for equal arguments, in which `force` occurs."""
+    ways = VARIANTS | CHOICES
+    rng = random.Random(f"{seed} {force} {pressure}")
+    for refused in range(50):
+        drawing = _Drawing(rng, ways[force].force if force else {}, pressure)
+        simulation = _valid(drawing)
+        if simulation is not None and (force is None or force in alternatives_of(simulation)):
+            return Drawn(simulation, refused)
+    raise AssertionError(f"nothing valid with {force} was found")
+
+
+def _valid(drawing: _Drawing) -> Simulation | None:
+    written = drawing.noun(DESCRIPTION)
+    requests = None
+    if written["workload"]["kind"] == "trace":
+        requests = _random_trace(drawing)
+        written["workload"] = {"kind": "trace"}
+    for attempt in range(30):
+        try:
+            simulation = Simulation.from_dict(written)
+            if requests is not None:
+                simulation = simulation.replace(workload=requests)
+            break
+        except ConfigError as error:
+            stage = attempt // 6  # 1: defaults; 3: those of the nouns around; else drawn anew
+            for path in dict.fromkeys(path for path, _, _ in error.violations):
+                place = path.rpartition(".")[0] or path if stage == 3 else path
+                drawing.redraw(written, place, default=stage in (1, 3))
+    else:
+        return None
+    if drawing.chance(0.2):
+        try:
+            return profiles.blis_0_6(simulation)
+        except ConfigError:  # its values contradict some of these settings
+            return simulation
+    return simulation
+
+
+# --- less of it -----------------------------------------------------------------------------------
+
+
+def simpler(simulation: Simulation) -> Iterator[Simulation]:
+    """The same simulation with one setting fewer that is not at its default."""
+    written = simulation.to_dict()
+    workload = simulation.workload
+    is_trace = written["workload"]["kind"] == "trace"
+
+    def rebuilt() -> Simulation | None:
+        settings = {k: v for k, v in written.items() if not (k == "workload" and is_trace)}
+        try:
+            made = Simulation.from_dict(settings)
+            return made.replace(workload=workload) if is_trace else made
+        except ConfigError:
+            return None
+
+    def changed(noun: Mapping[str, Any], values: dict[str, Any]) -> Iterator[Simulation]:
+        for field in noun["fields"]:
+            name = field["name"]
+            if (noun is DESCRIPTION and name == "workload" and is_trace) or (
+                values[name] == field["default"]
+            ):
+                continue
+            before = values[name]
+            options = [field["default"]]
+            if isinstance(before, list) and len(before) > 1:
+                options += [before[:i] + before[i + 1 :] for i in range(len(before))]
+            for option in options:
+                values[name] = option
+                if (made := rebuilt()) is not None:
+                    yield made
+                values[name] = before
+            for one in before if isinstance(before, list) else [before]:
+                if field["type"] == "struct" and one is not None:
+                    yield from changed(field["of"], one)
+                elif field["type"] == "variant":
+                    yield from changed(_alternative(field, one["kind"]), one)
+
+    yield from changed(DESCRIPTION, written)
+
+
+def minimal(simulation: Simulation, fails: Any, most_trials: int = 600) -> Simulation:
+    """The simplest simulation found, one setting after another, for which `fails` still holds."""
+    trials = 0
+    while True:
+        for candidate in simpler(simulation):
+            trials += 1
+            if trials > most_trials:
+                return simulation
+            if fails(candidate):
+                simulation = candidate
+                break
+        else:
+            return simulation
+
+
+def stated(simulation: Simulation) -> dict[str, Any]:
+    """The settings that are not at their defaults, in their written form."""
+
+    def different(noun: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+        found = {"kind": values["kind"]} if "kind" in values else {}
+        for field in noun["fields"]:
+            value = values[field["name"]]
+            if value == field["default"]:
+                continue
+            many = value if isinstance(value, list) else [value]
+            if field["type"] == "struct" and value is not None:
+                many = [different(field["of"], one) for one in many]
+            elif field["type"] == "variant":
+                many = [different(_alternative(field, one["kind"]), one) for one in many]
+            found[field["name"]] = many if isinstance(value, list) else many[0]
+        return found
+
+    return different(DESCRIPTION, simulation.to_dict())
