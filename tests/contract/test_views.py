@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from support.random_simulations import (
     CHOICES,
     PRESSURES,
+    REFUSING,
     VARIANTS,
     Alternative,
     Pressure,
@@ -18,7 +19,7 @@ from support.random_simulations import (
     random_simulation,
     stated,
 )
-from support.views import CLASSES, check_ledger, failed_views, shed_share
+from support.views import CLASSES, failed_checks, failed_views, shed_share
 
 from spillway import Result, describe, simulate
 
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 
 # Which share of its requests a run sheds under a pressure.
 SHARES: dict[Pressure, tuple[float, float]] = {"none": (0, 0), "half": (0.2, 0.8), "all": (0.9, 1)}
-
-# Where the reasons for which requests are turned away are a policy's own.
-REFUSING = ("Gateway.admission", "InstanceGroup.ingress")
 
 # What cannot be had: these refuse everything.
 IMPOSSIBLE = {
@@ -73,8 +71,7 @@ def run_under(alternative: Alternative, pressure: Pressure) -> Result:
 
 
 def assert_views(result: Result, folder: Path, *, draws: bool = False) -> None:
-    check_ledger(result)
-    if failures := failed_views(result, folder, draws=draws):
+    if failures := failed_checks(result) + failed_views(result, folder, draws=draws):
         lines = "\n".join(map(str, failures))
         config = yaml.safe_dump(stated(result.simulation), sort_keys=False, allow_unicode=True)
         pytest.fail(f"{lines}\n\nseed {result.seed} of\n{config}", pytrace=False)

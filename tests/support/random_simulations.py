@@ -227,6 +227,9 @@ _NOT_AT_ITS_BOUND = re.compile(
     r".*(_period_s|tick_s|poll_s|step_s|attempt_period_s|quantum_ns|\.cv|beta\w+_us|step_s)$"
 )
 
+# Kinds with many alternatives of their own below them are chosen more often.
+_WEIGHTS: Mapping[str, float] = {"weighted": 4, "predictive_ttft": 2, "slo_gated": 2, "dagor": 1.5}
+
 # How often an optional setting is stated, where that is not one in two.
 _STATED: Mapping[str, float] = {
     "Gateway.max_queued": 0.2,
@@ -290,7 +293,10 @@ WALLS: tuple[Mapping[str, Any], ...] = (
     {"Reaction.deadline_s": SHORTEST_S, "Reaction.retries": []},
 )
 
-# With these every admission policy that can refuse nearly everything does.
+# The seams whose alternatives turn requests away for reasons of their own.
+REFUSING = frozenset({"Gateway.admission", "InstanceGroup.ingress"})
+
+# With these every policy that can refuse nearly everything does.
 STRICT: Mapping[str, Any] = {
     "TokenBucket.capacity_tokens": 0.0,
     "TenantTokenBucket.capacity_tokens": 0.0,
@@ -313,6 +319,7 @@ STRICT: Mapping[str, Any] = {
     "EnvoyAdmission.success_threshold": 1.0,
     "EnvoyAdmission.rps_threshold": 0.0,
     "EnvoyAdmission.max_rejection_probability": 1.0,
+    "Dagor.signal": "ttft",
     "Dagor.threshold_s": 1e-6,
     "Dagor.decrease": 1.0,
     "Dagor.window_requests": 1,
@@ -326,6 +333,15 @@ STRICT: Mapping[str, Any] = {
     "PredictiveTtft.protected_priority": None,
     "PredictiveTtft.exploration": 0.0,
     "PredictiveTtft.headroom": 1000.0,
+    "EngineRequestLimit.max_requests": 1,
+    "EngineRequestLimit.queue_size": 1,
+    "VllmQueueLimits.max_num_queued_reqs": 1,
+    "ControlledDelay.max_requests": 1,
+    "ControlledDelay.queue_size": 0,
+    "DualLimitGate.request_limit": 1,
+    "DualLimitGate.wait_limit": 1,
+    "DualLimitGate.queue_size": 0,
+    "InstanceGroup.count": 1,
     "SloClass.priority": -1,
     "SloClass.target_ttft_s": 1e-5,
     "SloClass.target_e2e_s": 1e-4,
@@ -362,9 +378,9 @@ class _Drawing:
         if pressure == "none":
             return LENIENT
         if pressure == "all":
-            forced = "Gateway.admission" in self.force
-            # A policy that refuses by itself or, if that is not what matters, any wall.
-            return STRICT if forced or self.rng.random() < 0.4 else self.rng.choice(WALLS)
+            if REFUSING & self.force.keys():  # nothing but the policy in question refuses
+                return {**LENIENT, **STRICT}
+            return STRICT if self.rng.random() < 0.4 else self.rng.choice(WALLS)
         return {}
 
     def chance(self, probability: float) -> bool:
@@ -388,7 +404,7 @@ class _Drawing:
         forced = self.force.get(seam)
         if forced is None and seam in self.preferred and self.chance(0.95):
             return self._preferred_value(field, self.preferred[seam])
-        if own := _OWN.get(seam):
+        if (own := _OWN.get(seam)) and forced in (None, _PRESENT):
             return own(self)
         if field.get("optional") and forced is None and not self.chance(_STATED.get(seam, 0.5)):
             return None
@@ -416,7 +432,9 @@ class _Drawing:
                 drawn: Any = self.noun(field["of"])
             case "variant":
                 kinds = [one["kind"] for one in field["alternatives"]]
-                drawn = self.noun(_alternative(field, forced or self.rng.choice(kinds)))
+                weights = [_WEIGHTS.get(kind, 1) for kind in kinds]
+                (kind,) = self.rng.choices(kinds, weights)
+                drawn = self.noun(_alternative(field, forced or kind))
             case "choice":
                 drawn = forced or self.rng.choice(field["choices"])
             case "bool":
@@ -518,6 +536,7 @@ _OWN: Mapping[str, Any] = {
     "Simulation.horizon_s": _optionally(lambda d: d.duration_s * d.rng.uniform(0.3, 3), 0.3),
     "Simulation.warm_up_s": lambda d: d.duration_s * d.rng.choice((0, 0, 0, 0.2)),
     "Simulation.quantum_ns": lambda d: d.rng.choice((1, 1, 1, 1000, 10**6)),
+    "Metrics.streaming": lambda d: d.chance(0.15),
     "Synthetic.requests_per_s": lambda d: d.requests_per_s,
     "Synthetic.num_requests": _optionally(lambda d: d.num_requests, 0.5),
     "Synthetic.duration_s": lambda d: d.duration_s,

@@ -30,6 +30,7 @@ from spillway import (
     fingerprint,
     load,
     profiles,
+    simulate,
 )
 from spillway.report import plots
 
@@ -327,7 +328,24 @@ def _render(figure: Figure) -> None:
 # --- what must hold of every run ------------------------------------------------------------------
 
 
-def check_ledger(result: Result) -> None:
+def failed_checks(result: Result) -> list[Failure]:
+    """What does not hold of a run that holds of every run."""
+    look = _Looking()
+    simulation, seed = result.simulation, result.seed
+    with look.at("books"):
+        _check_books(result)
+    with look.at("the run repeated"):
+        assert simulate(simulation, seed).digest == result.digest
+    with look.at("the run made step by step"):
+        assert simulate(simulation, seed, reference=True).digest == result.digest
+    with look.at("the run with or without its requests"):
+        streams = not simulation.metrics.streaming
+        changes = {"metrics.streaming": streams, "metrics.traced_candidates": 0}
+        assert simulate(simulation.with_(changes), seed).ledger == result.ledger
+    return look.failures
+
+
+def _check_books(result: Result) -> None:
     """The identities of the books, counted once more from what the result tells."""
     books = result.ledger
     rejected = sum(books["rejected"].values())

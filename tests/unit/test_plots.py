@@ -126,6 +126,16 @@ def test_cdf_of_nothing(result):
     plots.latency_cdf(spillway.simulate(simulation), by="tenant").figure.canvas.draw()
 
 
+def test_cdf_of_a_class_that_comes_only_during_the_warm_up():
+    recorded = spillway.trace(
+        arrival_s=[0, 1, 2], input_tokens=[9] * 3, output_tokens=[9] * 3, tenant=["early", "b", "b"]
+    )
+    result = spillway.simulate(spillway.Simulation(workload=recorded, warm_up_s=0.5))
+    axes = result.plot.latency_cdf(by="tenant", population="offered")
+    assert legend_of(axes) == ["early: 0 of 0", "b: 2 of 2"]
+    assert not labelled(axes, "early").get_ydata().any()
+
+
 def test_logarithmic_axis_has_plain_numbers(result):
     axes = result.plot.latency_cdf(log=True)
     axes.figure.canvas.draw()
@@ -595,6 +605,14 @@ def test_sweep_leaves_out_what_there_is_not(swept, simulation):
     means = axes.containers[0].lines[0].get_ydata().astype(float)
     assert list(np.isnan(means)) == [True, False, False, False]
     assert axes.get_title(loc="right") == "mean of 1 to 3 seeds, 95% interval"
+
+
+def test_sweep_of_zeros_is_linear_all_the_same(simulation):
+    nothing = spillway.simulate(simulation.with_({"gateway.admission": "reject_all"}))
+    axes = plots.sweep({1: nothing, 20: nothing}, "completed", log="xy")
+    axes.figure.canvas.draw()
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "linear")
+    assert plots.sweep({0: nothing}, "completed", log="x").get_xscale() == "linear"
 
 
 def test_sweep_refuses_what_it_does_not_know(swept):

@@ -200,7 +200,8 @@ def latency_cdf(
         measured, offered = int(counts.sum()), len(latencies)
         shares = np.cumsum(counts) / (measured if population == "measured" else offered)
         if population == "offered":
-            values, shares = np.append(values, last_s), np.append(shares, measured / offered)
+            served = measured / offered if offered else 0.0
+            values, shares = np.append(values, last_s), np.append(shares, served)
         axes.step(
             np.append(values[:1], values),
             np.append(np.zeros(len(values[:1])), shares),
@@ -492,7 +493,7 @@ def sweep(
     confidence
         Of the intervals: the probability that one covers the mean.
     log
-        Which axes are logarithmic.
+        Which axes are logarithmic; one without a positive value is linear all the same.
     ax
         Axes to draw into, e.g. those of an earlier call to compare; default: those of a new figure.
 
@@ -504,11 +505,19 @@ def sweep(
     values = sorted(results_by_value)
     runs = [_replications(results_by_value[value]) for value in values]
     lines = _swept(runs, figure, by, confidence)
+    means_of = {
+        name: [math.nan if one is None else one.mean for one in intervals]
+        for name, intervals in lines.items()
+    }
+    logarithmic = {
+        "x": "x" in log and any(value > 0 for value in values),
+        "y": "y" in log and any(mean > 0 for means in means_of.values() for mean in means),
+    }
     axes = _axes(ax)
     for name, intervals in lines.items():
-        means = [math.nan if one is None else one.mean for one in intervals]
+        means = means_of[name]
         halves = [0.0 if one is None else one.half_width or 0.0 for one in intervals]
-        if "y" in log:  # an interval that reaches below zero has no end to draw
+        if logarithmic["y"]:  # an interval that reaches below zero has no end to draw
             lower = [min(half, 0.9 * mean) for half, mean in zip(halves, means, strict=True)]
         else:
             lower = halves
@@ -523,11 +532,11 @@ def sweep(
             **STYLES[len(axes.containers) % len(STYLES)],
         )
     axes.set(xlabel=setting, ylabel=_name_of(figure))
-    if "x" in log:
+    if logarithmic["x"]:
         axes.set_xscale("log")
         apart = all(right >= 1.5 * left for left, right in itertools.pairwise(values))
         _number_logarithmic(axes.xaxis, values if apart else None)
-    if "y" in log:
+    if logarithmic["y"]:
         axes.set_yscale("log")
         _number_logarithmic(axes.yaxis)
     else:

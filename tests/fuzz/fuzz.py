@@ -1,0 +1,252 @@
+"""Random simulations by the thousand, through every check and every view (`make test-fuzz`).
+
+Each is drawn from the field descriptors (`support/random_simulations.py`) with one alternative
+forced, each in turn, under a pressure that sheds none, some or nearly all of the load. It is run,
+its identities are checked, and every view of its result is looked at (`support/views.py`). Printed
+are counts of what was met, and every cause of a failure with the smallest configuration found for
+it. Exit status 1: something failed, was slow, or occurred too rarely.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import multiprocessing
+import resource
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from support.random_simulations import (
+    CHOICES,
+    PRESSURES,
+    VARIANTS,
+    alternatives_of,
+    minimal,
+    random_simulation,
+    stated,
+)
+from support.views import Failure, failed_checks, failed_views, shed_share
+
+import spillway
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+ALTERNATIVES = (*VARIANTS, *CHOICES)
+CHUNK = 20
+MEMORY_BYTES = 8 * 2**30
+LEAST_PER_10_000 = 100
+"""How often each alternative must occur."""
+LEAST_SHEDDING = 0.3
+"""Share of the runs that must shed more than half of their requests."""
+
+
+@dataclass
+class Report:
+    """What some of the simulations met."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    alternatives: Counter[str] = field(default_factory=Counter)
+    failures: dict[str, list[int]] = field(default_factory=dict)
+
+    def add(self, other: Report) -> None:
+        self.counts += other.counts
+        self.alternatives += other.alternatives
+        for cause, indices in other.failures.items():
+            self.failures.setdefault(cause, []).extend(indices)
+
+
+class SlowError(BaseException):
+    """A simulation used up its processor time; passes every `except Exception`."""
+
+
+@contextlib.contextmanager
+def watched(seconds: float) -> Iterator[None]:
+    """Raises SlowError once the process has computed for some seconds."""
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        raise SlowError
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def drawn(index: int, seed: int) -> Any:
+    """The simulation of an index: alternatives in turn, then again under the next pressure."""
+    rounds, position = divmod(index, len(ALTERNATIVES))
+    pressure = PRESSURES[(position + rounds) % len(PRESSURES)]
+    return random_simulation((seed, index), force=ALTERNATIVES[position], pressure=pressure)
+
+
+def looked_at(
+    simulation: spillway.Simulation, index: int, limit_s: float, *, draws: bool
+) -> tuple[spillway.Result | None, list[str]]:
+    """The run, and the causes of what failed."""
+    result, causes = None, []
+    try:
+        with watched(limit_s), tempfile.TemporaryDirectory() as folder:
+            result = spillway.simulate(simulation, index)
+            failures = failed_checks(result) + failed_views(result, Path(folder), draws=draws)
+            causes = list(dict.fromkeys(failure.cause for failure in failures))
+    except SlowError as error:
+        frames = [one.name for one in traceback.extract_tb(error.__traceback__)]
+        causes = [f"more than {limit_s:g} s of processor time in {frames[-2]}"]
+    except Exception as error:
+        causes = [Failure("simulate", error).cause]
+    return result, causes
+
+
+def work(options: tuple[range, argparse.Namespace]) -> Report:
+    """Draws, runs and looks at the simulations of some indices."""
+    indices, stated_options = options
+    warnings.simplefilter("error")
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    report = Report()
+    every = max(1, stated_options.configurations // max(1, stated_options.plots))
+    for index in indices:
+        one = drawn(index, stated_options.seed)
+        draws = bool(stated_options.plots) and index % every == 0
+        report.counts += Counter(configurations=1, refused=one.refused, drawn=int(draws))
+        found = alternatives_of(one.simulation)
+        report.alternatives.update(map(str, found))
+        result, causes = looked_at(one.simulation, index, stated_options.slow_s, draws=draws)
+        for cause in causes:
+            report.failures.setdefault(cause, []).append(index)
+        if result is None:
+            continue
+        share = shed_share(result)
+        names = set(map(str, found))
+        report.counts += Counter(
+            {
+                "runs": 1,
+                "shed more than half": share > 0.5,
+                "shed nothing": share == 0,
+                "closed loops": "Client.arrivals=closed_loop" in names,
+                "fleet schedules": bool(one.simulation.fleet.schedule),
+                "streaming": one.simulation.metrics.streaming,
+                "requests": result.ledger["logical_requests"],
+            }
+        )
+    return report
+
+
+def shortage(report: Report, configurations: int) -> list[str]:
+    """What occurred too rarely."""
+    found = []
+    least = LEAST_PER_10_000 * configurations // 10_000
+    for alternative in ALTERNATIVES:
+        count = report.alternatives[str(alternative)]
+        if count < least:
+            found.append(f"{alternative} occurred {count} times, not {least}")
+    if report.counts["shed more than half"] < LEAST_SHEDDING * report.counts["runs"]:
+        found.append(f"fewer than {LEAST_SHEDDING:.0%} of the runs shed more than half")
+    if report.counts["configurations"] < configurations:
+        found.append(
+            f"{report.counts['configurations']} of {configurations} configurations in time"
+        )
+    return found
+
+
+def told(cause: str, indices: list[int], options: argparse.Namespace, trials: int) -> str:
+    """A cause with the smallest simulation that shows it."""
+    index = indices[0]
+
+    def fails(simulation: spillway.Simulation) -> bool:
+        _, causes = looked_at(simulation, index, options.slow_s / 2, draws="plot" in cause)
+        return cause in causes
+
+    smallest = minimal(drawn(index, options.seed).simulation, fails, trials) if trials else None
+    lines = [f"{len(indices):6,} x {cause}", f"         e.g. --seed {options.seed} --only {index}"]
+    if smallest is not None:
+        text = yaml.safe_dump(stated(smallest), sort_keys=False, allow_unicode=True)
+        lines += [f"         {line}" for line in text.splitlines()]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Runs what the arguments ask for; the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--configurations", type=int, default=10_000, metavar="N")
+    parser.add_argument("--seed", type=int, default=0, help="of the drawings")
+    parser.add_argument("--plots", type=int, default=300, metavar="N", help="results to draw")
+    parser.add_argument("--minutes", type=float, default=60, help="cap of wall time")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes")
+    parser.add_argument("--slow-s", type=float, default=20, help="processor time of one simulation")
+    parser.add_argument("--trials", type=int, default=100, help="to make a failing one smaller")
+    parser.add_argument("--only", type=int, metavar="INDEX", help="one simulation, in full")
+    options = parser.parse_args()
+    if options.only is not None:
+        return only(options)
+    start_s = time.monotonic()
+    report = Report()
+    chunks = [
+        (range(first, min(first + CHUNK, options.configurations)), options)
+        for first in range(0, options.configurations, CHUNK)
+    ]
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(options.jobs, maxtasksperchild=50) as pool:
+        parts = pool.imap_unordered(work, chunks)
+        with contextlib.suppress(multiprocessing.TimeoutError):
+            for done in range(1, len(chunks) + 1):
+                report.add(parts.next(max(0.1, start_s + 60 * options.minutes - time.monotonic())))
+                if done % 50 == 0:
+                    print(f"{report.counts['configurations']:,} …", file=sys.stderr, flush=True)
+        pool.terminate()
+    return publish(report, options, time.monotonic() - start_s)
+
+
+def publish(report: Report, options: argparse.Namespace, took_s: float) -> int:
+    """Prints the report; the exit status."""
+    for name, count in report.counts.items():
+        print(f"{count:10,} {name}")
+    rarest = sorted(ALTERNATIVES, key=lambda one: report.alternatives[str(one)])[:5]
+    shown = ", ".join(f"{one} {report.alternatives[str(one)]:,} times" for one in rarest)
+    print(f"{len(ALTERNATIVES):10,} alternatives; the rarest: {shown}")
+    for seam in dict.fromkeys(one.seam for one in VARIANTS):
+        kinds = (one for one in VARIANTS if one.seam == seam)
+        counts = ", ".join(f"{one.name} {report.alternatives[str(one)]:,}" for one in kinds)
+        print(f"{seam}: {counts}")
+    print(f"{took_s / 60:10.1f} min of at most {options.minutes:g}")
+    missing = shortage(report, options.configurations)
+    for line in missing:
+        print(f"TOO RARE: {line}")
+    causes = sorted(report.failures.items(), key=lambda one: -len(one[1]))
+    if causes:
+        print(f"\n{len(causes)} causes of failures:")
+    for rank, (cause, indices) in enumerate(causes):
+        print(told(cause, sorted(indices), options, options.trials if rank < 20 else 0), flush=True)
+    return 1 if missing or causes else 0
+
+
+def only(options: argparse.Namespace) -> int:
+    """Runs one simulation and shows all of it."""
+    warnings.simplefilter("error")
+    simulation = drawn(options.only, options.seed).simulation
+    print(yaml.safe_dump(stated(simulation), sort_keys=False, allow_unicode=True))
+    _, causes = looked_at(simulation, options.only, options.slow_s, draws=True)
+    print("\n".join(causes) or "nothing fails")
+    return 1 if causes else 0
+
+
+if __name__ == "__main__":
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    sys.exit(main())
