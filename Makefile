@@ -9,7 +9,7 @@ CPP_FILES = $(shell find cpp tests/native benchmarks -name '*.cpp' -o -name '*.h
 DEMO := examples/noisy_neighbour.yaml
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-native test-python test-long test-tsan test-dist bench bench-search bench-studies iteration14 predictive-vs-gated head-to-head check format stubs notebooks clean
+.PHONY: help demo test test-native test-python test-long test-fuzz test-tsan smoke test-dist bench bench-search bench-studies iteration14 predictive-vs-gated head-to-head check format stubs notebooks clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-20s %s\n", $$1, $$2}'
@@ -34,6 +34,12 @@ test-python: $(VENV)/.dev  ## Python tests
 
 test-long: $(VENV)/.dev  ## Theory tests to one per cent; minutes
 	$(BIN)/python -m pytest -m long -n 2
+
+test-fuzz: $(VENV)/.dev  ## 10,000 random simulations through every check and view; a quarter of an hour
+	$(BIN)/python tests/fuzz/fuzz.py
+
+smoke: $(VENV)/.dev  ## Every script of benchmarks/ and every example at its smallest size
+	$(BIN)/python benchmarks/smoke.py
 
 test-dist: $(VENV)/.dev  ## Build the sdist, build and install from it in an empty environment, run it
 	rm -rf build/dist build/dist-venv

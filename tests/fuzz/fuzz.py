@@ -246,7 +246,4 @@ def only(options: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    import matplotlib as mpl
-
-    mpl.use("Agg")
     sys.exit(main())

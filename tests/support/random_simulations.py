@@ -9,6 +9,7 @@ paths that the error names.
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 import re
@@ -494,7 +495,7 @@ class _Drawing:
                 if any(one["name"] == steps[0] for one in noun["fields"]):
                     continue
             if default and seam not in self.force:
-                place[name] = field["default"]
+                place[name] = copy.deepcopy(field["default"])
             elif entry is None:
                 self.met.discard(seam)
                 place[name] = self.value(noun["name"], field)

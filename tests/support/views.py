@@ -281,6 +281,9 @@ def _ask_why(look: _Looking, result: Result) -> None:
 
 
 def _drawings(look: _Looking, result: Result) -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
     import matplotlib.pyplot as plt
 
     def drawn(name: str, draw: Callable[[], Any]) -> None:

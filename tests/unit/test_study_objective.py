@@ -162,8 +162,11 @@ def test_violation_is_signed_and_in_shares_of_the_bound(
 
 @pytest.mark.parametrize("bound", ["200", "=200", "<=", "<=a", "<=1e999", 200])
 def test_what_is_no_constraint(bound: Any) -> None:
-    with pytest.raises(ConfigError, match=r"constraints\.shed"):
-        as_constraints({"shed": bound})
+    with pytest.raises(ConfigError) as caught:
+        as_constraints({"goodput": ">=0.5", "shed": bound})
+    assert caught.value.violations == (
+        ("constraints.shed", repr(bound), "must be a relation and a number, e.g. '<=200'"),
+    )
 
 
 def test_latencies_alone_reward_shedding() -> None:
