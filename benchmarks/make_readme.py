@@ -102,10 +102,11 @@ def _machine() -> dict[str, Any]:
     }
 
 
-def _scenarios() -> list[dict[str, Any]]:
+def _scenarios(num_requests: int | None = None) -> list[dict[str, Any]]:
     rows = []
+    size = () if num_requests is None else ("--num-requests", num_requests)
     for name in SCENARIOS:
-        run = ("--scenario", name, "--json", "--repeats")
+        run = ("--scenario", name, "--json", *size, "--repeats")
         row = child(_HERE / "bench.py", *run, 5)
         repeats = 1 if row["requests"] >= _HEAVY else 3
         plain = child(_HERE / "bench.py", *run, repeats, "--reference")
@@ -269,7 +270,16 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="streaming with 100 M requests too")
     parser.add_argument("--store", type=Path, default=_STORE, help="where the figures are kept")
     parser.add_argument("--output", type=Path, default=_HERE / "README.md")
+    parser.add_argument(
+        "--smoke", action="store_true", help="with few requests, without the micro-benchmarks"
+    )
     options = parser.parse_args()
+    if options.smoke:
+        parts = {
+            "micro": list,
+            "scenarios": lambda: _scenarios(100),
+            "further": lambda: suite.run_all(share=suite.SMOKE_SHARE),
+        }
     results: dict[str, Any] = {}
     if options.reuse or options.only:
         results = json.loads(options.store.read_text())

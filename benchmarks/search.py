@@ -120,12 +120,12 @@ def regret(problem: Problem, trial: optuna.trial.FrozenTrial) -> float:
     return problem.truth(np.array(point)) - problem.optimum
 
 
-def regrets(name: str, seed: int) -> dict[str, float]:
-    """Of one repetition."""
+def regrets(name: str, seed: int, share: float = 1) -> dict[str, float]:
+    """Of one repetition, with a share of the trials."""
     problem = PROBLEMS[name]
     gp = GpSampler(seed=seed)
-    by_gp = searched(problem, gp, 30, seed)
-    by_tpe = searched(problem, make_tpe(seed), 60, seed)
+    by_gp = searched(problem, gp, math.ceil(30 * share), seed)
+    by_tpe = searched(problem, make_tpe(seed), math.ceil(60 * share), seed)
     return {
         "gp, 30 trials": regret(problem, gp.recommend(by_gp)),
         "tpe, 60 trials": regret(problem, by_tpe.best_trial),
@@ -140,8 +140,8 @@ def times_of(action: Callable[[], Any]) -> np.ndarray:
     return 1e3 * np.array([time.perf_counter() - start[0], time.process_time() - start[1]])
 
 
-def fit_times(data_sets: int) -> dict[str, Any]:
-    """Fits of 400 noisy values of Hartmann's function without priors: ours and scikit-learn's.
+def fit_times(data_sets: int, size: int = 400) -> dict[str, Any]:
+    """Fits of noisy values of Hartmann's function without priors: ours and scikit-learn's.
 
     In turns, so that a busy machine is busy for both.
     """
@@ -152,11 +152,11 @@ def fit_times(data_sets: int) -> dict[str, Any]:
     gains = []
     for seed in range(data_sets):
         rng = np.random.default_rng(seed)
-        points = rng.random((400, 6))
-        values = np.array([hartmann6(point) for point in points]) + 0.1 * rng.normal(size=400)
+        points = rng.random((size, 6))
+        values = np.array([hartmann6(point) for point in points]) + 0.1 * rng.normal(size=size)
         scale = values.std()
         values = (values - values.mean()) / scale
-        noise = np.full(400, (0.1 / scale) ** 2)
+        noise = np.full(size, (0.1 / scale) ** 2)
         kernel = ConstantKernel() * Matern(np.ones(6), nu=2.5) + WhiteKernel(0.01)
         theirs = GaussianProcessRegressor(kernel, alpha=noise)
         fit = functools.partial(search.fit, points, values, noise, priors=None)
@@ -178,14 +178,14 @@ def fit_times(data_sets: int) -> dict[str, Any]:
     }
 
 
-def batch_times(repeats: int, size: int) -> dict[str, Any]:
-    """Batches of proposals from 200 finished trials of six parameters on, refit included."""
+def batch_times(repeats: int, size: int, finished: int = 200) -> dict[str, Any]:
+    """Batches of proposals from finished trials of six parameters on, refit included."""
     sampler = GpSampler(seed=0)
     study = optuna.create_study(sampler=sampler)
     rng = np.random.default_rng(1)
     problem = PROBLEMS["hartmann6"]
     ranges = {f"x{i}": optuna.distributions.FloatDistribution(0, 1) for i in range(6)}
-    for point in rng.random((200, 6)):
+    for point in rng.random((finished, 6)):
         value, error = problem.measure(point, rng)
         study.add_trial(
             optuna.create_trial(
@@ -222,19 +222,26 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--part", choices=("regret", "speed", "all"), default="all")
+    parser.add_argument("--smoke", action="store_true", help="with a tenth of each, once")
     arguments = parser.parse_args()
+    share = 0.1 if arguments.smoke else 1
+    if arguments.smoke:
+        arguments.repetitions = 1
     report: dict[str, Any] = {}
     if arguments.part != "speed":
         seeds = range(arguments.first_seed, arguments.first_seed + arguments.repetitions)
         with ProcessPoolExecutor(arguments.processes) as executor:
             for name in PROBLEMS:
-                rows = list(executor.map(functools.partial(regrets, name), seeds))
+                rows = list(executor.map(functools.partial(regrets, name, share=share), seeds))
                 report[f"median regret, {name}"] = {
                     what: round(statistics.median(row[what] for row in rows), 3) for what in rows[0]
                 }
     if arguments.part != "regret":
-        report["fit, n = 400"] = fit_times(12)
-        report["batch after 200 trials"] = [batch_times(5, size) for size in (1, 4, 8)]
+        size, finished = round(400 * share), round(200 * share)
+        report[f"fit, n = {size}"] = fit_times(math.ceil(12 * share), size)
+        report[f"batch after {finished} trials"] = [
+            batch_times(math.ceil(5 * share), size, finished) for size in (1, 4, 8)
+        ]
     print(json.dumps(report, indent=2))
 
 

@@ -45,6 +45,7 @@ _HERE = Path(__file__).resolve().parent
 _PLANNED = _HERE.parent / "examples" / "mixed_targets_study.yaml"
 _FRESH = 1_000_000
 _TRUTH_SEEDS = 32
+_SMOKE_SHARE = 0.1
 _REPLICATES = 3
 
 AIMD_SPACE = {
@@ -66,6 +67,11 @@ def noisy_neighbour(fleet: InstanceGroup) -> Simulation:
     return simulation.with_({"slo_classes[critical].weight": 2})
 
 
+def _part(number: int, share: float) -> int:
+    """Of repetitions, trials or seeds, but at least 2."""
+    return max(2, round(share * number))
+
+
 # --- regret ---------------------------------------------------------------------------------------
 
 
@@ -82,9 +88,9 @@ class Fleet:
         runs = spillway.run_many([self.bound.apply(one) for one in points], seeds, threads=1)
         return np.array([[result.summary()[self.figure] for result in one] for one in runs])
 
-    def truth(self, points: Sequence[Point]) -> np.ndarray:
+    def truth(self, points: Sequence[Point], share: float) -> np.ndarray:
         """What the points are worth, by many fresh seeds."""
-        seeds = range(_FRESH, _FRESH + _TRUTH_SEEDS)
+        seeds = range(_FRESH, _FRESH + _part(_TRUTH_SEEDS, share))
         found: np.ndarray = self.values(points, seeds).mean(axis=1)
         return found
 
@@ -135,65 +141,74 @@ def sampler_named(name: str, seed: int) -> optuna.samplers.BaseSampler:
         )[0]
 
 
-def repetition(seed: int) -> dict[tuple[str, str], dict[str, float]]:
+def repetition(seed: int, share: float = 1) -> dict[tuple[str, str], dict[str, float]]:
     """By fleet and noise, what the recommended points of each sampler are worth."""
     found = {}
     for name, fleet in fleets().items():
-        for noise, extra_sd in noises(fleet).items():
+        for noise, extra_sd in noises(fleet, share).items():
             gp = GpSampler(seed=seed)
             with samplers.quiet():
-                by_gp = searched(fleet, gp, 30, seed, extra_sd)
-                by_tpe = searched(fleet, sampler_named("tpe", seed), 60, seed, extra_sd)
+                by_gp = searched(fleet, gp, _part(30, share), seed, extra_sd)
+                tpe = sampler_named("tpe", seed)
+                by_tpe = searched(fleet, tpe, _part(60, share), seed, extra_sd)
                 points: dict[str, Point] = {
                     "gp, 30 trials": gp.recommend(by_gp).params,
                     "tpe, 60 trials": by_tpe.best_trial.params,
                     "tpe, 60 trials, posterior mean": GpSampler(seed=seed).recommend(by_tpe).params,
                 }
-            worth = fleet.truth(list(points.values()))
+            worth = fleet.truth(list(points.values()), share)
             found[name, noise] = dict(zip(points, worth.tolist(), strict=True))
     return found
 
 
 @functools.cache
-def around(fleet: Fleet) -> tuple[float, float, float]:
+def around(fleet: Fleet, share: float) -> tuple[float, float, float]:
     """The range of the means, the deviation of a trial, and the best mean, over the space."""
-    values = fleet.values(fleet.spread(64), range(_FRESH, _FRESH + 8))
+    spread = fleet.spread(_part(64, share))
+    values = fleet.values(spread, range(_FRESH, _FRESH + 8))
     means = values.mean(axis=1)
-    best = [fleet.spread(64)[i] for i in np.argsort(-means)[:4]]
+    best = [spread[i] for i in np.argsort(-means)[:4]]
     trial_sd = float(np.median(values.std(axis=1, ddof=1))) / math.sqrt(_REPLICATES)
-    return float(np.ptp(means)), trial_sd, float(fleet.truth(best).max())
+    return float(np.ptp(means)), trial_sd, float(fleet.truth(best, share).max())
 
 
-def noises(fleet: Fleet) -> dict[str, float]:
+def noises(fleet: Fleet, share: float) -> dict[str, float]:
     """What is added to each run, as a standard deviation."""
-    span, trial_sd, _ = around(fleet)
+    span, trial_sd, _ = around(fleet, share)
     added = math.sqrt(max((0.1 * span) ** 2 - trial_sd**2, 0) * _REPLICATES)
     return {"of the runs": 0.0, "a tenth of the range": added}
 
 
-def regret(executor: ProcessPoolExecutor, repetitions: int, limit_s: float) -> str:
+def regret(
+    executor: ProcessPoolExecutor, repetitions: int, limit_s: float, share: float = 1
+) -> str:
     """The section on regret; after `limit_s` no repetition begins."""
     start = time.perf_counter()
     done: list[dict[tuple[str, str], dict[str, float]]] = []
     waiting = iter(range(repetitions))
-    running = [executor.submit(repetition, seed) for seed in itertools.islice(waiting, 2)]
+
+    def begun(number: int) -> list[Any]:
+        seeds = itertools.islice(waiting, number)
+        return [executor.submit(repetition, seed, share) for seed in seeds]
+
+    running = begun(2)
     while running:
         done.append(running.pop(0).result())
         if time.perf_counter() - start < limit_s:
-            running += [executor.submit(repetition, seed) for seed in itertools.islice(waiting, 1)]
+            running += begun(1)
     rows, notes = [], []
     for name, fleet in fleets().items():
-        span, trial_sd, best = around(fleet)
+        span, trial_sd, best = around(fleet, share)
         mine = [one for row in done for (of, _), one in row.items() if of == name]
         best = max(best, *(worth for one in mine for worth in one.values()))
-        for noise in noises(fleet):
+        for noise in noises(fleet, share):
             table = [row[name, noise] for row in done]
             medians = [
                 f"{statistics.median(best - one[how] for one in table):.4f}" for how in table[0]
             ]
             wins = sum(one["gp, 30 trials"] >= one["tpe, 60 trials"] for one in table)
             rows.append([name, noise, *medians, f"{wins} of {len(done)}"])
-        current = float(fleet.truth([fleet.bound.current()])[0])
+        current = float(fleet.truth([fleet.bound.current()], share)[0])
         notes.append(
             f"- **{name}** ({len(fleet.bound)} parameters, {fleet.figure}): best known "
             f"{best:.4f}, current configuration {current:.4f}; range over 64 points that fill "
@@ -203,8 +218,8 @@ def regret(executor: ProcessPoolExecutor, repetitions: int, limit_s: float) -> s
     head = ["fleet", "noise", *table[0], "gp no worse than tpe"]
     return (
         f"Median over {len(done)} repetitions of what the recommended point loses against the "
-        f"best point known, by the mean of {_TRUTH_SEEDS} fresh seeds. Every trial is the mean of "
-        f"{_REPLICATES} runs with seeds of its own; with noise of a tenth of the range, normal "
+        f"best point known, by the mean of {_part(_TRUTH_SEEDS, share)} fresh seeds. Every trial is "
+        f"the mean of {_REPLICATES} runs with seeds of its own; with noise of a tenth of the range, normal "
         f"noise is added to each run. `gp` recommends the best posterior mean, TPE its best trial; "
         f"the third column takes TPE's trials and the recommendation of `gp`. The second fleet "
         f"runs 1,000 requests here.\n\n"
@@ -215,15 +230,15 @@ def regret(executor: ProcessPoolExecutor, repetitions: int, limit_s: float) -> s
 # --- the planned search, and the AIMD gateway -----------------------------------------------------
 
 
-def planned() -> str:
+def planned(share: float = 1) -> str:
     """The section on the search that was planned after iteration 14."""
     read = read_study(_PLANNED)
     study = read.study()
     start = time.perf_counter(), time.process_time()
-    study.optimize(read.trials, **read.optimize)
+    study.optimize(_part(read.trials, share), **read.optimize)
     wall_s, cpu_s = time.perf_counter() - start[0], time.process_time() - start[1]
     runs = sum(len(one.seeds) for one in study.records)
-    confirmation = study.confirm(3, range(_FRESH, _FRESH + 32))
+    confirmation = study.confirm(3, range(_FRESH, _FRESH + _part(32, share)))
     return (
         f"`{_PLANNED.name}`: {runs} runs of 10,000 requests in {wall_s:.1f} s ({cpu_s:.1f} s of "
         f"processor time), the check that every parameter changes some run included.\n\n"
@@ -231,7 +246,7 @@ def planned() -> str:
     )
 
 
-def overhead() -> str:
+def overhead(share: float = 1) -> str:
     """The section on what a trial costs beside its runs."""
     read = read_study(_PLANNED)
     simulation = read.simulation.with_({"workload.num_requests": 1000})
@@ -247,9 +262,9 @@ def overhead() -> str:
     with unittest.mock.patch.object(evaluation, "run_many", timed):
         for name in ("random", "qmc", "tpe", "cmaes", "gp"):
             study = Study(simulation, read.settings["space"], "goodput", seeds=3, sampler=name)
-            study.optimize(200, check=False)
+            study.optimize(_part(200, share), check=False)
             batches = []
-            for _ in range(10):
+            for _ in range(_part(10, share)):
                 start, simulating_s[0] = time.perf_counter(), 0.0
                 study.optimize(4)
                 batches.append(1e3 * (time.perf_counter() - start - simulating_s[0]))
@@ -258,14 +273,14 @@ def overhead() -> str:
     return _table(("sampler", "ms per batch of 4", "ms per trial"), rows)
 
 
-def tuned() -> str:
+def tuned(share: float = 1) -> str:
     """The section on the AIMD gateway."""
     base = noisy_neighbour(presets.toy_plant())
     study = Study(base, AIMD_SPACE | QUEUES, "weighted_goodput", seeds=4, sampler="gp")
     start = time.perf_counter(), time.process_time()
-    study.optimize(60)
+    study.optimize(_part(60, share))
     wall_s, cpu_s = time.perf_counter() - start[0], time.process_time() - start[1]
-    fresh = range(_FRESH, _FRESH + 32)
+    fresh = range(_FRESH, _FRESH + _part(32, share))
     confirmation = study.confirm(3, fresh)
     if confirmation.winner is None:
         return f"```\n{confirmation}\n```"
@@ -365,19 +380,22 @@ def main() -> None:
     parser.add_argument(
         "--only", choices=("planned", "regret", "overhead", "tuned"), help="print this part"
     )
+    parser.add_argument("--smoke", action="store_true", help="with a tenth of everything")
     options = parser.parse_args()
+    share = _SMOKE_SHARE if options.smoke else 1
+    repetitions = 2 if options.smoke else options.repetitions
     warnings.simplefilter("ignore", RuntimeWarning)
     cores, load = os.cpu_count(), os.getloadavg()[0]
     parts = {}
     if options.only in (None, "planned"):
-        parts["planned"] = planned()
+        parts["planned"] = planned(share)
     if options.only in (None, "overhead"):
-        parts["overhead"] = overhead()
+        parts["overhead"] = overhead(share)
     if options.only in (None, "tuned"):
-        parts["tuned"] = tuned()
+        parts["tuned"] = tuned(share)
     if options.only in (None, "regret"):
         with ProcessPoolExecutor(options.processes) as executor:
-            parts["regret"] = regret(executor, options.repetitions, options.limit_s)
+            parts["regret"] = regret(executor, repetitions, options.limit_s, share)
     if options.only:
         print(parts[options.only])
         return

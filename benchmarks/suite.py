@@ -1,7 +1,7 @@
 """Figures beside the speed of a single run: batches, threads, scaling, memory, streaming.
 
 `python benchmarks/suite.py` runs all of them, `--only NAME` one; `--full` adds the streaming run of
-100 million requests, which takes minutes.
+100 million requests, which takes minutes; `--smoke` takes a thousandth of the requests.
 """
 
 from __future__ import annotations
@@ -26,9 +26,16 @@ if TYPE_CHECKING:
     from multiprocessing.synchronize import Barrier
 
 _SEEDS = range(3)
+_ROUNDS = 5
+SMOKE_SHARE = 0.001
+"""Of the requests, where all that matters is whether the measurement runs."""
 _TEXT = ("request_id", "tenant", "slo_class", "outcome", "reason")
 
 Figures = dict[str, float]
+
+
+def _share_of(num_requests: int, share: float) -> int:
+    return max(100, round(share * num_requests))
 
 
 def _seconds(action: Callable[[], object]) -> float:
@@ -39,9 +46,9 @@ def _seconds(action: Callable[[], object]) -> float:
     return seconds
 
 
-def from_python() -> Figures:
+def from_python(share: float = 1) -> Figures:
     """W8 from Python: generation, run, and every numeric column of the requests."""
-    simulation = w8()
+    simulation = w8(_share_of(20_000, share))
 
     def once() -> object:
         requests = spillway.simulate(simulation).requests
@@ -51,17 +58,18 @@ def from_python() -> Figures:
     return {"simulate_ms": 1e3 * statistics.median(_seconds(once) for _ in range(15))}
 
 
-def batch(rounds: int = 5) -> Figures:
+def batch(share: float = 1) -> Figures:
     """90 runs of W8-full on two threads, and how much they gain over one.
 
     The control are two processes that share nothing, each with half of the runs, against one of
     them with both halves: what the machine itself gains from a second core.
     """
-    simulations = sweep()
+    num_requests = _share_of(20_000, share)
+    simulations = sweep(num_requests)
     spawn = multiprocessing.get_context("spawn")
     barrier = spawn.Barrier(3)
     orders = [spawn.SimpleQueue() for _ in range(2)]
-    workers = [spawn.Process(target=_work, args=(barrier, order)) for order in orders]
+    workers = [spawn.Process(target=_work, args=(barrier, order, num_requests)) for order in orders]
     for worker in workers:
         worker.start()
 
@@ -76,7 +84,7 @@ def batch(rounds: int = 5) -> Figures:
     times: dict[str, list[float]] = {"one": [], "two": [], "alone": [], "apart": []}
     control(((0,), (1,)))
     _run(simulations, 2)
-    for _ in range(rounds):
+    for _ in range(_ROUNDS):
         times["one"].append(_seconds(lambda: _run(simulations, 1)))
         times["two"].append(_seconds(lambda: _run(simulations, 2)))
         times["alone"].append(control(((0, 1), ())))
@@ -100,9 +108,9 @@ def _run(simulations: list[spillway.Simulation], threads: int) -> object:
     return spillway.run_many(simulations, _SEEDS, threads=threads)
 
 
-def _work(barrier: Barrier, orders: SimpleQueue[Any]) -> None:
+def _work(barrier: Barrier, orders: SimpleQueue[Any], num_requests: int) -> None:
     """Each order names the halves of the batch that this process is to run."""
-    simulations = sweep()
+    simulations = sweep(num_requests)
     halves = simulations[::2], simulations[1::2]
     while (order := orders.get()) is not None:
         barrier.wait()
@@ -111,29 +119,32 @@ def _work(barrier: Barrier, orders: SimpleQueue[Any]) -> None:
         barrier.wait()
 
 
-def scaling(pairs: int = 15) -> Figures:
+def scaling(share: float = 1) -> Figures:
     """Time of 200,000 requests of W8 over that of 20,000."""
-    small, large = ((one, _core.cluster.offered_requests(one, 0)) for one in (w8(), w8(200_000)))
+    small, large = (
+        (one, _core.cluster.offered_requests(one, 0))
+        for one in (w8(_share_of(n, share)) for n in (20_000, 200_000))
+    )
 
     def run(prepared: tuple[spillway.Simulation, Any]) -> float:
         simulation, requests = prepared
         return _seconds(lambda: _core.cluster.run(simulation, 0, False, requests))
 
     run(small), run(large)
-    ratios = [run(large) / run(small) for _ in range(pairs)]
+    ratios = [run(large) / run(small) for _ in range(15)]
     return {"scaling": statistics.median(ratios)}
 
 
-def memory() -> Figures:
+def memory(share: float = 1) -> Figures:
     """Bytes that one more request of W8 takes, from the peaks of fresh processes."""
-    small, large = 100_000, 1_000_000
+    small, large = (_share_of(n, share) for n in (100_000, 1_000_000))
     peaks = [_in_child(n)["peak_rss_mb"] for n in (small, large)]
     return {"bytes_per_request": (peaks[1] - peaks[0]) * 2**20 / (large - small)}
 
 
-def streaming(num_requests: int = 10_000_000) -> Figures:
+def streaming(share: float = 1, num_requests: int = 10_000_000) -> Figures:
     """W8 in streaming mode in a fresh process."""
-    done = _in_child(num_requests, "--streaming")
+    done = _in_child(_share_of(num_requests, share), "--streaming")
     millions = f"{num_requests // 1_000_000}m"
     return {
         f"streaming_{millions}_mib": done["peak_rss_mb"],
@@ -141,9 +152,9 @@ def streaming(num_requests: int = 10_000_000) -> Figures:
     }
 
 
-def streaming_long() -> Figures:
+def streaming_long(share: float = 1) -> Figures:
     """The same with 100 million requests."""
-    return streaming(100_000_000)
+    return streaming(share, 100_000_000)
 
 
 def _in_child(num_requests: int, *more: str) -> dict[str, Any]:
@@ -160,7 +171,7 @@ def _child(num_requests: int, *, streamed: bool) -> None:
     print(json.dumps({"elapsed_s": elapsed_s, "peak_rss_mb": peak_rss_mb()}))
 
 
-FUNCTIONS: dict[str, Callable[[], Figures]] = {
+FUNCTIONS: dict[str, Callable[[float], Figures]] = {
     "from_python": from_python,
     "batch": batch,
     "scaling": scaling,
@@ -170,12 +181,12 @@ FUNCTIONS: dict[str, Callable[[], Figures]] = {
 }
 
 
-def run_all(*, full: bool = False) -> Figures:
+def run_all(*, full: bool = False, share: float = 1) -> Figures:
     """All figures in one mapping; the minutes-long ones only if `full`."""
     figures: Figures = {}
     for name, function in FUNCTIONS.items():
         if full or name != "streaming_long":
-            figures.update(function())
+            figures.update(function(share))
     return figures
 
 
@@ -184,6 +195,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=FUNCTIONS)
     parser.add_argument("--full", action="store_true", help="streaming with 100 M requests too")
+    parser.add_argument("--smoke", action="store_true", help="with a thousandth of the requests")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     parser.add_argument("--child", type=int, metavar="N", help=argparse.SUPPRESS)
     parser.add_argument("--streaming", action="store_true", help=argparse.SUPPRESS)
@@ -191,7 +203,11 @@ def main() -> None:
     if options.child is not None:
         _child(options.child, streamed=options.streaming)
         return
-    figures = FUNCTIONS[options.only]() if options.only else run_all(full=options.full)
+    share = SMOKE_SHARE if options.smoke else 1
+    if options.only:
+        figures = FUNCTIONS[options.only](share)
+    else:
+        figures = run_all(full=options.full, share=share)
     if options.json:
         print(json.dumps(figures))
         return
