@@ -218,11 +218,11 @@ def regret(
     head = ["fleet", "noise", *table[0], "gp no worse than tpe"]
     return (
         f"Median over {len(done)} repetitions of what the recommended point loses against the "
-        f"best point known, by the mean of {_part(_TRUTH_SEEDS, share)} fresh seeds. Every trial is "
-        f"the mean of {_REPLICATES} runs with seeds of its own; with noise of a tenth of the range, normal "
-        f"noise is added to each run. `gp` recommends the best posterior mean, TPE its best trial; "
-        f"the third column takes TPE's trials and the recommendation of `gp`. The second fleet "
-        f"runs 1,000 requests here.\n\n"
+        f"best point known, by the mean of {_part(_TRUTH_SEEDS, share)} fresh seeds. Every trial "
+        f"is the mean of {_REPLICATES} runs with seeds of its own; with noise of a tenth of the "
+        f"range, normal noise is added to each run. `gp` recommends the best posterior mean, TPE "
+        f"its best trial; the third column takes TPE's trials and the recommendation of `gp`. The "
+        f"second fleet runs 1,000 requests here.\n\n"
         f"{_table(head, rows)}\n\n" + "\n".join(notes)
     )
 
