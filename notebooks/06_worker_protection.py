@@ -220,7 +220,9 @@ legend = fig.legend(loc="outside upper center", ncols=5, fontsize="small")
 #
 # A worker may have several ranks, each with a memory of its own.
 # Dynamo calls it busy only if **all** of them are.
-# Here one long prompt fills the memory of the first of four ranks, and short requests follow.
+# Here one long prompt fills the memory of one of four ranks, and short requests follow.
+# The router chooses the worker and leaves the rank to it, which spreads requests by their number;
+# or it is Dynamo's KV router, which chooses the rank as well, by its blocks.
 
 # %%
 SHORT = 100
@@ -236,17 +238,21 @@ ranked = presets.dynamo_1_3(active_decode_blocks_threshold=0.8).apply(
     )
 )
 
-fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained", sharey=True)
-RANKS = {"all ranks busy (Dynamo)": 1, "one busy rank is enough": 0.25}
-hot = {}
-for ax, (name, share) in zip(axes, RANKS.items(), strict=True):
-    result = spillway.simulate(ranked.with_({"busy_monitor.busy_rank_share": share}))
+fig, axes = plt.subplots(1, 3, figsize=(11, 3.2), layout="constrained", sharey=True)
+RANKS = {
+    "busy: all ranks; rank: the worker's": ("round_robin", 1),
+    "busy: any rank; rank: the worker's": ("round_robin", 0),
+    "busy: all ranks; rank: the KV router's": ("kv_cost", 1),
+}
+for ax, (name, (policy, share)) in zip(axes, RANKS.items(), strict=True):
+    result = spillway.simulate(
+        ranked.with_({"router": policy, "busy_monitor.busy_rank_share": share})
+    )
     requests = {key: result.requests[key][1:] for key in ("arrival_s", "e2e_s", "rank", "outcome")}
     first = result.requests["rank"][0]
     rejected = requests["outcome"] == "rejected"
     on_hot = ~rejected & (requests["rank"] == first)
     rest = ~rejected & ~on_hot
-    hot[name] = requests["e2e_s"][on_hot].max(initial=0)
     for number, (who, mine) in enumerate({"other ranks": rest, "hot rank": on_hot}.items()):
         style = {"color": plots.STYLES[number]["color"], "linestyle": "", "markersize": 4}
         ax.plot(
@@ -264,14 +270,15 @@ for ax, (name, share) in zip(axes, RANKS.items(), strict=True):
     ax.title.set_fontsize("medium")
     ax.grid(alpha=0.3)
 axes[0].set_ylabel("end-to-end latency (s)")
-legend = axes[1].legend(fontsize="small")
+legend = axes[0].legend(fontsize="small")
 
 # %% [markdown]
-# By the rule for all ranks nobody is rejected, and whoever is sent to the full rank waits or is
-# thrown out of memory.
-# If one busy rank is enough, the worker rests until its first rank has room again, and three ranks
-# lie idle.
-# The rule cannot be right with one number for a worker; the gateway would have to choose the rank.
+# By the rule for all ranks no request is rejected, and some of those that get to the full rank
+# wait several times as long or lose their memory.
+# If one busy rank is enough, the worker rests until that rank has room again, and three ranks are
+# idle.
+# No rule with one state per worker is right; the router that chooses the rank needs none: it
+# leaves the full rank alone until the long request has ended, and serves all others at once.
 #
 # A worker also hides how long its answers are.
 # Prompts of one KV block are answered with 25 blocks.
@@ -606,7 +613,8 @@ Markdown(
     f"with events every {longest:g} s, at one instant or at random ones. "
     f"A router that passes over busy workers floods the last one: without that rule it is "
     f"{percent(swept['random, router takes any'][longest])}. "
-    f'"All ranks" never sees a hot rank, and a count of prompts never sees long answers '
+    f'"All ranks" never sees a hot rank, which a router of ranks avoids, and a count of prompts '
+    f"never sees long answers "
     f"({thrown_out['1.2']} preemptions against {thrown_out['1.3']}). "
     f"A limit in the worker needs no news; its queue must be shorter than the target times the "
     f"worker's rate: with N = 64 and Q = 16 goodput is "

@@ -94,8 +94,8 @@ def test_a_proportional_gate_softens_the_swing() -> None:
 # ---- P15: a hot rank -----------------------------------------------------------------------------
 
 
-def with_a_hot_rank(busy_rank_share: float) -> Result:
-    """Four ranks of 100 blocks; a long prompt fills the first, short ones are spread over all."""
+def with_a_hot_rank(busy_rank_share: float, **settings: Any) -> Result:
+    """Four ranks of 100 blocks; a long prompt fills one, short ones are spread over all."""
     arrival_s = [0.0, *(0.5 + 0.05 * i for i in range(100))]
     return run(
         arrival_s,
@@ -106,6 +106,7 @@ def with_a_hot_rank(busy_rank_share: float) -> Result:
         busy_monitor=signals.BusyMonitor(
             active_decode_blocks_threshold=0.8, busy_rank_share=busy_rank_share
         ),
+        **settings,
     )
 
 
@@ -133,6 +134,19 @@ def test_one_busy_rank_may_suffice(share: float) -> None:
     served = requests["e2e_s"][1:][~is_rejected[1:]]
     assert served.max() < 2 * served.min()
     assert requests["preemptions"].sum() == 0
+
+
+def test_a_router_of_ranks_avoids_the_hot_one() -> None:
+    """P15: without any rejection, all are served as if the full rank were not there."""
+    result = with_a_hot_rank(1, router="kv_cost")
+    assert result.ledger["rejected"] == {}
+    requests = result.requests
+    assert requests["preemptions"].sum() == 0
+    assert requests["e2e_s"][1:].max() < 2 * requests["e2e_s"][1:].min()
+    with_long = requests["arrival_s"] < requests["e2e_s"][0]
+    with_long[0] = False
+    assert with_long.sum() > 30
+    assert not (requests["rank"][with_long] == requests["rank"][0]).any()
 
 
 # ---- P16: outputs that nobody counts -------------------------------------------------------------

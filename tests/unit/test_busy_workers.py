@@ -140,7 +140,7 @@ PLANTS = {
 @pytest.mark.parametrize(("share", "per_rank"), [(1, True), (0, False)])
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 @pytest.mark.parametrize("plant", PLANTS)
-def test_a_request_counts_at_its_rank_from_its_dispatch(
+def test_a_request_counts_at_its_rank_from_its_routing(
     plant: str, ranks: int, share: float, per_rank: bool, policy: str
 ) -> None:
     """Each prompt makes its rank busy: as many get in as must be busy, and then none."""
