@@ -521,8 +521,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     count(request, &metrics::TenantSample::submitted);
     if (reactions_) watch_patience(request);
     if (comes_next(admission_latency_)) return admit(request);
-    events_.push(
-        {now_ + admission_latency_, Phase::admission, requests_.row(request), request.value});
+    events_.push({now_ + admission_latency_, Phase::admission, 0, request.value});
   }
 
   // An attempt has failed, or its answer has come. False: the request is over.

@@ -490,7 +490,7 @@ bool Pipeline::dispatch_from(BandState& band, const Permission& permission) {
   journal_.dispatched[id.index()] = now;
   journal_.outcome[id.index()] = Outcome::in_transit;
   measure(signals::SensorSource::queue_delay, id, now - requests_.arrival(id), now);
-  events_.push({now + routing_latency_, Phase::routing, requests_.row(id), id.value});
+  events_.push({now + routing_latency_, Phase::routing, 0, id.value});
   return true;
 }
 

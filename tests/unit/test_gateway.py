@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from spillway import Result, Simulation, gateway, instance, simulate, trace, workload
+from spillway import Result, Simulation, fleet, gateway, instance, simulate, trace, workload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -484,6 +484,92 @@ def test_priorities_are_those_of_the_classes() -> None:
     )
     ways = passages(result)
     assert ways[2].dispatched < ways[1].dispatched
+
+
+# --- order within one instant ---------------------------------------------------------------------
+
+
+def joins(at_s: float) -> dict[str, Any]:
+    """An instance that joins, which runs one request at a time in order of entry."""
+    return {
+        "instances": instance.InstanceGroup(max_num_seqs=1),
+        "fleet": fleet.Fleet(
+            initial_instances=0,
+            schedule=[fleet.FleetChange(at_s=at_s, instances=1)],
+            startup_s=0,
+        ),
+    }
+
+
+def served(result: Result) -> list[int]:
+    """Rows in the order in which an instance with one seat has served them."""
+    first_token = result.requests["arrival_s"] + result.requests["ttft_s"]
+    assert len(set(first_token.tolist())) == len(first_token)
+    return np.argsort(first_token).tolist()
+
+
+@pytest.mark.parametrize("latency_s", [0, 0.125])
+@pytest.mark.parametrize("semantics", ["corrected", "verbatim"])
+def test_requests_enter_an_instance_in_the_order_of_dispatch(
+    latency_s: float, semantics: str
+) -> None:
+    """A worker joins and all go at once, five of tenant b for one of tenant a."""
+    tenants = "a" * 9 + "b" * 8
+    fairness = gateway.DeficitRoundRobin(
+        quantum=1, cost=gateway.Cost(unit="requests"), semantics=semantics
+    )
+    result = run(
+        [0] * 17,
+        tenant=list(tenants),
+        tenants=[workload.Tenant(name="a", weight=1), workload.Tenant(name="b", weight=5)],
+        gateway=gateway.Gateway(
+            bands=[gateway.Band(fairness=fairness)], routing_latency_s=latency_s
+        ),
+        **joins(1),
+    )
+    assert len({way.dispatched for way in passages(result)}) == 1
+    assert "".join(tenants[row] for row in served(result)) == "ABBBBBABBBAAAAAAA".lower()
+
+
+def test_a_more_important_request_is_not_overtaken_after_its_dispatch() -> None:
+    result = run(
+        [0, 0],
+        slo_class=["sheddable", "critical"],
+        gateway=gateway.Gateway(bands=[gateway.Band(priority=0), gateway.Band()]),
+        **joins(1),
+    )
+    assert served(result) == [1, 0]
+
+
+@pytest.mark.parametrize("ordering", ["lifo", "slo_deadline"])
+def test_order_of_a_queue_is_that_of_the_instance(ordering: str) -> None:
+    result = run(
+        [0, 0, 0],
+        slo_class=["batch", "standard", "critical"],
+        slo_classes=[
+            workload.SloClass(name=name, target_ttft_s=target_s)
+            for name, target_s in (("batch", 3), ("standard", 2), ("critical", 1))
+        ],
+        gateway=gateway.Gateway(bands=[gateway.Band(queue=gateway.Queue(ordering=ordering))]),
+        **joins(1),
+    )
+    assert served(result) == [2, 1, 0]
+
+
+@pytest.mark.parametrize("latency_s", [0, 0.125])
+def test_requests_are_admitted_in_the_order_of_arrival(latency_s: float) -> None:
+    """At 1 s a new request and a retry arrive, in this order; there are tokens for one."""
+    result = run(
+        [0, 0, 1_000_000_000],
+        gateway=gateway.Gateway(
+            admission=gateway.TokenBucket(capacity_tokens=16, refill_tokens_per_s=16),
+            admission_latency_s=latency_s,
+        ),
+        reaction=workload.Reaction(
+            retries=[workload.Retry(backoff_s=1 - latency_s, max_attempts=2, jitter="none")]
+        ),
+    )
+    assert admitted(result) == [True, False, True]
 
 
 # --- common random numbers ------------------------------------------------------------------------
