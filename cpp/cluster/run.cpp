@@ -247,7 +247,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
                                  : nullptr,
                              instances, seed, decisions_)));
       gateway::Pipeline& pipeline = fronts_.back()->pipeline;
-      pipeline.set_workers(static_cast<std::int64_t>(presence_.ready().size()));
+      pipeline.set_workers(presence_.num_ready());
       if (gateway::meters_tokens(config)) pipeline.set_meter(*this);
       if (follows_loads_) fronts_.back()->monitor = make_monitor();
     }
@@ -416,7 +416,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     presence_.update(now_);
     const std::int64_t ready = presence_.num_ready();
     for (std::size_t i = 0; i < fronts_.size() && ready != before; ++i) {
-      if (ready > 0) fronts_[i]->pipeline.set_workers(ready);
+      fronts_[i]->pipeline.set_workers(ready);
       if (fronts_[i]->pipeline.books().queued() > 0) wake(i, drain_latency_);
     }
     Time next = presence_.next_ready();

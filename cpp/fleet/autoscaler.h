@@ -57,9 +57,10 @@ struct QueueScaler {
         field("shed_window_s", &QueueScaler::shed_window_s, "Window of that rate.")
             .unit("s")
             .range(span),
-        field("min_instances", &QueueScaler::min_instances, "Fewest instances.")
+        field("min_instances", &QueueScaler::min_instances,
+              "Fewest instances; 0: an idle fleet scales to zero.")
             .unit("instances")
-            .range(sim::between(1, 100000)),
+            .range(sim::between(0, 100000)),
         field("max_instances", &QueueScaler::max_instances,
               "Most instances; the fleet has to hold them.")
             .unit("instances")

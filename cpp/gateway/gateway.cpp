@@ -345,6 +345,7 @@ bool Pipeline::displace(std::int64_t priority, Time now) {
   // The least important ones are in the lowest band.
   const auto lowest = std::find_if(bands_.rbegin(), bands_.rend(),
                                    [](const BandState& band) { return band.queues.size() > 0; });
+  if (lowest == bands_.rend()) return false;
   const auto removed = lowest->queues.take_least(std::min<std::int64_t>(priority, 0));
   if (!removed) return false;
   lose(*lowest, *removed, Outcome::evicted, {workload::Stage::queue, Queue::kFull}, now);

@@ -54,9 +54,10 @@ struct Band {
             .range(sim::between(0, 1000))
             .search(0.5, 1),
         field("max_requests", &Band::max_requests,
-              "Most requests of all tenants together that wait in the band; absent: any number.")
+              "Most requests of all tenants together that wait in the band; 0: every request is "
+              "refused, since each passes through the queue; absent: any number.")
             .unit("requests")
-            .range(sim::between(1, 1e9))
+            .range(sim::between(0, 1e9))
             .log_search(1, 5000),
         field("fairness", &Band::fairness, "Which tenant goes next within the band."),
         field("queue", &Band::queue, "Its tenants' queues: bounds, time-outs, order within."));
@@ -326,9 +327,10 @@ constexpr auto Gateway::fields() {
           .range(latency),
       field("bands", &Gateway::bands, "Priority bands of the tenant queues; one by default."),
       field("max_queued", &Gateway::max_queued,
-            "Most requests that wait in all bands together; absent: any number.")
+            "Most requests that wait in all bands together; 0: every request is refused; absent: "
+            "any number.")
           .unit("requests")
-          .range(sim::between(1, 1e9))
+          .range(sim::between(0, 1e9))
           .log_search(1, 5000),
       field("queue_shedding", &Gateway::queue_shedding,
             "Whether a request that meets max_queued takes the place of the least important "

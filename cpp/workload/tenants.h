@@ -31,16 +31,16 @@ struct Tenant {
             .range(sim::between(1e-9, 1e9))
             .log_search(0.25, 8),
         field("queue_max", &Tenant::queue_max,
-              "Most of its requests that wait in a band of a gateway; absent: the band's own "
-              "max_requests.")
+              "Most of its requests that wait in a band of a gateway; 0: all are refused; absent: "
+              "the band's own max_requests.")
             .unit("requests")
-            .range(sim::between(1, 1e9))
+            .range(sim::between(0, 1e9))
             .log_search(1, 64),
         field("max_in_flight", &Tenant::max_in_flight,
-              "Most of its requests in flight, where a per_tenant limit is in force; absent: that "
-              "limit's own.")
+              "Most of its requests in flight, where a per_tenant limit is in force; 0: none is "
+              "dispatched; absent: that limit's own.")
             .unit("requests")
-            .range(sim::between(1, 1e9))
+            .range(sim::between(0, 1e9))
             .log_search(1, 1024),
         field("reaction", &Tenant::reaction,
               "How long its clients wait and when they ask again; absent: as everyone."));

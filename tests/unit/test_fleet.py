@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gateway_runs import flat
 
 from spillway import ConfigError, Simulation, fleet, gateway, instance, simulate, workload
 
@@ -116,6 +117,84 @@ def test_budget_follows_the_instances_that_are_ready() -> None:
     ]
     assert slow[0] >= 32 - 1
     assert slow[1] == 0
+
+
+def emptied(*, resize: str, permits_after: int) -> None:
+    """Two workers, none from 10 s to 20 s, two again; what they serve outlasts the gap."""
+    result = simulate(
+        simulation(
+            count=2,
+            requests_per_s=20,
+            gateway=gateway.Gateway(limit=gateway.WorkerBudget(cap_per_worker=4, resize=resize)),
+            fleet=fleet.Fleet(
+                schedule=[
+                    fleet.FleetChange(at_s=10, instances=0),
+                    fleet.FleetChange(at_s=20, instances=2),
+                ],
+                startup_s=0,
+            ),
+            metrics={"timeline_step_s": 0.5},
+            horizon_s=25,
+        ).replace(instances=flat(30, 30, reference_output_tokens=20).replace(count=2))
+    )
+    at, permits = result.timeline["time_s"], result.timeline["permits"]
+    assert (permits == np.where((at >= 10) & (at < 20), 0, 8)).all()
+    assert result.timeline["in_flight"][at < 20].max() == 8
+    assert result.timeline["in_flight"][at >= 20].max() == permits_after
+
+
+def test_a_fleet_of_zero_reaches_the_budget() -> None:
+    emptied(resize="corrected", permits_after=8)
+    # The published gateway does not net a growth against permits that are still to be swallowed.
+    emptied(resize="verbatim", permits_after=16)
+
+
+def test_the_budget_of_a_fleet_that_starts_empty() -> None:
+    result = simulate(
+        simulation(
+            count=2,
+            gateway=gateway.Gateway(limit=gateway.WorkerBudget(cap_per_worker=4)),
+            fleet=fleet.Fleet(
+                initial_instances=0,
+                schedule=[fleet.FleetChange(at_s=3, instances=2)],
+                startup_s=0,
+            ),
+            metrics={"timeline_step_s": 1},
+        )
+    )
+    at, permits = result.timeline["time_s"], result.timeline["permits"]
+    assert (permits == np.where(at < 3, 0, 8)).all()
+
+
+def test_an_idle_fleet_scales_to_zero_and_back() -> None:
+    clients = [
+        workload.Client(name=name, requests_per_s=5, start_s=start_s, duration_s=20)
+        for name, start_s in (("early", 0), ("late", 200))
+    ]
+    result = simulate(
+        simulation().with_(
+            {
+                "workload": workload.Synthetic(clients=clients),
+                "fleet": fleet.Fleet(
+                    initial_instances=1,
+                    autoscaler=fleet.QueueScaler(
+                        min_instances=0,
+                        max_instances=3,
+                        up_stabilization_s=0,
+                        up_period_s=5,
+                        down_stabilization_s=30,
+                        down_period_s=5,
+                    ),
+                    startup_s=10,
+                ),
+                "metrics": {"timeline_step_s": 1},
+            }
+        )
+    )
+    at, ready = result.timeline["time_s"], result.timeline["ready_instances"]
+    assert ready[(at > 100) & (at < 200)].max() == 0
+    assert result.summary()["completed"] == result.summary()["offered"]
+    assert result.requests["queue_s"].max() > 10
 
 
 def test_order_of_jumps_makes_no_difference() -> None:

@@ -327,6 +327,12 @@ def test_vllm_refuses_by_the_prompts_in_its_queue() -> None:
     assert list(result.requests["reason"]) == [""] * 4 + ["queued_tokens"] * 5
 
 
+def test_vllm_limits_of_zero_refuse_everything() -> None:
+    for name in ("max_num_queued_reqs", "max_num_queued_tokens"):
+        server = instance.InstanceGroup(ingress=instance.VllmQueueLimits(**{name: 0}))
+        assert set(run([0, 0, 5], instances=server).requests["outcome"]) == {"rejected"}
+
+
 def test_a_run_may_be_streamed_and_made_of_replicas() -> None:
     """The ledger, which is checked at the end of every run, balances there too."""
     for ingress in (

@@ -126,6 +126,105 @@ def test_oversized_request_goes_alone() -> None:
     assert [way.dispatched for way in ways(result)] == [0, SECOND, 2 * SECOND, 2 * SECOND]
 
 
+@pytest.mark.parametrize(
+    "limit",
+    [
+        gateway.FixedLimit(max_in_flight=0),
+        gateway.WorkerBudget(cap_per_worker=0),
+        gateway.WorkerBudget(cap_per_worker=0, resize="verbatim"),
+        gateway.WorkerBudget(workers=0),
+        gateway.PerTenant(max_in_flight=0),
+        gateway.TokenBudget(max_tokens_in_flight=0),
+        gateway.DualLimit(max_in_flight=0),
+        gateway.DualLimit(max_awaiting_first_token=0),
+    ],
+    ids=lambda limit: type(limit).__name__,
+)
+@pytest.mark.parametrize("dispatch", ["all", "one_per_attempt"])
+@pytest.mark.parametrize(
+    "fairness",
+    [
+        gateway.GlobalFifo(),
+        gateway.TenantRoundRobin(),
+        gateway.DeficitRoundRobin(),
+        gateway.DeficitRoundRobin(semantics="verbatim"),
+        gateway.StartTimeFair(),
+        gateway.VirtualTokenCounter(),
+        gateway.LeastAttainedService(),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_a_limit_of_zero_dispatches_nothing(limit: Any, dispatch: str, fairness: Any) -> None:
+    settings = limited(limit, dispatch=dispatch, bands=[gateway.Band(fairness=fairness)])
+    forever = run([0, 0.1, 0.2], tenant=["a", "b", "a"], gateway=settings)
+    assert outcomes(forever) == ["queued"] * 3
+    impatient = gateway.Band(fairness=fairness, queue=gateway.Queue(timeout_s=1))
+    until = run([0, 0.1, 0.2], tenant=["a", "b", "a"], gateway=settings.replace(bands=[impatient]))
+    assert outcomes(until) == ["expired"] * 3
+    assert until.ledger["dispatched"] == 0
+
+
+def test_a_tenant_without_permits_waits_alone() -> None:
+    result = run(
+        [0, 0.1, 0.2],
+        tenant=["a", "b", "a"],
+        tenants=[workload.Tenant(name="a", max_in_flight=0), workload.Tenant(name="b")],
+        gateway=limited(
+            gateway.PerTenant(), bands=[gateway.Band(fairness=gateway.TenantRoundRobin())]
+        ),
+    )
+    assert outcomes(result) == ["queued", "completed", "queued"]
+
+
+CONTROLLERS: list[Any] = [
+    gateway.Aimd(target_s=1e-3),
+    gateway.Aimd(target_s=1e-3, decrease="step", decrease_step=100),
+    gateway.Mimd(target_s=1e-3),
+    gateway.Pid(target_s=1e-3),
+    gateway.Vegas(),
+    gateway.Gradient2(),
+    gateway.EnvoyGradient(),
+    gateway.Concur(high_kv_utilization=0),
+]
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("start", [0, 8])
+def test_a_controller_may_cut_to_nothing(controller: Any, start: int) -> None:
+    """Every controller meets a limit of 0, from the start or by a cut, and the run ends."""
+    result = run(
+        np.arange(0, 60, 0.05).tolist(),
+        gateway=limited(
+            fixed(start),
+            controller=controller,
+            guard=gateway.Guard(floor=0, ceiling=8),
+            sensor=signals.Sensor(tick_s=1, window_s=5, min_samples=1),
+        ),
+        metrics=metrics.Metrics(timeline_step_s=0.5),
+    )
+    settings = np.asarray(result.control["setting"])
+    assert np.isfinite(settings).all()
+    assert 0 <= settings.min() <= settings.max() <= 8
+    if isinstance(controller, gateway.Aimd | gateway.Mimd):
+        assert settings[-1] == 0
+        assert outcomes(result)[-1] == "queued"
+    if isinstance(controller, gateway.EnvoyGradient):
+        assert settings.max() > 0  # it measures at min_concurrency
+
+
+def test_a_ceiling_of_zero_lets_nothing_rise() -> None:
+    result = run(
+        [0.1 * i for i in range(100)],
+        gateway=limited(
+            fixed(0),
+            controller=gateway.Concur(),
+            guard=gateway.Guard(floor=0, ceiling=0),
+        ),
+    )
+    assert set(result.control["setting"]) == {0}
+    assert set(outcomes(result)) == {"queued"}
+
+
 def test_limit_on_first_tokens_binds_prefill_apart_from_streams() -> None:
     """First tokens come after 0.25 s, last ones after 1 s; every arrival looks for permits."""
     result = run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from gateway_runs import (
@@ -295,6 +296,30 @@ def test_loop_also_notices_permits_late() -> None:
 
 
 # --- bands ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("drop", ["tail", "head", "lowest_priority"])
+@pytest.mark.parametrize("permits", [0, 5])
+@pytest.mark.parametrize("where", ["queue", "tenant", "band", "gateway", "gateway, shedding"])
+def test_a_bound_of_zero_refuses_every_request(drop: str, permits: int, where: str) -> None:
+    """Also where permits are free: each request passes through the queue."""
+    queue = gateway.Queue(drop=drop, max_requests=0 if where == "queue" else None)
+    bounds: dict[str, Any] = {}
+    if where.startswith("gateway"):
+        bounds = {"max_queued": 0, "queue_shedding": "shedding" in where}
+    result = run(
+        [0, 0, 0.1],
+        slo_class=["low", "high", "mid"],
+        slo_classes=CLASSES,
+        tenants=[workload.Tenant(name="a", queue_max=0 if where == "tenant" else None)],
+        gateway=gateway.Gateway(
+            limit=fixed(permits),
+            bands=[gateway.Band(queue=queue, max_requests=0 if where == "band" else None)],
+            **bounds,
+        ),
+    )
+    assert outcomes(result) == ["rejected"] * 3
+    assert check_ledger(result) == {"rejected": 3}
 
 
 def test_bands_have_queues_of_their_own() -> None:

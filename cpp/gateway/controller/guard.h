@@ -57,9 +57,12 @@ struct Guard {
       "Bounds of what a controller may do with a limit, whichever controller it is.";
   static constexpr auto fields() {
     using sim::field;
-    const auto limits = sim::between(1, 1e9);
+    const auto limits = sim::between(0, 1e9);
     return std::tuple(
-        field("floor", &Guard::floor, "The limit is not cut below this.")
+        field("floor", &Guard::floor,
+              "The limit is not cut below this; 0: it may be cut to nothing, and then only a "
+              "controller "
+              "that needs no samples, or a signal that needs no requests, raises it again.")
             .unit("permits")
             .range(limits)
             .log_search(1, 64),

@@ -23,14 +23,15 @@ struct DualLimit {
       "max_in_flight.";
   static constexpr auto fields() {
     using sim::field;
-    return std::tuple(field("max_in_flight", &DualLimit::max_in_flight, "Unfinished requests.")
+    return std::tuple(field("max_in_flight", &DualLimit::max_in_flight,
+                            "Unfinished requests; 0: nothing is dispatched.")
                           .unit("requests")
-                          .range(sim::between(1, 1e9))
+                          .range(sim::between(0, 1e9))
                           .log_search(1, 4096),
                       field("max_awaiting_first_token", &DualLimit::max_awaiting_first_token,
-                            "Requests without a token yet.")
+                            "Requests without a token yet; 0: nothing is dispatched.")
                           .unit("requests")
-                          .range(sim::between(1, 1e9))
+                          .range(sim::between(0, 1e9))
                           .log_search(1, 1024));
   }
 };

@@ -19,11 +19,11 @@ struct FixedLimit {
       "At most max_in_flight requests between dispatch and last token; the others wait in their "
       "tenant's queue.";
   static constexpr auto fields() {
-    return std::tuple(
-        sim::field("max_in_flight", &FixedLimit::max_in_flight, "Permits of the whole gateway.")
-            .unit("requests")
-            .range(sim::between(1, 1e9))
-            .log_search(1, 4096));
+    return std::tuple(sim::field("max_in_flight", &FixedLimit::max_in_flight,
+                                 "Permits of the whole gateway; 0: nothing is dispatched.")
+                          .unit("requests")
+                          .range(sim::between(0, 1e9))
+                          .log_search(1, 4096));
   }
 };
 

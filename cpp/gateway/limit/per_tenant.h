@@ -21,11 +21,13 @@ struct PerTenant {
       "A semaphore per tenant: at most so many of its requests between dispatch and last token, "
       "whatever the others leave idle.";
   static constexpr auto fields() {
-    return std::tuple(sim::field("max_in_flight", &PerTenant::max_in_flight,
-                                 "Permits of each tenant that has no max_in_flight of its own.")
-                          .unit("requests")
-                          .range(sim::between(1, 1e9))
-                          .log_search(1, 1024));
+    return std::tuple(
+        sim::field("max_in_flight", &PerTenant::max_in_flight,
+                   "Permits of each tenant that has no max_in_flight of its own; 0: none "
+                   "of its requests is dispatched.")
+            .unit("requests")
+            .range(sim::between(0, 1e9))
+            .log_search(1, 1024));
   }
 };
 

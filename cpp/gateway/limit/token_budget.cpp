@@ -11,8 +11,8 @@ class TokenBudgetPolicy final : public LimitPolicy {
   explicit TokenBudgetPolicy(const TokenBudget& config)
       : max_tokens_(config.max_tokens_in_flight), assumed_output_(config.assumed_output_tokens) {}
   bool is_open(const Occasion&) const override { return in_flight_ < max_tokens_; }
-  bool may_start(const signals::RequestView& request, const Occasion&) const override {
-    return in_flight_ == 0 || in_flight_ + tokens_of(request) <= max_tokens_;
+  bool may_start(const signals::RequestView& request, const Occasion& occasion) const override {
+    return is_open(occasion) && (in_flight_ == 0 || in_flight_ + tokens_of(request) <= max_tokens_);
   }
   void started(const signals::RequestView& request) override { in_flight_ += tokens_of(request); }
   void ended(const signals::RequestView& request) override { in_flight_ -= tokens_of(request); }

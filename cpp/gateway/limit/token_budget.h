@@ -18,16 +18,15 @@ struct TokenBudget {
   static constexpr std::string_view kind = "token_budget", type_name = "TokenBudget";
   static constexpr std::string_view doc =
       "Requests go while the prompts in flight, with assumed_output_tokens each, stay within "
-      "max_tokens_in_flight; one that is larger than that goes when nothing else is in flight. A "
-      "controller "
-      "moves max_tokens_in_flight.";
+      "max_tokens_in_flight; one that is larger than that goes when nothing else is in flight, "
+      "unless max_tokens_in_flight is 0. A controller moves max_tokens_in_flight.";
   static constexpr auto fields() {
     using sim::field;
     return std::tuple(
         field("max_tokens_in_flight", &TokenBudget::max_tokens_in_flight,
-              "Tokens of the whole gateway.")
+              "Tokens of the whole gateway; 0: nothing is dispatched.")
             .unit("tokens")
-            .range(sim::between(1, 1e12))
+            .range(sim::between(0, 1e12))
             .log_search(4096, 1e7),
         field("assumed_output_tokens", &TokenBudget::assumed_output_tokens,
               "Tokens that each answer is taken to have; its length is not known in advance.")

@@ -42,14 +42,15 @@ namespace spillway::gateway {
 constexpr auto WorkerBudget::fields() {
   using sim::field;
   return std::tuple(
-      field("cap_per_worker", &WorkerBudget::cap_per_worker, "Permits per worker, at first.")
+      field("cap_per_worker", &WorkerBudget::cap_per_worker,
+            "Permits per worker, at first; 0: none.")
           .unit("requests")
-          .range(sim::between(1, 1e9))
+          .range(sim::between(0, 1e9))
           .log_search(1, 1024),
       field("workers", &WorkerBudget::workers,
             "Number of workers; absent: as many as there are instances that are ready.")
           .unit("instances")
-          .range(sim::between(1, 1e6)),
+          .range(sim::between(0, 1e6)),
       field("resize", &WorkerBudget::resize,
             "corrected: never more in flight than the budget, but for what was when it shrank; "
             "verbatim: a smaller budget only swallows permits that return, so it does not bind "

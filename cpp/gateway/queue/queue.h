@@ -67,9 +67,9 @@ constexpr auto Queue::fields() {
   return std::tuple(
       field("max_requests", &Queue::max_requests,
             "Most requests of one tenant that wait, unless the tenant has a queue_max of its own; "
-            "absent: any number.")
+            "0: every request is refused, since each passes through the queue; absent: any number.")
           .unit("requests")
-          .range(sim::between(1, 1e9))
+          .range(sim::between(0, 1e9))
           .log_search(1, 64),
       field("timeout_s", &Queue::timeout_s,
             "A request that has waited so long leaves undispatched; one that gets its permit at "

@@ -75,7 +75,7 @@ TenantQueues::Flow::Handle TenantQueues::least_of(const Flow& flow) {
 
 std::optional<TenantQueues::Removed> TenantQueues::make_room(TenantId flow, std::int64_t priority) {
   const Flow& queue = flows_[flow.index()];
-  if (drop_ == Drop::tail) return std::nullopt;
+  if (drop_ == Drop::tail || queue.empty()) return std::nullopt;
   if (drop_ == Drop::head) return Removed{flow, remove(flow, head_of(queue))};
   const Flow::Handle least = least_of(queue);
   if (queue[least].priority >= priority) return std::nullopt;

@@ -51,8 +51,8 @@ class TenantQueues {
 
   // ---- losses ------------------------------------------------------------------------------
 
-  /// Makes room in a flow that is full, for a request of `priority`; none if that one has to give
-  /// way itself.
+  /// Makes room in a flow that is full, for a request of `priority`; none if that one is refused
+  /// itself, as it always is where a full flow is an empty one.
   std::optional<Removed> make_room(sim::TenantId flow, std::int64_t priority);
   /// Takes out the least important of all, the newest of equals; none if there is none of a
   /// priority below `priority`.

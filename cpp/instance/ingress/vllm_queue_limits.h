@@ -25,16 +25,16 @@ struct VllmQueueLimits {
     using sim::field;
     return std::tuple(
         field("max_num_queued_reqs", &VllmQueueLimits::max_num_queued_reqs,
-              "Waiting requests from which on all are refused (vLLM --max-num-queued-reqs); "
-              "absent: no such limit.")
+              "Waiting requests from which on all are refused (vLLM --max-num-queued-reqs); 0: all "
+              "are; absent: no such limit.")
             .unit("requests")
-            .range(sim::between(1, 1e9))
+            .range(sim::between(0, 1e9))
             .log_search(1, 1024),
         field("max_num_queued_tokens", &VllmQueueLimits::max_num_queued_tokens,
               "Prompt tokens still to be computed from which on all are refused (vLLM "
-              "--max-num-queued-tokens); absent: no such limit.")
+              "--max-num-queued-tokens); 0: all are; absent: no such limit.")
             .unit("tokens")
-            .range(sim::between(1, 1e12))
+            .range(sim::between(0, 1e12))
             .log_search(1000, 1e6));
   }
   static constexpr std::array reasons{

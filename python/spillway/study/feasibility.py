@@ -80,7 +80,7 @@ def _floor_doubts(simulation: Simulation) -> list[str]:
     workers = 1
     for limit in simulation.gateway.limit:
         if limit.kind == "worker_budget":
-            workers = limit.workers or count
+            workers = count if limit.workers is None else limit.workers
     knee = sum(group.count * _knee(group) for group in simulation.instances)
     if floor * workers <= knee:
         return []
