@@ -540,8 +540,9 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     const auto user = user_of_[request.index()];
     if (!user) return;
     const bool is_complete = journal_.outcome[request.index()] == workload::Outcome::completed;
-    const std::int32_t tokens = is_complete ? requests_.goal_tokens(request) : 0;
-    expect(users_->answered(*user, tokens, now_), kUser, *user);
+    const Time next = is_complete ? users_->answered(*user, requests_.goal_tokens(request), now_)
+                                  : users_->refused(*user, now_);
+    expect(next, kUser, *user);
   }
 
   // ---- clients' patience -------------------------------------------------------------------

@@ -43,7 +43,8 @@ Users::Users(const Synthetic& config, std::uint64_t seed, std::int64_t quantum_n
          .first_user = users_.size()});
     for (std::int64_t user = 0; user < loop->users; ++user) {
       users_.push_back({.source = sources_.size() - 1});
-      users_.back().next = announce(users_.size() - 1, sim::from_seconds(client.start_s));
+      users_.back().next =
+          announce(users_.size() - 1, sim::from_seconds(client.start_s), sim::Time{0});
     }
   }
 }
@@ -55,7 +56,7 @@ std::uint64_t Users::draw_of(std::size_t which) const {
   return user.ordinal * static_cast<std::uint64_t>(source.loop.users) + which - source.first_user;
 }
 
-sim::Time Users::announce(std::size_t which, sim::Time now) {
+sim::Time Users::announce(std::size_t which, sim::Time now, sim::Time least) {
   Source& source = sources_[users_[which].source];
   if (source.left == 0) return sim::kForever;
   double think_s = source.loop.think_time_s;
@@ -63,7 +64,7 @@ sim::Time Users::announce(std::size_t which, sim::Time now) {
     sim::Draws draws(seed_, sim::Stream::arrivals, draw_of(which), source.client);
     think_s *= draws.exponential();
   }
-  const sim::Time next = now + quantum_.truncate_us(think_s * 1e6);
+  const sim::Time next = now + std::max(quantum_.truncate_us(think_s * 1e6), least);
   if (next >= source.end) return sim::kForever;
   --source.left;
   return next;
@@ -96,11 +97,19 @@ Arrival Users::ask(std::size_t which) {
 
 sim::Time Users::answered(std::size_t which, std::int32_t tokens, sim::Time now) {
   User& user = users_[which];
-  if (sources_[user.source].loop.turns > 1 && tokens > 0) {
+  if (sources_[user.source].loop.turns > 1) {
     user.conversation.push_back(
         {content_of(which, user.ordinal, 1), static_cast<std::uint32_t>(tokens)});
   }
-  user.next = announce(which, now);
+  user.next = announce(which, now, sim::Time{0});
+  return user.next;
+}
+
+sim::Time Users::refused(std::size_t which, sim::Time now) {
+  User& user = users_[which];
+  const double turnaround_s = sources_[user.source].loop.refusal_turnaround_s;
+  user.next =
+      announce(which, now, std::max(quantum_.span(), quantum_.truncate_us(turnaround_s * 1e6)));
   return user.next;
 }
 

@@ -26,6 +26,10 @@ class Users {
   /// The user's request is over, after an answer of so many tokens. Returns when the next one
   /// comes; kForever: none.
   sim::Time answered(std::size_t user, std::int32_t tokens, sim::Time now);
+  /// The same for a request that was not served. The next one never comes at the same instant.
+  sim::Time refused(std::size_t user, sim::Time now);
+  /// Which client of the workload the user belongs to.
+  std::size_t client_of(std::size_t user) const { return sources_[users_[user].source].client; }
 
  private:
   struct Source {
@@ -46,8 +50,8 @@ class Users {
   };
 
   std::uint64_t draw_of(std::size_t user) const;
-  // When the user asks next, having begun to think at `now`.
-  sim::Time announce(std::size_t user, sim::Time now);
+  // When the user asks next, having begun to think at `now`, which takes at least so long.
+  sim::Time announce(std::size_t user, sim::Time now, sim::Time least);
 
   std::uint64_t seed_;
   sim::Quantum quantum_;

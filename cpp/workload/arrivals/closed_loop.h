@@ -19,6 +19,7 @@ struct ClosedLoop {
   std::int64_t users = 16;
   double think_time_s = 0;
   ThinkTime think_time = ThinkTime::exponential;
+  double refusal_turnaround_s = 0.01;
   std::int64_t turns = 1;
 
   static constexpr std::string_view kind = "closed_loop", type_name = "ClosedLoop";
@@ -50,11 +51,18 @@ constexpr auto ClosedLoop::fields() {
           .range(sim::between(1, 1e6))
           .log_search(1, 1024),
       field("think_time_s", &ClosedLoop::think_time_s,
-            "Mean time from the end of a request, answered or not, to the user's next one, and "
-            "from the start to the first.")
+            "Mean time from the end of a request, served or not, to the user's next one, and from "
+            "the start to the first.")
           .unit("s")
           .range(sim::between(0, 1e6)),
       field("think_time", &ClosedLoop::think_time, "Its distribution."),
+      field("refusal_turnaround_s", &ClosedLoop::refusal_turnaround_s,
+            "Least time from the end of a request that was not served (refused, expired, evicted "
+            "or withdrawn) to the user's next one, however short the think time: the round trip "
+            "of an error. At least one quantum.")
+          .unit("s")
+          .range(sim::between(1e-5, 1e6))
+          .log_search(1e-3, 10),
       field("turns", &ClosedLoop::turns,
             "Requests of one conversation, whose prompts begin with all earlier questions and "
             "answers of it; 1: each stands for itself. Cached KV blocks of earlier prompts can be "
