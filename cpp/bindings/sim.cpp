@@ -15,6 +15,7 @@ void translate_errors(py::module_& module) {
   static PyObject* config_error = nullptr;
   static PyObject* usage_error = nullptr;
   static PyObject* invariant_error = nullptr;
+  static PyObject* livelock_error = nullptr;
   const auto make = [&](const char* name, const char* doc, PyObject* base) {
     PyObject* type =
         PyErr_NewExceptionWithDoc((std::string("spillway.") + name).c_str(), doc, base, nullptr);
@@ -29,6 +30,10 @@ void translate_errors(py::module_& module) {
                      PyExc_RuntimeError);
   invariant_error =
       make("InvariantError", "Spillway contradicts itself; please report it.", PyExc_RuntimeError);
+  livelock_error = make("LivelockError",
+                        "A run handles event after event at one instant, without end. The message "
+                        "names what repeats.",
+                        PyExc_RuntimeError);
   py::register_exception_translator([](std::exception_ptr pending) {
     try {
       if (pending) std::rethrow_exception(pending);
@@ -44,6 +49,8 @@ void translate_errors(py::module_& module) {
       PyErr_SetString(usage_error, error.what());
     } catch (const sim::InvariantError& error) {
       PyErr_SetString(invariant_error, error.what());
+    } catch (const sim::LivelockError& error) {
+      PyErr_SetString(livelock_error, error.what());
     } catch (const sim::Interrupted&) {
       // The signal handler has set the exception already (KeyboardInterrupt as a rule).
       if (!PyErr_Occurred()) PyErr_SetNone(PyExc_KeyboardInterrupt);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "cluster/livelock.h"
 #include "cluster/oracle.h"
 #include "fleet/fleet.h"
 #include "metrics/anomalies.h"
@@ -28,6 +29,9 @@ using sim::Time;
 namespace {
 
 constexpr std::uint64_t kEventsBetweenChecks = 1u << 14;
+
+/// So many events of a livelock are told apart.
+constexpr int kEventsTallied = 1000;
 
 /// So many scrapes after the last change, signals have told of it, lost ones or not.
 constexpr double kScrapesAwaited = 100;
@@ -72,6 +76,19 @@ std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::ui
       trace ? trace->requests : nullptr, simulation.tenants, simulation.slo_classes, warm_up);
 }
 
+// So many attempts are made at a request at most.
+std::int64_t most_attempts(const Simulation& simulation) {
+  std::int64_t most = 1;
+  const auto include = [&](const workload::Reaction& reaction) {
+    for (const workload::Retry& retry : reaction.retries) most = std::max(most, retry.max_attempts);
+  };
+  include(simulation.reaction);
+  for (const workload::Tenant& tenant : simulation.tenants) {
+    if (tenant.reaction) include(*tenant.reaction);
+  }
+  return most;
+}
+
 // Those who ask again once they have been answered, if there are any.
 std::unique_ptr<workload::Users> make_users(const Simulation& simulation, std::uint64_t seed) {
   const auto* synthetic = std::get_if<workload::Synthetic>(&simulation.workload);
@@ -108,7 +125,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
         follows_loads_(follows_loads(simulation)),
         one_per_attempt_(simulation.gateway.dispatch == gateway::Dispatch::one_per_attempt),
         attempt_period_(sim::from_seconds(simulation.gateway.attempt_period_s)),
-        longest_news_(longest_news(simulation.signals)) {
+        longest_news_(longest_news(simulation.signals)),
+        livelock_(static_cast<std::uint64_t>(most_attempts(simulation))) {
     journal_.reports = reports();
     for (const auto& group : simulation.instances) {
       journal_.has_ranks = journal_.has_ranks || group.data_parallel_size > 1;
@@ -138,10 +156,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
 #ifdef SPILLWAY_CHECK_EVERY_EVENT
       for (const auto& one : fleet_) one->check_memory();
 #endif
-      if (events_.popped() % kEventsBetweenChecks == 0 && options_.interrupted &&
-          options_.interrupted()) {
-        throw sim::Interrupted();
-      }
+      if (events_.popped() % kEventsBetweenChecks == 0) check_progress();
     }
     return finish();
   }
@@ -166,6 +181,67 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     const auto* on_read = std::get_if<signals::OnRead>(&transport);
     return on_read ? sim::from_seconds(on_read->period_s) : Time{0};
   }
+
+  // Ends a run that is stopped from outside, or whose clock stands still.
+  void check_progress() {
+    if (options_.interrupted && options_.interrupted()) throw sim::Interrupted();
+    std::int64_t present = 0;
+    for (const auto& front : fronts_) present += front->pipeline.books().present();
+    const std::size_t others = engines_.size() + (users_ ? users_->size() : 0);
+    if (!livelock_.suspects(now_, events_.popped(), static_cast<std::uint64_t>(present) + others)) {
+      return;
+    }
+    LivelockTally tally;
+    Event event;
+    for (int i = 0; i < kEventsTallied; ++i) {
+      if (!events_.pop(horizon_, event)) return;
+      const bool advances = event.time() > now_;
+      tally.add(event.phase(), actor_of(event));
+      now_ = event.time();
+      handle(event);
+      if (advances) return;
+    }
+    throw sim::LivelockError(tally.message(now_));
+  }
+
+  // Who an event is about, in words.
+  std::string actor_of(const Event& event) const {
+    const std::string number = std::to_string(event.subject());
+    switch (event.phase()) {
+      case Phase::step_end:
+      case Phase::step_start:
+        return "engine " + number;
+      case Phase::set_points:
+        return event.subject() == kFleet ? "the fleet" : "gateway " + number;
+      case Phase::queue_drain:
+        return "gateway " + number;
+      case Phase::timeline_sample:
+        return "the timeline";
+      case Phase::telemetry:
+        return "instance " + std::to_string(event.subject() & ~kArrival);
+      case Phase::expiry:
+        if ((event.subject() & instance::kExpiryOfInstance) == 0) return "gateway " + number;
+        return "instance " + std::to_string(event.subject() & ~instance::kExpiryOfInstance);
+      case Phase::ingress:
+        return "instance " + std::to_string(event.tie());
+      case Phase::arrival:
+        if (event.tie() == kSource) return "the source";
+        return event.tie() == kUser ? name_of_user(event.subject())
+                                    : name_of_asker(RequestId{event.subject()});
+      default:
+        return name_of_asker(RequestId{event.subject()});
+    }
+  }
+  std::string name_of_asker(RequestId request) const {
+    const auto user = users_ ? user_of_[request.index()] : std::nullopt;
+    return user ? name_of_user(*user) : "request " + std::to_string(requests_.row(request));
+  }
+  std::string name_of_user(std::uint32_t user) const {
+    const auto& synthetic = std::get<workload::Synthetic>(simulation_.workload);
+    return "user " + std::to_string(user) + " (client '" +
+           synthetic.clients[users_->client_of(user)].name + "')";
+  }
+
   bool streaming() const { return simulation_.metrics.streaming; }
   bool reports() const { return simulation_.metrics.accounting == metrics::Accounting::blis; }
   bool samples() const { return !tenants_.empty(); }
@@ -1125,6 +1201,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   bool one_per_attempt_;
   Time attempt_period_;
   Time longest_news_;  // until all that is over is known to the gateway, as a rule
+  LivelockGuard livelock_;
   Time now_{0};
   Time last_change_{0};             // of a request or an instance
   Time drains_over_ = sim::kUnset;  // at this instant, events after the drains have come

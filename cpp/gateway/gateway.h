@@ -117,6 +117,8 @@ struct Books {
   std::int64_t in_flight() const { return dispatched - ended; }
   std::int64_t queued() const { return admitted - expired - evicted - withdrawn - dispatched; }
   std::int64_t shed() const { return rejected + expired + evicted; }
+  /// Between the gateway's door and the end, wherever that is.
+  std::int64_t present() const { return attempts - admitted - rejected + queued() + in_flight(); }
 };
 
 /// What one tick of a controller did.

@@ -36,6 +36,12 @@ class InvariantError : public std::logic_error {
   using std::logic_error::logic_error;
 };
 
+/// A run handles event after event at one instant: its clock stands still for ever.
+class LivelockError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 /// The run was stopped from outside (Ctrl-C).
 class Interrupted : public std::runtime_error {
  public:

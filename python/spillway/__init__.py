@@ -20,7 +20,13 @@ from spillway import (
     workload,
 )
 from spillway._core.cluster import Simulation
-from spillway._core.sim import ConfigError, InvariantError, UsageError, build_info
+from spillway._core.sim import (
+    ConfigError,
+    InvariantError,
+    LivelockError,
+    UsageError,
+    build_info,
+)
 from spillway._statistics import Interval
 from spillway.files import dump, fingerprint, load
 from spillway.interop.traces import TraceError, read_trace, trace
@@ -35,6 +41,7 @@ __all__ = [
     "ConfigError",
     "Interval",
     "InvariantError",
+    "LivelockError",
     "Result",
     "Results",
     "Simulation",

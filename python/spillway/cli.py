@@ -34,7 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()  # what cannot be written is to be known here, not at exit
-    except (spillway.ConfigError, spillway.TraceError, spillway.UsageError) as error:
+    except (
+        spillway.ConfigError,
+        spillway.LivelockError,
+        spillway.TraceError,
+        spillway.UsageError,
+    ) as error:
         print(f"spillway: {error}", file=sys.stderr)
         return BAD_INPUT
     except MemoryError as error:

@@ -72,6 +72,7 @@ def test_errors_are_what_python_expects() -> None:
     assert issubclass(spillway.TraceError, ValueError)
     assert issubclass(spillway.UsageError, RuntimeError)
     assert issubclass(spillway.InvariantError, RuntimeError)
+    assert issubclass(spillway.LivelockError, RuntimeError)
 
 
 # --- documentation --------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ RESTRICTED = {
 # pybind11 calls the translator of errors as a plain function, which can carry no state of its own.
 STATIC_ALLOWED = {
     ("bindings/sim.cpp", f"static PyObject* {name}")
-    for name in ("config_error", "usage_error", "invariant_error")
+    for name in ("config_error", "usage_error", "invariant_error", "livelock_error")
 }
 
 # File → what may be said about BLIS in code. Comments and prose may cite it anywhere.

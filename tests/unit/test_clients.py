@@ -12,6 +12,7 @@ from gateway_runs import fixed, flat, ns, outcomes, run
 
 from spillway import (
     ConfigError,
+    LivelockError,
     Result,
     Simulation,
     gateway,
@@ -248,6 +249,128 @@ def test_a_refused_user_goes_on() -> None:
     asked = users(loop(think_time_s=1), num_requests=5)
     result = simulate(Simulation(workload=asked, gateway=NOBODY, instances=flat()))
     assert ns(result.requests["arrival_s"]) == [i * 10**9 for i in range(1, 6)]
+
+
+REFUSALS: dict[str, dict[str, Any]] = {
+    "admission": {"gateway": NOBODY},
+    "full queue": {
+        "gateway": gateway.Gateway(
+            limit=gateway.FixedLimit(max_in_flight=0),
+            bands=[gateway.Band(queue=gateway.Queue(max_requests=0))],
+        )
+    },
+    # Each of two users evicts the other.
+    "eviction": {
+        "gateway": gateway.Gateway(
+            limit=gateway.FixedLimit(max_in_flight=0),
+            bands=[gateway.Band(queue=gateway.Queue(max_requests=1, drop="head"))],
+        )
+    },
+    "ingress": {
+        "instances": flat().replace(ingress=instance.VllmQueueLimits(max_num_queued_reqs=0))
+    },
+    "unservable": {"instances": instance.InstanceGroup(num_kv_blocks=1)},
+    "patience": {"reaction": reaction(timeout_s=1e-12)},
+    "retries without a wait": {
+        "gateway": NOBODY,
+        "reaction": reaction(retries=[workload.Retry(backoff_s=0, max_attempts=20)]),
+    },
+}
+
+
+@pytest.mark.parametrize("why", REFUSALS)
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_refused_user_takes_a_turnaround(why: str, streaming: bool) -> None:
+    asked = users(loop(users=2, refusal_turnaround_s=0.25), duration_s=10)
+    settings = {"instances": flat(), "metrics": {"streaming": streaming}, "horizon_s": 12}
+    result = simulate(Simulation(workload=asked, **(settings | REFUSALS[why])))
+    assert result.summary()["completed"] == 0
+    # Entry to the engine takes time as well; of the two that evict each other only one asks.
+    most = 41 if why == "eviction" else 80
+    assert 0.95 * most <= result.summary()["offered"] <= most
+
+
+def test_refused_users_behind_a_small_bucket_do_not_stop_the_clock() -> None:
+    result = simulate(
+        Simulation(
+            workload=workload.Synthetic(
+                duration_s=10, clients=[workload.Client(arrivals=workload.ClosedLoop(users=1))]
+            ),
+            gateway={
+                "admission": gateway.TokenBucket(capacity_tokens=600, refill_tokens_per_s=100)
+            },
+            horizon_s=10,
+        )
+    )
+    assert 0 < result.summary()["completed"] < 10
+    assert 500 < result.summary()["offered"] <= 1000
+
+
+def test_a_turnaround_is_at_least_a_quantum_and_never_adds_to_a_longer_think_time() -> None:
+    def offered(**settings: Any) -> int:
+        arrivals = loop(
+            **{name: settings.pop(name) for name in list(settings) if name.endswith("_s")}
+        )
+        one = Simulation(workload=users(arrivals, duration_s=10), gateway=NOBODY, **settings)
+        return simulate(one).summary()["offered"]
+
+    assert offered() == 1000  # a hundredth of a second by default
+    assert offered(think_time_s=0.5, refusal_turnaround_s=0.2) == 19
+    assert offered(think_time_s=0.2, refusal_turnaround_s=0.5) == 20
+    # Spans below the quantum are cut to nothing, a turnaround is not.
+    assert offered(quantum_ns=10**9, think_time_s=0.5) == 10
+
+
+def test_a_served_user_takes_no_turnaround() -> None:
+    asked = users(loop(refusal_turnaround_s=100), num_requests=4)
+    result = simulate(Simulation(workload=asked, instances=flat()))
+    assert ns(result.requests["arrival_s"]) == [0, 10**9, 2 * 10**9, 3 * 10**9]
+
+
+# --- a clock that stands still --------------------------------------------------------------------
+
+NO_TIME = flat(1e-9, 1e-9, reference_output_tokens=10**9)
+
+
+def test_a_loop_at_one_instant_is_named() -> None:
+    """Served in no time, without a thought: the user asks for ever at the start."""
+    agents = users(loop(), duration_s=10).clients[0].replace(name="agents")
+    one = Simulation(workload=workload.Synthetic(clients=[agents]), instances=NO_TIME)
+    with pytest.raises(LivelockError) as error:
+        simulate(one)
+    message = str(error.value)
+    assert message.startswith("the clock stands still at 0 s: ")
+    assert "arrival of user 0 (client 'agents')" in message
+    assert "permit_release of user 0" in message
+
+
+def test_a_loop_that_begins_later_is_named_too() -> None:
+    asked = users(loop(users=3, think_time_s=1.5), num_requests=3, start_s=1).clients[0]
+    agents = users(loop(), start_s=2.5, duration_s=10).clients[0].replace(name="agents")
+    one = Simulation(workload=workload.Synthetic(clients=[asked, agents]), instances=NO_TIME)
+    with pytest.raises(LivelockError, match=r"at 2\.5 s: .* user 3 \(client 'agents'\)"):
+        simulate(one)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"gateway": NOBODY},
+        {"gateway": NOBODY, "metrics": {"streaming": True}},
+        {"instances": instance.InstanceGroup(count=3), "horizon_s": 0.5},
+    ],
+)
+def test_a_burst_of_any_size_is_legal(settings: dict[str, Any]) -> None:
+    """More events at one instant than a livelock is suspected from where nobody is present."""
+    burst = run([0.0] * 400_000, **({"instances": flat()} | settings))
+    assert burst.summary()["offered"] == 400_000
+
+
+def test_many_attempts_at_one_instant_are_legal() -> None:
+    retries = reaction(retries=[workload.Retry(backoff_s=0, max_attempts=1000)])
+    result = run([0.0] * 1500, instances=flat(), gateway=NOBODY, reaction=retries)
+    assert result.ledger["attempts"] == 1_500_000
 
 
 def test_prompts_of_a_conversation_grow_by_question_and_answer() -> None:

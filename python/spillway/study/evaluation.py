@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sized
 from typing import TYPE_CHECKING, Any
 
-from spillway._core.sim import ConfigError, InvariantError, UsageError
+from spillway._core.sim import ConfigError, InvariantError, LivelockError, UsageError
 from spillway._core.workload import Trace
 from spillway.simulate import run_many
 from spillway.study._stated import MOST_RUNS
@@ -187,7 +187,7 @@ def measure(
     """The metrics of each simulation under each seed, with one call of `run_many` for all."""
     try:
         many: list[Results | str] = list(_run(simulations, seeds, metrics, threads))
-    except (ConfigError, InvariantError, UsageError):
+    except (ConfigError, InvariantError, LivelockError, UsageError):
         # One of them cannot be run, so none was: find out which.
         many = [_run_alone(one, seeds, metrics, threads) for one in simulations]
     return [_taken(one, len(seeds), metrics) for one in many]
@@ -211,7 +211,7 @@ def _run_alone(
 ) -> Results | str:
     try:
         return _run([simulation], seeds, metrics, threads)[0]
-    except (ConfigError, InvariantError, UsageError) as error:
+    except (ConfigError, InvariantError, LivelockError, UsageError) as error:
         return str(error)
 
 
