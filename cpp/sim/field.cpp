@@ -40,7 +40,8 @@ void check_number(double number, const Range& range, std::string_view unit, cons
     allowed += (range.min_open ? " > " : " >= ") + to_text(range.min);
   }
   if (std::isfinite(range.max)) {
-    allowed += (std::isfinite(range.min) ? " and <= " : " <= ") + to_text(range.max);
+    allowed += std::isfinite(range.min) ? " and" : "";
+    allowed += (range.max_open ? " < " : " <= ") + to_text(range.max);
   }
   if (!unit.empty()) allowed += " (" + std::string(unit) + ")";
   out.push_back({path, to_text(number), allowed});

@@ -35,13 +35,19 @@ struct Range {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
   bool min_open = false;
+  bool max_open = false;
 
-  constexpr bool contains(double x) const { return (min_open ? x > min : x >= min) && x <= max; }
+  constexpr bool contains(double x) const {
+    return (min_open ? x > min : x >= min) && (max_open ? x < max : x <= max);
+  }
 };
 constexpr Range at_least(double min) { return {.min = min}; }
 constexpr Range more_than(double min) { return {.min = min, .min_open = true}; }
 constexpr Range between(double min, double max) { return {.min = min, .max = max}; }
 constexpr Range positive_up_to(double max) { return {.min = 0, .max = max, .min_open = true}; }
+constexpr Range positive_below(double max) {
+  return {.min = 0, .max = max, .min_open = true, .max_open = true};
+}
 
 /// Where an optimiser looks by default.
 struct Search {
@@ -511,7 +517,9 @@ Value describe() {
     if (std::isfinite(f.valid.min)) {
       entry.emplace_back(f.valid.min_open ? "more_than" : "at_least", Value(f.valid.min));
     }
-    if (std::isfinite(f.valid.max)) entry.emplace_back("at_most", Value(f.valid.max));
+    if (std::isfinite(f.valid.max)) {
+      entry.emplace_back(f.valid.max_open ? "less_than" : "at_most", Value(f.valid.max));
+    }
     if (f.search_range.high > f.search_range.low) {
       entry.emplace_back("search", Value(Value::Map{{"low", Value(f.search_range.low)},
                                                     {"high", Value(f.search_range.high)},

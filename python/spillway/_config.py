@@ -31,6 +31,9 @@ CORE_MODULES = (
 )
 
 _METHODS = ("replace", "with_", "to_dict", "from_dict", "preset", "presets")
+#: How a field's description names the bounds of its range; the open ones exclude their number.
+BOUNDS = ("more_than", "at_least", "at_most", "less_than")
+
 _SCALARS = {"bool": "bool", "int": "int", "float": "float", "str": "str"}
 
 
@@ -93,6 +96,8 @@ def allowed_values(field: Mapping[str, Any]) -> str:
         parts.append(f">= {field['at_least']:g}")
     if "at_most" in field:
         parts.append(f"<= {field['at_most']:g}")
+    if "less_than" in field:
+        parts.append(f"< {field['less_than']:g}")
     return " and ".join(parts)
 
 
@@ -186,7 +191,7 @@ def _complete(cls: type[Any], module: str) -> None:
                     default=getattr(defaults, field["name"]),
                     metadata={
                         key: field[key]
-                        for key in ("doc", "unit", "more_than", "at_least", "at_most", "search")
+                        for key in ("doc", "unit", *BOUNDS, "search")
                         if key in field
                     },
                 ),

@@ -345,6 +345,7 @@ def _field_schema(field: Mapping[str, Any]) -> dict[str, Any]:
             ("at_least", "minimum"),
             ("more_than", "exclusiveMinimum"),
             ("at_most", "maximum"),
+            ("less_than", "exclusiveMaximum"),
         ):
             if key in field:
                 schema[word] = field[key]

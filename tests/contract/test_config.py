@@ -265,12 +265,17 @@ def value_of(field: Mapping[str, Any]) -> SearchStrategy[Any]:
     kind = field["type"]
     value: SearchStrategy[Any]
     low = field.get("at_least", field.get("more_than"))
-    high = field.get("at_most")
+    high = field.get("at_most", field.get("less_than"))
     if kind == "int":
         value = st.integers(int(low) if low is not None else -(2**53), int(high or 2**53))
     elif kind == "float":
         value = st.floats(
-            low, high, allow_nan=False, allow_infinity=False, exclude_min="more_than" in field
+            low,
+            high,
+            allow_nan=False,
+            allow_infinity=False,
+            exclude_min="more_than" in field,
+            exclude_max="less_than" in field,
         )
     elif kind == "bool":
         value = st.booleans()
@@ -529,7 +534,7 @@ def test_number_has_unit_and_range(cls: type[Any], name: str) -> None:
     field = fields_of(cls)[name]
     full_name = f"{cls.__name__}.{name}"
     assert bool(field["unit"]) != (full_name in DIMENSIONLESS)
-    bounds = {"at_least", "more_than", "at_most"} & set(field)
+    bounds = set(_config.BOUNDS) & set(field)
     assert bool(bounds) != (full_name in UNBOUNDED)
     units = {"tokens": "tokens", "us": "us", "ns": "ns", "s": "/s" if "_per_s" in name else "s"}
     suffix = name.rpartition("_")[2]
@@ -550,7 +555,7 @@ def test_defaults_and_search_lie_in_range(cls: type[Any], name: str) -> None:
     for value in values:
         if value is not None:
             assert field.get("at_least", -math.inf) <= value <= field.get("at_most", math.inf)
-            assert value > field.get("more_than", -math.inf)
+            assert field.get("more_than", -math.inf) < value < field.get("less_than", math.inf)
 
 
 @each_number(NUMBERS)
@@ -571,6 +576,9 @@ def test_bounds_are_enforced_and_named(cls: type[Any], name: str) -> None:
     if "at_most" in field:
         good.append(field["at_most"])
         bad.append((beyond(field["at_most"], 1), "<="))
+    if "less_than" in field:
+        good.append(beyond(field["less_than"], -1))
+        bad.append((field["less_than"], "<"))
     assert good or f"{cls.__name__}.{name}" in UNBOUNDED
     for value in good:
         built(cls, name, value)
@@ -808,11 +816,12 @@ def test_written_form_of_a_trace_is_its_digest() -> None:
 def test_what_passes_for_a_number(cls: type[Any], name: str) -> None:
     field = fields_of(cls)[name]
     low = field.get("at_least", field.get("more_than", 0))
-    good: float = int(min(low + 2, field.get("at_most", math.inf)))  # 1 is not for max_model_len
+    high = field.get("at_most", field.get("less_than", math.inf))
+    good: float = int(min(low + 2, high))  # 1 is not for max_model_len
     kind = int if field["type"] == "int" else float
     given_values: list[Any] = [np.int32(good)]
-    if good < low:  # no whole number will do
-        good, given_values = (low + field["at_most"]) / 2, []
+    if good < low or good == field.get("less_than"):  # no whole number will do
+        good, given_values = (low + high) / 2, []
     for given_value in (good, float(good), np.float64(good), np.array(good), *given_values):
         value = getattr(built(cls, name, given_value), name)
         assert type(value) is kind
@@ -1371,7 +1380,7 @@ def test_schema_has_the_ranges(path: str) -> None:
     field = next(field for found, field, _ in LEAVES if found == path)
     index = "[0]" if field.get("sequence") else ""
     candidates = [-math.inf, 0.5, math.inf]
-    for word in ("at_least", "more_than", "at_most"):
+    for word in _config.BOUNDS:
         if word in field:
             candidates += [field[word] + delta for delta in (-1, 0, 1)]
     for candidate in candidates:
@@ -1380,7 +1389,7 @@ def test_schema_has_the_ranges(path: str) -> None:
             number = math.copysign(1e300, number)
         inside = (
             field.get("at_least", -math.inf) <= number <= field.get("at_most", math.inf)
-            and number > field.get("more_than", -math.inf)
+            and field.get("more_than", -math.inf) < number < field.get("less_than", math.inf)
             and (field["type"] == "float" or number == int(number))
         )
         changed = RICH.to_dict()

@@ -482,3 +482,17 @@ def test_ticks_outlast_pauses() -> None:
     # The limit does not rise while there is no demand: 1 s, and at 21 s.
     assert result.control.count("increase") == 1
     assert result.control.count("hold") == 21
+
+
+@pytest.mark.parametrize(
+    ("controller", "name"),
+    [
+        (gateway.Aimd, "decrease_factor"),
+        (gateway.Concur, "decrease_factor"),
+        (gateway.Gradient2, "smallest_gradient"),
+    ],
+)
+def test_a_cut_leaves_less_than_there_was(controller: Any, name: str) -> None:
+    controller(**{name: 0.999})
+    with pytest.raises(ConfigError, match=f"^{name} = 1: must be > 0 and < 1$"):
+        controller(**{name: 1})

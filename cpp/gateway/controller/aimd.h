@@ -58,7 +58,7 @@ struct Aimd {
         field("decrease", &Aimd::decrease,
               "factor: to decrease_factor × limit, whole permits; step: by decrease_step."),
         field("decrease_factor", &Aimd::decrease_factor, "What is left after a cut by factor.")
-            .range(sim::positive_up_to(1))
+            .range(sim::positive_below(1))
             .search(0.3, 0.98),
         field("decrease_step", &Aimd::decrease_step, "Taken away by a cut by step.")
             .unit("permits")

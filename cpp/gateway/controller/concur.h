@@ -41,7 +41,7 @@ struct Concur {
             .log_search(1, 16),
         field("decrease_factor", &Concur::decrease_factor,
               "What is left of the limit after a cut, in whole permits.")
-            .range(sim::positive_up_to(1))
+            .range(sim::positive_below(1))
             .search(0.3, 0.98));
   }
 };

@@ -38,7 +38,7 @@ struct Gradient2 {
             .search(1, 3),
         field("smallest_gradient", &Gradient2::smallest_gradient,
               "Bound of a cut: no more than to this share of the limit, before smoothing.")
-            .range(sim::positive_up_to(1))
+            .range(sim::positive_below(1))
             .search(0.1, 0.9),
         field("queue_size", &Gradient2::queue_size, "By how much the limit rises at gradient 1.")
             .unit("permits")

@@ -570,5 +570,5 @@ def _numeric(
         step=stated.step,
         opens_with=opens_with,
         valid_low=field.get("at_least", field.get("more_than", -math.inf)),
-        valid_high=field.get("at_most", math.inf),
+        valid_high=field.get("at_most", field.get("less_than", math.inf)),
     )
