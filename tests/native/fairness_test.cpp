@@ -282,6 +282,22 @@ std::size_t served_of_130(Band& band, std::size_t flow) {
   return count;
 }
 
+// That gateway counts in whole numbers: of a weight the whole part counts, and at least 1.
+void fractions_of_weights_are_lost_in_verbatim() {
+  for (const auto& [weight, turn] :
+       {std::pair{0.3, 1}, {1.0, 1}, {1.5, 1}, {1.999, 1}, {2.0, 2}, {2.7, 2}}) {
+    Band band(verbatim(), {weight, 1});
+    for (int i = 0; i < 40; ++i) {
+      band.enqueue(0);
+      band.enqueue(1);
+    }
+    band.free = 30;
+    int first = 0;
+    for (int i = 0; i < 30; ++i) first += band.dispatch() == std::size_t{0} ? 1 : 0;
+    check(first == 30 * turn / (turn + 1), "turns of so many requests");
+  }
+}
+
 void idle_singletons_hoard_credit_in_verbatim_only() {
   // Each of 100 singletons leaves one credit. Whoever the loop visits first, the next visit of the
   // hoarder serves 102 in a row, and 28 dispatches go as one to two: 18 and 10.
@@ -509,11 +525,10 @@ void corrected_equals_its_transcription() {
 // they are found, and the loop sleeps in two places.
 class GatewayLoop {
  public:
-  explicit GatewayLoop(std::vector<double> weights)
-      : weights_(std::move(weights)),
-        queues_(weights_.size()),
-        live_(weights_.size()),
-        deficit_(weights_.size()) {}
+  explicit GatewayLoop(const std::vector<double>& weights)
+      : queues_(weights.size()), live_(weights.size()), deficit_(weights.size()) {
+    for (const double weight : weights) weights_.push_back(static_cast<std::int64_t>(weight));
+  }
 
   void enqueue(std::size_t flow) {
     queues_[flow].push_back(true);
@@ -567,10 +582,10 @@ class GatewayLoop {
     }
   }
 
-  std::vector<double> weights_;
+  std::vector<std::int64_t> weights_;  // whole
   std::vector<std::deque<bool>> queues_;  // whether each entry lives
   std::vector<std::size_t> live_;
-  std::vector<double> deficit_;
+  std::vector<std::int64_t> deficit_;
   std::size_t idx_ = 0;
   std::size_t i_ = 0;
   std::size_t permits_ = 0;
@@ -583,7 +598,7 @@ void verbatim_equals_its_transcription() {
     Draws draws = draws_of(seed);
     const std::size_t n = 1 + draws.below(5);
     std::vector<double> weights;
-    for (std::size_t i = 0; i < n; ++i) weights.push_back(static_cast<double>(1 + draws.below(5)));
+    for (std::size_t i = 0; i < n; ++i) weights.push_back(1 + 5 * draws.uniform());
     const std::uint64_t arrivals = 2 + draws.below(5);
     Band band(verbatim(), weights);
     GatewayLoop loop(weights);
@@ -1006,6 +1021,7 @@ int main() {
   flow_with_a_limit_of_its_own_blocks_nobody();
   round_robin_takes_turns();
   ring_walks_in_order();
+  fractions_of_weights_are_lost_in_verbatim();
   idle_singletons_hoard_credit_in_verbatim_only();
   visit_while_another_is_live_erases_the_hoard();
   verbatim_commits_before_a_permit_is_there();

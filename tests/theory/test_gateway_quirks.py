@@ -87,6 +87,18 @@ def test_visit_while_another_waits_erases_the_hoard() -> None:
     assert served[102:232].count("A") in (86, 87)
 
 
+# --- weights are whole ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("semantics", "of_100"), [("verbatim", 50), ("corrected", 60)])
+def test_the_fraction_of_a_weight_is_lost(semantics: Semantics, of_100: int) -> None:
+    """A weight of 1.5 counts as 1, as the gateway's weights are integers."""
+    burst = [(0.0, "AB"[i % 2]) for i in range(400)]
+    config = gateway.Gateway(bands=drr(semantics), limit=gateway.FixedLimit(max_in_flight=1))
+    served = order(run(burst, config, plant(0.1), {"A": 1.5, "B": 1}))
+    assert served[:100].count("A") == of_100
+
+
 # --- 2 and 3: a budget that shrinks while permits are idle ----------------------------------------
 
 

@@ -141,7 +141,7 @@ class VerbatimPolicy final : public FairnessPolicy {
   VerbatimPolicy(const DeficitRoundRobin& config, std::span<const double> weights)
       : deficit_(weights.size()), ring_(weights.size()), visited_(weights.size() - 1) {
     for (const double weight : weights) {
-      credit_.push_back(std::max(1.0, std::round(config.quantum * weight)));
+      credit_.push_back(std::max(1.0, std::floor(config.quantum * weight)));
     }
   }
 

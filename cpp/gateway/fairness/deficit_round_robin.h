@@ -55,9 +55,9 @@ constexpr auto DeficitRoundRobin::fields() {
           .log_search(1, 10000),
       field("semantics", &DeficitRoundRobin::semantics,
             "corrected: as published. verbatim: as a FastAPI gateway runs it. It counts requests, "
-            "whatever cost says; credits are whole and at least 1; unused credit stays while all "
-            "is idle; and it commits to a tenant before a permit is there, so that nobody "
-            "overtakes."),
+            "whatever cost says; the credit of a visit is the whole part of quantum × weight, at "
+            "least 1; unused credit stays while all is idle; and it commits to a tenant before a "
+            "permit is there, so that no other overtakes."),
       field("cost", &DeficitRoundRobin::cost,
             "What a request costs. Charged at dispatch, a request is served if the credit covers "
             "it; charged at any other moment, while there is any credit."));
