@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <system_error>
@@ -23,9 +24,10 @@ class SharedRequests {
  public:
   void expect_one_more() { ++left_; }
 
-  std::shared_ptr<const workload::Requests> take(const Simulation& simulation, std::uint64_t seed) {
+  std::shared_ptr<const workload::Requests> take(const Simulation& simulation, std::uint64_t seed,
+                                                 const std::function<bool()>& interrupted) {
     const std::scoped_lock lock(mutex_);
-    if (!requests_) requests_ = offered_requests(simulation, seed);
+    if (!requests_) requests_ = offered_requests(simulation, seed, interrupted);
     std::shared_ptr<const workload::Requests> taken = requests_;
     if (--left_ == 0) requests_.reset();
     return taken;
@@ -134,11 +136,12 @@ class Batch {
   void run_one(std::size_t task) {
     const Simulation& simulation = simulations_[task / seeds_.size()];
     const std::uint64_t seed = seeds_[task % seeds_.size()];
+    const std::function<bool()> interrupted = [this] { return stopped_.load(); };
     try {
-      const RunOptions options{.requests = workload_of(task).take(simulation, seed),
+      const RunOptions options{.requests = workload_of(task).take(simulation, seed, interrupted),
                                .reference = options_.reference,
                                .keep_requests = options_.keep_requests,
-                               .interrupted = [this] { return stopped_.load(); }};
+                               .interrupted = interrupted};
       outputs_[task] = std::make_shared<const Output>(run(simulation, seed, options));
     } catch (const sim::Interrupted&) {
       outputs_[task].reset();

@@ -59,9 +59,10 @@ bool follows_loads(const Simulation& simulation) {
 
 // The requests of a run, kept or passing through.
 std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::uint64_t seed,
-                                           std::shared_ptr<const workload::Requests> requests) {
+                                           const RunOptions& options) {
   const sim::Time warm_up = sim::from_seconds(simulation.warm_up_s);
-  if (!requests) requests = offered_requests(simulation, seed);
+  std::shared_ptr<const workload::Requests> requests = options.requests;
+  if (!requests) requests = offered_requests(simulation, seed, options.interrupted);
   const metrics::Accounting accounting = simulation.metrics.accounting;
   if (requests && !simulation.metrics.streaming) {
     return std::make_shared<RequestRecord>(accounting, std::move(requests), simulation.tenants,
@@ -103,7 +104,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       : simulation_(simulation),
         options_(options),
         seed_(seed),
-        record_(make_record(simulation, seed, options.requests)),
+        record_(make_record(simulation, seed, options)),
         requests_(record_->requests),
         journal_(record_->journal),
         events_(num_engines(simulation)),
@@ -1235,14 +1236,14 @@ void check_runnable(const Simulation& simulation) {
   }
 }
 
-std::shared_ptr<const workload::Requests> offered_requests(const Simulation& simulation,
-                                                           std::uint64_t seed) {
+std::shared_ptr<const workload::Requests> offered_requests(
+    const Simulation& simulation, std::uint64_t seed, const std::function<bool()>& interrupted) {
   if (const auto* trace = std::get_if<workload::Trace>(&simulation.workload)) {
     return trace->requests;
   }
   const auto& synthetic = std::get<workload::Synthetic>(simulation.workload);
   if (simulation.metrics.streaming || workload::has_users(synthetic)) return nullptr;
-  return workload::generate(synthetic, seed, simulation.quantum_ns);
+  return workload::generate(synthetic, seed, simulation.quantum_ns, interrupted);
 }
 
 Output run(const Simulation& simulation, std::uint64_t seed, const RunOptions& options) {

@@ -87,7 +87,8 @@ struct RunOptions {
   std::shared_ptr<const workload::Requests> requests;
   bool reference = false;     ///< see instance::Stepping
   bool keep_requests = true;  ///< whether the output has a record
-  /// Asked now and then; once it says yes the run ends by throwing Interrupted.
+  /// Asked now and then, while requests are generated as well; once it says yes the run ends by
+  /// throwing Interrupted.
   std::function<bool()> interrupted;
 };
 
@@ -95,10 +96,11 @@ struct RunOptions {
 void check_runnable(const Simulation& simulation);
 
 /// The requests that `simulation` offers under `seed`: the trace's own, or generated ones; null if
-/// they are to be generated in streaming mode, or as users are served. Precondition:
-/// `check_runnable`.
-std::shared_ptr<const workload::Requests> offered_requests(const Simulation& simulation,
-                                                           std::uint64_t seed);
+/// they are to be generated in streaming mode, or as users are served. `interrupted`: as in
+/// RunOptions. Precondition: `check_runnable`.
+std::shared_ptr<const workload::Requests> offered_requests(
+    const Simulation& simulation, std::uint64_t seed,
+    const std::function<bool()>& interrupted = {});
 
 /// Runs one experiment under one seed. The result is a function of simulation and seed alone.
 /// Throws what `check_runnable` throws.

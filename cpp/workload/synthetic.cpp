@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "sim/error.h"
+
 namespace spillway::workload {
 
 namespace {
@@ -185,7 +187,8 @@ std::unique_ptr<ArrivalStream> stream(const Synthetic& config, std::uint64_t see
 }
 
 std::shared_ptr<const Requests> generate(const Synthetic& config, std::uint64_t seed,
-                                         std::int64_t quantum_ns) {
+                                         std::int64_t quantum_ns,
+                                         const std::function<bool()>& interrupted) {
   SyntheticStream source(config, seed, quantum_ns);
   auto requests = std::make_shared<Requests>();
   requests->tenants = source.tenants();
@@ -206,6 +209,9 @@ std::shared_ptr<const Requests> generate(const Synthetic& config, std::uint64_t 
     requests->output_tokens.push_back(arrival->output_tokens);
     requests->tenant.push_back(arrival->tenant);
     requests->slo_class.push_back(arrival->slo_class);
+    if (requests->size() % kRequestsBetweenChecks == 0 && interrupted && interrupted()) {
+      throw sim::Interrupted();
+    }
     if (!shares) continue;
     requests->segments.insert(requests->segments.end(), arrival->segments.begin(),
                               arrival->segments.end());

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -73,8 +75,13 @@ NamedClient intern(const Client& client, Names& names);
 std::unique_ptr<ArrivalStream> stream(const Synthetic& config, std::uint64_t seed,
                                       std::int64_t quantum_ns);
 
-/// The same, all at once.
+/// So many requests are generated between two questions whether to go on.
+inline constexpr std::size_t kRequestsBetweenChecks = 1u << 15;
+
+/// The same, all at once. `interrupted`: asked now and then; once it says yes, Interrupted is
+/// thrown.
 std::shared_ptr<const Requests> generate(const Synthetic& config, std::uint64_t seed,
-                                         std::int64_t quantum_ns);
+                                         std::int64_t quantum_ns,
+                                         const std::function<bool()>& interrupted = {});
 
 }  // namespace spillway::workload

@@ -77,8 +77,10 @@ Sampled run_sampled(const cluster::Simulation& simulation, bool keep_requests = 
     sampled.samples.push_back(allocations.load(std::memory_order_relaxed));
     return false;
   };
-  sampled.output =
-      cluster::run(simulation, 1, {.keep_requests = keep_requests, .interrupted = sample});
+  // Generated before, so that all samples are of the run.
+  const auto requests = cluster::offered_requests(simulation, 1);
+  sampled.output = cluster::run(
+      simulation, 1, {.requests = requests, .keep_requests = keep_requests, .interrupted = sample});
   return sampled;
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -125,6 +126,33 @@ void interruption_ends_a_run() {
   check(asked == 2, "it was not asked again");
 }
 
+// However long it takes, no more than so many requests are generated between two questions.
+void interruption_ends_the_generation_of_requests() {
+  workload::Synthetic synthetic;
+  const auto chunk = static_cast<std::int64_t>(workload::kRequestsBetweenChecks);
+  check(chunk <= 1 << 16, "a small part of a second");
+  synthetic.num_requests = 5 * chunk + 7;
+  int asked = 0;
+  const auto never = [&] { return ++asked < 0; };
+  const auto all = workload::generate(synthetic, 0, 1, never);
+  check(asked == 5 && std::cmp_equal(all->size(), 5 * chunk + 7), "asked after every chunk");
+  check(workload::generate(synthetic, 0, 1)->arrival == all->arrival, "nothing else changes");
+
+  cluster::Simulation simulation;
+  simulation.workload = synthetic;
+  for (const int last : {1, 3}) {
+    const auto at_last = [&] { return ++asked == last; };
+    asked = 0;
+    check_throws<sim::Interrupted>([&] { cluster::offered_requests(simulation, 0, at_last); },
+                                   "offered requests");
+    check(asked == last, "it was not asked again");
+    asked = 0;
+    check_throws<sim::Interrupted>([&] { cluster::run(simulation, 0, {.interrupted = at_last}); },
+                                   "a run that generates its requests");
+    check(asked == last, "the run did not begin");
+  }
+}
+
 void empty_trace_is_refused() {
   cluster::Simulation simulation;
   simulation.workload = workload::Trace{};
@@ -138,5 +166,6 @@ int main() {
   horizon_leaves_requests_where_they_are();
   runs_share_nothing();
   interruption_ends_a_run();
+  interruption_ends_the_generation_of_requests();
   empty_trace_is_refused();
 }

@@ -372,6 +372,30 @@ def test_interrupted_batch_returns_what_is_over() -> None:
 
 
 @needs_signals
+@pytest.mark.parametrize(
+    ("function", "call"),
+    [
+        ("simulate", "simulate(huge)"),
+        ("_run_batch", "simulate(huge, seeds=range(4), threads=2)"),
+    ],
+)
+def test_the_generation_of_requests_is_interrupted(function: str, call: str) -> None:
+    """All of them take 600 MB, so a small peak shows that most were never made."""
+    out = run_script(f"""
+        import resource
+
+        huge = Simulation(workload=workload.Synthetic(num_requests=30_000_000))
+        interrupt_within("{function}")
+        try:
+            {call}
+        except KeyboardInterrupt:
+            print("interrupted")
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 400_000  # kB
+    """)
+    assert out == "interrupted\n"
+
+
+@needs_signals
 def test_interrupted_seeds_raise() -> None:
     out = run_script("""
         interrupt_within("_run_batch")
