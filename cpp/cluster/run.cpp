@@ -140,6 +140,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       oracle_ = std::make_unique<Oracle>(requests_, journal_, fleet_);
     }
     make_gateways(seed);
+    if (!streaming() && !reports()) stays_.emplace(requests_, journal_);
     emitted_.resize(requests_.num_groups());
     if (simulation.metrics.timeline_step_s) tenants_.resize(requests_.tenants.size());
   }
@@ -588,6 +589,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   void ask_again(RequestId request) {
     outcomes_.add(journal_, request, false);
     const std::uint16_t attempts = journal_.attempts[request.index()];
+    if (stays_) stays_->forget(request);
     journal_.clear(request);
     journal_.attempts[request.index()] = static_cast<std::uint16_t>(attempts + 1);
     requests_.ask_again(request, now_);
@@ -972,6 +974,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       const InstanceId instance = instance_of(request);
       events_.push({now_, Phase::ingress, instance.value, instance::kNoRequest});
     }
+    if (stays_) stays_->left(request, now_);
     if (fronts_[replica]->pipeline.release(request, now_)) wake(replica, drain_latency_);
     leave(request);
   }
@@ -1108,7 +1111,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     }
   }
 
-  metrics::RunFigures run_figures(const Output& output) const {
+  metrics::RunFigures run_figures(const Output& output) {
     metrics::RunFigures figures{.warm_up = sim::from_seconds(simulation_.warm_up_s),
                                 .window_end = simulation_.horizon_s ? horizon_ : last_arrival_,
                                 .fleet_duration = fleet_duration()};
@@ -1128,7 +1131,10 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     }
     figures.cache_hit_rate = cache_hit_rate(output.instances);
     figures.head_of_line_blocking = metrics::count_head_of_line_blocking(mean_waiting);
-    if (!streaming()) figures.priority_inversions = count_inversions();
+    if (!streaming()) {
+      figures.priority_inversions =
+          stays_ ? stays_->count_inversions(record_->offered) : count_late_finishers();
+    }
     return figures;
   }
 
@@ -1149,8 +1155,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     return hits / lookups;
   }
 
-  // Only instances that order their queue by priority can invert one.
-  std::int64_t count_inversions() const {
+  // As BLIS counts inversions: only instances that order their queue by priority can have one.
+  std::int64_t count_late_finishers() const {
     std::vector<bool> by_priority;
     for (const auto& group : simulation_.instances) {
       by_priority.insert(by_priority.end(), static_cast<std::size_t>(group.count),
@@ -1189,7 +1195,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   std::vector<instance::Engine*> engines_;
   std::unique_ptr<signals::Scrapes> scrapes_;
   signals::Board board_;
-  std::unique_ptr<Oracle> oracle_;  // null unless some policy is one
+  std::unique_ptr<ExactEstimator> exact_estimator_;  // null unless some policy reads it
+  std::optional<metrics::QueueStays> stays_;         // unless inversions are counted without them
   metrics::OutcomeCounts outcomes_;
   metrics::Collector collector_;
   Time admission_latency_;

@@ -1,14 +1,53 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
-#include "metrics/config.h"
+#include "sim/ids.h"
 #include "sim/time.h"
+#include "workload/journal.h"
+#include "workload/request_table.h"
 
 namespace spillway::metrics {
 
-/// One completed request, as the search for inversions sees it.
+/// The stay of one request in the queue of its engine.
+struct QueueStay {
+  sim::Time entered;
+  sim::Time ended;  ///< first scheduled, or gone; kForever: it still waits
+  std::int64_t priority = 0;
+  std::int32_t instance = 0;
+  bool is_scheduled = false;
+};
+
+/// Pairs of requests that are in the queue of one instance at the same time, and of which the one
+/// of lower priority is scheduled first. O(n log n); the stays are put in another order.
+std::int64_t count_priority_inversions(std::span<QueueStay> stays);
+
+/// The stays of a run's requests in the queues of their engines, every attempt by itself.
+class QueueStays {
+ public:
+  QueueStays(const workload::RequestTable& requests, const workload::Journal& journal)
+      : requests_(requests), journal_(journal) {}
+
+  /// The request has left its instance.
+  void left(sim::RequestId id, sim::Time now);
+  /// Its stamps will be those of another attempt. Precondition: it has left its instance.
+  void forget(sim::RequestId id);
+  /// At the end of the run, of the first `offered` requests; by the priorities of their classes.
+  std::int64_t count_inversions(std::size_t offered);
+
+ private:
+  bool is_scheduled(sim::RequestId id) const { return sim::is_set(journal_.scheduled[id.index()]); }
+  void add(sim::RequestId id, sim::Time ended);
+
+  const workload::RequestTable& requests_;
+  const workload::Journal& journal_;
+  std::vector<QueueStay> stays_;  // those that the journal does not tell at the end
+};
+
+/// One completed request, as BLIS's count of inversions sees it.
 struct Served {
   std::int32_t instance;
   std::uint16_t slo_class;
@@ -16,8 +55,8 @@ struct Served {
   double e2e_ns;
 };
 
-/// Pairs of requests of one instance and class of which the earlier took more than twice as long as
-/// the later.
+/// What BLIS counts: pairs of requests of one instance and class of which the earlier took more
+/// than twice as long as the later.
 std::int64_t count_priority_inversions(std::span<Served> served);
 
 /// Instances whose mean queue is more than twice the mean over all instances; 0 for a single

@@ -80,7 +80,7 @@ constexpr auto Metrics::fields() {
   using sim::field;
   return std::tuple(field("accounting", &Metrics::accounting,
                           "clock: latencies are differences of stamps; blis: sums of step "
-                          "durations as that simulator reports them."),
+                          "durations, and priority_inversions, as that simulator reports them."),
                     field("fitness", &Metrics::fitness,
                           "Terms of the fitness score (BLIS's --fitness-weights); goodput is the "
                           "better objective."),

@@ -216,7 +216,16 @@ class Result:
         }
 
     def summary(self) -> Figures:
-        """Figures over all requests that arrived in the window."""
+        """Figures over all requests that arrived in the window.
+
+        `priority_inversions` counts, over the whole run, the pairs of requests that wait in the
+        queue of one instance at the same time and of which the one whose class has the lower
+        priority is scheduled first. Waiting lasts from the entry to the engine's queue until the
+        request is first scheduled, or leaves; a later preemption counts for nothing. It is None in
+        streaming mode. With `metrics.accounting: blis` it is the number of pairs of one class and
+        instance of which the earlier took more than twice as long as the later, on instances that
+        schedule by priority.
+        """
         return Figures(self._output["summary"])
 
     def by_class(self) -> dict[str, Figures]:

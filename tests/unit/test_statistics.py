@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from itertools import combinations, pairwise
+from itertools import pairwise, permutations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from gateway_runs import ns
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -24,6 +25,7 @@ from spillway import (
     metrics,
     router,
     simulate,
+    trace,
     workload,
 )
 from spillway._core.metrics import histogram_moments, percentiles, weighted_percentiles
@@ -474,19 +476,34 @@ def jain(rows: list[dict[str, Any]], tenants: tuple[workload.Tenant, ...]) -> fl
 
 
 def inversions(result: Result, rows: list[dict[str, Any]]) -> int:
-    """Pairs of one class and instance of which the earlier took more than twice as long."""
-    by_priority: list[bool] = []
-    for group in result.simulation.instances:
-        priority = getattr(group.scheduler, "priority", "constant")
-        by_priority += [priority != "constant"] * group.count
-    pairs = combinations([row for row in rows if row["outcome"] == "completed"], 2)
+    """Pairs in one instance's queue of which the less important is scheduled first.
+
+    Nothing leaves a queue unscheduled here.
+    """
+    simulation = result.simulation
+    priority = {one.name: one.priority for one in simulation.slo_classes}
+    latency = [group.latency for group in simulation.instances for _ in range(group.count)]
+    stays = []  # priority, instance, entered, scheduled or None
+    for row in rows:
+        if row["queue"] is None or row["instance"] < 0:
+            continue
+        one = latency[row["instance"]]
+        delay_ns = int((one.alpha0_us + one.alpha_input_us * row["input_tokens"]) * 1e3)
+        (arrival_ns, queue_ns) = ns([row["arrival"], row["queue"]])
+        entered = arrival_ns + queue_ns + delay_ns
+        scheduled = None
+        if row["scheduling_delay"] is not None:
+            scheduled = arrival_ns + ns([row["scheduling_delay"]])[0]
+        elif row["outcome"] != "running":
+            continue
+        stays.append((priority[row["slo_class"]], row["instance"], entered, scheduled))
     return sum(
-        a["e2e"] > 2 * b["e2e"]
-        for a, b in pairs
-        if a["arrival"] < b["arrival"]
-        and a["slo_class"] == b["slo_class"]
-        and a["instance"] == b["instance"]
-        and by_priority[a["instance"]]
+        low[0] < high[0]
+        and low[1] == high[1]
+        and low[3] is not None
+        and high[2] <= low[3]
+        and (high[3] is None or low[3] < high[3])
+        for low, high in permutations(stays, 2)
     )
 
 
@@ -586,3 +603,115 @@ def test_fitness_of_nothing() -> None:
     )
     full = sum(terms[metric] for metric, (_, half) in FITNESS.items() if half is None)
     assert simulate(nobody.replace(metrics=blis)).summary()["fitness"] == full
+
+
+# Inversions of priority
+
+BY_PRIORITY = instance.PriorityFcfs(priority="slo_class")
+
+
+def one_seat(
+    arrival_s: list[float],
+    classes: list[str],
+    output_tokens: list[int],
+    *,
+    scheduler: Any = "fcfs",
+    tenant: list[str] | None = None,
+    **settings: Any,
+) -> Result:
+    """One request at a time, a hundredth of a second per token."""
+    latency = instance.Linear(
+        alpha0_us=0,
+        alpha_input_us=0,
+        alpha_output_us=0,
+        beta0_us=10_000,
+        beta_prefill_us=0,
+        beta_decode_us=0,
+    )
+    group = instance.InstanceGroup(max_num_seqs=1, latency=latency, scheduler=scheduler)
+    requests = trace(
+        arrival_s=arrival_s,
+        input_tokens=[16] * len(arrival_s),
+        output_tokens=output_tokens,
+        slo_class=classes,
+        tenant=tenant or ["default"] * len(arrival_s),
+    )
+    return simulate(Simulation(workload=requests, instances=[group], **settings))
+
+
+def inversions_of(*args: Any, **settings: Any) -> Figure:
+    return one_seat(*args, **settings).summary()["priority_inversions"]
+
+
+# The first is served for half a second; what comes meanwhile waits for it.
+MEANWHILE: tuple[list[float], list[str], list[int]] = (
+    [0, 0.1, 0.2, 0.3],
+    ["standard", "sheddable", "critical", "standard"],
+    [50, 10, 10, 10],
+)
+
+
+def test_service_in_order_of_arrival_inverts_priorities() -> None:
+    assert inversions_of(*MEANWHILE) == 2, "the sheddable one goes before two others"
+    assert inversions_of(*MEANWHILE, scheduler=BY_PRIORITY) == 0
+    reverse = instance.ReversePriority(priority="slo_class")
+    assert inversions_of(*MEANWHILE, scheduler=reverse) == 3, "and a standard one before critical"
+
+
+def test_equal_priorities_and_other_times_are_no_inversion() -> None:
+    _, classes, tokens = MEANWHILE
+    assert inversions_of(MEANWHILE[0], ["standard"] * 4, tokens) == 0
+    assert inversions_of([0, 1, 2, 3], classes, tokens) == 0, "none of them waits"
+
+
+def test_requests_of_one_instant_can_be_inverted() -> None:
+    assert inversions_of([0, 0], ["sheddable", "critical"], [10, 10]) == 1
+
+
+def test_a_request_that_still_waits_at_the_end_has_been_overtaken() -> None:
+    assert inversions_of(*MEANWHILE, horizon_s=0.55) == 2
+
+
+@pytest.mark.parametrize(("timeout_s", "expected"), [(0.2, 1), (0.35, 2)])
+def test_a_request_that_gives_up_was_overtaken_while_it_waited(
+    timeout_s: float, expected: int
+) -> None:
+    """The critical one does before or after the sheddable one is scheduled at 0.5 s."""
+    result = one_seat(
+        *MEANWHILE,
+        tenant=["default", "default", "hasty", "default"],
+        tenants=[workload.Tenant(name="hasty", reaction={"timeout_s": timeout_s})],
+    )
+    assert result.requests["outcome"].tolist().count("cancelled") == 1
+    assert result.summary()["priority_inversions"] == expected
+
+
+def test_every_attempt_counts_by_itself() -> None:
+    """The sheddable one is scheduled at 0.5 s, gives up at 0.55 s and returns to an idle seat."""
+    again = {"on": ["timeout"], "max_attempts": 2, "backoff_s": 5, "jitter": "none"}
+    hasty = workload.Tenant(name="hasty", reaction={"timeout_s": 0.45, "retries": [again]})
+    result = one_seat(
+        *MEANWHILE, tenant=["default", "hasty", "default", "default"], tenants=[hasty]
+    )
+    assert result.requests["attempts"].tolist() == [1, 2, 1, 1]
+    assert result.summary()["priority_inversions"] == 2
+
+
+def test_a_preempted_request_counts_where_it_is_first_scheduled() -> None:
+    """The sheddable one leaves its seat to the critical one and returns before the standard one."""
+    result = one_seat(
+        [0, 0.1, 0.2],
+        ["sheddable", "critical", "standard"],
+        [50, 50, 10],
+        scheduler=BY_PRIORITY.replace(preemption_margin=3),
+    )
+    assert result.requests["preemptions"].tolist() == [1, 0, 0]
+    assert result.summary()["priority_inversions"] == 0
+
+
+def test_blis_counts_late_ends_within_a_class() -> None:
+    blis = metrics.Metrics(accounting="blis")
+    apart = ([0, 10, 20, 30], ["critical", "sheddable"] * 2, [50, 5, 5, 5])
+    assert inversions_of(*apart, scheduler=BY_PRIORITY) == 0, "they never meet"
+    assert inversions_of(*apart, scheduler=BY_PRIORITY, metrics=blis) == 1
+    assert inversions_of(*MEANWHILE, metrics=blis) == 0, "not scheduled by priority"
