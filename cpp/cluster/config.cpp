@@ -77,13 +77,13 @@ void Simulation::validate(const std::string& path, std::vector<sim::Violation>& 
                      "must be <= max_instances (" + std::to_string(scaler->max_instances) + ")"});
     }
   }
-  if (gateway::reads_oracle(gateway)) {
+  if (gateway::reads_exact_estimate(gateway)) {
     for (std::size_t i = 0; i < instances.size(); ++i) {
       const instance::InstanceGroup& group = instances[i];
       const std::string here = sim::index_path(sim::join_path(path, "instances"), i);
       const char* why =
-          "is not possible with the oracle in gateway.admission, which foresees a "
-          "step_loop without ranks behind an open ingress";
+          "is not possible with estimator: exact in gateway.admission, which can only run a "
+          "step_loop without ranks behind an open ingress ahead";
       if (!std::holds_alternative<instance::StepLoop>(group.plant)) {
         out.push_back({here + ".plant", sim::to_text(sim::encode(group.plant)), why});
       }

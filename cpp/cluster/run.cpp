@@ -5,8 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "cluster/exact_estimator.h"
 #include "cluster/livelock.h"
-#include "cluster/oracle.h"
 #include "fleet/fleet.h"
 #include "metrics/anomalies.h"
 #include "router/router.h"
@@ -124,6 +124,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
         is_controlled_(gateway::is_controlled(simulation.gateway)),
         polls_saturation_(gateway::reads_saturation(simulation.gateway)),
         follows_loads_(follows_loads(simulation)),
+        previews_choices_(gateway::reads_next_choice(simulation.gateway)),
         one_per_attempt_(simulation.gateway.dispatch == gateway::Dispatch::one_per_attempt),
         attempt_period_(sim::from_seconds(simulation.gateway.attempt_period_s)),
         longest_news_(longest_news(simulation.signals)),
@@ -136,11 +137,11 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     journal_.resize(requests_.capacity());
     (streaming() ? journal_.token_gaps.approximate.resize(requests_.num_groups())
                  : journal_.token_gaps.exact.resize(requests_.num_groups()));
-    if (gateway::reads_oracle(simulation.gateway)) {
-      oracle_ = std::make_unique<Oracle>(requests_, journal_, fleet_);
+    if (gateway::reads_exact_estimate(simulation.gateway)) {
+      exact_estimator_ = std::make_unique<ExactEstimator>(requests_, journal_, fleet_);
     }
-    make_gateways(seed);
     if (!streaming() && !reports()) stays_.emplace(requests_, journal_);
+    make_gateways(seed);
     emitted_.resize(requests_.num_groups());
     if (simulation.metrics.timeline_step_s) tenants_.resize(requests_.tenants.size());
   }
@@ -352,7 +353,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     signals::OwnRecord own = front.dispatcher.own();
     own.busy = front.monitor ? &front.monitor->busy() : nullptr;
     own.has_workers = presence_.num_ready() > 0;
-    own.oracle = oracle_.get();
+    own.exact_estimator = exact_estimator_.get();
     const signals::View view = board_.view(own, now_);
     return presence_.ready().size() < fleet_.size() ? view.of(presence_.ready()) : view;
   }
@@ -588,8 +589,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   }
   void ask_again(RequestId request) {
     outcomes_.add(journal_, request, false);
-    const std::uint16_t attempts = journal_.attempts[request.index()];
     if (stays_) stays_->forget(request);
+    const std::uint16_t attempts = journal_.attempts[request.index()];
     journal_.clear(request);
     journal_.attempts[request.index()] = static_cast<std::uint16_t>(attempts + 1);
     requests_.ask_again(request, now_);
@@ -749,7 +750,11 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   void admit(RequestId request) {
     const std::size_t replica = replica_of(request);
     Front& front = *fronts_[replica];
-    const bool admitted = front.pipeline.admit(request, view_of(front), now_);
+    signals::View view = view_of(front);
+    if (previews_choices_) {
+      view = view.knowing(front.dispatcher.preview({requests_, request}, view, now_));
+    }
+    const bool admitted = front.pipeline.admit(request, view, now_);
     settle_losses(front);
     if (admitted) {
       front.dispatcher.admitted({requests_, request});
@@ -933,7 +938,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     }
     const Time delay =
         std::max(fleet_[chosen.index()]->entry_delay(request), presence_.serves_at(chosen) - now_);
-    if (oracle_) oracle_->sent(request, chosen, now_ + delay);
+    if (exact_estimator_) exact_estimator_->sent(request, chosen, now_ + delay);
     events_.push({now_ + delay, Phase::ingress, chosen.value, request.value});
   }
 
@@ -969,12 +974,12 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     if (outcome == workload::Outcome::cancelled) {
       journal_.reason[request.index()] = {workload::Stage::client, 0};
     }
+    if (stays_) stays_->left(request, now_);
     if (outcome == workload::Outcome::cancelled || outcome == workload::Outcome::evicted) {
       // Whoever waits at the instance's ingress may take the place.
       const InstanceId instance = instance_of(request);
       events_.push({now_, Phase::ingress, instance.value, instance::kNoRequest});
     }
-    if (stays_) stays_->left(request, now_);
     if (fronts_[replica]->pipeline.release(request, now_)) wake(replica, drain_latency_);
     leave(request);
   }
@@ -1206,6 +1211,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   bool is_controlled_;
   bool polls_saturation_;
   bool follows_loads_;
+  bool previews_choices_;
   bool one_per_attempt_;
   Time attempt_period_;
   Time longest_news_;  // until all that is over is known to the gateway, as a rule

@@ -102,9 +102,15 @@ bool reads_outstanding(const Gateway& config) {
   return any_admission(
       config, []<class Config>(const Config&) { return requires { Config::reads_outstanding; }; });
 }
-bool reads_oracle(const Gateway& config) {
+bool reads_exact_estimate(const Gateway& config) {
   return any_admission(config, [](const auto& policy) {
-    if constexpr (requires { policy.reads_oracle(); }) return policy.reads_oracle();
+    if constexpr (requires { policy.reads_exact_estimate(); }) return policy.reads_exact_estimate();
+    return false;
+  });
+}
+bool reads_next_choice(const Gateway& config) {
+  return any_admission(config, [](const auto& policy) {
+    if constexpr (requires { policy.reads_next_choice(); }) return policy.reads_next_choice();
     return false;
   });
 }

@@ -288,8 +288,10 @@ bool reads_first_tokens(const Gateway& config);
 bool reads_prefix_index(const Gateway& config);
 /// Whether some policy reads the gateway's own record of what awaits its first token.
 bool reads_outstanding(const Gateway& config);
-/// Whether some policy knows the future.
-bool reads_oracle(const Gateway& config);
+/// Whether some policy reads the exact estimate of a first token.
+bool reads_exact_estimate(const Gateway& config);
+/// Whether some policy reads which instance the router would choose.
+bool reads_next_choice(const Gateway& config);
 /// Whether some limit follows what instances report.
 bool reads_saturation(const Gateway& config);
 /// Whether admission goes by which workers are busy.

@@ -48,20 +48,27 @@ Dispatcher::Dispatcher(const Router& config, const signals::PrefixIndexConfig& p
       in_flight_(num_instances, 0),
       log_(log) {}
 
+signals::View Dispatcher::candidates_of(const signals::View& view) {
+  if (!view.shuns_stale() && !view.shuns_busy()) return view;
+  candidates_.clear();
+  for (std::size_t i = 0; i < view.size(); ++i) {
+    const bool is_shunned =
+        (view.shuns_stale() && view.is_stale(i)) || (view.shuns_busy() && view.is_busy(i));
+    if (!is_shunned) candidates_.push_back(view.id(i));
+  }
+  return candidates_.empty() ? view : view.of(candidates_);
+}
+
+sim::InstanceId Dispatcher::pick(const signals::RequestView& request,
+                                 const signals::View& candidates, sim::Time now) {
+  sim::Draws draws(seed_, sim::Stream::router, request.row());
+  return policy_->pick(request, candidates, now, draws);
+}
+
 Target Dispatcher::route(const signals::RequestView& request, const signals::View& whole_fleet,
                          sim::Time now) {
-  signals::View view = whole_fleet;
-  if (view.shuns_stale() || view.shuns_busy()) {
-    candidates_.clear();
-    for (std::size_t i = 0; i < view.size(); ++i) {
-      const bool is_shunned =
-          (view.shuns_stale() && view.is_stale(i)) || (view.shuns_busy() && view.is_busy(i));
-      if (!is_shunned) candidates_.push_back(view.id(i));
-    }
-    if (!candidates_.empty()) view = view.of(candidates_);
-  }
-  sim::Draws draws(seed_, sim::Stream::router, request.row());
-  const sim::InstanceId chosen = policy_->pick(request, view, now, draws);
+  const signals::View view = candidates_of(whole_fleet);
+  const sim::InstanceId chosen = pick(request, view, now);
   const std::optional<std::size_t> picked = policy_->picked_rank();
   const Target target{chosen, picked ? *picked : view.next_rank(chosen)};
   if (log_.is_kept()) {

@@ -33,6 +33,12 @@ class Dispatcher {
   void lost(sim::RequestId id) {
     if (outstanding_) outstanding_->lost(id);
   }
+  /// Which instance `route` would choose now. No later choice depends on whether it was asked: a
+  /// policy's `pick` has no effect on others, and its draws belong to the request.
+  sim::InstanceId preview(const signals::RequestView& request, const signals::View& view,
+                          sim::Time now) {
+    return pick(request, candidates_of(view), now);
+  }
   Target route(const signals::RequestView& request, const signals::View& view, sim::Time now);
   void first_token(sim::RequestId id, sim::InstanceId instance, sim::Time now) {
     if (outstanding_) outstanding_->first_token(id, instance, now);
@@ -46,6 +52,10 @@ class Dispatcher {
   signals::OwnRecord own() const { return {in_flight_, prefix_index_.get(), outstanding_.get()}; }
 
  private:
+  // The view without the instances that get no requests while there are others.
+  signals::View candidates_of(const signals::View& view);
+  sim::InstanceId pick(const signals::RequestView& request, const signals::View& candidates,
+                       sim::Time now);
   // Of its prompt: what is left but for so many blocks that were sent before.
   std::int64_t uncached_tokens(const signals::RequestView& request, std::int64_t blocks) const;
   std::int64_t fewest_uncached_tokens(const signals::RequestView& request) const;

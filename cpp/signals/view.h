@@ -6,7 +6,7 @@
 #include <span>
 
 #include "signals/busy_monitor.h"
-#include "signals/oracle.h"
+#include "signals/exact_estimator.h"
 #include "signals/outstanding.h"
 #include "signals/prefix_index.h"
 #include "signals/probe.h"
@@ -60,12 +60,13 @@ struct Sources {
 
 /// What a gateway knows by itself, always fresh; and what none does.
 struct OwnRecord {
-  std::span<const std::int32_t> in_flight;   ///< per instance
-  PrefixIndex* prefix_index = nullptr;       ///< null unless some policy reads it
-  const Outstanding* outstanding = nullptr;  ///< likewise
-  Oracle* oracle = nullptr;                  ///< likewise; the truth
-  const BusyWorkers* busy = nullptr;         ///< null unless load events are followed
-  bool has_workers = true;                   ///< whether any instance is ready
+  std::span<const std::int32_t> in_flight;     ///< per instance
+  PrefixIndex* prefix_index = nullptr;         ///< null unless some policy reads it
+  const Outstanding* outstanding = nullptr;    ///< likewise
+  ExactEstimator* exact_estimator = nullptr;   ///< likewise; knows what no gateway does
+  std::optional<sim::InstanceId> next_choice;  ///< the router's; unset unless some policy reads it
+  const BusyWorkers* busy = nullptr;           ///< null unless load events are followed
+  bool has_workers = true;                     ///< whether any instance is ready
 };
 
 /// What a decision may see of the fleet: values with their ages, never the truth. A value is only
@@ -80,6 +81,13 @@ class View {
   View of(std::span<const sim::InstanceId> candidates) const {
     View copy = *this;
     copy.candidates_ = candidates;
+    return copy;
+  }
+
+  /// The same view for a decision that may know which instance the router would choose.
+  View knowing(sim::InstanceId next_choice) const {
+    View copy = *this;
+    copy.own_.next_choice = next_choice;
     return copy;
   }
 
@@ -130,11 +138,14 @@ class View {
   }
   /// What was admitted and awaits its first token. Precondition: the policy says that it reads it.
   const Outstanding& outstanding() const { return *own_.outstanding; }
-  /// The truth: when its first token would come from there if nobody came after it. Precondition
-  /// as before.
-  sim::Time true_first_token(const RequestView& request, std::size_t i) const {
-    return own_.oracle->first_token(request.id(), id(i), now_);
+  /// When its first token would come from there if no other request followed. Precondition as
+  /// before.
+  sim::Time exact_first_token(const RequestView& request, std::size_t i) const {
+    return own_.exact_estimator->first_token(request.id(), id(i), now_);
   }
+  /// Whether the i-th is the one that the router would choose at this instant for the request that
+  /// the decision is about. Precondition as before.
+  bool is_next_choice(std::size_t i) const { return own_.next_choice == id(i); }
   /// Full blocks of the prompt, from the first on, that were sent there before, by the gateway's
   /// own record: to the rank, or to that with the most.
   std::int64_t sent_blocks(const RequestView& request, std::size_t i, std::size_t rank) const {

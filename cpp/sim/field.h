@@ -103,6 +103,8 @@ constexpr Field<Owner, Member> field(std::string_view name, Member Owner::* memb
 }
 
 /// Specialise with `static constexpr std::array names` to give an enum (0, 1, …) its written form.
+/// What a value was called in an earlier version is still read where `static constexpr std::array
+/// former` pairs that name with the value.
 template <class E>
 struct EnumNames;
 
@@ -344,6 +346,13 @@ void Codec<T>::decode(const Value& value, T& object, const std::string& path,
     for (std::size_t i = 0; text && i < names.size(); ++i) {
       if (*text == names[i]) {
         object = static_cast<T>(i);
+        return;
+      }
+    }
+    if constexpr (requires { EnumNames<T>::former; }) {
+      for (const auto& [name, renamed] : EnumNames<T>::former) {
+        if (!text || *text != name) continue;
+        object = renamed;
         return;
       }
     }

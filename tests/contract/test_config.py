@@ -347,7 +347,7 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         )
     if name == "PredictiveTtft":
         drawn["budgets"] = unique(drawn["budgets"], "slo_class")
-        if drawn["estimator"] in ("queue_depth", "priority_aware", "oracle"):
+        if drawn["estimator"] in ("queue_depth", "priority_aware", "exact"):
             drawn["calibration"]["forgetting"] = None
     if name == "TenantBudget":
         drawn["budgets"] = unique(drawn["budgets"], "tenant")
@@ -376,7 +376,7 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         drawn["gateway"]["sensor"]["scope"] = "pooled"
         for policy in drawn["gateway"]["admission"]:  # whom they name must exist
             policy |= {key: [] for key in ("budgets", "own", "reserves") if key in policy}
-            if policy.get("estimator") == "oracle":  # not for every fleet
+            if policy.get("estimator") == "exact":  # not for every fleet
                 policy["estimator"] = "seats_and_memory"
         drawn["fleet"] |= {"initial_instances": None, "schedule": []}
         drawn["fleet"]["autoscaler"] = {"kind": "none"}

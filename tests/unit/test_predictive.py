@@ -238,6 +238,13 @@ class Twin:
                 found_s += max(need * gap_s - passed_s, 0)
         return found_s, x
 
+    def routed(self, way: Way) -> int:
+        """Where the router would send it as it arrives."""
+        if way.sent == way.arrived:
+            return way.instance
+        assert isinstance(self.simulation.router, router.RoundRobin), "its choice is known"
+        return sum(before(one.sent, way.arrived) for one in self.them) % self.count
+
     # What is learnt, in order of time.
 
     def learn(self, now: int) -> None:
@@ -275,7 +282,8 @@ class Twin:
         self.learn(now)
         if policy.calibration.forgetting and self.regression is None:
             self.regression = Regression(policy, self.fleet.max_num_batched_tokens)
-        found = [(*self.estimate(way, i), i) for i in range(self.count)]
+        priced = [self.routed(way)] if policy.instance == "routed" else range(self.count)
+        found = [(*self.estimate(way, i), i) for i in priced]
         estimate_s, x, best = min(found, key=lambda one: one[0])
         is_protected = (
             policy.protected_priority is not None and way.priority >= policy.protected_priority
@@ -364,10 +372,11 @@ class Regression:
 # --- random configurations ------------------------------------------------------------------------
 
 
-def random_policy(rng: random.Random, estimator: str) -> gateway.PredictiveTtft:
+def random_policy(rng: random.Random, estimator: str, priced: str) -> gateway.PredictiveTtft:
     learns = estimator in ("token_backlog", "seats_and_memory") and rng.random() < 0.5
     return gateway.PredictiveTtft(
         estimator=estimator,
+        instance=priced,
         budgets=[
             gateway.TtftBudget(slo_class=name, budget_s=rng.choice((0.03, 0.08, 0.15, 0.3)))
             for name in rng.sample(list(PRIORITY), rng.randint(1, 4))
@@ -393,7 +402,9 @@ def random_policy(rng: random.Random, estimator: str) -> gateway.PredictiveTtft:
     )
 
 
-def random_run(seed: int, estimator: str) -> tuple[Simulation, Result, list[Way]]:
+def random_run(
+    seed: int, estimator: str, priced: str = "best"
+) -> tuple[Simulation, Result, list[Way]]:
     rng = random.Random(f"{estimator} {seed}")
     n, rate, timeout_s = 220, rng.choice((100, 200, 400)), rng.choice((None, 0.1))
     arrivals = np.cumsum([rng.expovariate(rate) for _ in range(n)])
@@ -417,7 +428,7 @@ def random_run(seed: int, estimator: str) -> tuple[Simulation, Result, list[Way]
             )
         ],
         gateway=gateway.Gateway(
-            admission=random_policy(rng, estimator),
+            admission=random_policy(rng, estimator, priced),
             bands=[gateway.Band(queue=gateway.Queue(timeout_s=timeout_s))],
             limit=rng.choice(("unlimited", gateway.FixedLimit(max_in_flight=rng.randint(20, 60)))),
         ),
@@ -428,7 +439,9 @@ def random_run(seed: int, estimator: str) -> tuple[Simulation, Result, list[Way]
                     scorers=[router.PrefixAffinity(weight=2), router.QueueDepth(weight=1)]
                 ),
             )
-        ),
+        )
+        if priced == "best"
+        else router.RoundRobin(),
         signals=rng.choice(
             (signals.Live(), signals.Scraped(period_s=0.05), signals.Scraped(period_s=0.4))
         ),
@@ -446,11 +459,12 @@ def random_run(seed: int, estimator: str) -> tuple[Simulation, Result, list[Way]
     return simulation, result, ways(result, groups, prefix, timeout_s)
 
 
+@pytest.mark.parametrize("priced", ["best", "routed"])
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_every_verdict_is_the_documented_one(estimator: str) -> None:
+def test_every_verdict_is_the_documented_one(estimator: str, priced: str) -> None:
     rejected = 0
     for seed in range(25):
-        simulation, result, them = random_run(seed, estimator)
+        simulation, result, them = random_run(seed, estimator, priced)
         twin = Twin(simulation, them, seed)
         for way in them:
             assert twin.admits(way) == way.admitted, (seed, way)
@@ -468,6 +482,7 @@ FLOOR = {"cold_start.floor_per_s": 2}
 # By setting: what it needs beside itself, and another value of it.
 CHANGES: dict[str, tuple[dict[str, Any], Any]] = {
     "estimator": ({}, "token_backlog"),
+    "instance": ({}, "routed"),
     "budgets.slo_class": ({}, "batch"),
     "budgets.budget_s": ({}, 0.02),
     "headroom": ({}, 0.5),
@@ -651,12 +666,13 @@ def test_streamed_runs_decide_alike() -> None:
     assert 100 < sum(rejected.values()) < 2500, "neither all nor none"
 
 
-# --- the oracle -----------------------------------------------------------------------------------
+# --- the exact estimate ---------------------------------------------------------------------------
 
 
-def random_fleet(rng: random.Random) -> instance.InstanceGroup:
+def random_fleet(rng: random.Random, count: int = 1) -> instance.InstanceGroup:
     latency = instance.Linear(beta_context_us=rng.choice((0, 0.01)))
     return instance.InstanceGroup(
+        count=count,
         latency=rng.choice((latency, instance.Jittered(mean=latency, cv=0.2))),
         max_num_seqs=rng.choice((3, 8, 64)),
         max_num_batched_tokens=rng.choice((64, 256, 2048)),
@@ -672,9 +688,66 @@ def random_fleet(rng: random.Random) -> instance.InstanceGroup:
     )
 
 
+EVERY_ROUTER = (
+    router.RoundRobin(),
+    router.LeastLoaded(),
+    router.LeastLoaded(ties="random"),
+    router.AlwaysBusiest(),
+    router.Weighted(),
+    router.Weighted(
+        filters=[
+            router.PrefixCacheAffinity(exploration=0.3),
+            router.UtilizationFilter(queue_depth_threshold=1),
+        ],
+        scorers=[router.NoHitLru(), router.LoadAware()],
+        picker=router.PowerOfTwo(),
+    ),
+    router.Weighted(
+        scorers=[
+            router.ActiveRequests(),
+            router.LoadBalance(),
+            router.NoHitLru(weight=2),
+            router.PrecisePrefixCache(),
+        ],
+    ),
+    router.Weighted(scorers=[router.QueueDepth()], picker=router.Random()),
+    router.Weighted(scorers=[router.RunningRequests()], picker=router.Softmax()),
+    router.Weighted(scorers=[router.VllmDp()], picker=router.WeightedRandom()),
+    router.KvCost(),
+    router.KvCost(overlap="sent", temperature=0.5),
+)
+
+
+def kinds_in(value: Any) -> Iterator[str]:
+    """The kinds that a written value is made of."""
+    if isinstance(value, dict):
+        if "kind" in value:
+            yield value["kind"]
+        value = list(value.values())
+    if isinstance(value, list):
+        for one in value:
+            yield from kinds_in(one)
+
+
+def kinds_of(field: Mapping[str, Any]) -> Iterator[str]:
+    """The kinds that a field's values may be made of."""
+    for one in field.get("alternatives", ()):
+        yield one["kind"]
+        for below in one["fields"]:
+            yield from kinds_of(below)
+
+
+def test_every_router_is_among_these() -> None:
+    field = next(one for one in Simulation._describe()["fields"] if one["name"] == "router")
+    assert set(kinds_in([one.to_dict() for one in EVERY_ROUTER])) == set(kinds_of(field))
+
+
 @pytest.mark.parametrize("seed", range(60))
-def test_the_oracle_is_right_to_the_nanosecond_if_nobody_comes_after(seed: int) -> None:
-    """Each last request is admitted with a budget of what it really takes, not with 1 ns less."""
+def test_the_exact_estimate_is_right_to_the_nanosecond_if_no_other_follows(seed: int) -> None:
+    """Each last request is admitted with a budget of what it really takes, not with 1 ns less.
+
+    On a fleet that holds for the instance that the router chooses, so it must be the one priced.
+    """
     rng = random.Random(seed)
     n, rate = 60, rng.choice((20, 60, 200))
     arrivals = np.cumsum([rng.expovariate(rate) for _ in range(n)])
@@ -684,7 +757,9 @@ def test_the_oracle_is_right_to_the_nanosecond_if_nobody_comes_after(seed: int) 
     outputs = [rng.randint(0, 60) for _ in range(n)]
     classes = [rng.choice(("standard", "batch")) for _ in range(n)]
     probe = workload.SloClass(name="probe", priority=rng.choice((3, -1, 9)))
-    fleet = random_fleet(rng)
+    is_alone = seed % 2 == 0
+    fleet = random_fleet(rng, count=1 if is_alone else rng.randint(2, 4))
+    routing = rng.choice(EVERY_ROUTER)
 
     def run(length: int, admission: Any) -> Result:
         return simulate(
@@ -699,6 +774,7 @@ def test_the_oracle_is_right_to_the_nanosecond_if_nobody_comes_after(seed: int) 
                 ),
                 slo_classes=[*Simulation().slo_classes, probe],
                 gateway=gateway.Gateway(admission=admission),
+                router=routing,
                 instances=[fleet],
             ),
             seed,
@@ -707,9 +783,138 @@ def test_the_oracle_is_right_to_the_nanosecond_if_nobody_comes_after(seed: int) 
     for length in rng.sample(range(2, n + 1), 8):
         took_ns = ns(run(length, gateway.AlwaysAdmit()).requests["ttft_s"])[-1]
         for budget_ns, admitted in ((took_ns, True), (took_ns - 1, False)):
-            oracle = gateway.PredictiveTtft(
-                estimator="oracle",
+            exact = gateway.PredictiveTtft(
+                estimator="exact",
+                instance="best" if is_alone else "routed",
                 protected_priority=None,
                 budgets=[gateway.TtftBudget(slo_class="probe", budget_s=budget_ns / 1e9)],
             )
-            assert bool(run(length, oracle).requests["admitted"][-1]) is admitted
+            assert bool(run(length, exact).requests["admitted"][-1]) is admitted
+
+
+def test_the_exact_estimate_is_still_read_by_its_former_name() -> None:
+    written = gateway.PredictiveTtft(estimator="exact").to_dict()
+    assert written["estimator"] == "exact"
+    assert gateway.PredictiveTtft.from_dict(written | {"estimator": "oracle"}) == (
+        gateway.PredictiveTtft(estimator="exact")
+    )
+    with pytest.raises(ConfigError, match=r"seats_and_memory, exact$"):
+        gateway.PredictiveTtft(estimator="orakel")
+
+
+# --- which instance is priced ---------------------------------------------------------------------
+
+
+def crowded(**settings: Any) -> Simulation:
+    """Two classes of prompts in groups, more of them than the fleet can serve."""
+    clients = [
+        workload.Client(
+            name=f"{name} {group}",
+            slo_class=name,
+            prefix_group=f"{group}",
+            prefix_tokens=320,
+            input_tokens=workload.Exponential(mean_tokens=200, max_tokens=1500),
+            output_tokens=workload.Exponential(mean_tokens=40, max_tokens=200),
+        )
+        for name in ("standard", "sheddable")
+        for group in range(6)
+    ]
+    base = Simulation(
+        workload=workload.Synthetic(requests_per_s=300, num_requests=500, clients=clients),
+        instances=[instance.InstanceGroup(count=4, max_num_seqs=16, num_kv_blocks=800)],
+    )
+    return base.replace(**settings)
+
+
+@pytest.mark.parametrize("number", range(len(EVERY_ROUTER)))
+@pytest.mark.parametrize(
+    "read",
+    [signals.Live(), signals.OnRead(period_s=0.02), signals.Scraped(period_s=0.05, jitter=0.5)],
+    ids=lambda one: one.to_dict()["kind"],
+)
+def test_to_ask_the_router_changes_nothing(number: int, read: Any) -> None:
+    admits_all = gateway.PredictiveTtft(
+        instance="routed", headroom=1000, budgets=[], protected_priority=None
+    )
+    generous = [
+        workload.SloClass(name=name, priority=priority, target_ttft_s=1e6)
+        for name, priority in PRIORITY.items()
+    ]
+    base = crowded(
+        router=EVERY_ROUTER[number],
+        signals=read,
+        slo_classes=generous,
+        metrics={"traced_candidates": 4},
+    )
+
+    def run(admission: Any) -> Result:
+        limit = gateway.FixedLimit(max_in_flight=48)
+        return simulate(
+            base.replace(gateway=gateway.Gateway(admission=admission, limit=limit)), seed=3
+        )
+
+    plain, asked = run(gateway.AlwaysAdmit()), run(admits_all)
+    assert asked.ledger == plain.ledger
+    for name, column in plain.requests.items():
+        np.testing.assert_array_equal(asked.requests[name], column, err_msg=name)
+    for name, column in plain.decisions.items():
+        np.testing.assert_array_equal(asked.decisions[name], column, err_msg=name)
+
+
+@pytest.mark.parametrize("estimator", [*ESTIMATORS, "exact"])
+def test_a_worse_instance_is_priced_where_the_router_chooses_it(estimator: str) -> None:
+    """The router takes the busiest instance: only `routed` sees the queue there."""
+    simulation = Simulation(
+        workload=recorded(
+            arrival_s=[0, 0.001, 0.002, 0.003],
+            input_tokens=[4000] * 4,
+            output_tokens=[10] * 4,
+            slo_class=["critical"] * 3 + ["standard"],
+        ),
+        gateway=gateway.Gateway(
+            admission=gateway.PredictiveTtft(
+                estimator=estimator,
+                avg_step_s=0.1,
+                ahead="all",
+                budgets=[gateway.TtftBudget(slo_class="standard", budget_s=0.2)],
+            )
+        ),
+        router=router.AlwaysBusiest(),
+        instances=[instance.InstanceGroup(count=4, latency=PLAIN)],
+    )
+    path = "gateway.admission[0].instance"
+    admitted = {
+        priced: simulate(simulation.with_({path: priced})).requests["admitted"].tolist()
+        for priced in ("best", "routed")
+    }
+    assert admitted == {"best": [True] * 4, "routed": [True, True, True, False]}
+    idle = simulation.with_({"router": router.LeastLoaded(), path: "routed"})
+    assert simulate(idle).requests["admitted"].all(), "the router chooses the best one"
+
+
+@pytest.mark.parametrize("estimator", [*ESTIMATORS, "exact"])
+def test_on_one_instance_the_best_is_the_routed(estimator: str) -> None:
+    simulation = crowded(
+        gateway=gateway.Gateway(
+            admission=gateway.PredictiveTtft(estimator=estimator, protected_priority=None)
+        ),
+        instances=[instance.InstanceGroup(max_num_seqs=16, num_kv_blocks=800)],
+    )
+    best = simulate(simulation)
+    routed = simulate(simulation.with_({"gateway.admission[0].instance": "routed"}))
+    assert 0 < best.summary()["rejected"] < 500
+    for name, column in best.requests.items():
+        np.testing.assert_array_equal(routed.requests[name], column, err_msg=name)
+
+
+def test_the_routed_instance_is_priced_among_those_that_are_ready() -> None:
+    """After an instance has left, positions among the others are not numbers of the fleet."""
+    simulation = crowded(
+        router=router.AlwaysBusiest(),
+        fleet={"schedule": [{"at_s": 0.2, "instances": 2}, {"at_s": 0.6, "instances": 3}]},
+        gateway=gateway.Gateway(
+            admission=gateway.PredictiveTtft(instance="routed", protected_priority=None)
+        ),
+    )
+    result = simulate(simulation)
+    assert 0 < result.summary()["rejected"] < 500

@@ -40,7 +40,7 @@ class PrefixGroups {
 
   bool are_used() const { return config_.bonus_requests > 0 || config_.floor_per_s; }
 
-  /// Whether a request of the group is admitted whatever is foreseen.
+  /// Whether a request of the group is admitted whatever is predicted.
   Pass pass(std::uint64_t group, Time now) {
     if (static_cast<double>(passed_) > config_.largest_share * static_cast<double>(admitted_)) {
       return Pass::none;
@@ -118,7 +118,7 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
     pending_ = {.is_protected = config_.protected_priority &&
                                 request.priority() >= *config_.protected_priority};
     if (pending_.is_protected && !config_.calibration.forgetting) return Verdict::admit();
-    foresee(request, view, now);
+    predict(request, view, now);
     if (pending_.is_protected || keeps_budget(request, view, now)) return Verdict::admit();
     if (const auto group = request.prefix_group(); group && groups_.are_used()) {
       pending_.pass = groups_.pass(*group, now);
@@ -136,7 +136,7 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
     awaited_[row] = {.is_open = true,
                      .is_protected = pending_.is_protected,
                      .estimate_s = pending_.estimate_s,
-                     .best = pending_.best,
+                     .priced = pending_.priced,
                      .features = pending_.features,
                      .decided = now,
                      .dispatched = now};
@@ -151,7 +151,7 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
     Awaited* one = close(request);
     if (!one) return;
     move_margin(*one, sim::to_seconds(now - one->decided));
-    if (!regression_ || instance != one->best) return;
+    if (!regression_ || instance != one->priced) return;
     regression_->update(one->features, sim::to_seconds(now - one->dispatched));
   }
 
@@ -173,7 +173,7 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
     bool is_protected = false;
     PrefixGroups::Pass pass = PrefixGroups::Pass::none;
     double estimate_s = 0;
-    sim::InstanceId best{};
+    std::optional<sim::InstanceId> priced;
     Features features{};
   };
   /// An admitted request, until its first token.
@@ -181,7 +181,7 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
     bool is_open = false;
     bool is_protected = false;
     double estimate_s = 0;
-    sim::InstanceId best{};
+    std::optional<sim::InstanceId> priced;
     Features features{};
     Time decided{0};
     Time dispatched{0};
@@ -201,16 +201,17 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
 
   // ---- the estimate ------------------------------------------------------------------------
 
-  void foresee(const signals::RequestView& request, const signals::View& view, Time now) {
+  void predict(const signals::RequestView& request, const signals::View& view, Time now) {
     if (config_.calibration.forgetting && !regression_) start_regression(view);
     queued_ = queued_ahead(request, view);
     pending_.estimate_s = std::numeric_limits<double>::infinity();
     for (std::size_t i = 0; i < view.size(); ++i) {
+      if (config_.instance == PricedInstance::routed && !view.is_next_choice(i)) continue;
       Features features{};
       const double estimate_s = estimate_on(i, request, view, now, features);
-      if (estimate_s >= pending_.estimate_s && i > 0) continue;
+      if (pending_.priced && estimate_s >= pending_.estimate_s) continue;
       pending_.estimate_s = estimate_s;
-      pending_.best = view.id(i);
+      pending_.priced = view.id(i);
       pending_.features = features;
     }
   }
@@ -262,8 +263,8 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
 
   double estimate_on(std::size_t i, const signals::RequestView& request, const signals::View& view,
                      Time now, Features& features) const {
-    if (config_.estimator == TtftEstimator::oracle) {
-      const Time at = view.true_first_token(request, i);
+    if (config_.estimator == TtftEstimator::exact) {
+      const Time at = view.exact_first_token(request, i);
       return sim::is_set(at) ? sim::to_seconds(at - now) : std::numeric_limits<double>::infinity();
     }
     const auto uncached =

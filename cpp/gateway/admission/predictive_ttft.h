@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "gateway/admission/admission.h"
@@ -16,14 +17,16 @@
 
 namespace spillway::gateway {
 
-/// How the time to first token on an instance is foretold.
+/// How the time to first token on an instance is predicted.
 enum class TtftEstimator : std::uint8_t {
   queue_depth,
   priority_aware,
   token_backlog,
   seats_and_memory,
-  oracle
+  exact
 };
+/// On which instance.
+enum class PricedInstance : std::uint8_t { best, routed };
 /// Whose requests precede a newcomer in an instance.
 enum class WorkAhead : std::uint8_t { same_or_higher, all };
 
@@ -38,7 +41,7 @@ struct TtftBudget {
     using sim::field;
     return std::tuple(field("slo_class", &TtftBudget::slo_class, "Name of the class."),
                       field("budget_s", &TtftBudget::budget_s,
-                            "Longest time from arrival to the first token that is foreseen.")
+                            "Longest time from arrival to the first token that is predicted.")
                           .unit("s")
                           .range(sim::positive_up_to(sim::kLongestSpan_s))
                           .log_search(0.02, 2));
@@ -53,7 +56,7 @@ struct TtftMargin {
   static constexpr std::string_view type_name = "TtftMargin";
   static constexpr std::string_view doc =
       "What is added to every estimate, learnt from first tokens: it rises by step_s × quantile "
-      "after a request that took longer than was foreseen and falls by step_s × (1 − quantile) "
+      "after a request that took longer than was predicted and falls by step_s × (1 − quantile) "
       "after any other, so that in the long run that share keeps within estimate and margin. It "
       "starts at 0 and may be negative.";
   static constexpr auto fields() {
@@ -84,7 +87,7 @@ struct TtftCalibration {
       "token against 1, the request's uncached tokens, those of requests ahead of it (both in "
       "thousands) and decoding requests (in hundreds), at its admission. The fit starts from the "
       "coefficients as set and takes the place of the estimator's formula. It learns from requests "
-      "that were sent to the instance that was best for them; those without a first token teach "
+      "that were sent to the instance they were priced on; those without a first token teach "
       "nothing.";
   static constexpr auto fields() {
     using sim::field;
@@ -127,7 +130,7 @@ struct ColdStart {
     return std::tuple(
         field("floor_per_s", &ColdStart::floor_per_s,
               "A floor: so many requests per second of each prefix group are admitted whatever is "
-              "foreseen for them, by a token bucket; absent: no floor.")
+              "predicted for them, by a token bucket; absent: no floor.")
             .unit("requests/s")
             .range(sim::positive_up_to(1e6))
             .log_search(0.05, 0.5),
@@ -162,9 +165,10 @@ struct ColdStart {
   }
 };
 
-/// Admits a request if its first token is foreseen within the budget of its class.
+/// Admits a request if its first token is predicted within the budget of its class.
 struct PredictiveTtft {
   TtftEstimator estimator = TtftEstimator::queue_depth;
+  PricedInstance instance = PricedInstance::best;
   std::vector<TtftBudget> budgets{{"critical", 0.2}, {"standard", 0.5}, {"sheddable", 0.3}};
   double headroom = 1;
   std::optional<std::int64_t> protected_priority = 4;
@@ -181,20 +185,21 @@ struct PredictiveTtft {
 
   static constexpr std::string_view kind = "predictive_ttft", type_name = "PredictiveTtft";
   static constexpr std::string_view doc =
-      "Admits a request if, on the instance where that is soonest, its first token is foreseen "
-      "within budget_s × headroom of its arrival. What is foreseen adds beta0_us + "
-      "beta_prefill_us per token of the prompt that was not sent to the instance before, to the "
-      "wait for whoever is ahead: see estimator.";
+      "Admits a request if its first token is predicted within budget_s × headroom of its arrival, "
+      "on one instance: see instance. The prediction adds beta0_us + beta_prefill_us per token of "
+      "the prompt that was not sent to that instance before, to the wait for the requests ahead: "
+      "see estimator.";
   static constexpr auto fields();
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
   static constexpr std::array reasons{
       workload::Reason{"predicted_ttft", workload::words::kSaturated,
-                       "on no instance was the first token foreseen within the budget"}};
+                       "the first token was not predicted within the budget"}};
   static constexpr bool observes = true;
   static constexpr bool reads_outstanding = true;
   static constexpr bool reads_prefix_index = true;
   bool draws() const { return exploration > 0; }
-  bool reads_oracle() const { return estimator == TtftEstimator::oracle; }
+  bool reads_exact_estimate() const { return estimator == TtftEstimator::exact; }
+  bool reads_next_choice() const { return instance == PricedInstance::routed; }
 };
 
 std::unique_ptr<AdmissionPolicy> make(const PredictiveTtft& config, const Scope& scope);
@@ -204,7 +209,13 @@ std::unique_ptr<AdmissionPolicy> make(const PredictiveTtft& config, const Scope&
 template <>
 struct spillway::sim::EnumNames<spillway::gateway::TtftEstimator> {
   static constexpr std::array<std::string_view, 5> names{
-      "queue_depth", "priority_aware", "token_backlog", "seats_and_memory", "oracle"};
+      "queue_depth", "priority_aware", "token_backlog", "seats_and_memory", "exact"};
+  static constexpr std::array former{
+      std::pair{std::string_view("oracle"), spillway::gateway::TtftEstimator::exact}};
+};
+template <>
+struct spillway::sim::EnumNames<spillway::gateway::PricedInstance> {
+  static constexpr std::array<std::string_view, 2> names{"best", "routed"};
 };
 template <>
 struct spillway::sim::EnumNames<spillway::gateway::WorkAhead> {
@@ -224,9 +235,16 @@ constexpr auto PredictiveTtft::fields() {
             "gateway's own count, and what is left of the step under way; token_backlog: the steps "
             "that their uncached tokens and the request's own fill, each with its decodes, and "
             "what is left of the one under way; seats_and_memory: the same, and the time until "
-            "enough requests have left where seats or KV memory are used up. oracle: the truth, "
-            "which no gateway knows, if the request were sent at once and nobody came after it, "
-            "found by simulation (slow): what the others could reach at best."),
+            "enough requests have left where seats or KV memory are used up. exact: what the "
+            "instance would take if the request were sent at once and no other followed, by "
+            "running a copy of its engine ahead (slow), as no gateway can. It is no bound for the "
+            "others: the instance priced may not be the one that the request is sent to, and what "
+            "the request costs those behind it does not count."),
+      field("instance", &P::instance,
+            "Which instance is priced. best: the one with the lowest estimate, whichever the "
+            "router chooses (the published rule); routed: the one that the router would choose for "
+            "the request at its admission, with the same draws. While the request waits in the "
+            "gateway, others may still change that choice."),
       field("budgets", &P::budgets,
             "Budgets of classes; the others have their target_ttft_s, or are always admitted."),
       field("headroom", &P::headroom, "Multiplies every budget.")
@@ -259,7 +277,7 @@ constexpr auto PredictiveTtft::fields() {
       field("calibration", &P::calibration, "How the coefficients follow what is observed."),
       field("exploration", &P::exploration,
             "Share of the requests to be rejected that are admitted all the same, so that what is "
-            "learnt from is not only what was foreseen to be fast.")
+            "learnt from is not only what was predicted to be fast.")
           .range(sim::between(0, 1))
           .search(0, 0.05),
       field("cold_start", &P::cold_start, "Protection of requests that nothing is cached for."));

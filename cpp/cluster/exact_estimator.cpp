@@ -1,21 +1,22 @@
-#include "cluster/oracle.h"
+#include "cluster/exact_estimator.h"
 
 #include <algorithm>
 
 namespace spillway::cluster {
 
-Oracle::Oracle(const workload::RequestTable& requests, const workload::Journal& journal,
-               std::span<const std::unique_ptr<instance::Instance>> fleet)
+ExactEstimator::ExactEstimator(const workload::RequestTable& requests,
+                               const workload::Journal& journal,
+                               std::span<const std::unique_ptr<instance::Instance>> fleet)
     : requests_(requests), journal_(journal), fleet_(fleet), on_their_way_(fleet.size()) {
   scratch_.reports = journal.reports;
   scratch_.token_gaps.approximate.resize(requests.num_groups());
 }
 
-void Oracle::sent(sim::RequestId id, sim::InstanceId instance, sim::Time entry) {
+void ExactEstimator::sent(sim::RequestId id, sim::InstanceId instance, sim::Time entry) {
   on_their_way_[instance.index()].push_back({id, entry});
 }
 
-sim::Time Oracle::first_token(sim::RequestId id, sim::InstanceId instance, sim::Time now) {
+sim::Time ExactEstimator::first_token(sim::RequestId id, sim::InstanceId instance, sim::Time now) {
   if (scratch_.size() < journal_.size()) scratch_.resize(journal_.size());
   std::vector<instance::Entry>& underway = on_their_way_[instance.index()];
   // Those of this instant have not entered yet.

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "instance/instance.h"
-#include "signals/oracle.h"
+#include "signals/exact_estimator.h"
 #include "sim/ids.h"
 #include "sim/time.h"
 #include "workload/journal.h"
@@ -13,13 +13,12 @@
 
 namespace spillway::cluster {
 
-/// Foresees first tokens with the instances themselves: a copy of one, with those that are on their
-/// way to it, goes on until the first token has come. For studies of what foresight is worth; it
-/// costs about as much as those steps.
-class Oracle final : public signals::Oracle {
+/// Predicts first tokens with the instances themselves: a copy of one, with those that are on their
+/// way to it, runs ahead until the first token has come. It costs about as much as those steps.
+class ExactEstimator final : public signals::ExactEstimator {
  public:
-  Oracle(const workload::RequestTable& requests, const workload::Journal& journal,
-         std::span<const std::unique_ptr<instance::Instance>> fleet);
+  ExactEstimator(const workload::RequestTable& requests, const workload::Journal& journal,
+                 std::span<const std::unique_ptr<instance::Instance>> fleet);
 
   /// The request was routed there and will enter the engine's queue at `entry`.
   void sent(sim::RequestId id, sim::InstanceId instance, sim::Time entry);
