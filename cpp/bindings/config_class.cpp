@@ -16,9 +16,21 @@ std::string repr_of(std::string_view name,
 }
 
 sim::Value with_changes(sim::Value settings, const py::dict& changes) {
-  std::vector<sim::Violation> violations;
+  constexpr std::string_view preset = "preset";
+  std::vector<std::pair<std::string, py::handle>> ordered;
   for (const auto& [key, replacement] : changes) {
     const std::string path = key_of(key);
+    auto place = ordered.end();
+    if (path.ends_with("." + std::string(preset))) {
+      // It replaces every value of its noun but those given with it.
+      const std::string noun = path.substr(0, path.size() - preset.size());
+      place = std::find_if(ordered.begin(), ordered.end(),
+                           [&](const auto& change) { return change.first.starts_with(noun); });
+    }
+    ordered.insert(place, {path, replacement});
+  }
+  std::vector<sim::Violation> violations;
+  for (const auto& [path, replacement] : ordered) {
     settings = sim::with_path(std::move(settings), path, to_value(replacement, path), violations);
   }
   if (!violations.empty()) throw sim::ConfigError(std::move(violations));

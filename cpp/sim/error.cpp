@@ -8,7 +8,7 @@ std::string join(const std::vector<Violation>& violations) {
   std::string text;
   for (const auto& violation : violations) {
     if (!text.empty()) text += '\n';
-    text += violation.path;
+    text += violation.path.empty() ? "settings" : violation.path;
     if (!violation.value.empty()) text += " = " + violation.value;
     text += ": " + violation.allowed;
   }

@@ -11,19 +11,27 @@ namespace {
 
 constexpr std::size_t kLongestText = 80;
 
-// The entry of `list` that `key` addresses: an index, a `name` or a `kind`.
+// What an entry of a list is called: its `name`, its `kind`, or its first setting if that is text.
+const std::string* label_of(const Value& entry) {
+  const Value* label = entry.find("name");
+  if (!label) label = entry.find("kind");
+  if (!label) {
+    const auto* map = entry.get_if<Value::Map>();
+    if (map && !map->empty()) label = &map->front().second;
+  }
+  return label ? label->get_if<std::string>() : nullptr;
+}
+
+// The entry of `list` that `key` addresses: by its index or its label.
 Value* entry(Value::List& list, std::string_view key) {
   std::size_t index = 0;
   const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), index);
   if (error == std::errc{} && end == key.data() + key.size()) {
     return index < list.size() ? &list[index] : nullptr;
   }
-  for (const std::string_view label : {"name", "kind"}) {
-    for (Value& candidate : list) {
-      const Value* found = candidate.find(label);
-      const std::string* text = found ? found->get_if<std::string>() : nullptr;
-      if (text && *text == key) return &candidate;
-    }
+  for (Value& candidate : list) {
+    const std::string* label = label_of(candidate);
+    if (label && *label == key) return &candidate;
   }
   return nullptr;
 }
@@ -31,11 +39,21 @@ Value* entry(Value::List& list, std::string_view key) {
 std::vector<std::string_view> entry_names(const Value::List& list) {
   std::vector<std::string_view> names;
   for (const Value& candidate : list) {
-    const Value* label = candidate.find("name");
-    if (!label) label = candidate.find("kind");
-    if (const auto* text = label ? label->get_if<std::string>() : nullptr) names.push_back(*text);
+    if (const std::string* label = label_of(candidate)) names.push_back(*label);
   }
   return names;
+}
+
+// The place in a noun's settings for a value that its written form may hold, though it has none
+// now: its preset, which stands for all other settings but its kind, or one beside a preset.
+Value* add_setting(Value::Map& settings, std::string_view key) {
+  if (key == "preset") {
+    std::erase_if(settings, [](const auto& entry) { return entry.first != "kind"; });
+  } else if (std::none_of(settings.begin(), settings.end(),
+                          [](const auto& entry) { return entry.first == "preset"; })) {
+    return nullptr;
+  }
+  return &settings.emplace_back(key, Value()).second;
 }
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -145,6 +163,7 @@ Value with_path(Value root, std::string_view path, Value replacement,
   }
   Value* place = &root;
   for (const Step& step : *steps) {
+    const bool is_last = &step == &steps->back();
     Value* next = nullptr;
     std::vector<std::string_view> names;
     // A list of one may be written without its index.
@@ -161,6 +180,7 @@ Value with_path(Value root, std::string_view path, Value replacement,
         names.push_back(key);
         if (key == step.key) next = &value;
       }
+      if (!next && is_last) next = add_setting(*map, step.key);
     }
     if (!next) {
       violations.push_back(

@@ -54,8 +54,9 @@ std::string to_text(const Value& value);
 std::string to_text(double number);
 
 /// A copy of `root` in which the setting at the dotted `path` is replaced. List entries are
-/// addressed by index, by their `name` or by their `kind`: `tenants[gold].weight`. An unknown path
-/// is a violation that names the nearest one.
+/// addressed by index, by their `name` or `kind`, or by their first setting where that is text:
+/// `tenants[gold].weight`. A noun's `preset` replaces all its settings. An unknown path is a
+/// violation that names the nearest one.
 Value with_path(Value root, std::string_view path, Value replacement,
                 std::vector<Violation>& violations);
 

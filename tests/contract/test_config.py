@@ -1024,6 +1024,51 @@ def test_path_changes_one_setting(path: str, value: Any, changed: str) -> None:
     assert found != RICH
 
 
+def test_entries_without_a_name_go_by_their_first_setting() -> None:
+    policy = gateway.TenantTokenBucket(
+        own=[gateway.TenantRate(tenant="gold"), gateway.TenantRate(tenant="silver")],
+        reserves=[gateway.ClassReserve(slo_class="standard", share=0.2)],
+    )
+    base = Simulation(
+        workload=workload.Synthetic(clients=[workload.Client(tenant="gold")]),
+        tenants=[{"name": "gold"}, {"name": "silver"}],
+        gateway=gateway.Gateway(admission=policy),
+    )
+    changed = base.with_(
+        {
+            "gateway.admission[0].own[silver].refill_tokens_per_s": 7,
+            "gateway.admission[0].reserves[standard].share": 0.3,
+            "metrics.fitness[throughput].weight": 9,
+        }
+    )
+    assert [one.refill_tokens_per_s for one in changed.gateway.admission[0].own][1] == 7
+    assert changed.gateway.admission[0].reserves[0].share == 0.3
+    assert changed.metrics.fitness[0].weight == 9
+    with pytest.raises(ConfigError, match=r"there is no 'chat' here; one of gold, silver"):
+        base.with_({"gateway.admission[0].own[chat].refill_tokens_per_s": 7})
+
+
+def test_preset_is_a_path() -> None:
+    name = "llama-3.1-8b-h100-tp4"
+    wanted = instance.Linear.preset(name)
+    path = "instances[0].latency"
+    for changes, latency in (
+        ({f"{path}.preset": name}, wanted),
+        ({f"{path}.preset": name, f"{path}.beta0_us": 5}, wanted.replace(beta0_us=5)),
+        ({f"{path}.beta0_us": 5, f"{path}.preset": name}, wanted.replace(beta0_us=5)),
+        ({path: {"kind": "linear", "beta0_us": 5}, f"{path}.preset": name}, wanted),
+    ):
+        assert Simulation().with_(changes).instances[0].latency == latency
+    for changes, message in (
+        ({f"{path}.preset": "gpt"}, r"latency.preset = 'gpt': is no known preset; one of llama"),
+        ({f"{path}.preset": name, f"{path}.beta": 5}, r"latency.beta = 5: is not a setting"),
+        ({"router.preset": name}, "router.preset = .*: is not a setting"),
+        ({"slo_classes[batch].presets": name}, "there is no 'presets' here"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            Simulation().with_(changes)
+
+
 def test_list_of_one_needs_no_index() -> None:
     one = Simulation(gateway=gateway.Gateway(admission="token_bucket"))
     assert one.with_({"instances.count": 3}).instances[0].count == 3

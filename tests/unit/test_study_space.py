@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from study_problems import overloaded
 
-from spillway import ConfigError, Space, gateway, presets, router, scenarios
+from spillway import ConfigError, Space, gateway, instance, presets, router, scenarios
 from spillway.study import Choice, Kinds, Range
 from spillway.study.feasibility import doubts, offered_per_s
 
@@ -153,6 +153,25 @@ def test_order_with_a_path_that_is_not_searched_narrows_the_range() -> None:
     assert (ceiling.low, ceiling.high) == (64, 512)
 
 
+# --- paths ----------------------------------------------------------------------------------------
+
+
+def test_entry_of_a_tenant_and_preset_are_paths() -> None:
+    policy = gateway.TenantTokenBucket(own=[gateway.TenantRate(tenant="A")])
+    base = budgeted().with_({"gateway.admission": policy})
+    own = "gateway.admission[0].own[A].refill_tokens_per_s"
+    names = list(instance.Linear.presets())[:3]
+    preset = "instances[0].latency.preset"
+    bound = Space({own: (1, 1e6), preset: names}).bind(base)
+    assert bound.current() == {own: policy.own[0].refill_tokens_per_s, preset: names[0]}
+    found = bound.apply({own: 4, preset: names[2]})
+    assert found.gateway.admission[0].own[0].refill_tokens_per_s == 4
+    assert found.instances[0].latency == instance.Linear.preset(names[2])
+    every = Space({preset: "auto"}).bind(base.with_({"instances[0].latency.beta0_us": 1.5}))
+    assert [one.labels for one in every] == [tuple(instance.Linear.presets())]
+    assert every.outside() == {preset: None}
+
+
 # --- what cannot be -------------------------------------------------------------------------------
 
 
@@ -162,7 +181,7 @@ def test_order_with_a_path_that_is_not_searched_narrows_the_range() -> None:
         ({}, None, "at least one path"),
         ({"gateway.controler.band": "auto"}, None, "there is no 'controler' here"),
         ({"gateway.controller.kp": "auto"}, None, "there is no 'kp' here; one of target_s"),
-        ({"tenants[Z].weight": "auto"}, None, r"leads nowhere .* '\[Z\]'"),
+        ({"tenants[Z].weight": "auto"}, None, r"leads nowhere .* '\[Z\]'; there are: \[A\], \[B\]"),
         ({"tenants.weight": "auto"}, None, "say which of the 3 is meant"),
         ({"gateway.sensor.tick_drift_s": "auto"}, None, "no search range of its own"),
         ({"gateway.guard.floor": "some"}, None, "must be auto, two numbers"),

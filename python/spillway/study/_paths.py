@@ -38,12 +38,26 @@ def lookup(simulation: Simulation, path: str) -> tuple[Mapping[str, Any], Any]:
                     raise config_error([(path, "", f"say which of the {len(value)} is meant")])
                 value = value[0]
             description = _noun(path, field, value)
+        if "presets" in description and steps[-1] == (name, selector) == ("preset", None):
+            return _preset(simulation, path, description)
         field = field_of(description, name, path)
         value = value[name]
         inside = False
     if inside:
         raise config_error([(path, "", "must be the path of a setting")])
     return field, value
+
+
+def _preset(
+    simulation: Simulation, path: str, description: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], str | None]:
+    """The preset of a noun as a choice, with the one whose values the simulation has, if any."""
+    names = description["presets"]
+    field = {"name": "preset", "type": "choice", "choices": names, "default": None, "unit": ""}
+    for name in names:
+        if simulation.with_({path: name}) == simulation:
+            return field, name
+    return field, None
 
 
 def field_of(description: Mapping[str, Any], name: str, path: str) -> Mapping[str, Any]:
@@ -59,10 +73,19 @@ def field_of(description: Mapping[str, Any], name: str, path: str) -> Mapping[st
 def _selected(path: str, items: list[Any], selector: str) -> Any:
     if selector in map(str, range(len(items))):
         return items[int(selector)]
-    for item in items:
-        if isinstance(item, dict) and selector in (item.get("name"), item.get("kind")):
-            return item
-    raise _nowhere(path, f"[{selector}]")
+    labels = [_label(item) for item in items]
+    if selector in labels:
+        return items[labels.index(selector)]
+    known = [f"[{i if label is None else label}]" for i, label in enumerate(labels)]
+    raise _nowhere(path, f"[{selector}]", f"; there are: {', '.join(known) or 'none'}")
+
+
+def _label(item: Any) -> str | None:
+    """What an entry of a list is called: its name, its kind, or its first setting if it is text."""
+    if not isinstance(item, dict):
+        return None
+    label = item.get("name", item.get("kind", next(iter(item.values()), None)))
+    return label if isinstance(label, str) else None
 
 
 def _noun(path: str, field: Mapping[str, Any], value: Any) -> Mapping[str, Any]:
@@ -84,5 +107,5 @@ def alternative(field: Mapping[str, Any], kind: str, path: str) -> Mapping[str, 
     raise config_error([(path, repr(kind), f"is no kind of it; one of {kinds}")])
 
 
-def _nowhere(path: str, step: str) -> Exception:
-    return config_error([(path, "", f"leads nowhere in this simulation, at {step!r}")])
+def _nowhere(path: str, step: str, hint: str = "") -> Exception:
+    return config_error([(path, "", f"leads nowhere in this simulation, at {step!r}{hint}")])
