@@ -35,6 +35,16 @@ py::array column_of(const cluster::RequestRecord& record,
   throw py::key_error(name);
 }
 
+py::dict activity_of(const cluster::Activity& seen) {
+  py::dict result;
+  result["not_completed"] = seen.not_completed;
+  result["peak_in_flight"] = seen.peak_in_flight;
+  result["limit_held"] = seen.limit_held;
+  result["busy_threshold_exceeded"] = seen.busy_threshold_exceeded;
+  result["peak_kv_utilization"] = seen.peak_kv_utilization;
+  return result;
+}
+
 py::list instances_of(const std::vector<cluster::InstanceReport>& reports) {
   py::list result;
   for (const auto& report : reports) {
@@ -199,6 +209,7 @@ py::dict to_dict(const cluster::Output& output) {
   result["summary"] = to_python(output.summary.overall);
   result["by_class"] = to_python(output.summary.by_class);
   result["by_tenant"] = to_python(output.summary.by_tenant);
+  result["activity"] = activity_of(output.activity);
   result["instances"] = instances_of(output.instances);
   result["ranks"] = ranks_of(output.ranks);
   result["ingresses"] = ingresses_of(output.ingresses);

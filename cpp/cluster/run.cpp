@@ -1061,6 +1061,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     output.ledger = metrics::balance(outcomes_, books, queued, counts);
     report_workers(output);
     output.summary = collector_.summarize(run_figures(output));
+    output.activity = activity();
     output.decisions = std::move(decisions_);
     output.timeline = std::move(timeline_);
     for (const auto& front : fronts_) {
@@ -1097,6 +1098,26 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
            c.kv_hits, c.kv_misses, c.kv_lookups, one->stepping()});
     }
     return counts;
+  }
+
+  Activity activity() const {
+    Activity seen{.not_completed = outcomes_.by_reason()};
+    seen.limit_held.resize(simulation_.gateway.limit.size());
+    for (const auto& front : fronts_) {
+      const gateway::Pipeline& pipeline = front->pipeline;
+      seen.peak_in_flight = std::max(seen.peak_in_flight, pipeline.peak_in_flight());
+      for (std::size_t i = 0; i < seen.limit_held.size(); ++i) {
+        if (pipeline.limits_that_held()[i] != 0) seen.limit_held[i] = true;
+      }
+      if (front->monitor && front->monitor->busy().has_exceeded()) {
+        seen.busy_threshold_exceeded = true;
+      }
+    }
+    for (const auto& one : fleet_) {
+      seen.peak_kv_utilization =
+          std::max(seen.peak_kv_utilization, one->counters().peak_kv_utilization);
+    }
+    return seen;
   }
 
   // As the first gateway knows them.

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -51,6 +52,15 @@ struct IngressReport {
   instance::IngressCounts counts;
 };
 
+/// How far the mechanisms of a run went: what shows that one never acted.
+struct Activity {
+  std::map<std::string, std::int64_t> not_completed;  ///< attempts, by reason
+  std::int64_t peak_in_flight = 0;                    ///< requests; of the replica with the most
+  std::vector<bool> limit_held;  ///< of each limit, whether it kept any request waiting
+  bool busy_threshold_exceeded = false;
+  double peak_kv_utilization = 0;  ///< of the instance with the most
+};
+
 /// The requests of a run and what became of them. `offered` of them arrived before its end.
 struct RequestRecord {
   template <class... Arguments>
@@ -70,6 +80,7 @@ struct Output {
   std::vector<std::string> slo_classes;
   metrics::Ledger ledger;
   metrics::Summary summary;
+  Activity activity;
   std::vector<InstanceReport> instances;
   std::vector<RankReport> ranks;         ///< empty unless load events are followed
   std::vector<IngressReport> ingresses;  ///< of instances whose ingress is not open

@@ -187,26 +187,29 @@ void Gateway::validate(const std::string& path, std::vector<sim::Violation>& out
 /// Asks the limits on behalf of a band.
 class Pipeline::Permission final : public FairnessPolicy::MayStart {
  public:
-  Permission(const Pipeline& pipeline, const BandState& band, const signals::View* view, Time now)
+  Permission(Pipeline& pipeline, const BandState& band, const signals::View* view, Time now)
       : pipeline_(pipeline), band_(band), occasion_{band.ceiling, view, now} {}
 
   bool operator()(TenantId flow) const override {
     const signals::RequestView request(pipeline_.requests_, band_.queues.head(flow).request);
-    for (const auto& limit : pipeline_.limits_) {
-      if (!limit->may_start(request, occasion_)) return false;
-    }
-    return true;
+    return all_allow([&](const LimitPolicy& limit) { return limit.may_start(request, occasion_); });
   }
   bool anyone() const override {
-    for (const auto& limit : pipeline_.limits_) {
-      if (!limit->is_open(occasion_)) return false;
-    }
-    return true;
+    return all_allow([&](const LimitPolicy& limit) { return limit.is_open(occasion_); });
   }
   Time now() const { return occasion_.now; }
 
  private:
-  const Pipeline& pipeline_;
+  bool all_allow(const auto& allows) const {
+    for (std::size_t i = 0; i < pipeline_.limits_.size(); ++i) {
+      if (allows(*pipeline_.limits_[i])) continue;
+      if (band_.queues.size() > 0) pipeline_.has_held_[i] = 1;
+      return false;
+    }
+    return true;
+  }
+
+  Pipeline& pipeline_;
   const BandState& band_;
   Occasion occasion_;
 };
@@ -266,6 +269,7 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
     band_of(requests.slo_classes[k]).classes.push_back(k);
   }
   for (const Limit& limit : config.limit) limits_.push_back(make_policy(limit, requests.tenants));
+  has_held_.resize(limits_.size());
   if (!is_controlled(config)) return;
   const auto movable = std::find_if(limits_.begin(), limits_.end(),
                                     [](const auto& limit) { return limit->setting().has_value(); });
@@ -494,6 +498,7 @@ bool Pipeline::dispatch_from(BandState& band, const Permission& permission) {
   ++books_.dispatched;
   ++dispatched_by_tenant_[flow->index()];
   max_in_flight_ = std::max(max_in_flight_, books_.in_flight());
+  peak_in_flight_ = std::max(peak_in_flight_, books_.in_flight());
   journal_.dispatched[id.index()] = now;
   journal_.outcome[id.index()] = Outcome::in_transit;
   measure(signals::SensorSource::queue_delay, id, now - requests_.arrival(id), now);

@@ -188,6 +188,10 @@ class Pipeline {
   /// Permits in all that the tightest limit gives out; NaN: it does not count requests.
   double permits() const;
   const std::vector<ControlRecord>& control_log() const { return control_log_; }
+  /// The highest number of requests in flight so far.
+  std::int64_t peak_in_flight() const { return peak_in_flight_; }
+  /// Of each limit, whether it has kept any request waiting so far.
+  const std::vector<char>& limits_that_held() const { return has_held_; }
 
   /// Whether draining and ticks look at what instances report.
   bool reads_signals() const { return reads_signals_; }
@@ -252,6 +256,7 @@ class Pipeline {
   std::vector<AdmissionPolicy*> observers_;  // those of the chain that follow their requests
   std::vector<BandState> bands_;             // highest priority first
   std::vector<std::unique_ptr<LimitPolicy>> limits_;
+  std::vector<char> has_held_;  // by limit
   std::unique_ptr<UsageLimitPolicy> usage_limit_;
   std::vector<double> ceilings_;  // by band
   Evictor evictor_;
@@ -269,6 +274,7 @@ class Pipeline {
   std::unique_ptr<Governor> governor_;
   LimitPolicy* controlled_ = nullptr;
   Books books_;
+  std::int64_t peak_in_flight_ = 0;
   std::int64_t max_in_flight_ = 0;  // since the last tick
   std::int64_t shed_ = 0;           // likewise
   // Of the fleet, up to the last tick that saw any lookup, and the rate since the one before.

@@ -51,9 +51,11 @@ struct InstanceGroup {
   bool draws() const { return std::holds_alternative<StepLoop>(plant) && sim::can_draw(latency); }
   /// An instance refuses what it could never hold.
   static constexpr std::array reasons{
-      workload::Reason{"unservable", workload::words::kUnservable,
+      workload::Reason{"unservable",
+                       workload::words::kUnservable,
                        "prompt and output exceed num_kv_blocks or max_model_len, so the request "
-                       "could never finish"}};
+                       "could never finish",
+                       {"instances[].num_kv_blocks", "instances[].max_model_len"}}};
 };
 
 /// The closed set of reasons for which a worker refuses: those of its engine, then its ingress's.

@@ -311,6 +311,7 @@ class StepLoopEngine final : public Instance, public Engine {
     counters_.kv_hits = memory_.hits();
     counters_.kv_misses = memory_.misses();
     counters_.kv_lookups = memory_.lookups();
+    counters_.peak_kv_utilization = memory_.peak_utilization();
     for (const Slot& slot : slots_) journal_.emitted[slot.id.index()] = slot.emitted;
     for (std::size_t i = 0; i < waiting_.size(); ++i) {
       journal_.emitted[waiting_[i].id.index()] = waiting_[i].emitted;
@@ -1091,6 +1092,7 @@ Counters& Counters::operator+=(const Counters& other) {
   kv_hits += other.kv_hits;
   kv_misses += other.kv_misses;
   kv_lookups += other.kv_lookups;
+  peak_kv_utilization = std::max(peak_kv_utilization, other.peak_kv_utilization);
   last_event = std::max(last_event, other.last_event);
   return *this;
 }

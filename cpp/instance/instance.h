@@ -52,10 +52,11 @@ struct Counters {
   std::int64_t tokens_emitted = 0;
   double waiting_time_s = 0;  ///< ∫ waiting requests dt
   std::int64_t waiting_after_steps =
-      0;                        ///< Σ over steps of the requests left waiting by their start
-  std::int64_t kv_hits = 0;     ///< cached KV blocks that requests used again
-  std::int64_t kv_misses = 0;   ///< KV blocks taken from the free list
-  std::int64_t kv_lookups = 0;  ///< full prompt blocks of the requests that entered the batch
+      0;                           ///< Σ over steps of the requests left waiting by their start
+  std::int64_t kv_hits = 0;        ///< cached KV blocks that requests used again
+  std::int64_t kv_misses = 0;      ///< KV blocks taken from the free list
+  std::int64_t kv_lookups = 0;     ///< full prompt blocks of the requests that entered the batch
+  double peak_kv_utilization = 0;  ///< of any rank
   sim::Time last_event{0};
 
   /// Adds what another counted over the same time.

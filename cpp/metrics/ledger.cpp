@@ -91,6 +91,7 @@ void OutcomeCounts::add(const workload::Journal& journal, sim::RequestId id, boo
   const bool is_withdrawn = outcome == Outcome::evicted || outcome == Outcome::cancelled;
   withdrawn_ += is_withdrawn && sim::is_set(journal.enqueued[row]);
   at_admission_ += outcome == Outcome::in_transit && !admitted;
+  ++by_reason_.at(reason_index(reason));
   if (outcome != Outcome::rejected) return;
   switch (reason.stage) {
     case workload::Stage::admission:
@@ -102,6 +103,15 @@ void OutcomeCounts::add(const workload::Journal& journal, sim::RequestId id, boo
     default:
       ++worker_rejected_.at(reason.index);
   }
+}
+
+std::map<std::string, std::int64_t> OutcomeCounts::by_reason() const {
+  const std::vector<std::string> names = reason_names();
+  std::map<std::string, std::int64_t> counts;
+  for (std::size_t i = 1; i < names.size(); ++i) {
+    if (by_reason_[i] > 0) counts.emplace(names[i], by_reason_[i]);
+  }
+  return counts;
 }
 
 Ledger balance(const OutcomeCounts& counts, const gateway::Books& books, std::int64_t queued,

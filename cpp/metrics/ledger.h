@@ -48,11 +48,17 @@ struct FleetCounts {
   std::int64_t cancelled = 0;
 };
 
+inline constexpr std::size_t kNumReasons =
+    gateway::kAdmissionReasons.size() + gateway::Queue::reasons.size() +
+    instance::kWorkerReasons.size() + workload::Reaction::reasons.size();
+
 /// How the requests of a run stand, counted one by one.
 class OutcomeCounts {
  public:
   /// `is_last`: nothing more happens to the request; else its client asks again.
   void add(const workload::Journal& journal, sim::RequestId id, bool is_last);
+  /// Attempts by the reason for which they were not completed; those without are left out.
+  std::map<std::string, std::int64_t> by_reason() const;
 
  private:
   friend Ledger balance(const OutcomeCounts&, const gateway::Books&, std::int64_t,
@@ -68,6 +74,7 @@ class OutcomeCounts {
   std::array<std::int64_t, gateway::kAdmissionReasons.size()> rejected_{};
   std::array<std::int64_t, gateway::Queue::reasons.size()> turned_away_{};  // by a full queue
   std::array<std::int64_t, instance::kWorkerReasons.size()> worker_rejected_{};
+  std::array<std::int64_t, 1 + kNumReasons> by_reason_{};  // as `reason_index` numbers them
 };
 
 /// Throws InvariantError if any identity of conservation is violated.

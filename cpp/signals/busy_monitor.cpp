@@ -71,9 +71,10 @@ bool BusyWorkers::apply_changes(Time now) {
   return changed;
 }
 
-void BusyWorkers::evaluate(Worker& worker) const {
+void BusyWorkers::evaluate(Worker& worker) {
   std::size_t busy = 0;
   for (const RankLoad& load : worker.loads) busy += is_rank_busy(load);
+  has_exceeded_ = has_exceeded_ || busy > 0;
   // One of which nothing is known has no busy rank.
   const double needed = config_.busy_rank_share * static_cast<double>(worker.loads.size());
   worker.is_busy = busy > 0 && static_cast<double>(busy) >= needed;

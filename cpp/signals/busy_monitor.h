@@ -78,6 +78,8 @@ class BusyWorkers {
     return worker.index() < workers_.size() && workers_[worker.index()].is_busy;
   }
   bool router_skips_busy() const { return config_.router_skips_busy; }
+  /// Whether any rank has exceeded a threshold so far.
+  bool has_exceeded() const { return has_exceeded_; }
   /// What is known of the ranks; empty before the first load event.
   std::span<const RankLoad> ranks(sim::InstanceId worker) const {
     return workers_[worker.index()].loads;
@@ -91,11 +93,12 @@ class BusyWorkers {
 
   // Whether a threshold has changed by now.
   bool apply_changes(sim::Time now);
-  void evaluate(Worker& worker) const;
+  void evaluate(Worker& worker);
   bool is_rank_busy(const RankLoad& load) const;
 
   BusyMonitor config_;  // with the thresholds in force
   std::size_t next_change_ = 0;
+  bool has_exceeded_ = false;
   std::vector<Worker> workers_;
 };
 

@@ -540,7 +540,14 @@ Value describe() {
   if constexpr (requires { T::reasons; }) {
     Value::List reasons;
     for (const auto& reason : T::reasons) {
-      reasons.emplace_back(Value::Map{{"name", Value(reason.name)}, {"doc", Value(reason.doc)}});
+      Value::List decided_by;
+      for (const std::string_view path : reason.decided_by) {
+        if (!path.empty()) decided_by.emplace_back(path);
+      }
+      reasons.emplace_back(Value::Map{{"name", Value(reason.name)},
+                                      {"word", Value(reason.word.name)},
+                                      {"doc", Value(reason.doc)},
+                                      {"decided_by", Value(std::move(decided_by))}});
     }
     map.emplace_back("reasons", std::move(reasons));
   }

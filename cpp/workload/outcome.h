@@ -52,6 +52,9 @@ struct Reason {
   std::string_view name;
   ReasonWord word;
   std::string_view doc;
+  /// Settings that decide it beside the policy itself, as dotted paths from the root of a
+  /// simulation; `[]` stands for every entry of a list.
+  std::array<std::string_view, 6> decided_by{};
 };
 
 /// The stage whose closed set of reasons a code refers to.

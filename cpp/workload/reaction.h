@@ -56,8 +56,12 @@ struct Reaction {
       "at once, and an instance at the end of the step under way.";
   static constexpr auto fields();
   static constexpr std::array reasons{
-      Reason{"client_timeout", words::kTimeout,
-             "the client withdrew the request: it had waited too long"}};
+      Reason{"client_timeout",
+             words::kTimeout,
+             "the client withdrew the request: it had waited too long",
+             {"reaction.timeout_s", "reaction.first_token_timeout_s", "reaction.deadline_s",
+              "tenants[].reaction.timeout_s", "tenants[].reaction.first_token_timeout_s",
+              "tenants[].reaction.deadline_s"}}};
 
   bool draws() const { return sim::can_draw(retries); }
   bool is_passive() const {

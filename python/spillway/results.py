@@ -14,6 +14,7 @@ import numpy as np
 from spillway import _archive, _core, _counters, files, profiles
 from spillway._core.cluster import Simulation
 from spillway._extras import require
+from spillway._messages import checked
 from spillway._statistics import Interval, interval
 from spillway.decisions import (
     AdmissionByGroupAge,
@@ -25,7 +26,7 @@ from spillway.decisions import (
 )
 from spillway.overload import Recovery, recovery
 from spillway.randomness import note_on_copies
-from spillway.report import plots, tables
+from spillway.report import notes, plots, tables
 from spillway.timeline import Control, Timeline
 
 if TYPE_CHECKING:
@@ -348,6 +349,23 @@ class Result:
         return dict(self._output["ledger"])
 
     @property
+    def activity(self) -> dict[str, Any]:
+        """How far the mechanisms of the run went: what shows that one never acted.
+
+        not_completed: attempts by the reason for which they were not completed; peak_in_flight:
+        most requests between dispatch and last token at once, of the gateway's replica with the
+        most; limit_held: for each `gateway.limit`, whether it kept any request waiting;
+        busy_threshold_exceeded: whether any rank exceeded a threshold of `busy_monitor`;
+        peak_kv_utilization: largest share (0 to 1) of a rank's KV blocks in use at once.
+
+        Of a result that an earlier version saved, only `not_completed`, without what expired, was
+        evicted or cancelled.
+        """
+        ledger = self.ledger
+        known = {"not_completed": {**ledger["rejected"], **ledger["worker_rejected"]}}
+        return dict(self._output.get("activity", known))
+
+    @property
     def instances(self) -> list[dict[str, Any]]:
         """Per instance: counts, queue lengths, KV blocks, stepping.
 
@@ -457,8 +475,12 @@ class Result:
         return plots.Plots(self)
 
     def notes(self) -> list[str]:
-        """What a reader ought to know: heavy shedding and its cause, small populations."""
-        return tables.notes(self)
+        """What a reader ought to know, the most important first.
+
+        Heavy shedding and the settings that decided it, classes without targets, mechanisms that
+        never acted, small populations.
+        """
+        return notes.notes(self)
 
     def __repr__(self) -> str:
         return tables.result(self)
@@ -590,7 +612,7 @@ class Results(Sequence[Result]):
 
         Raises ValueError unless both have the same seeds in the same order.
         """
-        if self.seeds != other.seeds:
+        if self.seeds != checked("other", other, Results, "Results").seeds:
             raise ValueError(f"the seeds differ: {self.seeds} and {other.seeds}")
         pairs = zip(self, other, strict=True)
         gaps = [_difference(a.summary(), b.summary()) for a, b in pairs]

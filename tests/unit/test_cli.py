@@ -34,6 +34,7 @@ EXAMPLE = ROOT / "examples" / "noisy_neighbour.yaml"
 SMALLEST = ROOT / "tests" / "golden" / "configs" / "smallest_v1.yaml"
 
 CONFIG = """\
+schema: 1
 workload: {kind: synthetic, num_requests: 50, requests_per_s: 20}
 tenants: [{name: default}, {name: gold}]
 gateway: {admission: {kind: token_bucket, capacity_tokens: 5000}}
@@ -86,7 +87,7 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 def test_run_prints_tables(run: Callable[..., str]) -> None:
     out = run("run", "config.yaml")
     assert out == f"{simulate(load('config.yaml'))}\n"
-    assert "50 requests, " in out
+    assert "50 requests: " in out
     assert f"profile vllm, seed 0, fingerprint {fingerprint(load('config.yaml'))[:12]}" in out
     assert run("run", "config.yaml") == out
 
@@ -173,7 +174,7 @@ def test_trace_replaces_the_workload(run: Callable[..., str]) -> None:
 
 
 def test_trace_of_the_file_is_not_read_in_vain(run: Callable[..., str]) -> None:
-    Path("trace.yaml").write_text("workload: {kind: trace, file: gone.csv}\n")
+    Path("trace.yaml").write_text("schema: 1\nworkload: {kind: trace, file: gone.csv}\n")
     assert "3 requests" in run("run", "trace.yaml", "--trace", "requests.csv")
 
 
@@ -220,19 +221,52 @@ def test_trace_formats_and_sorting(run: Callable[..., str], refused: Callable[..
 
 def test_heavy_shedding_is_explained(run: Callable[..., str]) -> None:
     out = run("run", "config.yaml", "--set", "gateway.admission.refill_tokens_per_s=1")
-    share = "82.0% of the requests were rejected: insufficient_tokens"
+    share = "82.0% of the requests were not completed: insufficient_tokens"
     assert f"note: {share}, decided by gateway.admission[0] = token_bucket " in out
     assert "(capacity_tokens = 5000, refill_tokens_per_s = 1)" in out
     refusing = run("run", "config.yaml", "--set", "gateway.admission=[always_admit, reject_all]")
     assert (
-        "note: 100.0% of the requests were rejected: reject_all, decided by "
+        "note: 100.0% of the requests were not completed: reject_all, decided by "
         "gateway.admission[1] = reject_all." in refusing
     )
     admitting = ("--set", "gateway.admission=always_admit")
-    assert "were rejected" not in run("run", "config.yaml", *admitting)
+    assert "not completed" not in run("run", "config.yaml", *admitting)
     small = run("run", "config.yaml", *admitting, "--set", "instances.num_kv_blocks=2")
-    assert "100.0% of the requests were rejected: unservable, decided by instances[0]" in small
-    assert "num_kv_blocks = 2" in small
+    assert (
+        "100.0% of the requests were not completed: unservable, decided by "
+        "instances[0].num_kv_blocks = 2." in small
+    )
+
+
+def test_notes_on_files_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("bare.yaml").write_text("horizon_s: 10\n")
+    Path("empty.yaml").write_text("")
+    Path("users.csv").write_text("arrival_s,input_tokens,output_tokens,user\n0,5,5,a\n")
+    for arguments, expected in (
+        (["bare.yaml"], ["bare.yaml: states no schema; it is read as `schema: 1`"]),
+        (["empty.yaml"], ["empty.yaml: is empty, so every setting has its default"]),
+        (
+            ["config.yaml", "--trace", "users.csv"],
+            [
+                (
+                    "users.csv: not used: user; optional are request_id, tenant, slo_class, "
+                    "prefix_group, prefix_tokens"
+                )
+            ],
+        ),
+    ):
+        for command in ("run", "check"):
+            assert cli.main([command, *arguments]) == 0
+            err = capsys.readouterr().err
+            assert err.splitlines() == [f"spillway: warning: {line}" for line in expected]
+
+
+def test_refused_run_writes_nothing(refused: Callable[..., str]) -> None:
+    Path("taken").mkdir()
+    Path("taken/summary.json").mkdir()
+    wrong = refused("run", "config.yaml", "--out", "taken")
+    assert wrong == "taken/summary.json: cannot be written: Is a directory"
+    assert [path.name for path in Path("taken").iterdir()] == ["summary.json"]
 
 
 def test_unfinished_requests_are_explained(run: Callable[..., str]) -> None:
@@ -555,7 +589,9 @@ def test_scenario_replaces_workload_tenants_and_classes(
     run: Callable[..., str], refused: Callable[..., str]
 ) -> None:
     # The file's own workload would not fit these tenants.
-    Path("fleet.yaml").write_text("instances: {count: 3}\ntenants: [{name: A, weight: 9}]\n")
+    Path("fleet.yaml").write_text(
+        "schema: 1\ninstances: {count: 3}\ntenants: [{name: A, weight: 9}]\n"
+    )
     expected = scenarios.get("baseline").apply(Simulation().with_({"instances.count": 3}))
     digest = fingerprint(expected)[:12]
     assert f"fingerprint {digest}" in run("check", "fleet.yaml", "--scenario", "baseline")

@@ -33,17 +33,26 @@ struct Queue {
   static constexpr auto fields();
   /// How a queue refuses or loses a request.
   static constexpr std::array reasons{
-      workload::Reason{"queue_full", workload::words::kQueueFull,
+      workload::Reason{"queue_full",
+                       workload::words::kQueueFull,
                        "the tenant's queue, its band or the whole gateway was full: of the "
-                       "newcomer or, by `drop` and `queue_shedding`, of another"},
-      workload::Reason{"queue_timeout", workload::words::kTtlExpired,
-                       "no permit came within the queue's timeout_s"},
-      workload::Reason{"queue_delay", workload::words::kTtlExpired,
+                       "newcomer or, by `drop` and `queue_shedding`, of another",
+                       {"gateway.bands[].queue.max_requests", "gateway.bands[].max_requests",
+                        "gateway.max_queued", "tenants[].queue_max"}},
+      workload::Reason{"queue_timeout",
+                       workload::words::kTtlExpired,
+                       "no permit came within the queue's timeout_s",
+                       {"gateway.bands[].queue.timeout_s"}},
+      workload::Reason{"queue_delay",
+                       workload::words::kTtlExpired,
                        "its turn came while the queue was overloaded, after more than twice "
-                       "codel_target_s"},
-      workload::Reason{"in_flight_eviction", workload::words::kEvictedPriority,
+                       "codel_target_s",
+                       {"gateway.bands[].queue.codel_target_s"}},
+      workload::Reason{"in_flight_eviction",
+                       workload::words::kEvictedPriority,
                        "it was taken out of its instance, as saturation kept more important "
-                       "requests waiting"}};
+                       "requests waiting",
+                       {"gateway.eviction.max_victims"}}};
   enum Reasons : std::uint8_t { kFull, kTimeout, kDelay, kInFlight };
 };
 

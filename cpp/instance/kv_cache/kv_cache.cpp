@@ -58,6 +58,7 @@ KvMemory::KvMemory(const KvCache& config, std::int64_t num_blocks, std::int64_t 
       block_size_(block_size_tokens),
       total_(num_blocks),
       free_(num_blocks),
+      least_free_(num_blocks),
       requests_(requests) {
   if (config.prefix_caching && requests.shares_segments()) {
     list_ = std::make_unique<FreeList>(free_, config.allocation);
@@ -87,6 +88,7 @@ KvMemory::KvMemory(const KvMemory& other)
       block_size_(other.block_size_),
       total_(other.total_),
       free_(other.free_),
+      least_free_(other.least_free_),
       requests_(other.requests_),
       list_(other.list_ ? std::make_unique<FreeList>(*other.list_) : nullptr),
       specials_(other.specials_),

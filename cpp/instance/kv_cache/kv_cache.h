@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -43,6 +44,10 @@ class KvMemory {
   double utilization() const {
     return static_cast<double>(total_ - free_) / static_cast<double>(total_);
   }
+  /// The highest utilization so far.
+  double peak_utilization() const {
+    return static_cast<double>(total_ - least_free_) / static_cast<double>(total_);
+  }
   /// Blocks that can be taken without any being forgotten.
   std::int64_t takeable_unnoticed() const { return list_ ? list_->blank_at_head() : free_; }
 
@@ -62,6 +67,7 @@ class KvMemory {
   /// Takes blocks that are known to be free.
   void take(std::int64_t blocks) {
     free_ -= blocks;
+    least_free_ = std::min(least_free_, free_);
     misses_ += blocks;
     if (list_) list_->take(blocks);
   }
@@ -113,6 +119,7 @@ class KvMemory {
   BlockSize block_size_;
   std::int64_t total_;
   std::int64_t free_;
+  std::int64_t least_free_;
   const workload::RequestTable& requests_;
   std::unique_ptr<FreeList> list_;  // once something can be found
   std::vector<Special> specials_;

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from spillway.results import Result, Results
     from spillway.study.study import Study
@@ -15,7 +16,8 @@ STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 SMALL_SAMPLE = 1000
 """A 99th percentile of fewer values than this is flagged."""
 
-_HEAVY_SHEDDING = 0.5
+_LONGEST_SETTING = 60  # characters
+_EXACT = 1e15  # whole numbers below this are shown in full
 _MAIN_FIGURES = {
     "offered",
     "completed",
@@ -92,9 +94,11 @@ def population_table(title: str, populations: Mapping[str, Mapping[str, Any]]) -
 
 
 def ledger_line(ledger: Mapping[str, Any]) -> str:
-    """Where the requests went, in one line."""
-    parts = [f"{number(ledger['logical_requests'])} requests"]
-    parts += [
+    """Where the requests went, in one line; the parts add up to the attempts."""
+    whole = f"{number(ledger['logical_requests'])} requests"
+    if ledger["attempts"] != ledger["logical_requests"]:
+        whole += f" in {number(ledger['attempts'])} attempts"
+    parts = [
         f"{number(ledger[outcome])} {outcome.replace('_', ' ')}"
         for outcome in _OUTCOMES
         if ledger[outcome] or outcome == "completed"
@@ -102,57 +106,7 @@ def ledger_line(ledger: Mapping[str, Any]) -> str:
     for stage in ("rejected", "worker_rejected"):
         words = stage.replace("_", " ")
         parts += [f"{number(count)} {words} ({reason})" for reason, count in ledger[stage].items()]
-    return ", ".join(parts)
-
-
-def notes(result: Result) -> list[str]:
-    """What a reader of the figures ought to know."""
-    found = []
-    ledger = result.ledger
-    offered = ledger["logical_requests"]
-    for stage in ("rejected", "worker_rejected"):
-        for reason, count in ledger[stage].items():
-            if count > _HEAVY_SHEDDING * offered:
-                share = f"{count / offered:.1%} of the requests were rejected"
-                cause = _setting_behind(result, stage, reason)
-                found.append(f"{share}: {reason}, decided by {cause}.")
-    summary = result.summary()
-    unfinished = summary["unfinished"] or 0
-    if unfinished > _HEAVY_SHEDDING * offered:
-        found.append(
-            f"{unfinished / offered:.1%} of the requests had not finished when the run ended "
-            f"(horizon_s = {result.simulation.horizon_s})."
-        )
-    if any(0 < int(summary[f"num_{name}"] or 0) < SMALL_SAMPLE for name in LATENCIES):
-        found.append(f"* fewer than {SMALL_SAMPLE:,} values: the 99th percentile is uncertain.")
-    if summary.get("approximate"):
-        found.append("percentiles are approximate: each lies within 0.4 % of its true value.")
-    plain = sum(instance["stepping"] == "plain" for instance in result.instances)
-    if plain:
-        found.append(
-            f"{plain} of {len(result.instances)} instances made every step by itself, because "
-            "their latency model tells each step apart; such runs take longer."
-        )
-    return found
-
-
-def _setting_behind(result: Result, stage: str, reason: str) -> str:
-    if stage == "worker_rejected":
-        groups = result.simulation.instances
-        return ", ".join(
-            f"instances[{i}] (num_kv_blocks = {group.num_kv_blocks}, "
-            f"max_model_len = {group.max_model_len})"
-            for i, group in enumerate(groups)
-        )
-    for i, policy in enumerate(result.simulation.gateway.admission):
-        description = type(policy)._describe()
-        if any(one["name"] == reason for one in description.get("reasons", ())):
-            values = [
-                f"{f['name']} = {getattr(policy, f['name']):g}" for f in description["fields"]
-            ]
-            settings = f" ({', '.join(values)})" if values else ""
-            return f"gateway.admission[{i}] = {policy.kind}{settings}"
-    return "an unknown policy"
+    return f"{whole}: {', '.join(parts)}"
 
 
 def result(one: Result) -> str:
@@ -164,7 +118,6 @@ def result(one: Result) -> str:
         f"{number(summary['output_throughput'])} output tokens/s",
         f"goodput {number(summary['goodput'])}",
         f"Jain {number(summary['jain_tenant'])}",
-        f"fitness {number(summary['fitness'])}",
     )
     head = [
         f"profile {one.profile}, seed {one.seed}, fingerprint {one.fingerprint[:12]}",
@@ -186,7 +139,7 @@ def result(one: Result) -> str:
     for title, populations in (("class", one.by_class()), ("tenant", one.by_tenant())):
         if len(populations) > 1:
             blocks.append(population_table(title, populations))
-    if remarks := notes(one):
+    if remarks := one.notes():
         blocks.append("\n".join(f"note: {remark}" for remark in remarks))
     return "\n\n".join(blocks)
 
@@ -236,8 +189,20 @@ def study(one: Study) -> str:
 
 
 def setting(value: Any) -> str:
-    """The value of a setting for reading."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    """The value of any setting for reading, as a configuration file would have it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.0f}" if value.is_integer() and abs(value) < _EXACT else f"{value:.4g}"
+    if isinstance(value, Mapping):
+        text = "{" + ", ".join(f"{name}: {setting(one)}" for name, one in value.items()) + "}"
+    elif isinstance(value, list | tuple):
+        text = "[" + ", ".join(setting(one) for one in value) + "]"
+    else:
+        return str(value)
+    return text if len(text) <= _LONGEST_SETTING else text[: _LONGEST_SETTING - 1] + "…"
 
 
 def point(values: Mapping[str, Any]) -> str:

@@ -1,0 +1,278 @@
+"""What a reader of a result ought to know, the most important first."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from spillway._core.cluster import Simulation
+from spillway.report.tables import LATENCIES, SMALL_SAMPLE, setting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from spillway.results import Result
+
+_HEAVY_SHEDDING = 0.5
+_NOTEWORTHY = 0.1  # share of a reason in heavy shedding
+_UNUSED_MEMORY = 0.03
+_MOST_SHOWN = 3
+_MOST_SETTINGS = 4
+# Words for a reason that is not about overload.
+_NOT_OVERLOAD = ("unservable", "timeout")
+
+
+def notes(result: Result) -> list[str]:
+    """Why requests were lost, what is uncertain, and which mechanisms never acted."""
+    found = [*_losses(result), *_unfinished(result)]
+    summary = result.summary()
+    if summary["offered"] and summary["goodput"] is None:
+        found.append(
+            "no class with traffic has a latency target, so there is no goodput; set one, "
+            "e.g. slo_classes[standard].target_ttft_s."
+        )
+    found += _short_list(_idle(result))
+    if any(0 < int(summary[f"num_{name}"] or 0) < SMALL_SAMPLE for name in LATENCIES):
+        found.append(f"* fewer than {SMALL_SAMPLE:,} values: the 99th percentile is uncertain.")
+    if summary.get("approximate"):
+        found.append("percentiles are approximate: each lies within 0.4 % of its true value.")
+    plain = sum(instance["stepping"] == "plain" for instance in result.instances)
+    if plain:
+        found.append(
+            f"{plain} of {len(result.instances)} instances made every step by itself, because "
+            "their latency model tells each step apart; such runs take longer."
+        )
+    return found
+
+
+def deciders(simulation: Simulation, reason: str) -> list[str]:
+    """Which settings of a simulation decide that a request is lost for this reason, as text.
+
+    The policies that list the reason, then the settings that the reason names.
+    """
+    found: dict[str, None] = {}
+    parts = _Parts(simulation)
+    for noun in parts.nouns:
+        for one in noun.description.get("reasons", ()):
+            if one["name"] != reason:
+                continue
+            if "kind" in noun.description:
+                found[str(noun)] = None
+            for pattern in one["decided_by"]:
+                found |= dict.fromkeys(str(at) for at in parts.settings(pattern) if at.is_on)
+    return list(found)
+
+
+def _losses(result: Result) -> Iterator[str]:
+    """Why more than half of the attempts were not completed, if so many were not."""
+    attempts = result.ledger["attempts"]
+    counts = result.activity["not_completed"]
+    if sum(counts.values()) <= _HEAVY_SHEDDING * attempts:
+        return
+    whole = "requests" if attempts == result.ledger["logical_requests"] else "attempts"
+    for reason, count in sorted(counts.items(), key=lambda entry: -entry[1]):
+        if count < _NOTEWORTHY * attempts:
+            break
+        who = deciders(result.simulation, reason)
+        shown = ", ".join(who[:_MOST_SHOWN])
+        if len(who) > _MOST_SHOWN:
+            shown += f" and {len(who) - _MOST_SHOWN} more"
+        yield (
+            f"{count / attempts:.1%} of the {whole} were not completed: {reason}, "
+            f"decided by {shown}."
+        )
+
+
+def _unfinished(result: Result) -> Iterator[str]:
+    summary = result.summary()
+    offered = summary["offered"] or 0
+    unfinished = summary["unfinished"] or 0
+    if unfinished > _HEAVY_SHEDDING * offered:
+        yield (
+            f"{unfinished / offered:.1%} of the requests had not finished when the run ended "
+            f"(horizon_s = {setting(result.simulation.horizon_s)})."
+        )
+
+
+# ---- mechanisms that never acted -----------------------------------------------------------------
+
+
+class _Idle(NamedTuple):
+    what: str
+    never: str
+
+    def __str__(self) -> str:
+        return f"{self.what} never {self.never}."
+
+
+def _short_list(idle: Sequence[_Idle]) -> list[str]:
+    shown = [str(one) for one in idle[:_MOST_SHOWN]]
+    if more := [one.what.partition(" = ")[0] for one in idle[_MOST_SHOWN:]]:
+        shown.append(f"likewise without effect: {', '.join(more)}.")
+    return shown
+
+
+def _idle(result: Result) -> list[_Idle]:
+    """The mechanisms that a run had and that never acted."""
+    if not result.ledger["attempts"] or not result.activity.get("limit_held"):
+        return []
+    parts = _Parts(result.simulation)
+    return [
+        *_idle_limits(result, parts),
+        *_idle_thresholds(result, parts),
+        *_idle_reasons(result, parts),
+        *_idle_controller(result, parts),
+        *_idle_memory(result),
+    ]
+
+
+def _idle_limits(result: Result, parts: _Parts) -> Iterator[_Idle]:
+    activity = result.activity
+    for noun, held in zip(parts.below("gateway.limit["), activity["limit_held"], strict=True):
+        if noun.description["fields"] and not held:
+            most = activity["peak_in_flight"]
+            yield _Idle(str(noun), f"held a request back: at most {most} were in flight at once")
+
+
+def _idle_reasons(result: Result, parts: _Parts) -> Iterator[_Idle]:
+    """Of policies and settings that can cost a request, those that cost none."""
+    counts = result.activity["not_completed"]
+    entered = {
+        one["instance"]: one["entered_from_queue"] + one["queued"] for one in result.ingresses
+    }
+    reported: set[str] = set()
+    for noun in parts.nouns:
+        reasons = noun.description.get("reasons", ())
+        if "kind" in noun.description and reasons:
+            held = any(entered[i] for i in _instances_of(result, noun.path) if i in entered)
+            if not held and not any(one["name"] in counts for one in reasons):
+                yield _Idle(str(noun), "refused a request")
+            continue
+        for one in reasons:
+            if one["word"] in _NOT_OVERLOAD or one["name"] in counts:
+                continue
+            for pattern in one["decided_by"]:
+                for at in parts.settings(pattern):
+                    if at.is_on and at.path not in reported:
+                        reported.add(at.path)
+                        yield _Idle(str(at), "cost a request")
+
+
+def _instances_of(result: Result, path: str) -> range:
+    """The numbers of the instances of the group that a path lies in."""
+    group = re.match(r"instances\[(\d+)\]", path)
+    if not group:
+        return range(0)
+    counts = [one.count for one in result.simulation.instances]
+    first = sum(counts[: int(group[1])])
+    return range(first, first + counts[int(group[1])])
+
+
+def _idle_thresholds(result: Result, parts: _Parts) -> Iterator[_Idle]:
+    if result.activity["busy_threshold_exceeded"]:
+        return
+    for at in parts.settings_below("busy_monitor."):
+        if "threshold" in at.path and at.is_on:
+            yield _Idle(str(at), "was exceeded")
+
+
+def _idle_controller(result: Result, parts: _Parts) -> Iterator[_Idle]:
+    (controller,) = parts.below("gateway.controller")
+    if not controller.description["fields"]:
+        return
+    control = result.control
+    moves = control.count("increase") + control.count("decrease")
+    if len(set(control["setting"].tolist())) > 1 or moves:
+        return
+    seen = f"{len(control['action'])} ticks, {control.count('no_signal')} with too few samples"
+    yield _Idle(str(controller), f"moved the limit: {seen}")
+
+
+def _idle_memory(result: Result) -> Iterator[_Idle]:
+    if all(one.plant.kind != "step_loop" for one in result.simulation.instances):
+        return
+    peak = result.activity["peak_kv_utilization"]
+    if peak <= _UNUSED_MEMORY:
+        blocks = sorted({one.num_kv_blocks for one in result.simulation.instances})
+        what = f"instances.num_kv_blocks = {', '.join(setting(one) for one in blocks)}"
+        yield _Idle(what, f"mattered: at most {peak:.1%} of the KV blocks were in use")
+
+
+# ---- the parts of a simulation -------------------------------------------------------------------
+
+
+class _Noun(NamedTuple):
+    path: str
+    description: Mapping[str, Any]
+    values: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        fields = [one for one in self.description["fields"] if self.values[one["name"]] is not None]
+        # What was changed comes first.
+        fields.sort(key=lambda one: bool(self.values[one["name"]] == one["default"]))
+        shown = [f"{one['name']} = {setting(self.values[one['name']])}" for one in fields]
+        if len(shown) > _MOST_SETTINGS:
+            shown[_MOST_SETTINGS:] = ["…"]
+        kind = self.values["kind"]
+        return f"{self.path} = {kind}" + (f" ({', '.join(shown)})" if shown else "")
+
+
+class _Setting(NamedTuple):
+    path: str
+    default: Any
+    value: Any
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it does anything; one whose default is nothing is off by default."""
+        return bool(self.default) or self.value != self.default
+
+    def __str__(self) -> str:
+        return f"{self.path} = {setting(self.value)}"
+
+
+class _Parts:
+    """The nouns of a simulation and their settings, by dotted path."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.nouns: list[_Noun] = []
+        self._settings: list[_Setting] = []
+        self._add("", _description(), simulation.to_dict())
+
+    def below(self, path: str) -> list[_Noun]:
+        """Nouns whose path begins like this, without those inside them."""
+        found = [one for one in self.nouns if one.path.startswith(path)]
+        return [one for one in found if "." not in one.path[len(path) :]]
+
+    def settings(self, pattern: str) -> list[_Setting]:
+        """Settings at a path in which `[]` stands for every entry of a list."""
+        return [one for one in self._settings if re.sub(r"\[\d+\]", "[]", one.path) == pattern]
+
+    def settings_below(self, path: str) -> list[_Setting]:
+        """Settings whose path begins like this."""
+        return [one for one in self._settings if one.path.startswith(path)]
+
+    def _add(self, path: str, description: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        self.nouns.append(_Noun(path, description, values))
+        for field in description["fields"]:
+            at = f"{path}.{field['name']}" if path else field["name"]
+            value = values[field["name"]]
+            self._settings.append(_Setting(at, field["default"], value))
+            if field["type"] not in ("struct", "variant") or value is None:
+                continue
+            for i, one in enumerate(value if field.get("sequence") else [value]):
+                inner = f"{at}[{i}]" if field.get("sequence") else at
+                self._add(inner, _described(field, one), one)
+
+
+def _described(field: Mapping[str, Any], value: Mapping[str, Any]) -> Mapping[str, Any]:
+    if field["type"] == "struct":
+        found: Mapping[str, Any] = field["of"]
+        return found
+    return next(one for one in field["alternatives"] if one["kind"] == value["kind"])
+
+
+@functools.cache
+def _description() -> dict[str, Any]:
+    return Simulation._describe()
