@@ -32,7 +32,7 @@ def notes(result: Result) -> list[str]:
             "no class with traffic has a latency target, so there is no goodput; set one, "
             "e.g. slo_classes[standard].target_ttft_s."
         )
-    found += _short_list(_idle(result))
+    found += [*_short_list(_idle(result)), *_unused_memory(result)]
     if any(0 < int(summary[f"num_{name}"] or 0) < SMALL_SAMPLE for name in LATENCIES):
         found.append(f"* fewer than {SMALL_SAMPLE:,} values: the 99th percentile is uncertain.")
     if summary.get("approximate"):
@@ -59,8 +59,7 @@ def deciders(simulation: Simulation, reason: str) -> list[str]:
                 continue
             if "kind" in noun.description:
                 found[str(noun)] = None
-            for pattern in one["decided_by"]:
-                found |= dict.fromkeys(str(at) for at in parts.settings(pattern) if at.is_on)
+            found |= dict.fromkeys(filter(None, map(parts.stated, one["decided_by"])))
     return list(found)
 
 
@@ -123,7 +122,6 @@ def _idle(result: Result) -> list[_Idle]:
         *_idle_thresholds(result, parts),
         *_idle_reasons(result, parts),
         *_idle_controller(result, parts),
-        *_idle_memory(result),
     ]
 
 
@@ -135,28 +133,26 @@ def _idle_limits(result: Result, parts: _Parts) -> Iterator[_Idle]:
             yield _Idle(str(noun), f"held a request back: at most {most} were in flight at once")
 
 
-def _idle_reasons(result: Result, parts: _Parts) -> Iterator[_Idle]:
+def _idle_reasons(result: Result, parts: _Parts) -> list[_Idle]:
     """Of policies and settings that can cost a request, those that cost none."""
     counts = result.activity["not_completed"]
     entered = {
         one["instance"]: one["entered_from_queue"] + one["queued"] for one in result.ingresses
     }
-    reported: set[str] = set()
+    idle: dict[_Idle, None] = {}
     for noun in parts.nouns:
         reasons = noun.description.get("reasons", ())
         if "kind" in noun.description and reasons:
             held = any(entered[i] for i in _instances_of(result, noun.path) if i in entered)
             if not held and not any(one["name"] in counts for one in reasons):
-                yield _Idle(str(noun), "refused a request")
+                idle[_Idle(str(noun), "refused a request")] = None
             continue
         for one in reasons:
             if one["word"] in _NOT_OVERLOAD or one["name"] in counts:
                 continue
-            for pattern in one["decided_by"]:
-                for at in parts.settings(pattern):
-                    if at.is_on and at.path not in reported:
-                        reported.add(at.path)
-                        yield _Idle(str(at), "cost a request")
+            for what in filter(None, map(parts.stated, one["decided_by"])):
+                idle[_Idle(what, "cost a request")] = None
+    return list(idle)
 
 
 def _instances_of(result: Result, path: str) -> range:
@@ -172,8 +168,8 @@ def _instances_of(result: Result, path: str) -> range:
 def _idle_thresholds(result: Result, parts: _Parts) -> Iterator[_Idle]:
     if result.activity["busy_threshold_exceeded"]:
         return
-    for at in parts.settings_below("busy_monitor."):
-        if "threshold" in at.path and at.is_on:
+    for at in parts.settings:
+        if re.match(r"busy_monitor\..*_threshold", at.path) and at.is_on:
             yield _Idle(str(at), "was exceeded")
 
 
@@ -189,14 +185,12 @@ def _idle_controller(result: Result, parts: _Parts) -> Iterator[_Idle]:
     yield _Idle(str(controller), f"moved the limit: {seen}")
 
 
-def _idle_memory(result: Result) -> Iterator[_Idle]:
-    if all(one.plant.kind != "step_loop" for one in result.simulation.instances):
-        return
-    peak = result.activity["peak_kv_utilization"]
-    if peak <= _UNUSED_MEMORY:
-        blocks = sorted({one.num_kv_blocks for one in result.simulation.instances})
-        what = f"instances.num_kv_blocks = {', '.join(setting(one) for one in blocks)}"
-        yield _Idle(what, f"mattered: at most {peak:.1%} of the KV blocks were in use")
+def _unused_memory(result: Result) -> Iterator[str]:
+    has_memory = any(one.plant.kind == "step_loop" for one in result.simulation.instances)
+    peak = result.activity.get("peak_kv_utilization")
+    if has_memory and peak is not None and peak <= _UNUSED_MEMORY:
+        blocks = _Parts(result.simulation).stated("instances[].num_kv_blocks")
+        yield f"at most {peak:.1%} of the KV blocks were in use ({blocks})."
 
 
 # ---- the parts of a simulation -------------------------------------------------------------------
@@ -224,6 +218,11 @@ class _Setting(NamedTuple):
     value: Any
 
     @property
+    def pattern(self) -> str:
+        """Its path with `[]` for every entry of a list."""
+        return re.sub(r"\[\d+\]", "[]", self.path)
+
+    @property
     def is_on(self) -> bool:
         """Whether it does anything; one whose default is nothing is off by default."""
         return bool(self.default) or self.value != self.default
@@ -237,7 +236,7 @@ class _Parts:
 
     def __init__(self, simulation: Simulation) -> None:
         self.nouns: list[_Noun] = []
-        self._settings: list[_Setting] = []
+        self.settings: list[_Setting] = []
         self._add("", _description(), simulation.to_dict())
 
     def below(self, path: str) -> list[_Noun]:
@@ -245,20 +244,19 @@ class _Parts:
         found = [one for one in self.nouns if one.path.startswith(path)]
         return [one for one in found if "." not in one.path[len(path) :]]
 
-    def settings(self, pattern: str) -> list[_Setting]:
-        """Settings at a path in which `[]` stands for every entry of a list."""
-        return [one for one in self._settings if re.sub(r"\[\d+\]", "[]", one.path) == pattern]
-
-    def settings_below(self, path: str) -> list[_Setting]:
-        """Settings whose path begins like this."""
-        return [one for one in self._settings if one.path.startswith(path)]
+    def stated(self, pattern: str) -> str:
+        """The settings at a path in which `[]` stands for every entry; empty: all are off."""
+        found = [one for one in self.settings if one.pattern == pattern and one.is_on]
+        if len(found) > 1:
+            return f"{pattern} = {setting([one.value for one in found])}"
+        return str(found[0]) if found else ""
 
     def _add(self, path: str, description: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         self.nouns.append(_Noun(path, description, values))
         for field in description["fields"]:
             at = f"{path}.{field['name']}" if path else field["name"]
             value = values[field["name"]]
-            self._settings.append(_Setting(at, field["default"], value))
+            self.settings.append(_Setting(at, field["default"], value))
             if field["type"] not in ("struct", "variant") or value is None:
                 continue
             for i, one in enumerate(value if field.get("sequence") else [value]):
