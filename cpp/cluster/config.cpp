@@ -1,8 +1,10 @@
 #include "cluster/config.h"
 
 #include <type_traits>
+#include <utility>
 
 #include "sim/ids.h"
+#include "workload/requests.h"
 
 namespace spillway::cluster {
 
@@ -11,39 +13,51 @@ namespace {
 template <class Named>
 void check_unique(const std::vector<Named>& all, const std::string& path,
                   std::vector<sim::Violation>& out) {
+  const sim::NameIndex index(all, &Named::name);
   for (std::size_t i = 0; i < all.size(); ++i) {
-    if (sim::index_of_name(all, all[i].name) < i) {
+    if (index.of(all[i].name) < i) {
       out.push_back(
           {sim::index_path(path, i) + ".name", "'" + all[i].name + "'", "must be unique"});
     }
   }
 }
 
-template <class Named>
-void check_known(const std::string& name, const std::vector<Named>& all, const std::string& path,
-                 const char* what, std::vector<sim::Violation>& out) {
-  if (sim::index_of_name(all, name) < all.size()) return;
-  std::vector<std::string_view> names;
-  names.reserve(all.size());
-  for (const Named& one : all) names.push_back(one.name);
-  out.push_back({path, "'" + name + "'",
-                 std::string("is none of the ") + what + sim::did_you_mean(name, names)});
-}
+/// The tenants or the classes that a name may mean.
+class Known {
+ public:
+  template <class Named>
+  Known(const std::vector<Named>& all, const char* what) : index_(all, &Named::name), what_(what) {
+    for (const Named& one : all) names_.push_back(one.name);
+  }
+
+  std::size_t num_names() const { return index_.num_names(); }
+  bool is_empty() const { return names_.empty(); }
+  void check(const std::string& name, const std::string& path,
+             std::vector<sim::Violation>& out) const {
+    if (index_.has(name)) return;
+    out.push_back({path, "'" + name + "'",
+                   std::string("is none of the ") + what_ + sim::did_you_mean(name, names_)});
+  }
+
+ private:
+  sim::NameIndex index_;
+  std::vector<std::string_view> names_;
+  const char* what_;
+};
 
 /// Tenants and classes that a policy's lists name must exist.
 template <class Policy>
-void check_named(const Policy& policy, const std::vector<workload::Tenant>& tenants,
-                 const std::vector<workload::SloClass>& slo_classes, const std::string& path,
-                 std::vector<sim::Violation>& out) {
+void check_named(const Policy& policy, const Known& tenants, const Known& slo_classes,
+                 const std::string& path, std::vector<sim::Violation>& out) {
   sim::for_each_field<Policy>([&](const auto& field) {
     const auto& member = policy.*field.member;
     if constexpr (sim::is_vector<std::remove_cvref_t<decltype(member)>>::value) {
       for (std::size_t i = 0; i < member.size(); ++i) {
         const std::string here = sim::index_path(sim::join_path(path, field.name), i);
         if constexpr (requires { member[i].tenant; }) {
-          check_known(member[i].tenant, tenants, here + ".tenant", "tenants", out);
+          tenants.check(member[i].tenant, here + ".tenant", out);
         } else if constexpr (requires { member[i].slo_class; }) {
-          check_known(member[i].slo_class, slo_classes, here + ".slo_class", "slo_classes", out);
+          slo_classes.check(member[i].slo_class, here + ".slo_class", out);
         }
       }
     }
@@ -111,20 +125,26 @@ void Simulation::validate(const std::string& path, std::vector<sim::Violation>& 
                    "must be 0 in streaming mode, which keeps nothing per request"});
   }
   // A trace brings its own tenants and classes.
-  std::vector<workload::Tenant> known_tenants = tenants;
-  std::vector<workload::SloClass> known_classes = slo_classes;
+  std::vector<workload::Tenant> all_tenants = tenants;
+  std::vector<workload::SloClass> all_classes = slo_classes;
   const auto* synthetic = std::get_if<workload::Synthetic>(&workload);
   const auto* trace = std::get_if<workload::Trace>(&workload);
   for (std::size_t i = 0; synthetic && i < synthetic->clients.size(); ++i) {
-    known_tenants.push_back({synthetic->clients[i].tenant});
+    all_tenants.push_back({synthetic->clients[i].tenant});
   }
   if (trace && trace->requests) {
-    for (const std::string& name : trace->requests->tenants) known_tenants.push_back({name});
-    for (const std::string& name : trace->requests->slo_classes) known_classes.push_back({name});
+    for (const std::string& name : trace->requests->tenants) all_tenants.push_back({name});
+    for (const std::string& name : trace->requests->slo_classes) all_classes.push_back({name});
+  }
+  const Known known_tenants(all_tenants, "tenants"), known_classes(all_classes, "slo_classes");
+  for (const auto& [known, name] :
+       {std::pair(&known_tenants, "tenants"), std::pair(&known_classes, "slo_classes")}) {
+    if (known->num_names() <= workload::kMaxNames) continue;
+    out.push_back({sim::join_path(path, name), std::to_string(known->num_names()) + " names",
+                   "must be <= " + std::to_string(workload::kMaxNames)});
   }
   if (gateway::is_controlled(gateway) && gateway.sensor.scope == signals::SensorScope::tenant) {
-    check_known(gateway.sensor.tenant, known_tenants, sim::join_path(path, "gateway.sensor.tenant"),
-                "tenants", out);
+    known_tenants.check(gateway.sensor.tenant, sim::join_path(path, "gateway.sensor.tenant"), out);
   }
   // Requests that are still to come may bring anybody.
   for (std::size_t i = 0; (synthetic || trace->requests) && i < gateway.admission.size(); ++i) {
@@ -134,11 +154,12 @@ void Simulation::validate(const std::string& path, std::vector<sim::Violation>& 
         gateway.admission[i]);
   }
   // A client that is configured here must mean existing ones.
+  const Known stated_tenants(tenants, "tenants"), stated_classes(slo_classes, "slo_classes");
   for (std::size_t i = 0; synthetic && i < synthetic->clients.size(); ++i) {
     const workload::Client& client = synthetic->clients[i];
     const std::string here = sim::index_path(sim::join_path(path, "workload.clients"), i);
-    check_known(client.slo_class, slo_classes, here + ".slo_class", "slo_classes", out);
-    if (!tenants.empty()) check_known(client.tenant, tenants, here + ".tenant", "tenants", out);
+    stated_classes.check(client.slo_class, here + ".slo_class", out);
+    if (!stated_tenants.is_empty()) stated_tenants.check(client.tenant, here + ".tenant", out);
     if (client.closed_loop() && !client.is_finite() && !synthetic->duration_s && !horizon_s) {
       out.push_back({here + ".arrivals", "'closed_loop'",
                      "needs an end: give the client a duration_s or num_requests, or the workload "

@@ -206,11 +206,13 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string_vi
   }
   if (!nearest.empty()) return "; did you mean '" + std::string(nearest) + "'?";
   if (candidates.empty()) return "";
+  constexpr std::size_t kShown = 100;
   std::string text = "; one of ";
-  for (const std::string_view candidate : candidates) {
-    if (candidate != candidates.front()) text += ", ";
-    text += candidate;
+  for (std::size_t i = 0; i < std::min(candidates.size(), kShown); ++i) {
+    if (i > 0) text += ", ";
+    text += candidates[i];
   }
+  if (candidates.size() > kShown) text += ", … (" + std::to_string(candidates.size()) + " in all)";
   return text;
 }
 

@@ -16,15 +16,18 @@ namespace {
 template <class Named>
 std::vector<std::uint16_t> positions(const std::vector<std::string>& names,
                                      std::vector<Named>& known) {
+  const std::vector<Named> stated = known;
+  const sim::NameIndex index(stated, &Named::name);
   std::vector<std::uint16_t> result;
   for (const std::string& name : names) {
-    const std::size_t index = sim::index_of_name(known, name);
-    if (index == known.size()) {
-      Named added;
-      added.name = name;
-      known.push_back(added);
+    if (index.has(name)) {
+      result.push_back(static_cast<std::uint16_t>(index.of(name)));
+      continue;
     }
-    result.push_back(static_cast<std::uint16_t>(index));
+    result.push_back(static_cast<std::uint16_t>(known.size()));
+    Named added;
+    added.name = name;
+    known.push_back(added);
   }
   return result;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -11,6 +12,9 @@
 #include "sim/value.h"
 
 namespace spillway::workload {
+
+/// How many tenants, and how many classes, a run can tell apart: they are numbered with 16 bits.
+inline constexpr std::size_t kMaxNames = 65535;
 
 /// A stretch of a prompt that other prompts may share: two segments are the same if content and
 /// length are equal.

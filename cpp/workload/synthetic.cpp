@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "sim/error.h"
+#include "sim/ids.h"
 
 namespace spillway::workload {
 
@@ -17,14 +18,6 @@ std::int64_t largest_count(const Synthetic& config) {
   if (config.num_requests) return *config.num_requests;
   const bool ends = config.duration_s || std::ranges::all_of(config.clients, &Client::is_finite);
   return ends ? kUnboundedCount : kDefaultCount;
-}
-
-// Position of `name` in `names`, appended if it is new.
-std::uint16_t position(std::vector<std::string>& names, const std::string& name) {
-  const auto found = std::find(names.begin(), names.end(), name);
-  if (found != names.end()) return static_cast<std::uint16_t>(found - names.begin());
-  names.push_back(name);
-  return static_cast<std::uint16_t>(names.size() - 1);
 }
 
 // One client's requests in order of arrival: the next arrival is known, the rest is drawn when it
@@ -121,9 +114,13 @@ class SyntheticStream final : public ArrivalStream {
     if (named.prefix.tokens > 0) arrival.segments = {&named.prefix, 1};
     return arrival;
   }
-  const std::vector<std::string>& tenants() const override { return names_.tenants; }
-  const std::vector<std::string>& slo_classes() const override { return names_.slo_classes; }
-  bool shares_segments() const override { return !names_.prefix_groups.empty() || converses_; }
+  const std::vector<std::string>& tenants() const override { return names_.tenants.names(); }
+  const std::vector<std::string>& slo_classes() const override {
+    return names_.slo_classes.names();
+  }
+  bool shares_segments() const override {
+    return !names_.prefix_groups.names().empty() || converses_;
+  }
 
  private:
   /// Position of the client whose request is next, if there is one.
@@ -152,11 +149,18 @@ class SyntheticStream final : public ArrivalStream {
 
 }  // namespace
 
+std::size_t InternedNames::position(const std::string& name) {
+  const auto [found, is_new] = positions_.try_emplace(name, names_.size());
+  if (is_new) names_.push_back(name);
+  return found->second;
+}
+
 NamedClient intern(const Client& client, Names& names) {
-  NamedClient named{.tenant = position(names.tenants, client.tenant),
-                    .slo_class = position(names.slo_classes, client.slo_class)};
+  NamedClient named{
+      .tenant = static_cast<std::uint16_t>(names.tenants.position(client.tenant)),
+      .slo_class = static_cast<std::uint16_t>(names.slo_classes.position(client.slo_class))};
   if (!client.prefix_group.empty()) {
-    named.prefix = {position(names.prefix_groups, client.prefix_group),
+    named.prefix = {names.prefix_groups.position(client.prefix_group),
                     static_cast<std::uint32_t>(client.prefix_tokens)};
   }
   return named;
@@ -165,18 +169,18 @@ NamedClient intern(const Client& client, Names& names) {
 void Synthetic::validate(const std::string& path, std::vector<sim::Violation>& out) const {
   if (clients.empty())
     out.push_back({sim::join_path(path, "clients"), "[]", "must hold at least one client"});
+  const sim::NameIndex by_name(clients, &Client::name), by_group(clients, &Client::prefix_group);
   for (std::size_t i = 0; i < clients.size(); ++i) {
-    for (std::size_t j = 0; j < i; ++j) {
-      const std::string here = sim::index_path(sim::join_path(path, "clients"), i);
-      if (clients[j].name == clients[i].name) {
-        out.push_back({here + ".name", "'" + clients[i].name + "'", "must be unique"});
-      }
-      if (!clients[i].prefix_group.empty() && clients[j].prefix_group == clients[i].prefix_group &&
-          clients[j].prefix_tokens != clients[i].prefix_tokens) {
-        out.push_back({here + ".prefix_tokens", std::to_string(clients[i].prefix_tokens),
-                       "must equal that of the group's other client (" +
-                           std::to_string(clients[j].prefix_tokens) + ")"});
-      }
+    const Client& client = clients[i];
+    const std::string here = sim::index_path(sim::join_path(path, "clients"), i);
+    if (by_name.of(client.name) != i) {
+      out.push_back({here + ".name", "'" + client.name + "'", "must be unique"});
+    }
+    const std::int64_t of_group = clients[by_group.of(client.prefix_group)].prefix_tokens;
+    if (!client.prefix_group.empty() && client.prefix_tokens != of_group) {
+      out.push_back(
+          {here + ".prefix_tokens", std::to_string(client.prefix_tokens),
+           "must equal that of the group's other client (" + std::to_string(of_group) + ")"});
     }
   }
 }

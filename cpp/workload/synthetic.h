@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <unordered_map>
 #include <vector>
 
 #include "sim/field.h"
@@ -52,11 +53,23 @@ struct Synthetic {
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
 };
 
+/// Different names in order of their first appearance.
+class InternedNames {
+ public:
+  /// Position of `name`, which is appended if it is new.
+  std::size_t position(const std::string& name);
+  const std::vector<std::string>& names() const { return names_; }
+
+ private:
+  std::vector<std::string> names_;
+  std::unordered_map<std::string, std::size_t> positions_;
+};
+
 /// What the names stand for that requests refer to by number, in order of the clients.
 struct Names {
-  std::vector<std::string> tenants;
-  std::vector<std::string> slo_classes;
-  std::vector<std::string> prefix_groups;
+  InternedNames tenants;
+  InternedNames slo_classes;
+  InternedNames prefix_groups;
 };
 /// Where the names of one client stand among them.
 struct NamedClient {

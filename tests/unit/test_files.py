@@ -322,7 +322,7 @@ def test_more_tenants_than_can_be_told_apart_are_refused() -> None:
     with pytest.raises(ConfigError, match="tenants = 65536 names: must be <= 65535"):
         Simulation(workload=workload.Synthetic(clients=clients))
     found = Simulation(workload=workload.Synthetic(clients=clients[1:], num_requests=10))
-    assert simulate(found).ledger["offered"] == 10
+    assert simulate(found).ledger["logical_requests"] == 10
 
 
 @pytest.mark.parametrize("content", ["workload: &a [*a]\n", "workload: &a {kind: *a}\n"])

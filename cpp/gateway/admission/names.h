@@ -6,6 +6,7 @@
 
 #include "sim/error.h"
 #include "sim/field.h"
+#include "sim/ids.h"
 
 namespace spillway::gateway {
 
@@ -14,13 +15,11 @@ template <class Entry>
 void check_unique_names(const std::vector<Entry>& entries, std::string Entry::* name,
                         std::string_view field, const std::string& path,
                         std::vector<sim::Violation>& out) {
+  const sim::NameIndex index(entries, name);
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    for (std::size_t j = 0; j < i; ++j) {
-      if (entries[i].*name != entries[j].*name) continue;
-      out.push_back({sim::join_path(sim::index_path(path, i), field), "'" + entries[i].*name + "'",
-                     "must be unique"});
-      break;
-    }
+    if (index.of(entries[i].*name) == i) continue;
+    out.push_back({sim::join_path(sim::index_path(path, i), field), "'" + entries[i].*name + "'",
+                   "must be unique"});
   }
 }
 

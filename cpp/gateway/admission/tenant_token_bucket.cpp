@@ -12,8 +12,9 @@ class TenantTokenBucketPolicy final : public AdmissionPolicy {
   TenantTokenBucketPolicy(const TenantTokenBucket& config, const Scope& scope)
       : reserves_(scope.slo_classes.size()) {
     std::vector<const TenantRate*> own(scope.tenants.size());
+    const sim::NameIndex tenants(scope.tenants, &workload::Tenant::name);
     for (const TenantRate& one : config.own) {
-      const std::size_t tenant = sim::index_of_name(scope.tenants, one.tenant);
+      const std::size_t tenant = tenants.of(one.tenant);
       if (tenant < own.size()) own[tenant] = &one;
     }
     double weights = 0;
@@ -24,8 +25,9 @@ class TenantTokenBucketPolicy final : public AdmissionPolicy {
           own[i] ? Bucket(own[i]->capacity_tokens, own[i]->refill_tokens_per_s)
                  : Bucket(share * config.capacity_tokens, share * config.refill_tokens_per_s));
     }
+    const sim::NameIndex slo_classes(scope.slo_classes, &workload::SloClass::name);
     for (const ClassReserve& one : config.reserves) {
-      const std::size_t slo_class = sim::index_of_name(scope.slo_classes, one.slo_class);
+      const std::size_t slo_class = slo_classes.of(one.slo_class);
       if (slo_class < reserves_.size()) reserves_[slo_class] = one.share;
     }
   }
