@@ -97,7 +97,8 @@ class KvCostPolicy final : public RoutingPolicy {
     rated_.clear();
     double least_prefill = std::numeric_limits<double>::infinity();
     for (std::size_t i = 0; i < view.size(); ++i) {
-      for (std::size_t rank = 0; rank < view.num_ranks(i); ++rank) {
+      const std::size_t ranks = view.num_ranks(i);
+      for (std::size_t rank = 0; rank < ranks; ++rank) {
         const std::int64_t overlap = config_.overlap == Overlap::sent
                                          ? view.sent_blocks(request, i, rank)
                                          : view.cached_blocks(request, i, rank);
