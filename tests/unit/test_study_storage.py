@@ -350,6 +350,7 @@ def test_journal_of_an_earlier_version_is_read(
     assert [one.point[name] for one in study.records[:2] for name in SMALL_SPACE][:2] == [32, 5.0]
     assert study.baseline.objectives == ((0.17, 0.135),)
     # Trials of two versions do not mix: the fingerprint tells them apart.
+    shutil.copy(TESTS / "data" / "study_0_1_0.log", journal)
     monkeypatch.setattr(files, "fingerprint", lambda _: own + "of another version")
     with pytest.raises(UsageError, match=r"with Spillway 0\.1\.0 or earlier: simulation differ"):
         small(storage=journal)
