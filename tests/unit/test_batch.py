@@ -156,11 +156,6 @@ def test_generators_are_taken() -> None:
     assert [[r.summary()["offered"] for r in results] for results in many] == [[5, 5], [6, 6]]
 
 
-def test_a_seed_may_be_given_twice() -> None:
-    first, second = run_many([small()], (4, 4), threads=2)[0]
-    assert first.digest == second.digest
-
-
 def test_nothing_to_run() -> None:
     assert run_many([]) == []
 
