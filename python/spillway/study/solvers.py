@@ -387,8 +387,7 @@ class _Prober:
             math.nan,
             length,
             growth,
-            # What is broken while the system fills up is not mended by a longer run.
-            is_final or (is_growing and not is_kept),
+            is_final,
             is_final and is_growing and is_kept and _end_of(self._make(value)) is None,
         )
 
