@@ -208,6 +208,11 @@ def _judged(result: Result) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
                 late |= told_s > target_s
         is_open &= ~((requests["slo_class"] == known.name) & late)
     counted = promised & ~is_open
+    if not counted.any():
+        raise _core.sim.UsageError(
+            "recovery is told by goodput, and all requests of classes with latency targets were "
+            "still under way at the end of the run and may yet meet them: simulate for longer"
+        )
     return requests["arrival_s"][counted], met[counted]
 
 

@@ -158,6 +158,11 @@ def test_what_cannot_be_told_is_refused() -> None:
     unpromised = run([1, 2, 3], slo_classes=CLASSES, slo_class="unpromised")
     with pytest.raises(UsageError, match="no request is of a class with latency targets"):
         unpromised.recovery(1.5, 2)
+    unfinished = run(
+        [1, 2, 3], slo_classes=CLASSES, slo_class="met", instances=flat(9, 9), horizon_s=1.9
+    )
+    with pytest.raises(UsageError, match="still under way at the end of the run"):
+        unfinished.recovery(1.5, 2)
 
 
 @pytest.mark.parametrize(
