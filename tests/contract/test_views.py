@@ -20,10 +20,12 @@ from support.random_simulations import (
     stated,
 )
 from support.views import CLASSES, failed_checks, failed_views, shed_share
+from support.watchdog import watched
 
 from spillway import Result, describe, simulate
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 # Which share of its requests a run sheds under a pressure.
@@ -40,6 +42,12 @@ EACH = [
     for pressure in PRESSURES
     if (alternative, pressure) not in IMPOSSIBLE
 ]
+
+
+@pytest.fixture(autouse=True)
+def _watched() -> Iterator[None]:
+    with watched(100):  # of which a test needs far less than one
+        yield
 
 
 def reasons_of(alternative: Alternative) -> set[str]:

@@ -13,7 +13,6 @@ import argparse
 import contextlib
 import multiprocessing
 import resource
-import signal
 import sys
 import tempfile
 import time
@@ -22,7 +21,7 @@ import warnings
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -37,12 +36,9 @@ from support.random_simulations import (
     stated,
 )
 from support.views import Failure, failed_checks, failed_views, shed_share
+from support.watchdog import SlowError, watched
 
 import spillway
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType
 
 ALTERNATIVES = (*VARIANTS, *CHOICES)
 CHUNK = 20
@@ -68,26 +64,6 @@ class Report:
             self.failures.setdefault(cause, []).extend(indices)
 
 
-class SlowError(BaseException):
-    """A simulation used up its processor time; passes every `except Exception`."""
-
-
-@contextlib.contextmanager
-def watched(seconds: float) -> Iterator[None]:
-    """Raises SlowError once the process has computed for some seconds."""
-
-    def stop(_signal: int, _frame: FrameType | None) -> None:
-        raise SlowError
-
-    before = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
-
-
 def drawn(index: int, seed: int) -> Any:
     """The simulation of an index: alternatives in turn, then again under the next pressure."""
     rounds, position = divmod(index, len(ALTERNATIVES))
@@ -107,7 +83,7 @@ def looked_at(
             causes = list(dict.fromkeys(failure.cause for failure in failures))
     except SlowError as error:
         frames = [one.name for one in traceback.extract_tb(error.__traceback__)]
-        causes = [f"more than {limit_s:g} s of processor time in {frames[-2]}"]
+        causes = [f"{error} in {frames[-2]}"]
     except Exception as error:
         causes = [Failure("simulate", error).cause]
     return result, causes

@@ -10,6 +10,7 @@ paths that the error names.
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import random
 import re
@@ -22,7 +23,7 @@ import numpy as np
 from spillway import ConfigError, Simulation, profiles, trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from spillway import workload
 
@@ -224,9 +225,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
 }
 
 # At the bounds of these a run is long, or asks for another mechanism.
-_NOT_AT_ITS_BOUND = re.compile(
-    r".*(_period_s|tick_s|poll_s|step_s|attempt_period_s|quantum_ns|\.cv|beta\w+_us|step_s)$"
-)
+_NOT_AT_ITS_BOUND = re.compile(r".*(period_s|tick_s|poll_s|step_s|quantum_ns|\.cv|beta\w+_us)$")
 
 # Kinds with many alternatives of their own below them are chosen more often.
 _WEIGHTS: Mapping[str, float] = {"weighted": 4, "predictive_ttft": 2, "slo_gated": 2, "dagor": 1.5}
@@ -709,19 +708,23 @@ def simpler(simulation: Simulation) -> Iterator[Simulation]:
     yield from changed(DESCRIPTION, written)
 
 
-def minimal(simulation: Simulation, fails: Any, most_trials: int = 600) -> Simulation:
+def minimal(
+    simulation: Simulation, fails: Callable[[Simulation], bool], most_trials: int
+) -> Simulation:
     """The simplest simulation found, one setting after another, for which `fails` still holds."""
-    trials = 0
-    while True:
-        for candidate in simpler(simulation):
-            trials += 1
-            if trials > most_trials:
+    trials = needed = 0
+    has_changed = True
+    while has_changed:
+        has_changed, needed = False, 0  # of the settings so far, those that cannot be spared
+        while candidate := next(itertools.islice(simpler(simulation), needed, None), None):
+            if trials == most_trials:
                 return simulation
+            trials += 1
             if fails(candidate):
-                simulation = candidate
-                break
-        else:
-            return simulation
+                simulation, has_changed = candidate, True
+            else:
+                needed += 1
+    return simulation
 
 
 def stated(simulation: Simulation) -> dict[str, Any]:
