@@ -35,7 +35,7 @@ test-python: $(VENV)/.dev  ## Python tests
 test-long: $(VENV)/.dev  ## Theory tests to one per cent; minutes
 	$(BIN)/python -m pytest -m long -n 2
 
-test-fuzz: $(VENV)/.dev  ## 10,000 random simulations through every check and view; a quarter of an hour
+test-fuzz: $(VENV)/.dev  ## 10,000 random simulations through every check and view; twenty minutes
 	$(BIN)/python tests/fuzz/fuzz.py $(FUZZ)
 
 smoke: $(VENV)/.dev  ## Every script of benchmarks/ and every example at its smallest size

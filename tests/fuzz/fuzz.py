@@ -162,7 +162,7 @@ def main() -> int:
     parser.add_argument("--configurations", type=int, default=10_000, metavar="N")
     parser.add_argument("--seed", type=int, default=0, help="of the drawings")
     parser.add_argument("--plots", type=int, default=300, metavar="N", help="results to draw")
-    parser.add_argument("--minutes", type=float, default=60, help="cap of wall time")
+    parser.add_argument("--minutes", type=float, default=90, help="cap of wall time")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes")
     parser.add_argument("--slow-s", type=float, default=20, help="processor time of one simulation")
     parser.add_argument("--trials", type=int, default=100, help="to make a failing one smaller")
