@@ -218,7 +218,7 @@ def _read(options: argparse.Namespace) -> Simulation:
         settings, base=options.config.parent, read_trace=options.trace is None
     )
     simulation = _changed(simulation, changes)
-    files.note_gaps(stated, options.config)
+    files.note_empty(stated, options.config)
     if options.trace is not None:
         trace = traces.read_trace(
             options.trace,

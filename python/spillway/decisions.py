@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from spillway.results import Figure, Result
 
 _CANDIDATE = "candidate_"
-_ROWS_NAMED = 5
 
 
 class Rows(Table):
@@ -232,10 +231,6 @@ def explain(result: Result, request_id: str | int) -> str:
         f"request {requests['request_id'][row]} of {who}: {outcome}",
         f"arrived at {arrival} input tokens",
     ]
-    if len(rows) > 1:
-        some = ", ".join(str(one) for one in rows[:_ROWS_NAMED])
-        more = ", …" if len(rows) > _ROWS_NAMED else ""
-        lines.append(f"it is the first of {len(rows)} requests with this id, in rows {some}{more}")
     times = [
         f"{name.removesuffix('_s')} {float(requests[name][row]) * 1e3:.3f} ms"
         for name in ("queue_s", "scheduling_delay_s", "ttft_s", "e2e_s")

@@ -73,12 +73,10 @@ def read_settings(path: str | Path) -> dict[str, Any]:
     return parse_settings(text, str(path))
 
 
-def note_gaps(settings: Mapping[str, Any], path: str | Path) -> None:
-    """Warns if a file that could be read is empty, or does not say its `schema`."""
+def note_empty(settings: Mapping[str, Any], path: str | Path) -> None:
+    """Warns if a file that could be read is empty."""
     if not settings:
         note(f"{path}: is empty, so every setting has its default")
-    elif "schema" not in settings:
-        note(f"{path}: states no schema; it is read as `schema: {SCHEMA}`")
 
 
 def open_text(path: Path, newline: str | None = None) -> TextIO:
@@ -154,7 +152,7 @@ def load(path: str | Path) -> Simulation:
     """
     settings = read_settings(path)
     simulation = from_settings(settings, base=Path(path).parent)
-    note_gaps(settings, path)
+    note_empty(settings, path)
     return simulation
 
 

@@ -335,8 +335,7 @@ class Result:
         """What became of a request, where it was sent and what the alternatives were, as text.
 
         Of a rejected request also what it would have met on an idle fleet, beside the targets of
-        its class (see `admission_regret`). Where several requests have the id, the text is about
-        the first and says how many there are; a row (int) in place of the id names one of them.
+        its class (see `admission_regret`). A row (int) may stand in place of the id.
 
         Raises KeyError if there is no such request, UsageError unless requests and decisions were
         kept.

@@ -239,11 +239,9 @@ def test_heavy_shedding_is_explained(run: Callable[..., str]) -> None:
 
 
 def test_notes_on_files_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("bare.yaml").write_text("horizon_s: 10\n")
     Path("empty.yaml").write_text("")
     Path("users.csv").write_text("arrival_s,input_tokens,output_tokens,user\n0,5,5,a\n")
     for arguments, expected in (
-        (["bare.yaml"], ["bare.yaml: states no schema; it is read as `schema: 1`"]),
         (["empty.yaml"], ["empty.yaml: is empty, so every setting has its default"]),
         (
             ["config.yaml", "--trace", "users.csv"],

@@ -121,11 +121,33 @@ def test_iteration14_settles_every_hypothesis() -> None:
     assert all(one in text for one in configurations)
     verdicts = [line for line in text.splitlines() if line.startswith("| tiny | E")]
     assert len(verdicts) == 2
-    assert all(
-        word in ("confirmed", "refuted", "undecided")
-        for line in verdicts
-        for word in [cell.strip() for cell in line.split("|")[3:8]]
+    for line in verdicts:
+        rejected, *words = [one.strip() for one in line.split("|")[3:9]]
+        assert rejected == "0.0%"  # 3 is 6 then, so nothing is said of prediction
+        assert words[1] in ("confirmed", "refuted", "undecided", "not applicable")
+        assert words[:1] + words[2:] == ["not applicable"] * 4
+
+
+def test_iteration14_says_where_a_hypothesis_is_not_applicable() -> None:
+    load = experiments.orthogonal(2000, 3000)
+    cell = iteration14.Cell("overload", load, 2000)
+    simulations = iteration14.matrix(cell, ["seats_and_memory"])
+    tight = experiments.predictive("seats_and_memory", standard_s=0.02, sheddable_s=0.02)
+    simulations["3 predictive E3"] = simulations["3 predictive E3"].with_(
+        {"gateway.admission": tight}
     )
+    found = iteration14.run_matrix(simulations, range(2), threads=1)
+    row = iteration14.verdict_row(cell, "seats_and_memory", found)
+    assert row[2] != "0.0%"
+    # All prompts share one prefix, which is warm at once: no hit rate is left to gain.
+    assert row[5] == "not applicable"
+    assert "not applicable" not in row[6:8]
+    calm = iteration14.run_matrix(
+        iteration14.matrix(iteration14.Cell("calm", experiments.orthogonal(50, 50), 50), []),
+        range(2),
+        threads=1,
+    )
+    assert not iteration14.can_complete_more(calm["2 SLO-gated"])
 
 
 def test_published_rows_are_all_there() -> None:
@@ -144,8 +166,9 @@ def test_predictive_vs_gated_reports_every_contender() -> None:
     )
     for name in predictive_vs_gated.contenders():
         assert f"- {name}: router = " in text
-    verdicts = ("**predictor better**", "**gate better**", "undecided")
-    assert sum(text.count(f"| {word} |") for word in verdicts) == 3
+    # The fleet serves so few requests without rejecting any.
+    assert text.count("| not applicable |") == 3
+    assert text.count("| no admission control, ") == 3
     assert text.count("(the best)") == 1
 
 

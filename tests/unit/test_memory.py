@@ -202,7 +202,7 @@ def test_memory_that_runs_out_after_all_is_told_in_a_sentence(
     with pytest.raises(MemoryError, match=expected):
         run_many([Simulation()])
     config = tmp_path / "config.yaml"
-    config.write_text("")
+    config.write_text("schema: 1")
     assert cli.main(["run", str(config)]) == cli.BAD_INPUT
     found = capsys.readouterr().err
     assert found.startswith(f"spillway: {expected}")

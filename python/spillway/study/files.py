@@ -182,7 +182,7 @@ def read_study(path: str | Path) -> StudyFile:
     if isinstance(racing, Mapping):
         racing = Racing(**racing)
     simulation = _simulation(settings, path.parent)
-    files.note_gaps(settings, path)
+    files.note_empty(settings, path)
     return StudyFile(
         simulation=simulation,
         settings=settings,
@@ -228,7 +228,7 @@ def run_sweep(path: str | Path, *, threads: int | None = None) -> Sweep | Soluti
         raise config_error([(str(path), "", f"must hold one of {', '.join(_SWEEPS)}")])
     kind = kinds[0]
     simulation = _simulation(settings, path.parent)
-    files.note_gaps(settings, path)
+    files.note_empty(settings, path)
     common: dict[str, Any] = {"threads": threads}
     if "seeds" in settings:
         common["seeds"] = settings["seeds"]
@@ -266,7 +266,7 @@ def _simulation(settings: Mapping[str, Any], base: Path) -> Simulation:
         base = (base / stated).parent
         path = base / Path(stated).name
         stated = files.read_settings(path)
-        files.note_gaps(stated, path)
+        files.note_empty(stated, path)
     if "scenario" in settings:
         stated = {**stated, **scenarios.get(settings["scenario"]).to_dict()}
     return files.from_settings(stated, base=base)
