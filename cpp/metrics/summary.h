@@ -45,9 +45,9 @@ struct RunFigures {
   std::optional<double> cache_hit_rate;
   std::optional<double> mean_regret;
   std::optional<double> max_regret;
-  /// Pairs that wait in the queue of one instance's engine at the same time, and of which the one of
-  /// lower class priority is scheduled first (for the first time, if it is preempted later); blis:
-  /// see `metrics::Served`.
+  /// Pairs that wait in the queue of one instance's engine at the same time, and of which the one
+  /// of lower class priority is scheduled first (for the first time, if it is preempted later);
+  /// blis: see `metrics::Served`.
   std::optional<std::int64_t> priority_inversions;
   std::int64_t head_of_line_blocking = 0;
 };

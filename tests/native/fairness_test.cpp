@@ -582,7 +582,7 @@ class GatewayLoop {
     }
   }
 
-  std::vector<std::int64_t> weights_;  // whole
+  std::vector<std::int64_t> weights_;     // whole
   std::vector<std::deque<bool>> queues_;  // whether each entry lives
   std::vector<std::size_t> live_;
   std::vector<std::int64_t> deficit_;

@@ -37,8 +37,8 @@ struct Scope {
 /// them have admitted the request, at the same instant. What becomes of an admitted request is told
 /// to policies whose configuration says `static constexpr bool observes = true`. One that reads
 /// `View::outstanding` says `reads_outstanding = true`, one that reads what was sent where
-/// `reads_prefix_index = true`, one that reads `View::is_next_choice` has `reads_next_choice()`; one
-/// that draws says when by `bool draws() const`. Policies see what they are given: no clocks,
+/// `reads_prefix_index = true`, one that reads `View::is_next_choice` has `reads_next_choice()`;
+/// one that draws says when by `bool draws() const`. Policies see what they are given: no clocks,
 /// globals or I/O.
 class AdmissionPolicy {
  public:
