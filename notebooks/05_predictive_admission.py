@@ -623,8 +623,8 @@ _, gate_best, of_queue = by_headroom["2,000/s, in order of arrival"]
 _, gate_of_groups, of_groups = by_headroom["24 groups, in order of arrival"]
 Markdown(
     f"**What to take home.** "
-    f"In most of these runs the published predictor rejects no request, so they say nothing of "
-    f"it: what differs is the doing of the priorities. In a sustained overload at 2,000 requests/s "
+    f"Where the predictor rejects next to nothing, what differs is the doing of the priorities. "
+    f"In a sustained overload at 2,000 requests/s "
     f"the predictor as published (E0) has a goodput of "
     f"{goodput(long['3 predictive E0']):.0%} where the gate has "
     f"{goodput(long['2 SLO gate']):.0%} (in the burst {goodput(short['3 predictive E0']):.0%} and "
