@@ -30,7 +30,6 @@ from spillway._core.sim import (
 from spillway._statistics import Interval
 from spillway.files import dump, fingerprint, load
 from spillway.interop.traces import TraceError, read_trace, trace
-from spillway.randomness import random_streams
 from spillway.results import Result, Results
 from spillway.simulate import run_many, simulate
 from spillway.study import Space, Study
@@ -59,7 +58,6 @@ __all__ = [
     "metrics",
     "presets",
     "profiles",
-    "random_streams",
     "read_trace",
     "router",
     "run_many",

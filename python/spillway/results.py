@@ -574,7 +574,7 @@ class Results(Sequence[Result]):
     def is_replicated(self) -> bool:
         """Whether the runs differ; if they are all the same, they are one observation.
 
-        They are where nothing in the configuration is random, see `spillway.random_streams`.
+        They are where nothing in the configuration is random (see `randomness.random_streams`).
         """
         first = self._results[0]._output if self._results else {}
         return any(one._output[key] != first[key] for one in self._results[1:] for key in _OUTCOME)

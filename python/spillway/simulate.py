@@ -52,8 +52,8 @@ def simulate(
     seeds
         Several different seeds, for means with confidence intervals. The same seeds give the same
         requests to every configuration of the same workload, so differences between configurations
-        are paired. Where nothing is random (see `random_streams`) one run is made for all seeds,
-        and the results say so.
+        are paired. Where nothing is random (see `randomness.random_streams`) one run is made for
+        all seeds, and the results say so.
     threads
         With `seeds`: how many runs are made at a time; absent: one per CPU.
     reference

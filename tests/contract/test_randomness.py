@@ -15,13 +15,13 @@ from spillway import (
     _core,
     gateway,
     instance,
-    random_streams,
     router,
     signals,
     simulate,
     trace,
     workload,
 )
+from spillway.randomness import random_streams
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

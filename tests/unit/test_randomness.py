@@ -21,12 +21,12 @@ from spillway import (
     dump,
     gateway,
     instance,
-    random_streams,
     run_many,
     simulate,
     trace,
     workload,
 )
+from spillway.randomness import random_streams
 from spillway.report import plots
 from spillway.study import grid, max_rate_under_slo, min_instances_for_rate
 

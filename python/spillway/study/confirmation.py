@@ -355,7 +355,8 @@ def neighbours(
 ) -> list[tuple[Parameter, Any, Simulation]]:
     """Each number of a point less and more by a share of itself, and at least by a whole one.
 
-    A value of 0 moves by that share of its range. What is no valid configuration is left out.
+    A value of 0 moves by that share of its range. No value moves to 0 or past it, where a setting
+    means something else than a little less. What is no valid configuration is left out.
     """
     found = []
     for one in bound:
@@ -367,7 +368,7 @@ def neighbours(
             span = max(1, round(span))
         for moved in (value - span, value + span):
             inside = min(max(moved, one.valid_low), one.valid_high)
-            if inside == value:
+            if inside == value or (value != 0 and inside * value <= 0):
                 continue
             try:
                 simulation = bound.apply(point | {one.name: inside})
