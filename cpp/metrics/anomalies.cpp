@@ -27,37 +27,40 @@ class RankCounts {
   std::vector<std::int64_t> tree_;
 };
 
-// Of one instance, in order of entry. `priorities`: all that occur, the lowest first.
-std::int64_t count_overtaken(std::span<const QueueStay> stays,
-                             std::span<const std::int64_t> priorities,
-                             std::vector<std::size_t>& by_end) {
-  by_end.resize(stays.size());
-  std::iota(by_end.begin(), by_end.end(), std::size_t{0});
-  std::sort(by_end.begin(), by_end.end(),
-            [&](std::size_t a, std::size_t b) { return stays[a].ended < stays[b].ended; });
-  const auto rank_of = [&](const QueueStay& stay) {
-    const auto at = std::lower_bound(priorities.begin(), priorities.end(), stay.priority);
-    return static_cast<std::size_t>(at - priorities.begin());
-  };
-  RankCounts queued(priorities.size());
-  std::int64_t in_queue = 0;
-  std::size_t entered = 0;
+// A request enters a queue or leaves it.
+struct Move {
+  sim::Time at;
+  std::uint32_t rank = 0;  // of its priority among all that occur, the lowest first
+  bool is_scheduled = false;
+};
+
+// What happens at the queue of one instance.
+struct QueueMoves {
+  std::vector<Move> in;
+  std::vector<Move> out;
+
+  void sort() {
+    for (std::vector<Move>* moves : {&in, &out}) {
+      std::sort(moves->begin(), moves->end(),
+                [](const Move& a, const Move& b) { return a.at < b.at; });
+    }
+  }
+};
+
+// Precondition: both are in order of time.
+std::int64_t count_overtaken(const QueueMoves& moves, std::size_t num_ranks) {
+  RankCounts queued(num_ranks);
   std::int64_t pairs = 0;
-  for (std::size_t begin = 0; begin < by_end.size();) {
-    const sim::Time now = stays[by_end[begin]].ended;
-    for (; entered < stays.size() && stays[entered].entered <= now; ++entered) {
-      queued.add(rank_of(stays[entered]));
-      ++in_queue;
-    }
+  auto entry = moves.in.begin();
+  for (auto begin = moves.out.begin(); begin != moves.out.end();) {
+    const sim::Time now = begin->at;
+    for (; entry != moves.in.end() && entry->at <= now; ++entry) queued.add(entry->rank);
     // Requests scheduled at one instant do not overtake each other.
-    std::size_t end = begin;
-    for (; end < by_end.size() && stays[by_end[end]].ended == now; ++end) {
-      queued.add(rank_of(stays[by_end[end]]), -1);
-      --in_queue;
-    }
-    for (; begin < end; ++begin) {
-      const QueueStay& stay = stays[by_end[begin]];
-      if (stay.is_scheduled) pairs += in_queue - queued.below(rank_of(stay) + 1);
+    auto end = begin;
+    for (; end != moves.out.end() && end->at == now; ++end) queued.add(end->rank, -1);
+    const std::int64_t in_queue = (entry - moves.in.begin()) - (end - moves.out.begin());
+    for (; begin != end; ++begin) {
+      if (begin->is_scheduled) pairs += in_queue - queued.below(begin->rank + 1);
     }
   }
   return pairs;
@@ -90,22 +93,26 @@ std::int64_t count_in_group(std::span<const Served> group) {
 
 }  // namespace
 
-std::int64_t count_priority_inversions(std::span<QueueStay> stays) {
+std::int64_t count_priority_inversions(std::span<const QueueStay> stays) {
   std::vector<std::int64_t> priorities;
+  std::size_t instances = 0;
   for (const QueueStay& stay : stays) {
     const auto at = std::lower_bound(priorities.begin(), priorities.end(), stay.priority);
     if (at == priorities.end() || *at != stay.priority) priorities.insert(at, stay.priority);
+    instances = std::max(instances, static_cast<std::size_t>(stay.instance) + 1);
   }
-  std::sort(stays.begin(), stays.end(), [](const QueueStay& a, const QueueStay& b) {
-    return std::tie(a.instance, a.entered) < std::tie(b.instance, b.entered);
-  });
-  std::vector<std::size_t> by_end;
+  std::vector<QueueMoves> queues(instances);
+  for (const QueueStay& stay : stays) {
+    const auto at = std::lower_bound(priorities.begin(), priorities.end(), stay.priority);
+    const auto rank = static_cast<std::uint32_t>(at - priorities.begin());
+    QueueMoves& queue = queues[static_cast<std::size_t>(stay.instance)];
+    queue.in.push_back({stay.entered, rank});
+    queue.out.push_back({stay.ended, rank, stay.is_scheduled});
+  }
   std::int64_t pairs = 0;
-  for (std::size_t begin = 0; begin < stays.size();) {
-    std::size_t end = begin;
-    while (end < stays.size() && stays[end].instance == stays[begin].instance) ++end;
-    pairs += count_overtaken(stays.subspan(begin, end - begin), priorities, by_end);
-    begin = end;
+  for (QueueMoves& queue : queues) {
+    queue.sort();
+    pairs += count_overtaken(queue, priorities.size());
   }
   return pairs;
 }

@@ -22,8 +22,8 @@ struct QueueStay {
 };
 
 /// Pairs of requests that are in the queue of one instance at the same time, and of which the one
-/// of lower priority is scheduled first. O(n log n); the stays are put in another order.
-std::int64_t count_priority_inversions(std::span<QueueStay> stays);
+/// of lower priority is scheduled first. O(n log n).
+std::int64_t count_priority_inversions(std::span<const QueueStay> stays);
 
 /// The stays of a run's requests in the queues of their engines, every attempt by itself.
 class QueueStays {
