@@ -33,6 +33,9 @@ _TICK_BYTES = 140  # what the log keeps of a tick of the controller
 _USER_BYTES = 260  # a user in closed loop
 _REQUESTS_BY_DEFAULT = 1000
 
+_SMALL_BYTES = 64e6
+"""So much is taken to be there: to ask the system takes as long as a small run."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Need:
@@ -123,6 +126,8 @@ def check(
     if keep_requests:
         num_kept = len(simulations) * num_seeds - at_a_time
         needed += num_kept * sum(one[0].num_bytes for one in of_each) / len(simulations)
+    if needed <= _SMALL_BYTES and LIMIT not in os.environ:
+        return
     available = available_bytes()
     if needed <= available:
         return

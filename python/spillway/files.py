@@ -83,7 +83,7 @@ def open_text(path: Path, newline: str | None = None) -> TextIO:
     """Opens a text file in UTF-8 for reading.
 
     Raises OSError if that fails, and for what is no regular file: a device may never end, and
-    nobody may ever write into a pipe.
+    nothing may ever be written into a pipe.
     """
     try:
         mode = path.stat().st_mode

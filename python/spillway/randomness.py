@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from spillway._core.cluster import Simulation
 
 REPLICATION = (
-    "what does replicate: windows or a block bootstrap of the trace, each as a trace of its own; a "
+    "What does replicate: windows or a block bootstrap of the trace, each as a trace of its own; a "
     "generated workload; instances[0].latency = jittered"
 )
 """What to do where seeds change nothing."""
