@@ -312,6 +312,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     const bool has_outstanding = gateway::reads_outstanding(config);
     const std::size_t instances = num_instances(simulation_);
     std::vector<std::size_t> ranks;
+    ranks.reserve(instances);
     for (const auto& one : fleet_) ranks.push_back(one->num_ranks());
     for (std::int64_t i = 0; i < config.replicas; ++i) {
       fronts_.push_back(std::make_unique<Front>(
