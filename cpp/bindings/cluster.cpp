@@ -222,11 +222,16 @@ py::dict to_dict(const cluster::Output& output) {
   return result;
 }
 
-py::dict run(const cluster::Simulation& simulation, std::uint64_t seed, bool reference) {
+using SharedRequests = std::shared_ptr<workload::Requests>;
+
+py::dict run(const cluster::Simulation& simulation, std::uint64_t seed, bool reference,
+             const SharedRequests& requests) {
   cluster::Output output;
   {
     const py::gil_scoped_release unlocked;
-    output = cluster::run(simulation, seed, {.reference = reference, .interrupted = signal_raised});
+    output =
+        cluster::run(simulation, seed,
+                     {.requests = requests, .reference = reference, .interrupted = signal_raised});
   }
   return to_dict(output);
 }
@@ -294,7 +299,20 @@ void bind_cluster(py::module_& module) {
       .def_property_readonly("request_id", [](const cluster::RequestRecord& self) {
         return self.requests.source()->request_id;
       });
+  py::class_<workload::Requests, SharedRequests>(
+      module, "OfferedRequests", "The requests that runs of one workload and seed share.")
+      .def("__len__", &workload::Requests::size);
+  module.def(
+      "offered_requests",
+      [](const cluster::Simulation& simulation, std::uint64_t seed) {
+        cluster::check_runnable(simulation);
+        return std::const_pointer_cast<workload::Requests>(
+            cluster::offered_requests(simulation, seed, signal_raised));
+      },
+      py::arg("simulation"), py::arg("seed"), py::call_guard<py::gil_scoped_release>(),
+      "The requests that a simulation offers under a seed; None in streaming mode.");
   module.def("run", &run, py::arg("simulation"), py::arg("seed"), py::arg("reference") = false,
+             py::arg("requests") = py::none(),
              "Runs one experiment under one seed; see spillway.simulate for the public form.");
   module.def("run_batch", &run_batch, py::kw_only(), py::arg("simulations"), py::arg("seeds"),
              py::arg("threads"), py::arg("reference"), py::arg("keep_requests"),
