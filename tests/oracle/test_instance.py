@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
-import signal
 from collections import Counter
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.watchdog import watched
 
 from oracle import instance_oracle as oracle
 from spillway import (
@@ -510,22 +509,6 @@ def test_seeded_cases_reach_what_they_are_meant_to(profile: str) -> None:
 # Every run ends
 
 
-@contextmanager
-def at_most(seconds: float) -> Iterator[None]:
-    """Turns a run that would never end into a failure."""
-
-    def give_up(*_: object) -> None:
-        raise TimeoutError(f"not done after {seconds} s")
-
-    previous = signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
-
-
 @FUZZ
 @given(rng=randoms())
 def test_every_run_drains_and_conserves_requests(rng: random.Random) -> None:
@@ -547,7 +530,7 @@ def test_every_run_drains_and_conserves_requests(rng: random.Random) -> None:
         ),
         router=rng.choice((router.RoundRobin(), router.LeastLoaded(), router.AlwaysBusiest())),
     )
-    with at_most(60):
+    with watched(60):
         result = simulate(simulation)
 
     outcomes = Counter(result.requests["outcome"].tolist())

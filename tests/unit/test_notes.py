@@ -21,7 +21,7 @@ from spillway import (
     simulate,
     workload,
 )
-from spillway.report.notes import deciders
+from spillway.report.notes import Parts, deciders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -139,7 +139,7 @@ def paths(settings: Any, path: str = "") -> Iterator[str]:
 
 def test_all_that_may_have_decided_are_named() -> None:
     chain = Simulation(gateway=gateway.Gateway(admission=["token_bucket", "token_bucket"]))
-    assert [one.partition(" = ")[0] for one in deciders(chain, "insufficient_tokens")] == [
+    assert [one.partition(" = ")[0] for one in deciders(Parts(chain), "insufficient_tokens")] == [
         "gateway.admission[0]",
         "gateway.admission[1]",
     ]
@@ -150,7 +150,7 @@ def test_all_that_may_have_decided_are_named() -> None:
         gateway=gateway.Gateway(admission="busy_threshold"),
         busy_monitor=signals.BusyMonitor(active_decode_blocks_threshold=0.5),
     )
-    assert deciders(busy, "all_workers_busy") == [
+    assert deciders(Parts(busy), "all_workers_busy") == [
         "gateway.admission[0] = busy_threshold (proportional = false, overload_status = 529)",
         "busy_monitor.active_decode_blocks_threshold = 0.5",
     ]
@@ -158,7 +158,9 @@ def test_all_that_may_have_decided_are_named() -> None:
 
 def test_what_was_changed_comes_first() -> None:
     policy = gateway.PredictiveTtft(headroom=0.7)
-    (text,) = deciders(Simulation(gateway=gateway.Gateway(admission=policy)), "predicted_ttft")
+    (text,) = deciders(
+        Parts(Simulation(gateway=gateway.Gateway(admission=policy))), "predicted_ttft"
+    )
     assert text.startswith("gateway.admission[0] = predictive_ttft (headroom = 0.7, ")
     assert text.endswith(", …)")
 

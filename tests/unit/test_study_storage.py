@@ -114,7 +114,7 @@ def test_killed_study_loses_no_finished_trial(tmp_path: Path) -> None:
     study.optimize(4)
     assert len(study.records) == n + 4
     # What was running when the process died was run again, so that the trials are those of a study
-    # that nobody killed.
+    # that was never killed.
     assert [one.state for one in study.optuna.trials] == (n + 4) * [
         optuna.trial.TrialState.COMPLETE
     ]

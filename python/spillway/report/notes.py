@@ -25,14 +25,15 @@ _NOT_OVERLOAD = ("unservable", "timeout")
 
 def notes(result: Result) -> list[str]:
     """Why requests were lost, what is uncertain, and which mechanisms never acted."""
-    found = [*_losses(result), *_unfinished(result)]
+    parts = Parts(result.simulation)
+    found = [*_losses(result, parts), *_unfinished(result)]
     summary = result.summary()
     if summary["offered"] and summary["goodput"] is None:
         found.append(
             "no class with traffic has a latency target, so there is no goodput; set one, "
             "e.g. slo_classes[standard].target_ttft_s."
         )
-    found += [*_short_list(_idle(result)), *_unused_memory(result)]
+    found += [*_short_list(_idle(result, parts)), *_unused_memory(result, parts)]
     if any(0 < int(summary[f"num_{name}"] or 0) < SMALL_SAMPLE for name in LATENCIES):
         found.append(f"* fewer than {SMALL_SAMPLE:,} values: the 99th percentile is uncertain.")
     if summary.get("approximate"):
@@ -46,13 +47,12 @@ def notes(result: Result) -> list[str]:
     return found
 
 
-def deciders(simulation: Simulation, reason: str) -> list[str]:
+def deciders(parts: Parts, reason: str) -> list[str]:
     """Which settings of a simulation decide that a request is lost for this reason, as text.
 
     The policies that list the reason, then the settings that the reason names.
     """
     found: dict[str, None] = {}
-    parts = _Parts(simulation)
     for noun in parts.nouns:
         for one in noun.description.get("reasons", ()):
             if one["name"] != reason:
@@ -63,7 +63,7 @@ def deciders(simulation: Simulation, reason: str) -> list[str]:
     return list(found)
 
 
-def _losses(result: Result) -> Iterator[str]:
+def _losses(result: Result, parts: Parts) -> Iterator[str]:
     """Why more than half of the attempts were not completed, if so many were not."""
     attempts = result.ledger["attempts"]
     counts = result.activity["not_completed"]
@@ -73,7 +73,7 @@ def _losses(result: Result) -> Iterator[str]:
     for reason, count in sorted(counts.items(), key=lambda entry: -entry[1]):
         if count < _NOTEWORTHY * attempts:
             break
-        who = deciders(result.simulation, reason)
+        who = deciders(parts, reason)
         shown = ", ".join(who[:_MOST_SHOWN])
         if len(who) > _MOST_SHOWN:
             shown += f" and {len(who) - _MOST_SHOWN} more"
@@ -112,11 +112,10 @@ def _short_list(idle: Sequence[_Idle]) -> list[str]:
     return shown
 
 
-def _idle(result: Result) -> list[_Idle]:
+def _idle(result: Result, parts: Parts) -> list[_Idle]:
     """The mechanisms that a run had and that never acted."""
     if not result.ledger["attempts"] or not result.activity.get("limit_held"):
         return []
-    parts = _Parts(result.simulation)
     return [
         *_idle_limits(result, parts),
         *_idle_thresholds(result, parts),
@@ -125,7 +124,7 @@ def _idle(result: Result) -> list[_Idle]:
     ]
 
 
-def _idle_limits(result: Result, parts: _Parts) -> Iterator[_Idle]:
+def _idle_limits(result: Result, parts: Parts) -> Iterator[_Idle]:
     activity = result.activity
     for noun, held in zip(parts.below("gateway.limit["), activity["limit_held"], strict=True):
         if noun.description["fields"] and not held:
@@ -133,7 +132,7 @@ def _idle_limits(result: Result, parts: _Parts) -> Iterator[_Idle]:
             yield _Idle(str(noun), f"held a request back: at most {most} were in flight at once")
 
 
-def _idle_reasons(result: Result, parts: _Parts) -> list[_Idle]:
+def _idle_reasons(result: Result, parts: Parts) -> list[_Idle]:
     """Of policies and settings that can cost a request, those that cost none."""
     counts = result.activity["not_completed"]
     entered = {
@@ -165,7 +164,7 @@ def _instances_of(result: Result, path: str) -> range:
     return range(first, first + counts[int(group[1])])
 
 
-def _idle_thresholds(result: Result, parts: _Parts) -> Iterator[_Idle]:
+def _idle_thresholds(result: Result, parts: Parts) -> Iterator[_Idle]:
     if result.activity["busy_threshold_exceeded"]:
         return
     for at in parts.settings:
@@ -173,7 +172,7 @@ def _idle_thresholds(result: Result, parts: _Parts) -> Iterator[_Idle]:
             yield _Idle(str(at), "was exceeded")
 
 
-def _idle_controller(result: Result, parts: _Parts) -> Iterator[_Idle]:
+def _idle_controller(result: Result, parts: Parts) -> Iterator[_Idle]:
     (controller,) = parts.below("gateway.controller")
     if not controller.description["fields"]:
         return
@@ -185,11 +184,11 @@ def _idle_controller(result: Result, parts: _Parts) -> Iterator[_Idle]:
     yield _Idle(str(controller), f"moved the limit: {seen}")
 
 
-def _unused_memory(result: Result) -> Iterator[str]:
+def _unused_memory(result: Result, parts: Parts) -> Iterator[str]:
     has_memory = any(one.plant.kind == "step_loop" for one in result.simulation.instances)
     peak = result.activity.get("peak_kv_utilization")
     if has_memory and peak is not None and peak <= _UNUSED_MEMORY:
-        blocks = _Parts(result.simulation).stated("instances[].num_kv_blocks")
+        blocks = parts.stated("instances[].num_kv_blocks")
         yield f"at most {peak:.1%} of the KV blocks were in use ({blocks})."
 
 
@@ -231,7 +230,7 @@ class _Setting(NamedTuple):
         return f"{self.path} = {setting(self.value)}"
 
 
-class _Parts:
+class Parts:
     """The nouns of a simulation and their settings, by dotted path."""
 
     def __init__(self, simulation: Simulation) -> None:
