@@ -4,14 +4,11 @@
 
 namespace spillway::bindings {
 
-// One function per folder of the core, called in the order of the data flow.
+// One function per folder of the core that has more than settings, in the order of the data flow,
+// and one for all settings.
 void bind_sim(py::module_& module);
+void bind_settings(py::module_& module);
 void bind_workload(py::module_& module);
-void bind_signals(py::module_& module);
-void bind_gateway(py::module_& module);
-void bind_router(py::module_& module);
-void bind_fleet(py::module_& module);
-void bind_instance(py::module_& module);
 void bind_metrics(py::module_& module);
 void bind_cluster(py::module_& module);
 void bind_search(py::module_& module);

@@ -1,7 +1,8 @@
 #include <limits>
 
 #include "bindings/bindings.h"
-#include "bindings/config_class.h"
+#include "bindings/settings.h"
+#include "bindings/value.h"
 #include "cluster/batch.h"
 #include "cluster/columns.h"
 #include "cluster/profiles.h"
@@ -11,6 +12,8 @@
 namespace spillway::bindings {
 
 namespace {
+
+using cluster::Simulation;
 
 // A column as a read-only array that owns the vector it was made from.
 template <class T>
@@ -224,13 +227,13 @@ py::dict to_dict(const cluster::Output& output) {
 
 using SharedRequests = std::shared_ptr<workload::Requests>;
 
-py::dict run(const cluster::Simulation& simulation, std::uint64_t seed, bool reference,
+py::dict run(const Settings& simulation, std::uint64_t seed, bool reference,
              const SharedRequests& requests) {
   cluster::Output output;
   {
     const py::gil_scoped_release unlocked;
     output =
-        cluster::run(simulation, seed,
+        cluster::run(simulation.as<Simulation>(), seed,
                      {.requests = requests, .reference = reference, .interrupted = signal_raised});
   }
   return to_dict(output);
@@ -238,9 +241,11 @@ py::dict run(const cluster::Simulation& simulation, std::uint64_t seed, bool ref
 
 // The outputs in order, None for those that an interruption left out. An exception of `progress`
 // ends the batch and passes through.
-py::list run_batch(const std::vector<cluster::Simulation>& simulations,
-                   const std::vector<std::uint64_t>& seeds, std::size_t threads, bool reference,
-                   bool keep_requests, const py::object& progress) {
+py::list run_batch(const std::vector<Settings>& settings, const std::vector<std::uint64_t>& seeds,
+                   std::size_t threads, bool reference, bool keep_requests,
+                   const py::object& progress) {
+  std::vector<Simulation> simulations;
+  for (const Settings& one : settings) simulations.push_back(one.as<Simulation>());
   bool was_interrupted = false;
   cluster::BatchOptions options{.threads = threads,
                                 .reference = reference,
@@ -281,7 +286,6 @@ py::list run_batch(const std::vector<cluster::Simulation>& simulations,
 }  // namespace
 
 void bind_cluster(py::module_& module) {
-  bind_config<cluster::Simulation>(module);
   py::class_<cluster::RequestRecord, std::shared_ptr<cluster::RequestRecord>>(
       module, "RequestRecord", "The requests of a run and what became of them.")
       .def(
@@ -304,7 +308,8 @@ void bind_cluster(py::module_& module) {
       .def("__len__", &workload::Requests::size);
   module.def(
       "offered_requests",
-      [](const cluster::Simulation& simulation, std::uint64_t seed) {
+      [](const Settings& settings, std::uint64_t seed) {
+        const auto& simulation = settings.as<Simulation>();
         cluster::check_runnable(simulation);
         return std::const_pointer_cast<workload::Requests>(
             cluster::offered_requests(simulation, seed, signal_raised));
@@ -320,9 +325,9 @@ void bind_cluster(py::module_& module) {
              "Runs every simulation under every seed; see spillway.run_many for the public form.");
   module.def(
       "random_streams",
-      [](const cluster::Simulation& simulation) {
+      [](const Settings& simulation) {
         py::list names;
-        for (const sim::Stream stream : cluster::random_streams(simulation)) {
+        for (const sim::Stream stream : cluster::random_streams(simulation.as<Simulation>())) {
           names.append(
               py::str(std::string(sim::kStreamNames.at(static_cast<std::size_t>(stream) - 1))));
         }

@@ -1,16 +1,13 @@
 #include "bindings/bindings.h"
-#include "bindings/config_class.h"
-#include "metrics/config.h"
 #include "metrics/ledger.h"
 #include "numerics/log_histogram.h"
 #include "numerics/percentile.h"
 #include "numerics/weighted_sample.h"
+#include "sim/error.h"
 
 namespace spillway::bindings {
 
 void bind_metrics(py::module_& module) {
-  bind_config<metrics::FitnessTerm>(module);
-  bind_config<metrics::Metrics>(module);
   module.def(
       "percentiles",
       [](std::vector<double> values, const std::vector<double>& ps) {

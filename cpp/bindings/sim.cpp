@@ -1,7 +1,6 @@
 #include <Eigen/Core>
 
 #include "bindings/bindings.h"
-#include "bindings/value.h"
 #include "sim/error.h"
 #include "sim/event_queue.h"
 #include "sim/rng.h"
@@ -62,8 +61,6 @@ void translate_errors(py::module_& module) {
 
 void bind_sim(py::module_& module) {
   translate_errors(module);
-  py::class_<sim::Value>(module, "Value",
-                         "The neutral form of a configuration, attachments included.");
   module.def("philox4x64", &sim::philox4x64, py::arg("counter"), py::arg("key"),
              "The block of four 64-bit numbers at `counter` under `key` (Philox4x64-10).");
 

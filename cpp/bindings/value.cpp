@@ -2,8 +2,9 @@
 
 #include <limits>
 
+#include "bindings/settings.h"
 #include "sim/error.h"
-#include "sim/field.h"
+#include "sim/schema/codec.h"
 
 namespace spillway::bindings {
 
@@ -65,13 +66,15 @@ Value number_of(py::handle whole) {
 Value value_of(py::handle object, const std::string& path, int depth) {
   if (depth > kDeepest) refuse("", "", "must not be nested more than 64 deep");
   if (object.is_none()) return {};
-  if (py::isinstance<Value>(object)) return py::cast<Value>(object);
+  if (py::isinstance<Settings>(object)) {
+    const auto& settings = py::cast<const Settings&>(object);
+    return sim::encode(*settings.type, settings.object.get());
+  }
   if (py::isinstance<py::bool_>(object)) return py::cast<bool>(object);
   if (py::isinstance<py::str>(object)) return text_of(object, path);
   if (py::isinstance<py::float_>(object)) return py::cast<double>(object);
   if (py::isinstance<py::int_>(object)) return number_of(object);
   if (!py::isinstance<py::type>(object)) {
-    if (py::hasattr(object, "_to_value")) return py::cast<Value>(object.attr("_to_value")());
     if (py::hasattr(object, "items")) return map_of(object, path, depth + 1);
     // NumPy scalars; arrays turn into lists.
     if (py::hasattr(object, "tolist")) return value_of(object.attr("tolist")(), path, depth + 1);

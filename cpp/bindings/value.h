@@ -8,7 +8,7 @@
 namespace spillway::bindings {
 
 /// A Python object as a neutral value: None, bool, int, float, str, sequences, mappings, NumPy
-/// scalars, and bound configuration objects, which pass their attachments along. Anything else is a
+/// scalars, and configuration objects, which pass their attachments along. Anything else is a
 /// ConfigError, as is text that is no Unicode; `path` is where the value stands in the settings.
 sim::Value to_value(py::handle object, const std::string& path = "");
 

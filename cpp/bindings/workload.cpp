@@ -1,9 +1,8 @@
 #include <algorithm>
 
 #include "bindings/bindings.h"
-#include "bindings/config_class.h"
+#include "bindings/settings.h"
 #include "workload/policies.h"
-#include "workload/tenants.h"
 
 namespace spillway::bindings {
 
@@ -70,14 +69,13 @@ void set_segments(Requests& requests, const Column<std::uint32_t>& segment_begin
   }
 }
 
-Trace make_trace(const Column<std::int64_t>& arrival_ns, const Column<std::int32_t>& input_tokens,
-                 const Column<std::int32_t>& output_tokens, const Column<std::uint16_t>& tenant,
-                 const std::vector<std::string>& tenants, const Column<std::uint16_t>& slo_class,
-                 const std::vector<std::string>& slo_classes,
-                 const Column<std::uint32_t>& segment_begin,
-                 const Column<std::uint64_t>& segment_content,
-                 const Column<std::uint32_t>& segment_tokens,
-                 const std::vector<std::string>& request_id, const std::string& file) {
+py::object make_trace(
+    const Column<std::int64_t>& arrival_ns, const Column<std::int32_t>& input_tokens,
+    const Column<std::int32_t>& output_tokens, const Column<std::uint16_t>& tenant,
+    const std::vector<std::string>& tenants, const Column<std::uint16_t>& slo_class,
+    const std::vector<std::string>& slo_classes, const Column<std::uint32_t>& segment_begin,
+    const Column<std::uint64_t>& segment_content, const Column<std::uint32_t>& segment_tokens,
+    const std::vector<std::string>& request_id, const std::string& file) {
   auto requests = std::make_shared<Requests>();
   for (const std::int64_t ns : copied(arrival_ns)) requests->arrival.push_back({ns});
   requests->input_tokens = copied(input_tokens);
@@ -96,7 +94,7 @@ Trace make_trace(const Column<std::int64_t>& arrival_ns, const Column<std::int32
   trace.sha256 = digest(*requests);
   trace.rows = static_cast<std::int64_t>(requests->size());
   trace.requests = requests;
-  return trace;
+  return to_python_class(std::move(trace));
 }
 
 template <class T, class Get>
@@ -108,8 +106,9 @@ py::array_t<T> column_of(const Requests& requests, Get get) {
 }
 
 // The columns under the argument names of make_trace.
-py::dict trace_columns(const Trace& trace) {
+py::dict trace_columns(const Settings& settings) {
   py::dict result;
+  const auto& trace = settings.as<Trace>();
   if (!trace.requests) return result;
   const Requests& requests = *trace.requests;
   result["arrival_ns"] =
@@ -142,33 +141,9 @@ py::dict trace_columns(const Trace& trace) {
 }  // namespace
 
 void bind_workload(py::module_& module) {
-  bind_config<workload::Retry>(module);
-  bind_config<workload::Reaction>(module);
-  bind_config<workload::Tenant>(module);
-  bind_config<workload::SloClass>(module);
-  bind_policies<workload::Arrivals>(module);
-  bind_policies<workload::Lengths>(module);
-  bind_config<workload::Client>(module);
-  bind_config<workload::Synthetic>(module);
-  auto trace = bind_config<Trace>(module);
-  trace.def("_columns", &trace_columns);
-  const auto reduce = [](const py::object& self) -> py::tuple {
-    const auto& value = py::cast<const Trace&>(self);
-    const py::object config = py::module_::import("spillway._config");
-    if (value.requests) {
-      return py::make_tuple(config.attr("rebuild_trace"), py::make_tuple(trace_columns(value)));
-    }
-    py::dict fields;
-    fields["file"] = value.file;
-    fields["sha256"] = value.sha256;
-    fields["rows"] = value.rows;
-    return py::make_tuple(config.attr("rebuild"), py::make_tuple(py::type::of(self), fields));
-  };
-  // Assigned, because a second definition would be an overload that is never reached.
-  trace.attr("__reduce__") = py::cpp_function(reduce, py::is_method(trace));
-  trace.def_property_readonly(
-      "has_requests", [](const Trace& self) { return self.requests != nullptr; },
-      "Whether the requests themselves are at hand, not only their digest.");
+  module.def("_has_requests",
+             [](const Settings& trace) { return trace.as<Trace>().requests != nullptr; });
+  module.def("_columns", &trace_columns);
   module.def("make_trace", &make_trace, py::kw_only(), py::arg("arrival_ns"),
              py::arg("input_tokens"), py::arg("output_tokens"), py::arg("tenant"),
              py::arg("tenants"), py::arg("slo_class"), py::arg("slo_classes"),

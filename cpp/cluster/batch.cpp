@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "cluster/randomness.h"
+#include "sim/schema/codec.h"
 
 namespace spillway::cluster {
 

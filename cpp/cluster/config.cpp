@@ -1,9 +1,9 @@
 #include "cluster/config.h"
 
-#include <type_traits>
 #include <utility>
 
 #include "sim/ids.h"
+#include "sim/schema/codec.h"
 #include "workload/requests.h"
 
 namespace spillway::cluster {
@@ -45,23 +45,20 @@ class Known {
   const char* what_;
 };
 
-/// Tenants and classes that a policy's lists name must exist.
-template <class Policy>
-void check_named(const Policy& policy, const Known& tenants, const Known& slo_classes,
+/// Tenants and classes that the lists of a noun name must exist.
+void check_named(const sim::Value& noun, const Known& tenants, const Known& slo_classes,
                  const std::string& path, std::vector<sim::Violation>& out) {
-  sim::for_each_field<Policy>([&](const auto& field) {
-    const auto& member = policy.*field.member;
-    if constexpr (sim::is_vector<std::remove_cvref_t<decltype(member)>>::value) {
-      for (std::size_t i = 0; i < member.size(); ++i) {
-        const std::string here = sim::index_path(sim::join_path(path, field.name), i);
-        if constexpr (requires { member[i].tenant; }) {
-          tenants.check(member[i].tenant, here + ".tenant", out);
-        } else if constexpr (requires { member[i].slo_class; }) {
-          slo_classes.check(member[i].slo_class, here + ".slo_class", out);
-        }
+  for (const auto& [field, value] : *noun.get_if<sim::Value::Map>()) {
+    const auto* list = value.get_if<sim::Value::List>();
+    for (std::size_t i = 0; list && i < list->size(); ++i) {
+      const std::string here = sim::index_path(sim::join_path(path, field), i);
+      for (const auto& [known, name] :
+           {std::pair(&tenants, "tenant"), std::pair(&slo_classes, "slo_class")}) {
+        const sim::Value* named = (*list)[i].find(name);
+        if (named) known->check(*named->get_if<std::string>(), sim::join_path(here, name), out);
       }
     }
-  });
+  }
 }
 
 }  // namespace
@@ -149,9 +146,7 @@ void Simulation::validate(const std::string& path, std::vector<sim::Violation>& 
   // Requests that are still to come may bring anybody.
   for (std::size_t i = 0; (synthetic || trace->requests) && i < gateway.admission.size(); ++i) {
     const std::string here = sim::index_path(sim::join_path(path, "gateway.admission"), i);
-    std::visit(
-        [&](const auto& policy) { check_named(policy, known_tenants, known_classes, here, out); },
-        gateway.admission[i]);
+    check_named(sim::encode(gateway.admission[i]), known_tenants, known_classes, here, out);
   }
   // A client that is configured here must mean existing ones.
   const Known stated_tenants(tenants, "tenants"), stated_classes(slo_classes, "slo_classes");

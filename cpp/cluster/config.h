@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "fleet/fleet.h"
@@ -15,7 +14,7 @@
 #include "signals/busy_monitor.h"
 #include "signals/prefix_index.h"
 #include "signals/transports.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 #include "sim/time.h"
 #include "workload/policies.h"
 #include "workload/tenants.h"
@@ -43,44 +42,39 @@ struct Simulation {
   static constexpr std::string_view type_name = "Simulation";
   static constexpr std::string_view doc =
       "One experiment: a workload that meets a gateway, a router and a fleet of instances.";
-  static constexpr auto fields() {
-    using sim::field;
+  static void fields(auto field) {
     using S = Simulation;
-    return std::tuple(
-        field("workload", &S::workload, "Who asks what, and when."),
-        field("tenants", &S::tenants,
-              "Tenants and their weights; those that only occur in the workload get the defaults."),
-        field("slo_classes", &S::slo_classes,
-              "Classes of service; those that only occur in a trace get the defaults."),
-        field("reaction", &S::reaction,
-              "How long clients wait and when they ask again; they wait for ever by default."),
-        field("gateway", &S::gateway, "If, when and for whom a request is let through."),
-        field("router", &S::router, "Which instance takes a dispatched request."),
-        field("signals", &S::signals, "How old the state of the instances is that decisions see."),
-        field("prefix_index", &S::prefix_index,
-              "The gateway's own record of which prompts went where."),
-        field("busy_monitor", &S::busy_monitor,
-              "When a worker is busy, as the gateway sees it; without thresholds, never by its "
-              "load."),
-        field("instances", &S::instances, "The fleet: one or more groups of equal instances."),
-        field("fleet", &S::fleet,
-              "Which of these instances are there when; all of them by default."),
-        field("metrics", &S::metrics, "What is measured and how."),
-        field("horizon_s", &S::horizon_s,
-              "Nothing happens after this instant; absent: the run ends when all is done.")
-            .unit("s")
-            .range(sim::positive_up_to(sim::kLongestSpan_s)),
-        field("warm_up_s", &S::warm_up_s,
-              "Requests that arrive earlier are simulated but left out of the summary.")
-            .unit("s")
-            .range(sim::between(0, sim::kLongestSpan_s)),
-        field("quantum_ns", &S::quantum_ns, "Durations are truncated to whole multiples of this.")
-            .unit("ns")
-            .range(sim::between(1, 1e9)));
+    field("workload", &S::workload, "Who asks what, and when.");
+    field("tenants", &S::tenants,
+          "Tenants and their weights; those that only occur in the workload get the defaults.");
+    field("slo_classes", &S::slo_classes,
+          "Classes of service; those that only occur in a trace get the defaults.");
+    field("reaction", &S::reaction,
+          "How long clients wait and when they ask again; they wait for ever by default.");
+    field("gateway", &S::gateway, "If, when and for whom a request is let through.");
+    field("router", &S::router, "Which instance takes a dispatched request.");
+    field("signals", &S::signals, "How old the state of the instances is that decisions see.");
+    field("prefix_index", &S::prefix_index,
+          "The gateway's own record of which prompts went where.");
+    field("busy_monitor", &S::busy_monitor,
+          "When a worker is busy, as the gateway sees it; without thresholds, never by its "
+          "load.");
+    field("instances", &S::instances, "The fleet: one or more groups of equal instances.");
+    field("fleet", &S::fleet, "Which of these instances are there when; all of them by default.");
+    field("metrics", &S::metrics, "What is measured and how.");
+    field("horizon_s", &S::horizon_s,
+          "Nothing happens after this instant; absent: the run ends when all is done.")
+        .unit("s")
+        .range(sim::positive_up_to(sim::kLongestSpan_s));
+    field("warm_up_s", &S::warm_up_s,
+          "Requests that arrive earlier are simulated but left out of the summary.")
+        .unit("s")
+        .range(sim::between(0, sim::kLongestSpan_s));
+    field("quantum_ns", &S::quantum_ns, "Durations are truncated to whole multiples of this.")
+        .unit("ns")
+        .range(sim::between(1, 1e9));
   }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
 };
 
 }  // namespace spillway::cluster
-
-extern template struct spillway::sim::Codec<spillway::cluster::Simulation>;

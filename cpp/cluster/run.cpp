@@ -16,6 +16,7 @@
 #include "sim/event_queue.h"
 #include "sim/mix.h"
 #include "sim/rng.h"
+#include "sim/schema/codec.h"
 #include "workload/users.h"
 
 namespace spillway::cluster {

@@ -2,11 +2,10 @@
 
 #include <cstdint>
 #include <string_view>
-#include <tuple>
 #include <variant>
 #include <vector>
 
-#include "sim/field.h"
+#include "sim/schema/field.h"
 #include "sim/time.h"
 
 namespace spillway::fleet {
@@ -15,7 +14,7 @@ namespace spillway::fleet {
 struct NoAutoscaler {
   static constexpr std::string_view kind = "none", type_name = "NoAutoscaler";
   static constexpr std::string_view doc = "The number of instances follows the schedule alone.";
-  static constexpr auto fields() { return std::tuple(); }
+  static void fields(auto /*field*/) {}
 };
 
 /// Scales by the gateway's queues and refusals.
@@ -37,48 +36,46 @@ struct QueueScaler {
       "÷ queue_threshold or shed requests per s ÷ shed_per_s_threshold, rounded up, whichever is "
       "more; the smallest wish of up_stabilization_s is followed upwards, the largest of "
       "down_stabilization_s downwards, one instance at a time.";
-  static constexpr auto fields() {
-    using sim::field;
+  static void fields(auto field) {
     const auto span = sim::positive_up_to(sim::kLongestSpan_s);
     const auto window = sim::between(0, sim::kLongestSpan_s);
-    return std::tuple(
-        field("poll_s", &QueueScaler::poll_s, "Time between two looks at the metrics.")
-            .unit("s")
-            .range(sim::between(0.1, sim::kLongestSpan_s)),
-        field("queue_threshold", &QueueScaler::queue_threshold, "Queued requests per instance.")
-            .unit("requests")
-            .range(sim::positive_up_to(1e9))
-            .log_search(0.5, 64),
-        field("shed_per_s_threshold", &QueueScaler::shed_per_s_threshold,
-              "Requests refused or expired per s and instance.")
-            .unit("requests/s")
-            .range(sim::positive_up_to(1e9))
-            .log_search(0.1, 10),
-        field("shed_window_s", &QueueScaler::shed_window_s, "Window of that rate.")
-            .unit("s")
-            .range(span),
-        field("min_instances", &QueueScaler::min_instances,
-              "Fewest instances; 0: an idle fleet scales to zero.")
-            .unit("instances")
-            .range(sim::between(0, 100000)),
-        field("max_instances", &QueueScaler::max_instances,
-              "Most instances; the fleet has to hold them.")
-            .unit("instances")
-            .range(sim::between(1, 100000)),
-        field("up_stabilization_s", &QueueScaler::up_stabilization_s,
-              "For how long more instances must be wanted.")
-            .unit("s")
-            .range(window),
-        field("up_period_s", &QueueScaler::up_period_s, "Time between two additions.")
-            .unit("s")
-            .range(window),
-        field("down_stabilization_s", &QueueScaler::down_stabilization_s,
-              "For how long fewer instances must be wanted.")
-            .unit("s")
-            .range(window),
-        field("down_period_s", &QueueScaler::down_period_s, "Time between two removals.")
-            .unit("s")
-            .range(window));
+    field("poll_s", &QueueScaler::poll_s, "Time between two looks at the metrics.")
+        .unit("s")
+        .range(sim::between(0.1, sim::kLongestSpan_s));
+    field("queue_threshold", &QueueScaler::queue_threshold, "Queued requests per instance.")
+        .unit("requests")
+        .range(sim::positive_up_to(1e9))
+        .log_search(0.5, 64);
+    field("shed_per_s_threshold", &QueueScaler::shed_per_s_threshold,
+          "Requests refused or expired per s and instance.")
+        .unit("requests/s")
+        .range(sim::positive_up_to(1e9))
+        .log_search(0.1, 10);
+    field("shed_window_s", &QueueScaler::shed_window_s, "Window of that rate.")
+        .unit("s")
+        .range(span);
+    field("min_instances", &QueueScaler::min_instances,
+          "Fewest instances; 0: an idle fleet scales to zero.")
+        .unit("instances")
+        .range(sim::between(0, 100000));
+    field("max_instances", &QueueScaler::max_instances,
+          "Most instances; the fleet has to hold them.")
+        .unit("instances")
+        .range(sim::between(1, 100000));
+    field("up_stabilization_s", &QueueScaler::up_stabilization_s,
+          "For how long more instances must be wanted.")
+        .unit("s")
+        .range(window);
+    field("up_period_s", &QueueScaler::up_period_s, "Time between two additions.")
+        .unit("s")
+        .range(window);
+    field("down_stabilization_s", &QueueScaler::down_stabilization_s,
+          "For how long fewer instances must be wanted.")
+        .unit("s")
+        .range(window);
+    field("down_period_s", &QueueScaler::down_period_s, "Time between two removals.")
+        .unit("s")
+        .range(window);
   }
 };
 
@@ -110,5 +107,3 @@ class ScalerState {
 };
 
 }  // namespace spillway::fleet
-
-extern template struct spillway::sim::Codec<spillway::fleet::Autoscaler>;

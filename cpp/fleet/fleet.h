@@ -5,12 +5,11 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "fleet/autoscaler.h"
-#include "sim/field.h"
 #include "sim/ids.h"
+#include "sim/schema/field.h"
 #include "sim/time.h"
 
 namespace spillway::fleet {
@@ -22,14 +21,13 @@ struct FleetChange {
 
   static constexpr std::string_view type_name = "FleetChange";
   static constexpr std::string_view doc = "From then on there should be so many instances.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(field("at_s", &FleetChange::at_s, "When it is decided.")
-                          .unit("s")
-                          .range(sim::between(0, sim::kLongestSpan_s)),
-                      field("instances", &FleetChange::instances, "How many there should be.")
-                          .unit("instances")
-                          .range(sim::between(0, 100000)));
+  static void fields(auto field) {
+    field("at_s", &FleetChange::at_s, "When it is decided.")
+        .unit("s")
+        .range(sim::between(0, sim::kLongestSpan_s));
+    field("instances", &FleetChange::instances, "How many there should be.")
+        .unit("instances")
+        .range(sim::between(0, 100000));
   }
 };
 
@@ -46,24 +44,22 @@ struct Fleet {
       "Which of the simulation's instances are there when. They join in the order in which they "
       "are listed and leave in the reverse order; one that leaves gets no more requests and "
       "finishes those it has. While none is ready, requests wait in the gateway's queues.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(
-        field("initial_instances", &Fleet::initial_instances,
-              "Instances that are ready from the start; absent: all.")
-            .unit("instances")
-            .range(sim::between(0, 100000)),
-        field("schedule", &Fleet::schedule, "Changes of their number."),
-        field("autoscaler", &Fleet::autoscaler, "What else changes their number."),
-        field("startup_s", &Fleet::startup_s,
-              "Time from the decision to add an instance until it serves.")
-            .unit("s")
-            .range(sim::between(0, sim::kLongestSpan_s)),
-        field("reported_ready_after_s", &Fleet::reported_ready_after_s,
-              "Time from the decision until the gateway takes it for ready; requests that it is "
-              "sent before it serves wait there. Absent: when it serves.")
-            .unit("s")
-            .range(sim::between(0, sim::kLongestSpan_s)));
+  static void fields(auto field) {
+    field("initial_instances", &Fleet::initial_instances,
+          "Instances that are ready from the start; absent: all.")
+        .unit("instances")
+        .range(sim::between(0, 100000));
+    field("schedule", &Fleet::schedule, "Changes of their number.");
+    field("autoscaler", &Fleet::autoscaler, "What else changes their number.");
+    field("startup_s", &Fleet::startup_s,
+          "Time from the decision to add an instance until it serves.")
+        .unit("s")
+        .range(sim::between(0, sim::kLongestSpan_s));
+    field("reported_ready_after_s", &Fleet::reported_ready_after_s,
+          "Time from the decision until the gateway takes it for ready; requests that it is "
+          "sent before it serves wait there. Absent: when it serves.")
+        .unit("s")
+        .range(sim::between(0, sim::kLongestSpan_s));
   }
   bool is_constant() const {
     return !initial_instances && schedule.empty() &&
@@ -108,5 +104,3 @@ class FleetState {
 };
 
 }  // namespace spillway::fleet
-
-extern template struct spillway::sim::Codec<spillway::fleet::Fleet>;

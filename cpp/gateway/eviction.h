@@ -4,11 +4,10 @@
 #include <cstdint>
 #include <set>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
-#include "sim/field.h"
 #include "sim/ids.h"
+#include "sim/schema/field.h"
 #include "sim/time.h"
 
 namespace spillway::gateway {
@@ -26,22 +25,20 @@ struct Eviction {
       "important first, of equals the one dispatched last. With saturation s, the ceiling c of the "
       "band and n requests in flight, one is reckoned to bring s / n: as many are taken as bring "
       "s − c, at least one.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(
-        field("max_victims", &Eviction::max_victims,
-              "Most requests taken by one decision (llm-d: 2); 0: what is in flight stays.")
-            .unit("requests")
-            .range(sim::between(0, 1e9)),
-        field("grace_s", &Eviction::grace_s,
-              "Time from when the last of a decision's victims has left until the next decision.")
-            .unit("s")
-            .range(sim::between(0, sim::kLongestSpan_s))
-            .search(0, 5),
-        field("timeout_s", &Eviction::timeout_s,
-              "Time after a decision from which the next one does not wait for its victims.")
-            .unit("s")
-            .range(sim::positive_up_to(sim::kLongestSpan_s)));
+  static void fields(auto field) {
+    field("max_victims", &Eviction::max_victims,
+          "Most requests taken by one decision (llm-d: 2); 0: what is in flight stays.")
+        .unit("requests")
+        .range(sim::between(0, 1e9));
+    field("grace_s", &Eviction::grace_s,
+          "Time from when the last of a decision's victims has left until the next decision.")
+        .unit("s")
+        .range(sim::between(0, sim::kLongestSpan_s))
+        .search(0, 5);
+    field("timeout_s", &Eviction::timeout_s,
+          "Time after a decision from which the next one does not wait for its victims.")
+        .unit("s")
+        .range(sim::positive_up_to(sim::kLongestSpan_s));
   }
 };
 

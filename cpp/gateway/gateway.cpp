@@ -6,6 +6,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "sim/value.h"
+
 namespace spillway::gateway {
 
 using sim::Phase;
@@ -173,7 +175,7 @@ void Gateway::validate(const std::string& path, std::vector<sim::Violation>& out
                    "must be <= guard.ceiling (" + sim::to_text(guard.ceiling) + ")"});
   }
   if (meters_tokens(*this) && replicas > 1 && split != Split::tenant_hash) {
-    out.push_back({at("split"), sim::to_text(sim::encode(split)),
+    out.push_back({at("split"), sim::to_text(sim::Value(sim::name_of(split))),
                    "must be tenant_hash where costs are charged at token: instances cannot tell "
                    "which replica sent them what"});
   }

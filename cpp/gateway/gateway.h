@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "gateway/admission/policies.h"
@@ -22,7 +21,8 @@
 #include "signals/sensor.h"
 #include "signals/view.h"
 #include "sim/event_queue.h"
-#include "sim/field.h"
+#include "sim/schema/enum.h"
+#include "sim/schema/field.h"
 #include "workload/journal.h"
 #include "workload/outcome.h"
 #include "workload/request_table.h"
@@ -41,26 +41,26 @@ struct Band {
   static constexpr std::string_view doc =
       "The queues of one range of priorities. Bands are served strictly from the highest priority "
       "down.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(
-        field("priority", &Band::priority,
-              "A request joins the highest band whose priority its class reaches; the lowest band "
-              "takes the rest.")
-            .range(sim::between(-1000, 1000)),
-        field("ceiling", &Band::ceiling,
-              "Saturation of the fleet from which the band waits, where a saturation limit is in "
-              "force and the usage limit is static.")
-            .range(sim::between(0, 1000))
-            .search(0.5, 1),
-        field("max_requests", &Band::max_requests,
-              "Most requests of all tenants together that wait in the band; 0: every request is "
-              "refused, since each passes through the queue; absent: any number.")
-            .unit("requests")
-            .range(sim::between(0, 1e9))
-            .log_search(1, 5000),
-        field("fairness", &Band::fairness, "Which tenant goes next within the band."),
-        field("queue", &Band::queue, "Its tenants' queues: bounds, time-outs, order within."));
+  static void fields(auto field) {
+    field("priority", &Band::priority,
+          "A request joins the highest band whose priority its class reaches; the lowest band "
+          "takes the rest.")
+        .dimensionless()
+        .range(sim::between(-1000, 1000));
+    field("ceiling", &Band::ceiling,
+          "Saturation of the fleet from which the band waits, where a saturation limit is in "
+          "force and the usage limit is static.")
+        .dimensionless()
+        .range(sim::between(0, 1000))
+        .search(0.5, 1);
+    field("max_requests", &Band::max_requests,
+          "Most requests of all tenants together that wait in the band; 0: every request is "
+          "refused, since each passes through the queue; absent: any number.")
+        .unit("requests")
+        .range(sim::between(0, 1e9))
+        .log_search(1, 5000);
+    field("fairness", &Band::fairness, "Which tenant goes next within the band.");
+    field("queue", &Band::queue, "Its tenants' queues: bounds, time-outs, order within.");
   }
 };
 
@@ -94,7 +94,67 @@ struct Gateway {
   static constexpr std::string_view doc =
       "If, when and for whom a request is let through: admission, tenant queues, fairness, "
       "concurrency limit and what controls it.";
-  static constexpr auto fields();
+  static void fields(auto field) {
+    const auto latency = sim::between(0, sim::kLongestSpan_s);
+    field("admission", &Gateway::admission,
+          "Chain of admission policies: the first rejection wins. A single policy is a chain "
+          "of one.");
+    field("admission_latency_s", &Gateway::admission_latency_s,
+          "Time from arrival to the admission decision.")
+        .unit("s")
+        .range(latency);
+    field("bands", &Gateway::bands, "Priority bands of the tenant queues; one by default.");
+    field("max_queued", &Gateway::max_queued,
+          "Most requests that wait in all bands together; 0: every request is refused; absent: "
+          "any number.")
+        .unit("requests")
+        .range(sim::between(0, 1e9))
+        .log_search(1, 5000);
+    field("queue_shedding", &Gateway::queue_shedding,
+          "Whether a request that meets max_queued takes the place of the least important "
+          "sheddable one (priority < 0), the newest of equals, if it is more important itself.");
+    field("drain_latency_s", &Gateway::drain_latency_s,
+          "Time until whoever serves the queues notices that a request has joined or a permit "
+          "has returned. With 0 it does before the next arrival of the same instant.")
+        .unit("s")
+        .range(latency);
+    field("dispatch", &Gateway::dispatch,
+          "How many requests go at once. all: as many as the limits permit, when one joins and "
+          "when a permit returns; one_per_attempt: one when a request joins, and one every "
+          "attempt_period_s while any waits, none when a permit returns (llm-d's endpoint "
+          "picker), so that no more than 1 / attempt_period_s go beyond what arrives.");
+    field("attempt_period_s", &Gateway::attempt_period_s,
+          "Time between two attempts to dispatch to which nothing but the clock gives rise: "
+          "those of one_per_attempt, and those for which requests wait that a saturation limit "
+          "holds.")
+        .unit("s")
+        .range(sim::between(1e-5, sim::kLongestSpan_s))
+        .log_search(1e-4, 0.1);
+    field("limit", &Gateway::limit,
+          "How many requests may be in flight. Several limits must all agree; a single one is a "
+          "list of one.");
+    field("usage_limit", &Gateway::usage_limit,
+          "From which saturation on each band waits, where a saturation limit is in force; the "
+          "highest one where there are several.");
+    field("eviction", &Gateway::eviction,
+          "Whether requests in flight give way to those that a saturation limit holds.");
+    field("controller", &Gateway::controller,
+          "What moves the limit: the first of the list that can be moved.");
+    field("guard", &Gateway::guard, "How far the controller may move it.");
+    field("sensor", &Gateway::sensor, "What the controller goes by.");
+    field("routing_latency_s", &Gateway::routing_latency_s,
+          "Time from dispatch to the routing decision.")
+        .unit("s")
+        .range(latency);
+    field("replicas", &Gateway::replicas,
+          "Gateways side by side before the same fleet, each with queues, limits, controller "
+          "and records of its own.")
+        .unit("gateways")
+        .range(sim::between(1, 1000));
+    field("split", &Gateway::split,
+          "Which replica gets a request: round_robin in order of arrival, tenant_hash or "
+          "random.");
+  }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
 };
 
@@ -321,73 +381,3 @@ template <>
 struct spillway::sim::EnumNames<spillway::gateway::Dispatch> {
   static constexpr std::array<std::string_view, 2> names{"all", "one_per_attempt"};
 };
-
-namespace spillway::gateway {
-
-constexpr auto Gateway::fields() {
-  using sim::field;
-  const auto latency = sim::between(0, sim::kLongestSpan_s);
-  return std::tuple(
-      field("admission", &Gateway::admission,
-            "Chain of admission policies: the first rejection wins. A single policy is a chain "
-            "of one."),
-      field("admission_latency_s", &Gateway::admission_latency_s,
-            "Time from arrival to the admission decision.")
-          .unit("s")
-          .range(latency),
-      field("bands", &Gateway::bands, "Priority bands of the tenant queues; one by default."),
-      field("max_queued", &Gateway::max_queued,
-            "Most requests that wait in all bands together; 0: every request is refused; absent: "
-            "any number.")
-          .unit("requests")
-          .range(sim::between(0, 1e9))
-          .log_search(1, 5000),
-      field("queue_shedding", &Gateway::queue_shedding,
-            "Whether a request that meets max_queued takes the place of the least important "
-            "sheddable one (priority < 0), the newest of equals, if it is more important itself."),
-      field("drain_latency_s", &Gateway::drain_latency_s,
-            "Time until whoever serves the queues notices that a request has joined or a permit "
-            "has returned. With 0 it does before the next arrival of the same instant.")
-          .unit("s")
-          .range(latency),
-      field("dispatch", &Gateway::dispatch,
-            "How many requests go at once. all: as many as the limits permit, when one joins and "
-            "when a permit returns; one_per_attempt: one when a request joins, and one every "
-            "attempt_period_s while any waits, none when a permit returns (llm-d's endpoint "
-            "picker), so that no more than 1 / attempt_period_s go beyond what arrives."),
-      field("attempt_period_s", &Gateway::attempt_period_s,
-            "Time between two attempts to dispatch to which nothing but the clock gives rise: "
-            "those of one_per_attempt, and those for which requests wait that a saturation limit "
-            "holds.")
-          .unit("s")
-          .range(sim::between(1e-5, sim::kLongestSpan_s))
-          .log_search(1e-4, 0.1),
-      field("limit", &Gateway::limit,
-            "How many requests may be in flight. Several limits must all agree; a single one is a "
-            "list of one."),
-      field("usage_limit", &Gateway::usage_limit,
-            "From which saturation on each band waits, where a saturation limit is in force; the "
-            "highest one where there are several."),
-      field("eviction", &Gateway::eviction,
-            "Whether requests in flight give way to those that a saturation limit holds."),
-      field("controller", &Gateway::controller,
-            "What moves the limit: the first of the list that can be moved."),
-      field("guard", &Gateway::guard, "How far the controller may move it."),
-      field("sensor", &Gateway::sensor, "What the controller goes by."),
-      field("routing_latency_s", &Gateway::routing_latency_s,
-            "Time from dispatch to the routing decision.")
-          .unit("s")
-          .range(latency),
-      field("replicas", &Gateway::replicas,
-            "Gateways side by side before the same fleet, each with queues, limits, controller "
-            "and records of its own.")
-          .unit("gateways")
-          .range(sim::between(1, 1000)),
-      field("split", &Gateway::split,
-            "Which replica gets a request: round_robin in order of arrival, tenant_hash or "
-            "random."));
-}
-
-}  // namespace spillway::gateway
-
-extern template struct spillway::sim::Codec<spillway::gateway::Gateway>;

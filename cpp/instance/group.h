@@ -4,15 +4,15 @@
 #include <array>
 #include <cstdint>
 #include <string_view>
-#include <tuple>
 
 #include "instance/ingress/policies.h"
 #include "instance/kv_cache/config.h"
 #include "instance/latency/policies.h"
 #include "instance/plant/policies.h"
 #include "instance/scheduler/policies.h"
-#include "sim/field.h"
 #include "sim/randomness.h"
+#include "sim/schema/enum.h"
+#include "sim/schema/field.h"
 #include "workload/outcome.h"
 
 namespace spillway::instance {
@@ -46,7 +46,64 @@ struct InstanceGroup {
   static constexpr std::string_view type_name = "InstanceGroup";
   static constexpr std::string_view doc =
       "A group of equal model servers, by default with continuous batching as in vLLM v1.";
-  static constexpr auto fields();
+  static void fields(auto field) {
+    using G = InstanceGroup;
+    field("count", &G::count, "Number of instances.")
+        .unit("instances")
+        .range(sim::between(1, 100000));
+    field("data_parallel_size", &G::data_parallel_size,
+          "Ranks of one instance (vLLM --data-parallel-size). Each is a plant of its own, with a "
+          "queue, a batch and KV memory as large as given here. A request is assigned to its "
+          "rank as it is routed: by a router that rates ranks (kv_cost), else to the rank with "
+          "the least 4 × waiting + running requests, the first of equals; a request that has "
+          "not reached the engine's queue counts as waiting.")
+        .unit("ranks")
+        .range(sim::between(1, 1024));
+    field("ingress", &G::ingress,
+          "What an instance lets in, before its engine's queue and for all its ranks together.");
+    field("plant", &G::plant,
+          "How an instance serves its requests. The settings below are those of step_loop; the "
+          "other plants have their own and make no use of these, but that they report "
+          "num_kv_blocks as free.");
+    field("max_num_seqs", &G::max_num_seqs, "Most requests that run at once (vLLM --max-num-seqs).")
+        .unit("requests")
+        .range(sim::between(1, 1e6))
+        .log_search(8, 1024);
+    field("max_num_batched_tokens", &G::max_num_batched_tokens,
+          "Token budget of one step (vLLM --max-num-batched-tokens).")
+        .unit("tokens")
+        .range(sim::between(1, 1e9))
+        .log_search(256, 16384);
+    field("long_prefill_token_threshold", &G::long_prefill_token_threshold,
+          "Most prompt tokens of one request in one step (vLLM --long-prefill-token-threshold); "
+          "0: no such cap.")
+        .unit("tokens")
+        .range(sim::between(0, 1e9));
+    field("max_model_len", &G::max_model_len,
+          "Most tokens of prompt and output together (vLLM --max-model-len); 0: no such cap.")
+        .unit("tokens")
+        .range(sim::between(0, 1e9));
+    field("block_size_tokens", &G::block_size_tokens, "Tokens per KV block (vLLM --block-size).")
+        .unit("tokens")
+        .range(sim::between(1, 1e6));
+    field("num_kv_blocks", &G::num_kv_blocks, "KV blocks of one instance.")
+        .unit("blocks")
+        .range(sim::between(1, 1e12));
+    field("kv_cache", &G::kv_cache, "Whether and how KV blocks are used again.");
+    field("scheduler", &G::scheduler, "Order of the engine's waiting queue.");
+    field("latency", &G::latency, "How long a step takes.");
+    field("completion", &G::completion,
+          "When the effects of a step take place: at its end, as in a real server, or already at "
+          "its start.");
+    field("preemption", &G::preemption,
+          "What becomes of a preempted request's output: kept, so that it is recomputed with the "
+          "prompt, or produced "
+          "again.");
+    field("output_overhead", &G::output_overhead,
+          "Where the latency model's cost of delivering tokens shows: in the duration of every "
+          "step that emits one, "
+          "or only in reported latencies.");
+  }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
   bool draws() const { return std::holds_alternative<StepLoop>(plant) && sim::can_draw(latency); }
   /// An instance refuses what it could never hold.
@@ -81,71 +138,3 @@ template <>
 struct spillway::sim::EnumNames<spillway::instance::OutputOverhead> {
   static constexpr std::array<std::string_view, 2> names{"in_step", "reported"};
 };
-
-namespace spillway::instance {
-
-constexpr auto InstanceGroup::fields() {
-  using sim::field;
-  using G = InstanceGroup;
-  return std::tuple(
-      field("count", &G::count, "Number of instances.")
-          .unit("instances")
-          .range(sim::between(1, 100000)),
-      field("data_parallel_size", &G::data_parallel_size,
-            "Ranks of one instance (vLLM --data-parallel-size). Each is a plant of its own, with a "
-            "queue, a batch and KV memory as large as given here. A request is assigned to its "
-            "rank as it is routed: by a router that rates ranks (kv_cost), else to the rank with "
-            "the least 4 × waiting + running requests, the first of equals; a request that has "
-            "not reached the engine's queue counts as waiting.")
-          .unit("ranks")
-          .range(sim::between(1, 1024)),
-      field("ingress", &G::ingress,
-            "What an instance lets in, before its engine's queue and for all its ranks together."),
-      field("plant", &G::plant,
-            "How an instance serves its requests. The settings below are those of step_loop; the "
-            "other plants have their own and make no use of these, but that they report "
-            "num_kv_blocks as free."),
-      field("max_num_seqs", &G::max_num_seqs,
-            "Most requests that run at once (vLLM --max-num-seqs).")
-          .unit("requests")
-          .range(sim::between(1, 1e6))
-          .log_search(8, 1024),
-      field("max_num_batched_tokens", &G::max_num_batched_tokens,
-            "Token budget of one step (vLLM --max-num-batched-tokens).")
-          .unit("tokens")
-          .range(sim::between(1, 1e9))
-          .log_search(256, 16384),
-      field("long_prefill_token_threshold", &G::long_prefill_token_threshold,
-            "Most prompt tokens of one request in one step (vLLM --long-prefill-token-threshold); "
-            "0: no such cap.")
-          .unit("tokens")
-          .range(sim::between(0, 1e9)),
-      field("max_model_len", &G::max_model_len,
-            "Most tokens of prompt and output together (vLLM --max-model-len); 0: no such cap.")
-          .unit("tokens")
-          .range(sim::between(0, 1e9)),
-      field("block_size_tokens", &G::block_size_tokens, "Tokens per KV block (vLLM --block-size).")
-          .unit("tokens")
-          .range(sim::between(1, 1e6)),
-      field("num_kv_blocks", &G::num_kv_blocks, "KV blocks of one instance.")
-          .unit("blocks")
-          .range(sim::between(1, 1e12)),
-      field("kv_cache", &G::kv_cache, "Whether and how KV blocks are used again."),
-      field("scheduler", &G::scheduler, "Order of the engine's waiting queue."),
-      field("latency", &G::latency, "How long a step takes."),
-      field("completion", &G::completion,
-            "When the effects of a step take place: at its end, as in a real server, or already at "
-            "its start."),
-      field("preemption", &G::preemption,
-            "What becomes of a preempted request's output: kept, so that it is recomputed with the "
-            "prompt, or produced "
-            "again."),
-      field("output_overhead", &G::output_overhead,
-            "Where the latency model's cost of delivering tokens shows: in the duration of every "
-            "step that emits one, "
-            "or only in reported latencies."));
-}
-
-}  // namespace spillway::instance
-
-extern template struct spillway::sim::Codec<spillway::instance::InstanceGroup>;

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
-#include "sim/field.h"
+#include "sim/schema/enum.h"
+#include "sim/schema/field.h"
 
 namespace spillway::metrics {
 
@@ -36,7 +36,12 @@ struct FitnessTerm {
       "One term of the fitness score: weight · f, with f = v/(v + 100) for requests/s, v/(v + "
       "10000) for output "
       "tokens/s and 1/(1 + v) for a latency in ms.";
-  static constexpr auto fields();
+  static void fields(auto field) {
+    field("metric", &FitnessTerm::metric, "What the term looks at.");
+    field("weight", &FitnessTerm::weight, "Its weight in the sum.")
+        .dimensionless()
+        .range(sim::between(-1e9, 1e9));
+  }
 };
 
 /// What is measured and how.
@@ -51,7 +56,28 @@ struct Metrics {
 
   static constexpr std::string_view type_name = "Metrics";
   static constexpr std::string_view doc = "What is measured and how.";
-  static constexpr auto fields();
+  static void fields(auto field) {
+    field("accounting", &Metrics::accounting,
+          "clock: latencies are differences of stamps; blis: sums of step "
+          "durations, and priority_inversions, as that simulator reports them.");
+    field("fitness", &Metrics::fitness,
+          "Terms of the fitness score (BLIS's --fitness-weights); goodput is the "
+          "better objective.");
+    field("streaming", &Metrics::streaming,
+          "For very long runs: memory holds only the requests in flight; there are "
+          "no columns per request, and percentiles come from a histogram (relative "
+          "error at most 0.4 %).");
+    field("traced_candidates", &Metrics::traced_candidates,
+          "Every routing decision is logged with so many of its best candidates, "
+          "and its regret is taken; 0: no log.")
+        .unit("instances")
+        .range(sim::between(0, 1000));
+    field("timeline_step_s", &Metrics::timeline_step_s,
+          "Gateway and fleet are sampled every so often (result.timeline); absent: "
+          "never.")
+        .unit("s")
+        .range(sim::between(1e-3, 1e6));
+  }
 };
 
 }  // namespace spillway::metrics
@@ -66,40 +92,3 @@ struct spillway::sim::EnumNames<spillway::metrics::FitnessMetric> {
       "throughput", "tokens_per_sec", "mean_ttft", "p50_ttft",
       "p99_ttft",   "mean_e2e",       "p50_e2e",   "p99_e2e"};
 };
-
-namespace spillway::metrics {
-
-constexpr auto FitnessTerm::fields() {
-  using sim::field;
-  return std::tuple(field("metric", &FitnessTerm::metric, "What the term looks at."),
-                    field("weight", &FitnessTerm::weight, "Its weight in the sum.")
-                        .range(sim::between(-1e9, 1e9)));
-}
-
-constexpr auto Metrics::fields() {
-  using sim::field;
-  return std::tuple(field("accounting", &Metrics::accounting,
-                          "clock: latencies are differences of stamps; blis: sums of step "
-                          "durations, and priority_inversions, as that simulator reports them."),
-                    field("fitness", &Metrics::fitness,
-                          "Terms of the fitness score (BLIS's --fitness-weights); goodput is the "
-                          "better objective."),
-                    field("streaming", &Metrics::streaming,
-                          "For very long runs: memory holds only the requests in flight; there are "
-                          "no columns per request, and percentiles come from a histogram (relative "
-                          "error at most 0.4 %)."),
-                    field("traced_candidates", &Metrics::traced_candidates,
-                          "Every routing decision is logged with so many of its best candidates, "
-                          "and its regret is taken; 0: no log.")
-                        .unit("instances")
-                        .range(sim::between(0, 1000)),
-                    field("timeline_step_s", &Metrics::timeline_step_s,
-                          "Gateway and fleet are sampled every so often (result.timeline); absent: "
-                          "never.")
-                        .unit("s")
-                        .range(sim::between(1e-3, 1e6)));
-}
-
-}  // namespace spillway::metrics
-
-extern template struct spillway::sim::Codec<spillway::metrics::Metrics>;

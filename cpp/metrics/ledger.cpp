@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "sim/error.h"
+#include "sim/value.h"
 
 namespace spillway::metrics {
 

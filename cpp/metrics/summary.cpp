@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "numerics/moments.h"
+#include "sim/value.h"
 
 namespace spillway::metrics {
 

@@ -2,10 +2,9 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "router/policy.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::router {
 
@@ -15,7 +14,7 @@ struct AlwaysBusiest {
   static constexpr std::string_view doc =
       "The instance with the largest effective load, the first of equals; for testing the worst "
       "case.";
-  static constexpr auto fields() { return std::tuple(); }
+  static void fields(auto /*field*/) {}
 };
 
 std::unique_ptr<RoutingPolicy> make(const AlwaysBusiest& config);

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "router/policy.h"
-#include "sim/field.h"
+#include "sim/schema/enum.h"
+#include "sim/schema/field.h"
 
 namespace spillway::router {
 
@@ -34,7 +34,37 @@ struct KvCost {
       "+ the prompt blocks of its requests in flight, with this one's, + request_weight × their "
       "number. Load counts what this gateway sent; a block has prefix_index.block_size_tokens, "
       "which should be that of the instances.";
-  static constexpr auto fields();
+  static void fields(auto field) {
+    field("overlap", &KvCost::overlap,
+          "Whose word is taken for which blocks a rank holds: kv_events of the instances, "
+          "which arrive at once, or the gateway's own record of what it sent.");
+    field("rule", &KvCost::rule,
+          "sum of prefill and decode blocks, or product: prefill × (decode + 1) (Dynamo's "
+          "lmetric policy).");
+    field("overlap_credit", &KvCost::overlap_credit,
+          "Credit for a block that need not be computed.")
+        .dimensionless()
+        .range(sim::between(0, 1000))
+        .search(0, 2);
+    field("overlap_decay", &KvCost::overlap_decay,
+          "How fast that credit shrinks with the prefill load of a rank beyond the least "
+          "loaded one's, relative to the request: credit ÷ (1 + decay × excess ÷ request).")
+        .dimensionless()
+        .range(sim::between(0, 1000));
+    field("prefill_load_scale", &KvCost::prefill_load_scale, "Weight of blocks to be computed.")
+        .dimensionless()
+        .range(sim::between(0, 1000))
+        .search(0, 4);
+    field("request_weight", &KvCost::request_weight, "Blocks that a request in flight counts as.")
+        .unit("blocks")
+        .range(sim::between(0, 1e9));
+    field("temperature", &KvCost::temperature,
+          "0: the smallest cost, ties at random; else a draw by softmax over the costs, scaled "
+          "to [0, 1].")
+        .dimensionless()
+        .range(sim::between(0, 1000))
+        .search(0, 1);
+  }
   /// Equal costs are told apart at random, whatever the temperature.
   static constexpr bool draws() { return true; }
 };
@@ -51,37 +81,3 @@ template <>
 struct spillway::sim::EnumNames<spillway::router::CostRule> {
   static constexpr std::array<std::string_view, 2> names{"sum", "product"};
 };
-
-namespace spillway::router {
-
-constexpr auto KvCost::fields() {
-  using sim::field;
-  return std::tuple(
-      field("overlap", &KvCost::overlap,
-            "Whose word is taken for which blocks a rank holds: kv_events of the instances, "
-            "which arrive at once, or the gateway's own record of what it sent."),
-      field("rule", &KvCost::rule,
-            "sum of prefill and decode blocks, or product: prefill × (decode + 1) (Dynamo's "
-            "lmetric policy)."),
-      field("overlap_credit", &KvCost::overlap_credit,
-            "Credit for a block that need not be computed.")
-          .range(sim::between(0, 1000))
-          .search(0, 2),
-      field("overlap_decay", &KvCost::overlap_decay,
-            "How fast that credit shrinks with the prefill load of a rank beyond the least "
-            "loaded one's, relative to the request: credit ÷ (1 + decay × excess ÷ request).")
-          .range(sim::between(0, 1000)),
-      field("prefill_load_scale", &KvCost::prefill_load_scale, "Weight of blocks to be computed.")
-          .range(sim::between(0, 1000))
-          .search(0, 4),
-      field("request_weight", &KvCost::request_weight, "Blocks that a request in flight counts as.")
-          .unit("blocks")
-          .range(sim::between(0, 1e9)),
-      field("temperature", &KvCost::temperature,
-            "0: the smallest cost, ties at random; else a draw by softmax over the costs, scaled "
-            "to [0, 1].")
-          .range(sim::between(0, 1000))
-          .search(0, 1));
-}
-
-}  // namespace spillway::router

@@ -2,11 +2,10 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "router/policy.h"
 #include "router/ties.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::router {
 
@@ -19,11 +18,10 @@ struct LeastLoaded {
       "The instance with the smallest effective load (waiting + running + in flight; requests that "
       "the instance "
       "reports count twice).";
-  static constexpr auto fields() {
-    return std::tuple(sim::field(
-        "ties", &LeastLoaded::ties,
-        "Which of equally loaded instances is taken; a random one is drawn only if there are "
-        "several."));
+  static void fields(auto field) {
+    field("ties", &LeastLoaded::ties,
+          "Which of equally loaded instances is taken; a random one is drawn only if there are "
+          "several.");
   }
   bool draws() const { return ties == Ties::random; }
 };

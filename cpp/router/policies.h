@@ -7,7 +7,6 @@
 #include "router/least_loaded.h"
 #include "router/round_robin.h"
 #include "router/weighted.h"
-#include "sim/field.h"
 
 namespace spillway::router {
 
@@ -15,5 +14,3 @@ namespace spillway::router {
 using Router = std::variant<RoundRobin, LeastLoaded, AlwaysBusiest, Weighted, KvCost>;
 
 }  // namespace spillway::router
-
-extern template struct spillway::sim::Codec<spillway::router::Router>;

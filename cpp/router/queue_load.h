@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "sim/field.h"
+#include "sim/schema/enum.h"
 
 namespace spillway::router {
 

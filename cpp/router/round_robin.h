@@ -2,10 +2,9 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "router/policy.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::router {
 
@@ -13,7 +12,7 @@ namespace spillway::router {
 struct RoundRobin {
   static constexpr std::string_view kind = "round_robin", type_name = "RoundRobin";
   static constexpr std::string_view doc = "Each instance in turn, whatever its load.";
-  static constexpr auto fields() { return std::tuple(); }
+  static void fields(auto /*field*/) {}
 };
 
 std::unique_ptr<RoutingPolicy> make(const RoundRobin& config);

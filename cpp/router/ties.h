@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "sim/field.h"
 #include "sim/rng.h"
+#include "sim/schema/enum.h"
 
 namespace spillway::router {
 

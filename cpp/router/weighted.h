@@ -3,15 +3,14 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "router/filters/policies.h"
 #include "router/pickers/policies.h"
 #include "router/policy.h"
 #include "router/scorers/policies.h"
-#include "sim/field.h"
 #include "sim/randomness.h"
+#include "sim/schema/field.h"
 
 namespace spillway::router {
 
@@ -27,13 +26,11 @@ struct Weighted {
       "with the "
       "scorers' weights, which are divided by their sum, and an instance is picked by the result "
       "(the scheduling of llm-d's endpoint picker, whose default weights these are).";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(
-        field("filters", &Weighted::filters,
-              "Which instances come into question; each looks at what those before it left."),
-        field("scorers", &Weighted::scorers, "What counts, in the order of addition."),
-        field("picker", &Weighted::picker, "How an instance is picked by the scores."));
+  static void fields(auto field) {
+    field("filters", &Weighted::filters,
+          "Which instances come into question; each looks at what those before it left.");
+    field("scorers", &Weighted::scorers, "What counts, in the order of addition.");
+    field("picker", &Weighted::picker, "How an instance is picked by the scores.");
   }
   bool draws() const { return sim::can_draw(filters) || sim::can_draw(picker); }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;

@@ -4,13 +4,12 @@
 #include <optional>
 #include <span>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
-#include "sim/field.h"
 #include "sim/flat_map.h"
 #include "sim/ids.h"
 #include "sim/linked_list.h"
+#include "sim/schema/field.h"
 #include "workload/request_table.h"
 
 namespace spillway::signals {
@@ -24,18 +23,17 @@ struct PrefixIndexConfig {
   static constexpr std::string_view doc =
       "The gateway's own record of which prompts went where: per rank of an instance the blocks "
       "last sent there. It knows nothing of what the instances really keep.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(field("capacity_blocks", &PrefixIndexConfig::capacity_blocks,
-                            "Blocks remembered per rank of an instance; the least recently sent go "
-                            "first.")
-                          .unit("blocks")
-                          .range(sim::between(1, 1e9))
-                          .log_search(1000, 100000),
-                      field("block_size_tokens", &PrefixIndexConfig::block_size_tokens,
-                            "Prompts are compared in blocks of so many tokens.")
-                          .unit("tokens")
-                          .range(sim::between(1, 1e6)));
+  static void fields(auto field) {
+    field("capacity_blocks", &PrefixIndexConfig::capacity_blocks,
+          "Blocks remembered per rank of an instance; the least recently sent go "
+          "first.")
+        .unit("blocks")
+        .range(sim::between(1, 1e9))
+        .log_search(1000, 100000);
+    field("block_size_tokens", &PrefixIndexConfig::block_size_tokens,
+          "Prompts are compared in blocks of so many tokens.")
+        .unit("tokens")
+        .range(sim::between(1, 1e6));
   }
 };
 

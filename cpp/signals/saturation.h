@@ -3,10 +3,10 @@
 #include <array>
 #include <cstdint>
 #include <string_view>
-#include <tuple>
 
 #include "signals/view.h"
-#include "sim/field.h"
+#include "sim/schema/enum.h"
+#include "sim/schema/field.h"
 
 namespace spillway::signals {
 
@@ -30,27 +30,26 @@ struct SaturationDetector {
   double kv_utilization_threshold = 0.8;
   double max_concurrency = 100;
 
-  static constexpr auto fields() {
-    using sim::field;
+  static void fields(auto field) {
     using Self = SaturationDetector;
-    return std::tuple(
-        field("detector", &Self::detector,
-              "utilization, of what the instances report, or concurrency, which the gateway counts "
-              "itself."),
-        field("queue_depth_threshold", &Self::queue_depth_threshold,
-              "Waiting requests that saturate an instance.")
-            .unit("requests")
-            .range(sim::positive_up_to(1e9))
-            .log_search(1, 64),
-        field("kv_utilization_threshold", &Self::kv_utilization_threshold,
-              "Share of KV memory in use that saturates an instance.")
-            .range(sim::positive_up_to(1))
-            .search(0.5, 1),
-        field("max_concurrency", &Self::max_concurrency,
-              "Requests in flight per instance that saturate the fleet.")
-            .unit("requests")
-            .range(sim::positive_up_to(1e9))
-            .log_search(8, 1024));
+    field("detector", &Self::detector,
+          "utilization, of what the instances report, or concurrency, which the gateway counts "
+          "itself.");
+    field("queue_depth_threshold", &Self::queue_depth_threshold,
+          "Waiting requests that saturate an instance.")
+        .unit("requests")
+        .range(sim::positive_up_to(1e9))
+        .log_search(1, 64);
+    field("kv_utilization_threshold", &Self::kv_utilization_threshold,
+          "Share of KV memory in use that saturates an instance.")
+        .dimensionless()
+        .range(sim::positive_up_to(1))
+        .search(0.5, 1);
+    field("max_concurrency", &Self::max_concurrency,
+          "Requests in flight per instance that saturate the fleet.")
+        .unit("requests")
+        .range(sim::positive_up_to(1e9))
+        .log_search(8, 1024);
   }
 };
 

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
-#include <tuple>
 #include <variant>
 
-#include "sim/field.h"
+#include "sim/schema/enum.h"
+#include "sim/schema/field.h"
 #include "sim/time.h"
 
 namespace spillway::signals {
@@ -16,7 +16,7 @@ namespace spillway::signals {
 struct Live {
   static constexpr std::string_view kind = "live", type_name = "Live";
   static constexpr std::string_view doc = "Every decision sees the instances as they are.";
-  static constexpr auto fields() { return std::tuple(); }
+  static void fields(auto /*field*/) {}
 };
 
 /// Values are read again when a decision is due and the last reading is at least one period old.
@@ -29,12 +29,11 @@ struct OnRead {
       "Values are read again when a decision (admission or routing) is due and the last reading is "
       "at least period_s "
       "old; zeros are seen until the first period has passed.";
-  static constexpr auto fields() {
-    return std::tuple(
-        sim::field("period_s", &OnRead::period_s, "Age at which a reading is renewed.")
-            .unit("s")
-            .range(sim::positive_up_to(sim::kLongestSpan_s))
-            .log_search(0.001, 10));
+  static void fields(auto field) {
+    field("period_s", &OnRead::period_s, "Age at which a reading is renewed.")
+        .unit("s")
+        .range(sim::positive_up_to(sim::kLongestSpan_s))
+        .log_search(0.001, 10);
   }
 };
 
@@ -64,35 +63,35 @@ struct Scraped {
   static constexpr std::string_view doc =
       "Every instance is scraped at phase_s, phase_s + period_s, …; a decision sees the last "
       "scrape that is at least delay_s old, and zeros before the first one.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(
-        field("period_s", &Scraped::period_s, "Time between two scrapes.")
-            .unit("s")
-            .range(sim::between(1e-4, sim::kLongestSpan_s))
-            .log_search(0.001, 10),
-        field("phase_s", &Scraped::phase_s, "Instant of the first scrape.")
-            .unit("s")
-            .range(sim::between(0, sim::kLongestSpan_s)),
-        field("delay_s", &Scraped::delay_s, "Time from a scrape until decisions know of it.")
-            .unit("s")
-            .range(sim::between(0, 10)),
-        field("jitter", &Scraped::jitter,
-              "Every scrape of every instance is late by a part of the period that is uniform on "
-              "[0, jitter).")
-            .range(sim::between(0, 1)),
-        field("loss_probability", &Scraped::loss_probability,
-              "Probability that a scrape is lost, each by itself.")
-            .range(sim::between(0, 0.99)),
-        field("stale_after_s", &Scraped::stale_after_s,
-              "Age from which a value counts as missing, as one does before the first scrape "
-              "(llm-d: 0.2); absent: never.")
-            .unit("s")
-            .range(sim::positive_up_to(sim::kLongestSpan_s)),
-        field("when_stale", &Scraped::when_stale,
-              "What stands for a missing value. hold: the last one; fail_open: that of an idle "
-              "instance; fail_closed: that of a full one, which gets no requests while another "
-              "instance is not missing."));
+  static void fields(auto field) {
+    field("period_s", &Scraped::period_s, "Time between two scrapes.")
+        .unit("s")
+        .range(sim::between(1e-4, sim::kLongestSpan_s))
+        .log_search(0.001, 10);
+    field("phase_s", &Scraped::phase_s, "Instant of the first scrape.")
+        .unit("s")
+        .range(sim::between(0, sim::kLongestSpan_s));
+    field("delay_s", &Scraped::delay_s, "Time from a scrape until decisions know of it.")
+        .unit("s")
+        .range(sim::between(0, 10));
+    field("jitter", &Scraped::jitter,
+          "Every scrape of every instance is late by a part of the period that is uniform on "
+          "[0, jitter).")
+        .dimensionless()
+        .range(sim::between(0, 1));
+    field("loss_probability", &Scraped::loss_probability,
+          "Probability that a scrape is lost, each by itself.")
+        .dimensionless()
+        .range(sim::between(0, 0.99));
+    field("stale_after_s", &Scraped::stale_after_s,
+          "Age from which a value counts as missing, as one does before the first scrape "
+          "(llm-d: 0.2); absent: never.")
+        .unit("s")
+        .range(sim::positive_up_to(sim::kLongestSpan_s));
+    field("when_stale", &Scraped::when_stale,
+          "What stands for a missing value. hold: the last one; fail_open: that of an idle "
+          "instance; fail_closed: that of a full one, which gets no requests while another "
+          "instance is not missing.");
   }
   bool draws() const { return jitter > 0 || loss_probability > 0; }
 };
@@ -100,5 +99,3 @@ struct Scraped {
 using Signals = std::variant<Live, OnRead, Scraped>;
 
 }  // namespace spillway::signals
-
-extern template struct spillway::sim::Codec<spillway::signals::Signals>;

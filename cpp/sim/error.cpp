@@ -17,6 +17,13 @@ std::string join(const std::vector<Violation>& violations) {
 
 }  // namespace
 
+std::string join_path(const std::string& path, std::string_view name) {
+  return path.empty() ? std::string(name) : path + "." + std::string(name);
+}
+std::string index_path(const std::string& path, std::size_t index) {
+  return path + "[" + std::to_string(index) + "]";
+}
+
 ConfigError::ConfigError(std::vector<Violation> violations)
     : std::runtime_error(join(violations)), violations_(std::move(violations)) {}
 

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <source_location>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace spillway::sim {
@@ -13,6 +15,10 @@ struct Violation {
   std::string value;    ///< what was given; empty where there is no value to show
   std::string allowed;  ///< what is allowed instead, as a clause: "must be >= 0"
 };
+
+/// The path of a setting, and of an entry of a list.
+std::string join_path(const std::string& path, std::string_view name);
+std::string index_path(const std::string& path, std::size_t index);
 
 /// The user's settings are wrong. Carries every violation that was found, not the first one.
 class ConfigError : public std::runtime_error {

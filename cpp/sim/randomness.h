@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <variant>
 
-#include "sim/field.h"
+#include "sim/schema/traits.h"
 
 namespace spillway::sim {
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sim/value.h"
+
 namespace spillway::workload {
 
 void Client::validate(const std::string& path, std::vector<sim::Violation>& out) const {

@@ -4,9 +4,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 
-#include "sim/field.h"
+#include "sim/schema/field.h"
 #include "sim/time.h"
 #include "workload/arrivals/policies.h"
 #include "workload/lengths/policies.h"
@@ -33,49 +32,45 @@ struct Client {
   static constexpr std::string_view doc =
       "One source of requests: a tenant's application with its own arrivals and lengths. A tenant "
       "whose rate changes in steps is several clients, one for each step.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(
-        field("name", &Client::name, "Name of the client; must be unique."),
-        field("tenant", &Client::tenant, "Tenant on whose behalf it asks."),
-        field("slo_class", &Client::slo_class, "Class of its requests."),
-        field(
-            "rate_fraction", &Client::rate_fraction,
-            "Its share of the workload's request rate, relative to the other clients that have no "
-            "requests_per_s of their own.")
-            .range(sim::more_than(0)),
-        field(
-            "requests_per_s", &Client::requests_per_s,
-            "Its own mean arrival rate, which leaves the workload's to the other clients; absent: "
-            "rate_fraction tells its share of that.")
-            .unit("requests/s")
-            .range(sim::positive_up_to(1e9))
-            .log_search(0.1, 10000),
-        field("start_s", &Client::start_s, "When it begins: its first gap counts from here.")
-            .unit("s")
-            .range(sim::between(0, sim::kLongestSpan_s)),
-        field(
-            "duration_s", &Client::duration_s,
-            "Nothing of it arrives at or after start_s + duration_s; absent: it goes on until the "
-            "workload ends.")
-            .unit("s")
-            .range(sim::positive_up_to(sim::kLongestSpan_s)),
-        field("num_requests", &Client::num_requests,
-              "The earliest so many of its requests; absent: any number.")
-            .unit("requests")
-            .range(sim::between(1, 1e9)),
-        field("arrivals", &Client::arrivals, "When its requests arrive."),
-        field("input_tokens", &Client::input_tokens,
-              "Length of the part of its prompts that no other prompt shares; at least 1 token is "
-              "used.")
-            .unit("tokens"),
-        field("output_tokens", &Client::output_tokens, "Length of the answers.").unit("tokens"),
-        field("prefix_group", &Client::prefix_group,
-              "Prompts of one group begin with the same tokens; empty: nothing is shared."),
-        field("prefix_tokens", &Client::prefix_tokens,
-              "Length of the shared beginning, which comes on top of input_tokens.")
-            .unit("tokens")
-            .range(sim::between(0, kMaxTokens)));
+  static void fields(auto field) {
+    field("name", &Client::name, "Name of the client; must be unique.");
+    field("tenant", &Client::tenant, "Tenant on whose behalf it asks.");
+    field("slo_class", &Client::slo_class, "Class of its requests.");
+    field("rate_fraction", &Client::rate_fraction,
+          "Its share of the workload's request rate, relative to the other clients that have no "
+          "requests_per_s of their own.")
+        .dimensionless()
+        .range(sim::more_than(0));
+    field("requests_per_s", &Client::requests_per_s,
+          "Its own mean arrival rate, which leaves the workload's to the other clients; absent: "
+          "rate_fraction tells its share of that.")
+        .unit("requests/s")
+        .range(sim::positive_up_to(1e9))
+        .log_search(0.1, 10000);
+    field("start_s", &Client::start_s, "When it begins: its first gap counts from here.")
+        .unit("s")
+        .range(sim::between(0, sim::kLongestSpan_s));
+    field("duration_s", &Client::duration_s,
+          "Nothing of it arrives at or after start_s + duration_s; absent: it goes on until the "
+          "workload ends.")
+        .unit("s")
+        .range(sim::positive_up_to(sim::kLongestSpan_s));
+    field("num_requests", &Client::num_requests,
+          "The earliest so many of its requests; absent: any number.")
+        .unit("requests")
+        .range(sim::between(1, 1e9));
+    field("arrivals", &Client::arrivals, "When its requests arrive.");
+    field("input_tokens", &Client::input_tokens,
+          "Length of the part of its prompts that no other prompt shares; at least 1 token is "
+          "used.")
+        .unit("tokens");
+    field("output_tokens", &Client::output_tokens, "Length of the answers.").unit("tokens");
+    field("prefix_group", &Client::prefix_group,
+          "Prompts of one group begin with the same tokens; empty: nothing is shared.");
+    field("prefix_tokens", &Client::prefix_tokens,
+          "Length of the shared beginning, which comes on top of input_tokens.")
+        .unit("tokens")
+        .range(sim::between(0, kMaxTokens));
   }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
 

@@ -2,7 +2,6 @@
 
 #include <variant>
 
-#include "sim/field.h"
 #include "workload/synthetic.h"
 #include "workload/trace.h"
 
@@ -11,5 +10,3 @@ namespace spillway::workload {
 using Workload = std::variant<Synthetic, Trace>;
 
 }  // namespace spillway::workload
-
-extern template struct spillway::sim::Codec<spillway::workload::Workload>;

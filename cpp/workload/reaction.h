@@ -4,12 +4,12 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
-#include "sim/field.h"
 #include "sim/ids.h"
 #include "sim/randomness.h"
+#include "sim/schema/enum.h"
+#include "sim/schema/field.h"
 #include "sim/time.h"
 #include "workload/outcome.h"
 
@@ -36,7 +36,39 @@ struct Retry {
   static constexpr std::string_view doc =
       "When a client asks again, with exponential back-off. A request that could never be served "
       "is not asked again.";
-  static constexpr auto fields();
+  static void fields(auto field) {
+    field("on", &Retry::on,
+          "Causes after which this rule applies: rate_limited, saturated, queue_full and "
+          "ttl_expired are refusals in the vocabulary of result.requests, timeout is the "
+          "client's own; empty: any of them.");
+    field("max_attempts", &Retry::max_attempts, "Attempts in all, the first included.")
+        .unit("attempts")
+        .range(sim::between(1, 1000));
+    field("backoff_s", &Retry::backoff_s, "Wait before the second attempt.")
+        .unit("s")
+        .range(sim::between(0, 1e6))
+        .log_search(0.05, 30);
+    field("multiplier", &Retry::multiplier, "By which the wait grows from attempt to attempt.")
+        .dimensionless()
+        .range(sim::between(1, 100))
+        .search(1, 4);
+    field("max_backoff_s", &Retry::max_backoff_s, "The longest wait.")
+        .unit("s")
+        .range(sim::between(0, 1e6));
+    field("jitter", &Retry::jitter,
+          "Of a wait w: none is w itself, full uniform from 0 to w, equal uniform from w/2 to w, "
+          "additive uniform from w to w + backoff_s.");
+    field("budget_ratio", &Retry::budget_ratio,
+          "A tenant's clients retry only while a budget lasts: each first attempt adds so much "
+          "to it, each retry takes 1; absent: no budget.")
+        .dimensionless()
+        .range(sim::between(0, 100))
+        .search(0, 0.5);
+    field("budget_burst", &Retry::budget_burst,
+          "What the budget starts with and holds at most, where there is one.")
+        .unit("attempts")
+        .range(sim::between(1, 1e9));
+  }
   bool applies_to(Cause cause) const;
   /// Between the attempt of that number, from 1, and the next; `uniform` is drawn from [0, 1).
   double wait_s(std::int64_t attempts, double uniform) const;
@@ -54,7 +86,27 @@ struct Reaction {
   static constexpr std::string_view doc =
       "How long clients wait and when they ask again. A request that is withdrawn leaves its queue "
       "at once, and an instance at the end of the step under way.";
-  static constexpr auto fields();
+  static void fields(auto field) {
+    const auto span = sim::positive_up_to(sim::kLongestSpan_s);
+    field("timeout_s", &Reaction::timeout_s,
+          "An attempt that is not complete after so long is withdrawn; absent: never.")
+        .unit("s")
+        .range(span)
+        .log_search(1, 600);
+    field("first_token_timeout_s", &Reaction::first_token_timeout_s,
+          "An attempt whose first token has not come after so long is withdrawn; absent: never.")
+        .unit("s")
+        .range(span)
+        .log_search(0.5, 60);
+    field("deadline_s", &Reaction::deadline_s,
+          "Of all attempts together, from the first one: what is under way then is withdrawn, "
+          "and nothing is asked again; absent: none.")
+        .unit("s")
+        .range(span)
+        .log_search(1, 600);
+    field("retries", &Reaction::retries,
+          "When clients ask again; the first rule that applies to the cause decides.");
+  }
   static constexpr std::array reasons{
       Reason{"client_timeout",
              words::kTimeout,
@@ -108,65 +160,3 @@ template <>
 struct spillway::sim::EnumNames<spillway::workload::Jitter> {
   static constexpr std::array<std::string_view, 4> names{"none", "full", "equal", "additive"};
 };
-
-namespace spillway::workload {
-
-constexpr auto Retry::fields() {
-  using sim::field;
-  return std::tuple(
-      field("on", &Retry::on,
-            "Causes after which this rule applies: rate_limited, saturated, queue_full and "
-            "ttl_expired are refusals in the vocabulary of result.requests, timeout is the "
-            "client's own; empty: any of them."),
-      field("max_attempts", &Retry::max_attempts, "Attempts in all, the first included.")
-          .unit("attempts")
-          .range(sim::between(1, 1000)),
-      field("backoff_s", &Retry::backoff_s, "Wait before the second attempt.")
-          .unit("s")
-          .range(sim::between(0, 1e6))
-          .log_search(0.05, 30),
-      field("multiplier", &Retry::multiplier, "By which the wait grows from attempt to attempt.")
-          .range(sim::between(1, 100))
-          .search(1, 4),
-      field("max_backoff_s", &Retry::max_backoff_s, "The longest wait.")
-          .unit("s")
-          .range(sim::between(0, 1e6)),
-      field("jitter", &Retry::jitter,
-            "Of a wait w: none is w itself, full uniform from 0 to w, equal uniform from w/2 to w, "
-            "additive uniform from w to w + backoff_s."),
-      field("budget_ratio", &Retry::budget_ratio,
-            "A tenant's clients retry only while a budget lasts: each first attempt adds so much "
-            "to it, each retry takes 1; absent: no budget.")
-          .range(sim::between(0, 100))
-          .search(0, 0.5),
-      field("budget_burst", &Retry::budget_burst,
-            "What the budget starts with and holds at most, where there is one.")
-          .unit("attempts")
-          .range(sim::between(1, 1e9)));
-}
-
-constexpr auto Reaction::fields() {
-  using sim::field;
-  const auto span = sim::positive_up_to(sim::kLongestSpan_s);
-  return std::tuple(
-      field("timeout_s", &Reaction::timeout_s,
-            "An attempt that is not complete after so long is withdrawn; absent: never.")
-          .unit("s")
-          .range(span)
-          .log_search(1, 600),
-      field("first_token_timeout_s", &Reaction::first_token_timeout_s,
-            "An attempt whose first token has not come after so long is withdrawn; absent: never.")
-          .unit("s")
-          .range(span)
-          .log_search(0.5, 60),
-      field("deadline_s", &Reaction::deadline_s,
-            "Of all attempts together, from the first one: what is under way then is withdrawn, "
-            "and nothing is asked again; absent: none.")
-          .unit("s")
-          .range(span)
-          .log_search(1, 600),
-      field("retries", &Reaction::retries,
-            "When clients ask again; the first rule that applies to the cause decides."));
-}
-
-}  // namespace spillway::workload

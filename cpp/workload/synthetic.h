@@ -7,11 +7,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <unordered_map>
 #include <vector>
 
-#include "sim/field.h"
+#include "sim/schema/field.h"
 #include "sim/time.h"
 #include "workload/clients.h"
 #include "workload/requests.h"
@@ -28,27 +27,25 @@ struct Synthetic {
   static constexpr std::string_view kind = "synthetic", type_name = "Synthetic";
   static constexpr std::string_view doc =
       "Requests generated from distributions by one or more clients.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(
-        field("requests_per_s", &Synthetic::requests_per_s,
-              "Mean arrival rate of all clients together that have none of their own; nothing if "
-              "each has one.")
-            .unit("requests/s")
-            .range(sim::positive_up_to(1e9))
-            .log_search(0.1, 10000),
-        field("num_requests", &Synthetic::num_requests,
-              "The earliest so many requests of all clients; absent: all that arrive within "
-              "duration_s; if that is absent too, all if each client has a duration_s or "
-              "num_requests of its own, or else 1,000.")
-            .unit("requests")
-            .range(sim::between(1, 1e9)),
-        field("duration_s", &Synthetic::duration_s,
-              "No request arrives at or after this instant; absent: num_requests and the clients "
-              "decide.")
-            .unit("s")
-            .range(sim::positive_up_to(sim::kLongestSpan_s)),
-        field("clients", &Synthetic::clients, "Who asks."));
+  static void fields(auto field) {
+    field("requests_per_s", &Synthetic::requests_per_s,
+          "Mean arrival rate of all clients together that have none of their own; nothing if "
+          "each has one.")
+        .unit("requests/s")
+        .range(sim::positive_up_to(1e9))
+        .log_search(0.1, 10000);
+    field("num_requests", &Synthetic::num_requests,
+          "The earliest so many requests of all clients; absent: all that arrive within "
+          "duration_s; if that is absent too, all if each client has a duration_s or "
+          "num_requests of its own, or else 1,000.")
+        .unit("requests")
+        .range(sim::between(1, 1e9));
+    field("duration_s", &Synthetic::duration_s,
+          "No request arrives at or after this instant; absent: num_requests and the clients "
+          "decide.")
+        .unit("s")
+        .range(sim::positive_up_to(sim::kLongestSpan_s));
+    field("clients", &Synthetic::clients, "Who asks.");
   }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
 };

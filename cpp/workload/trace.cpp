@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "sim/value.h"
 #include "workload/prompts.h"
 
 namespace spillway::workload {

@@ -4,10 +4,9 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
-#include "sim/field.h"
+#include "sim/schema/field.h"
 #include "workload/requests.h"
 
 namespace spillway::workload {
@@ -26,13 +25,11 @@ struct Trace {
       "one with "
       "spillway.trace(arrival_s=…, input_tokens=…, output_tokens=…); on the command line its "
       "requests come with --trace.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(
-        field("file", &Trace::file, "Where the requests were read from; empty: not from a file."),
-        field("sha256", &Trace::sha256, "Digest of the requests' content; empty: no requests yet."),
-        field("rows", &Trace::rows, "Number of requests.").unit("requests").range(sim::at_least(0)),
-        field("requests", &Trace::requests, "The columns.").hidden());
+  static void fields(auto field) {
+    field("file", &Trace::file, "Where the requests were read from; empty: not from a file.");
+    field("sha256", &Trace::sha256, "Digest of the requests' content; empty: no requests yet.");
+    field("rows", &Trace::rows, "Number of requests.").unit("requests").range(sim::at_least(0));
+    field("requests", &Trace::requests, "The columns.").hidden();
   }
   /// The digest stands for the requests, wherever they were read from.
   bool is_named_by(std::string_view field) const { return field != "file" || sha256.empty(); }

@@ -1,36 +1,32 @@
-"""What the compiled configuration classes get on the Python side.
+"""The classes of settings, made from the core's tables when they are first asked for.
 
-The classes and everything they know (fields, units, ranges, documentation) come from the core's
-field descriptors. Here they get typed signatures, NumPy-style docstrings and the protocol of
-`dataclasses`.
+Everything they know (fields, units, ranges, documentation) comes from the core. Here they get typed
+signatures, NumPy-style docstrings and the protocol of `dataclasses`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from spillway import _core
 from spillway._messages import checked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from types import ModuleType
 
-CORE_MODULES = (
-    "workload",
-    "signals",
-    "gateway",
-    "router",
-    "fleet",
-    "instance",
-    "metrics",
-    "cluster",
-)
+_Settings: Any = _core.sim._Settings  # type: ignore[attr-defined]
 
-_METHODS = ("replace", "with_", "to_dict", "from_dict", "preset", "presets")
+_TYPES: dict[str, dict[str, Any]] = {}  # of a core module, by name
+for _type in _core.sim._types():  # type: ignore[attr-defined]
+    _TYPES.setdefault(_type.module, {})[_type.name] = _type
+#: The core modules that have settings.
+CORE_MODULES = tuple(_TYPES)
+
 #: How a field's description names the bounds of its range; the open ones exclude their number.
 BOUNDS = ("more_than", "at_least", "at_most", "less_than")
 
@@ -57,16 +53,26 @@ def rebuild_trace(columns: Mapping[str, Any]) -> _core.workload.Trace:
     return _core.workload.make_trace(**columns)
 
 
-def public_names(module: ModuleType) -> list[str]:
-    """The configuration classes of a core module, for `__all__`."""
-    return [cls.__name__ for cls in config_classes(module)]
+def names_of(module: str) -> list[str]:
+    """The names of the classes of settings of a core module."""
+    return sorted(_TYPES[module])
 
 
 def config_classes(module: ModuleType) -> list[type[Any]]:
-    """The configuration classes of a core module, in the order in which they were bound."""
-    return [
-        cls for cls in vars(module).values() if isinstance(cls, type) and hasattr(cls, "_describe")
-    ]
+    """The classes of settings of a core module, by name."""
+    name = module.__name__.rpartition(".")[2]
+    return [class_of(_TYPES[name][one]) for one in names_of(name)]
+
+
+def lazy(module: str) -> tuple[Callable[[str], type[Any]], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a module that offers the classes of a core module."""
+
+    def __getattr__(name: str) -> type[Any]:  # noqa: N807
+        if name in _TYPES[module]:
+            return class_of(_TYPES[module][name])
+        raise AttributeError(f"module 'spillway.{module}' has no attribute {name!r}")
+
+    return __getattr__, lambda: names_of(module)
 
 
 def annotation(field: Mapping[str, Any]) -> str:
@@ -118,100 +124,197 @@ def _docstring(description: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _with_messages(cls: type[Any], fields: Sequence[inspect.Parameter]) -> None:
-    """Gives the methods of a class Python's own signatures, and messages for wrong arguments."""
-    native = {name: getattr(cls, name) for name in ("__init__", *_METHODS) if hasattr(cls, name)}
-    example = fields[0].name if fields else None
-
-    def __init__(self: Any, *values: Any, **settings: Any) -> None:  # noqa: N807
-        if values:
-            how = f"by name: {cls.__name__}({example}=…)" if example else "by name; it has none"
-            raise TypeError(f"{cls.__name__} takes its settings {how}")
-        native["__init__"](self, **settings)
-
-    def replace(self: Any, **settings: Any) -> Any:
-        return native["replace"](self, **settings)
-
-    def with_(self: Any, changes: Mapping[str, Any]) -> Any:
-        allowed = "a mapping of dotted paths to values, e.g. {'router': 'least_loaded'}"
-        return native["with_"](self, dict(checked("changes", changes, Mapping, allowed)))
-
-    def to_dict(self: Any) -> Any:
-        return native["to_dict"](self)
-
-    def from_dict(settings: Any) -> Any:
-        return native["from_dict"](settings)
-
-    def preset(name: str) -> Any:
-        return native["preset"](checked("name", name, str, "text"))
-
-    def presets() -> Any:
-        return native["presets"]()
-
-    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    named = [one.replace(default=...) for one in fields]
-    methods: list[Any] = [__init__, replace, with_, to_dict, from_dict, preset, presets]
-    for method in methods[:2]:
-        method.__signature__ = inspect.Signature([itself, *named])
-    for method in methods:
-        name = method.__name__
-        if name in native:
-            # Without the signature that the core writes above it.
-            method.__doc__ = (native[name].__doc__ or "").partition("\n\n")[2].strip()
-            method.__qualname__ = f"{cls.__name__}.{name}"
-            is_static = name in ("from_dict", "preset", "presets")
-            setattr(cls, name, staticmethod(method) if is_static else method)
+# ---- the classes ---------------------------------------------------------------------------------
 
 
-def _complete(cls: type[Any], module: str) -> None:
-    description = cls._describe()
-    names = [field["name"] for field in description["fields"]]
-    annotations = {field["name"]: annotation(field) for field in description["fields"]}
+class _Lazy:
+    """A class attribute, or a method, that is made when it is first asked for."""
+
+    def __init__(self, compute: Callable[[Any], Any]) -> None:
+        self._compute = compute
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: type[Any]) -> Any:
+        value = self._compute(owner)
+        setattr(owner, self._name, value)
+        return value if instance is None else getattr(instance, self._name)
+
+
+def _annotations(cls: Any) -> dict[str, str]:
+    return {field["name"]: annotation(field) for field in cls._describe()["fields"]}
+
+
+def _parameters(cls: Any) -> list[inspect.Parameter]:
     defaults = cls()
-    cls.__module__ = module
-    cls.__doc__ = _docstring(description)
-    cls.__annotations__ = annotations
-    parameters = [
+    return [
         inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
             default=getattr(defaults, name),
-            annotation=annotations[name],
+            annotation=text,
         )
-        for name in names
+        for name, text in cls.__annotations__.items()
     ]
-    cls.__signature__ = inspect.Signature(parameters)
-    twin = dataclasses.make_dataclass(
-        cls.__name__,
-        [
+
+
+def _replace(cls: Any) -> Callable[..., Any]:
+    def replace(self: Any, **settings: Any) -> Any:
+        """A copy in which the given fields are replaced."""
+        return self._replace(settings)
+
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    named = [one.replace(default=...) for one in _parameters(cls)]
+    if cls._type.has_presets:
+        named.append(inspect.Parameter("preset", inspect.Parameter.KEYWORD_ONLY, default=...))
+    replace.__signature__ = inspect.Signature([itself, *named])  # type: ignore[attr-defined]
+    replace.__qualname__ = f"{cls._type.name}.replace"
+    return replace
+
+
+def _dataclass(cls: Any) -> type[Any]:
+    """A dataclass with the same fields."""
+    defaults = cls()
+    fields = []
+    for field in cls._describe()["fields"]:
+        metadata = {key: field[key] for key in ("doc", "unit", *BOUNDS, "search") if key in field}
+        default = getattr(defaults, field["name"])
+        fields.append(
             (
                 field["name"],
-                annotations[field["name"]],
-                dataclasses.field(
-                    default=getattr(defaults, field["name"]),
-                    metadata={
-                        key: field[key]
-                        for key in ("doc", "unit", *BOUNDS, "search")
-                        if key in field
-                    },
-                ),
+                annotation(field),
+                dataclasses.field(default=default, metadata=metadata),
             )
-            for field in description["fields"]
-        ],
-        frozen=True,
+        )
+    return dataclasses.make_dataclass(cls.__name__, fields, frozen=True)
+
+
+def _property(name: str) -> property:
+    return property(lambda self: self._field(name))
+
+
+def _set(self: Any, name: str, _value: object) -> None:
+    raise AttributeError(
+        f"'{self._type.name}' is frozen; make a changed copy with .replace({name}=…)"
     )
-    for name in ("__dataclass_fields__", "__dataclass_params__"):
-        setattr(cls, name, getattr(twin, name))
-    if "presets" in description:
-        parameters.append(inspect.Parameter("preset", inspect.Parameter.KEYWORD_ONLY))
-    _with_messages(cls, parameters)
-    cls.__replace__ = cls.replace
 
 
-def _install(modules: Iterable[str]) -> None:
-    for name in modules:
-        for cls in config_classes(getattr(_core, name)):
-            _complete(cls, "spillway" if cls.__name__ == "Simulation" else f"spillway.{name}")
+def _reduce(self: Any) -> tuple[Any, ...]:
+    return rebuild, (type(self), {name: getattr(self, name) for name in self._type.fields})
 
 
-_install(CORE_MODULES)
+def _reduce_trace(self: Any) -> tuple[Any, ...]:
+    return (rebuild_trace, (self._columns(),)) if self.has_requests else _reduce(self)
+
+
+def _has_requests(self: Any) -> bool:
+    """Whether the requests themselves are at hand, not only their digest."""
+    return bool(_core.workload._has_requests(self))  # type: ignore[attr-defined]
+
+
+def _columns(self: Any) -> dict[str, Any]:
+    columns: dict[str, Any] = _core.workload._columns(self)  # type: ignore[attr-defined]
+    return columns
+
+
+_LAZY = {
+    "__doc__": lambda cls: _docstring(cls._describe()),
+    "__annotations__": _annotations,
+    "__signature__": lambda cls: inspect.Signature(_parameters(cls)),
+    "__dataclass_fields__": lambda cls: vars(_dataclass(cls))["__dataclass_fields__"],
+    "__dataclass_params__": lambda cls: vars(_dataclass(cls))["__dataclass_params__"],
+    "replace": _replace,
+    "__replace__": lambda cls: cls.replace,
+}
+
+_TRACE = {
+    "has_requests": property(_has_requests),
+    "_columns": _columns,
+    "__reduce__": _reduce_trace,
+}
+
+
+def _methods(type_: Any) -> dict[str, Any]:
+    """The methods that have a signature of their own in every class."""
+    example = next(iter(type_.fields), None)
+
+    def __init__(self: Any, *values: Any, **settings: Any) -> None:  # noqa: N807
+        if values:
+            how = f"by name: {type_.name}({example}=…)" if example else "by name; it has none"
+            raise TypeError(f"{type_.name} takes its settings {how}")
+        _Settings.__init__(self, type_, settings)
+
+    def with_(self: Any, changes: Mapping[str, Any]) -> Any:
+        """A copy with other settings at dotted paths, e.g. {'tenants[gold].weight': 2}."""
+        allowed = "a mapping of dotted paths to values, e.g. {'router': 'least_loaded'}"
+        return self._with(dict(checked("changes", changes, Mapping, allowed)))
+
+    def to_dict(self: Any) -> Any:
+        """The settings as plain dicts, lists and numbers, with `kind` tags."""
+        return self._to_dict()
+
+    def from_dict(settings: Any) -> Any:
+        """Builds one from plain dicts, lists and numbers.
+
+        Raises one ConfigError with all violations.
+        """
+        return _Settings._from_dict(type_, settings)
+
+    def preset(name: str) -> Any:
+        """The published values called `name`; see `presets()`."""
+        return _Settings._from_dict(type_, {"preset": checked("name", name, str, "text")})
+
+    def presets() -> Any:
+        """All published values by name."""
+        return type_.presets()
+
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = [*type_.fields, *(["preset"] if type_.has_presets else [])]
+    named = [inspect.Parameter(one, inspect.Parameter.KEYWORD_ONLY, default=...) for one in names]
+    __init__.__signature__ = inspect.Signature([itself, *named])  # type: ignore[attr-defined]
+    methods: list[Any] = [__init__, with_, to_dict]
+    static: list[Any] = [from_dict, *([preset, presets] if type_.has_presets else [])]
+    for method in (*methods, *static):
+        method.__qualname__ = f"{type_.name}.{method.__name__}"
+    return {one.__name__: one for one in methods} | {
+        one.__name__: staticmethod(one) for one in static
+    }
+
+
+def _made(type_: Any) -> type[Any]:
+    """The class of a type of settings."""
+    namespace = {
+        "__slots__": (),
+        "__module__": "spillway" if type_.name == "Simulation" else f"spillway.{type_.module}",
+        "_type": type_,
+        "_describe": staticmethod(type_.describe),
+        "__setattr__": _set,
+        "__reduce__": _reduce,
+        **_methods(type_),
+        **{name: _Lazy(compute) for name, compute in _LAZY.items()},
+        **{name: _property(name) for name in type_.fields},
+        **(_TRACE if type_.name == "Trace" else {}),
+    }
+    if type_.kind:
+        namespace["kind"] = type_.kind
+    made: type[Any] = type(_Settings)(type_.name, (_Settings,), namespace)
+    return made
+
+
+_classes: dict[Any, type[Any]] = {}
+_making = threading.Lock()
+
+
+def class_of(type_: Any) -> type[Any]:
+    """The Python class of a core type; the core asks for it too."""
+    found = _classes.get(type_)
+    if found is None:
+        with _making:
+            found = _classes.get(type_) or _classes.setdefault(type_, _made(type_))
+    return found
+
+
+for _name in CORE_MODULES:
+    _module = getattr(_core, _name)
+    _module.__getattr__, _ = lazy(_name)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from spillway._core.cluster import Simulation
+from spillway import _core
+
+if TYPE_CHECKING:
+    from spillway import Simulation
 
 T = TypeVar("T")
 
@@ -33,4 +36,4 @@ def checked(name: str, value: T, wanted: Any, allowed: str) -> T:
 
 def checked_simulation(value: Simulation) -> Simulation:
     """`value` if it is a simulation; else raises a TypeError that says so."""
-    return checked("simulation", value, Simulation, "a Simulation")
+    return checked("simulation", value, _core.cluster.Simulation, "a Simulation")

@@ -1,6 +1,11 @@
 """Which instances are there when: a schedule, an autoscaler, slow readiness."""
 
-from spillway import _config, _core
-from spillway._core.fleet import *  # noqa: F403
+from typing import TYPE_CHECKING
 
-__all__ = _config.public_names(_core.fleet)  # noqa: PLE0605
+from spillway import _config
+
+if TYPE_CHECKING:
+    from spillway._core.fleet import *  # noqa: F403
+
+__all__ = _config.names_of("fleet")  # noqa: PLE0605
+__getattr__, __dir__ = _config.lazy("fleet")

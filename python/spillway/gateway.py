@@ -1,6 +1,11 @@
 """If, when and for whom a request is let through: admission, bands, fairness, limits."""
 
-from spillway import _config, _core
-from spillway._core.gateway import *  # noqa: F403
+from typing import TYPE_CHECKING
 
-__all__ = _config.public_names(_core.gateway)  # noqa: PLE0605
+from spillway import _config
+
+if TYPE_CHECKING:
+    from spillway._core.gateway import *  # noqa: F403
+
+__all__ = _config.names_of("gateway")  # noqa: PLE0605
+__getattr__, __dir__ = _config.lazy("gateway")

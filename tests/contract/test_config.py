@@ -71,114 +71,6 @@ FUZZ = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
-# Numbers that are the same in every unit: ratios, exponents and ranks.
-DIMENSIONLESS = {
-    "ActiveRequests.weight",
-    "KvUtilization.weight",
-    "LoadAware.weight",
-    "LoadBalance.weight",
-    "NoHitLru.weight",
-    "PrecisePrefixCache.weight",
-    "PrefixAffinity.weight",
-    "QueueDepth.weight",
-    "RunningRequests.weight",
-    "VllmDp.weight",
-    "Softmax.temperature",
-    "KvCost.overlap_credit",
-    "KvCost.overlap_decay",
-    "KvCost.prefill_load_scale",
-    "Retry.budget_ratio",
-    "Retry.multiplier",
-    "KvCost.temperature",
-    "PrefixCacheAffinity.exploration",
-    "PrefixCacheAffinity.threshold",
-    "Scraped.jitter",
-    "Scraped.loss_probability",
-    "UtilizationFilter.headroom",
-    "UtilizationFilter.kv_utilization_threshold",
-    "ClassPriority.priority",
-    "PriorityFcfs.preemption_margin",
-    "ColdStart.largest_share",
-    "ColdStart.warming_match",
-    "ColdStart.warming_share",
-    "PredictiveTtft.exploration",
-    "PredictiveTtft.headroom",
-    "PredictiveTtft.protected_priority",
-    "TtftCalibration.forgetting",
-    "TtftCalibration.initial_variance",
-    "TtftCalibration.largest_trace",
-    "TtftCalibration.outlier_sigmas",
-    "TtftMargin.quantile",
-    "Aimd.band",
-    "Aimd.decrease_factor",
-    "Band.ceiling",
-    "Band.priority",
-    "BusyMonitor.active_decode_blocks_threshold",
-    "BusyMonitor.active_prefill_tokens_threshold_frac",
-    "BusyMonitor.busy_rank_share",
-    "BusyThresholdChange.active_decode_blocks_threshold",
-    "BusyThresholdChange.active_prefill_tokens_threshold_frac",
-    "Bouncer.min_share",
-    "ClassReserve.share",
-    "Client.rate_fraction",
-    "Concur.decrease_factor",
-    "Concur.high_kv_utilization",
-    "Concur.hit_rate_fall",
-    "Cost.estimate_bias",
-    "Cost.output_weight",
-    "Cost.prompt_weight",
-    "Dagor.decrease",
-    "Dagor.increase",
-    "DeficitRoundRobin.quantum",
-    "EarlyRejection.max_load",
-    "Empirical.weights",
-    "EnvoyAdmission.aggression",
-    "EnvoyAdmission.max_rejection_probability",
-    "EnvoyAdmission.success_threshold",
-    "EnvoyGradient.buffer",
-    "EnvoyGradient.jitter",
-    "FitnessTerm.weight",
-    "GaieLegacy.kv_utilization_threshold",
-    "Gamma.cv",
-    "Gradient2.recovery_factor",
-    "Gradient2.recovery_ratio",
-    "Gradient2.rtt_tolerance",
-    "Gradient2.smallest_gradient",
-    "Gradient2.smoothing",
-    "Jittered.cv",
-    "LatencySlo.cold_kv_utilization",
-    "LatencySlo.headroom_factor",
-    "LeastAttainedService.head_wait_weight",
-    "LeastAttainedService.service_weight",
-    "Lognormal.mu",
-    "Lognormal.sigma",
-    "Mimd.band",
-    "Mimd.decrease_ratio",
-    "Mimd.increase_ratio",
-    "Pid.kp",
-    "Pid.largest_cut",
-    "Pid.largest_rise",
-    "Probabilistic.k",
-    "Probabilistic.kv_utilization_threshold",
-    "Probabilistic.power",
-    "PriorityHoldback.max_ceiling",
-    "PriorityHoldback.min_ceiling",
-    "Saturation.kv_utilization_threshold",
-    "Sensor.quantile",
-    "SloClass.priority",
-    "SloClass.weight",
-    "SloGated.critical_priority",
-    "Tenant.weight",
-    "TenantBudget.default_share",
-    "TenantShare.share",
-    "TierShed.min_priority",
-    "Vegas.alpha",
-    "Vegas.beta",
-    "Vegas.probe_multiplier",
-    "Vegas.smoothing",
-    "Vegas.threshold",
-    "Weibull.cv",
-}
 # The columns of a table: lists of one length.
 TABLE = ("concurrency", "e2e_s", "ttft_s")
 # Numbers of which every finite one makes sense: a term may count against the score.
@@ -533,13 +425,19 @@ def test_fields_are_documented(cls: type[Any]) -> None:
 def test_number_has_unit_and_range(cls: type[Any], name: str) -> None:
     field = fields_of(cls)[name]
     full_name = f"{cls.__name__}.{name}"
-    assert bool(field["unit"]) != (full_name in DIMENSIONLESS)
+    assert bool(field["unit"]) != ("dimensionless" in field)
     bounds = set(_config.BOUNDS) & set(field)
     assert bool(bounds) != (full_name in UNBOUNDED)
     units = {"tokens": "tokens", "us": "us", "ns": "ns", "s": "/s" if "_per_s" in name else "s"}
     suffix = name.rpartition("_")[2]
     if suffix in units:
         assert units[suffix] in field["unit"]
+
+
+def test_what_may_change_under_way_is_what_the_schedules_change() -> None:
+    changed = {name for name in fields_of(signals.BusyThresholdChange) if name != "at_s"}
+    fields = fields_of(signals.BusyMonitor)
+    assert {name for name, field in fields.items() if "runtime" in field} == changed
 
 
 @each_number(NUMBERS)

@@ -4,6 +4,7 @@
 
 #include "check.h"
 #include "cluster/config.h"
+#include "sim/schema/codec.h"
 
 using spillway::cluster::Simulation;
 using spillway::sim::ConfigError;

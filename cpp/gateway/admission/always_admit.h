@@ -2,10 +2,9 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/admission/admission.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::gateway {
 
@@ -13,7 +12,7 @@ namespace spillway::gateway {
 struct AlwaysAdmit {
   static constexpr std::string_view kind = "always_admit", type_name = "AlwaysAdmit";
   static constexpr std::string_view doc = "Admits every request.";
-  static constexpr auto fields() { return std::tuple(); }
+  static void fields(auto /*field*/) {}
 };
 
 std::unique_ptr<AdmissionPolicy> make(const AlwaysAdmit& config);

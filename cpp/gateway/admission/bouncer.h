@@ -4,10 +4,9 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/admission/admission.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {
@@ -28,31 +27,30 @@ struct Bouncer {
       "time in flight ÷ requests in flight now, plus a percentile of the class's own time from "
       "dispatch. Time in the engines' queues counts as processing. The targets are target_ttft_s "
       "and target_e2e_s; a class without them is always admitted.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(
-        field("percentile", &Bouncer::percentile,
-              "Of the class's measured times, by NumPy's linear definition.")
-            .unit("%")
-            .range(sim::between(0, 100))
-            .search(50, 99),
-        field("samples", &Bouncer::samples, "So many of a class's latest requests are remembered.")
-            .unit("requests")
-            .range(sim::between(1, 1e5))
-            .log_search(20, 1000),
-        field("min_samples", &Bouncer::min_samples,
-              "A class of which fewer have been measured is admitted.")
-            .unit("requests")
-            .range(sim::between(1, 1e5)),
-        field("min_share", &Bouncer::min_share,
-              "Least share of a class's latest requests that is admitted, whatever the estimate.")
-            .range(sim::between(0, 1))
-            .search(0, 0.3),
-        field("share_requests", &Bouncer::share_requests,
-              "So many of the class's latest requests make that share.")
-            .unit("requests")
-            .range(sim::between(1, 1e6))
-            .log_search(20, 1000));
+  static void fields(auto field) {
+    field("percentile", &Bouncer::percentile,
+          "Of the class's measured times, by NumPy's linear definition.")
+        .unit("%")
+        .range(sim::between(0, 100))
+        .search(50, 99);
+    field("samples", &Bouncer::samples, "So many of a class's latest requests are remembered.")
+        .unit("requests")
+        .range(sim::between(1, 1e5))
+        .log_search(20, 1000);
+    field("min_samples", &Bouncer::min_samples,
+          "A class of which fewer have been measured is admitted.")
+        .unit("requests")
+        .range(sim::between(1, 1e5));
+    field("min_share", &Bouncer::min_share,
+          "Least share of a class's latest requests that is admitted, whatever the estimate.")
+        .dimensionless()
+        .range(sim::between(0, 1))
+        .search(0, 0.3);
+    field("share_requests", &Bouncer::share_requests,
+          "So many of the class's latest requests make that share.")
+        .unit("requests")
+        .range(sim::between(1, 1e6))
+        .log_search(20, 1000);
   }
   static constexpr bool observes = true;
   static constexpr std::array reasons{workload::Reason{

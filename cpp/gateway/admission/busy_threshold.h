@@ -4,10 +4,9 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/admission/admission.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {
@@ -21,16 +20,15 @@ struct BusyThreshold {
   static constexpr std::string_view doc =
       "Rejects every request while all workers are busy, by the rules of busy_monitor (NVIDIA "
       "Dynamo's request rejection), and while there is none.";
-  static constexpr auto fields() {
-    return std::tuple(
-        sim::field("proportional", &BusyThreshold::proportional,
-                   "Whether requests are already rejected while some workers are busy, with their "
-                   "share as the probability (not in Dynamo)."),
-        sim::field("overload_status", &BusyThreshold::overload_status,
-                   "HTTP status that tells clients so (Dynamo DYN_HTTP_OVERLOAD_STATUS_CODE; 503 "
-                   "in 1.2). Without any worker it is 503.")
-            .unit("status")
-            .range(sim::between(200, 999)));
+  static void fields(auto field) {
+    field("proportional", &BusyThreshold::proportional,
+          "Whether requests are already rejected while some workers are busy, with their "
+          "share as the probability (not in Dynamo).");
+    field("overload_status", &BusyThreshold::overload_status,
+          "HTTP status that tells clients so (Dynamo DYN_HTTP_OVERLOAD_STATUS_CODE; 503 "
+          "in 1.2). Without any worker it is 503.")
+        .unit("status")
+        .range(sim::between(200, 999));
   }
   bool draws() const { return proportional; }
   static constexpr std::array reasons{

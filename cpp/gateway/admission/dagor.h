@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/admission/admission.h"
-#include "sim/field.h"
+#include "sim/schema/enum.h"
+#include "sim/schema/field.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {
@@ -49,40 +49,40 @@ struct Dagor {
       "window the level is set from how many requests of each level came in it: in overload as low "
       "as admits no more than (1 − decrease) times those that were admitted, otherwise as high as "
       "admits (1 + increase) times as many. Overload is a mean delay above threshold_s.";
-  static constexpr auto fields() {
-    using sim::field;
+  static void fields(auto field) {
     const auto span = sim::positive_up_to(sim::kLongestSpan_s);
-    return std::tuple(
-        field("signal", &Dagor::signal,
-              "queue_delay: from arrival to dispatch, known at dispatch; ttft: from arrival to the "
-              "first token, known as it comes."),
-        field("threshold_s", &Dagor::threshold_s, "Mean delay above which there is overload.")
-            .unit("s")
-            .range(span)
-            .log_search(0.005, 5),
-        field("window_s", &Dagor::window_s, "Time after which the level is set anew.")
-            .unit("s")
-            .range(span)
-            .log_search(0.1, 10),
-        field("window_requests", &Dagor::window_requests,
-              "Arrivals after which it is, if they come sooner.")
-            .unit("requests")
-            .range(sim::between(1, 1e9)),
-        field("decrease", &Dagor::decrease, "By how much less is admitted in overload.")
-            .range(sim::between(0, 1))
-            .search(0.01, 0.3),
-        field("increase", &Dagor::increase, "By how much more otherwise.")
-            .range(sim::between(0, 1000))
-            .search(0.002, 0.1),
-        field("user", &Dagor::user,
-              "tenant: all requests of a tenant share a level, and so a fate; request: each has "
-              "one of its own."),
-        field("user_levels", &Dagor::user_levels, "Levels of users within a class.")
-            .unit("levels")
-            .range(sim::between(1, 4096)),
-        field("rotation_s", &Dagor::rotation_s, "Time after which users get other levels.")
-            .unit("s")
-            .range(span));
+    field("signal", &Dagor::signal,
+          "queue_delay: from arrival to dispatch, known at dispatch; ttft: from arrival to the "
+          "first token, known as it comes.");
+    field("threshold_s", &Dagor::threshold_s, "Mean delay above which there is overload.")
+        .unit("s")
+        .range(span)
+        .log_search(0.005, 5);
+    field("window_s", &Dagor::window_s, "Time after which the level is set anew.")
+        .unit("s")
+        .range(span)
+        .log_search(0.1, 10);
+    field("window_requests", &Dagor::window_requests,
+          "Arrivals after which it is, if they come sooner.")
+        .unit("requests")
+        .range(sim::between(1, 1e9));
+    field("decrease", &Dagor::decrease, "By how much less is admitted in overload.")
+        .dimensionless()
+        .range(sim::between(0, 1))
+        .search(0.01, 0.3);
+    field("increase", &Dagor::increase, "By how much more otherwise.")
+        .dimensionless()
+        .range(sim::between(0, 1000))
+        .search(0.002, 0.1);
+    field("user", &Dagor::user,
+          "tenant: all requests of a tenant share a level, and so a fate; request: each has "
+          "one of its own.");
+    field("user_levels", &Dagor::user_levels, "Levels of users within a class.")
+        .unit("levels")
+        .range(sim::between(1, 4096));
+    field("rotation_s", &Dagor::rotation_s, "Time after which users get other levels.")
+        .unit("s")
+        .range(span);
   }
   static constexpr bool observes = true;
   static constexpr std::array reasons{

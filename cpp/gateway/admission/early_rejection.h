@@ -5,10 +5,10 @@
 #include <memory>
 #include <optional>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/admission/admission.h"
-#include "sim/field.h"
+#include "sim/schema/enum.h"
+#include "sim/schema/field.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {
@@ -38,26 +38,25 @@ struct EarlyRejection {
       "(Mooncake). TTFT is estimated for the instance with the fewest prompt tokens to compute, "
       "time per token for the streams of an instance on average, both by lines through what the "
       "gateway has measured. Targets are those of the request's class. An empty system admits.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(
-        field("decode_load", &EarlyRejection::decode_load,
-              "current: of the streams that run now; predicted: of those that will run when the "
-              "request has its first token, if every stream lasts decode_s and all requests before "
-              "it have begun."),
-        field("max_load", &EarlyRejection::max_load, "Load up to which requests are admitted.")
-            .range(sim::positive_up_to(1000))
-            .search(0.5, 2),
-        field("decode_s", &EarlyRejection::decode_s,
-              "Time from the first token to the last; absent: as measured, on average.")
-            .unit("s")
-            .range(sim::positive_up_to(sim::kLongestSpan_s))
-            .log_search(0.1, 60),
-        field("half_life_samples", &EarlyRejection::half_life_samples,
-              "A measurement that is older by so many counts half.")
-            .unit("samples")
-            .range(sim::between(1, 1e9))
-            .log_search(10, 1000));
+  static void fields(auto field) {
+    field("decode_load", &EarlyRejection::decode_load,
+          "current: of the streams that run now; predicted: of those that will run when the "
+          "request has its first token, if every stream lasts decode_s and all requests before "
+          "it have begun.");
+    field("max_load", &EarlyRejection::max_load, "Load up to which requests are admitted.")
+        .dimensionless()
+        .range(sim::positive_up_to(1000))
+        .search(0.5, 2);
+    field("decode_s", &EarlyRejection::decode_s,
+          "Time from the first token to the last; absent: as measured, on average.")
+        .unit("s")
+        .range(sim::positive_up_to(sim::kLongestSpan_s))
+        .log_search(0.1, 60);
+    field("half_life_samples", &EarlyRejection::half_life_samples,
+          "A measurement that is older by so many counts half.")
+        .unit("samples")
+        .range(sim::between(1, 1e9))
+        .log_search(10, 1000);
   }
   static constexpr bool observes = true;
   static constexpr std::array reasons{

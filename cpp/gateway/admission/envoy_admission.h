@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/admission/admission.h"
-#include "sim/field.h"
+#include "sim/schema/enum.h"
+#include "sim/schema/field.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {
@@ -39,35 +39,36 @@ struct EnvoyAdmission {
       "the window and s is the number of successes among them ÷ success_threshold (Envoy's "
       "admission control, after the client throttling of Google SRE). Requests that admission has "
       "refused do not count.";
-  static constexpr auto fields() {
-    using sim::field;
+  static void fields(auto field) {
     using Self = EnvoyAdmission;
-    return std::tuple(
-        field("success", &Self::success,
-              "completed: a request that delivers all tokens, known when it ends; "
-              "first_token_in_time: one whose first token comes within target_ttft_s of its class, "
-              "known as it comes."),
-        field("window_s", &Self::window_s, "Age up to which ends count.")
-            .unit("s")
-            .range(sim::positive_up_to(sim::kLongestSpan_s))
-            .log_search(1, 120),
-        field("success_threshold", &Self::success_threshold,
-              "Share of successes below which requests are refused.")
-            .range(sim::positive_up_to(1))
-            .search(0.5, 1),
-        field("aggression", &Self::aggression,
-              "1: the probability grows linearly as the rate of success falls; more: faster at "
-              "first.")
-            .range(sim::between(1, 1000))
-            .search(1, 4),
-        field("rps_threshold", &Self::rps_threshold,
-              "Nothing is refused while fewer requests end per second of the window.")
-            .unit("requests/s")
-            .range(sim::at_least(0)),
-        field("max_rejection_probability", &Self::max_rejection_probability,
-              "Bound of the probability: the rest finds out whether things are better.")
-            .range(sim::between(0, 1))
-            .search(0.5, 1));
+    field("success", &Self::success,
+          "completed: a request that delivers all tokens, known when it ends; "
+          "first_token_in_time: one whose first token comes within target_ttft_s of its class, "
+          "known as it comes.");
+    field("window_s", &Self::window_s, "Age up to which ends count.")
+        .unit("s")
+        .range(sim::positive_up_to(sim::kLongestSpan_s))
+        .log_search(1, 120);
+    field("success_threshold", &Self::success_threshold,
+          "Share of successes below which requests are refused.")
+        .dimensionless()
+        .range(sim::positive_up_to(1))
+        .search(0.5, 1);
+    field("aggression", &Self::aggression,
+          "1: the probability grows linearly as the rate of success falls; more: faster at "
+          "first.")
+        .dimensionless()
+        .range(sim::between(1, 1000))
+        .search(1, 4);
+    field("rps_threshold", &Self::rps_threshold,
+          "Nothing is refused while fewer requests end per second of the window.")
+        .unit("requests/s")
+        .range(sim::at_least(0));
+    field("max_rejection_probability", &Self::max_rejection_probability,
+          "Bound of the probability: the rest finds out whether things are better.")
+        .dimensionless()
+        .range(sim::between(0, 1))
+        .search(0.5, 1);
   }
   bool draws() const { return max_rejection_probability > 0; }
   static constexpr bool observes = true;

@@ -3,10 +3,9 @@
 #include <array>
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/admission/admission.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {
@@ -24,20 +23,21 @@ struct LatencySlo {
       "(llm-d's latency-slo-admitter). Nothing is refused before there are predictions. They come "
       "from what the gateway has measured: a line over the prompt tokens to compute for the first "
       "token, one over the streams of an instance for the others, whose strictest target counts.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(field("headroom_factor", &LatencySlo::headroom_factor,
-                            "Predictions may take so much of a target.")
-                          .range(sim::positive_up_to(1000))
-                          .search(0.5, 2),
-                      field("cold_kv_utilization", &LatencySlo::cold_kv_utilization,
-                            "An instance that uses less of its KV memory is cold.")
-                          .range(sim::between(0, 1)),
-                      field("half_life_samples", &LatencySlo::half_life_samples,
-                            "A measurement that is older by so many counts half.")
-                          .unit("samples")
-                          .range(sim::between(1, 1e9))
-                          .log_search(10, 1000));
+  static void fields(auto field) {
+    field("headroom_factor", &LatencySlo::headroom_factor,
+          "Predictions may take so much of a target.")
+        .dimensionless()
+        .range(sim::positive_up_to(1000))
+        .search(0.5, 2);
+    field("cold_kv_utilization", &LatencySlo::cold_kv_utilization,
+          "An instance that uses less of its KV memory is cold.")
+        .dimensionless()
+        .range(sim::between(0, 1));
+    field("half_life_samples", &LatencySlo::half_life_samples,
+          "A measurement that is older by so many counts half.")
+        .unit("samples")
+        .range(sim::between(1, 1e9))
+        .log_search(10, 1000);
   }
   static constexpr bool observes = true;
   static constexpr std::array reasons{

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "sim/error.h"
-#include "sim/field.h"
 #include "sim/ids.h"
 
 namespace spillway::gateway {

@@ -18,7 +18,6 @@
 #include "gateway/admission/tenant_token_bucket.h"
 #include "gateway/admission/tier_shed.h"
 #include "gateway/admission/token_bucket.h"
-#include "sim/field.h"
 
 namespace spillway::gateway {
 
@@ -29,5 +28,3 @@ using Admission =
                  Dagor, Bouncer, BusyThreshold, PredictiveTtft>;
 
 }  // namespace spillway::gateway
-
-extern template struct spillway::sim::Codec<spillway::gateway::Admission>;

@@ -15,6 +15,7 @@
 #include "sim/flat_map.h"
 #include "sim/linked_list.h"
 #include "sim/mix.h"
+#include "sim/value.h"
 
 namespace spillway::gateway {
 

@@ -3,11 +3,10 @@
 #include <array>
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/admission/admission.h"
 #include "signals/saturation.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {
@@ -24,17 +23,17 @@ struct Probabilistic : signals::SaturationDetector {
       "instances of the larger of waiting ÷ queue_depth_threshold and KV use ÷ "
       "kv_utilization_threshold, 1 for an instance whose signals are stale; concurrency: requests "
       "routed and not finished ÷ (max_concurrency × instances).";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple_cat(
-        SaturationDetector::fields(),
-        std::tuple(field("k", &Probabilistic::k, "Factor of the probability.")
-                       .range(sim::between(0, 1e12))
-                       .log_search(1, 1000),
-                   field("power", &Probabilistic::power,
-                         "Exponent of the saturation: the higher, the later and the steeper.")
-                       .range(sim::between(0, 100))
-                       .search(1, 8)));
+  static void fields(auto field) {
+    SaturationDetector::fields(field);
+    field("k", &Probabilistic::k, "Factor of the probability.")
+        .dimensionless()
+        .range(sim::between(0, 1e12))
+        .log_search(1, 1000);
+    field("power", &Probabilistic::power,
+          "Exponent of the saturation: the higher, the later and the steeper.")
+        .dimensionless()
+        .range(sim::between(0, 100))
+        .search(1, 8);
   }
   bool draws() const { return k > 0; }
   static constexpr std::array reasons{

@@ -3,10 +3,9 @@
 #include <array>
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/admission/admission.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {
@@ -15,7 +14,7 @@ namespace spillway::gateway {
 struct RejectAll {
   static constexpr std::string_view kind = "reject_all", type_name = "RejectAll";
   static constexpr std::string_view doc = "Rejects every request; for testing what a refusal does.";
-  static constexpr auto fields() { return std::tuple(); }
+  static void fields(auto /*field*/) {}
   static constexpr std::array reasons{workload::Reason{"reject_all", workload::words::kSaturated,
                                                        "the policy rejects every request"}};
 };

@@ -5,12 +5,12 @@
 #include <memory>
 #include <optional>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "gateway/admission/admission.h"
-#include "sim/field.h"
+#include "sim/schema/enum.h"
+#include "sim/schema/field.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {
@@ -40,28 +40,27 @@ struct SloGated {
       "Refuses the less important classes while the instances are loaded: sheddable ones (negative "
       "priority) first, then those below critical_priority, the others never. Presets: the three "
       "variants of the published experiments, each named like its signal.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(
-        field("signal", &SloGated::signal,
-              "max_waiting: the longest engine queue, refused from the threshold on; "
-              "mean_effective_load: waiting + running + in flight (the former two twice), on "
-              "average, and total_waiting: the engine queues together, both refused above the "
-              "threshold."),
-        field("critical_priority", &SloGated::critical_priority,
-              "Classes of this priority and above are always admitted.")
-            .range(sim::between(-1000, 1000)),
-        field("standard_threshold", &SloGated::standard_threshold,
-              "Load at which other classes that are not sheddable are refused; absent: they never "
-              "are.")
-            .unit("requests")
-            .range(sim::at_least(0))
-            .search(2, 20),
-        field("sheddable_threshold", &SloGated::sheddable_threshold,
-              "Load at which sheddable classes are refused.")
-            .unit("requests")
-            .range(sim::at_least(0))
-            .search(1, 10));
+  static void fields(auto field) {
+    field("signal", &SloGated::signal,
+          "max_waiting: the longest engine queue, refused from the threshold on; "
+          "mean_effective_load: waiting + running + in flight (the former two twice), on "
+          "average, and total_waiting: the engine queues together, both refused above the "
+          "threshold.");
+    field("critical_priority", &SloGated::critical_priority,
+          "Classes of this priority and above are always admitted.")
+        .dimensionless()
+        .range(sim::between(-1000, 1000));
+    field("standard_threshold", &SloGated::standard_threshold,
+          "Load at which other classes that are not sheddable are refused; absent: they never "
+          "are.")
+        .unit("requests")
+        .range(sim::at_least(0))
+        .search(2, 20);
+    field("sheddable_threshold", &SloGated::sheddable_threshold,
+          "Load at which sheddable classes are refused.")
+        .unit("requests")
+        .range(sim::at_least(0))
+        .search(1, 10);
   }
   static const std::vector<std::pair<std::string_view, SloGated>>& presets();
   static constexpr std::array reasons{

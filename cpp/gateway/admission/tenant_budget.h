@@ -5,11 +5,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "gateway/admission/admission.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {
@@ -21,12 +20,12 @@ struct TenantShare {
 
   static constexpr std::string_view type_name = "TenantShare";
   static constexpr std::string_view doc = "How much of the fleet's seats one tenant may take.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(field("tenant", &TenantShare::tenant, "Whose budget it is."),
-                      field("share", &TenantShare::share, "Share of the seats of all instances.")
-                          .range(sim::between(0, 1))
-                          .search(0, 1));
+  static void fields(auto field) {
+    field("tenant", &TenantShare::tenant, "Whose budget it is.");
+    field("share", &TenantShare::share, "Share of the seats of all instances.")
+        .dimensionless()
+        .range(sim::between(0, 1))
+        .search(0, 1);
   }
 };
 
@@ -41,14 +40,13 @@ struct TenantBudget {
       "than its share of max_num_seqs of all instances together (BLIS's tenant budgets). Others "
       "are never refused, but count. A dispatch counts after its instant, so that a burst at one "
       "instant passes.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(
-        field("default_share", &TenantBudget::default_share,
-              "Of tenants that budgets does not name; absent: they have no limit.")
-            .range(sim::between(0, 1))
-            .search(0, 1),
-        field("budgets", &TenantBudget::budgets, "Tenants with a share of their own."));
+  static void fields(auto field) {
+    field("default_share", &TenantBudget::default_share,
+          "Of tenants that budgets does not name; absent: they have no limit.")
+        .dimensionless()
+        .range(sim::between(0, 1))
+        .search(0, 1);
+    field("budgets", &TenantBudget::budgets, "Tenants with a share of their own.");
   }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
   static constexpr bool observes = true;

@@ -4,11 +4,10 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "gateway/admission/admission.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {
@@ -21,19 +20,18 @@ struct TenantRate {
 
   static constexpr std::string_view type_name = "TenantRate";
   static constexpr std::string_view doc = "The bucket of one tenant.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(field("tenant", &TenantRate::tenant, "Whose bucket it is."),
-                      field("capacity_tokens", &TenantRate::capacity_tokens,
-                            "The most that it holds: the tenant's burst.")
-                          .unit("tokens")
-                          .range(sim::at_least(0))
-                          .log_search(1000, 1e6),
-                      field("refill_tokens_per_s", &TenantRate::refill_tokens_per_s,
-                            "Continuous refill: the tenant's sustained rate.")
-                          .unit("tokens/s")
-                          .range(sim::at_least(0))
-                          .log_search(100, 1e6));
+  static void fields(auto field) {
+    field("tenant", &TenantRate::tenant, "Whose bucket it is.");
+    field("capacity_tokens", &TenantRate::capacity_tokens,
+          "The most that it holds: the tenant's burst.")
+        .unit("tokens")
+        .range(sim::at_least(0))
+        .log_search(1000, 1e6);
+    field("refill_tokens_per_s", &TenantRate::refill_tokens_per_s,
+          "Continuous refill: the tenant's sustained rate.")
+        .unit("tokens/s")
+        .range(sim::at_least(0))
+        .log_search(100, 1e6);
   }
 };
 
@@ -44,13 +42,12 @@ struct ClassReserve {
 
   static constexpr std::string_view type_name = "ClassReserve";
   static constexpr std::string_view doc = "What one class leaves in a bucket for the others.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(
-        field("slo_class", &ClassReserve::slo_class, "The class that leaves it."),
-        field("share", &ClassReserve::share, "Share of the capacity that it may not take.")
-            .range(sim::between(0, 1))
-            .search(0, 0.9));
+  static void fields(auto field) {
+    field("slo_class", &ClassReserve::slo_class, "The class that leaves it.");
+    field("share", &ClassReserve::share, "Share of the capacity that it may not take.")
+        .dimensionless()
+        .range(sim::between(0, 1))
+        .search(0, 0.9);
   }
 };
 
@@ -66,24 +63,22 @@ struct TenantTokenBucket {
       "A token bucket for every tenant, as token_bucket is one for all; a request takes its input "
       "tokens from the bucket of its tenant. Classes may have to leave a part of each bucket to "
       "more important ones. A request larger than its bucket is never admitted.";
-  static constexpr auto fields() {
-    using sim::field;
+  static void fields(auto field) {
     using Self = TenantTokenBucket;
-    return std::tuple(
-        field("capacity_tokens", &Self::capacity_tokens,
-              "What the buckets hold together, shared by the weights of the tenants; those with "
-              "buckets of their own take no part.")
-            .unit("tokens")
-            .range(sim::at_least(0))
-            .log_search(1000, 1e6),
-        field("refill_tokens_per_s", &Self::refill_tokens_per_s,
-              "Continuous refill of the buckets together, shared likewise.")
-            .unit("tokens/s")
-            .range(sim::at_least(0))
-            .log_search(100, 1e6),
-        field("own", &Self::own, "Tenants with buckets of their own."),
-        field("reserves", &Self::reserves,
-              "Classes that leave a part of the bucket; the others may empty it."));
+    field("capacity_tokens", &Self::capacity_tokens,
+          "What the buckets hold together, shared by the weights of the tenants; those with "
+          "buckets of their own take no part.")
+        .unit("tokens")
+        .range(sim::at_least(0))
+        .log_search(1000, 1e6);
+    field("refill_tokens_per_s", &Self::refill_tokens_per_s,
+          "Continuous refill of the buckets together, shared likewise.")
+        .unit("tokens/s")
+        .range(sim::at_least(0))
+        .log_search(100, 1e6);
+    field("own", &Self::own, "Tenants with buckets of their own.");
+    field("reserves", &Self::reserves,
+          "Classes that leave a part of the bucket; the others may empty it.");
   }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
   static constexpr std::array reasons{

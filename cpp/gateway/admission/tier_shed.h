@@ -4,10 +4,9 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/admission/admission.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {
@@ -22,16 +21,15 @@ struct TierShed {
       "Admits everything while no instance is loaded above max_load, else only classes of "
       "min_priority and above (BLIS's tier-shed). Load is waiting + running + in flight, so that a "
       "request inside an instance counts twice.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(
-        field("max_load", &TierShed::max_load,
-              "Load of the most loaded instance up to which everything is admitted.")
-            .unit("requests")
-            .range(sim::between(0, 1e9))
-            .log_search(1, 512),
-        field("min_priority", &TierShed::min_priority, "The least priority that is never refused.")
-            .range(sim::between(-1000, 1000)));
+  static void fields(auto field) {
+    field("max_load", &TierShed::max_load,
+          "Load of the most loaded instance up to which everything is admitted.")
+        .unit("requests")
+        .range(sim::between(0, 1e9))
+        .log_search(1, 512);
+    field("min_priority", &TierShed::min_priority, "The least priority that is never refused.")
+        .dimensionless()
+        .range(sim::between(-1000, 1000));
   }
   static constexpr std::array reasons{workload::Reason{
       "tier_shed", workload::words::kSaturated,

@@ -3,10 +3,9 @@
 #include <array>
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/admission/admission.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {
@@ -23,18 +22,17 @@ struct TokenBucket {
       "request costs its input "
       "tokens and is admitted if the bucket holds as many. A request larger than the capacity is "
       "never admitted.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(field("capacity_tokens", &TokenBucket::capacity_tokens,
-                            "The most that the bucket holds: the burst.")
-                          .unit("tokens")
-                          .range(sim::at_least(0))
-                          .log_search(1000, 1e6),
-                      field("refill_tokens_per_s", &TokenBucket::refill_tokens_per_s,
-                            "Continuous refill: the sustained rate.")
-                          .unit("tokens/s")
-                          .range(sim::at_least(0))
-                          .log_search(100, 1e6));
+  static void fields(auto field) {
+    field("capacity_tokens", &TokenBucket::capacity_tokens,
+          "The most that the bucket holds: the burst.")
+        .unit("tokens")
+        .range(sim::at_least(0))
+        .log_search(1000, 1e6);
+    field("refill_tokens_per_s", &TokenBucket::refill_tokens_per_s,
+          "Continuous refill: the sustained rate.")
+        .unit("tokens/s")
+        .range(sim::at_least(0))
+        .log_search(100, 1e6);
   }
   static constexpr std::array reasons{
       workload::Reason{"insufficient_tokens", workload::words::kRateLimited,

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/controller/controller.h"
-#include "sim/field.h"
+#include "sim/schema/enum.h"
+#include "sim/schema/field.h"
 
 namespace spillway::gateway {
 
@@ -38,32 +38,32 @@ struct Aimd {
       "target_s × (1 + band), and holds in between. The controller of vllm-on-eks: the defaults "
       "are those @ 0c78403 (the guard's: floor 32, cooldown_ticks 3); decrease: step is the AISD "
       "of @ 2dca487.";
-  static constexpr auto fields() {
-    using sim::field;
+  static void fields(auto field) {
     const auto steps = sim::positive_up_to(1e6);
-    return std::tuple(
-        field("target_s", &Aimd::target_s, "What the signal should be.")
-            .unit("s")
-            .range(sim::positive_up_to(sim::kLongestSpan_s))
-            .log_search(0.1, 10),
-        field("band", &Aimd::band,
-              "Half-width of the band in which the limit holds, as a share of the target. A queue "
-              "timeout that keeps the signal within the band freezes the limit wherever it is.")
-            .range(sim::between(0, 1))
-            .search(0, 0.5),
-        field("increase_step", &Aimd::increase_step, "Added per tick.")
-            .unit("permits")
-            .range(steps)
-            .log_search(1, 16),
-        field("decrease", &Aimd::decrease,
-              "factor: to decrease_factor × limit, whole permits; step: by decrease_step."),
-        field("decrease_factor", &Aimd::decrease_factor, "What is left after a cut by factor.")
-            .range(sim::positive_below(1))
-            .search(0.3, 0.98),
-        field("decrease_step", &Aimd::decrease_step, "Taken away by a cut by step.")
-            .unit("permits")
-            .range(steps)
-            .log_search(1, 32));
+    field("target_s", &Aimd::target_s, "What the signal should be.")
+        .unit("s")
+        .range(sim::positive_up_to(sim::kLongestSpan_s))
+        .log_search(0.1, 10);
+    field("band", &Aimd::band,
+          "Half-width of the band in which the limit holds, as a share of the target. A queue "
+          "timeout that keeps the signal within the band freezes the limit wherever it is.")
+        .dimensionless()
+        .range(sim::between(0, 1))
+        .search(0, 0.5);
+    field("increase_step", &Aimd::increase_step, "Added per tick.")
+        .unit("permits")
+        .range(steps)
+        .log_search(1, 16);
+    field("decrease", &Aimd::decrease,
+          "factor: to decrease_factor × limit, whole permits; step: by decrease_step.");
+    field("decrease_factor", &Aimd::decrease_factor, "What is left after a cut by factor.")
+        .dimensionless()
+        .range(sim::positive_below(1))
+        .search(0.3, 0.98);
+    field("decrease_step", &Aimd::decrease_step, "Taken away by a cut by step.")
+        .unit("permits")
+        .range(steps)
+        .log_search(1, 32);
   }
 };
 

@@ -3,10 +3,9 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/controller/controller.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::gateway {
 
@@ -24,25 +23,26 @@ struct Concur {
       "hit_rate_fall since its best after the last cut, else no change. It reads the instances' "
       "signals, so of the sensor only tick_s matters. The paper limits active agents, this the "
       "requests in flight; the thresholds are not the paper's.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(
-        field("high_kv_utilization", &Concur::high_kv_utilization,
-              "Mean KV utilisation of the instances from which on the limit no longer rises.")
-            .range(sim::between(0, 1))
-            .search(0.5, 1),
-        field("hit_rate_fall", &Concur::hit_rate_fall,
-              "By how much the hit rate must have fallen for a cut.")
-            .range(sim::between(0, 1))
-            .log_search(0.01, 0.3),
-        field("increase_step", &Concur::increase_step, "Added per tick.")
-            .unit("permits")
-            .range(sim::positive_up_to(1e6))
-            .log_search(1, 16),
-        field("decrease_factor", &Concur::decrease_factor,
-              "What is left of the limit after a cut, in whole permits.")
-            .range(sim::positive_below(1))
-            .search(0.3, 0.98));
+  static void fields(auto field) {
+    field("high_kv_utilization", &Concur::high_kv_utilization,
+          "Mean KV utilisation of the instances from which on the limit no longer rises.")
+        .dimensionless()
+        .range(sim::between(0, 1))
+        .search(0.5, 1);
+    field("hit_rate_fall", &Concur::hit_rate_fall,
+          "By how much the hit rate must have fallen for a cut.")
+        .dimensionless()
+        .range(sim::between(0, 1))
+        .log_search(0.01, 0.3);
+    field("increase_step", &Concur::increase_step, "Added per tick.")
+        .unit("permits")
+        .range(sim::positive_up_to(1e6))
+        .log_search(1, 16);
+    field("decrease_factor", &Concur::decrease_factor,
+          "What is left of the limit after a cut, in whole permits.")
+        .dimensionless()
+        .range(sim::positive_below(1))
+        .search(0.3, 0.98);
   }
 };
 

@@ -3,10 +3,9 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/controller/controller.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::gateway {
 
@@ -28,42 +27,41 @@ struct EnvoyGradient {
       "latency × (1 + buffer) / latency since the last tick, clamped to [½, 2]. It takes single "
       "samples, so of the sensor only source, scope and tick_s matter (Envoy: e2e, 0.1 s, no "
       "drift), and wants a guard without demand gate and cooldown, and a ceiling of 1000.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(
-        field("request_count", &EnvoyGradient::request_count,
-              "Samples of which the least latency is measured.")
-            .unit("requests")
-            .range(sim::between(1, 1e6))
-            .log_search(5, 200),
-        field("min_concurrency", &EnvoyGradient::min_concurrency,
-              "Limit while that is measured, and the least at any time.")
-            .unit("permits")
-            .range(sim::between(1, 1e6))
-            .log_search(1, 64),
-        field("percentile", &EnvoyGradient::percentile,
-              "Percentile of the samples that counts as their latency.")
-            .unit("%")
-            .range(sim::between(0, 100))
-            .search(10, 99),
-        field("buffer", &EnvoyGradient::buffer,
-              "By which share latency may exceed the least before the limit falls.")
-            .range(sim::between(0, 100))
-            .search(0, 2),
-        field("interval_s", &EnvoyGradient::interval_s,
-              "Time from the end of a measurement of the least latency to the next one. It is "
-              "also made when the limit has stayed at min_concurrency for five ticks.")
-            .unit("s")
-            .range(sim::positive_up_to(sim::kLongestSpan_s))
-            .log_search(10, 1000),
-        field("jitter", &EnvoyGradient::jitter,
-              "Up to which share of the interval is added at random.")
-            .range(sim::between(0, 1)),
-        field("fixed_min_rtt_s", &EnvoyGradient::fixed_min_rtt_s,
-              "If positive, the least latency is this and never measured.")
-            .unit("s")
-            .range(sim::between(0, sim::kLongestSpan_s))
-            .log_search(0.01, 60));
+  static void fields(auto field) {
+    field("request_count", &EnvoyGradient::request_count,
+          "Samples of which the least latency is measured.")
+        .unit("requests")
+        .range(sim::between(1, 1e6))
+        .log_search(5, 200);
+    field("min_concurrency", &EnvoyGradient::min_concurrency,
+          "Limit while that is measured, and the least at any time.")
+        .unit("permits")
+        .range(sim::between(1, 1e6))
+        .log_search(1, 64);
+    field("percentile", &EnvoyGradient::percentile,
+          "Percentile of the samples that counts as their latency.")
+        .unit("%")
+        .range(sim::between(0, 100))
+        .search(10, 99);
+    field("buffer", &EnvoyGradient::buffer,
+          "By which share latency may exceed the least before the limit falls.")
+        .dimensionless()
+        .range(sim::between(0, 100))
+        .search(0, 2);
+    field("interval_s", &EnvoyGradient::interval_s,
+          "Time from the end of a measurement of the least latency to the next one. It is "
+          "also made when the limit has stayed at min_concurrency for five ticks.")
+        .unit("s")
+        .range(sim::positive_up_to(sim::kLongestSpan_s))
+        .log_search(10, 1000);
+    field("jitter", &EnvoyGradient::jitter, "Up to which share of the interval is added at random.")
+        .dimensionless()
+        .range(sim::between(0, 1));
+    field("fixed_min_rtt_s", &EnvoyGradient::fixed_min_rtt_s,
+          "If positive, the least latency is this and never measured.")
+        .unit("s")
+        .range(sim::between(0, sim::kLongestSpan_s))
+        .log_search(0.01, 60);
   }
   bool draws() const { return jitter > 0 && fixed_min_rtt_s == 0; }
 };

@@ -3,10 +3,9 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/controller/controller.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::gateway {
 
@@ -28,39 +27,42 @@ struct Gradient2 {
       "clamped to [smallest_gradient, 1]; holds while less than half of the limit is in use. "
       "Netflix's setting: a sensor of e2e, mean, tick_s 1, window_s 1, no drift; a limit from 20, "
       "between 20 and 200; a guard without demand gate.";
-  static constexpr auto fields() {
-    using sim::field;
+  static void fields(auto field) {
     const auto counts = sim::between(1, 1e9);
-    return std::tuple(
-        field("rtt_tolerance", &Gradient2::rtt_tolerance,
-              "By which factor latency may exceed its long-term mean before the limit falls.")
-            .range(sim::between(1, 1000))
-            .search(1, 3),
-        field("smallest_gradient", &Gradient2::smallest_gradient,
-              "Bound of a cut: no more than to this share of the limit, before smoothing.")
-            .range(sim::positive_below(1))
-            .search(0.1, 0.9),
-        field("queue_size", &Gradient2::queue_size, "By how much the limit rises at gradient 1.")
-            .unit("permits")
-            .range(sim::between(0, 1e6))
-            .log_search(1, 32),
-        field("smoothing", &Gradient2::smoothing, "Share of a move that is made.")
-            .range(sim::positive_up_to(1))
-            .search(0.05, 1),
-        field("long_window", &Gradient2::long_window,
-              "Length N of the long-term mean: a latency counts 2 / (N + 1).")
-            .unit("ticks")
-            .range(counts)
-            .log_search(10, 5000),
-        field("warm_up", &Gradient2::warm_up,
-              "Over so many first ticks the long-term mean is the plain mean.")
-            .unit("ticks")
-            .range(counts),
-        field("recovery_ratio", &Gradient2::recovery_ratio,
-              "When the long-term mean exceeds this many times the latency, it is lowered.")
-            .range(sim::between(1, 1000)),
-        field("recovery_factor", &Gradient2::recovery_factor, "What it is then multiplied by.")
-            .range(sim::positive_up_to(1)));
+    field("rtt_tolerance", &Gradient2::rtt_tolerance,
+          "By which factor latency may exceed its long-term mean before the limit falls.")
+        .dimensionless()
+        .range(sim::between(1, 1000))
+        .search(1, 3);
+    field("smallest_gradient", &Gradient2::smallest_gradient,
+          "Bound of a cut: no more than to this share of the limit, before smoothing.")
+        .dimensionless()
+        .range(sim::positive_below(1))
+        .search(0.1, 0.9);
+    field("queue_size", &Gradient2::queue_size, "By how much the limit rises at gradient 1.")
+        .unit("permits")
+        .range(sim::between(0, 1e6))
+        .log_search(1, 32);
+    field("smoothing", &Gradient2::smoothing, "Share of a move that is made.")
+        .dimensionless()
+        .range(sim::positive_up_to(1))
+        .search(0.05, 1);
+    field("long_window", &Gradient2::long_window,
+          "Length N of the long-term mean: a latency counts 2 / (N + 1).")
+        .unit("ticks")
+        .range(counts)
+        .log_search(10, 5000);
+    field("warm_up", &Gradient2::warm_up,
+          "Over so many first ticks the long-term mean is the plain mean.")
+        .unit("ticks")
+        .range(counts);
+    field("recovery_ratio", &Gradient2::recovery_ratio,
+          "When the long-term mean exceeds this many times the latency, it is lowered.")
+        .dimensionless()
+        .range(sim::between(1, 1000));
+    field("recovery_factor", &Gradient2::recovery_factor, "What it is then multiplied by.")
+        .dimensionless()
+        .range(sim::positive_up_to(1));
   }
 };
 

@@ -3,10 +3,9 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/controller/controller.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::gateway {
 
@@ -23,23 +22,24 @@ struct Mimd {
       "by 1 − decrease_ratio while it is above target_s × (1 + band), and holds in between: the "
       "same relative speed at every size. TopFull's baseline is target_s 1, band 0, ratios 0.01 "
       "and 0.05.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(
-        field("target_s", &Mimd::target_s, "What the signal should be.")
-            .unit("s")
-            .range(sim::positive_up_to(sim::kLongestSpan_s))
-            .log_search(0.1, 10),
-        field("band", &Mimd::band,
-              "Half-width of the band in which the limit holds, as a share of the target.")
-            .range(sim::between(0, 1))
-            .search(0, 0.5),
-        field("increase_ratio", &Mimd::increase_ratio, "Growth per tick, as a share of the limit.")
-            .range(sim::positive_up_to(1))
-            .log_search(0.01, 0.1),
-        field("decrease_ratio", &Mimd::decrease_ratio, "Cut per tick, as a share of the limit.")
-            .range(sim::positive_up_to(1))
-            .log_search(0.02, 0.5));
+  static void fields(auto field) {
+    field("target_s", &Mimd::target_s, "What the signal should be.")
+        .unit("s")
+        .range(sim::positive_up_to(sim::kLongestSpan_s))
+        .log_search(0.1, 10);
+    field("band", &Mimd::band,
+          "Half-width of the band in which the limit holds, as a share of the target.")
+        .dimensionless()
+        .range(sim::between(0, 1))
+        .search(0, 0.5);
+    field("increase_ratio", &Mimd::increase_ratio, "Growth per tick, as a share of the limit.")
+        .dimensionless()
+        .range(sim::positive_up_to(1))
+        .log_search(0.01, 0.1);
+    field("decrease_ratio", &Mimd::decrease_ratio, "Cut per tick, as a share of the limit.")
+        .dimensionless()
+        .range(sim::positive_up_to(1))
+        .log_search(0.02, 0.5);
   }
 };
 

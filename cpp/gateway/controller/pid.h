@@ -3,10 +3,9 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/controller/controller.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::gateway {
 
@@ -26,34 +25,35 @@ struct Pid {
       "e₂) / T), T being the time since the last tick, and the exponent clamped to [−largest_cut, "
       "largest_rise]. The integral rests while there is no demand, and in the direction in which "
       "the last move was not granted in full.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(
-        field("target_s", &Pid::target_s, "What the signal should be.")
-            .unit("s")
-            .range(sim::positive_up_to(sim::kLongestSpan_s))
-            .log_search(0.1, 10),
-        field("kp", &Pid::kp, "Gain of the error's change.")
-            .range(sim::between(0, 100))
-            .search(0, 1),
-        field("ki_per_s", &Pid::ki_per_s,
-              "Gain of the error. The time from a change of the limit to its effect on the signal "
-              "(the window and what is in flight) bounds it from above.")
-            .unit("1/s")
-            .range(sim::between(0, 100))
-            .log_search(0.001, 0.1),
-        field("kd_s", &Pid::kd_s, "Gain of the change of the error's change.")
-            .unit("s")
-            .range(sim::between(0, 1000))
-            .search(0, 5),
-        field("largest_rise", &Pid::largest_rise,
-              "Bound of a rise per tick, of the limit's natural logarithm.")
-            .range(sim::positive_up_to(10))
-            .search(0.02, 0.5),
-        field("largest_cut", &Pid::largest_cut,
-              "Bound of a cut per tick, of the limit's natural logarithm.")
-            .range(sim::positive_up_to(10))
-            .search(0.1, 2));
+  static void fields(auto field) {
+    field("target_s", &Pid::target_s, "What the signal should be.")
+        .unit("s")
+        .range(sim::positive_up_to(sim::kLongestSpan_s))
+        .log_search(0.1, 10);
+    field("kp", &Pid::kp, "Gain of the error's change.")
+        .dimensionless()
+        .range(sim::between(0, 100))
+        .search(0, 1);
+    field("ki_per_s", &Pid::ki_per_s,
+          "Gain of the error. The time from a change of the limit to its effect on the signal "
+          "(the window and what is in flight) bounds it from above.")
+        .unit("1/s")
+        .range(sim::between(0, 100))
+        .log_search(0.001, 0.1);
+    field("kd_s", &Pid::kd_s, "Gain of the change of the error's change.")
+        .unit("s")
+        .range(sim::between(0, 1000))
+        .search(0, 5);
+    field("largest_rise", &Pid::largest_rise,
+          "Bound of a rise per tick, of the limit's natural logarithm.")
+        .dimensionless()
+        .range(sim::positive_up_to(10))
+        .search(0.02, 0.5);
+    field("largest_cut", &Pid::largest_cut,
+          "Bound of a cut per tick, of the limit's natural logarithm.")
+        .dimensionless()
+        .range(sim::positive_up_to(10))
+        .search(0.1, 2);
   }
 };
 

@@ -10,7 +10,6 @@
 #include "gateway/controller/pid.h"
 #include "gateway/controller/static_limit.h"
 #include "gateway/controller/vegas.h"
-#include "sim/field.h"
 
 namespace spillway::gateway {
 
@@ -18,5 +17,3 @@ using Controller =
     std::variant<StaticLimit, Aimd, Mimd, Pid, Vegas, Gradient2, EnvoyGradient, Concur>;
 
 }  // namespace spillway::gateway
-
-extern template struct spillway::sim::Codec<spillway::gateway::Controller>;

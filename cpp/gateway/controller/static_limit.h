@@ -3,10 +3,9 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/controller/controller.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::gateway {
 
@@ -14,7 +13,7 @@ namespace spillway::gateway {
 struct StaticLimit {
   static constexpr std::string_view kind = "static", type_name = "StaticLimit";
   static constexpr std::string_view doc = "The limit stays as configured; there are no ticks.";
-  static constexpr auto fields() { return std::tuple(); }
+  static void fields(auto /*field*/) {}
 };
 
 std::unique_ptr<ControllerPolicy> make(const StaticLimit& config, std::uint64_t seed);

@@ -3,10 +3,9 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/controller/controller.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::gateway {
 
@@ -27,34 +26,36 @@ struct Vegas {
       "× g. The least latency is replaced by the present one every probe_multiplier × U(½, 1) × "
       "limit ticks. Netflix's setting: a sensor of e2e, mean, tick_s 1, window_s 1, no drift; a "
       "limit from 20 up to 1000; a guard without demand gate.";
-  static constexpr auto fields() {
-    using sim::field;
+  static void fields(auto field) {
     const auto multiples = sim::between(0, 1000);
-    return std::tuple(
-        field("threshold", &Vegas::threshold,
-              "Up to which queue the limit rises fast, in multiples of log₁₀ limit.")
-            .range(multiples)
-            .search(0, 4),
-        field("alpha", &Vegas::alpha,
-              "Below which queue the limit rises, in multiples of log₁₀ limit.")
-            .range(multiples)
-            .search(1, 12),
-        field("beta", &Vegas::beta,
-              "Above which queue the limit falls, and the fast rise, in multiples of log₁₀ limit.")
-            .range(multiples)
-            .search(2, 24),
-        field("smoothing", &Vegas::smoothing, "Share of a move that is made.")
-            .range(sim::positive_up_to(1))
-            .search(0.1, 1),
-        field("probe_multiplier", &Vegas::probe_multiplier,
-              "How rarely the least latency is measured anew: after at most this times the limit "
-              "ticks.")
-            .range(sim::positive_up_to(1e9))
-            .log_search(1, 1000),
-        field("shed_is_drop", &Vegas::shed_is_drop,
-              "Whether a request that the gateway itself refused or let expire since the last tick "
-              "cuts the limit as a drop by the server does. At Netflix it does not; in lasting "
-              "overload it takes the limit to the floor."));
+    field("threshold", &Vegas::threshold,
+          "Up to which queue the limit rises fast, in multiples of log₁₀ limit.")
+        .dimensionless()
+        .range(multiples)
+        .search(0, 4);
+    field("alpha", &Vegas::alpha, "Below which queue the limit rises, in multiples of log₁₀ limit.")
+        .dimensionless()
+        .range(multiples)
+        .search(1, 12);
+    field("beta", &Vegas::beta,
+          "Above which queue the limit falls, and the fast rise, in multiples of log₁₀ limit.")
+        .dimensionless()
+        .range(multiples)
+        .search(2, 24);
+    field("smoothing", &Vegas::smoothing, "Share of a move that is made.")
+        .dimensionless()
+        .range(sim::positive_up_to(1))
+        .search(0.1, 1);
+    field("probe_multiplier", &Vegas::probe_multiplier,
+          "How rarely the least latency is measured anew: after at most this times the limit "
+          "ticks.")
+        .dimensionless()
+        .range(sim::positive_up_to(1e9))
+        .log_search(1, 1000);
+    field("shed_is_drop", &Vegas::shed_is_drop,
+          "Whether a request that the gateway itself refused or let expire since the last tick "
+          "cuts the limit as a drop by the server does. At Netflix it does not; in lasting "
+          "overload it takes the limit to the floor.");
   }
   static constexpr bool draws() { return true; }
 };

@@ -3,9 +3,9 @@
 #include <array>
 #include <cstdint>
 #include <string_view>
-#include <tuple>
 
-#include "sim/field.h"
+#include "sim/schema/enum.h"
+#include "sim/schema/field.h"
 
 namespace spillway::gateway {
 
@@ -29,7 +29,31 @@ struct Cost {
   static constexpr std::string_view type_name = "Cost";
   static constexpr std::string_view doc =
       "What a request costs its tenant, and when that is charged.";
-  static constexpr auto fields();
+  static void fields(auto field) {
+    field("unit", &Cost::unit,
+          "requests: 1 each; prompt_tokens; uncached_tokens: those of the prompt that the "
+          "gateway's own record of sent prefixes does not match; weighted_tokens: prompt_weight "
+          "× prompt + output_weight × output tokens.");
+    field("prompt_weight", &Cost::prompt_weight, "Of a prompt token (weighted_tokens only).")
+        .dimensionless()
+        .range(sim::between(0, 1e9));
+    field("output_weight", &Cost::output_weight, "Of an output token (weighted_tokens only).")
+        .dimensionless()
+        .range(sim::between(0, 1e9));
+    field("output_estimate", &Cost::output_estimate,
+          "Output tokens assumed when a charge precedes them: none; mean: the average of the "
+          "tenant's finished requests; oracle: the true number (which no real gateway knows).");
+    field("estimate_bias", &Cost::estimate_bias,
+          "Factor on the estimated output: a predictor that is wrong on average.")
+        .dimensionless()
+        .range(sim::between(0, 1000));
+    field("charge_at", &Cost::charge_at,
+          "When the cost is charged. token: the prompt at dispatch, the output as it is "
+          "generated.");
+    field("settles", &Cost::settles,
+          "Whether completion corrects a charge that was estimated; a request that leaves its "
+          "queue undispatched gets its charge back in any case.");
+  }
 };
 
 }  // namespace spillway::gateway
@@ -48,32 +72,3 @@ struct spillway::sim::EnumNames<spillway::gateway::ChargeAt> {
   static constexpr std::array<std::string_view, 5> names{"enqueue", "dispatch", "first_token",
                                                          "token", "completion"};
 };
-
-namespace spillway::gateway {
-
-constexpr auto Cost::fields() {
-  using sim::field;
-  return std::tuple(
-      field("unit", &Cost::unit,
-            "requests: 1 each; prompt_tokens; uncached_tokens: those of the prompt that the "
-            "gateway's own record of sent prefixes does not match; weighted_tokens: prompt_weight "
-            "× prompt + output_weight × output tokens."),
-      field("prompt_weight", &Cost::prompt_weight, "Of a prompt token (weighted_tokens only).")
-          .range(sim::between(0, 1e9)),
-      field("output_weight", &Cost::output_weight, "Of an output token (weighted_tokens only).")
-          .range(sim::between(0, 1e9)),
-      field("output_estimate", &Cost::output_estimate,
-            "Output tokens assumed when a charge precedes them: none; mean: the average of the "
-            "tenant's finished requests; oracle: the true number (which no real gateway knows)."),
-      field("estimate_bias", &Cost::estimate_bias,
-            "Factor on the estimated output: a predictor that is wrong on average.")
-          .range(sim::between(0, 1000)),
-      field("charge_at", &Cost::charge_at,
-            "When the cost is charged. token: the prompt at dispatch, the output as it is "
-            "generated."),
-      field("settles", &Cost::settles,
-            "Whether completion corrects a charge that was estimated; a request that leaves its "
-            "queue undispatched gets its charge back in any case."));
-}
-
-}  // namespace spillway::gateway

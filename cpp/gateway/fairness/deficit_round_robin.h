@@ -5,11 +5,11 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/fairness/cost.h"
 #include "gateway/fairness/fairness.h"
-#include "sim/field.h"
+#include "sim/schema/enum.h"
+#include "sim/schema/field.h"
 
 namespace spillway::gateway {
 
@@ -30,7 +30,22 @@ struct DeficitRoundRobin {
   static constexpr std::string_view doc =
       "Tenants in turn; each visit credits quantum × weight and serves while the credit lasts. "
       "Credit that is left when a tenant has nothing more to send is lost; debt is not.";
-  static constexpr auto fields();
+  static void fields(auto field) {
+    field("quantum", &DeficitRoundRobin::quantum,
+          "Credit per visit and unit of weight, in the unit of cost. Larger ones make longer "
+          "turns.")
+        .dimensionless()
+        .range(sim::between(1e-9, 1e12))
+        .log_search(1, 10000);
+    field("semantics", &DeficitRoundRobin::semantics,
+          "corrected: as published. verbatim: as a FastAPI gateway runs it. It counts requests, "
+          "whatever cost says; the credit of a visit is the whole part of quantum × weight, at "
+          "least 1; unused credit stays while all is idle; and it commits to a tenant before a "
+          "permit is there, so that no other overtakes.");
+    field("cost", &DeficitRoundRobin::cost,
+          "What a request costs. Charged at dispatch, a request is served if the credit covers "
+          "it; charged at any other moment, while there is any credit.");
+  }
 };
 
 std::unique_ptr<FairnessPolicy> make(const DeficitRoundRobin& config,
@@ -42,25 +57,3 @@ template <>
 struct spillway::sim::EnumNames<spillway::gateway::DrrSemantics> {
   static constexpr std::array<std::string_view, 2> names{"corrected", "verbatim"};
 };
-
-namespace spillway::gateway {
-
-constexpr auto DeficitRoundRobin::fields() {
-  using sim::field;
-  return std::tuple(
-      field("quantum", &DeficitRoundRobin::quantum,
-            "Credit per visit and unit of weight, in the unit of cost. Larger ones make longer "
-            "turns.")
-          .range(sim::between(1e-9, 1e12))
-          .log_search(1, 10000),
-      field("semantics", &DeficitRoundRobin::semantics,
-            "corrected: as published. verbatim: as a FastAPI gateway runs it. It counts requests, "
-            "whatever cost says; the credit of a visit is the whole part of quantum × weight, at "
-            "least 1; unused credit stays while all is idle; and it commits to a tenant before a "
-            "permit is there, so that no other overtakes."),
-      field("cost", &DeficitRoundRobin::cost,
-            "What a request costs. Charged at dispatch, a request is served if the credit covers "
-            "it; charged at any other moment, while there is any credit."));
-}
-
-}  // namespace spillway::gateway

@@ -3,10 +3,9 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/fairness/fairness.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::gateway {
 
@@ -15,7 +14,7 @@ struct GlobalFifo {
   static constexpr std::string_view kind = "global_fifo", type_name = "GlobalFifo";
   static constexpr std::string_view doc =
       "One queue for all tenants: whoever has waited longest goes next; nobody overtakes.";
-  static constexpr auto fields() { return std::tuple(); }
+  static void fields(auto /*field*/) {}
 };
 
 std::unique_ptr<FairnessPolicy> make(const GlobalFifo& config, std::span<const double> weights);

@@ -3,11 +3,10 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/fairness/cost.h"
 #include "gateway/fairness/fairness.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::gateway {
 
@@ -28,24 +27,24 @@ struct LeastAttainedService {
       "service_weight × (1 − service attained) + head_wait_weight × wait of the oldest request, "
       "each put on the range from 0 to 1 over the tenants that wait (0.5 if all are equal). "
       "Weights of tenants play no part.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(
-        field("service_weight", &LeastAttainedService::service_weight,
-              "Weight of having been served little.")
-            .range(sim::between(0, 1e9))
-            .search(0, 1),
-        field("head_wait_weight", &LeastAttainedService::head_wait_weight,
-              "Weight of having waited long.")
-            .range(sim::between(0, 1e9))
-            .search(0, 1),
-        field("half_life_s", &LeastAttainedService::half_life_s,
-              "After how long half of the service attained is forgotten. It is forgotten from the "
-              "last charge on, and only by a tenant whose queue is empty.")
-            .unit("s")
-            .range(sim::positive_up_to(sim::kLongestSpan_s))
-            .log_search(1, 1000),
-        field("cost", &LeastAttainedService::cost, "What counts as service, and when."));
+  static void fields(auto field) {
+    field("service_weight", &LeastAttainedService::service_weight,
+          "Weight of having been served little.")
+        .dimensionless()
+        .range(sim::between(0, 1e9))
+        .search(0, 1);
+    field("head_wait_weight", &LeastAttainedService::head_wait_weight,
+          "Weight of having waited long.")
+        .dimensionless()
+        .range(sim::between(0, 1e9))
+        .search(0, 1);
+    field("half_life_s", &LeastAttainedService::half_life_s,
+          "After how long half of the service attained is forgotten. It is forgotten from the "
+          "last charge on, and only by a tenant whose queue is empty.")
+        .unit("s")
+        .range(sim::positive_up_to(sim::kLongestSpan_s))
+        .log_search(1, 1000);
+    field("cost", &LeastAttainedService::cost, "What counts as service, and when.");
   }
 };
 

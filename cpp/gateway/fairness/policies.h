@@ -8,7 +8,6 @@
 #include "gateway/fairness/start_time_fair.h"
 #include "gateway/fairness/tenant_round_robin.h"
 #include "gateway/fairness/virtual_token_counter.h"
-#include "sim/field.h"
 
 namespace spillway::gateway {
 
@@ -16,5 +15,3 @@ using Fairness = std::variant<GlobalFifo, TenantRoundRobin, DeficitRoundRobin, S
                               VirtualTokenCounter, LeastAttainedService>;
 
 }  // namespace spillway::gateway
-
-extern template struct spillway::sim::Codec<spillway::gateway::Fairness>;

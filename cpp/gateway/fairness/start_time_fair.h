@@ -3,11 +3,10 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/fairness/cost.h"
 #include "gateway/fairness/fairness.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::gateway {
 
@@ -23,9 +22,8 @@ struct StartTimeFair {
       "Start-time fair queueing: the smallest start tag goes next, which advances by cost / weight "
       "with each request. The virtual clock is the tag of the last dispatch; a tenant that was "
       "idle starts from it, and after all queues were empty from the largest tag.";
-  static constexpr auto fields() {
-    return std::tuple(
-        sim::field("cost", &StartTimeFair::cost, "What advances a tenant's tag, and when."));
+  static void fields(auto field) {
+    field("cost", &StartTimeFair::cost, "What advances a tenant's tag, and when.");
   }
 };
 

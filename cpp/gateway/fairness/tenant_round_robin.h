@@ -3,10 +3,9 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/fairness/fairness.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::gateway {
 
@@ -17,7 +16,7 @@ struct TenantRoundRobin {
   static constexpr std::string_view doc =
       "Each tenant that waits in turn, one dispatch each, whatever its weight and whatever a "
       "request costs (llm-d's round-robin-fairness-policy).";
-  static constexpr auto fields() { return std::tuple(); }
+  static void fields(auto /*field*/) {}
 };
 
 std::unique_ptr<FairnessPolicy> make(const TenantRoundRobin& config,

@@ -5,11 +5,11 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/fairness/cost.h"
 #include "gateway/fairness/fairness.h"
-#include "sim/field.h"
+#include "sim/schema/enum.h"
+#include "sim/schema/field.h"
 
 namespace spillway::gateway {
 
@@ -28,7 +28,15 @@ struct VirtualTokenCounter {
       "Virtual token counter (VTC): the tenant with the smallest counter of service per weight "
       "goes next. Counters never decay; a tenant that was idle is lifted, so that it has no claim "
       "to what it did not ask for.";
-  static constexpr auto fields();
+  static void fields(auto field) {
+    field("lift", &VirtualTokenCounter::lift,
+          "To what the counter of a tenant that was idle rises. min_backlogged: to the smallest "
+          "of the other tenants that wait (the paper's artifact). last_departed: the same, and "
+          "while nobody waits to that of the tenant whose request left its queue last (the "
+          "paper). max: to that of the tenant dispatched last, and while nobody waits to the "
+          "largest (a variant of the artifact). none: not at all (least counter first).");
+    field("cost", &VirtualTokenCounter::cost, "What advances a tenant's counter, and when.");
+  }
 };
 
 std::unique_ptr<FairnessPolicy> make(const VirtualTokenCounter& config,
@@ -41,19 +49,3 @@ struct spillway::sim::EnumNames<spillway::gateway::CounterLift> {
   static constexpr std::array<std::string_view, 4> names{"min_backlogged", "last_departed", "max",
                                                          "none"};
 };
-
-namespace spillway::gateway {
-
-constexpr auto VirtualTokenCounter::fields() {
-  using sim::field;
-  return std::tuple(
-      field("lift", &VirtualTokenCounter::lift,
-            "To what the counter of a tenant that was idle rises. min_backlogged: to the smallest "
-            "of the other tenants that wait (the paper's artifact). last_departed: the same, and "
-            "while nobody waits to that of the tenant whose request left its queue last (the "
-            "paper). max: to that of the tenant dispatched last, and while nobody waits to the "
-            "largest (a variant of the artifact). none: not at all (least counter first)."),
-      field("cost", &VirtualTokenCounter::cost, "What advances a tenant's counter, and when."));
-}
-
-}  // namespace spillway::gateway

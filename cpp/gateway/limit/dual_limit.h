@@ -3,10 +3,9 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/limit/limit.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::gateway {
 
@@ -21,18 +20,17 @@ struct DualLimit {
       "max_awaiting_first_token have no token yet: prefill concurrency is bounded apart from "
       "streams (the dual-limit gate of a development version of NVIDIA Dynamo). A controller moves "
       "max_in_flight.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(field("max_in_flight", &DualLimit::max_in_flight,
-                            "Unfinished requests; 0: nothing is dispatched.")
-                          .unit("requests")
-                          .range(sim::between(0, 1e9))
-                          .log_search(1, 4096),
-                      field("max_awaiting_first_token", &DualLimit::max_awaiting_first_token,
-                            "Requests without a token yet; 0: nothing is dispatched.")
-                          .unit("requests")
-                          .range(sim::between(0, 1e9))
-                          .log_search(1, 1024));
+  static void fields(auto field) {
+    field("max_in_flight", &DualLimit::max_in_flight,
+          "Unfinished requests; 0: nothing is dispatched.")
+        .unit("requests")
+        .range(sim::between(0, 1e9))
+        .log_search(1, 4096);
+    field("max_awaiting_first_token", &DualLimit::max_awaiting_first_token,
+          "Requests without a token yet; 0: nothing is dispatched.")
+        .unit("requests")
+        .range(sim::between(0, 1e9))
+        .log_search(1, 1024);
   }
 };
 

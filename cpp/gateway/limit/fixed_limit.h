@@ -3,10 +3,9 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/limit/limit.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::gateway {
 
@@ -18,12 +17,12 @@ struct FixedLimit {
   static constexpr std::string_view doc =
       "At most max_in_flight requests between dispatch and last token; the others wait in their "
       "tenant's queue.";
-  static constexpr auto fields() {
-    return std::tuple(sim::field("max_in_flight", &FixedLimit::max_in_flight,
-                                 "Permits of the whole gateway; 0: nothing is dispatched.")
-                          .unit("requests")
-                          .range(sim::between(0, 1e9))
-                          .log_search(1, 4096));
+  static void fields(auto field) {
+    field("max_in_flight", &FixedLimit::max_in_flight,
+          "Permits of the whole gateway; 0: nothing is dispatched.")
+        .unit("requests")
+        .range(sim::between(0, 1e9))
+        .log_search(1, 4096);
   }
 };
 

@@ -4,10 +4,9 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/limit/limit.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 #include "workload/tenants.h"
 
 namespace spillway::gateway {
@@ -20,14 +19,13 @@ struct PerTenant {
   static constexpr std::string_view doc =
       "A semaphore per tenant: at most so many of its requests between dispatch and last token, "
       "whatever the others leave idle.";
-  static constexpr auto fields() {
-    return std::tuple(
-        sim::field("max_in_flight", &PerTenant::max_in_flight,
-                   "Permits of each tenant that has no max_in_flight of its own; 0: none "
-                   "of its requests is dispatched.")
-            .unit("requests")
-            .range(sim::between(0, 1e9))
-            .log_search(1, 1024));
+  static void fields(auto field) {
+    field("max_in_flight", &PerTenant::max_in_flight,
+          "Permits of each tenant that has no max_in_flight of its own; 0: none "
+          "of its requests is dispatched.")
+        .unit("requests")
+        .range(sim::between(0, 1e9))
+        .log_search(1, 1024);
   }
 };
 

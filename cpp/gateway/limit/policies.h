@@ -9,7 +9,6 @@
 #include "gateway/limit/token_budget.h"
 #include "gateway/limit/unlimited.h"
 #include "gateway/limit/worker_budget.h"
-#include "sim/field.h"
 
 namespace spillway::gateway {
 
@@ -17,5 +16,3 @@ using Limit = std::variant<Unlimited, FixedLimit, WorkerBudget, PerTenant, Token
                            Saturation>;
 
 }  // namespace spillway::gateway
-
-extern template struct spillway::sim::Codec<spillway::gateway::Limit>;

@@ -3,10 +3,9 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/limit/limit.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::gateway {
 
@@ -20,18 +19,16 @@ struct TokenBudget {
       "Requests go while the prompts in flight, with assumed_output_tokens each, stay within "
       "max_tokens_in_flight; one that is larger than that goes when nothing else is in flight, "
       "unless max_tokens_in_flight is 0. A controller moves max_tokens_in_flight.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(
-        field("max_tokens_in_flight", &TokenBudget::max_tokens_in_flight,
-              "Tokens of the whole gateway; 0: nothing is dispatched.")
-            .unit("tokens")
-            .range(sim::between(0, 1e12))
-            .log_search(4096, 1e7),
-        field("assumed_output_tokens", &TokenBudget::assumed_output_tokens,
-              "Tokens that each answer is taken to have; its length is not known in advance.")
-            .unit("tokens")
-            .range(sim::between(0, 1e9)));
+  static void fields(auto field) {
+    field("max_tokens_in_flight", &TokenBudget::max_tokens_in_flight,
+          "Tokens of the whole gateway; 0: nothing is dispatched.")
+        .unit("tokens")
+        .range(sim::between(0, 1e12))
+        .log_search(4096, 1e7);
+    field("assumed_output_tokens", &TokenBudget::assumed_output_tokens,
+          "Tokens that each answer is taken to have; its length is not known in advance.")
+        .unit("tokens")
+        .range(sim::between(0, 1e9));
   }
 };
 

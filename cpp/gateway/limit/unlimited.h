@@ -2,10 +2,9 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/limit/limit.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::gateway {
 
@@ -13,7 +12,7 @@ namespace spillway::gateway {
 struct Unlimited {
   static constexpr std::string_view kind = "unlimited", type_name = "Unlimited";
   static constexpr std::string_view doc = "Every admitted request is dispatched at once.";
-  static constexpr auto fields() { return std::tuple(); }
+  static void fields(auto /*field*/) {}
 };
 
 std::unique_ptr<LimitPolicy> make(const Unlimited& config);

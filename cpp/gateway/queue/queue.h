@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
-#include <tuple>
 
-#include "sim/field.h"
+#include "sim/schema/enum.h"
+#include "sim/schema/field.h"
 #include "sim/time.h"
 #include "workload/outcome.h"
 
@@ -30,7 +30,41 @@ struct Queue {
   static constexpr std::string_view doc =
       "The tenant queues of a band: one per tenant, through which every admitted request passes, "
       "also when permits are free.";
-  static constexpr auto fields();
+  static void fields(auto field) {
+    const auto span = sim::positive_up_to(sim::kLongestSpan_s);
+    field("max_requests", &Queue::max_requests,
+          "Most requests of one tenant that wait, unless the tenant has a queue_max of its own; "
+          "0: every request is refused, since each passes through the queue; absent: any number.")
+        .unit("requests")
+        .range(sim::between(0, 1e9))
+        .log_search(1, 64);
+    field("timeout_s", &Queue::timeout_s,
+          "A request that has waited so long leaves undispatched; one that gets its permit at "
+          "that instant goes. Absent: it waits for ever.")
+        .unit("s")
+        .range(span)
+        .log_search(0.05, 60);
+    field("ordering", &Queue::ordering,
+          "Which request of a tenant goes next. fcfs; lifo; adaptive_lifo: fcfs, but the first "
+          "dispatch after a timeout takes the newest (Dynamo); edf: earliest timeout, which is "
+          "fcfs while timeouts are equal; slo_deadline: earliest arrival + target_ttft_s of its "
+          "class, those without last (llm-d).");
+    field("drop", &Queue::drop,
+          "Who gives way where a tenant's queue is full. tail: the newcomer is refused; head: "
+          "whoever would have gone next; lowest_priority: the least important, the newest of "
+          "equals, which may be the newcomer.");
+    field("codel_target_s", &Queue::codel_target_s,
+          "Controlled delay (folly's Codel): if even the shortest wait of an interval exceeded "
+          "this, those whose turn comes after more than twice as long are lost in the next one. "
+          "Absent: none.")
+        .unit("s")
+        .range(span)
+        .log_search(0.01, 10);
+    field("codel_interval_s", &Queue::codel_interval_s, "Interval of controlled delay.")
+        .unit("s")
+        .range(span)
+        .log_search(0.05, 30);
+  }
   /// How a queue refuses or loses a request.
   static constexpr std::array reasons{
       workload::Reason{"queue_full",
@@ -67,45 +101,3 @@ template <>
 struct spillway::sim::EnumNames<spillway::gateway::Drop> {
   static constexpr std::array<std::string_view, 3> names{"tail", "head", "lowest_priority"};
 };
-
-namespace spillway::gateway {
-
-constexpr auto Queue::fields() {
-  using sim::field;
-  const auto span = sim::positive_up_to(sim::kLongestSpan_s);
-  return std::tuple(
-      field("max_requests", &Queue::max_requests,
-            "Most requests of one tenant that wait, unless the tenant has a queue_max of its own; "
-            "0: every request is refused, since each passes through the queue; absent: any number.")
-          .unit("requests")
-          .range(sim::between(0, 1e9))
-          .log_search(1, 64),
-      field("timeout_s", &Queue::timeout_s,
-            "A request that has waited so long leaves undispatched; one that gets its permit at "
-            "that instant goes. Absent: it waits for ever.")
-          .unit("s")
-          .range(span)
-          .log_search(0.05, 60),
-      field("ordering", &Queue::ordering,
-            "Which request of a tenant goes next. fcfs; lifo; adaptive_lifo: fcfs, but the first "
-            "dispatch after a timeout takes the newest (Dynamo); edf: earliest timeout, which is "
-            "fcfs while timeouts are equal; slo_deadline: earliest arrival + target_ttft_s of its "
-            "class, those without last (llm-d)."),
-      field("drop", &Queue::drop,
-            "Who gives way where a tenant's queue is full. tail: the newcomer is refused; head: "
-            "whoever would have gone next; lowest_priority: the least important, the newest of "
-            "equals, which may be the newcomer."),
-      field("codel_target_s", &Queue::codel_target_s,
-            "Controlled delay (folly's Codel): if even the shortest wait of an interval exceeded "
-            "this, those whose turn comes after more than twice as long are lost in the next one. "
-            "Absent: none.")
-          .unit("s")
-          .range(span)
-          .log_search(0.01, 10),
-      field("codel_interval_s", &Queue::codel_interval_s, "Interval of controlled delay.")
-          .unit("s")
-          .range(span)
-          .log_search(0.05, 30));
-}
-
-}  // namespace spillway::gateway

@@ -5,12 +5,9 @@
 #include "gateway/usage_limit/priority_holdback.h"
 #include "gateway/usage_limit/soft_reflective.h"
 #include "gateway/usage_limit/static_ceilings.h"
-#include "sim/field.h"
 
 namespace spillway::gateway {
 
 using UsageLimit = std::variant<StaticCeilings, PriorityHoldback, SoftReflective>;
 
 }  // namespace spillway::gateway
-
-extern template struct spillway::sim::Codec<spillway::gateway::UsageLimit>;

@@ -1,5 +1,7 @@
 #include "gateway/usage_limit/priority_holdback.h"
 
+#include "sim/value.h"
+
 namespace spillway::gateway {
 
 namespace {

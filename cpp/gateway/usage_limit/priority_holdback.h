@@ -6,11 +6,11 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "gateway/usage_limit/usage_limit.h"
-#include "sim/field.h"
+#include "sim/schema/enum.h"
+#include "sim/schema/field.h"
 
 namespace spillway::gateway {
 
@@ -28,7 +28,22 @@ struct PriorityHoldback {
       "Ceilings fall linearly from max_ceiling for the highest band to min_ceiling for the lowest, "
       "so that lower bands leave room for the upper (llm-d's priority-holdback; its bands are the "
       "priorities it has seen, here they are those configured). A single band has max_ceiling.";
-  static constexpr auto fields();
+  static void fields(auto field) {
+    const auto ceiling = sim::between(0, 1000);
+    field("domain", &PriorityHoldback::domain,
+          "What the ceilings are linear in. rank: the bands' positions; value: their priorities, "
+          "which then should be those of the classes rather than bounds far below them.");
+    field("min_ceiling", &PriorityHoldback::min_ceiling,
+          "Saturation from which the lowest band is closed (llm-d knows no default).")
+        .dimensionless()
+        .range(ceiling)
+        .search(0.1, 1);
+    field("max_ceiling", &PriorityHoldback::max_ceiling,
+          "Saturation from which the highest band is closed.")
+        .dimensionless()
+        .range(ceiling)
+        .search(0.5, 1);
+  }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
 };
 
@@ -42,24 +57,3 @@ template <>
 struct spillway::sim::EnumNames<spillway::gateway::HoldbackDomain> {
   static constexpr std::array<std::string_view, 2> names{"rank", "value"};
 };
-
-namespace spillway::gateway {
-
-constexpr auto PriorityHoldback::fields() {
-  using sim::field;
-  const auto ceiling = sim::between(0, 1000);
-  return std::tuple(
-      field("domain", &PriorityHoldback::domain,
-            "What the ceilings are linear in. rank: the bands' positions; value: their priorities, "
-            "which then should be those of the classes rather than bounds far below them."),
-      field("min_ceiling", &PriorityHoldback::min_ceiling,
-            "Saturation from which the lowest band is closed (llm-d knows no default).")
-          .range(ceiling)
-          .search(0.1, 1),
-      field("max_ceiling", &PriorityHoldback::max_ceiling,
-            "Saturation from which the highest band is closed.")
-          .range(ceiling)
-          .search(0.5, 1));
-}
-
-}  // namespace spillway::gateway

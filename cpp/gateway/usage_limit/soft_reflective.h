@@ -4,10 +4,9 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/usage_limit/usage_limit.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::gateway {
 
@@ -19,7 +18,7 @@ struct SoftReflective {
       "its ceiling is open all the same at every round(s / (1 − s))-th drain that finds any band "
       "past its own; from s = 1 on all are closed (llm-d's soft-reflective-ceiling, whose drains "
       "let one request go: dispatch: one_per_attempt).";
-  static constexpr auto fields() { return std::tuple(); }
+  static void fields(auto /*field*/) {}
 };
 
 /// `priorities`: those of the bands, highest first.

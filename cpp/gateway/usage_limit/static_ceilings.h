@@ -4,10 +4,9 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <tuple>
 
 #include "gateway/usage_limit/usage_limit.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::gateway {
 
@@ -15,7 +14,7 @@ namespace spillway::gateway {
 struct StaticCeilings {
   static constexpr std::string_view kind = "static", type_name = "StaticCeilings";
   static constexpr std::string_view doc = "Each band has the ceiling that it is configured with.";
-  static constexpr auto fields() { return std::tuple(); }
+  static void fields(auto /*field*/) {}
 };
 
 /// `priorities`: those of the bands, highest first.

@@ -4,10 +4,9 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
-#include <tuple>
 
 #include "instance/ingress/rules.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 #include "sim/time.h"
 #include "workload/outcome.h"
 
@@ -24,25 +23,23 @@ struct ControlledDelay {
   static constexpr std::string_view doc =
       "At most max_requests in the engine; the others wait, first come, first served, and are "
       "refused once they have waited for delay_s (a development snapshot of Dynamo after 1.5).";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(
-        field("max_requests", &ControlledDelay::max_requests,
-              "Most requests in the engine; absent: 1.5 × max_num_seqs of all ranks, rounded up.")
-            .unit("requests")
-            .range(sim::between(1, 1e9))
-            .log_search(8, 1024),
-        field("queue_size", &ControlledDelay::queue_size, "Most requests that wait; 0: none does.")
-            .unit("requests")
-            .range(sim::between(0, 1e9)),
-        field("delay_s", &ControlledDelay::delay_s,
-              "Longest wait (DYN_DYNAMO_REQUEST_QUEUE_TIMEOUT_MS); absent: any.")
-            .unit("s")
-            .range(sim::positive_up_to(sim::kLongestSpan_s))
-            .log_search(0.1, 30),
-        field("adaptive_lifo", &ControlledDelay::adaptive_lifo,
-              "Whether the first to enter after somebody has waited too long is the newest; one "
-              "only, then the oldest again."));
+  static void fields(auto field) {
+    field("max_requests", &ControlledDelay::max_requests,
+          "Most requests in the engine; absent: 1.5 × max_num_seqs of all ranks, rounded up.")
+        .unit("requests")
+        .range(sim::between(1, 1e9))
+        .log_search(8, 1024);
+    field("queue_size", &ControlledDelay::queue_size, "Most requests that wait; 0: none does.")
+        .unit("requests")
+        .range(sim::between(0, 1e9));
+    field("delay_s", &ControlledDelay::delay_s,
+          "Longest wait (DYN_DYNAMO_REQUEST_QUEUE_TIMEOUT_MS); absent: any.")
+        .unit("s")
+        .range(sim::positive_up_to(sim::kLongestSpan_s))
+        .log_search(0.1, 30);
+    field("adaptive_lifo", &ControlledDelay::adaptive_lifo,
+          "Whether the first to enter after somebody has waited too long is the newest; one "
+          "only, then the oldest again.");
   }
   static constexpr std::array reasons{
       workload::Reason{"controlled_delay_full", workload::words::kQueueFull,

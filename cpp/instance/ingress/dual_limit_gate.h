@@ -3,10 +3,9 @@
 #include <array>
 #include <cstdint>
 #include <string_view>
-#include <tuple>
 
 #include "instance/ingress/rules.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 #include "workload/outcome.h"
 
 namespace spillway::instance {
@@ -22,21 +21,18 @@ struct DualLimitGate {
       "At most request_limit in the engine, of which at most wait_limit without a first token; the "
       "others wait, first come, first served, for as long as it takes (a development snapshot of "
       "Dynamo after 1.5).";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(
-        field("request_limit", &DualLimitGate::request_limit, "Most requests in the engine.")
-            .unit("requests")
-            .range(sim::between(1, 1e9))
-            .log_search(8, 1024),
-        field("wait_limit", &DualLimitGate::wait_limit,
-              "Most of them that await their first token.")
-            .unit("requests")
-            .range(sim::between(1, 1e9))
-            .log_search(1, 256),
-        field("queue_size", &DualLimitGate::queue_size, "Most requests that wait; 0: none does.")
-            .unit("requests")
-            .range(sim::between(0, 1e9)));
+  static void fields(auto field) {
+    field("request_limit", &DualLimitGate::request_limit, "Most requests in the engine.")
+        .unit("requests")
+        .range(sim::between(1, 1e9))
+        .log_search(8, 1024);
+    field("wait_limit", &DualLimitGate::wait_limit, "Most of them that await their first token.")
+        .unit("requests")
+        .range(sim::between(1, 1e9))
+        .log_search(1, 256);
+    field("queue_size", &DualLimitGate::queue_size, "Most requests that wait; 0: none does.")
+        .unit("requests")
+        .range(sim::between(0, 1e9));
   }
   static constexpr std::array reasons{workload::Reason{
       "dual_limit_full", workload::words::kQueueFull, "the queue at the worker's ingress is full"}};

@@ -4,10 +4,9 @@
 #include <array>
 #include <cstdint>
 #include <string_view>
-#include <tuple>
 
 #include "instance/ingress/rules.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 #include "workload/outcome.h"
 
 namespace spillway::instance {
@@ -21,20 +20,18 @@ struct EngineRequestLimit {
   static constexpr std::string_view doc =
       "At most max_requests in the engine and queue_size more in an overflow queue, first come, "
       "first served; all others are refused (Dynamo 1.2 to 1.5 --engine-request-limit).";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(
-        field("max_requests", &EngineRequestLimit::max_requests,
-              "Most requests in the engine, waiting or running.")
-            .unit("requests")
-            .range(sim::between(1, 1e9))
-            .log_search(8, 1024),
-        field("queue_size", &EngineRequestLimit::queue_size,
-              "Most requests in the overflow queue. With 1 there can be 2: one more is in transit "
-              "from the queue to the engine, for which larger queues make room.")
-            .unit("requests")
-            .range(sim::between(1, 1e9))
-            .log_search(2, 1024));
+  static void fields(auto field) {
+    field("max_requests", &EngineRequestLimit::max_requests,
+          "Most requests in the engine, waiting or running.")
+        .unit("requests")
+        .range(sim::between(1, 1e9))
+        .log_search(8, 1024);
+    field("queue_size", &EngineRequestLimit::queue_size,
+          "Most requests in the overflow queue. With 1 there can be 2: one more is in transit "
+          "from the queue to the engine, for which larger queues make room.")
+        .unit("requests")
+        .range(sim::between(1, 1e9))
+        .log_search(2, 1024);
   }
   static constexpr std::array reasons{
       workload::Reason{"worker_at_capacity", workload::words::kQueueFull,

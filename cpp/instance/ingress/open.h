@@ -1,9 +1,8 @@
 #pragma once
 
 #include <string_view>
-#include <tuple>
 
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::instance {
 
@@ -11,7 +10,7 @@ namespace spillway::instance {
 struct Open {
   static constexpr std::string_view kind = "open", type_name = "Open";
   static constexpr std::string_view doc = "Everything enters the engine's queue.";
-  static constexpr auto fields() { return std::tuple(); }
+  static void fields(auto /*field*/) {}
 };
 
 }  // namespace spillway::instance

@@ -7,7 +7,6 @@
 #include "instance/ingress/engine_request_limit.h"
 #include "instance/ingress/open.h"
 #include "instance/ingress/vllm_queue_limits.h"
-#include "sim/field.h"
 
 namespace spillway::instance {
 
@@ -16,5 +15,3 @@ using Ingress =
     std::variant<Open, EngineRequestLimit, VllmQueueLimits, ControlledDelay, DualLimitGate>;
 
 }  // namespace spillway::instance
-
-extern template struct spillway::sim::Codec<spillway::instance::Ingress>;

@@ -4,10 +4,9 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
-#include <tuple>
 
 #include "instance/ingress/rules.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 #include "workload/outcome.h"
 
 namespace spillway::instance {
@@ -21,21 +20,19 @@ struct VllmQueueLimits {
   static constexpr std::string_view doc =
       "Refuses what arrives while the engine's queue is as long as it may be. The queue is "
       "compared as it is before the request joins, so the one that crosses a limit is let in.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(
-        field("max_num_queued_reqs", &VllmQueueLimits::max_num_queued_reqs,
-              "Waiting requests from which on all are refused (vLLM --max-num-queued-reqs); 0: all "
-              "are; absent: no such limit.")
-            .unit("requests")
-            .range(sim::between(0, 1e9))
-            .log_search(1, 1024),
-        field("max_num_queued_tokens", &VllmQueueLimits::max_num_queued_tokens,
-              "Prompt tokens still to be computed from which on all are refused (vLLM "
-              "--max-num-queued-tokens); 0: all are; absent: no such limit.")
-            .unit("tokens")
-            .range(sim::between(0, 1e12))
-            .log_search(1000, 1e6));
+  static void fields(auto field) {
+    field("max_num_queued_reqs", &VllmQueueLimits::max_num_queued_reqs,
+          "Waiting requests from which on all are refused (vLLM --max-num-queued-reqs); 0: all "
+          "are; absent: no such limit.")
+        .unit("requests")
+        .range(sim::between(0, 1e9))
+        .log_search(1, 1024);
+    field("max_num_queued_tokens", &VllmQueueLimits::max_num_queued_tokens,
+          "Prompt tokens still to be computed from which on all are refused (vLLM "
+          "--max-num-queued-tokens); 0: all are; absent: no such limit.")
+        .unit("tokens")
+        .range(sim::between(0, 1e12))
+        .log_search(1000, 1e6);
   }
   static constexpr std::array reasons{
       workload::Reason{"queued_requests", workload::words::kQueueFull,

@@ -3,9 +3,9 @@
 #include <array>
 #include <cstdint>
 #include <string_view>
-#include <tuple>
 
-#include "sim/field.h"
+#include "sim/schema/enum.h"
+#include "sim/schema/field.h"
 
 namespace spillway::instance {
 
@@ -30,19 +30,17 @@ struct KvCache {
   static constexpr std::string_view type_name = "KvCache";
   static constexpr std::string_view doc =
       "Whether and how KV blocks are used again by prompts that begin alike.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(
-        field("prefix_caching", &KvCache::prefix_caching,
-              "Full blocks are kept until their memory is needed, and used again by requests that "
-              "begin with the same tokens (vLLM --enable-prefix-caching)."),
-        field("allocation", &KvCache::allocation,
-              "check_then_act: cached blocks that are about to be used again do not count as free, "
-              "and at least one token of a prompt is computed anew; roll_back: they do, so that an "
-              "allocation can fail midway and is taken back."),
-        field("stores_last_token", &KvCache::stores_last_token,
-              "Whether a request takes memory for its last token, which nobody will read, before "
-              "it leaves."));
+  static void fields(auto field) {
+    field("prefix_caching", &KvCache::prefix_caching,
+          "Full blocks are kept until their memory is needed, and used again by requests that "
+          "begin with the same tokens (vLLM --enable-prefix-caching).");
+    field("allocation", &KvCache::allocation,
+          "check_then_act: cached blocks that are about to be used again do not count as free, "
+          "and at least one token of a prompt is computed anew; roll_back: they do, so that an "
+          "allocation can fail midway and is taken back.");
+    field("stores_last_token", &KvCache::stores_last_token,
+          "Whether a request takes memory for its last token, which nobody will read, before "
+          "it leaves.");
   }
 };
 

@@ -2,12 +2,11 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "instance/latency/latency.h"
 #include "instance/latency/linear.h"
-#include "sim/field.h"
 #include "sim/ids.h"
+#include "sim/schema/field.h"
 
 namespace spillway::instance {
 
@@ -21,13 +20,12 @@ struct Jittered {
       "Step times of the linear model, each multiplied by a lognormal factor with mean 1: the "
       "noise "
       "of a real server. Steps cannot be made several at once, so runs take several times as long.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(
-        field("mean", &Jittered::mean, "The mean step time, and the overheads outside the step."),
-        field("cv", &Jittered::cv, "Coefficient of variation of the factor.")
-            .range(sim::between(0, 10))
-            .search(0, 0.5));
+  static void fields(auto field) {
+    field("mean", &Jittered::mean, "The mean step time, and the overheads outside the step.");
+    field("cv", &Jittered::cv, "Coefficient of variation of the factor.")
+        .dimensionless()
+        .range(sim::between(0, 10))
+        .search(0, 0.5);
   }
   bool draws() const { return cv > 0; }
 };

@@ -2,13 +2,12 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "instance/latency/latency.h"
-#include "sim/field.h"
 #include "sim/ids.h"
+#include "sim/schema/field.h"
 
 namespace spillway::instance {
 
@@ -29,37 +28,33 @@ struct Linear {
       "requests) + beta_context·(context tokens), with overheads alpha outside the step (the "
       "\"blackbox\" model of "
       "BLIS up to 0.7.7 with its published coefficients as presets).";
-  static constexpr auto fields() {
-    using sim::field;
+  static void fields(auto field) {
     const auto nonnegative = sim::between(0, 1e12);
-    return std::tuple(
-        field("alpha0_us", &Linear::alpha0_us,
-              "Delay of every request between routing and the engine's queue.")
-            .unit("us")
-            .range(nonnegative),
-        field("alpha_input_us", &Linear::alpha_input_us, "The same delay's part per input token.")
-            .unit("us/token")
-            .range(nonnegative),
-        field(
-            "alpha_output_us", &Linear::alpha_output_us,
-            "Cost of delivering tokens: lengthens every step that emits one (see output_overhead).")
-            .unit("us")
-            .range(sim::between(0, 6e7)),
-        field("beta0_us", &Linear::beta0_us, "Duration of an empty step.")
-            .unit("us")
-            .range(nonnegative),
-        field("beta_prefill_us", &Linear::beta_prefill_us,
-              "Added per prompt token computed in the step.")
-            .unit("us/token")
-            .range(nonnegative),
-        field("beta_decode_us", &Linear::beta_decode_us,
-              "Added per request that decodes in the step.")
-            .unit("us/request")
-            .range(nonnegative),
-        field("beta_context_us", &Linear::beta_context_us,
-              "Added per token of context that the step's requests hold in the KV cache.")
-            .unit("us/token")
-            .range(nonnegative));
+    field("alpha0_us", &Linear::alpha0_us,
+          "Delay of every request between routing and the engine's queue.")
+        .unit("us")
+        .range(nonnegative);
+    field("alpha_input_us", &Linear::alpha_input_us, "The same delay's part per input token.")
+        .unit("us/token")
+        .range(nonnegative);
+    field("alpha_output_us", &Linear::alpha_output_us,
+          "Cost of delivering tokens: lengthens every step that emits one (see output_overhead).")
+        .unit("us")
+        .range(sim::between(0, 6e7));
+    field("beta0_us", &Linear::beta0_us, "Duration of an empty step.")
+        .unit("us")
+        .range(nonnegative);
+    field("beta_prefill_us", &Linear::beta_prefill_us,
+          "Added per prompt token computed in the step.")
+        .unit("us/token")
+        .range(nonnegative);
+    field("beta_decode_us", &Linear::beta_decode_us, "Added per request that decodes in the step.")
+        .unit("us/request")
+        .range(nonnegative);
+    field("beta_context_us", &Linear::beta_context_us,
+          "Added per token of context that the step's requests hold in the KV cache.")
+        .unit("us/token")
+        .range(nonnegative);
   }
   /// Coefficients by model, GPU and tensor parallelism: those of BLIS (`defaults.yaml`, v0.6.14)
   /// and one set that was fitted to published throughputs.

@@ -4,7 +4,6 @@
 
 #include "instance/plant/processor_sharing.h"
 #include "instance/plant/step_loop.h"
-#include "sim/field.h"
 
 namespace spillway::instance {
 
@@ -12,5 +11,3 @@ namespace spillway::instance {
 using Plant = std::variant<StepLoop, ProcessorSharing>;
 
 }  // namespace spillway::instance
-
-extern template struct spillway::sim::Codec<spillway::instance::Plant>;

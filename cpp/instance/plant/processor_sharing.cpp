@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "instance/instance.h"
+#include "sim/value.h"
 
 namespace spillway::instance {
 

@@ -5,11 +5,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "instance/plant/plant.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 #include "sim/time.h"
 
 namespace spillway::instance {
@@ -31,31 +30,28 @@ struct ProcessorSharing {
       "later. Figures are interpolated linearly, and constant beyond the ends of the table, so "
       "let it reach as far as the requests inside do. The defaults are two L4 workers with a 7B "
       "model as one instance.";
-  static constexpr auto fields() {
-    using sim::field;
+  static void fields(auto field) {
     using P = ProcessorSharing;
     // Nothing lasts less than the clock can tell.
     const auto spans = sim::between(1e-9, sim::kLongestSpan_s);
-    return std::tuple(
-        field("concurrency", &P::concurrency,
-              "Requests inside for which there are figures, ascending.")
-            .unit("requests")
-            .range(sim::between(0, 1e9)),
-        field("e2e_s", &P::e2e_s,
-              "For each concurrency, how long a request takes from entry to last token while so "
-              "many are inside.")
-            .unit("s")
-            .range(spans),
-        field("ttft_s", &P::ttft_s,
-              "For each concurrency, how long the first token takes from entry; a request that is "
-              "done by then has it with its last one.")
-            .unit("s")
-            .range(spans),
-        field("reference_output_tokens", &P::reference_output_tokens,
-              "Output tokens of the requests that the figures are about: others take in proportion "
-              "to theirs. None: every request takes the same.")
-            .unit("tokens")
-            .range(sim::between(1, 1e9)));
+    field("concurrency", &P::concurrency, "Requests inside for which there are figures, ascending.")
+        .unit("requests")
+        .range(sim::between(0, 1e9));
+    field("e2e_s", &P::e2e_s,
+          "For each concurrency, how long a request takes from entry to last token while so "
+          "many are inside.")
+        .unit("s")
+        .range(spans);
+    field("ttft_s", &P::ttft_s,
+          "For each concurrency, how long the first token takes from entry; a request that is "
+          "done by then has it with its last one.")
+        .unit("s")
+        .range(spans);
+    field("reference_output_tokens", &P::reference_output_tokens,
+          "Output tokens of the requests that the figures are about: others take in proportion "
+          "to theirs. None: every request takes the same.")
+        .unit("tokens")
+        .range(sim::between(1, 1e9));
   }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
 };

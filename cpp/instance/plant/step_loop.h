@@ -2,11 +2,10 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "instance/plant/plant.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::instance {
 
@@ -16,7 +15,7 @@ struct StepLoop {
   static constexpr std::string_view doc =
       "Continuous batching step by step, with the group's settings of batch, KV memory, scheduler "
       "and latency.";
-  static constexpr auto fields() { return std::tuple(); }
+  static void fields(auto /*field*/) {}
 };
 
 /// Stands in `instance.cpp`.

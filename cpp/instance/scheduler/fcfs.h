@@ -2,10 +2,9 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "instance/scheduler/scheduler.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::instance {
 
@@ -14,7 +13,7 @@ struct Fcfs {
   static constexpr std::string_view kind = "fcfs", type_name = "Fcfs";
   static constexpr std::string_view doc =
       "First come, first served: new requests join the tail, preempted ones the front.";
-  static constexpr auto fields() { return std::tuple(); }
+  static void fields(auto /*field*/) {}
 };
 
 std::unique_ptr<SchedulerPolicy> make(const Fcfs& config, const workload::RequestTable& requests);

@@ -6,7 +6,6 @@
 #include "instance/scheduler/priority_fcfs.h"
 #include "instance/scheduler/reverse_priority.h"
 #include "instance/scheduler/sjf.h"
-#include "sim/field.h"
 
 namespace spillway::instance {
 
@@ -14,5 +13,3 @@ namespace spillway::instance {
 using Scheduler = std::variant<Fcfs, PriorityFcfs, Sjf, ReversePriority>;
 
 }  // namespace spillway::instance
-
-extern template struct spillway::sim::Codec<spillway::instance::Scheduler>;

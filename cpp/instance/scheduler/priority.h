@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "sim/field.h"
 #include "sim/ids.h"
+#include "sim/schema/enum.h"
 #include "workload/request_table.h"
 
 namespace spillway::instance {

@@ -4,6 +4,8 @@
 #include <set>
 #include <string>
 
+#include "sim/value.h"
+
 namespace spillway::instance {
 
 namespace {

@@ -6,12 +6,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "instance/scheduler/priority.h"
 #include "instance/scheduler/scheduler.h"
-#include "sim/field.h"
+#include "sim/schema/enum.h"
+#include "sim/schema/field.h"
 
 namespace spillway::instance {
 
@@ -25,11 +25,11 @@ struct ClassPriority {
 
   static constexpr std::string_view type_name = "ClassPriority";
   static constexpr std::string_view doc = "What a class counts inside the instances.";
-  static constexpr auto fields() {
-    return std::tuple(sim::field("name", &ClassPriority::name, "The class."),
-                      sim::field("priority", &ClassPriority::priority,
-                                 "Its priority there; higher is more important.")
-                          .range(sim::between(-1000, 1000)));
+  static void fields(auto field) {
+    field("name", &ClassPriority::name, "The class.");
+    field("priority", &ClassPriority::priority, "Its priority there; higher is more important.")
+        .dimensionless()
+        .range(sim::between(-1000, 1000));
   }
 };
 
@@ -44,7 +44,33 @@ struct PriorityFcfs {
 
   static constexpr std::string_view kind = "priority_fcfs", type_name = "PriorityFcfs";
   static constexpr std::string_view doc = "The most urgent request first, then the earliest.";
-  static constexpr auto fields();
+  static void fields(auto field) {
+    using P = PriorityFcfs;
+    field("priority", &P::priority, kPriorityDoc);
+    field("class_priorities", &P::class_priorities,
+          "What classes count here, where that is not their own priority (slo_class only).");
+    field("age_weight_per_s", &P::age_weight_per_s,
+          "Priority that a request gains per second since its arrival (slo_class only), so that "
+          "none starves: a request that counts d less than another goes first if it came d / "
+          "age_weight_per_s earlier. 0, or at least 1e-6.")
+        .unit("priority/s")
+        .range(sim::between(0, 1e6))
+        .log_search(0.1, 100);
+    field("victim", &P::victim,
+          "Who is preempted where memory is short: the last that entered the batch, or the one "
+          "with the lowest priority, of equals the one that arrived last (vLLM's policies fcfs "
+          "and priority).");
+    field("preemption_margin", &P::preemption_margin,
+          "If the head of the queue finds no seat or no memory, the running request with the "
+          "lowest priority is preempted for it if that is lower by at least so much (slo_class "
+          "only); absent: nobody is.")
+        .dimensionless()
+        .range(sim::between(1, 2000))
+        .search(1, 10);
+    field("max_preemptions_per_step", &P::max_preemptions_per_step, "Most of these in one step.")
+        .unit("requests")
+        .range(sim::between(1, 1e6));
+  }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
 };
 
@@ -57,36 +83,3 @@ template <>
 struct spillway::sim::EnumNames<spillway::instance::Victim> {
   static constexpr std::array<std::string_view, 2> names{"last", "lowest_priority"};
 };
-
-namespace spillway::instance {
-
-constexpr auto PriorityFcfs::fields() {
-  using sim::field;
-  using P = PriorityFcfs;
-  return std::tuple(
-      field("priority", &P::priority, kPriorityDoc),
-      field("class_priorities", &P::class_priorities,
-            "What classes count here, where that is not their own priority (slo_class only)."),
-      field("age_weight_per_s", &P::age_weight_per_s,
-            "Priority that a request gains per second since its arrival (slo_class only), so that "
-            "none starves: a request that counts d less than another goes first if it came d / "
-            "age_weight_per_s earlier. 0, or at least 1e-6.")
-          .unit("priority/s")
-          .range(sim::between(0, 1e6))
-          .log_search(0.1, 100),
-      field("victim", &P::victim,
-            "Who is preempted where memory is short: the last that entered the batch, or the one "
-            "with the lowest priority, of equals the one that arrived last (vLLM's policies fcfs "
-            "and priority)."),
-      field("preemption_margin", &P::preemption_margin,
-            "If the head of the queue finds no seat or no memory, the running request with the "
-            "lowest priority is preempted for it if that is lower by at least so much (slo_class "
-            "only); absent: nobody is.")
-          .range(sim::between(1, 2000))
-          .search(1, 10),
-      field("max_preemptions_per_step", &P::max_preemptions_per_step, "Most of these in one step.")
-          .unit("requests")
-          .range(sim::between(1, 1e6)));
-}
-
-}  // namespace spillway::instance

@@ -2,11 +2,10 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "instance/scheduler/priority.h"
 #include "instance/scheduler/scheduler.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::instance {
 
@@ -16,9 +15,7 @@ struct ReversePriority {
 
   static constexpr std::string_view kind = "reverse_priority", type_name = "ReversePriority";
   static constexpr std::string_view doc = "The least urgent request first; for testing starvation.";
-  static constexpr auto fields() {
-    return std::tuple(sim::field("priority", &ReversePriority::priority, kPriorityDoc));
-  }
+  static void fields(auto field) { field("priority", &ReversePriority::priority, kPriorityDoc); }
 };
 
 std::unique_ptr<SchedulerPolicy> make(const ReversePriority& config,

@@ -2,10 +2,9 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "instance/scheduler/scheduler.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::instance {
 
@@ -14,7 +13,7 @@ struct Sjf {
   static constexpr std::string_view kind = "sjf", type_name = "Sjf";
   static constexpr std::string_view doc =
       "Shortest job first: the shortest prompt, then the earliest.";
-  static constexpr auto fields() { return std::tuple(); }
+  static void fields(auto /*field*/) {}
 };
 
 std::unique_ptr<SchedulerPolicy> make(const Sjf& config, const workload::RequestTable& requests);

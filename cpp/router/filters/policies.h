@@ -4,7 +4,6 @@
 
 #include "router/filters/prefix_cache_affinity.h"
 #include "router/filters/utilization_filter.h"
-#include "sim/field.h"
 
 namespace spillway::router {
 
@@ -12,5 +11,3 @@ namespace spillway::router {
 using AnyFilter = std::variant<PrefixCacheAffinity, UtilizationFilter>;
 
 }  // namespace spillway::router
-
-extern template struct spillway::sim::Codec<spillway::router::AnyFilter>;

@@ -2,10 +2,9 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "router/filters/filter.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::router {
 
@@ -20,15 +19,16 @@ struct PrefixCacheAffinity {
       "Keeps the instances to which at least `threshold` of the prompt was sent before, by the "
       "gateway's own record; all if there is none (llm-d's prefix-cache-affinity-filter, without "
       "its comparison of predicted latencies).";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(field("threshold", &PrefixCacheAffinity::threshold,
-                            "Share of the prompt's full blocks from which an instance is sticky.")
-                          .range(sim::between(0, 1))
-                          .search(0.1, 1),
-                      field("exploration", &PrefixCacheAffinity::exploration,
-                            "Probability that a request is not filtered.")
-                          .range(sim::between(0, 1)));
+  static void fields(auto field) {
+    field("threshold", &PrefixCacheAffinity::threshold,
+          "Share of the prompt's full blocks from which an instance is sticky.")
+        .dimensionless()
+        .range(sim::between(0, 1))
+        .search(0.1, 1);
+    field("exploration", &PrefixCacheAffinity::exploration,
+          "Probability that a request is not filtered.")
+        .dimensionless()
+        .range(sim::between(0, 1));
   }
   bool draws() const { return exploration > 0; }
 };

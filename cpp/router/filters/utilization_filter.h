@@ -2,10 +2,9 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "router/filters/filter.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::router {
 
@@ -20,20 +19,20 @@ struct UtilizationFilter {
       "Keeps the instances whose queue and KV memory are below their thresholds, each times "
       "1 + headroom, and whose signals are not stale; all if there is none (the filter of llm-d's "
       "utilization-detector).";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(
-        field("queue_depth_threshold", &UtilizationFilter::queue_depth_threshold,
-              "Waiting requests that are too many.")
-            .unit("requests")
-            .range(sim::positive_up_to(1e9))
-            .log_search(1, 64),
-        field("kv_utilization_threshold", &UtilizationFilter::kv_utilization_threshold,
-              "Share of KV memory in use that is too much.")
-            .range(sim::positive_up_to(1))
-            .search(0.5, 1),
-        field("headroom", &UtilizationFilter::headroom, "How far the thresholds may be exceeded.")
-            .range(sim::between(0, 1000)));
+  static void fields(auto field) {
+    field("queue_depth_threshold", &UtilizationFilter::queue_depth_threshold,
+          "Waiting requests that are too many.")
+        .unit("requests")
+        .range(sim::positive_up_to(1e9))
+        .log_search(1, 64);
+    field("kv_utilization_threshold", &UtilizationFilter::kv_utilization_threshold,
+          "Share of KV memory in use that is too much.")
+        .dimensionless()
+        .range(sim::positive_up_to(1))
+        .search(0.5, 1);
+    field("headroom", &UtilizationFilter::headroom, "How far the thresholds may be exceeded.")
+        .dimensionless()
+        .range(sim::between(0, 1000));
   }
 };
 

@@ -2,11 +2,10 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "router/pickers/picker.h"
 #include "router/ties.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::router {
 
@@ -16,11 +15,10 @@ struct Best {
 
   static constexpr std::string_view kind = "best", type_name = "Best";
   static constexpr std::string_view doc = "The instance with the highest score.";
-  static constexpr auto fields() {
-    return std::tuple(
-        sim::field("ties", &Best::ties,
-                   "Which of equally good instances is taken; a random one is drawn only if there "
-                   "are several."));
+  static void fields(auto field) {
+    field("ties", &Best::ties,
+          "Which of equally good instances is taken; a random one is drawn only if there "
+          "are several.");
   }
   bool draws() const { return ties == Ties::random; }
 };

@@ -7,7 +7,6 @@
 #include "router/pickers/random.h"
 #include "router/pickers/softmax.h"
 #include "router/pickers/weighted_random.h"
-#include "sim/field.h"
 
 namespace spillway::router {
 
@@ -15,5 +14,3 @@ namespace spillway::router {
 using AnyPicker = std::variant<Best, Random, WeightedRandom, Softmax, PowerOfTwo>;
 
 }  // namespace spillway::router
-
-extern template struct spillway::sim::Codec<spillway::router::AnyPicker>;

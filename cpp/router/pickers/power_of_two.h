@@ -2,10 +2,9 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "router/pickers/picker.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::router {
 
@@ -14,7 +13,7 @@ struct PowerOfTwo {
   static constexpr std::string_view kind = "power_of_two", type_name = "PowerOfTwo";
   static constexpr std::string_view doc =
       "The better of two different instances drawn at random, the first drawn if they are equal.";
-  static constexpr auto fields() { return std::tuple(); }
+  static void fields(auto /*field*/) {}
   static constexpr bool draws() { return true; }
 };
 

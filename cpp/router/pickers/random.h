@@ -2,10 +2,9 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "router/pickers/picker.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::router {
 
@@ -13,7 +12,7 @@ namespace spillway::router {
 struct Random {
   static constexpr std::string_view kind = "random", type_name = "Random";
   static constexpr std::string_view doc = "At random, whatever the scores.";
-  static constexpr auto fields() { return std::tuple(); }
+  static void fields(auto /*field*/) {}
   static constexpr bool draws() { return true; }
 };
 

@@ -2,10 +2,9 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "router/pickers/picker.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::router {
 
@@ -16,11 +15,12 @@ struct Softmax {
   static constexpr std::string_view kind = "softmax", type_name = "Softmax";
   static constexpr std::string_view doc =
       "At random with probabilities in proportion to exp(score ÷ temperature).";
-  static constexpr auto fields() {
-    return std::tuple(sim::field("temperature", &Softmax::temperature,
-                                 "Small: nearly always the best; large: nearly even.")
-                          .range(sim::positive_up_to(1e6))
-                          .log_search(0.01, 10));
+  static void fields(auto field) {
+    field("temperature", &Softmax::temperature,
+          "Small: nearly always the best; large: nearly even.")
+        .dimensionless()
+        .range(sim::positive_up_to(1e6))
+        .log_search(0.01, 10);
   }
   static constexpr bool draws() { return true; }
 };

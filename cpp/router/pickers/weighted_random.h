@@ -2,10 +2,9 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "router/pickers/picker.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::router {
 
@@ -14,7 +13,7 @@ struct WeightedRandom {
   static constexpr std::string_view kind = "weighted_random", type_name = "WeightedRandom";
   static constexpr std::string_view doc =
       "At random, in proportion to the scores; evenly if all are 0.";
-  static constexpr auto fields() { return std::tuple(); }
+  static void fields(auto /*field*/) {}
   static constexpr bool draws() { return true; }
 };
 

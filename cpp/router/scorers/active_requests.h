@@ -2,10 +2,9 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "router/scorers/scorer.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::router {
 
@@ -16,7 +15,7 @@ struct ActiveRequests {
   static constexpr std::string_view kind = "active_requests", type_name = "ActiveRequests";
   static constexpr std::string_view doc =
       "1 for an instance without requests in flight, else (most − its) ÷ most.";
-  static constexpr auto fields() { return std::tuple(weight_field<ActiveRequests>()); }
+  static void fields(auto field) { add_weight<ActiveRequests>(field); }
 };
 
 std::unique_ptr<Scorer> make(const ActiveRequests& config);

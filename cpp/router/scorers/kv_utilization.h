@@ -2,10 +2,9 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "router/scorers/scorer.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::router {
 
@@ -15,7 +14,7 @@ struct KvUtilization {
 
   static constexpr std::string_view kind = "kv_utilization", type_name = "KvUtilization";
   static constexpr std::string_view doc = "1 minus the share of KV blocks in use.";
-  static constexpr auto fields() { return std::tuple(weight_field<KvUtilization>()); }
+  static void fields(auto field) { add_weight<KvUtilization>(field); }
 };
 
 std::unique_ptr<Scorer> make(const KvUtilization& config);

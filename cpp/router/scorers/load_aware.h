@@ -2,10 +2,9 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "router/scorers/scorer.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::router {
 
@@ -17,7 +16,7 @@ struct LoadAware {
   static constexpr std::string_view doc =
       "0.5 for an empty engine queue, falling to 0 at 128 waiting requests (llm-d's load-aware "
       "scorer).";
-  static constexpr auto fields() { return std::tuple(weight_field<LoadAware>()); }
+  static void fields(auto field) { add_weight<LoadAware>(field); }
 };
 
 std::unique_ptr<Scorer> make(const LoadAware& config);

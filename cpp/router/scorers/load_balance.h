@@ -2,10 +2,9 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "router/scorers/scorer.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::router {
 
@@ -17,7 +16,7 @@ struct LoadBalance {
   static constexpr std::string_view doc =
       "1 ÷ (1 + effective load), the load being waiting + running + in flight (requests that the "
       "instance reports count twice).";
-  static constexpr auto fields() { return std::tuple(weight_field<LoadBalance>()); }
+  static void fields(auto field) { add_weight<LoadBalance>(field); }
 };
 
 std::unique_ptr<Scorer> make(const LoadBalance& config);

@@ -2,10 +2,9 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "router/scorers/scorer.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::router {
 
@@ -19,7 +18,7 @@ struct NoHitLru {
       "prompt longest ago gets 1, the last one 0, in equal steps between. KV events reach the "
       "gateway at "
       "once.";
-  static constexpr auto fields() { return std::tuple(weight_field<NoHitLru>()); }
+  static void fields(auto field) { add_weight<NoHitLru>(field); }
 };
 
 std::unique_ptr<Scorer> make(const NoHitLru& config);

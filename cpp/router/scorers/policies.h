@@ -12,7 +12,6 @@
 #include "router/scorers/queue_depth.h"
 #include "router/scorers/running_requests.h"
 #include "router/scorers/vllm_dp.h"
-#include "sim/field.h"
 
 namespace spillway::router {
 
@@ -22,5 +21,3 @@ using AnyScorer =
                  ActiveRequests, RunningRequests, LoadAware, NoHitLru, VllmDp>;
 
 }  // namespace spillway::router
-
-extern template struct spillway::sim::Codec<spillway::router::AnyScorer>;

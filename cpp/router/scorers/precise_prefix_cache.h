@@ -2,10 +2,9 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "router/scorers/scorer.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::router {
 
@@ -17,7 +16,7 @@ struct PrecisePrefixCache {
   static constexpr std::string_view doc =
       "Blocks of the prompt that the instance's KV memory really holds, scaled between the fewest "
       "and the most; 1 for all if they are equal. KV events reach the gateway at once.";
-  static constexpr auto fields() { return std::tuple(weight_field<PrecisePrefixCache>()); }
+  static void fields(auto field) { add_weight<PrecisePrefixCache>(field); }
 };
 
 std::unique_ptr<Scorer> make(const PrecisePrefixCache& config);

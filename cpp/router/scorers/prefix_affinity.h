@@ -2,10 +2,9 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "router/scorers/scorer.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::router {
 
@@ -17,7 +16,7 @@ struct PrefixAffinity {
   static constexpr std::string_view doc =
       "The share of the prompt's full blocks, from the first on, that was sent to the instance "
       "before, by the gateway's own record (prefix_index).";
-  static constexpr auto fields() { return std::tuple(weight_field<PrefixAffinity>()); }
+  static void fields(auto field) { add_weight<PrefixAffinity>(field); }
 };
 
 std::unique_ptr<Scorer> make(const PrefixAffinity& config);

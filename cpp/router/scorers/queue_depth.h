@@ -2,10 +2,9 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "router/scorers/scorer.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 #include "router/queue_load.h"
 
@@ -20,11 +19,11 @@ struct QueueDepth {
   static constexpr std::string_view doc =
       "The shorter the queue the better: 1 for the shortest, 0 for the longest; 1 for all if they "
       "are equal.";
-  static constexpr auto fields() {
-    return std::tuple(weight_field<QueueDepth>(),
-                      sim::field("load", &QueueDepth::load,
-                                 "What counts as queue: the requests waiting in the engine, or "
-                                 "all that wait, run or are in flight (the latter two twice)."));
+  static void fields(auto field) {
+    add_weight<QueueDepth>(field);
+    field("load", &QueueDepth::load,
+          "What counts as queue: the requests waiting in the engine, or "
+          "all that wait, run or are in flight (the latter two twice).");
   }
 };
 

@@ -2,10 +2,9 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "router/scorers/scorer.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::router {
 
@@ -17,7 +16,7 @@ struct RunningRequests {
   static constexpr std::string_view doc =
       "The smaller the batch the better: 1 for the smallest, 0 for the largest; 1 for all if they "
       "are equal.";
-  static constexpr auto fields() { return std::tuple(weight_field<RunningRequests>()); }
+  static void fields(auto field) { add_weight<RunningRequests>(field); }
 };
 
 std::unique_ptr<Scorer> make(const RunningRequests& config);

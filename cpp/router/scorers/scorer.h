@@ -6,7 +6,6 @@
 #include <span>
 
 #include "signals/view.h"
-#include "sim/field.h"
 #include "sim/ids.h"
 
 namespace spillway::router {
@@ -24,8 +23,9 @@ class Scorer {
 
 /// The field that every scorer has.
 template <class Config>
-constexpr auto weight_field() {
-  return sim::field("weight", &Config::weight, "Weight of the scorer, relative to the others' sum.")
+void add_weight(auto field) {
+  field("weight", &Config::weight, "Weight of the scorer, relative to the others' sum.")
+      .dimensionless()
       .range(sim::positive_up_to(1e9))
       .log_search(0.1, 10);
 }

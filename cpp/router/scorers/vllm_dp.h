@@ -2,10 +2,9 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 
 #include "router/scorers/scorer.h"
-#include "sim/field.h"
+#include "sim/schema/field.h"
 
 namespace spillway::router {
 
@@ -17,7 +16,7 @@ struct VllmDp {
   static constexpr std::string_view doc =
       "Four times the waiting plus the running requests, the fewer the better: 1 for the fewest, 0 "
       "for the most; 1 for all if they are equal (vLLM's data-parallel load balancing).";
-  static constexpr auto fields() { return std::tuple(weight_field<VllmDp>()); }
+  static void fields(auto field) { add_weight<VllmDp>(field); }
 };
 
 std::unique_ptr<Scorer> make(const VllmDp& config);

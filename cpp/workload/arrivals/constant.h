@@ -2,9 +2,8 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 
-#include "sim/field.h"
+#include "sim/schema/field.h"
 #include "workload/arrivals/arrivals.h"
 
 namespace spillway::workload {
@@ -14,7 +13,7 @@ struct Constant {
   static constexpr std::string_view kind = "constant", type_name = "Constant";
   static constexpr std::string_view doc =
       "Arrivals at equal gaps; the first comes one gap after the start.";
-  static constexpr auto fields() { return std::tuple(); }
+  static void fields(auto /*field*/) {}
 };
 
 /// Precondition: rate_per_s > 0.

@@ -2,9 +2,8 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 
-#include "sim/field.h"
+#include "sim/schema/field.h"
 #include "workload/arrivals/arrivals.h"
 
 namespace spillway::workload {
@@ -17,10 +16,11 @@ struct Gamma {
   static constexpr std::string_view doc =
       "Gamma-distributed gaps of a given coefficient of variation: above 1 burstier than Poisson, "
       "below 1 smoother.";
-  static constexpr auto fields() {
-    return std::tuple(sim::field("cv", &Gamma::cv, "Coefficient of variation of the gaps.")
-                          .range(sim::between(0.001, 10))
-                          .search(0.5, 4));
+  static void fields(auto field) {
+    field("cv", &Gamma::cv, "Coefficient of variation of the gaps.")
+        .dimensionless()
+        .range(sim::between(0.001, 10))
+        .search(0.5, 4);
   }
   static constexpr bool draws() { return true; }
 };

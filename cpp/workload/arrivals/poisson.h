@@ -2,9 +2,8 @@
 
 #include <memory>
 #include <string_view>
-#include <tuple>
 
-#include "sim/field.h"
+#include "sim/schema/field.h"
 #include "workload/arrivals/arrivals.h"
 
 namespace spillway::workload {
@@ -13,7 +12,7 @@ namespace spillway::workload {
 struct Poisson {
   static constexpr std::string_view kind = "poisson", type_name = "Poisson";
   static constexpr std::string_view doc = "Poisson arrivals: independent exponential gaps.";
-  static constexpr auto fields() { return std::tuple(); }
+  static void fields(auto /*field*/) {}
   static constexpr bool draws() { return true; }
 };
 

@@ -2,7 +2,6 @@
 
 #include <variant>
 
-#include "sim/field.h"
 #include "workload/arrivals/closed_loop.h"
 #include "workload/arrivals/constant.h"
 #include "workload/arrivals/gamma.h"
@@ -14,5 +13,3 @@ namespace spillway::workload {
 using Arrivals = std::variant<Poisson, Gamma, Weibull, Constant, ClosedLoop>;
 
 }  // namespace spillway::workload
-
-extern template struct spillway::sim::Codec<spillway::workload::Arrivals>;

@@ -4,10 +4,9 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
-#include "sim/field.h"
+#include "sim/schema/field.h"
 #include "workload/lengths/lengths.h"
 #include "workload/requests.h"
 
@@ -21,14 +20,13 @@ struct Empirical {
   static constexpr std::string_view kind = "empirical", type_name = "Empirical";
   static constexpr std::string_view doc =
       "Lengths drawn from given values with probabilities proportional to given weights.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(field("values", &Empirical::values, "The possible lengths.")
-                          .unit("tokens")
-                          .range(sim::between(0, kMaxTokens)),
-                      field("weights", &Empirical::weights,
-                            "One weight per value, in any scale; empty: all equal.")
-                          .range(sim::at_least(0)));
+  static void fields(auto field) {
+    field("values", &Empirical::values, "The possible lengths.")
+        .unit("tokens")
+        .range(sim::between(0, kMaxTokens));
+    field("weights", &Empirical::weights, "One weight per value, in any scale; empty: all equal.")
+        .dimensionless()
+        .range(sim::at_least(0));
   }
   /// Whether more than one length is possible.
   bool draws() const;

@@ -3,9 +3,8 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
-#include <tuple>
 
-#include "sim/field.h"
+#include "sim/schema/field.h"
 #include "workload/lengths/lengths.h"
 #include "workload/requests.h"
 
@@ -20,18 +19,16 @@ struct Exponential {
   static constexpr std::string_view kind = "exponential", type_name = "Exponential";
   static constexpr std::string_view doc =
       "Exponentially distributed lengths, clamped to [min_tokens, max_tokens] and rounded.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(
-        field("mean_tokens", &Exponential::mean_tokens, "Mean before clamping.")
-            .unit("tokens")
-            .range(sim::more_than(0)),
-        field("min_tokens", &Exponential::min_tokens, "Shorter draws are raised to this.")
-            .unit("tokens")
-            .range(sim::between(0, kMaxTokens)),
-        field("max_tokens", &Exponential::max_tokens, "Longer draws are cut to this.")
-            .unit("tokens")
-            .range(sim::between(0, kMaxTokens)));
+  static void fields(auto field) {
+    field("mean_tokens", &Exponential::mean_tokens, "Mean before clamping.")
+        .unit("tokens")
+        .range(sim::more_than(0));
+    field("min_tokens", &Exponential::min_tokens, "Shorter draws are raised to this.")
+        .unit("tokens")
+        .range(sim::between(0, kMaxTokens));
+    field("max_tokens", &Exponential::max_tokens, "Longer draws are cut to this.")
+        .unit("tokens")
+        .range(sim::between(0, kMaxTokens));
   }
   bool draws() const { return min_tokens < max_tokens; }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const {

@@ -3,9 +3,8 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
-#include <tuple>
 
-#include "sim/field.h"
+#include "sim/schema/field.h"
 #include "workload/lengths/lengths.h"
 #include "workload/requests.h"
 
@@ -17,10 +16,10 @@ struct Fixed {
 
   static constexpr std::string_view kind = "fixed", type_name = "Fixed";
   static constexpr std::string_view doc = "Always the same length.";
-  static constexpr auto fields() {
-    return std::tuple(sim::field("tokens", &Fixed::tokens, "The length.")
-                          .unit("tokens")
-                          .range(sim::between(0, kMaxTokens)));
+  static void fields(auto field) {
+    field("tokens", &Fixed::tokens, "The length.")
+        .unit("tokens")
+        .range(sim::between(0, kMaxTokens));
   }
 };
 

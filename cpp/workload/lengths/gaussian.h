@@ -3,9 +3,8 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
-#include <tuple>
 
-#include "sim/field.h"
+#include "sim/schema/field.h"
 #include "workload/lengths/lengths.h"
 #include "workload/requests.h"
 
@@ -21,21 +20,19 @@ struct Gaussian {
   static constexpr std::string_view kind = "gaussian", type_name = "Gaussian";
   static constexpr std::string_view doc =
       "Normally distributed lengths, clamped to [min_tokens, max_tokens] and rounded.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(
-        field("mean_tokens", &Gaussian::mean_tokens, "Mean before clamping.")
-            .unit("tokens")
-            .range(sim::at_least(0)),
-        field("std_dev_tokens", &Gaussian::std_dev_tokens, "Standard deviation before clamping.")
-            .unit("tokens")
-            .range(sim::at_least(0)),
-        field("min_tokens", &Gaussian::min_tokens, "Shorter draws are raised to this.")
-            .unit("tokens")
-            .range(sim::between(0, kMaxTokens)),
-        field("max_tokens", &Gaussian::max_tokens, "Longer draws are cut to this.")
-            .unit("tokens")
-            .range(sim::between(0, kMaxTokens)));
+  static void fields(auto field) {
+    field("mean_tokens", &Gaussian::mean_tokens, "Mean before clamping.")
+        .unit("tokens")
+        .range(sim::at_least(0));
+    field("std_dev_tokens", &Gaussian::std_dev_tokens, "Standard deviation before clamping.")
+        .unit("tokens")
+        .range(sim::at_least(0));
+    field("min_tokens", &Gaussian::min_tokens, "Shorter draws are raised to this.")
+        .unit("tokens")
+        .range(sim::between(0, kMaxTokens));
+    field("max_tokens", &Gaussian::max_tokens, "Longer draws are cut to this.")
+        .unit("tokens")
+        .range(sim::between(0, kMaxTokens));
   }
   bool draws() const { return std_dev_tokens > 0 && min_tokens < max_tokens; }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const {

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "sim/error.h"
-#include "sim/field.h"
 #include "sim/rng.h"
 
 namespace spillway::workload {

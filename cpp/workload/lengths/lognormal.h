@@ -3,9 +3,8 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
-#include <tuple>
 
-#include "sim/field.h"
+#include "sim/schema/field.h"
 #include "workload/lengths/lengths.h"
 #include "workload/requests.h"
 
@@ -22,19 +21,19 @@ struct Lognormal {
   static constexpr std::string_view doc =
       "Log-normally distributed lengths with mean exp(mu + sigma²/2), clamped to [min_tokens, "
       "max_tokens] and rounded.";
-  static constexpr auto fields() {
-    using sim::field;
-    return std::tuple(
-        field("mu", &Lognormal::mu, "Mean of the logarithm of the length.")
-            .range(sim::between(-20, 20)),
-        field("sigma", &Lognormal::sigma, "Standard deviation of the logarithm of the length.")
-            .range(sim::between(0, 10)),
-        field("min_tokens", &Lognormal::min_tokens, "Shorter draws are raised to this.")
-            .unit("tokens")
-            .range(sim::between(0, kMaxTokens)),
-        field("max_tokens", &Lognormal::max_tokens, "Longer draws are cut to this.")
-            .unit("tokens")
-            .range(sim::between(0, kMaxTokens)));
+  static void fields(auto field) {
+    field("mu", &Lognormal::mu, "Mean of the logarithm of the length.")
+        .dimensionless()
+        .range(sim::between(-20, 20));
+    field("sigma", &Lognormal::sigma, "Standard deviation of the logarithm of the length.")
+        .dimensionless()
+        .range(sim::between(0, 10));
+    field("min_tokens", &Lognormal::min_tokens, "Shorter draws are raised to this.")
+        .unit("tokens")
+        .range(sim::between(0, kMaxTokens));
+    field("max_tokens", &Lognormal::max_tokens, "Longer draws are cut to this.")
+        .unit("tokens")
+        .range(sim::between(0, kMaxTokens));
   }
   bool draws() const { return sigma > 0 && min_tokens < max_tokens; }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const {

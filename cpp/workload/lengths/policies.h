@@ -3,7 +3,6 @@
 #include <memory>
 #include <variant>
 
-#include "sim/field.h"
 #include "workload/lengths/empirical.h"
 #include "workload/lengths/exponential.h"
 #include "workload/lengths/fixed.h"
@@ -19,5 +18,3 @@ inline std::unique_ptr<LengthDistribution> make_lengths(const Lengths& lengths) 
 }
 
 }  // namespace spillway::workload
-
-extern template struct spillway::sim::Codec<spillway::workload::Lengths>;

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "bindings/casters.h"
+#include "sim/error.h"
+#include "sim/schema/type.h"
+
+namespace spillway::bindings {
+
+/// A frozen configuration object of any class: a structure and the table of its type. Python makes
+/// one class per table when it is first asked for, see `spillway._config`.
+struct Settings {
+  const sim::TypeInfo* type;
+  std::shared_ptr<const void> object;
+
+  const sim::StructType& structure() const { return type->structure(); }
+  /// Throws UsageError where it is of another type.
+  template <class T>
+  const T& as() const {
+    if (type != &sim::type_of<T>()) refuse(sim::type_of<T>());
+    return *static_cast<const T*>(object.get());
+  }
+
+ private:
+  [[noreturn]] void refuse(const sim::TypeInfo& wanted) const;
+};
+
+/// As an object of its Python class.
+py::object to_python(Settings settings);
+template <class T>
+py::object to_python_class(T value) {
+  return to_python(Settings{&sim::type_of<T>(), std::make_shared<const T>(std::move(value))});
+}
+
+}  // namespace spillway::bindings

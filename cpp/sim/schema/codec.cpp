@@ -1,0 +1,426 @@
+#include "sim/schema/codec.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <variant>
+
+namespace spillway::sim {
+
+namespace {
+
+template <class... Each>
+struct Cases : Each... {
+  using Each::operator()...;
+};
+
+bool is_noun(const TypeInfo& type) {
+  return std::holds_alternative<StructType>(type.of) ||
+         std::holds_alternative<VariantType>(type.of);
+}
+
+// ---- decode -------------------------------------------------------------------------------------
+
+void report_type(const Value& value, const std::string& path, std::string_view expected,
+                 std::vector<Violation>& out) {
+  out.push_back({path, to_text(value), "must be " + std::string(expected)});
+}
+
+void report_unknown_key(std::string_view key, const Value& value, const std::string& path,
+                        const std::vector<std::string_view>& known, std::vector<Violation>& out) {
+  out.push_back({join_path(path, key), to_text(value),
+                 known.empty() ? "is not a setting; there are none here"
+                               : "is not a setting" + did_you_mean(key, known)});
+}
+
+class Decoder {
+ public:
+  Decoder(const Value& value, void* object, const std::string& path, std::vector<Violation>& out)
+      : value_(value), object_(object), path_(path), out_(out) {}
+
+  void operator()(const FlagType&) const {
+    if (const bool* flag = value_.get_if<bool>()) {
+      *static_cast<bool*>(object_) = *flag;
+    } else {
+      report("true or false");
+    }
+  }
+
+  void operator()(const IntegerType&) const {
+    const auto* whole = value_.get_if<std::int64_t>();
+    const auto* real = value_.get_if<double>();
+    if (whole) {
+      *static_cast<std::int64_t*>(object_) = *whole;
+    } else if (real && *real == std::floor(*real) && std::abs(*real) < 9e15) {
+      *static_cast<std::int64_t*>(object_) = static_cast<std::int64_t>(*real);
+    } else {
+      report("a whole number");
+    }
+  }
+
+  void operator()(const RealType&) const {
+    const auto* whole = value_.get_if<std::int64_t>();
+    const auto* real = value_.get_if<double>();
+    if (whole) {
+      *static_cast<double*>(object_) = static_cast<double>(*whole);
+    } else if (real) {
+      *static_cast<double*>(object_) = *real + 0.0;  // there is but one zero
+    } else {
+      report("a number");
+    }
+  }
+
+  void operator()(const TextType&) const {
+    if (const std::string* text = value_.get_if<std::string>()) {
+      *static_cast<std::string*>(object_) = *text;
+    } else {
+      report("text");
+    }
+  }
+
+  void operator()(const ChoiceType& type) const {
+    const std::string* text = value_.get_if<std::string>();
+    const auto take = [&](std::size_t number) {
+      *static_cast<std::uint8_t*>(object_) = static_cast<std::uint8_t>(number);
+    };
+    for (std::size_t i = 0; text && i < type.names.size(); ++i) {
+      if (*text == type.names[i]) return take(i);
+    }
+    for (const auto& [name, number] : type.former) {
+      if (text && *text == name) return take(number);
+    }
+    std::string allowed = "must be one of";
+    for (const auto name : type.names) {
+      allowed += (name == type.names[0] ? " " : ", ") + std::string(name);
+    }
+    out_.push_back({path_, to_text(value_), allowed});
+  }
+
+  void operator()(const StructType& type) const {
+    const auto* map = value_.get_if<Value::Map>();
+    if (!map) return report("a mapping of settings");
+    std::vector<std::string_view> known;
+    for (const FieldInfo& field : type.fields) {
+      if (!field.is_hidden) known.push_back(field.name);
+    }
+    if (!type.presets.empty()) {
+      known.push_back("preset");
+      if (const Value* name = value_.find("preset")) take_preset(type, *name);
+    }
+    for (const auto& [key, entry] : *map) {
+      if (key == "preset" && !type.presets.empty()) continue;
+      if (key == "kind" && !type.kind.empty()) {
+        check_kind(type, entry);
+        continue;
+      }
+      const auto field =
+          std::find_if(type.fields.begin(), type.fields.end(),
+                       [&key = key](const FieldInfo& one) { return key == one.name; });
+      if (field == type.fields.end()) {
+        report_unknown_key(key, entry, path_, known, out_);
+      } else {
+        void* at = static_cast<char*>(object_) + field->offset;
+        decode(*field->type, entry, at, join_path(path_, key), out_);
+      }
+    }
+  }
+
+  void operator()(const VariantType& type) const {
+    std::vector<std::string_view> known;
+    for (const TypeInfo* one : type.alternatives) known.push_back(one->structure().kind);
+    const std::string* kind = named_kind(known);
+    if (!kind) return;
+    const auto index = static_cast<std::size_t>(std::ranges::find(known, *kind) - known.begin());
+    void* held = type.emplace(object_, index);
+    if (value_.get_if<Value::Map>()) decode(*type.alternatives[index], value_, held, path_, out_);
+  }
+
+  void operator()(const ListType& type) const {
+    const auto* list = value_.get_if<Value::List>();
+    if (!list) {
+      // A single noun stands for a list of one.
+      if (!is_noun(*type.item) || value_.is_null()) return report("a list");
+      return decode(*type.item, value_, type.reset(object_, 1), index_path(path_, 0), out_);
+    }
+    auto* at = static_cast<char*>(type.reset(object_, list->size()));
+    for (std::size_t i = 0; i < list->size(); ++i, at += type.item_size) {
+      decode(*type.item, (*list)[i], at, index_path(path_, i), out_);
+    }
+  }
+
+  void operator()(const OptionalType& type) const {
+    if (value_.is_null()) return type.clear(object_);
+    type.set(object_, [&](void* content) {
+      const std::size_t before = out_.size();
+      decode(*type.content, value_, content, path_, out_);
+      return out_.size() == before;
+    });
+  }
+
+  void operator()(const AttachmentType& type) const {
+    const auto* shared = value_.get_if<Value::Shared>();
+    const bool fits = type.set(object_, shared ? *shared : nullptr);
+    if (!fits || !(shared || value_.is_null())) report("data");
+  }
+
+ private:
+  void report(std::string_view expected) const { report_type(value_, path_, expected, out_); }
+
+  void check_kind(const StructType& type, const Value& value) const {
+    const std::string* kind = value.get_if<std::string>();
+    if (kind && *kind == type.kind) return;
+    out_.push_back({join_path(path_, "kind"), to_text(value),
+                    "must be '" + std::string(type.kind) + "' here"});
+  }
+
+  void take_preset(const StructType& type, const Value& name) const {
+    std::vector<std::string_view> known;
+    const std::string* wanted = name.get_if<std::string>();
+    for (const auto& [preset, settings] : type.presets) {
+      known.push_back(preset);
+      if (wanted && *wanted == preset) return type.assign(object_, settings);
+    }
+    out_.push_back(
+        {join_path(path_, "preset"), to_text(name),
+         "is no known preset" + (wanted ? did_you_mean(*wanted, known) : std::string())});
+  }
+
+  // The kind that the value names, or null after reporting why it names none of `known`.
+  const std::string* named_kind(const std::vector<std::string_view>& known) const {
+    // A bare word stands for that kind with its defaults.
+    const Value* named = value_.get_if<std::string>() ? &value_ : value_.find("kind");
+    const std::string* kind = named ? named->get_if<std::string>() : nullptr;
+    if (kind && std::ranges::find(known, *kind) != known.end()) return kind;
+    if (kind) {
+      out_.push_back({join_path(path_, "kind"), to_text(*named),
+                      "is no known kind" + did_you_mean(*kind, known)});
+    } else {
+      out_.push_back({path_, to_text(value_), "must name its kind" + did_you_mean("", known)});
+    }
+    return nullptr;
+  }
+
+  const Value& value_;
+  void* object_;
+  const std::string& path_;
+  std::vector<Violation>& out_;
+};
+
+// ---- validate -----------------------------------------------------------------------------------
+
+void check_number(double number, const FieldInfo& field, const std::string& path,
+                  std::vector<Violation>& out) {
+  const Range& range = field.valid;
+  if (std::isfinite(number) && range.contains(number)) return;
+  std::string allowed = std::isfinite(number) ? "must be" : "must be a finite number";
+  if (std::isfinite(range.min)) {
+    allowed += (range.min_open ? " > " : " >= ") + to_text(range.min);
+  }
+  if (std::isfinite(range.max)) {
+    allowed += std::isfinite(range.min) ? " and" : "";
+    allowed += (range.max_open ? " < " : " <= ") + to_text(range.max);
+  }
+  if (!field.unit_name.empty()) allowed += " (" + std::string(field.unit_name) + ")";
+  out.push_back({path, to_text(number), allowed});
+}
+
+// `field`: that holds the value, for the ranges of numbers.
+void validate_member(const TypeInfo& type, const void* object, const FieldInfo& field,
+                     const std::string& path, std::vector<Violation>& out) {
+  std::visit(
+      Cases{
+          [&](const IntegerType&) {
+            check_number(static_cast<double>(*static_cast<const std::int64_t*>(object)), field,
+                         path, out);
+          },
+          [&](const RealType&) {
+            check_number(*static_cast<const double*>(object), field, path, out);
+          },
+          [&](const StructType& structure) {
+            const std::size_t before = out.size();
+            for (const FieldInfo& one : structure.fields) {
+              validate_member(*one.type, member(one, object), one, join_path(path, one.name), out);
+            }
+            if (structure.check_rules && out.size() == before) {
+              structure.check_rules(object, path, out);
+            }
+          },
+          [&](const VariantType& variant) {
+            validate_member(*variant.alternatives[variant.index(object)], variant.held(object),
+                            field, path, out);
+          },
+          [&](const ListType& list) {
+            for (std::size_t i = 0; i < list.size(object); ++i) {
+              validate_member(*list.item, item(list, object, i), field, index_path(path, i), out);
+            }
+          },
+          [&](const OptionalType& optional) {
+            if (const void* held = optional.held(object)) {
+              validate_member(*optional.content, held, field, path, out);
+            }
+          },
+          [](const auto&) {},
+      },
+      type.of);
+}
+
+// ---- describe -----------------------------------------------------------------------------------
+
+// Adds what is known about a type: `type`, and `of`, `alternatives` or `choices`.
+void describe_type(const TypeInfo& type, Value::Map& map) {
+  const auto add_type = [&](std::string_view name) { map.emplace_back("type", Value(name)); };
+  std::visit(Cases{
+                 [&](const FlagType&) { add_type("bool"); },
+                 [&](const IntegerType&) { add_type("int"); },
+                 [&](const RealType&) { add_type("float"); },
+                 [&](const ChoiceType& choice) {
+                   add_type("choice");
+                   Value::List choices;
+                   for (const std::string_view name : choice.names) choices.emplace_back(name);
+                   map.emplace_back("choices", std::move(choices));
+                 },
+                 [&](const StructType& structure) {
+                   add_type("struct");
+                   map.emplace_back("of", describe(structure));
+                 },
+                 [&](const VariantType& variant) {
+                   add_type("variant");
+                   Value::List alternatives;
+                   for (const TypeInfo* one : variant.alternatives) {
+                     alternatives.push_back(describe(one->structure()));
+                   }
+                   map.emplace_back("alternatives", std::move(alternatives));
+                 },
+                 [&](const ListType& list) {
+                   map.emplace_back("sequence", true);
+                   describe_type(*list.item, map);
+                 },
+                 [&](const OptionalType& optional) {
+                   map.emplace_back("optional", true);
+                   describe_type(*optional.content, map);
+                 },
+                 [&](const auto&) { add_type("str"); },
+             },
+             type.of);
+}
+
+Value described(const FieldInfo& field, const void* defaults) {
+  Value::Map entry;
+  entry.emplace_back("name", Value(field.name));
+  describe_type(*field.type, entry);
+  entry.emplace_back("doc", Value(field.doc));
+  entry.emplace_back("unit", Value(field.unit_name));
+  entry.emplace_back("default", encode(*field.type, member(field, defaults)));
+  const Range& valid = field.valid;
+  if (std::isfinite(valid.min)) {
+    entry.emplace_back(valid.min_open ? "more_than" : "at_least", Value(valid.min));
+  }
+  if (std::isfinite(valid.max)) {
+    entry.emplace_back(valid.max_open ? "less_than" : "at_most", Value(valid.max));
+  }
+  const Search& search = field.search_range;
+  if (search.high > search.low) {
+    entry.emplace_back("search", Value(Value::Map{{"low", Value(search.low)},
+                                                  {"high", Value(search.high)},
+                                                  {"log", Value(search.log)}}));
+  }
+  if (field.is_dimensionless) entry.emplace_back("dimensionless", true);
+  if (field.is_runtime) entry.emplace_back("runtime", true);
+  return entry;
+}
+
+}  // namespace
+
+Value encode(const TypeInfo& type, const void* object, Purpose purpose) {
+  return std::visit(
+      Cases{
+          [&](const FlagType&) { return Value(*static_cast<const bool*>(object)); },
+          [&](const IntegerType&) { return Value(*static_cast<const std::int64_t*>(object)); },
+          [&](const RealType&) { return Value(*static_cast<const double*>(object)); },
+          [&](const TextType&) { return Value(*static_cast<const std::string*>(object)); },
+          [&](const ChoiceType& choice) {
+            return Value(choice.names[*static_cast<const std::uint8_t*>(object)]);
+          },
+          [&](const StructType& structure) {
+            const bool all = purpose == Purpose::writing || !structure.is_named_by;
+            Value::Map map;
+            map.reserve(structure.fields.size() + 1);
+            if (!structure.kind.empty()) map.emplace_back("kind", Value(structure.kind));
+            for (const FieldInfo& field : structure.fields) {
+              if (!all && !structure.is_named_by(object, field.name)) continue;
+              map.emplace_back(field.name, encode(*field.type, member(field, object), purpose));
+            }
+            return Value(std::move(map));
+          },
+          [&](const VariantType& variant) {
+            return encode(*variant.alternatives[variant.index(object)], variant.held(object),
+                          purpose);
+          },
+          [&](const ListType& list) {
+            Value::List items;
+            items.reserve(list.size(object));
+            for (std::size_t i = 0; i < list.size(object); ++i) {
+              items.push_back(encode(*list.item, item(list, object, i), purpose));
+            }
+            return Value(std::move(items));
+          },
+          [&](const OptionalType& optional) {
+            const void* held = optional.held(object);
+            return held ? encode(*optional.content, held, purpose) : Value();
+          },
+          [&](const AttachmentType& attachment) { return Value(attachment.get(object)); },
+      },
+      type.of);
+}
+
+void decode(const TypeInfo& type, const Value& value, void* object, const std::string& path,
+            std::vector<Violation>& out) {
+  std::visit(Decoder(value, object, path, out), type.of);
+}
+
+void validate(const TypeInfo& type, const void* object, const std::string& path,
+              std::vector<Violation>& out) {
+  validate_member(type, object, {}, path, out);
+}
+
+Value describe(const StructType& type) {
+  Value::Map map;
+  map.emplace_back("name", Value(type.name));
+  if (!type.kind.empty()) map.emplace_back("kind", Value(type.kind));
+  map.emplace_back("doc", Value(type.doc));
+  Value::List fields;
+  for (const FieldInfo& field : type.fields) {
+    if (!field.is_hidden) fields.push_back(described(field, type.defaults));
+  }
+  map.emplace_back("fields", std::move(fields));
+  if (!type.reasons.empty()) {
+    Value::List reasons;
+    for (const StructType::Reason& reason : type.reasons) {
+      const Value::List decided_by(reason.decided_by.begin(), reason.decided_by.end());
+      reasons.emplace_back(Value::Map{{"name", Value(reason.name)},
+                                      {"word", Value(reason.word)},
+                                      {"doc", Value(reason.doc)},
+                                      {"decided_by", Value(decided_by)}});
+    }
+    map.emplace_back("reasons", std::move(reasons));
+  }
+  if (!type.presets.empty()) {
+    Value::List names;
+    for (const auto& preset : type.presets) names.emplace_back(preset.first);
+    map.emplace_back("presets", std::move(names));
+  }
+  return map;
+}
+
+std::shared_ptr<const void> from_value(const TypeInfo& type, const Value& value,
+                                       const std::string& path) {
+  const StructType& structure = type.structure();
+  const std::shared_ptr<void> object(structure.clone(structure.defaults), structure.destroy);
+  std::vector<Violation> violations;
+  decode(type, value, object.get(), path, violations);
+  validate(type, object.get(), path, violations);
+  if (!violations.empty()) throw ConfigError(std::move(violations));
+  return object;
+}
+
+}  // namespace spillway::sim

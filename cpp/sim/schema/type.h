@@ -1,0 +1,111 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "sim/error.h"
+#include "sim/schema/field.h"
+#include "sim/value.h"
+
+/// The tables behind `fields`: what is known about a type of setting, and how a value of it is read
+/// and changed where only its table and its address are known. Ordinary functions walk them, see
+/// `codec.h`.
+namespace spillway::sim {
+
+struct FlagType {};     ///< bool
+struct IntegerType {};  ///< std::int64_t
+struct RealType {};     ///< double
+struct TextType {};     ///< std::string
+
+/// An enum of one byte.
+struct ChoiceType {
+  std::vector<std::string_view> names;
+  std::vector<std::pair<std::string_view, std::uint8_t>> former;  ///< names of earlier versions
+};
+
+struct StructType {
+  struct Reason {
+    std::string_view name;
+    std::string_view word;  ///< the field's word for it
+    std::string_view doc;
+    std::vector<std::string_view> decided_by;  ///< paths of settings
+  };
+
+  std::string_view module;  ///< its namespace: the folder of the core and the module in Python
+  std::string_view name;
+  std::string_view kind;  ///< empty: it is no alternative of a variant
+  std::string_view doc;
+  std::vector<FieldInfo> fields;
+  std::vector<Reason> reasons;
+  std::vector<std::pair<std::string_view, const void*>> presets;
+
+  const void* defaults;
+  void* (*clone)(const void* object);
+  void (*destroy)(void* object);
+  void (*assign)(void* object, const void* other);
+  /// Null where no rule spans fields.
+  void (*check_rules)(const void* object, const std::string& path, std::vector<Violation>& out);
+  /// Null where all fields take part in the identity.
+  bool (*is_named_by)(const void* object, std::string_view field);
+};
+
+struct VariantType {
+  std::vector<const TypeInfo*> alternatives;  ///< structures
+  std::size_t (*index)(const void* object);
+  const void* (*held)(const void* object);
+  /// Makes it hold the default of an alternative.
+  void* (*emplace)(void* object, std::size_t index);
+};
+
+struct ListType {
+  const TypeInfo* item;
+  std::size_t item_size;  ///< in bytes
+  std::size_t (*size)(const void* object);
+  const void* (*first)(const void* object);
+  /// Makes it hold so many defaults; returns the first.
+  void* (*reset)(void* object, std::size_t size);
+};
+
+struct OptionalType {
+  const TypeInfo* content;
+  const void* (*held)(const void* object);  ///< null: nothing
+  void (*clear)(void* object);
+  /// Makes it hold what `fill` makes of a default, unless that returns false.
+  void (*set)(void* object, const std::function<bool(void*)>& fill);
+};
+
+struct AttachmentType {
+  Value::Shared (*get)(const void* object);
+  /// False where it is of another type.
+  bool (*set)(void* object, const Value::Shared& attachment);
+};
+
+struct TypeInfo {
+  std::variant<FlagType, IntegerType, RealType, TextType, ChoiceType, StructType, VariantType,
+               ListType, OptionalType, AttachmentType>
+      of;
+
+  const StructType& structure() const { return std::get<StructType>(of); }
+};
+
+/// Where a field of a structure is, and an entry of a list.
+inline const void* member(const FieldInfo& field, const void* object) {
+  return static_cast<const char*>(object) + field.offset;
+}
+inline const void* item(const ListType& list, const void* object, std::size_t i) {
+  return static_cast<const char*>(list.first(object)) + i * list.item_size;
+}
+
+/// The table of a type. A `schema.cpp` instantiates those that are asked for, by `tables.h`; all
+/// others are made on the way.
+template <class T>
+const TypeInfo& type_of();
+
+}  // namespace spillway::sim
