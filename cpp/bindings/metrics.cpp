@@ -1,4 +1,5 @@
 #include "bindings/bindings.h"
+#include "metrics/figures.h"
 #include "metrics/ledger.h"
 #include "numerics/log_histogram.h"
 #include "numerics/percentile.h"
@@ -45,6 +46,29 @@ void bind_metrics(py::module_& module) {
       py::arg("parts"), py::arg("ps"),
       "Mean, standard deviation and percentiles of the streaming mode's histogram, merged from "
       "parts.");
+  using metrics::FigureInfo;
+  py::class_<FigureInfo>(module, "FigureInfo", "What a figure of a summary is.")
+      .def_readonly("name", &FigureInfo::name)
+      .def_readonly("doc", &FigureInfo::doc)
+      .def_readonly("unit", &FigureInfo::unit)
+      .def_readonly("population", &FigureInfo::population)
+      .def_property_readonly("better",
+                             [](const FigureInfo& figure) { return sim::name_of(figure.better); })
+      .def_readonly("is_count", &FigureInfo::is_count)
+      .def_readonly("by_group", &FigureInfo::by_group)
+      .def_readonly("needs_targets", &FigureInfo::needs_targets)
+      .def_readonly("streaming_only", &FigureInfo::streaming_only)
+      .def_readonly("is_main", &FigureInfo::is_main)
+      .def_readonly("in_group_tables", &FigureInfo::in_group_tables)
+      .def_readonly("label", &FigureInfo::label)
+      .def_readonly("latency", &FigureInfo::latency)
+      .def_readonly("statistic", &FigureInfo::statistic)
+      .def_readonly("blis", &FigureInfo::blis);
+  py::list figures;
+  for (const FigureInfo& figure : metrics::figures()) {
+    figures.append(py::cast(&figure, py::return_value_policy::reference));
+  }
+  module.attr("figures") = py::tuple(figures);
   module.attr("reasons") = py::tuple(py::cast(metrics::reason_names()));
 }
 

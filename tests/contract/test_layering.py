@@ -49,10 +49,11 @@ BLIS_ALLOWED = {
     "cluster/profiles.cpp": r".*",
     "cluster/run.cpp": r"metrics::Accounting::blis",
     "metrics/config.h": r"blis",
+    "metrics/figures.h": r"blis",
+    "metrics/figures.cpp": r"(Accounting::|in_)?blis",
     "metrics/latencies.h": r"(Accounting::)?blis",
     "metrics/latencies.cpp": r"(Accounting::)?blis",
-    "metrics/summary.h": r"(Accounting::)?blis",
-    "metrics/summary.cpp": r"(Accounting::)?blis",
+    "bindings/metrics.cpp": r"(FigureInfo::)?blis",
     "bindings/cluster.cpp": r"blis_0_6",  # hands the values of the profiles to Python
 }
 

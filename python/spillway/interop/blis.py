@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillway import _core, _yaml, files
 from spillway._core.sim import ConfigError
+from spillway._figures import FIGURES
 from spillway.interop.traces import Table, TraceError, read_columns, tables
 from spillway.results import Result
 
@@ -58,28 +59,7 @@ _SCHEDULERS = {
 _PRIORITIES = {"constant": "constant", "slo-based": "age", "inverted-slo": "inverted_age"}
 
 # Key of `aggregate` → key of the summary.
-_AGGREGATE = {
-    "completed_requests": "completed",
-    "total_input_tokens": "total_input_tokens",
-    "total_output_tokens": "total_output_tokens",
-    "vllm_estimated_duration_s": "duration",
-    "responses_per_sec": "request_throughput",
-    "tokens_per_sec": "output_throughput",
-    "e2e_mean_ms": "mean_e2el_ms",
-    "e2e_p90_ms": "p90_e2el_ms",
-    "e2e_p95_ms": "p95_e2el_ms",
-    "e2e_p99_ms": "p99_e2el_ms",
-    "ttft_mean_ms": "mean_ttft_ms",
-    "ttft_p90_ms": "p90_ttft_ms",
-    "ttft_p95_ms": "p95_ttft_ms",
-    "ttft_p99_ms": "p99_ttft_ms",
-    "itl_mean_ms": "mean_itl_ms",
-    "itl_p90_ms": "p90_itl_ms",
-    "itl_p95_ms": "p95_itl_ms",
-    "itl_p99_ms": "p99_itl_ms",
-    "scheduling_delay_p99_ms": "p99_scheduling_delay_ms",
-    "preemption_count": "preemptions",
-}
+_AGGREGATE = {one.blis: name for name, one in FIGURES.items() if one.blis}
 
 # Figure of requests.csv → column of the run in seconds, tolerance in microseconds. A whole number
 # of microseconds survives the way through seconds to far less than the first tolerance; the second

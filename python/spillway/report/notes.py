@@ -7,7 +7,8 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway._core.cluster import Simulation
-from spillway.report.tables import LATENCIES, SMALL_SAMPLE, setting
+from spillway._figures import LATENCIES
+from spillway.report.tables import SMALL_SAMPLE, setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from spillway._extras import require
+from spillway._figures import FIGURES
 from spillway.report import tables
 
 if TYPE_CHECKING:
@@ -85,25 +86,6 @@ _ACTIONS = (
     ("decrease", "#D55E00", "v"),
     ("cooldown", "#777777", "x"),
 )
-
-_LATENCY_NAMES = {
-    "ttft": "TTFT",
-    "tpot": "TPOT",
-    "itl": "ITL",
-    "e2el": "E2E latency",
-    "queue": "time in the queue",
-    "scheduling_delay": "scheduling delay",
-}
-_UNITS = {
-    "duration": "s",
-    "request_throughput": "requests/s",
-    "output_throughput": "tokens/s",
-    "total_token_throughput": "tokens/s",
-    "goodput": "share of offered requests",
-    "request_goodput": "requests/s",
-    "weighted_goodput": "share of offered requests",
-    "cache_hit_rate": "share of prompt tokens",
-}
 
 
 class Plots:
@@ -531,7 +513,7 @@ def sweep(
             capsize=3,
             **STYLES[len(axes.containers) % len(STYLES)],
         )
-    axes.set(xlabel=setting, ylabel=_name_of(figure))
+    axes.set(xlabel=setting, ylabel=FIGURES[figure].label)
     if logarithmic["x"]:
         axes.set_xscale("log")
         apart = all(right >= 1.5 * left for left, right in itertools.pairwise(values))
@@ -706,16 +688,6 @@ def _swept(
     names = dict.fromkeys(name for group in groups for name in group)
     lines = {name: [group.get(name, {}).get(figure) for group in groups] for name in names}
     return {name: line for name, line in lines.items() if any(one is not None for one in line)}
-
-
-def _name_of(figure: str) -> str:
-    """A figure of a summary as the name of an axis, with its unit."""
-    statistic, _, rest = figure.partition("_")
-    latency = rest.removesuffix("_ms")
-    if latency in _LATENCY_NAMES and rest.endswith("_ms"):
-        return f"{statistic} of {_LATENCY_NAMES[latency]} (ms)"
-    name = figure.replace("_", " ")
-    return f"{name} ({_UNITS[figure]})" if figure in _UNITS else name
 
 
 def _pyplot() -> Any:

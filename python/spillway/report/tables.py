@@ -5,31 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from spillway._figures import FIGURES, LATENCIES, STATISTICS
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spillway.results import Result, Results
     from spillway.study.study import Study
 
-LATENCIES = ("ttft", "tpot", "itl", "e2el", "queue", "scheduling_delay")
-STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 SMALL_SAMPLE = 1000
 """A 99th percentile of fewer values than this is flagged."""
 
 _LONGEST_SETTING = 60  # characters
 _EXACT = 1e15  # whole numbers below this are shown in full
-_MAIN_FIGURES = {
-    "offered",
-    "completed",
-    "rejected",
-    "unfinished",
-    "request_throughput",
-    "output_throughput",
-    "goodput",
-    "weighted_goodput",
-    "jain_tenant",
-    "preemptions",
-}
 _OUTCOMES = (
     "completed",
     "queued",
@@ -73,10 +61,11 @@ def figures(values: Mapping[str, Any]) -> str:
 
 def latency_table(values: Mapping[str, Any]) -> str:
     """Latencies in ms with their populations; `*` marks a p99 of fewer than 1,000 values."""
-    rows = [["latency (ms)", *STATISTICS, "n"]]
+    statistics = [one for one in STATISTICS if one not in ("num", "std")]
+    rows = [["latency (ms)", *statistics, "n"]]
     for name in LATENCIES:
         n = values[f"num_{name}"]
-        cells = [number(values[f"{statistic}_{name}_ms"]) for statistic in STATISTICS]
+        cells = [number(values[f"{statistic}_{name}_ms"]) for statistic in statistics]
         if 0 < n < SMALL_SAMPLE:
             cells[-1] += "*"
         rows.append([name, *cells, number(n)])
@@ -85,8 +74,7 @@ def latency_table(values: Mapping[str, Any]) -> str:
 
 def population_table(title: str, populations: Mapping[str, Mapping[str, Any]]) -> str:
     """One row per class or tenant."""
-    keys = ["offered", "completed", "rejected", "unfinished", "goodput"]
-    keys += ["p50_ttft_ms", "p99_ttft_ms", "p99_tpot_ms", "p99_e2el_ms"]
+    keys = [name for name, one in FIGURES.items() if one.in_group_tables]
     header = [title, *(key.replace("_", " ") for key in keys)]
     return table(
         [header, *([name, *(number(p[key]) for key in keys)] for name, p in populations.items())]
@@ -148,9 +136,10 @@ def results(many: Results) -> str:
     """Means of the main figures over seeds with their 95 % confidence intervals, if there are."""
     if not many:
         return "no runs"
+    shown = {name for name, one in FIGURES.items() if one.is_main}
     rows = [["figure", "mean", "low", "high", "runs"]]
     for name, interval in many.summary().items():
-        if interval is None or not (name in _MAIN_FIGURES or name.startswith(("p50_", "p99_"))):
+        if interval is None or name not in shown:
             continue
         cells = [number(interval.mean), number(interval.low), number(interval.high)]
         rows.append([name, *cells, str(interval.n)])

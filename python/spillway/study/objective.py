@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from spillway._config import config_error
+from spillway._figures import FIGURES
 from spillway.study._stated import mapping, number
 
 if TYPE_CHECKING:
@@ -19,15 +20,7 @@ Direction = Literal["maximize", "minimize"]
 
 _EXPRESSION = re.compile(r"^\s*(?P<figure>[a-z][a-z0-9_]*)\s*(?:\[(?P<selector>[^\[\]]+)\])?\s*$")
 _BOUND = re.compile(r"^\s*(?P<relation><=|>=|<|>)\s*(?P<bound>[-+0-9.eE]+)\s*$")
-_HIGHER = re.compile(
-    r"^(goodput|weighted_goodput|request_goodput|\w+_throughput|jain(_tenant)?|fitness|completed"
-    r"|cache_hit_rate)$"
-)
-_LOWER = re.compile(
-    r"^(\w+_ms|shed|rejected|expired|evicted|failed|cancelled|unfinished|duration|preemptions"
-    r"|mean_regret|max_regret|priority_inversions|head_of_line_blocking)$"
-)
-_GOODPUTS = ("goodput", "weighted_goodput", "request_goodput")
+_DIRECTIONS: dict[str, Direction] = {"higher": "maximize", "lower": "minimize"}
 
 
 class NoFigureError(ValueError):
@@ -79,11 +72,18 @@ class Figure:
 
     @property
     def direction(self) -> Direction | None:
-        """Which way it is better, as far as that goes without saying."""
+        """Which way it is better, as far as that goes without saying.
+
+        Raises ConfigError if there is no such figure.
+        """
         figure, _ = self.parts
-        if _HIGHER.match(figure):
-            return "maximize"
-        return "minimize" if _LOWER.match(figure) else None
+        if figure == "shed":
+            return "minimize"
+        if figure == "jain":
+            figure = "jain_tenant"
+        if figure not in FIGURES:
+            raise self._no_such(figure, FIGURES)
+        return _DIRECTIONS.get(FIGURES[figure].better)
 
     def of(self, result: Result) -> float:
         """Its value in one run.
@@ -130,18 +130,21 @@ class Figure:
             lost = sum(figures[key] or 0 for key in ("rejected", "expired", "evicted"))
             return float(lost / figures["offered"])
         if figure not in figures:
-            near = difflib.get_close_matches(figure, [*figures, "shed", "jain"], n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise self._unknown(f"there is no such figure in the summary{hint}")
+            raise self._no_such(figure, figures)
         value = figures[figure]
         if value is None or not math.isfinite(value):
-            if figure in _GOODPUTS and figures["offered"]:
+            if FIGURES[figure].needs_targets and figures["offered"]:
                 raise self._unknown(
                     "has no value: no class of these requests has a target; set one, e.g. "
                     "slo_classes[standard].target_ttft_s"
                 )
             raise NoFigureError(f"{self.name} has no value: no request of its population has one")
         return float(value)
+
+    def _no_such(self, figure: str, known: Mapping[str, object]) -> Exception:
+        near = difflib.get_close_matches(figure, [*known, "shed", "jain"], n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        return self._unknown(f"there is no such figure in the summary{hint}")
 
     def _unknown(self, problem: str) -> Exception:
         return config_error([("metric", repr(self.text), problem)])
@@ -314,7 +317,8 @@ def rewards_shedding(objectives: Sequence[Objective], constraints: Sequence[Cons
     names = [_figures_of(one.metric) for one in objectives]
     names += [_figures_of(one.metric) for one in constraints]
     figures = [figure for some in names for figure in some]
-    return bool(figures) and all(figure.parts[0].endswith("_ms") for figure in figures)
+    latencies = {name for name, one in FIGURES.items() if one.unit == "ms"}
+    return bool(figures) and all(figure.parts[0] in latencies for figure in figures)
 
 
 def _figures_of(metric: Metric) -> list[Figure]:

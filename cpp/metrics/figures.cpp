@@ -1,0 +1,516 @@
+#include "metrics/figures.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+namespace spillway::metrics {
+
+using numerics::Moments;
+using sim::Value;
+using workload::Outcome;
+
+namespace {
+
+constexpr double kNsPerMs = 1e6;
+
+// The window: from warm_up_s to the horizon or the last arrival.
+constexpr std::string_view kRequests = "requests that arrived in the window";
+constexpr std::string_view kCompleted = "completed requests that arrived in the window";
+constexpr std::string_view kPromised =
+    "requests that arrived in the window, of classes with latency targets";
+constexpr std::string_view kRun = "the whole run";
+constexpr std::string_view kDecisions = "logged routing decisions of the whole run";
+
+Value number(std::optional<double> value) { return value ? Value(*value) : Value(); }
+
+std::optional<double> ratio(double numerator, double denominator) {
+  if (denominator <= 0) return std::nullopt;
+  return numerator / denominator;
+}
+
+bool is_reported(const Measured& measured) {
+  return measured.config.accounting == Accounting::blis;
+}
+
+std::int64_t count_of(const Measured& measured, Outcome outcome) {
+  return measured.population.tally.outcomes[static_cast<std::size_t>(outcome)];
+}
+
+template <Outcome... outcomes>
+Value ended_as(const Measured& measured) {
+  return Value((count_of(measured, outcomes) + ...));
+}
+
+std::int64_t input_tokens(const Measured& measured) {
+  const Tally& tally = measured.population.tally;
+  return is_reported(measured) ? tally.entered_input_tokens : tally.input_tokens;
+}
+
+std::int64_t output_tokens(const Measured& measured) {
+  const Population& population = measured.population;
+  return is_reported(measured) ? population.gaps.count : population.tally.output_tokens;
+}
+
+std::optional<double> duration_s(const Measured& measured) {
+  const Tally& tally = measured.population.tally;
+  if (is_reported(measured)) return sim::to_seconds(measured.run.fleet_duration);
+  if (count_of(measured, Outcome::completed) == 0) return std::nullopt;
+  return sim::to_seconds(tally.last_completion - tally.first_arrival);
+}
+
+Value per_second(const Measured& measured, std::int64_t count) {
+  return number(ratio(static_cast<double>(count), duration_s(measured).value_or(0)));
+}
+
+Value goodput(const Measured& measured) {
+  const Tally& tally = measured.population.tally;
+  return number(ratio(static_cast<double>(tally.good), static_cast<double>(tally.promised)));
+}
+
+Value request_goodput(const Measured& measured) {
+  const Tally& tally = measured.population.tally;
+  if (tally.promised == 0) return {};
+  const RunFigures& run = measured.run;
+  return number(
+      ratio(static_cast<double>(tally.good), sim::to_seconds(run.window_end - run.warm_up)));
+}
+
+// Σ w·good ÷ Σ w·promised over the classes, w the weight of the class.
+Value weighted_goodput(const Measured& measured) {
+  double good = 0;
+  double promised = 0;
+  for (std::size_t i = 0; i < measured.classes.size(); ++i) {
+    const Tally& tally = measured.classes[i].tally;
+    const double weight = measured.requests.slo_classes[i].weight;
+    good += weight * static_cast<double>(tally.good);
+    promised += weight * static_cast<double>(tally.promised);
+  }
+  return number(ratio(good, promised));
+}
+
+// Jain's index (Σx)² / (n·Σx²) of the served tokens per weight, over the tenants that asked for
+// anything.
+Value jain(const Measured& measured) {
+  double sum = 0;
+  double squares = 0;
+  double count = 0;
+  for (std::size_t i = 0; i < measured.tenants.size(); ++i) {
+    const Tally& tally = measured.tenants[i].tally;
+    if (tally.offered == 0) continue;
+    const double service = static_cast<double>(tally.input_tokens + tally.output_tokens) /
+                           measured.requests.tenants[i].weight;
+    sum += service;
+    squares += service * service;
+    ++count;
+  }
+  return number(ratio(sum * sum, count * squares));
+}
+
+// What a fitness term looks at. A rate has a half: the value at which f is one half.
+struct FitnessSource {
+  std::string_view figure;
+  double half = 0;
+};
+
+FitnessSource source_of(FitnessMetric metric) {
+  switch (metric) {
+    case FitnessMetric::throughput:
+      return {"request_throughput", 100};
+    case FitnessMetric::tokens_per_sec:
+      return {"output_throughput", 10000};
+    case FitnessMetric::mean_ttft:
+      return {"mean_ttft_ms"};
+    case FitnessMetric::p50_ttft:
+      return {"p50_ttft_ms"};
+    case FitnessMetric::p99_ttft:
+      return {"p99_ttft_ms"};
+    case FitnessMetric::mean_e2e:
+      return {"mean_e2el_ms"};
+    case FitnessMetric::p50_e2e:
+      return {"p50_e2el_ms"};
+    case FitnessMetric::p99_e2e:
+      return {"p99_e2el_ms"};
+  }
+  return {};
+}
+
+// Σ w·f with f = v/(v + half) of a rate and 1/(1 + v) of a latency. Without a value there is no
+// score; BLIS takes a latency that nobody has for zero, so that a gateway which rejects everything
+// scores well.
+Value fitness(const Measured& measured) {
+  double score = 0;
+  for (const FitnessTerm& term : measured.config.fitness) {
+    const FitnessSource source = source_of(term.metric);
+    const Value value =
+        std::ranges::find(figures(), source.figure, &FigureInfo::name)->value(measured);
+    const auto* known = value.get_if<double>();
+    if (known == nullptr && !is_reported(measured)) return {};
+    const double v = known == nullptr ? 0 : *known;
+    score += term.weight * (source.half > 0 ? v / (v + source.half) : 1.0 / (1.0 + v));
+  }
+  return score;
+}
+
+Value priority_inversions(const Measured& measured) {
+  const std::optional<std::int64_t>& count = measured.run.priority_inversions;
+  return count ? Value(*count) : Value();
+}
+
+// A latency whose statistics a summary gives.
+struct Family {
+  std::string name;
+  std::string label;
+  std::string doc;
+  std::string_view population;
+  std::vector<std::string_view> in_group_tables{};  // statistics
+  std::string blis{};
+  std::vector<std::string_view> in_blis{};  // statistics
+  const Distribution& (*of)(const Population&);
+};
+
+template <Latency latency>
+const Distribution& latency_of(const Population& population) {
+  return population.latencies[static_cast<std::size_t>(latency)];
+}
+const Distribution& gaps_of(const Population& population) { return population.gaps; }
+
+std::vector<Family> families() {
+  const std::vector<std::string_view> reported{"mean", "p90", "p95", "p99"};
+  return {
+      {.name = "ttft",
+       .label = "TTFT",
+       .doc = "the time to first token (TTFT), from arrival at the gateway",
+       .population = "requests that arrived in the window and got a first token",
+       .in_group_tables = {"p50", "p99"},
+       .blis = "ttft",
+       .in_blis = reported,
+       .of = latency_of<Latency::ttft>},
+      {.name = "tpot",
+       .label = "TPOT",
+       .doc = "the time per output token after the first (TPOT)",
+       .population =
+           "completed requests with more than one output token that arrived in the window",
+       .in_group_tables = {"p99"},
+       .of = latency_of<Latency::tpot>},
+      {.name = "itl",
+       .label = "ITL",
+       .doc = "the gap between two consecutive tokens (inter-token latency, ITL)",
+       .population = "gaps between the tokens of requests that arrived in the window",
+       .blis = "itl",
+       .in_blis = reported,
+       .of = gaps_of},
+      {.name = "e2el",
+       .label = "E2E latency",
+       .doc = "the end-to-end latency (E2EL), from arrival at the gateway to the last token",
+       .population = kCompleted,
+       .in_group_tables = {"p99"},
+       .blis = "e2e",
+       .in_blis = reported,
+       .of = latency_of<Latency::e2e>},
+      {.name = "queue",
+       .label = "time in the queue",
+       .doc = "the time from the arrival of the last attempt at the gateway to its dispatch",
+       .population = "requests that arrived in the window and were dispatched",
+       .of = latency_of<Latency::queue>},
+      {.name = "scheduling_delay",
+       .label = "scheduling delay",
+       .doc = "the time from arrival at the gateway until an engine first schedules the request "
+              "(profile blis_0_6: schedules it last)",
+       .population = "requests that arrived in the window and were scheduled by an engine",
+       .blis = "scheduling_delay",
+       .in_blis = {"p99"},
+       .of = latency_of<Latency::scheduling_delay>},
+  };
+}
+
+void add_statistic(std::vector<FigureInfo>& table, const Family& family,
+                   const std::string& statistic, const std::string& doc,
+                   const std::function<double(const Moments&)>& of) {
+  const auto is_in = [&](const std::vector<std::string_view>& some) {
+    return std::ranges::find(some, statistic) != some.end();
+  };
+  const std::string name = statistic + "_" + family.name + "_ms";
+  table.push_back({.name = name,
+                   .doc = doc + " of " + family.doc + ".",
+                   .unit = "ms",
+                   .population = family.population,
+                   .better = Better::lower,
+                   .is_main = statistic == "p50" || statistic == "p99",
+                   .in_group_tables = is_in(family.in_group_tables),
+                   .label = statistic + " of " + family.label + " (ms)",
+                   .latency = family.name,
+                   .statistic = statistic,
+                   .blis = is_in(family.in_blis) ? family.blis + "_" + statistic + "_ms" : "",
+                   .value = [values_of = family.of, of](const Measured& measured) -> Value {
+                     const Distribution& values = values_of(measured.population);
+                     if (values.count == 0) return {};
+                     return of(values.moments_ns) / kNsPerMs;
+                   }});
+}
+
+void add(std::vector<FigureInfo>& table, const Family& family) {
+  table.push_back({.name = "num_" + family.name,
+                   .doc = "Number of " + std::string(family.population) + ".",
+                   .unit = family.of == gaps_of ? "gaps" : "requests",
+                   .population = family.population,
+                   .is_count = true,
+                   .latency = family.name,
+                   .statistic = "num",
+                   .value = [values_of = family.of](const Measured& measured) {
+                     return Value(values_of(measured.population).count);
+                   }});
+  add_statistic(table, family, "mean", "Mean", [](const Moments& moments) { return moments.mean; });
+  add_statistic(table, family, "std", "Standard deviation",
+                [](const Moments& moments) { return moments.std_dev; });
+  for (std::size_t i = 0; i < kPercentiles.size(); ++i) {
+    const std::string rank = std::to_string(static_cast<int>(kPercentiles[i]));
+    add_statistic(table, family, "p" + rank, rank + "th percentile",
+                  [i](const Moments& moments) { return moments.percentiles[i]; });
+  }
+}
+
+std::vector<FigureInfo> all() {
+  std::vector<FigureInfo> table{
+      {.name = "offered",
+       .doc = "Requests that arrived; one whose client retries counts once.",
+       .unit = "requests",
+       .population = kRequests,
+       .is_count = true,
+       .is_main = true,
+       .in_group_tables = true,
+       .value = [](const Measured& m) { return Value(m.population.tally.offered); }},
+      {.name = "completed",
+       .doc = "Requests of which all tokens were delivered.",
+       .unit = "requests",
+       .population = kRequests,
+       .better = Better::higher,
+       .is_count = true,
+       .is_main = true,
+       .in_group_tables = true,
+       .blis = "completed_requests",
+       .value = ended_as<Outcome::completed>},
+      {.name = "rejected",
+       .doc = "Requests that admission, a full queue or a worker refused.",
+       .unit = "requests",
+       .population = kRequests,
+       .better = Better::lower,
+       .is_count = true,
+       .is_main = true,
+       .in_group_tables = true,
+       .value = ended_as<Outcome::rejected>},
+      {.name = "expired",
+       .doc = "Requests that left a queue after its time-out.",
+       .unit = "requests",
+       .population = kRequests,
+       .better = Better::lower,
+       .is_count = true,
+       .value = ended_as<Outcome::expired>},
+      {.name = "evicted",
+       .doc = "Requests that were removed to make room for others.",
+       .unit = "requests",
+       .population = kRequests,
+       .better = Better::lower,
+       .is_count = true,
+       .value = ended_as<Outcome::evicted>},
+      {.name = "failed",
+       .doc = "Requests that were lost to a fault.",
+       .unit = "requests",
+       .population = kRequests,
+       .better = Better::lower,
+       .is_count = true,
+       .value = ended_as<Outcome::failed>},
+      {.name = "cancelled",
+       .doc = "Requests that their clients withdrew.",
+       .unit = "requests",
+       .population = kRequests,
+       .better = Better::lower,
+       .is_count = true,
+       .value = ended_as<Outcome::cancelled>},
+      {.name = "unfinished",
+       .doc = "Requests that were still in the system when the run ended.",
+       .unit = "requests",
+       .population = kRequests,
+       .better = Better::lower,
+       .is_count = true,
+       .is_main = true,
+       .in_group_tables = true,
+       .value = ended_as<Outcome::queued, Outcome::running, Outcome::in_transit>},
+      {.name = "total_input_tokens",
+       .doc = "Prompt tokens of completed requests; with BLIS's accounting, of all that entered an "
+              "engine's queue.",
+       .unit = "tokens",
+       .population = kCompleted,
+       .is_count = true,
+       .blis = "total_input_tokens",
+       .value = [](const Measured& m) { return Value(input_tokens(m)); }},
+      {.name = "total_output_tokens",
+       .doc = "Output tokens of completed requests; with BLIS's accounting, the gaps between the "
+              "tokens of all.",
+       .unit = "tokens",
+       .population = kCompleted,
+       .is_count = true,
+       .blis = "total_output_tokens",
+       .value = [](const Measured& m) { return Value(output_tokens(m)); }},
+      {.name = "duration",
+       .doc = "Time from the first arrival to the last completion; with BLIS's accounting, to the "
+              "last event of any instance from the start of the clock.",
+       .unit = "s",
+       .population = kRequests,
+       .better = Better::lower,
+       .blis = "vllm_estimated_duration_s",
+       .value = [](const Measured& m) { return number(duration_s(m)); }},
+      {.name = "request_throughput",
+       .doc = "Completed requests per second of the duration.",
+       .unit = "requests/s",
+       .population = kCompleted,
+       .better = Better::higher,
+       .is_main = true,
+       .blis = "responses_per_sec",
+       .value = [](const Measured& m) { return per_second(m, count_of(m, Outcome::completed)); }},
+      {.name = "output_throughput",
+       .doc = "Output tokens (total_output_tokens) per second of the duration.",
+       .unit = "tokens/s",
+       .population = kCompleted,
+       .better = Better::higher,
+       .is_main = true,
+       .blis = "tokens_per_sec",
+       .value = [](const Measured& m) { return per_second(m, output_tokens(m)); }},
+      {.name = "total_token_throughput",
+       .doc = "Prompt and output tokens (total_input_tokens + total_output_tokens) per second of "
+              "the duration.",
+       .unit = "tokens/s",
+       .population = kCompleted,
+       .better = Better::higher,
+       .value =
+           [](const Measured& m) { return per_second(m, input_tokens(m) + output_tokens(m)); }},
+      {.name = "goodput",
+       .doc = "Share of the requests that were completed within all latency targets of their "
+              "class; lost and unfinished requests count as misses.",
+       .unit = "share of offered requests",
+       .population = kPromised,
+       .better = Better::higher,
+       .needs_targets = true,
+       .is_main = true,
+       .in_group_tables = true,
+       .value = goodput},
+      {.name = "request_goodput",
+       .doc = "Requests that were completed within all latency targets of their class, per second "
+              "of the window: from warm_up_s to the horizon or the last arrival.",
+       .unit = "requests/s",
+       .population = kPromised,
+       .better = Better::higher,
+       .needs_targets = true,
+       .value = request_goodput},
+      {.name = "approximate",
+       .doc = "Whether the percentiles come from a histogram, as they do in streaming mode.",
+       .population = kRun,
+       .streaming_only = true,
+       .value = [](const Measured&) { return Value(true); }},
+  };
+  for (const Family& family : families()) add(table, family);
+
+  std::vector<FigureInfo> of_the_whole{
+      {.name = "weighted_goodput",
+       .doc = "Goodput in which every request counts with the weight of its class.",
+       .unit = "share of offered requests",
+       .population = kPromised,
+       .better = Better::higher,
+       .needs_targets = true,
+       .is_main = true,
+       .value = weighted_goodput},
+      {.name = "jain_tenant",
+       .doc = "Jain's fairness index of the service of the tenants: prompt and output tokens of "
+              "completed requests, divided by the tenant's weight. 1: all have the same.",
+       .population = "tenants with requests that arrived in the window",
+       .better = Better::higher,
+       .is_main = true,
+       .value = jain},
+      {.name = "fitness",
+       .doc = "BLIS's fitness score: the weighted sum of the terms of metrics.fitness.",
+       .population = kRequests,
+       .better = Better::higher,
+       .value = fitness},
+      {.name = "preemptions",
+       .doc = "How often engines preempted a running request.",
+       .unit = "preemptions",
+       .population = kRun,
+       .better = Better::lower,
+       .is_count = true,
+       .is_main = true,
+       .blis = "preemption_count",
+       .value = [](const Measured& m) { return Value(m.run.preemptions); }},
+      {.name = "cache_hit_rate",
+       .doc =
+           "Share of the full prompt blocks of the requests that entered a batch which the prefix "
+           "cache held; with BLIS's accounting, the mean over the instances of the share of "
+           "hits among all blocks.",
+       .unit = "share of prompt tokens",
+       .population = kRun,
+       .better = Better::higher,
+       .value = [](const Measured& m) { return number(m.run.cache_hit_rate); }},
+      {.name = "mean_regret",
+       .doc = "Mean over the routing decisions of how much better the best score was.",
+       .population = kDecisions,
+       .better = Better::lower,
+       .value = [](const Measured& m) { return number(m.run.mean_regret); }},
+      {.name = "max_regret",
+       .doc = "Largest regret of a routing decision: how much better the best score was.",
+       .population = kDecisions,
+       .better = Better::lower,
+       .value = [](const Measured& m) { return number(m.run.max_regret); }},
+      {.name = "priority_inversions",
+       .doc = "Pairs of requests that wait in the queue of one instance's engine at the same time "
+              "and of which the one of lower class priority is scheduled before the other, for the "
+              "first time if it is preempted later; with BLIS's accounting, pairs of one instance "
+              "and class of which the earlier took more than twice as long as the later, on "
+              "instances that schedule by priority.",
+       .unit = "pairs",
+       .population = kRun,
+       .better = Better::lower,
+       .is_count = true,
+       .value = priority_inversions},
+      {.name = "head_of_line_blocking",
+       .doc = "Instances whose mean queue is more than twice the mean over all instances.",
+       .unit = "instances",
+       .population = kRun,
+       .better = Better::lower,
+       .is_count = true,
+       .value = [](const Measured& m) { return Value(m.run.head_of_line_blocking); }},
+  };
+  for (FigureInfo& figure : of_the_whole) {
+    figure.by_group = false;
+    table.push_back(std::move(figure));
+  }
+
+  for (FigureInfo& figure : table) {
+    if (!figure.label.empty()) continue;
+    figure.label = figure.name;
+    std::ranges::replace(figure.label, '_', ' ');
+    // The name of a count says what is counted.
+    if (!figure.is_count && !figure.unit.empty())
+      figure.label += " (" + std::string(figure.unit) + ")";
+  }
+  return table;
+}
+
+}  // namespace
+
+void Tally::merge(const Tally& other) {
+  offered += other.offered;
+  for (std::size_t i = 0; i < outcomes.size(); ++i) outcomes[i] += other.outcomes[i];
+  input_tokens += other.input_tokens;
+  output_tokens += other.output_tokens;
+  entered_input_tokens += other.entered_input_tokens;
+  promised += other.promised;
+  good += other.good;
+  first_arrival = std::min(first_arrival, other.first_arrival);
+  last_completion = std::max(last_completion, other.last_completion);
+}
+
+std::span<const FigureInfo> figures() {
+  static const std::vector<FigureInfo> kFigures = all();
+  return kFigures;
+}
+
+}  // namespace spillway::metrics

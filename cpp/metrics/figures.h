@@ -1,0 +1,109 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "metrics/config.h"
+#include "numerics/moments.h"
+#include "sim/schema/enum.h"
+#include "sim/time.h"
+#include "sim/value.h"
+#include "workload/outcome.h"
+#include "workload/request_table.h"
+
+namespace spillway::metrics {
+
+/// Latencies of a request. The gaps between its tokens are taken apart.
+enum class Latency : std::uint8_t { ttft, tpot, e2e, queue, scheduling_delay };
+inline constexpr std::size_t kNumLatencies = 5;
+inline constexpr std::array<double, 4> kPercentiles{50, 90, 95, 99};
+
+/// Counts over a population of requests.
+struct Tally {
+  std::int64_t offered = 0;
+  std::array<std::int64_t, workload::kOutcomeNames.size()> outcomes{};
+  std::int64_t input_tokens = 0;   ///< of completed requests
+  std::int64_t output_tokens = 0;  ///< likewise
+  std::int64_t entered_input_tokens = 0;
+  std::int64_t promised = 0;  ///< requests of a class with latency targets
+  std::int64_t good = 0;      ///< those that met all of them
+  sim::Time first_arrival = sim::kForever;
+  sim::Time last_completion{0};
+
+  void merge(const Tally& other);
+};
+
+/// The values of one latency.
+struct Distribution {
+  std::int64_t count = 0;
+  numerics::Moments moments_ns;  ///< percentiles: `kPercentiles`; none of no values
+};
+
+/// The requests of which a block of figures speaks.
+struct Population {
+  Tally tally;
+  std::array<Distribution, kNumLatencies> latencies;
+  Distribution gaps;
+};
+
+/// What a run knows besides its requests.
+struct RunFigures {
+  sim::Time warm_up;
+  sim::Time window_end;      ///< horizon, or the last arrival
+  sim::Time fleet_duration;  ///< start of the clock → last event of any instance
+  std::int64_t preemptions = 0;
+  std::optional<double> cache_hit_rate;
+  std::optional<double> mean_regret;
+  std::optional<double> max_regret;
+  std::optional<std::int64_t> priority_inversions;
+  std::int64_t head_of_line_blocking = 0;
+};
+
+/// What the figures of a population are computed from.
+struct Measured {
+  const Population& population;
+  const std::vector<Population>& classes;  ///< of the whole, in the order of `requests`
+  const std::vector<Population>& tenants;  ///< likewise
+  const workload::RequestTable& requests;
+  const Metrics& config;
+  const RunFigures& run;
+};
+
+enum class Better : std::uint8_t { neither, higher, lower };
+
+/// What a figure of a summary is and how it is computed. Summaries, tables, plots, objectives and
+/// comparisons derive from it.
+struct FigureInfo {
+  std::string name;               ///< its key in a summary
+  std::string doc;                ///< what it is
+  std::string_view unit{};        ///< empty: a pure number
+  std::string_view population{};  ///< what it is taken over
+  Better better = Better::neither;
+  bool is_count = false;
+  bool by_group = true;          ///< whether it is also given per class and per tenant
+  bool needs_targets = false;    ///< whether it has no value without a latency target
+  bool streaming_only = false;   ///< whether only a run in streaming mode has it
+  bool is_main = false;          ///< whether tables of several runs show it
+  bool in_group_tables = false;  ///< whether tables of classes and tenants show it
+  std::string label{};           ///< what an axis is called
+  std::string latency{};         ///< which latency it is a statistic of, if of any
+  std::string statistic{};       ///< likewise: num, mean, std or a percentile, such as p99
+  std::string blis{};            ///< its key in BLIS's metrics, if it has one
+  std::function<sim::Value(const Measured&)> value;
+};
+
+/// In the order in which a summary gives them. Those of one latency follow from one entry.
+std::span<const FigureInfo> figures();
+
+}  // namespace spillway::metrics
+
+template <>
+struct spillway::sim::EnumNames<spillway::metrics::Better> {
+  static constexpr std::array<std::string_view, 3> names{"neither", "higher", "lower"};
+};
