@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ RATES = {"chat": 24, "search": 24, "crawler": 12}  # requests/s by client
 BURST_RATE, BURST_START_S, BURST_END_S = 96, 60, 120  # of the crawler, on top
 DURATION_S = 240
 STEP_S = 5  # of the picture
+WIDTH = 87  # of the text
 
 Runs = dict[str, spillway.Result]  # by what differs, in words
 
@@ -184,13 +186,16 @@ def main() -> None:
         for name, simulation in simulations().items()
     }
     more = (RATES["crawler"] + BURST_RATE) / RATES["crawler"]
-    print(f"Three tenants share four servers for {DURATION_S} s. From {BURST_START_S} s to")
-    print(f"{BURST_END_S} s bronze asks for {more:.0f} times as much as otherwise.")
+    print(
+        f"Three tenants share four servers. From {BURST_START_S} s to {BURST_END_S} s, bronze asks "
+        f"for {more:.0f} times as much as before."
+    )
     print()
     print(table(runs))
     print()
     print("in time: first token within the target of the tenant's class, of all it asked for")
-    print("\n".join(findings(runs)))
+    print()
+    print(textwrap.fill(" ".join(findings(runs)), width=WIDTH))
     print()
     try:
         picture(runs, options.picture)

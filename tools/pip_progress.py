@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_STEP = re.compile(r"\s*\[(\d+)/(\d+)\] ")  # as ninja begins its lines
-_FETCHED = re.compile(r"\s*(?:Collecting|Downloading|Using cached) ([\w.-]+)")
+_STEP = re.compile(r"\s*\[([1-9]\d*)/(\d+)\] ")  # as ninja begins its lines; 0: a look at files
+_COLLECTED = re.compile(r"\s*Collecting ([\w.-]+)")
 
 
 def stages(lines: Iterable[str]) -> Iterator[tuple[str, int | None]]:
@@ -26,8 +26,8 @@ def stages(lines: Iterable[str]) -> Iterator[tuple[str, int | None]]:
         if step := _STEP.match(line):
             done, total = int(step[1]), int(step[2])
             yield f"compiling: {done} of {total}", 100 * done // total
-        elif fetched := _FETCHED.match(line):
-            yield f"fetching {fetched[1]}", None
+        elif collected := _COLLECTED.match(line):
+            yield f"fetching {collected[1]}", None
         elif line.lstrip().startswith("Installing collected packages"):
             yield "installing", None
 
@@ -78,6 +78,7 @@ def run(command: list[str], display: Display) -> tuple[int, str]:
     ) as process:
         assert process.stdout is not None
         try:
+            display.show("preparing", None)
             for stage, per_cent in stages(logged(process.stdout)):
                 display.show(stage, per_cent)
         except KeyboardInterrupt:
