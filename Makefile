@@ -2,11 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP_INSTALL := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --disable-pip-version-check
+PIP_INSTALL := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/pip_progress.py
 SOURCES := $(shell find cpp cmake python -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.py' -o -name '*.pyi' -o -name '*.cmake' \) 2>/dev/null) \
            CMakeLists.txt cpp/CMakeLists.txt pyproject.toml
 CPP_FILES = $(shell find cpp tests/native benchmarks -name '*.cpp' -o -name '*.h')
-DEMO := examples/noisy_neighbour.yaml
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-native test-python test-long test-fuzz test-tsan smoke test-dist bench bench-search bench-studies iteration14 predictive-vs-gated head-to-head check format stubs notebooks clean
@@ -14,8 +13,8 @@ DEMO := examples/noisy_neighbour.yaml
 help:  ## Print this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-20s %s\n", $$1, $$2}'
 
-demo: $(VENV)/.installed  ## Set up and run the bundled example
-	$(BIN)/spillway run $(DEMO)
+demo: $(VENV)/.installed  ## Set up and show a noisy neighbor without and with a gateway
+	@$(BIN)/python examples/noisy_neighbor_demo.py --picture build/noisy_neighbor.png
 
 test: test-native test-python  ## All tests but the long ones
 
@@ -46,7 +45,7 @@ test-dist: $(VENV)/.dev  ## Build the sdist, build and install from it in an emp
 	$(BIN)/python -m build --sdist --outdir build/dist .
 	$(PYTHON) -m venv build/dist-venv
 	build/dist-venv/bin/pip install --quiet --disable-pip-version-check build/dist/*.tar.gz
-	cd build && dist-venv/bin/spillway run ../$(DEMO) > /dev/null
+	cd build && dist-venv/bin/spillway run ../examples/noisy_neighbour.yaml > /dev/null
 	cd build && dist-venv/bin/python -c "import spillway; print(spillway.build_info)"
 
 check: $(VENV)/.dev  ## Formatters, linters, types, stubs
@@ -92,19 +91,23 @@ clean:  ## Remove everything that was built
 
 # Installed once for users (.installed), with the development tools on top (.dev); again when a source changes.
 $(VENV)/bin/pip:
-	$(PYTHON) -m venv $(VENV)
+	@echo "Setting up $(VENV), then compiling the C++ core: once, about 6 minutes on two cores, fewer on more."
+	@$(PYTHON) -m venv $(VENV)
 	@mkdir -p build
 
 # Without build isolation, so that object files are kept between builds.
 $(VENV)/.tools: pyproject.toml | $(VENV)/bin/pip
-	$(PIP_INSTALL) "scikit-build-core>=0.12" "pybind11>=3.0.3,<4" "cmeel-eigen>=3.4.0.2,<4" \
+	@echo "Installing the build tools into $(VENV)"
+	@$(PIP_INSTALL) "scikit-build-core>=0.12" "pybind11>=3.0.3,<4" "cmeel-eigen>=3.4.0.2,<4" \
 	  "cmake>=3.24" "ninja>=1.11"
 	@touch $@
 
 $(VENV)/.installed: $(SOURCES) $(VENV)/.tools
-	$(PIP_INSTALL) --no-build-isolation .
+	@echo "Building Spillway: what has changed since the last time is compiled"
+	@$(PIP_INSTALL) --no-build-isolation ".[plot]"
 	@touch $@
 
 $(VENV)/.dev: $(SOURCES) $(VENV)/.tools
-	$(PIP_INSTALL) --no-build-isolation -C cmake.define.SPILLWAY_WERROR=ON ".[dev]"
+	@echo "Building Spillway for development: what has changed since the last time is compiled"
+	@$(PIP_INSTALL) --no-build-isolation -C cmake.define.SPILLWAY_WERROR=ON ".[dev]"
 	@touch $@ $(VENV)/.installed

@@ -50,6 +50,8 @@ def commands() -> dict[str, list[str]]:
         for verb, more in verbs.items():
             name = f"spillway {verb} {example.name}"
             found[name] = [*spillway_command, verb, str(example), *more.split()]
+    for example in sorted(_EXAMPLES.glob("*.py")):
+        found[example.name] = [sys.executable, str(example)]
     return found
 
 

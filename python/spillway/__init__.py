@@ -5,20 +5,11 @@ Compose a `Simulation` from nouns (`workload`, `gateway`, `router`, `signals`, `
 `simulation.with_({"router": "least_loaded"})`.
 """
 
+import importlib
+from typing import TYPE_CHECKING
+
 from spillway import _config as _config  # completes the classes of the core before anyone uses them
-from spillway import (
-    fleet,
-    gateway,
-    instance,
-    metrics,
-    presets,
-    profiles,
-    router,
-    scenarios,
-    signals,
-    study,
-    workload,
-)
+from spillway import fleet, gateway, instance, metrics, router, signals, workload
 from spillway._core.cluster import Simulation
 from spillway._core.sim import (
     ConfigError,
@@ -27,12 +18,18 @@ from spillway._core.sim import (
     UsageError,
     build_info,
 )
-from spillway._statistics import Interval
-from spillway.files import dump, fingerprint, load
-from spillway.interop.traces import TraceError, read_trace, trace
-from spillway.results import Result, Results
+
+# Not on use like the names below: the import of the module would hide the function of its name.
 from spillway.simulate import run_many, simulate
-from spillway.study import Space, Study
+
+if TYPE_CHECKING:
+    from spillway import presets, profiles, scenarios, study
+    from spillway._statistics import Interval
+    from spillway.files import dump, fingerprint, load
+    from spillway.interop.formats import TraceError
+    from spillway.interop.traces import read_trace, trace
+    from spillway.results import Result, Results
+    from spillway.study import Space, Study
 
 __version__: str = build_info["version"]
 
@@ -69,6 +66,38 @@ __all__ = [
     "workload",
 ]
 
+_HOMES = {
+    "Interval": "spillway._statistics",
+    "Result": "spillway.results",
+    "Results": "spillway.results",
+    "Space": "spillway.study",
+    "Study": "spillway.study",
+    "TraceError": "spillway.interop.formats",
+    "dump": "spillway.files",
+    "fingerprint": "spillway.files",
+    "load": "spillway.files",
+    "read_trace": "spillway.interop.traces",
+    "trace": "spillway.interop.traces",
+}
+
 
 def __dir__() -> list[str]:
     return [*__all__, "__version__"]
+
+
+if not TYPE_CHECKING:  # or a type checker would take any name for one of the package's
+
+    def __getattr__(name: str) -> object:
+        """Imports a name of `_HOMES` or a module of the package when it is first used."""
+        if home := _HOMES.get(name):
+            value = getattr(importlib.import_module(home), name)
+            globals()[name] = value
+            return value
+        module = f"spillway.{name}"
+        if not name.startswith("_"):
+            try:
+                return importlib.import_module(module)
+            except ModuleNotFoundError as error:
+                if error.name != module:
+                    raise
+        raise AttributeError(f"module 'spillway' has no attribute {name!r}", name=name)

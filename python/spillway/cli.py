@@ -1,4 +1,7 @@
-"""The command line: `spillway run|check|describe|init|optimize|sweep|validate`."""
+"""The command line: `spillway run|check|describe|init|optimize|sweep|validate`.
+
+Each command imports what it needs, so that none waits for the others.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import spillway
-from spillway import _yaml, describe, files, scenarios
 from spillway._config import config_error
-from spillway.interop import blis, traces
-from spillway.study import files as study_files
+from spillway.interop.formats import FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         sys.stdout = None
+        from spillway import files
+
         what = error.filename or "the output"
         print(f"spillway: {what}: cannot be written: {files.reason(error)}", file=sys.stderr)
         return BAD_INPUT
@@ -155,10 +158,10 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--trace-format",
-        choices=sorted(traces.FORMATS),
+        choices=sorted(FORMATS),
         metavar="F",
         help="format of the trace: "
-        + ", ".join(sorted(traces.FORMATS))
+        + ", ".join(sorted(FORMATS))
         + " (default: told by the file itself)",
     )
     parser.add_argument(
@@ -209,10 +212,12 @@ def _warnings_as_lines() -> Iterator[None]:
 
 
 def _read(options: argparse.Namespace) -> Simulation:
+    from spillway import files
+
     settings = files.read_settings(options.config)
     stated = dict(settings)
     if options.scenario is not None:
-        settings |= scenarios.get(options.scenario).to_dict()
+        settings |= spillway.scenarios.get(options.scenario).to_dict()
     changes = dict(_parse_change(change) for change in options.changes)
     simulation = files.from_settings(
         settings, base=options.config.parent, read_trace=options.trace is None
@@ -220,7 +225,7 @@ def _read(options: argparse.Namespace) -> Simulation:
     simulation = _changed(simulation, changes)
     files.note_empty(stated, options.config)
     if options.trace is not None:
-        trace = traces.read_trace(
+        trace = spillway.read_trace(
             options.trace,
             format=options.trace_format,
             sort=options.sort,
@@ -248,6 +253,8 @@ def _changed(simulation: Simulation, changes: dict[str, Any]) -> Simulation:
 
 
 def _parse_change(change: str) -> tuple[str, Any]:
+    from spillway import _yaml
+
     path, separator, value = change.partition("=")
     if not separator or not path:
         raise config_error([("--set", repr(change), "must be PATH=VALUE")])
@@ -272,6 +279,8 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _describe(options: argparse.Namespace) -> int:
+    from spillway import describe, files, scenarios
+
     if options.schema:
         print(json.dumps(files.json_schema(), indent=2))
     elif options.path == "scenarios":
@@ -282,6 +291,8 @@ def _describe(options: argparse.Namespace) -> int:
 
 
 def _init(options: argparse.Namespace) -> int:
+    from spillway import describe, files
+
     text = describe.starter()
     if options.file is None:
         print(text, end="")
@@ -300,6 +311,9 @@ def _init(options: argparse.Namespace) -> int:
 
 
 def _optimize(options: argparse.Namespace) -> int:
+    from spillway import files
+    from spillway.study import files as study_files
+
     for name in ("trials", "threads"):
         if getattr(options, name) is not None and getattr(options, name) < 1:
             raise config_error([(f"--{name}", str(getattr(options, name)), "must be >= 1")])
@@ -333,6 +347,9 @@ def _optimize(options: argparse.Namespace) -> int:
 
 
 def _sweep(options: argparse.Namespace) -> int:
+    from spillway import files
+    from spillway.study import files as study_files
+
     with _warnings_as_lines():
         found = study_files.run_sweep(options.sweep, threads=options.threads)
         if options.out is not None:
@@ -343,6 +360,8 @@ def _sweep(options: argparse.Namespace) -> int:
 
 
 def _validate_blis(options: argparse.Namespace) -> int:
+    from spillway.interop import blis
+
     report = blis.validate(options.directory)
     print(json.dumps(report.to_dict(), indent=2) if options.json else report.table())
     return 0 if report.agrees else 1

@@ -17,7 +17,6 @@ import json
 import math
 import os
 import stat
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -270,6 +269,8 @@ def _replacing_all(paths: Sequence[Path]) -> Iterator[list[Path]]:
 
 @contextlib.contextmanager
 def _all_or_none(paths: Sequence[Path]) -> Iterator[list[Path]]:
+    import tempfile
+
     with contextlib.ExitStack() as discarded:
 
         def beside(path: Path) -> Path:

@@ -11,29 +11,25 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from spillway import _archive, _core, _counters, files, profiles
+from spillway import _core, files, profiles
 from spillway._core.cluster import Simulation
 from spillway._extras import require
 from spillway._messages import checked
 from spillway._statistics import Interval, interval
-from spillway.decisions import (
-    AdmissionByGroupAge,
-    AdmissionRegret,
-    Decisions,
-    admission_by_group_age,
-    admission_regret,
-    explain,
-)
-from spillway.overload import Recovery, recovery
 from spillway.randomness import note_on_copies
-from spillway.report import notes, plots, tables
-from spillway.timeline import Control, Timeline
+from spillway.report import tables
 
+# Views of a result are imported by the method that makes them: few of them are asked for.
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
     from spillway._core.cluster import RequestRecord
+    from spillway._counters import Version
+    from spillway.decisions import AdmissionByGroupAge, AdmissionRegret, Decisions
+    from spillway.overload import Recovery
+    from spillway.report.plots import Plots
+    from spillway.timeline import Control, Timeline
 
 Figure = float | int | None
 
@@ -256,6 +252,8 @@ class Result:
             raise _core.sim.UsageError(
                 "decisions were not logged: set metrics.traced_candidates, e.g. to 4"
             )
+        from spillway.decisions import Decisions
+
         return Decisions(self._output["decisions"])
 
     @property
@@ -268,11 +266,15 @@ class Result:
             raise _core.sim.UsageError(
                 "there is no timeline: set metrics.timeline_step_s, e.g. to 1"
             )
+        from spillway.timeline import Timeline
+
         return Timeline(self._output["timeline"], self._output["tenants"])
 
     @property
     def control(self) -> Control:
         """What the controller of the gateway's limit saw and did; empty without one."""
+        from spillway.timeline import Control
+
         return Control(self._output["control"])
 
     def admission_regret(self) -> AdmissionRegret:
@@ -292,6 +294,8 @@ class Result:
         takes longer than 3.2e9 / (n + 1) s, so that the clock does not reach far enough for all.
         """
         if self._regret is None:
+            from spillway.decisions import admission_regret
+
             self._regret = admission_regret(self)
         return self._regret
 
@@ -317,6 +321,8 @@ class Result:
         fewer than 20 arrive before the trigger or none after it, or unless `warm_up_s` < `start_s`
         < `end_s`, `step_s` > 0 and 0 < `share` <= 1.
         """
+        from spillway.overload import recovery
+
         return recovery(self, start_s, end_s, step_s=step_s, share=share)
 
     def admission_by_group_age(self, step_s: float, new_for_s: float = 60) -> AdmissionByGroupAge:
@@ -329,6 +335,8 @@ class Result:
         Raises UsageError if the requests were not kept (see `requests`), or if the result was saved
         by a version that did not save what its requests asked for.
         """
+        from spillway.decisions import admission_by_group_age
+
         return admission_by_group_age(self, step_s, new_for_s)
 
     def why(self, request_id: str | int) -> str:
@@ -340,6 +348,8 @@ class Result:
         Raises KeyError if there is no such request, UsageError unless requests and decisions were
         kept.
         """
+        from spillway.decisions import explain
+
         return explain(self, request_id)
 
     @property
@@ -397,12 +407,14 @@ class Result:
         """
         return list(self._output.get("ingresses", ()))
 
-    def counters(self, version: _counters.Version) -> dict[str, int]:
+    def counters(self, version: Version) -> dict[str, int]:
         """The run's figures under the names of Dynamo's metrics at its end, with their labels.
 
         `version`: "dynamo_1_2", "dynamo_1_3" (to 1.5), "dynamo_dev_b" or "dynamo_dev_c". Beside
         them stands `spillway_responses_total`, by the HTTP status that clients were answered with.
         """
+        from spillway import _counters
+
         return _counters.counters(self, version)
 
     @property
@@ -469,9 +481,11 @@ class Result:
         return profiles.name_of(self.simulation)
 
     @property
-    def plot(self) -> plots.Plots:
+    def plot(self) -> Plots:
         """Figures of this result (extra `plot`)."""
-        return plots.Plots(self)
+        from spillway.report.plots import Plots
+
+        return Plots(self)
 
     def notes(self) -> list[str]:
         """What a reader ought to know, the most important first.
@@ -479,6 +493,8 @@ class Result:
         Heavy shedding and the settings that decided it, classes without targets, mechanisms that
         never acted, small populations.
         """
+        from spillway.report import notes
+
         return notes.notes(self)
 
     def __repr__(self) -> str:
@@ -509,6 +525,8 @@ class Result:
 
         Raises UsageError if the requests were not kept, ConfigError if it cannot be written.
         """
+        from spillway import _archive
+
         self._columns()  # or there is nothing to save
         _archive.write(
             Path(path),
@@ -523,6 +541,8 @@ class Result:
         Raises ValueError if the file holds no result, or not what was saved: names, types, lengths
         and a digest of the content are checked. OSError if it cannot be opened.
         """
+        from spillway import _archive
+
         with Path(path).open("rb") as stream:
             try:
                 document = _archive.read(stream)

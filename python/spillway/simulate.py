@@ -8,32 +8,31 @@ import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
-from spillway import _core, _memory, files
+from spillway import _core, _memory
 from spillway._messages import checked
-from spillway.results import Result, Results
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spillway._core.cluster import Simulation
+    from spillway.files import Configuration
+    from spillway.results import Result, Results
 
 _MAX_SEED = 2**64 - 1
 
 
 @overload
-def simulate(
-    simulation: files.Configuration, seed: int = 0, *, reference: bool = False
-) -> Result: ...
+def simulate(simulation: Configuration, seed: int = 0, *, reference: bool = False) -> Result: ...
 @overload
 def simulate(
-    simulation: files.Configuration,
+    simulation: Configuration,
     *,
     seeds: Iterable[int],
     threads: int | None = None,
     reference: bool = False,
 ) -> Results: ...
 def simulate(
-    simulation: files.Configuration,
+    simulation: Configuration,
     seed: int = 0,
     *,
     seeds: Iterable[int] | None = None,
@@ -70,6 +69,9 @@ def simulate(
         If the simulation cannot be run, e.g. its trace holds no requests, or if it would take more
         memory than there is. The environment variable SPILLWAY_MEMORY_GB sets another limit.
     """
+    from spillway import files  # what takes time to import is imported when it is used
+    from spillway.results import Result
+
     simulation = files.as_simulation(simulation)
     if seeds is None:
         if threads is not None:
@@ -90,7 +92,7 @@ def simulate(
 
 
 def run_many(
-    simulations: Iterable[files.Configuration],
+    simulations: Iterable[Configuration],
     seeds: Iterable[int] = (0,),
     *,
     threads: int | None = None,
@@ -131,6 +133,8 @@ def run_many(
         If one of the simulations cannot be run, or if those that run at a time would take more
         memory than there is (see `simulate`); nothing has been run then.
     """
+    from spillway import files
+
     allowed = "several simulations, e.g. a list"
     if isinstance(simulations, str | os.PathLike):
         raise TypeError(f"simulations must be {allowed}, not {simulations!r:.60}")
@@ -163,6 +167,8 @@ def _results(
     simulation: Simulation, seeds: list[int], outputs: list[dict[str, Any] | None]
 ) -> Results:
     """Those of the runs that were made."""
+    from spillway.results import Result, Results
+
     pairs = zip(seeds, outputs, strict=True)
     return Results([Result(simulation, seed, out) for seed, out in pairs if out is not None])
 

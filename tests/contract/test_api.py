@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 ROOT = Path(__file__).parents[2]
-EXTRAS = ("pandas", "pyarrow", "matplotlib", "scipy", "optuna", "distributed", "tqdm", "IPython")
+EXTRAS = {"pandas", "pyarrow", "matplotlib", "scipy", "optuna", "distributed", "tqdm", "IPython"}
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -227,13 +227,67 @@ def test_a_file_can_be_run(tmp_path: Path) -> None:
 # --- imports --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("module", ["spillway", "spillway.cli"])
-def test_import_leaves_the_extras_alone(module: str) -> None:
-    ended = run("-c", f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)))")
+def imported_by(code: str) -> set[str]:
+    """The modules that are imported after `code` has run in a Python of its own."""
+    ended = run("-c", f"import json, sys\n{code}\nprint(json.dumps(sorted(sys.modules)))")
     assert ended.returncode == 0, ended.stderr
-    loaded = {name.split(".")[0] for name in json.loads(ended.stdout)}
-    assert {"spillway", "numpy", "yaml"} <= loaded
-    assert not loaded & set(EXTRAS)
+    return set(json.loads(ended.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import spillway",
+        "import spillway.cli",
+        "from spillway import cli\ntry:\n    cli.main(['--help'])\nexcept SystemExit:\n    pass",
+    ],
+)
+def test_import_is_light(code: str) -> None:
+    imported = imported_by(code)
+    assert "spillway" in imported
+    assert not imported & {*EXTRAS, "numpy", "yaml", "csv", "urllib.request", "multiprocessing"}
+    assert not imported & {
+        "spillway.study",
+        "spillway.report",
+        "spillway.interop.traces",
+        "spillway.interop.blis",
+        "spillway.files",
+        "spillway.results",
+    }
+
+
+def test_run_leaves_what_it_does_not_need(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    spillway.dump(SIMULATION, path)
+    imported = imported_by(f"from spillway import cli\ncli.main(['run', {str(path)!r}])")
+    assert {"numpy", "yaml", "spillway.results", "spillway.report.tables"} <= imported
+    assert not imported & EXTRAS
+    assert not imported & {"spillway.study", "spillway.report.plots", "spillway.interop.traces"}
+
+
+@pytest.mark.parametrize(
+    "before", ["", "import spillway.simulate", "import spillway.study", "import spillway.results"]
+)
+def test_every_public_name_is_there_in_any_order(before: str) -> None:
+    code = f"""{before}
+import pickle, types
+import spillway
+assert callable(spillway.simulate)
+assert spillway.files.load is spillway.load
+for name in spillway.__all__:
+    value = getattr(spillway, name)
+    if not isinstance(value, types.ModuleType):
+        assert pickle.loads(pickle.dumps(value)) is value or name == "build_info"
+from spillway import *
+assert Study is spillway.study.Study
+"""
+    assert "spillway.study" in imported_by(code)
+
+
+@pytest.mark.parametrize("name", ["simulat", "_files", "numpy", "__wrapped__"])
+def test_a_name_that_is_not_there_is_an_error(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"^module 'spillway' has no attribute '{name}'$"):
+        getattr(spillway, name)
 
 
 @pytest.mark.parametrize(("extra", "module"), [("frames", "pandas"), ("plot", "matplotlib")])

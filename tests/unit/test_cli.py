@@ -687,8 +687,9 @@ def test_output_that_cannot_be_written_is_one_line(arguments: list[str]) -> None
 def test_interruption_while_it_is_imported_is_quiet(tmp_path: Path, module: str) -> None:
     (tmp_path / f"{module}.py").write_text("raise KeyboardInterrupt\n")
     root = str(Path(spillway.__file__).parents[1])
+    code = "import sys, spillway_cli; sys.exit(spillway_cli.main())"
     ended = subprocess.run(
-        [sys.executable, "-c", "import sys, spillway_cli; sys.exit(spillway_cli.main())"],
+        [sys.executable, "-c", code, "run", str(EXAMPLE)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), root])},
         capture_output=True,
         text=True,

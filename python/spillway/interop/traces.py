@@ -20,6 +20,8 @@ from spillway import _core, _yaml, files
 from spillway._config import config_error
 from spillway._core.sim import ConfigError
 from spillway._messages import note
+from spillway.interop.formats import FORMATS
+from spillway.interop.formats import TraceError as TraceError  # noqa: PLC0414 (exported)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,17 +31,6 @@ if TYPE_CHECKING:
 # The core's own bounds (kMaxTokens, kLongestSpan_s).
 MAX_TOKENS = 100_000_000
 LONGEST_SPAN_S = 3_200_000_000
-
-FORMATS: Mapping[str, str] = {
-    "columns": "arrival_s,input_tokens,output_tokens and, if wanted, request_id, tenant, "
-    "slo_class, prefix_group, prefix_tokens",
-    "azure": "Azure LLM inference traces: TIMESTAMP,ContextTokens,GeneratedTokens",
-    "blis": "BLIS TraceV2: request_id,client_id,tenant_id,…,arrival_time_us,send_time_us,…",
-    "reference": "BLIS reference runs: request_id,client_id,tenant_id,slo_class,prefix_group,"
-    "prefix_length,input_tokens,output_tokens,arrival_time_us",
-    "mooncake": "Mooncake JSONL, an object per line: timestamp,input_length,output_length,hash_ids",
-}
-"""Format of a trace → its meaning and header row or keys, for `read_trace`."""
 
 # The columns without which a file is not of the format. The first match wins, so the more demanding
 # come first.
@@ -89,13 +80,6 @@ _ROWS_AT_ONCE = 4096
 
 Int64s = np.ndarray[tuple[int], np.dtype[np.int64]]
 Violation = tuple[str, str, str]  # path, value, what is allowed
-
-
-class TraceError(ValueError):
-    """A trace, or another system's recorded results, that cannot be used.
-
-    Names file, line (the header row is line 1), column and value.
-    """
 
 
 # --- CSV tables -----------------------------------------------------------------------------------
