@@ -109,5 +109,5 @@ $(VENV)/.installed: $(SOURCES) $(VENV)/.tools
 
 $(VENV)/.dev: $(SOURCES) $(VENV)/.tools
 	@echo "Building Spillway for development: what has changed since the last time is compiled"
-	@$(PIP_INSTALL) --no-build-isolation -C cmake.define.SPILLWAY_WERROR=ON ".[dev]"
+	@$(PIP_INSTALL) --no-build-isolation ".[dev]"
 	@touch $@ $(VENV)/.installed
