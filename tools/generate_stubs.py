@@ -343,10 +343,10 @@ def stubs() -> dict[str, str]:
     owners = {
         cls.__name__: name for name in CORE_MODULES for cls in config_classes(getattr(_core, name))
     }
-    names = ("sim", *CORE_MODULES, "search")
+    names = sorted({*CORE_MODULES, *HAND_WRITTEN})
     result = {f"{name}.pyi": module_stub(name, owners) for name in names}
     result["__init__.pyi"] = (
-        HEADER + "from . import " + ", ".join(f"{name} as {name}" for name in sorted(names)) + "\n"
+        HEADER + "from . import " + ", ".join(f"{name} as {name}" for name in names) + "\n"
     )
     return result
 

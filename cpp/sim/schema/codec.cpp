@@ -331,6 +331,12 @@ Value described(const FieldInfo& field, const void* defaults) {
 
 }  // namespace
 
+FieldInfo& StructType::add(std::string_view field, std::string_view meaning, std::size_t offset,
+                           const TypeInfo& type) {
+  return fields.emplace_back(
+      FieldInfo{.name = field, .doc = meaning, .type = &type, .offset = offset});
+}
+
 Value encode(const TypeInfo& type, const void* object, Purpose purpose) {
   return std::visit(
       Cases{
@@ -415,7 +421,7 @@ Value describe(const StructType& type) {
 std::shared_ptr<const void> from_value(const TypeInfo& type, const Value& value,
                                        const std::string& path) {
   const StructType& structure = type.structure();
-  const std::shared_ptr<void> object(structure.clone(structure.defaults), structure.destroy);
+  const std::shared_ptr<void> object(structure.make(), structure.destroy);
   std::vector<Violation> violations;
   decode(type, value, object.get(), path, violations);
   validate(type, object.get(), path, violations);

@@ -27,23 +27,17 @@ T& as(void* object) {
 template <class T>
 class FieldMaker {
  public:
-  FieldMaker(std::vector<FieldInfo>& fields, const T& probe) : fields_(fields), probe_(probe) {}
+  FieldMaker(StructType& structure, const T& probe) : structure_(structure), probe_(probe) {}
 
   template <class Owner, class Member>
   FieldInfo& operator()(std::string_view name, Member Owner::* member, std::string_view doc) {
     const auto* begin = reinterpret_cast<const char*>(&probe_);
     const auto* at = reinterpret_cast<const char*>(&(probe_.*member));
-    return add(name, doc, static_cast<std::size_t>(at - begin), type_of<Member>());
+    return structure_.add(name, doc, static_cast<std::size_t>(at - begin), type_of<Member>());
   }
 
  private:
-  FieldInfo& add(std::string_view name, std::string_view doc, std::size_t offset,
-                 const TypeInfo& type) {
-    return fields_.emplace_back(
-        FieldInfo{.name = name, .doc = doc, .type = &type, .offset = offset});
-  }
-
-  std::vector<FieldInfo>& fields_;
+  StructType& structure_;
   const T& probe_;
 };
 
@@ -67,12 +61,12 @@ StructType struct_type() {
                   .reasons = {},
                   .presets = {},
                   .defaults = &defaults,
-                  .clone = [](const void* object) -> void* { return new T(as<T>(object)); },
+                  .make = []() -> void* { return new T{}; },
                   .destroy = [](void* object) { delete static_cast<T*>(object); },
-                  .assign = [](void* object, const void* other) { as<T>(object) = as<T>(other); },
+                  .assign = nullptr,
                   .check_rules = nullptr,
                   .is_named_by = nullptr};
-  T::fields(FieldMaker<T>(type.fields, defaults));
+  T::fields(FieldMaker<T>(type, defaults));
   if constexpr (requires { T::kind; }) type.kind = T::kind;
   if constexpr (requires { T::reasons; }) {
     for (const auto& reason : T::reasons) {
@@ -85,6 +79,7 @@ StructType struct_type() {
   }
   if constexpr (requires { T::presets(); }) {
     for (const auto& [name, value] : T::presets()) type.presets.emplace_back(name, &value);
+    type.assign = [](void* object, const void* preset) { as<T>(object) = as<T>(preset); };
   }
   if constexpr (requires(const T& object, std::vector<Violation>& out) {
                   object.validate("", out);
@@ -128,7 +123,8 @@ ListType list_type() {
           .size = [](const void* object) { return as<T>(object).size(); },
           .first = [](const void* object) -> const void* { return as<T>(object).data(); },
           .reset = [](void* object, std::size_t size) -> void* {
-            as<T>(object).assign(size, Item{});
+            as<T>(object).clear();
+            as<T>(object).resize(size);
             return as<T>(object).data();
           }};
 }

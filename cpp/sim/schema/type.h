@@ -46,10 +46,15 @@ struct StructType {
   std::vector<Reason> reasons;
   std::vector<std::pair<std::string_view, const void*>> presets;
 
+  /// The next field.
+  FieldInfo& add(std::string_view field, std::string_view meaning, std::size_t offset,
+                 const TypeInfo& type);
+
   const void* defaults;
-  void* (*clone)(const void* object);
+  void* (*make)();  ///< a new one, with the defaults
   void (*destroy)(void* object);
-  void (*assign)(void* object, const void* other);
+  /// Makes it equal to a preset. Null where there are none.
+  void (*assign)(void* object, const void* preset);
   /// Null where no rule spans fields.
   void (*check_rules)(const void* object, const std::string& path, std::vector<Violation>& out);
   /// Null where all fields take part in the identity.
