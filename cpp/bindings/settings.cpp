@@ -7,8 +7,11 @@
 
 #include "bindings/bindings.h"
 #include "bindings/value.h"
-#include "cluster/config.h"
 #include "sim/schema/codec.h"
+
+namespace spillway::cluster {
+struct Simulation;  // of which nothing but its table is needed
+}
 
 namespace spillway::bindings {
 
@@ -28,17 +31,11 @@ struct Type {
 
 // ---- all types ----------------------------------------------------------------------------------
 
-void collect(const TypeInfo& type, std::vector<const TypeInfo*>& found);
-
-void collect_fields(const StructType& type, std::vector<const TypeInfo*>& found) {
-  for (const FieldInfo& field : type.fields) collect(*field.type, found);
-}
-
 // The structures in a type, each behind those that it is made of.
 void collect(const TypeInfo& type, std::vector<const TypeInfo*>& found) {
   if (std::ranges::find(found, &type) != found.end()) return;
   if (const auto* structure = std::get_if<StructType>(&type.of)) {
-    collect_fields(*structure, found);
+    for (const FieldInfo& field : structure->fields) collect(*field.type, found);
     found.push_back(&type);
   } else if (const auto* variant = std::get_if<sim::VariantType>(&type.of)) {
     for (const TypeInfo* one : variant->alternatives) collect(*one, found);

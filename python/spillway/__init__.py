@@ -8,7 +8,7 @@ Compose a `Simulation` from nouns (`workload`, `gateway`, `router`, `signals`, `
 import importlib
 from typing import TYPE_CHECKING
 
-from spillway import _config as _config  # completes the classes of the core before anyone uses them
+from spillway import _config as _config  # makes the classes of the core, so it comes first
 from spillway import fleet, gateway, instance, metrics, router, signals, workload
 from spillway._core.cluster import Simulation
 from spillway._core.sim import (

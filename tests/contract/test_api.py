@@ -256,6 +256,16 @@ def test_import_is_light(code: str) -> None:
     }
 
 
+def test_classes_of_settings_are_made_when_they_are_used() -> None:
+    imported_by("""
+import spillway
+made = lambda: {one.__name__ for one in spillway._config._classes.values()}
+assert made() == {"Simulation"}
+spillway.Simulation().gateway.admission
+assert made() == {"Simulation", "Gateway", "AlwaysAdmit"}
+""")
+
+
 def test_run_leaves_what_it_does_not_need(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     spillway.dump(SIMULATION, path)
