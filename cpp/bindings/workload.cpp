@@ -3,6 +3,7 @@
 #include "bindings/bindings.h"
 #include "bindings/settings.h"
 #include "workload/policies.h"
+#include "workload/requests.h"
 
 namespace spillway::bindings {
 

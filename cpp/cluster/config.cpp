@@ -2,8 +2,9 @@
 
 #include <utility>
 
-#include "sim/ids.h"
+#include "sim/names.h"
 #include "sim/schema/codec.h"
+#include "workload/limits.h"
 #include "workload/requests.h"
 
 namespace spillway::cluster {

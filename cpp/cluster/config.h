@@ -6,17 +6,18 @@
 #include <string_view>
 #include <vector>
 
-#include "fleet/fleet.h"
-#include "gateway/gateway.h"
+#include "fleet/config.h"
+#include "gateway/config.h"
 #include "instance/group.h"
 #include "metrics/config.h"
 #include "router/policies.h"
-#include "signals/busy_monitor.h"
-#include "signals/prefix_index.h"
+#include "signals/busy_monitor_config.h"
+#include "signals/prefix_index_config.h"
 #include "signals/transports.h"
 #include "sim/schema/field.h"
 #include "sim/time.h"
 #include "workload/policies.h"
+#include "workload/reaction_config.h"
 #include "workload/tenants.h"
 
 namespace spillway::cluster {

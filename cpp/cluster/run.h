@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cluster/config.h"
-#include "gateway/gateway.h"
+#include "gateway/pipeline.h"
 #include "instance/instance.h"
 #include "metrics/ledger.h"
 #include "metrics/summary.h"

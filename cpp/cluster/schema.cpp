@@ -1,6 +1,7 @@
 // The tables of all settings: those of `Simulation`, and so of every noun in it, see `sim/schema`.
 #include "cluster/config.h"
 #include "sim/schema/tables.h"
+#include "workload/requests.h"
 
 namespace spillway::sim {
 

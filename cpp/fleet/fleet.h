@@ -1,71 +1,15 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
-#include <string>
-#include <string_view>
 #include <vector>
 
-#include "fleet/autoscaler.h"
+#include "fleet/config.h"
 #include "sim/ids.h"
-#include "sim/schema/field.h"
 #include "sim/time.h"
 
 namespace spillway::fleet {
-
-/// From then on there should be so many instances.
-struct FleetChange {
-  double at_s = 0;
-  std::int64_t instances = 1;
-
-  static constexpr std::string_view type_name = "FleetChange";
-  static constexpr std::string_view doc = "From then on there should be so many instances.";
-  static void fields(auto field) {
-    field("at_s", &FleetChange::at_s, "When it is decided.")
-        .unit("s")
-        .range(sim::between(0, sim::kLongestSpan_s));
-    field("instances", &FleetChange::instances, "How many there should be.")
-        .unit("instances")
-        .range(sim::between(0, 100000));
-  }
-};
-
-/// Which of the simulation's instances are there when.
-struct Fleet {
-  std::optional<std::int64_t> initial_instances;
-  std::vector<FleetChange> schedule;
-  Autoscaler autoscaler = NoAutoscaler{};
-  double startup_s = 40;
-  std::optional<double> reported_ready_after_s;
-
-  static constexpr std::string_view type_name = "Fleet";
-  static constexpr std::string_view doc =
-      "Which of the simulation's instances are there when. They join in the order in which they "
-      "are listed and leave in the reverse order; one that leaves gets no more requests and "
-      "finishes those it has. While none is ready, requests wait in the gateway's queues.";
-  static void fields(auto field) {
-    field("initial_instances", &Fleet::initial_instances,
-          "Instances that are ready from the start; absent: all.")
-        .unit("instances")
-        .range(sim::between(0, 100000));
-    field("schedule", &Fleet::schedule, "Changes of their number.");
-    field("autoscaler", &Fleet::autoscaler, "What else changes their number.");
-    field("startup_s", &Fleet::startup_s,
-          "Time from the decision to add an instance until it serves.")
-        .unit("s")
-        .range(sim::between(0, sim::kLongestSpan_s));
-    field("reported_ready_after_s", &Fleet::reported_ready_after_s,
-          "Time from the decision until the gateway takes it for ready; requests that it is "
-          "sent before it serves wait there. Absent: when it serves.")
-        .unit("s")
-        .range(sim::between(0, sim::kLongestSpan_s));
-  }
-  bool is_constant() const {
-    return !initial_instances && schedule.empty() &&
-           std::holds_alternative<NoAutoscaler>(autoscaler);
-  }
-};
 
 /// Which instances are there, and since when they serve.
 class FleetState {

@@ -57,7 +57,4 @@ class Charging {
   std::vector<Outputs> outputs_;     // finished ones, by tenant
 };
 
-/// Whether the cost is evaluated against the gateway's own record of sent prefixes.
-inline bool reads_prefix_index(const Cost& cost) { return cost.unit == CostUnit::uncached_tokens; }
-
 }  // namespace spillway::gateway

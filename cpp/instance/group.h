@@ -1,9 +1,13 @@
 #pragma once
 
-#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <type_traits>
+#include <variant>
+#include <vector>
 
 #include "instance/ingress/policies.h"
 #include "instance/kv_cache/config.h"
@@ -119,8 +123,9 @@ struct InstanceGroup {
 inline constexpr auto kWorkerReasons = [] {
   constexpr auto of_ingress = workload::concat_reasons(std::type_identity<Ingress>{});
   std::array<workload::Reason, InstanceGroup::reasons.size() + of_ingress.size()> all{};
-  std::copy(InstanceGroup::reasons.begin(), InstanceGroup::reasons.end(), all.begin());
-  std::copy(of_ingress.begin(), of_ingress.end(), all.begin() + InstanceGroup::reasons.size());
+  std::size_t next = 0;
+  for (const workload::Reason& reason : InstanceGroup::reasons) all[next++] = reason;
+  for (const workload::Reason& reason : of_ingress) all[next++] = reason;
   return all;
 }();
 

@@ -10,6 +10,9 @@
 #include "instance/decoders.h"
 #include "instance/gated.h"
 #include "instance/kv_cache/kv_cache.h"
+#include "instance/latency/latency.h"
+#include "instance/plant/step_loop.h"
+#include "instance/scheduler/scheduler.h"
 #include "instance/waiting_queue.h"
 
 namespace spillway::instance {

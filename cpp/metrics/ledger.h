@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "gateway/gateway.h"
+#include "gateway/pipeline.h"
 #include "instance/group.h"
 #include "sim/ids.h"
 #include "sim/value.h"

@@ -1,5 +1,7 @@
 #include "router/always_busiest.h"
 
+#include "router/policy.h"
+
 namespace spillway::router {
 
 namespace {

@@ -9,7 +9,9 @@
 #include <optional>
 #include <vector>
 
+#include "router/pickers/picker.h"
 #include "router/pickers/policies.h"
+#include "router/policy.h"
 
 namespace spillway::router {
 

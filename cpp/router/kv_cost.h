@@ -5,11 +5,12 @@
 #include <memory>
 #include <string_view>
 
-#include "router/policy.h"
 #include "sim/schema/enum.h"
 #include "sim/schema/field.h"
 
 namespace spillway::router {
+
+class RoutingPolicy;
 
 /// Whose word is taken for which blocks of a prompt a rank holds.
 enum class Overlap : std::uint8_t { kv_events, sent };

@@ -1,5 +1,8 @@
 #include "router/least_loaded.h"
 
+#include "router/pick_tied.h"
+#include "router/policy.h"
+
 namespace spillway::router {
 
 namespace {

@@ -3,11 +3,12 @@
 #include <memory>
 #include <string_view>
 
-#include "router/policy.h"
 #include "router/ties.h"
 #include "sim/schema/field.h"
 
 namespace spillway::router {
+
+class RoutingPolicy;
 
 /// The instance with the smallest effective load: waiting + running + in flight.
 struct LeastLoaded {

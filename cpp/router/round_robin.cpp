@@ -1,5 +1,7 @@
 #include "router/round_robin.h"
 
+#include "router/policy.h"
+
 namespace spillway::router {
 
 namespace {

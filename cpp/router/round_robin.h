@@ -3,10 +3,11 @@
 #include <memory>
 #include <string_view>
 
-#include "router/policy.h"
 #include "sim/schema/field.h"
 
 namespace spillway::router {
+
+class RoutingPolicy;
 
 /// Each instance in turn.
 struct RoundRobin {

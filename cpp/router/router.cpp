@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "router/policy.h"
+
 namespace spillway::router {
 
 namespace {

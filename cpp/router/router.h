@@ -7,6 +7,7 @@
 
 #include "router/decisions.h"
 #include "router/policies.h"
+#include "router/policy.h"
 #include "signals/outstanding.h"
 #include "signals/prefix_index.h"
 #include "signals/view.h"

@@ -4,6 +4,11 @@
 #include <limits>
 #include <utility>
 
+#include "router/filters/filter.h"
+#include "router/pickers/picker.h"
+#include "router/policy.h"
+#include "router/scorers/scorer.h"
+
 namespace spillway::router {
 
 namespace {

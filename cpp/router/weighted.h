@@ -7,12 +7,13 @@
 
 #include "router/filters/policies.h"
 #include "router/pickers/policies.h"
-#include "router/policy.h"
 #include "router/scorers/policies.h"
 #include "sim/randomness.h"
 #include "sim/schema/field.h"
 
 namespace spillway::router {
+
+class RoutingPolicy;
 
 /// Filters, then a weighted sum of scores, then a pick.
 struct Weighted {

@@ -1,41 +1,18 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
+#include "signals/prefix_index_config.h"
 #include "sim/flat_map.h"
 #include "sim/ids.h"
 #include "sim/linked_list.h"
-#include "sim/schema/field.h"
 #include "workload/request_table.h"
 
 namespace spillway::signals {
-
-/// The gateway's own record of which prompts went where.
-struct PrefixIndexConfig {
-  std::int64_t capacity_blocks = 10000;
-  std::int64_t block_size_tokens = 16;
-
-  static constexpr std::string_view type_name = "PrefixIndex";
-  static constexpr std::string_view doc =
-      "The gateway's own record of which prompts went where: per rank of an instance the blocks "
-      "last sent there. It knows nothing of what the instances really keep.";
-  static void fields(auto field) {
-    field("capacity_blocks", &PrefixIndexConfig::capacity_blocks,
-          "Blocks remembered per rank of an instance; the least recently sent go "
-          "first.")
-        .unit("blocks")
-        .range(sim::between(1, 1e9))
-        .log_search(1000, 100000);
-    field("block_size_tokens", &PrefixIndexConfig::block_size_tokens,
-          "Prompts are compared in blocks of so many tokens.")
-        .unit("tokens")
-        .range(sim::between(1, 1e6));
-  }
-};
 
 /// Approximate prefix index: which beginnings of a prompt were sent to which rank of an instance,
 /// each with an LRU memory of `capacity_blocks`.

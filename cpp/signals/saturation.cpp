@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "signals/view.h"
+
 namespace spillway::signals {
 
 double saturation(const SaturationDetector& config, const View& view, std::int64_t in_flight) {

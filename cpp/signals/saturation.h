@@ -4,11 +4,12 @@
 #include <cstdint>
 #include <string_view>
 
-#include "signals/view.h"
 #include "sim/schema/enum.h"
 #include "sim/schema/field.h"
 
 namespace spillway::signals {
+
+class View;
 
 /// What saturation is made of.
 enum class Detector : std::uint8_t { utilization, concurrency };

@@ -3,129 +3,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <string>
-#include <string_view>
 #include <vector>
 
+#include "signals/sensor_config.h"
 #include "sim/ids.h"
 #include "sim/ring.h"
-#include "sim/schema/enum.h"
-#include "sim/schema/field.h"
 #include "sim/time.h"
 
 namespace spillway::signals {
-
-/// What is measured.
-enum class SensorSource : std::uint8_t {
-  ttft,
-  engine_ttft,
-  e2e,
-  e2e_per_token,
-  queue_delay,
-  kv_utilization,
-  hit_rate
-};
-/// What the window's samples become.
-enum class Aggregation : std::uint8_t { bucketed_quantile, exact_quantile, mean, min, ewma };
-/// Whose samples count.
-enum class SensorScope : std::uint8_t { pooled, tenant, max_over_tenants };
-
-}  // namespace spillway::signals
-
-template <>
-struct spillway::sim::EnumNames<spillway::signals::SensorSource> {
-  static constexpr std::array<std::string_view, 7> names{
-      "ttft", "engine_ttft", "e2e", "e2e_per_token", "queue_delay", "kv_utilization", "hit_rate"};
-};
-template <>
-struct spillway::sim::EnumNames<spillway::signals::Aggregation> {
-  static constexpr std::array<std::string_view, 5> names{"bucketed_quantile", "exact_quantile",
-                                                         "mean", "min", "ewma"};
-};
-template <>
-struct spillway::sim::EnumNames<spillway::signals::SensorScope> {
-  static constexpr std::array<std::string_view, 3> names{"pooled", "tenant", "max_over_tenants"};
-};
-
-namespace spillway::signals {
-
-/// What a controller measures: a source, how its samples are aggregated, and when that is read.
-struct Sensor {
-  SensorSource source = SensorSource::ttft;
-  Aggregation aggregation = Aggregation::bucketed_quantile;
-  double quantile = 0.99;
-  double ewma_half_life_s = 10;
-  double window_s = 30;
-  std::int64_t min_samples = 10;
-  double tick_s = 5;
-  double tick_drift_s = 0.001;
-  bool includes_refusals = false;
-  SensorScope scope = SensorScope::pooled;
-  std::string tenant;
-
-  /// From one tick to the next.
-  sim::Time interval() const { return sim::from_seconds(tick_s + tick_drift_s); }
-  /// False for what is read off the instances at ticks; nothing is then recorded.
-  bool needs_samples() const {
-    return source != SensorSource::kv_utilization && source != SensorSource::hit_rate;
-  }
-
-  static constexpr std::string_view type_name = "Sensor";
-  static constexpr std::string_view doc =
-      "What a controller measures: a source, how the samples of a window are aggregated, and how "
-      "often that is read. Requests that the gateway sheds leave no samples of their latency. The "
-      "defaults are those of the gateway of vllm-on-eks @ 0c78403, but for includes_refusals, "
-      "which is true there.";
-  static void fields(auto field) {
-    const auto span = sim::positive_up_to(sim::kLongestSpan_s);
-    field("source", &Sensor::source,
-          "ttft: from arrival at the gateway to the first token; engine_ttft: from entry to "
-          "the engine's queue to the first token; e2e: from arrival to the last token; "
-          "e2e_per_token: that by output token; queue_delay: from arrival to dispatch; "
-          "kv_utilization and hit_rate: means over the instances, read at ticks, for which "
-          "the settings of aggregation, window and scope do not matter.");
-    field("aggregation", &Sensor::aggregation,
-          "bucketed_quantile: of a Prometheus histogram, interpolated within the bucket; "
-          "exact_quantile: NumPy's linear definition; mean; min; ewma: exponentially weighted "
-          "by age.");
-    field("quantile", &Sensor::quantile, "Which quantile.")
-        .dimensionless()
-        .range(sim::between(0, 1))
-        .search(0.5, 0.99);
-    field("ewma_half_life_s", &Sensor::ewma_half_life_s,
-          "Age at which a sample counts half as much as a new one.")
-        .unit("s")
-        .range(span)
-        .log_search(1, 60);
-    field("window_s", &Sensor::window_s, "Age up to which samples count.")
-        .unit("s")
-        .range(span)
-        .log_search(1, 120);
-    field("min_samples", &Sensor::min_samples, "With fewer in the window there is no signal.")
-        .unit("samples")
-        .range(sim::between(1, 1e9))
-        .log_search(1, 100);
-    field("tick_s", &Sensor::tick_s, "Time from one reading to the next.")
-        .unit("s")
-        .range(sim::between(0.01, sim::kLongestSpan_s))
-        .log_search(0.1, 30);
-    field("tick_drift_s", &Sensor::tick_drift_s,
-          "By how much each tick comes late. With any drift a bucketed window of a multiple of "
-          "tick_s is one tick shorter than window_s, and one of a single tick is never "
-          "filled.")
-        .unit("s")
-        .range(sim::between(0, 1));
-    field("includes_refusals", &Sensor::includes_refusals,
-          "Whether a dispatched request that its worker refuses leaves a sample as well, the "
-          "time from its arrival to the refusal. Concerns ttft and e2e: queue_delay is sampled "
-          "at dispatch in any case, and a refused request neither enters the engine's queue "
-          "nor has an output token.");
-    field("scope", &Sensor::scope,
-          "pooled: the samples of all tenants; tenant: those of one; max_over_tenants: the "
-          "largest of the tenants' own aggregates.");
-    field("tenant", &Sensor::tenant, "Whose samples count, with scope tenant.");
-  }
-};
 
 /// Upper edges of the buckets of `bucketed_quantile`, in seconds; one more bucket is open above.
 inline constexpr std::array<double, 28> kBucketEdges_s{

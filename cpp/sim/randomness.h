@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <variant>
 
 #include "sim/schema/traits.h"
@@ -20,7 +19,10 @@ constexpr bool can_draw(const Config& config) {
   } else if constexpr (is_optional<Config>::value) {
     return config && can_draw(*config);
   } else if constexpr (is_vector<Config>::value) {
-    return std::any_of(config.begin(), config.end(), of_held);
+    for (const auto& entry : config) {
+      if (can_draw(entry)) return true;
+    }
+    return false;
   } else {
     return false;
   }

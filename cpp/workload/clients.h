@@ -9,6 +9,7 @@
 #include "sim/time.h"
 #include "workload/arrivals/policies.h"
 #include "workload/lengths/policies.h"
+#include "workload/limits.h"
 
 namespace spillway::workload {
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sim/error.h"
+#include "sim/names.h"
 
 namespace spillway::workload {
 

@@ -13,9 +13,6 @@
 
 namespace spillway::workload {
 
-/// How many tenants, and how many classes, a run can tell apart: they are numbered with 16 bits.
-inline constexpr std::size_t kMaxNames = 65535;
-
 /// A stretch of a prompt that other prompts may share: two segments are the same if content and
 /// length are equal.
 struct Segment {
@@ -69,7 +66,5 @@ class ArrivalStream {
   /// Whether any prompt shares a segment.
   virtual bool shares_segments() const = 0;
 };
-
-inline constexpr std::int32_t kMaxTokens = 100'000'000;
 
 }  // namespace spillway::workload

@@ -4,7 +4,13 @@
 #include <limits>
 
 #include "sim/error.h"
-#include "sim/ids.h"
+#include "sim/names.h"
+#include "workload/arrivals/arrivals.h"
+#include "workload/generate.h"
+#include "workload/lengths/lengths.h"
+#include "workload/limits.h"
+#include "workload/names.h"
+#include "workload/requests.h"
 
 namespace spillway::workload {
 
@@ -148,23 +154,6 @@ class SyntheticStream final : public ArrivalStream {
 };
 
 }  // namespace
-
-std::size_t InternedNames::position(const std::string& name) {
-  const auto [found, is_new] = positions_.try_emplace(name, names_.size());
-  if (is_new) names_.push_back(name);
-  return found->second;
-}
-
-NamedClient intern(const Client& client, Names& names) {
-  NamedClient named{
-      .tenant = static_cast<std::uint16_t>(names.tenants.position(client.tenant)),
-      .slo_class = static_cast<std::uint16_t>(names.slo_classes.position(client.slo_class))};
-  if (!client.prefix_group.empty()) {
-    named.prefix = {names.prefix_groups.position(client.prefix_group),
-                    static_cast<std::uint32_t>(client.prefix_tokens)};
-  }
-  return named;
-}
 
 void Synthetic::validate(const std::string& path, std::vector<sim::Violation>& out) const {
   if (clients.empty())

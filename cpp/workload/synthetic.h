@@ -1,21 +1,20 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "sim/schema/field.h"
 #include "sim/time.h"
 #include "workload/clients.h"
-#include "workload/requests.h"
 
 namespace spillway::workload {
+
+class ArrivalStream;
+struct Requests;
 
 /// Requests generated from distributions.
 struct Synthetic {
@@ -50,33 +49,6 @@ struct Synthetic {
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
 };
 
-/// Different names in order of their first appearance.
-class InternedNames {
- public:
-  /// Position of `name`, which is appended if it is new.
-  std::size_t position(const std::string& name);
-  const std::vector<std::string>& names() const { return names_; }
-
- private:
-  std::vector<std::string> names_;
-  std::unordered_map<std::string, std::size_t> positions_;
-};
-
-/// What the names stand for that requests refer to by number, in order of the clients.
-struct Names {
-  InternedNames tenants;
-  InternedNames slo_classes;
-  InternedNames prefix_groups;
-};
-/// Where the names of one client stand among them.
-struct NamedClient {
-  std::uint16_t tenant = 0;
-  std::uint16_t slo_class = 0;
-  Segment prefix;  ///< with which its prompts begin; no tokens: nothing is shared
-};
-/// Adds what is new of a client's names.
-NamedClient intern(const Client& client, Names& names);
-
 /// The requests of `config` under `seed` that come by the clock, in order of arrival; arrivals are
 /// truncated to whole quanta. Every request draws from streams of its own, named by the client's
 /// position and the request's ordinal: changing or appending a client leaves the others' draws as
@@ -84,14 +56,5 @@ NamedClient intern(const Client& client, Names& names);
 /// them).
 std::unique_ptr<ArrivalStream> stream(const Synthetic& config, std::uint64_t seed,
                                       std::int64_t quantum_ns);
-
-/// So many requests are generated between two questions whether to go on.
-inline constexpr std::size_t kRequestsBetweenChecks = 1u << 15;
-
-/// The same, all at once. `interrupted`: asked now and then; once it says yes, Interrupted is
-/// thrown.
-std::shared_ptr<const Requests> generate(const Synthetic& config, std::uint64_t seed,
-                                         std::int64_t quantum_ns,
-                                         const std::function<bool()>& interrupted = {});
 
 }  // namespace spillway::workload

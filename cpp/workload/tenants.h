@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "sim/schema/field.h"
-#include "workload/reaction.h"
+#include "workload/reaction_config.h"
 
 namespace spillway::workload {
 

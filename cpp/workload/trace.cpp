@@ -3,7 +3,9 @@
 #include <utility>
 
 #include "sim/value.h"
+#include "workload/limits.h"
 #include "workload/prompts.h"
+#include "workload/requests.h"
 
 namespace spillway::workload {
 

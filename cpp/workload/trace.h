@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "sim/schema/field.h"
-#include "workload/requests.h"
 
 namespace spillway::workload {
+
+class ArrivalStream;
+struct Requests;
 
 /// Recorded requests, replayed as they are. `sha256` digests the content of the columns; it stands
 /// for them in comparisons and in the written form, from which the columns are read again.

@@ -5,6 +5,8 @@
 
 #include "sim/mix.h"
 #include "sim/rng.h"
+#include "workload/lengths/policies.h"
+#include "workload/limits.h"
 
 namespace spillway::workload {
 

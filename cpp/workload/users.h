@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "sim/time.h"
-#include "workload/lengths/policies.h"
+#include "workload/arrivals/closed_loop.h"
+#include "workload/lengths/lengths.h"
+#include "workload/names.h"
 #include "workload/requests.h"
 #include "workload/synthetic.h"
 

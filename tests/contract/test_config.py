@@ -88,8 +88,8 @@ HEADERS = {
     # The transports are a few lines each and share a file.
     "Live": "signals/transports.h",
     # Likewise these.
-    "NoAutoscaler": "fleet/autoscaler.h",
-    "QueueScaler": "fleet/autoscaler.h",
+    "NoAutoscaler": "fleet/config.h",
+    "QueueScaler": "fleet/config.h",
     "OnRead": "signals/transports.h",
     "Scraped": "signals/transports.h",
     # Saturation is detected by the same rule; the class is UtilizationFilter, and so is its file.

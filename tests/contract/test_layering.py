@@ -30,6 +30,11 @@ RANK = {
 SEARCH_MAY_INCLUDE = {"search", "sim", "numerics"}
 MAY_INCLUDE_SEARCH = {"search", "bindings"}
 
+# This file and all that it includes hold settings alone. The classes of `sim` are no part of any
+# stage: spans of time, errors.
+SETTINGS = "cluster/config.h"
+BELOW_SETTINGS = {"sim"}
+
 # Header → the folders that may include it.
 RESTRICTED = {
     r"pybind11/.*|Python\.h": {"bindings"},
@@ -137,9 +142,33 @@ def include_violations(folder: str, source: str) -> Iterator[str]:
             yield f'includes "{header}"'
 
 
+def included_from(root: Path, name: str) -> set[str]:
+    """A file of `root` and all that it includes, whatever lies between."""
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        name = waiting.pop()
+        if name in found or not (root / name).is_file():
+            continue
+        found.add(name)
+        source = (root / name).read_text(encoding="utf-8")
+        waiting += [header for bracket, header in _INCLUDE.findall(source) if bracket == '"']
+    return found
+
+
+def behavior_in(code: str) -> Iterator[str]:
+    """Classes that are defined, not only declared: what has state, or a contract of behavior."""
+    code = _TOKEN.sub('""', code)
+    for match in re.finditer(r"(?<!enum )\bclass\s+(\w+)[^;{}()>]*\{", code):
+        yield f"class {match[1]}"
+    if re.search(r"\bvirtual\b", code):
+        yield "virtual functions"
+
+
 def violations(root: Path) -> list[str]:
     """Everything under `root` that breaks a rule, as `file: what`."""
     found = []
+    settings = included_from(root, SETTINGS)
     for path in sorted((*root.rglob("*.h"), *root.rglob("*.cpp"))):
         name = path.relative_to(root).as_posix()
         folder = name.split("/")[0]
@@ -149,6 +178,8 @@ def violations(root: Path) -> list[str]:
         source = path.read_text(encoding="utf-8")
         code = without_comments(source)
         found += [f"{name}: {what}" for what in include_violations(folder, source)]
+        if name in settings and folder not in BELOW_SETTINGS:
+            found += [f"{name}: is among the settings, has {what}" for what in behavior_in(code)]
         if "std::format" in code:
             found.append(f"{name}: uses std::format")
         found += [
@@ -167,6 +198,11 @@ def violations(root: Path) -> list[str]:
 
 def test_core_keeps_the_rule() -> None:
     assert violations(CPP) == []
+
+
+def test_settings_reach_every_stage() -> None:
+    seen = {name.split("/")[0] for name in included_from(CPP, SETTINGS)}
+    assert {"workload", "signals", "gateway", "router", "instance", "fleet", "metrics"} <= seen
 
 
 def test_every_file_is_seen() -> None:
@@ -196,7 +232,15 @@ CLEAN = {
         "bool operator==(int a, int b);\n"
         "}\n"
     ),
-    "metrics/ledger.cpp": '#include "gateway/gateway.h"\n#include "instance/group.h"\n',
+    "gateway/limit/fixed.h": (
+        "namespace a {\nclass LimitPolicy;\nenum class Kind { one, two };\n"
+        "template <class T>\nvoid add(T field) { field(1); }\n"
+        "struct Fixed { int n = 1; };  // no class Fixed {\n}\n"
+    ),
+    "gateway/pipeline.h": "namespace a { class Pipeline { int in_flight_ = 0; }; }\n",
+    "cluster/config.h": '#include "gateway/limit/fixed.h"\n#include "sim/clock.h"\n',
+    "sim/clock.h": "namespace a { class Quantum { int ns_ = 1; }; }\n",
+    "metrics/ledger.cpp": '#include "gateway/pipeline.h"\n#include "instance/group.h"\n',
     "cluster/run.cpp": (
         '#include "metrics/ledger.h"\n'
         "bool b() { return a() == metrics::Accounting::blis; }\n"
@@ -206,7 +250,7 @@ CLEAN = {
 
 BROKEN = {
     "upwards": ("sim/x.h", '#include "workload/trace.h"', 'includes "workload/trace.h"'),
-    "sibling": ("router/x.cpp", '#include "gateway/gateway.h"', 'includes "gateway/gateway.h"'),
+    "sibling": ("router/x.cpp", '#include "gateway/config.h"', 'includes "gateway/config.h"'),
     "sibling, indented": ("fleet/x.h", '  # include "instance/group.h"', "instance/group.h"),
     "metrics from a stage": ("instance/x.h", '#include "metrics/config.h"', "metrics/config.h"),
     "search of a stage": ("search/x.h", '#include "workload/trace.h"', "workload/trace.h"),
@@ -228,6 +272,12 @@ BROKEN = {
     "global after a function": ("sim/x.cpp", "int f() { return 1; }\nint count;", "int count"),
     "another system": ("gateway/x.cpp", "bool f() { return is_blis; }", "mentions is_blis"),
     "its profile": ("instance/x.cpp", 'bool f(S p) { return p == "blis"; }', "mentions blis"),
+    "state among the settings": (
+        "gateway/limit/fixed.h", "class Gauge final : public B { int n_ = 0; };", "class Gauge"
+    ),
+    "a contract among the settings": (
+        "gateway/limit/fixed.h", "struct Limit { virtual ~Limit() = default; };", "virtual"
+    ),
     "beyond the accounting": ("cluster/run.cpp", "void f() { bool blis = true; }", "mentions blis"),
 }  # fmt: skip
 
@@ -242,6 +292,13 @@ def written(root: Path, files: dict[str, str]) -> Path:
 
 def test_clean_tree_has_no_violation(tmp_path: Path) -> None:
     assert violations(written(tmp_path, CLEAN)) == []
+
+
+def test_settings_are_followed_through_what_they_include(tmp_path: Path) -> None:
+    between = {"gateway/limit/fixed.h": '#include "gateway/pipeline.h"\n'}
+    assert violations(written(tmp_path, CLEAN | between)) == [
+        "gateway/pipeline.h: is among the settings, has class Pipeline"
+    ]
 
 
 @pytest.mark.parametrize("name", BROKEN)

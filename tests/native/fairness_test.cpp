@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "check.h"
+#include "gateway/fairness/fairness.h"
 #include "gateway/fairness/flow_ring.h"
 #include "gateway/fairness/policies.h"
 #include "gateway/queue/tenant_queues.h"

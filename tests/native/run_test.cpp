@@ -11,6 +11,7 @@
 
 #include "check.h"
 #include "cluster/columns.h"
+#include "workload/generate.h"
 
 using namespace spillway;
 

@@ -1,5 +1,7 @@
 #include "gateway/admission/always_admit.h"
 
+#include "gateway/admission/admission.h"
+
 namespace spillway::gateway {
 
 namespace {

@@ -3,10 +3,11 @@
 #include <memory>
 #include <string_view>
 
-#include "gateway/admission/admission.h"
 #include "sim/schema/field.h"
 
 namespace spillway::gateway {
+
+class AdmissionPolicy;
 
 /// Admits everything: the control of every comparison.
 struct AlwaysAdmit {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "gateway/admission/admission.h"
 #include "gateway/admission/per_request.h"
 #include "numerics/percentile.h"
 #include "sim/ring.h"

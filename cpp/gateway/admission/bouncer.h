@@ -5,11 +5,13 @@
 #include <memory>
 #include <string_view>
 
-#include "gateway/admission/admission.h"
 #include "sim/schema/field.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {
+
+class AdmissionPolicy;
+struct Scope;
 
 /// Whoever would miss its target is refused, but of every class some are admitted.
 struct Bouncer {

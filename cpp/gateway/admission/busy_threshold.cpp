@@ -1,5 +1,7 @@
 #include "gateway/admission/busy_threshold.h"
 
+#include "gateway/admission/admission.h"
+
 namespace spillway::gateway {
 
 namespace {

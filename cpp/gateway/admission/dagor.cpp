@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "gateway/admission/admission.h"
 #include "sim/mix.h"
 
 namespace spillway::gateway {

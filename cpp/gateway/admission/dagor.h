@@ -5,12 +5,15 @@
 #include <memory>
 #include <string_view>
 
-#include "gateway/admission/admission.h"
 #include "sim/schema/enum.h"
 #include "sim/schema/field.h"
+#include "sim/time.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {
+
+class AdmissionPolicy;
+struct Scope;
 
 /// What tells that the system is overloaded.
 enum class DagorSignal : std::uint8_t { queue_delay, ttft };

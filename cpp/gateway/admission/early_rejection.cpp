@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "gateway/admission/admission.h"
 #include "gateway/admission/observed_latency.h"
 
 namespace spillway::gateway {

@@ -6,12 +6,15 @@
 #include <optional>
 #include <string_view>
 
-#include "gateway/admission/admission.h"
 #include "sim/schema/enum.h"
 #include "sim/schema/field.h"
+#include "sim/time.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {
+
+class AdmissionPolicy;
+struct Scope;
 
 /// Whether the decode load is that of now or that of the first token.
 enum class DecodeLoad : std::uint8_t { current, predicted };

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "gateway/admission/admission.h"
 #include "gateway/admission/per_request.h"
 #include "sim/ring.h"
 

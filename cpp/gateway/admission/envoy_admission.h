@@ -5,12 +5,15 @@
 #include <memory>
 #include <string_view>
 
-#include "gateway/admission/admission.h"
 #include "sim/schema/enum.h"
 #include "sim/schema/field.h"
+#include "sim/time.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {
+
+class AdmissionPolicy;
+struct Scope;
 
 /// When a request counts as a success.
 enum class Success : std::uint8_t { completed, first_token_in_time };

@@ -1,5 +1,7 @@
 #include "gateway/admission/gaie_legacy.h"
 
+#include "gateway/admission/admission.h"
+
 namespace spillway::gateway {
 
 namespace {

@@ -4,11 +4,12 @@
 #include <memory>
 #include <string_view>
 
-#include "gateway/admission/admission.h"
 #include "signals/saturation.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {
+
+class AdmissionPolicy;
 
 /// Sheddable requests are refused while the fleet is saturated.
 struct GaieLegacy : signals::SaturationDetector {

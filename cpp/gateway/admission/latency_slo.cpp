@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "gateway/admission/admission.h"
 #include "gateway/admission/observed_latency.h"
 
 namespace spillway::gateway {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "sim/error.h"
-#include "sim/ids.h"
+#include "sim/names.h"
 
 namespace spillway::gateway {
 

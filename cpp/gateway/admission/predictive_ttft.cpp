@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "gateway/admission/admission.h"
 #include "numerics/recursive_least_squares.h"
 #include "signals/outstanding.h"
 #include "sim/flat_map.h"

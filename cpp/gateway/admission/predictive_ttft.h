@@ -9,13 +9,15 @@
 #include <utility>
 #include <vector>
 
-#include "gateway/admission/admission.h"
 #include "sim/schema/enum.h"
 #include "sim/schema/field.h"
 #include "sim/time.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {
+
+class AdmissionPolicy;
+struct Scope;
 
 /// How the time to first token on an instance is predicted.
 enum class TtftEstimator : std::uint8_t {

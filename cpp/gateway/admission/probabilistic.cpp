@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "gateway/admission/admission.h"
+
 namespace spillway::gateway {
 
 namespace {

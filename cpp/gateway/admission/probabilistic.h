@@ -4,12 +4,13 @@
 #include <memory>
 #include <string_view>
 
-#include "gateway/admission/admission.h"
 #include "signals/saturation.h"
 #include "sim/schema/field.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {
+
+class AdmissionPolicy;
 
 /// The more saturated the fleet, the more sheddable requests are refused.
 struct Probabilistic : signals::SaturationDetector {

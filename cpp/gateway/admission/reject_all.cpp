@@ -1,5 +1,7 @@
 #include "gateway/admission/reject_all.h"
 
+#include "gateway/admission/admission.h"
+
 namespace spillway::gateway {
 
 namespace {

@@ -4,11 +4,12 @@
 #include <memory>
 #include <string_view>
 
-#include "gateway/admission/admission.h"
 #include "sim/schema/field.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {
+
+class AdmissionPolicy;
 
 /// Rejects everything: exercises the path of a refusal.
 struct RejectAll {

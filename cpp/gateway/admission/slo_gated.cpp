@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "gateway/admission/admission.h"
+
 namespace spillway::gateway {
 
 namespace {

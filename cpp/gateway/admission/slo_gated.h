@@ -8,12 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "gateway/admission/admission.h"
 #include "sim/schema/enum.h"
 #include "sim/schema/field.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {
+
+class AdmissionPolicy;
 
 /// Which load of the instances counts.
 enum class GateSignal : std::uint8_t { max_waiting, mean_effective_load, total_waiting };

@@ -1,7 +1,9 @@
 #include "gateway/admission/tenant_budget.h"
 
+#include "gateway/admission/admission.h"
 #include "gateway/admission/names.h"
 #include "gateway/admission/per_request.h"
+#include "sim/names.h"
 
 namespace spillway::gateway {
 

@@ -7,11 +7,13 @@
 #include <string_view>
 #include <vector>
 
-#include "gateway/admission/admission.h"
 #include "sim/schema/field.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {
+
+class AdmissionPolicy;
+struct Scope;
 
 /// A tenant's budget.
 struct TenantShare {

@@ -1,7 +1,9 @@
 #include "gateway/admission/tenant_token_bucket.h"
 
+#include "gateway/admission/admission.h"
 #include "gateway/admission/bucket.h"
 #include "gateway/admission/names.h"
+#include "sim/names.h"
 
 namespace spillway::gateway {
 

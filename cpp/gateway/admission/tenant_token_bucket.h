@@ -6,11 +6,13 @@
 #include <string_view>
 #include <vector>
 
-#include "gateway/admission/admission.h"
 #include "sim/schema/field.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {
+
+class AdmissionPolicy;
+struct Scope;
 
 /// A tenant's own bucket.
 struct TenantRate {

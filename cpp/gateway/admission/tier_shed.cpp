@@ -1,5 +1,7 @@
 #include "gateway/admission/tier_shed.h"
 
+#include "gateway/admission/admission.h"
+
 namespace spillway::gateway {
 
 namespace {

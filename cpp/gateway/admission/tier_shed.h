@@ -5,11 +5,12 @@
 #include <memory>
 #include <string_view>
 
-#include "gateway/admission/admission.h"
 #include "sim/schema/field.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {
+
+class AdmissionPolicy;
 
 /// Above a load, only the important ones.
 struct TierShed {

@@ -1,5 +1,6 @@
 #include "gateway/admission/token_bucket.h"
 
+#include "gateway/admission/admission.h"
 #include "gateway/admission/bucket.h"
 
 namespace spillway::gateway {

@@ -4,11 +4,12 @@
 #include <memory>
 #include <string_view>
 
-#include "gateway/admission/admission.h"
 #include "sim/schema/field.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {
+
+class AdmissionPolicy;
 
 /// Limits the rate of prompt tokens. The bucket starts full and refills continuously; a request
 /// costs its input tokens and is admitted if the bucket holds as many.

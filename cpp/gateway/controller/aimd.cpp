@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "gateway/controller/controller.h"
+
 namespace spillway::gateway {
 
 namespace {

@@ -5,11 +5,13 @@
 #include <memory>
 #include <string_view>
 
-#include "gateway/controller/controller.h"
 #include "sim/schema/enum.h"
 #include "sim/schema/field.h"
+#include "sim/time.h"
 
 namespace spillway::gateway {
+
+class ControllerPolicy;
 
 /// How an additive-increase controller cuts.
 enum class Decrease : std::uint8_t { factor, step };

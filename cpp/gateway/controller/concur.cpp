@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "gateway/controller/controller.h"
+
 namespace spillway::gateway {
 
 namespace {

@@ -4,10 +4,11 @@
 #include <memory>
 #include <string_view>
 
-#include "gateway/controller/controller.h"
 #include "sim/schema/field.h"
 
 namespace spillway::gateway {
+
+class ControllerPolicy;
 
 /// Watches KV memory rather than latency.
 struct Concur {

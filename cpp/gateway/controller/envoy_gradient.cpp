@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "gateway/controller/controller.h"
 #include "numerics/percentile.h"
 #include "sim/rng.h"
 

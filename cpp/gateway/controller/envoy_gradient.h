@@ -4,10 +4,12 @@
 #include <memory>
 #include <string_view>
 
-#include "gateway/controller/controller.h"
 #include "sim/schema/field.h"
+#include "sim/time.h"
 
 namespace spillway::gateway {
+
+class ControllerPolicy;
 
 /// Compares the latency with one that it measures at low concurrency from time to time.
 struct EnvoyGradient {

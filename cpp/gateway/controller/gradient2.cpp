@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "gateway/controller/controller.h"
+
 namespace spillway::gateway {
 
 namespace {

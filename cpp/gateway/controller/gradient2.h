@@ -4,10 +4,11 @@
 #include <memory>
 #include <string_view>
 
-#include "gateway/controller/controller.h"
 #include "sim/schema/field.h"
 
 namespace spillway::gateway {
+
+class ControllerPolicy;
 
 /// Compares the latency with its own long-term mean.
 struct Gradient2 {

@@ -1,5 +1,7 @@
 #include "gateway/controller/mimd.h"
 
+#include "gateway/controller/controller.h"
+
 namespace spillway::gateway {
 
 namespace {

@@ -4,10 +4,12 @@
 #include <memory>
 #include <string_view>
 
-#include "gateway/controller/controller.h"
 #include "sim/schema/field.h"
+#include "sim/time.h"
 
 namespace spillway::gateway {
+
+class ControllerPolicy;
 
 /// Proportional, integral and differential control of the limit's logarithm.
 struct Pid {

@@ -1,5 +1,7 @@
 #include "gateway/controller/static_limit.h"
 
+#include "gateway/controller/controller.h"
+
 namespace spillway::gateway {
 
 namespace {

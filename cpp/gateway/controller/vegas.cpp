@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "gateway/controller/controller.h"
 #include "sim/rng.h"
 
 namespace spillway::gateway {

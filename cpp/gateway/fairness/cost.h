@@ -56,6 +56,9 @@ struct Cost {
   }
 };
 
+/// Whether the cost is evaluated against the gateway's own record of sent prefixes.
+inline bool reads_prefix_index(const Cost& cost) { return cost.unit == CostUnit::uncached_tokens; }
+
 }  // namespace spillway::gateway
 
 template <>

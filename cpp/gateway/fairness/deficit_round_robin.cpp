@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "gateway/fairness/fairness.h"
 #include "gateway/fairness/flow_ring.h"
 
 namespace spillway::gateway {

@@ -7,11 +7,12 @@
 #include <string_view>
 
 #include "gateway/fairness/cost.h"
-#include "gateway/fairness/fairness.h"
 #include "sim/schema/enum.h"
 #include "sim/schema/field.h"
 
 namespace spillway::gateway {
+
+class FairnessPolicy;
 
 /// Which deficit round robin.
 enum class DrrSemantics : std::uint8_t { corrected, verbatim };

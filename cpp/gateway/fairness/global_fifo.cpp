@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "gateway/fairness/fairness.h"
+
 namespace spillway::gateway {
 
 namespace {

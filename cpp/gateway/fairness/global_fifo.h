@@ -4,10 +4,11 @@
 #include <span>
 #include <string_view>
 
-#include "gateway/fairness/fairness.h"
 #include "sim/schema/field.h"
 
 namespace spillway::gateway {
+
+class FairnessPolicy;
 
 /// One queue for all tenants: whoever has waited longest goes next.
 struct GlobalFifo {

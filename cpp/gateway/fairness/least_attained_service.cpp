@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "gateway/fairness/fairness.h"
 #include "gateway/fairness/least.h"
 
 namespace spillway::gateway {

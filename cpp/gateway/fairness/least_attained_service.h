@@ -5,10 +5,12 @@
 #include <string_view>
 
 #include "gateway/fairness/cost.h"
-#include "gateway/fairness/fairness.h"
 #include "sim/schema/field.h"
+#include "sim/time.h"
 
 namespace spillway::gateway {
+
+class FairnessPolicy;
 
 /// Who has been served least of late, or has waited longest. Source:
 /// `program-aware-fairness` of the llm-d router (strategy_las.go at commit 6626b83), with the

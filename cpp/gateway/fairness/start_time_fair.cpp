@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "gateway/fairness/fairness.h"
 #include "gateway/fairness/least.h"
 
 namespace spillway::gateway {

@@ -5,10 +5,11 @@
 #include <string_view>
 
 #include "gateway/fairness/cost.h"
-#include "gateway/fairness/fairness.h"
 #include "sim/schema/field.h"
 
 namespace spillway::gateway {
+
+class FairnessPolicy;
 
 /// Who has the least service per weight on a virtual clock. Sources: Goyal, Vin & Cheng,
 /// "Start-time fair queueing" (SIGCOMM'96); with several requests in flight, SFQ(D) of Jin, Chase &

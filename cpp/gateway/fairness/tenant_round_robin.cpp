@@ -1,5 +1,6 @@
 #include "gateway/fairness/tenant_round_robin.h"
 
+#include "gateway/fairness/fairness.h"
 #include "gateway/fairness/flow_ring.h"
 
 namespace spillway::gateway {

@@ -4,10 +4,11 @@
 #include <span>
 #include <string_view>
 
-#include "gateway/fairness/fairness.h"
 #include "sim/schema/field.h"
 
 namespace spillway::gateway {
+
+class FairnessPolicy;
 
 /// Each tenant in turn, one dispatch each. Source: llm-d router 0.10,
 /// `round-robin-fairness-policy`.

@@ -7,11 +7,12 @@
 #include <string_view>
 
 #include "gateway/fairness/cost.h"
-#include "gateway/fairness/fairness.h"
 #include "sim/schema/enum.h"
 #include "sim/schema/field.h"
 
 namespace spillway::gateway {
+
+class FairnessPolicy;
 
 /// To what the counter of a tenant rises that was idle.
 enum class CounterLift : std::uint8_t { min_backlogged, last_departed, max, none };

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <vector>
 
+#include "gateway/limit/limit.h"
+
 namespace spillway::gateway {
 
 namespace {

@@ -4,10 +4,11 @@
 #include <memory>
 #include <string_view>
 
-#include "gateway/limit/limit.h"
 #include "sim/schema/field.h"
 
 namespace spillway::gateway {
+
+class LimitPolicy;
 
 /// A limit on unfinished requests and one on those that await their first token.
 struct DualLimit {

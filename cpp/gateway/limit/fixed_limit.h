@@ -4,10 +4,11 @@
 #include <memory>
 #include <string_view>
 
-#include "gateway/limit/limit.h"
 #include "sim/schema/field.h"
 
 namespace spillway::gateway {
+
+class LimitPolicy;
 
 /// At most so many requests in flight, from dispatch to the last token.
 struct FixedLimit {

@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "gateway/limit/limit.h"
+
 namespace spillway::gateway {
 
 namespace {

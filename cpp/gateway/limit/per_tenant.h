@@ -5,11 +5,12 @@
 #include <span>
 #include <string_view>
 
-#include "gateway/limit/limit.h"
 #include "sim/schema/field.h"
 #include "workload/tenants.h"
 
 namespace spillway::gateway {
+
+class LimitPolicy;
 
 /// So many requests of each tenant in flight.
 struct PerTenant {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <memory>
+#include <span>
 #include <variant>
 
 #include "gateway/limit/dual_limit.h"
@@ -9,10 +11,17 @@
 #include "gateway/limit/token_budget.h"
 #include "gateway/limit/unlimited.h"
 #include "gateway/limit/worker_budget.h"
+#include "workload/tenants.h"
 
 namespace spillway::gateway {
 
+class LimitPolicy;
+
 using Limit = std::variant<Unlimited, FixedLimit, WorkerBudget, PerTenant, TokenBudget, DualLimit,
                            Saturation>;
+
+/// `tenants`: those of the run.
+std::unique_ptr<LimitPolicy> make_limit(const Limit& limit,
+                                        std::span<const workload::Tenant> tenants);
 
 }  // namespace spillway::gateway

@@ -3,10 +3,11 @@
 #include <memory>
 #include <string_view>
 
-#include "gateway/limit/limit.h"
 #include "signals/saturation.h"
 
 namespace spillway::gateway {
+
+class LimitPolicy;
 
 /// Requests go while the fleet is less saturated than the band's ceiling.
 struct Saturation : signals::SaturationDetector {

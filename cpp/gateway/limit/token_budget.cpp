@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "gateway/limit/limit.h"
+
 namespace spillway::gateway {
 
 namespace {

@@ -3,10 +3,11 @@
 #include <memory>
 #include <string_view>
 
-#include "gateway/limit/limit.h"
 #include "sim/schema/field.h"
 
 namespace spillway::gateway {
+
+class LimitPolicy;
 
 /// Every request may go at once.
 struct Unlimited {

@@ -1,5 +1,7 @@
 #include "gateway/limit/worker_budget.h"
 
+#include "gateway/limit/limit.h"
+
 namespace spillway::gateway {
 
 namespace {

@@ -6,11 +6,12 @@
 #include <optional>
 #include <string_view>
 
-#include "gateway/limit/limit.h"
 #include "sim/schema/enum.h"
 #include "sim/schema/field.h"
 
 namespace spillway::gateway {
+
+class LimitPolicy;
 
 /// What a change of the budget does to permits that are out.
 enum class Resize : std::uint8_t { corrected, verbatim };

@@ -1,5 +1,6 @@
 #include "gateway/usage_limit/priority_holdback.h"
 
+#include "gateway/usage_limit/usage_limit.h"
 #include "sim/value.h"
 
 namespace spillway::gateway {

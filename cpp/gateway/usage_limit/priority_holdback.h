@@ -8,11 +8,12 @@
 #include <string_view>
 #include <vector>
 
-#include "gateway/usage_limit/usage_limit.h"
 #include "sim/schema/enum.h"
 #include "sim/schema/field.h"
 
 namespace spillway::gateway {
+
+class UsageLimitPolicy;
 
 /// What the ceilings of a holdback are linear in.
 enum class HoldbackDomain : std::uint8_t { rank, value };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "gateway/usage_limit/usage_limit.h"
+
 namespace spillway::gateway {
 
 namespace {

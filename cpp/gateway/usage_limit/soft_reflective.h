@@ -5,10 +5,11 @@
 #include <span>
 #include <string_view>
 
-#include "gateway/usage_limit/usage_limit.h"
 #include "sim/schema/field.h"
 
 namespace spillway::gateway {
+
+class UsageLimitPolicy;
 
 /// The fuller the fleet, the lower the lower bands' ceilings; what is above them still trickles.
 struct SoftReflective {

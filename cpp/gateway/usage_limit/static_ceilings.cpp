@@ -1,5 +1,7 @@
 #include "gateway/usage_limit/static_ceilings.h"
 
+#include "gateway/usage_limit/usage_limit.h"
+
 namespace spillway::gateway {
 
 namespace {

@@ -5,10 +5,11 @@
 #include <span>
 #include <string_view>
 
-#include "gateway/usage_limit/usage_limit.h"
 #include "sim/schema/field.h"
 
 namespace spillway::gateway {
+
+class UsageLimitPolicy;
 
 /// Each band has its own ceiling.
 struct StaticCeilings {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string_view>
@@ -40,7 +39,7 @@ struct EngineRequestLimit {
   IngressRules rules(std::int64_t /*max_num_seqs*/) const {
     // A channel of Q − 1, but at least 1, and the one in the dispatcher's hands.
     return {.most_unfinished = max_requests,
-            .queue_size = std::max<std::int64_t>(queue_size - 1, 1) + 1};
+            .queue_size = (queue_size > 2 ? queue_size - 1 : 1) + 1};
   }
 };
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "instance/latency/latency.h"
 #include "sim/rng.h"
 
 namespace spillway::instance {

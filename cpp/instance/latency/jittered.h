@@ -3,12 +3,13 @@
 #include <memory>
 #include <string_view>
 
-#include "instance/latency/latency.h"
 #include "instance/latency/linear.h"
 #include "sim/ids.h"
 #include "sim/schema/field.h"
 
 namespace spillway::instance {
+
+class LatencyModel;
 
 /// Step times of the linear model, each multiplied by a random factor with mean 1.
 struct Jittered {

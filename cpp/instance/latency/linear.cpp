@@ -1,5 +1,7 @@
 #include "instance/latency/linear.h"
 
+#include "instance/latency/latency.h"
+
 namespace spillway::instance {
 
 namespace {

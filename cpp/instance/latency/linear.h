@@ -5,11 +5,12 @@
 #include <utility>
 #include <vector>
 
-#include "instance/latency/latency.h"
 #include "sim/ids.h"
 #include "sim/schema/field.h"
 
 namespace spillway::instance {
+
+class LatencyModel;
 
 /// Linear step time: ((β0 + β1·prefill tokens) + β2·decoding requests) + β3·context tokens.
 struct Linear {

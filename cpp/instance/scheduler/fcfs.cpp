@@ -1,5 +1,7 @@
 #include "instance/scheduler/fcfs.h"
 
+#include "instance/scheduler/scheduler.h"
+
 namespace spillway::instance {
 
 namespace {

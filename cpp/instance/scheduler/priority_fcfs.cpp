@@ -4,6 +4,9 @@
 #include <set>
 #include <string>
 
+#include "instance/scheduler/scheduler.h"
+#include "instance/scheduler/urgency.h"
+#include "sim/names.h"
 #include "sim/value.h"
 
 namespace spillway::instance {

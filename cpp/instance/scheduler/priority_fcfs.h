@@ -9,11 +9,16 @@
 #include <vector>
 
 #include "instance/scheduler/priority.h"
-#include "instance/scheduler/scheduler.h"
 #include "sim/schema/enum.h"
 #include "sim/schema/field.h"
 
+namespace spillway::workload {
+class RequestTable;
+}
+
 namespace spillway::instance {
+
+class SchedulerPolicy;
 
 /// Who is preempted where memory is short.
 enum class Victim : std::uint8_t { last, lowest_priority };

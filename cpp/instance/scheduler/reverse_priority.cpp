@@ -1,5 +1,8 @@
 #include "instance/scheduler/reverse_priority.h"
 
+#include "instance/scheduler/scheduler.h"
+#include "instance/scheduler/urgency.h"
+
 namespace spillway::instance {
 
 namespace {

@@ -4,10 +4,15 @@
 #include <string_view>
 
 #include "instance/scheduler/priority.h"
-#include "instance/scheduler/scheduler.h"
 #include "sim/schema/field.h"
 
+namespace spillway::workload {
+class RequestTable;
+}
+
 namespace spillway::instance {
+
+class SchedulerPolicy;
 
 /// The least urgent request first; for testing starvation.
 struct ReversePriority {

@@ -1,5 +1,7 @@
 #include "instance/scheduler/sjf.h"
 
+#include "instance/scheduler/scheduler.h"
+
 namespace spillway::instance {
 
 namespace {

@@ -3,10 +3,15 @@
 #include <memory>
 #include <string_view>
 
-#include "instance/scheduler/scheduler.h"
 #include "sim/schema/field.h"
 
+namespace spillway::workload {
+class RequestTable;
+}
+
 namespace spillway::instance {
+
+class SchedulerPolicy;
 
 /// Shortest job first: the shortest prompt, then the earliest.
 struct Sjf {

@@ -1,5 +1,7 @@
 #include "router/filters/prefix_cache_affinity.h"
 
+#include "router/filters/filter.h"
+
 namespace spillway::router {
 
 namespace {

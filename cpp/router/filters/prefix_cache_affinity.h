@@ -3,10 +3,11 @@
 #include <memory>
 #include <string_view>
 
-#include "router/filters/filter.h"
 #include "sim/schema/field.h"
 
 namespace spillway::router {
+
+class Filter;
 
 /// Requests stay where most of their prompt was sent before.
 struct PrefixCacheAffinity {

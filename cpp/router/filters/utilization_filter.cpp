@@ -1,5 +1,7 @@
 #include "router/filters/utilization_filter.h"
 
+#include "router/filters/filter.h"
+
 namespace spillway::router {
 
 namespace {

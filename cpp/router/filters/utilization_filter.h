@@ -3,10 +3,11 @@
 #include <memory>
 #include <string_view>
 
-#include "router/filters/filter.h"
 #include "sim/schema/field.h"
 
 namespace spillway::router {
+
+class Filter;
 
 /// Instances that report a long queue or full KV memory get no requests.
 struct UtilizationFilter {

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "router/pick_tied.h"
+#include "router/pickers/picker.h"
+
 namespace spillway::router {
 
 namespace {

@@ -3,11 +3,12 @@
 #include <memory>
 #include <string_view>
 
-#include "router/pickers/picker.h"
 #include "router/ties.h"
 #include "sim/schema/field.h"
 
 namespace spillway::router {
+
+class Picker;
 
 /// The highest score.
 struct Best {

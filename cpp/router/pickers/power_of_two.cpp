@@ -1,5 +1,7 @@
 #include "router/pickers/power_of_two.h"
 
+#include "router/pickers/picker.h"
+
 namespace spillway::router {
 
 namespace {

@@ -1,5 +1,7 @@
 #include "router/pickers/random.h"
 
+#include "router/pickers/picker.h"
+
 namespace spillway::router {
 
 namespace {

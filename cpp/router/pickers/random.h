@@ -3,10 +3,11 @@
 #include <memory>
 #include <string_view>
 
-#include "router/pickers/picker.h"
 #include "sim/schema/field.h"
 
 namespace spillway::router {
+
+class Picker;
 
 /// At random.
 struct Random {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "router/pickers/picker.h"
+
 namespace spillway::router {
 
 namespace {

@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "router/pickers/picker.h"
+
 namespace spillway::router {
 
 namespace {

@@ -1,5 +1,7 @@
 #include "router/scorers/active_requests.h"
 
+#include "router/scorers/scorer.h"
+
 namespace spillway::router {
 
 namespace {

@@ -1,5 +1,7 @@
 #include "router/scorers/kv_utilization.h"
 
+#include "router/scorers/scorer.h"
+
 namespace spillway::router {
 
 namespace {

@@ -3,10 +3,12 @@
 #include <memory>
 #include <string_view>
 
-#include "router/scorers/scorer.h"
+#include "router/scorers/weight.h"
 #include "sim/schema/field.h"
 
 namespace spillway::router {
+
+class Scorer;
 
 /// The most free KV memory.
 struct KvUtilization {

@@ -1,5 +1,7 @@
 #include "router/scorers/load_aware.h"
 
+#include "router/scorers/scorer.h"
+
 namespace spillway::router {
 
 namespace {

@@ -1,5 +1,7 @@
 #include "router/scorers/load_balance.h"
 
+#include "router/scorers/scorer.h"
+
 namespace spillway::router {
 
 namespace {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "router/scorers/scorer.h"
+
 namespace spillway::router {
 
 namespace {

@@ -1,5 +1,7 @@
 #include "router/scorers/precise_prefix_cache.h"
 
+#include "router/scorers/scorer.h"
+
 namespace spillway::router {
 
 namespace {

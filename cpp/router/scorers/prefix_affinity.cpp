@@ -1,5 +1,7 @@
 #include "router/scorers/prefix_affinity.h"
 
+#include "router/scorers/scorer.h"
+
 namespace spillway::router {
 
 namespace {

@@ -1,5 +1,7 @@
 #include "router/scorers/queue_depth.h"
 
+#include "router/scorers/scorer.h"
+
 namespace spillway::router {
 
 namespace {

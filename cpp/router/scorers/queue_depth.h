@@ -3,12 +3,14 @@
 #include <memory>
 #include <string_view>
 
-#include "router/scorers/scorer.h"
+#include "router/scorers/weight.h"
 #include "sim/schema/field.h"
 
 #include "router/queue_load.h"
 
 namespace spillway::router {
+
+class Scorer;
 
 /// The shortest queue.
 struct QueueDepth {

@@ -1,5 +1,7 @@
 #include "router/scorers/running_requests.h"
 
+#include "router/scorers/scorer.h"
+
 namespace spillway::router {
 
 namespace {

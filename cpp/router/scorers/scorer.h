@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -20,15 +21,6 @@ class Scorer {
                      std::span<double> scores) = 0;
   virtual void learn(const signals::RequestView& /*request*/, sim::InstanceId /*chosen*/) {}
 };
-
-/// The field that every scorer has.
-template <class Config>
-void add_weight(auto field) {
-  field("weight", &Config::weight, "Weight of the scorer, relative to the others' sum.")
-      .dimensionless()
-      .range(sim::positive_up_to(1e9))
-      .log_search(0.1, 10);
-}
 
 /// 1 for the smallest value, 0 for the largest, in proportion between; 1 for all if they are equal.
 template <class Value>

@@ -1,5 +1,7 @@
 #include "router/scorers/vllm_dp.h"
 
+#include "router/scorers/scorer.h"
+
 namespace spillway::router {
 
 namespace {

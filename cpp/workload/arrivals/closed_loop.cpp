@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "workload/arrivals/arrivals.h"
+
 namespace spillway::workload {
 
 namespace {

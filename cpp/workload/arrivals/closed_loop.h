@@ -7,9 +7,10 @@
 
 #include "sim/schema/enum.h"
 #include "sim/schema/field.h"
-#include "workload/arrivals/arrivals.h"
 
 namespace spillway::workload {
+
+class ArrivalProcess;
 
 /// How long a user thinks.
 enum class ThinkTime : std::uint8_t { exponential, constant };

@@ -1,5 +1,7 @@
 #include "workload/arrivals/gamma.h"
 
+#include "workload/arrivals/arrivals.h"
+
 namespace spillway::workload {
 
 namespace {

@@ -4,9 +4,10 @@
 #include <string_view>
 
 #include "sim/schema/field.h"
-#include "workload/arrivals/arrivals.h"
 
 namespace spillway::workload {
+
+class ArrivalProcess;
 
 /// Gamma-distributed gaps: shape 1/cv², so cv > 1 is burstier than Poisson.
 struct Gamma {

@@ -4,9 +4,10 @@
 #include <string_view>
 
 #include "sim/schema/field.h"
-#include "workload/arrivals/arrivals.h"
 
 namespace spillway::workload {
+
+class ArrivalProcess;
 
 /// Poisson arrivals: exponential gaps.
 struct Poisson {

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "workload/arrivals/arrivals.h"
+
 namespace spillway::workload {
 
 namespace {

@@ -4,9 +4,10 @@
 #include <string_view>
 
 #include "sim/schema/field.h"
-#include "workload/arrivals/arrivals.h"
 
 namespace spillway::workload {
+
+class ArrivalProcess;
 
 /// Weibull-distributed gaps whose shape is solved from the coefficient of variation.
 struct Weibull {

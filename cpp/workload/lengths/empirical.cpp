@@ -4,6 +4,8 @@
 #include <numeric>
 #include <optional>
 
+#include "workload/lengths/lengths.h"
+
 namespace spillway::workload {
 
 namespace {

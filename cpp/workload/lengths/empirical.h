@@ -7,10 +7,11 @@
 #include <vector>
 
 #include "sim/schema/field.h"
-#include "workload/lengths/lengths.h"
-#include "workload/requests.h"
+#include "workload/limits.h"
 
 namespace spillway::workload {
+
+class LengthDistribution;
 
 /// Given lengths with given weights.
 struct Empirical {

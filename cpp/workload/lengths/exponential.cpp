@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "workload/lengths/lengths.h"
+
 namespace spillway::workload {
 
 namespace {

@@ -1,5 +1,7 @@
 #include "workload/lengths/fixed.h"
 
+#include "workload/lengths/lengths.h"
+
 namespace spillway::workload {
 
 namespace {

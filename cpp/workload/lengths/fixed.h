@@ -5,10 +5,11 @@
 #include <string_view>
 
 #include "sim/schema/field.h"
-#include "workload/lengths/lengths.h"
-#include "workload/requests.h"
+#include "workload/limits.h"
 
 namespace spillway::workload {
+
+class LengthDistribution;
 
 /// Always the same length.
 struct Fixed {

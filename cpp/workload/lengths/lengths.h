@@ -2,10 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
-#include <string>
-#include <vector>
 
-#include "sim/error.h"
 #include "sim/rng.h"
 
 namespace spillway::workload {
@@ -23,14 +20,6 @@ inline std::int64_t clamped_tokens(double x, std::int64_t min, std::int64_t max)
   if (x <= static_cast<double>(min)) return min;
   if (x >= static_cast<double>(max)) return max;
   return std::llround(x);
-}
-
-/// Reports bounds that leave no length possible.
-inline void check_bounds(std::int64_t min, std::int64_t max, const std::string& path,
-                         std::vector<sim::Violation>& out) {
-  if (min <= max) return;
-  out.push_back({sim::join_path(path, "max_tokens"), std::to_string(max),
-                 "must be >= min_tokens (" + std::to_string(min) + ")"});
 }
 
 }  // namespace spillway::workload

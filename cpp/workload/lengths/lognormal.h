@@ -5,10 +5,12 @@
 #include <string_view>
 
 #include "sim/schema/field.h"
-#include "workload/lengths/lengths.h"
-#include "workload/requests.h"
+#include "workload/lengths/bounds.h"
+#include "workload/limits.h"
 
 namespace spillway::workload {
+
+class LengthDistribution;
 
 /// exp(normal), clamped to [min, max] and rounded half away from zero.
 struct Lognormal {

@@ -11,10 +11,10 @@
 
 namespace spillway::workload {
 
+class LengthDistribution;
+
 using Lengths = std::variant<Fixed, Gaussian, Exponential, Lognormal, Empirical>;
 
-inline std::unique_ptr<LengthDistribution> make_lengths(const Lengths& lengths) {
-  return std::visit([](const auto& config) { return make(config); }, lengths);
-}
+std::unique_ptr<LengthDistribution> make_lengths(const Lengths& lengths);
 
 }  // namespace spillway::workload

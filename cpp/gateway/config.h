@@ -1,0 +1,206 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+#include "gateway/admission/policies.h"
+#include "gateway/controller/guard_config.h"
+#include "gateway/controller/policies.h"
+#include "gateway/eviction_config.h"
+#include "gateway/fairness/cost.h"
+#include "gateway/fairness/policies.h"
+#include "gateway/limit/policies.h"
+#include "gateway/queue/queue.h"
+#include "gateway/usage_limit/policies.h"
+#include "signals/sensor_config.h"
+#include "sim/schema/enum.h"
+#include "sim/schema/field.h"
+#include "sim/time.h"
+#include "workload/outcome.h"
+
+namespace spillway::gateway {
+
+/// The queues of one range of priorities.
+struct Band {
+  std::int64_t priority = -1000;
+  double ceiling = 1;
+  std::optional<std::int64_t> max_requests;
+  Fairness fairness = GlobalFifo{};
+  Queue queue;
+
+  static constexpr std::string_view type_name = "Band";
+  static constexpr std::string_view doc =
+      "The queues of one range of priorities. Bands are served strictly from the highest priority "
+      "down.";
+  static void fields(auto field) {
+    field("priority", &Band::priority,
+          "A request joins the highest band whose priority its class reaches; the lowest band "
+          "takes the rest.")
+        .dimensionless()
+        .range(sim::between(-1000, 1000));
+    field("ceiling", &Band::ceiling,
+          "Saturation of the fleet from which the band waits, where a saturation limit is in "
+          "force and the usage limit is static.")
+        .dimensionless()
+        .range(sim::between(0, 1000))
+        .search(0.5, 1);
+    field("max_requests", &Band::max_requests,
+          "Most requests of all tenants together that wait in the band; 0: every request is "
+          "refused, since each passes through the queue; absent: any number.")
+        .unit("requests")
+        .range(sim::between(0, 1e9))
+        .log_search(1, 5000);
+    field("fairness", &Band::fairness, "Which tenant goes next within the band.");
+    field("queue", &Band::queue, "Its tenants' queues: bounds, time-outs, order within.");
+  }
+};
+
+/// How requests are shared out among the replicas of a gateway.
+enum class Split : std::uint8_t { round_robin, tenant_hash, random };
+
+/// How many requests a drain of the queues may let go.
+enum class Dispatch : std::uint8_t { all, one_per_attempt };
+
+/// If, when and for whom a request is let through.
+struct Gateway {
+  std::vector<Admission> admission{AlwaysAdmit{}};
+  double admission_latency_s = 0;
+  std::vector<Band> bands{Band{}};
+  std::optional<std::int64_t> max_queued;
+  bool queue_shedding = false;
+  double drain_latency_s = 0;
+  Dispatch dispatch = Dispatch::all;
+  double attempt_period_s = 0.001;
+  std::vector<Limit> limit{Unlimited{}};
+  UsageLimit usage_limit = StaticCeilings{};
+  Eviction eviction;
+  Controller controller = StaticLimit{};
+  Guard guard;
+  signals::Sensor sensor;
+  double routing_latency_s = 0;
+  std::int64_t replicas = 1;
+  Split split = Split::round_robin;
+
+  static constexpr std::string_view type_name = "Gateway";
+  static constexpr std::string_view doc =
+      "If, when and for whom a request is let through: admission, tenant queues, fairness, "
+      "concurrency limit and what controls it.";
+  static void fields(auto field) {
+    const auto latency = sim::between(0, sim::kLongestSpan_s);
+    field("admission", &Gateway::admission,
+          "Chain of admission policies: the first rejection wins. A single policy is a chain "
+          "of one.");
+    field("admission_latency_s", &Gateway::admission_latency_s,
+          "Time from arrival to the admission decision.")
+        .unit("s")
+        .range(latency);
+    field("bands", &Gateway::bands, "Priority bands of the tenant queues; one by default.");
+    field("max_queued", &Gateway::max_queued,
+          "Most requests that wait in all bands together; 0: every request is refused; absent: "
+          "any number.")
+        .unit("requests")
+        .range(sim::between(0, 1e9))
+        .log_search(1, 5000);
+    field("queue_shedding", &Gateway::queue_shedding,
+          "Whether a request that meets max_queued takes the place of the least important "
+          "sheddable one (priority < 0), the newest of equals, if it is more important itself.");
+    field("drain_latency_s", &Gateway::drain_latency_s,
+          "Time until whoever serves the queues notices that a request has joined or a permit "
+          "has returned. With 0 it does before the next arrival of the same instant.")
+        .unit("s")
+        .range(latency);
+    field("dispatch", &Gateway::dispatch,
+          "How many requests go at once. all: as many as the limits permit, when one joins and "
+          "when a permit returns; one_per_attempt: one when a request joins, and one every "
+          "attempt_period_s while any waits, none when a permit returns (llm-d's endpoint "
+          "picker), so that no more than 1 / attempt_period_s go beyond what arrives.");
+    field("attempt_period_s", &Gateway::attempt_period_s,
+          "Time between two attempts to dispatch to which nothing but the clock gives rise: "
+          "those of one_per_attempt, and those for which requests wait that a saturation limit "
+          "holds.")
+        .unit("s")
+        .range(sim::between(1e-5, sim::kLongestSpan_s))
+        .log_search(1e-4, 0.1);
+    field("limit", &Gateway::limit,
+          "How many requests may be in flight. Several limits must all agree; a single one is a "
+          "list of one.");
+    field("usage_limit", &Gateway::usage_limit,
+          "From which saturation on each band waits, where a saturation limit is in force; the "
+          "highest one where there are several.");
+    field("eviction", &Gateway::eviction,
+          "Whether requests in flight give way to those that a saturation limit holds.");
+    field("controller", &Gateway::controller,
+          "What moves the limit: the first of the list that can be moved.");
+    field("guard", &Gateway::guard, "How far the controller may move it.");
+    field("sensor", &Gateway::sensor, "What the controller goes by.");
+    field("routing_latency_s", &Gateway::routing_latency_s,
+          "Time from dispatch to the routing decision.")
+        .unit("s")
+        .range(latency);
+    field("replicas", &Gateway::replicas,
+          "Gateways side by side before the same fleet, each with queues, limits, controller "
+          "and records of its own.")
+        .unit("gateways")
+        .range(sim::between(1, 1000));
+    field("split", &Gateway::split,
+          "Which replica gets a request: round_robin in order of arrival, tenant_hash or "
+          "random.");
+  }
+  void validate(const std::string& path, std::vector<sim::Violation>& out) const;
+};
+
+/// The closed set of reasons for which admission rejects.
+inline constexpr auto kAdmissionReasons = workload::concat_reasons(std::type_identity<Admission>{});
+
+/// Whether the policy is told what becomes of its requests.
+bool observes(const Admission& policy);
+/// The cost that a fairness policy charges; null: it charges none.
+const Cost* cost_of(const Fairness& fairness);
+/// Whether some limit is of that kind.
+template <class T>
+bool any_limit(const Gateway& config) {
+  for (const Limit& limit : config.limit) {
+    if (std::holds_alternative<T>(limit)) return true;
+  }
+  return false;
+}
+
+/// Whether the gateway wants to know of first tokens.
+bool reads_first_tokens(const Gateway& config);
+/// Whether some cost or admission policy goes by the gateway's own record of sent prefixes.
+bool reads_prefix_index(const Gateway& config);
+/// Whether some policy reads the gateway's own record of what awaits its first token.
+bool reads_outstanding(const Gateway& config);
+/// Whether some policy reads the exact estimate of a first token.
+bool reads_exact_estimate(const Gateway& config);
+/// Whether some policy reads which instance the router would choose.
+bool reads_next_choice(const Gateway& config);
+/// Whether some limit follows what instances report.
+bool reads_saturation(const Gateway& config);
+/// Whether admission goes by which workers are busy.
+bool reads_busy(const Gateway& config);
+/// Whether a request may wait too long.
+bool has_timeouts(const Gateway& config);
+/// Whether some tenant is charged tokens as they are generated.
+bool meters_tokens(const Gateway& config);
+/// Whether the limit is under control.
+inline bool is_controlled(const Gateway& config) {
+  return !std::holds_alternative<StaticLimit>(config.controller);
+}
+
+}  // namespace spillway::gateway
+
+template <>
+struct spillway::sim::EnumNames<spillway::gateway::Split> {
+  static constexpr std::array<std::string_view, 3> names{"round_robin", "tenant_hash", "random"};
+};
+template <>
+struct spillway::sim::EnumNames<spillway::gateway::Dispatch> {
+  static constexpr std::array<std::string_view, 2> names{"all", "one_per_attempt"};
+};

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "router/ties.h"
+#include "sim/rng.h"
+
+namespace spillway::router {
+
+/// The position taken of `tied` equally good ones, the first of which is `first`. Draws only if
+/// there are several. `is_tied` tells of a position behind it whether it is one of them.
+template <class IsTied>
+std::size_t pick_tied(Ties ties, std::size_t first, std::size_t tied, sim::Draws& draws,
+                      const IsTied& is_tied) {
+  if (ties == Ties::first || tied <= 1) return first;
+  std::size_t position = first;
+  for (std::uint64_t skip = draws.below(tied); skip > 0; --skip) {
+    do {
+      ++position;
+    } while (!is_tied(position));
+  }
+  return position;
+}
+
+}  // namespace spillway::router

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "sim/schema/field.h"
+
+namespace spillway::signals {
+
+/// The gateway's own record of which prompts went where.
+struct PrefixIndexConfig {
+  std::int64_t capacity_blocks = 10000;
+  std::int64_t block_size_tokens = 16;
+
+  static constexpr std::string_view type_name = "PrefixIndex";
+  static constexpr std::string_view doc =
+      "The gateway's own record of which prompts went where: per rank of an instance the blocks "
+      "last sent there. It knows nothing of what the instances really keep.";
+  static void fields(auto field) {
+    field("capacity_blocks", &PrefixIndexConfig::capacity_blocks,
+          "Blocks remembered per rank of an instance; the least recently sent go "
+          "first.")
+        .unit("blocks")
+        .range(sim::between(1, 1e9))
+        .log_search(1000, 100000);
+    field("block_size_tokens", &PrefixIndexConfig::block_size_tokens,
+          "Prompts are compared in blocks of so many tokens.")
+        .unit("tokens")
+        .range(sim::between(1, 1e6));
+  }
+};
+
+}  // namespace spillway::signals

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string_view>
+#include <unordered_map>
+
+namespace spillway::sim {
+
+/// Position of the first entry called `name` in a range of things with a `name`, or its size.
+template <class Range>
+std::size_t index_of_name(const Range& range, const auto& name) {
+  std::size_t index = 0;
+  for (const auto& entry : range) {
+    if (entry.name == name) break;
+    ++index;
+  }
+  return index;
+}
+
+/// The positions of names in a range, for callers that look up many. The range must outlive it
+/// unchanged.
+class NameIndex {
+ public:
+  /// `name` is the member, or what else turns an entry into its name.
+  template <class Range, class Name>
+  NameIndex(const Range& range, const Name& name) {
+    for (const auto& entry : range) {
+      first_.try_emplace(std::string_view(std::invoke(name, entry)), size_++);
+    }
+  }
+
+  /// Position of the first entry of that name, or the size of the range.
+  std::size_t of(std::string_view name) const {
+    const auto found = first_.find(name);
+    return found == first_.end() ? size_ : found->second;
+  }
+  bool has(std::string_view name) const { return first_.contains(name); }
+  /// How many different names there are.
+  std::size_t num_names() const { return first_.size(); }
+
+ private:
+  std::unordered_map<std::string_view, std::size_t> first_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace spillway::sim

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "workload/clients.h"
+#include "workload/requests.h"
+
+namespace spillway::workload {
+
+/// Different names in order of their first appearance.
+class InternedNames {
+ public:
+  /// Position of `name`, which is appended if it is new.
+  std::size_t position(const std::string& name);
+  const std::vector<std::string>& names() const { return names_; }
+
+ private:
+  std::vector<std::string> names_;
+  std::unordered_map<std::string, std::size_t> positions_;
+};
+
+/// What the names stand for that requests refer to by number, in order of the clients.
+struct Names {
+  InternedNames tenants;
+  InternedNames slo_classes;
+  InternedNames prefix_groups;
+};
+/// Where the names of one client stand among them.
+struct NamedClient {
+  std::uint16_t tenant = 0;
+  std::uint16_t slo_class = 0;
+  Segment prefix;  ///< with which its prompts begin; no tokens: nothing is shared
+};
+/// Adds what is new of a client's names.
+NamedClient intern(const Client& client, Names& names);
+
+}  // namespace spillway::workload
