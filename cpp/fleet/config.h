@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "sim/schema/field.h"
+#include "sim/schema/range.h"
 #include "sim/time.h"
 
 namespace spillway::fleet {

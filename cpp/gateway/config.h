@@ -19,8 +19,9 @@
 #include "gateway/queue/queue.h"
 #include "gateway/usage_limit/policies.h"
 #include "signals/sensor_config.h"
+#include "sim/error.h"
 #include "sim/schema/enum.h"
-#include "sim/schema/field.h"
+#include "sim/schema/range.h"
 #include "sim/time.h"
 #include "workload/outcome.h"
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "sim/schema/field.h"
+#include "sim/schema/range.h"
 #include "sim/time.h"
 
 namespace spillway::gateway {

@@ -14,9 +14,10 @@
 #include "instance/latency/policies.h"
 #include "instance/plant/policies.h"
 #include "instance/scheduler/policies.h"
+#include "sim/error.h"
 #include "sim/randomness.h"
 #include "sim/schema/enum.h"
-#include "sim/schema/field.h"
+#include "sim/schema/range.h"
 #include "workload/outcome.h"
 
 namespace spillway::instance {

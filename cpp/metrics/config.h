@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "sim/schema/enum.h"
-#include "sim/schema/field.h"
+#include "sim/schema/range.h"
 
 namespace spillway::metrics {
 

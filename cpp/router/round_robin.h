@@ -3,8 +3,6 @@
 #include <memory>
 #include <string_view>
 
-#include "sim/schema/field.h"
-
 namespace spillway::router {
 
 class RoutingPolicy;

@@ -8,8 +8,8 @@
 #include "router/filters/policies.h"
 #include "router/pickers/policies.h"
 #include "router/scorers/policies.h"
+#include "sim/error.h"
 #include "sim/randomness.h"
-#include "sim/schema/field.h"
 
 namespace spillway::router {
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/schema/field.h"
+#include "sim/schema/range.h"
 #include "sim/time.h"
 
 namespace spillway::signals {

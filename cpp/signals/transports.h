@@ -7,7 +7,7 @@
 #include <variant>
 
 #include "sim/schema/enum.h"
-#include "sim/schema/field.h"
+#include "sim/schema/range.h"
 #include "sim/time.h"
 
 namespace spillway::signals {

@@ -5,7 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "sim/schema/field.h"
+#include "sim/error.h"
+#include "sim/schema/range.h"
 #include "sim/time.h"
 #include "workload/arrivals/policies.h"
 #include "workload/lengths/policies.h"

@@ -8,7 +8,7 @@
 
 #include "sim/randomness.h"
 #include "sim/schema/enum.h"
-#include "sim/schema/field.h"
+#include "sim/schema/range.h"
 #include "sim/time.h"
 #include "workload/outcome.h"
 

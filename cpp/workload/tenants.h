@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/schema/field.h"
+#include "sim/schema/range.h"
 #include "workload/reaction_config.h"
 
 namespace spillway::workload {

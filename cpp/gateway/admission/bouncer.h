@@ -5,7 +5,7 @@
 #include <memory>
 #include <string_view>
 
-#include "sim/schema/field.h"
+#include "sim/schema/range.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {

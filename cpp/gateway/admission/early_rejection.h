@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "sim/schema/enum.h"
-#include "sim/schema/field.h"
+#include "sim/schema/range.h"
 #include "sim/time.h"
 #include "workload/outcome.h"
 

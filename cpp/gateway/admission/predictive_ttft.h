@@ -9,8 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "sim/error.h"
 #include "sim/schema/enum.h"
-#include "sim/schema/field.h"
+#include "sim/schema/range.h"
 #include "sim/time.h"
 #include "workload/outcome.h"
 

@@ -4,7 +4,6 @@
 #include <memory>
 #include <string_view>
 
-#include "sim/schema/field.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {

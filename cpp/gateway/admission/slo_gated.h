@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "sim/schema/enum.h"
-#include "sim/schema/field.h"
+#include "sim/schema/range.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {

@@ -7,7 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/schema/field.h"
+#include "sim/error.h"
+#include "sim/schema/range.h"
 #include "workload/outcome.h"
 
 namespace spillway::gateway {

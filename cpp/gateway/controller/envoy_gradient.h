@@ -4,7 +4,7 @@
 #include <memory>
 #include <string_view>
 
-#include "sim/schema/field.h"
+#include "sim/schema/range.h"
 #include "sim/time.h"
 
 namespace spillway::gateway {

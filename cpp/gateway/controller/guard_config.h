@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "sim/schema/enum.h"
-#include "sim/schema/field.h"
+#include "sim/schema/range.h"
 
 namespace spillway::gateway {
 

@@ -4,8 +4,6 @@
 #include <memory>
 #include <string_view>
 
-#include "sim/schema/field.h"
-
 namespace spillway::gateway {
 
 class ControllerPolicy;

@@ -8,7 +8,7 @@
 
 #include "gateway/fairness/cost.h"
 #include "sim/schema/enum.h"
-#include "sim/schema/field.h"
+#include "sim/schema/range.h"
 
 namespace spillway::gateway {
 

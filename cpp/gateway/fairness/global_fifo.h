@@ -4,8 +4,6 @@
 #include <span>
 #include <string_view>
 
-#include "sim/schema/field.h"
-
 namespace spillway::gateway {
 
 class FairnessPolicy;

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "gateway/fairness/cost.h"
-#include "sim/schema/field.h"
+#include "sim/schema/range.h"
 #include "sim/time.h"
 
 namespace spillway::gateway {

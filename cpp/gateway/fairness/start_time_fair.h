@@ -5,7 +5,6 @@
 #include <string_view>
 
 #include "gateway/fairness/cost.h"
-#include "sim/schema/field.h"
 
 namespace spillway::gateway {
 

@@ -8,7 +8,6 @@
 
 #include "gateway/fairness/cost.h"
 #include "sim/schema/enum.h"
-#include "sim/schema/field.h"
 
 namespace spillway::gateway {
 

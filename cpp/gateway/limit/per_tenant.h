@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-#include "sim/schema/field.h"
+#include "sim/schema/range.h"
 #include "workload/tenants.h"
 
 namespace spillway::gateway {

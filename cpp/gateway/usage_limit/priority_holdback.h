@@ -8,8 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/error.h"
 #include "sim/schema/enum.h"
-#include "sim/schema/field.h"
+#include "sim/schema/range.h"
 
 namespace spillway::gateway {
 

@@ -5,8 +5,6 @@
 #include <span>
 #include <string_view>
 
-#include "sim/schema/field.h"
-
 namespace spillway::gateway {
 
 class UsageLimitPolicy;

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "instance/ingress/rules.h"
-#include "sim/schema/field.h"
+#include "sim/schema/range.h"
 #include "workload/outcome.h"
 
 namespace spillway::instance {

@@ -2,8 +2,6 @@
 
 #include <string_view>
 
-#include "sim/schema/field.h"
-
 namespace spillway::instance {
 
 /// Everything enters the engine's queue.

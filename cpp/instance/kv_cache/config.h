@@ -5,7 +5,6 @@
 #include <string_view>
 
 #include "sim/schema/enum.h"
-#include "sim/schema/field.h"
 
 namespace spillway::instance {
 

@@ -5,7 +5,7 @@
 
 #include "instance/latency/linear.h"
 #include "sim/ids.h"
-#include "sim/schema/field.h"
+#include "sim/schema/range.h"
 
 namespace spillway::instance {
 

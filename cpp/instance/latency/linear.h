@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "sim/ids.h"
-#include "sim/schema/field.h"
+#include "sim/schema/range.h"
 
 namespace spillway::instance {
 

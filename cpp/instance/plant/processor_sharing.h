@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "instance/plant/plant.h"
-#include "sim/schema/field.h"
+#include "sim/error.h"
+#include "sim/schema/range.h"
 #include "sim/time.h"
 
 namespace spillway::instance {

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "instance/plant/plant.h"
-#include "sim/schema/field.h"
 
 namespace spillway::instance {
 

@@ -9,8 +9,9 @@
 #include <vector>
 
 #include "instance/scheduler/priority.h"
+#include "sim/error.h"
 #include "sim/schema/enum.h"
-#include "sim/schema/field.h"
+#include "sim/schema/range.h"
 
 namespace spillway::workload {
 class RequestTable;

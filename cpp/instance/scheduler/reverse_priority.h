@@ -4,7 +4,6 @@
 #include <string_view>
 
 #include "instance/scheduler/priority.h"
-#include "sim/schema/field.h"
 
 namespace spillway::workload {
 class RequestTable;

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string_view>
 
-#include "sim/schema/field.h"
+#include "sim/schema/range.h"
 
 namespace spillway::router {
 

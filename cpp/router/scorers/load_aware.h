@@ -4,7 +4,6 @@
 #include <string_view>
 
 #include "router/scorers/weight.h"
-#include "sim/schema/field.h"
 
 namespace spillway::router {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "sim/schema/field.h"
+#include "sim/schema/range.h"
 
 namespace spillway::router {
 

@@ -6,7 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/schema/field.h"
+#include "sim/error.h"
+#include "sim/schema/range.h"
 #include "workload/limits.h"
 
 namespace spillway::workload {

@@ -4,7 +4,8 @@
 #include <memory>
 #include <string_view>
 
-#include "sim/schema/field.h"
+#include "sim/error.h"
+#include "sim/schema/range.h"
 #include "workload/lengths/bounds.h"
 #include "workload/limits.h"
 
