@@ -134,12 +134,11 @@ class _Lazy:
         self._compute = compute
 
     def __set_name__(self, owner: type[Any], name: str) -> None:
-        self._name = name
+        self._owner, self._name = owner, name
 
     def __get__(self, instance: object, owner: type[Any]) -> Any:
-        value = self._compute(owner)
-        setattr(owner, self._name, value)
-        return value if instance is None else getattr(instance, self._name)
+        setattr(self._owner, self._name, self._compute(self._owner))
+        return getattr(owner if instance is None else instance, self._name)
 
 
 def _annotations(cls: Any) -> dict[str, str]:
