@@ -91,7 +91,7 @@ clean:  ## Remove everything that was built
 
 # Installed once for users (.installed), with the development tools on top (.dev); again when a source changes.
 $(VENV)/bin/pip:
-	@echo "Setting up $(VENV), then compiling the C++ core: once, about 6 minutes on two cores, fewer on more."
+	@echo "Setting up $(VENV), then compiling the C++ core: once, one to two minutes on two cores, less on more."
 	@$(PYTHON) -m venv $(VENV)
 	@mkdir -p build
 
