@@ -127,6 +127,7 @@ class Decoder {
 
   void operator()(const VariantType& type) const {
     std::vector<std::string_view> known;
+    known.reserve(type.alternatives.size());
     for (const TypeInfo* one : type.alternatives) known.push_back(one->structure().kind);
     const std::string* kind = named_kind(known);
     if (!kind) return;

@@ -41,7 +41,7 @@ class FieldMaker {
   const T& probe_;
 };
 
-/// `gateway` of spillway::gateway::TokenBucket.
+/// `gateway` of spillway::gateway::TokenBucket. GCC and Clang write T into the function's name.
 template <class T>
 constexpr std::string_view module_of() {
   std::string_view text = __PRETTY_FUNCTION__;
