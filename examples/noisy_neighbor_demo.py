@@ -124,6 +124,7 @@ def picture(runs: Runs, path: Path) -> None:
     axes[1, 0].set(ylabel="requests/s")
     axes[0, 0].legend(loc="upper left", fontsize="small")
     axes[1, 1].legend(loc="upper right", fontsize="small")
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
 
 

@@ -94,7 +94,7 @@ Settings made(const TypeInfo& type, const Value& value) {
 }
 
 Value encoded(const Settings& settings, sim::Purpose purpose = sim::Purpose::writing) {
-  return sim::encode(*settings.type, settings.object.get(), purpose);
+  return sim::encode(settings.info(), settings.object.get(), purpose);
 }
 
 // ---- methods ------------------------------------------------------------------------------------
@@ -102,6 +102,7 @@ Value encoded(const Settings& settings, sim::Purpose purpose = sim::Purpose::wri
 // `Name(field=value, …)`, which is also the code that makes the object again. Defaults are left
 // out.
 std::string repr_of(const Settings& settings) {
+  if (settings.type == nullptr) return "<settings without values>";  // a debugger may look early
   const StructType& type = settings.structure();
   std::string text(type.name);
   text += '(';
@@ -218,12 +219,20 @@ void bind_type(py::module_& module) {
   type.def_property_readonly("has_presets",
                              [](const Type& self) { return !self.structure().presets.empty(); });
   type.def("describe", [](const Type& self) { return to_python(sim::describe(self.structure())); });
+  type.def("outline", [](const Type& self) {
+    return to_python(sim::describe(self.structure(), sim::Depth::names));
+  });
   type.def("presets", &presets_of);
   type.def("__eq__", [](const Type& a, const Type& b) { return a.info == b.info; });
   type.def("__hash__", [](const Type& self) { return std::hash<const void*>{}(self.info); });
 }
 
 }  // namespace
+
+const TypeInfo& Settings::info() const {
+  if (type == nullptr) throw sim::UsageError("these settings have no values: __init__ has not run");
+  return *type;
+}
 
 void Settings::refuse(const TypeInfo& wanted) const {
   throw sim::UsageError("a " + std::string(wanted.structure().name) + " is needed, not a " +
@@ -257,10 +266,10 @@ void bind_settings(py::module_& module) {
     return to_python(made(*type.info, to_value(value)));
   });
   settings.def("_with", [](const Settings& self, const py::dict& changes) {
-    return to_python(made(*self.type, with_changes(encoded(self), changes)));
+    return to_python(made(self.info(), with_changes(encoded(self), changes)));
   });
   settings.def("_replace", [](const Settings& self, const py::dict& fields) {
-    return to_python(made(*self.type, with_fields(encoded(self), fields)));
+    return to_python(made(self.info(), with_fields(encoded(self), fields)));
   });
   settings.def("__eq__", &is_equal);
   settings.def("__hash__",

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstddef>
+#include <cstring>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -13,16 +16,22 @@ namespace spillway::bindings {
 /// A frozen configuration object of any class: a structure and the table of its type. Python makes
 /// one class per table when it is first asked for, see `spillway._config`.
 struct Settings {
-  const sim::TypeInfo* type;
+  const sim::TypeInfo* type = nullptr;
   std::shared_ptr<const void> object;
 
-  const sim::StructType& structure() const { return type->structure(); }
+  /// Throws UsageError where `__init__` has not run.
+  const sim::TypeInfo& info() const;
+  const sim::StructType& structure() const { return info().structure(); }
   /// Throws UsageError where it is of another type.
   template <class T>
   const T& as() const {
-    if (type != &sim::type_of<T>()) refuse(sim::type_of<T>());
+    if (&info() != &sim::type_of<T>()) refuse(sim::type_of<T>());
     return *static_cast<const T*>(object.get());
   }
+
+  /// pybind11 makes room for an object before its `__init__` runs, and lets it be used: empty.
+  static void* operator new(std::size_t size) { return std::memset(::operator new(size), 0, size); }
+  static void operator delete(void* object) { ::operator delete(object); }
 
  private:
   [[noreturn]] void refuse(const sim::TypeInfo& wanted) const;

@@ -68,7 +68,7 @@ Value value_of(py::handle object, const std::string& path, int depth) {
   if (object.is_none()) return {};
   if (py::isinstance<Settings>(object)) {
     const auto& settings = py::cast<const Settings&>(object);
-    return sim::encode(*settings.type, settings.object.get());
+    return sim::encode(settings.info(), settings.object.get());
   }
   if (py::isinstance<py::bool_>(object)) return py::cast<bool>(object);
   if (py::isinstance<py::str>(object)) return text_of(object, path);

@@ -6,10 +6,11 @@
 namespace spillway::sim {
 
 template const TypeInfo& type_of<cluster::Simulation>();
-// Those that are encoded by themselves.
+// Those that other sources ask for by themselves.
 template const TypeInfo& type_of<gateway::Admission>();
 template const TypeInfo& type_of<instance::Ingress>();
 template const TypeInfo& type_of<instance::Plant>();
+template const TypeInfo& type_of<workload::Trace>();
 template const TypeInfo& type_of<workload::Workload>();
 
 }  // namespace spillway::sim

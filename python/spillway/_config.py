@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -64,13 +63,20 @@ def config_classes(module: ModuleType) -> list[type[Any]]:
     return [class_of(_TYPES[name][one]) for one in names_of(name)]
 
 
-def lazy(module: str) -> tuple[Callable[[str], type[Any]], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a module that offers the classes of a core module."""
+def lazy(
+    module: str, namespace: dict[str, Any]
+) -> tuple[Callable[[str], type[Any]], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a module that offers the classes of a core module.
+
+    `namespace`: the module's own names, among which a class stays once it was asked for.
+    """
 
     def __getattr__(name: str) -> type[Any]:  # noqa: N807
-        if name in _TYPES[module]:
-            return class_of(_TYPES[module][name])
-        raise AttributeError(f"module 'spillway.{module}' has no attribute {name!r}")
+        if name not in _TYPES[module]:
+            where = namespace["__name__"]
+            raise AttributeError(f"module {where!r} has no attribute {name!r}", name=name)
+        found = namespace[name] = class_of(_TYPES[module][name])
+        return found
 
     return __getattr__, lambda: names_of(module)
 
@@ -128,7 +134,7 @@ def _docstring(description: Mapping[str, Any]) -> str:
 
 
 class _Lazy:
-    """A class attribute, or a method, that is made when it is first asked for."""
+    """A class attribute that is computed when it is first asked for."""
 
     def __init__(self, compute: Callable[[Any], Any]) -> None:
         self._compute = compute
@@ -137,39 +143,23 @@ class _Lazy:
         self._owner, self._name = owner, name
 
     def __get__(self, instance: object, owner: type[Any]) -> Any:
-        setattr(self._owner, self._name, self._compute(self._owner))
-        return getattr(owner if instance is None else instance, self._name)
+        value = self._compute(self._owner)
+        setattr(self._owner, self._name, value)
+        return value
 
 
-def _annotations(cls: Any) -> dict[str, str]:
-    return {field["name"]: annotation(field) for field in cls._describe()["fields"]}
-
-
-def _parameters(cls: Any) -> list[inspect.Parameter]:
+def _signature(cls: Any) -> inspect.Signature:
     defaults = cls()
-    return [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=getattr(defaults, name),
-            annotation=text,
-        )
-        for name, text in cls.__annotations__.items()
-    ]
+    return inspect.Signature(
+        [
+            _keyword(name, default=getattr(defaults, name), annotation=text)
+            for name, text in cls.__annotations__.items()
+        ]
+    )
 
 
-def _replace(cls: Any) -> Callable[..., Any]:
-    def replace(self: Any, **settings: Any) -> Any:
-        """A copy in which the given fields are replaced."""
-        return self._replace(settings)
-
-    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    named = [one.replace(default=...) for one in _parameters(cls)]
-    if cls._type.has_presets:
-        named.append(inspect.Parameter("preset", inspect.Parameter.KEYWORD_ONLY, default=...))
-    replace.__signature__ = inspect.Signature([itself, *named])  # type: ignore[attr-defined]
-    replace.__qualname__ = f"{cls._type.name}.replace"
-    return replace
+def _keyword(name: str, **settings: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, **settings)
 
 
 def _dataclass(cls: Any) -> type[Any]:
@@ -219,12 +209,9 @@ def _columns(self: Any) -> dict[str, Any]:
 
 _LAZY = {
     "__doc__": lambda cls: _docstring(cls._describe()),
-    "__annotations__": _annotations,
-    "__signature__": lambda cls: inspect.Signature(_parameters(cls)),
+    "__signature__": _signature,
     "__dataclass_fields__": lambda cls: vars(_dataclass(cls))["__dataclass_fields__"],
     "__dataclass_params__": lambda cls: vars(_dataclass(cls))["__dataclass_params__"],
-    "replace": _replace,
-    "__replace__": lambda cls: cls.replace,
 }
 
 _TRACE = {
@@ -234,7 +221,7 @@ _TRACE = {
 }
 
 
-def _methods(type_: Any) -> dict[str, Any]:
+def _methods(type_: Any, annotations: Mapping[str, str]) -> dict[str, Any]:
     """The methods that have a signature of their own in every class."""
     example = next(iter(type_.fields), None)
 
@@ -243,6 +230,10 @@ def _methods(type_: Any) -> dict[str, Any]:
             how = f"by name: {type_.name}({example}=…)" if example else "by name; it has none"
             raise TypeError(f"{type_.name} takes its settings {how}")
         _Settings.__init__(self, type_, settings)
+
+    def replace(self: Any, **settings: Any) -> Any:
+        """A copy in which the given fields are replaced."""
+        return self._replace(settings)
 
     def with_(self: Any, changes: Mapping[str, Any]) -> Any:
         """A copy with other settings at dotted paths, e.g. {'tenants[gold].weight': 2}."""
@@ -269,10 +260,12 @@ def _methods(type_: Any) -> dict[str, Any]:
         return type_.presets()
 
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    names = [*type_.fields, *(["preset"] if type_.has_presets else [])]
-    named = [inspect.Parameter(one, inspect.Parameter.KEYWORD_ONLY, default=...) for one in names]
-    __init__.__signature__ = inspect.Signature([itself, *named])  # type: ignore[attr-defined]
-    methods: list[Any] = [__init__, with_, to_dict]
+    named = [_keyword(one, default=..., annotation=text) for one, text in annotations.items()]
+    if type_.has_presets:
+        named.append(_keyword("preset", default=...))
+    methods: list[Any] = [__init__, replace, with_, to_dict]
+    for method in methods[:2]:
+        method.__signature__ = inspect.Signature([itself, *named])
     static: list[Any] = [from_dict, *([preset, presets] if type_.has_presets else [])]
     for method in (*methods, *static):
         method.__qualname__ = f"{type_.name}.{method.__name__}"
@@ -283,14 +276,18 @@ def _methods(type_: Any) -> dict[str, Any]:
 
 def _made(type_: Any) -> type[Any]:
     """The class of a type of settings."""
+    annotations = {one["name"]: annotation(one) for one in type_.outline()["fields"]}
+    methods = _methods(type_, annotations)
     namespace = {
         "__slots__": (),
         "__module__": "spillway" if type_.name == "Simulation" else f"spillway.{type_.module}",
+        "__annotations__": annotations,
         "_type": type_,
         "_describe": staticmethod(type_.describe),
         "__setattr__": _set,
         "__reduce__": _reduce,
-        **_methods(type_),
+        **methods,
+        "__replace__": methods["replace"],
         **{name: _Lazy(compute) for name, compute in _LAZY.items()},
         **{name: _property(name) for name in type_.fields},
         **(_TRACE if type_.name == "Trace" else {}),
@@ -302,18 +299,13 @@ def _made(type_: Any) -> type[Any]:
 
 
 _classes: dict[Any, type[Any]] = {}
-_making = threading.Lock()
 
 
 def class_of(type_: Any) -> type[Any]:
     """The Python class of a core type; the core asks for it too."""
-    found = _classes.get(type_)
-    if found is None:
-        with _making:
-            found = _classes.get(type_) or _classes.setdefault(type_, _made(type_))
-    return found
+    return _classes.get(type_) or _classes.setdefault(type_, _made(type_))
 
 
 for _name in CORE_MODULES:
     _module = getattr(_core, _name)
-    _module.__getattr__, _ = lazy(_name)
+    _module.__getattr__, _ = lazy(_name, vars(_module))

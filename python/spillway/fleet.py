@@ -8,4 +8,4 @@ if TYPE_CHECKING:
     from spillway._core.fleet import *  # noqa: F403
 
 __all__ = _config.names_of("fleet")  # noqa: PLE0605
-__getattr__, __dir__ = _config.lazy("fleet")
+__getattr__, __dir__ = _config.lazy("fleet", globals())

@@ -8,4 +8,4 @@ if TYPE_CHECKING:
     from spillway._core.gateway import *  # noqa: F403
 
 __all__ = _config.names_of("gateway")  # noqa: PLE0605
-__getattr__, __dir__ = _config.lazy("gateway")
+__getattr__, __dir__ = _config.lazy("gateway", globals())

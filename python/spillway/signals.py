@@ -8,4 +8,4 @@ if TYPE_CHECKING:
     from spillway._core.signals import *  # noqa: F403
 
 __all__ = _config.names_of("signals")  # noqa: PLE0605
-__getattr__, __dir__ = _config.lazy("signals")
+__getattr__, __dir__ = _config.lazy("signals", globals())

@@ -8,4 +8,4 @@ if TYPE_CHECKING:
     from spillway._core.workload import *  # noqa: F403
 
 __all__ = _config.names_of("workload")  # noqa: PLE0605
-__getattr__, __dir__ = _config.lazy("workload")
+__getattr__, __dir__ = _config.lazy("workload", globals())

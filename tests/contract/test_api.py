@@ -266,6 +266,51 @@ assert made() == {"Simulation", "Gateway", "AlwaysAdmit"}
 """)
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        # A debugger shows an object whose __init__ failed.
+        """
+import traceback
+try:
+    gateway.TokenBucket(nope=1)
+except spillway.ConfigError as error:
+    text = traceback.TracebackException.from_exception(error, capture_locals=True).format()
+    assert "settings without values" in "".join(text)
+""",
+        """
+class Early(gateway.TokenBucket):
+    def __init__(self):
+        for use in (lambda: self.capacity_tokens, self.to_dict, lambda: hash(self)):
+            try:
+                use()
+            except spillway.UsageError as error:
+                assert "__init__ has not run" in str(error)
+            else:
+                raise AssertionError
+        assert self != gateway.TokenBucket()
+        super().__init__()
+assert Early() == gateway.TokenBucket()
+""",
+        "assert typing.get_type_hints(gateway.TokenBucket)['capacity_tokens'] is float",
+        "assert inspect.get_annotations(gateway.Band)['priority'] == 'int'",
+        """
+calls = []
+class Counted(gateway.Band):
+    def replace(self, **settings):
+        calls.append(settings)
+        return super().replace(**settings)
+Counted().replace(priority=2)
+assert calls == [{"priority": 2}]
+""",
+        "gateway.Band; assert 'Band' in vars(gateway) and 'Band' in dir(gateway)",
+    ],
+)
+def test_classes_of_settings_are_ordinary_classes(code: str) -> None:
+    """Each in a process of its own, since what is made on use stays."""
+    imported_by(f"import inspect, typing\nimport spillway\nfrom spillway import gateway\n{code}")
+
+
 def test_run_leaves_what_it_does_not_need(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     spillway.dump(SIMULATION, path)

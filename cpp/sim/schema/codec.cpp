@@ -268,7 +268,10 @@ void validate_member(const TypeInfo& type, const void* object, const FieldInfo& 
 // ---- describe -----------------------------------------------------------------------------------
 
 // Adds what is known about a type: `type`, and `of`, `alternatives` or `choices`.
-void describe_type(const TypeInfo& type, Value::Map& map) {
+void describe_type(const TypeInfo& type, Depth depth, Value::Map& map) {
+  const auto described = [&](const StructType& one) {
+    return depth == Depth::all ? describe(one) : Value(Value::Map{{"name", Value(one.name)}});
+  };
   const auto add_type = [&](std::string_view name) { map.emplace_back("type", Value(name)); };
   std::visit(Cases{
                  [&](const FlagType&) { add_type("bool"); },
@@ -282,33 +285,33 @@ void describe_type(const TypeInfo& type, Value::Map& map) {
                  },
                  [&](const StructType& structure) {
                    add_type("struct");
-                   map.emplace_back("of", describe(structure));
+                   map.emplace_back("of", described(structure));
                  },
                  [&](const VariantType& variant) {
                    add_type("variant");
                    Value::List alternatives;
                    for (const TypeInfo* one : variant.alternatives) {
-                     alternatives.push_back(describe(one->structure()));
+                     alternatives.push_back(described(one->structure()));
                    }
                    map.emplace_back("alternatives", std::move(alternatives));
                  },
                  [&](const ListType& list) {
                    map.emplace_back("sequence", true);
-                   describe_type(*list.item, map);
+                   describe_type(*list.item, depth, map);
                  },
                  [&](const OptionalType& optional) {
                    map.emplace_back("optional", true);
-                   describe_type(*optional.content, map);
+                   describe_type(*optional.content, depth, map);
                  },
                  [&](const auto&) { add_type("str"); },
              },
              type.of);
 }
 
-Value described(const FieldInfo& field, const void* defaults) {
+Value described(const FieldInfo& field, const void* defaults, Depth depth) {
   Value::Map entry;
   entry.emplace_back("name", Value(field.name));
-  describe_type(*field.type, entry);
+  describe_type(*field.type, depth, entry);
   entry.emplace_back("doc", Value(field.doc));
   entry.emplace_back("unit", Value(field.unit_name));
   entry.emplace_back("default", encode(*field.type, member(field, defaults)));
@@ -390,14 +393,14 @@ void validate(const TypeInfo& type, const void* object, const std::string& path,
   validate_member(type, object, {}, path, out);
 }
 
-Value describe(const StructType& type) {
+Value describe(const StructType& type, Depth depth) {
   Value::Map map;
   map.emplace_back("name", Value(type.name));
   if (!type.kind.empty()) map.emplace_back("kind", Value(type.kind));
   map.emplace_back("doc", Value(type.doc));
   Value::List fields;
   for (const FieldInfo& field : type.fields) {
-    if (!field.is_hidden) fields.push_back(described(field, type.defaults));
+    if (!field.is_hidden) fields.push_back(described(field, type.defaults, depth));
   }
   map.emplace_back("fields", std::move(fields));
   if (!type.reasons.empty()) {

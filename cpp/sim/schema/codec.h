@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -25,9 +26,12 @@ void decode(const TypeInfo& type, const Value& value, void* object, const std::s
 /// Reports every number outside its field's range and every broken rule that spans fields.
 void validate(const TypeInfo& type, const void* object, const std::string& path,
               std::vector<Violation>& out);
+/// What is told of the structures inside another.
+enum class Depth : std::uint8_t { all, names };
+
 /// Everything that is known about a structure, as a tree: names, documentation, units, ranges,
 /// defaults, alternatives.
-Value describe(const StructType& type);
+Value describe(const StructType& type, Depth depth = Depth::all);
 
 /// A structure from its written form, validated; throws one ConfigError with all violations.
 std::shared_ptr<const void> from_value(const TypeInfo& type, const Value& value,

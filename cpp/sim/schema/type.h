@@ -108,8 +108,8 @@ inline const void* item(const ListType& list, const void* object, std::size_t i)
   return static_cast<const char*>(list.first(object)) + i * list.item_size;
 }
 
-/// The table of a type. A `schema.cpp` instantiates those that are asked for, by `tables.h`; all
-/// others are made on the way.
+/// The table of a type. A `schema.cpp` instantiates, by `tables.h`, those that another source asks
+/// for; the tables they consist of are made on the way.
 template <class T>
 const TypeInfo& type_of();
 
