@@ -225,23 +225,23 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       case Phase::step_end:
       case Phase::step_start:
         return "engine " + number;
-      case Phase::set_points:
-        return event.subject() == kFleet ? "the fleet" : "gateway " + number;
+      case Phase::fleet_change:
+        return "the fleet";
+      case Phase::controller_tick:
       case Phase::queue_drain:
+      case Phase::dispatch_attempt:
+      case Phase::queue_expiry:
         return "gateway " + number;
       case Phase::timeline_sample:
         return "the timeline";
       case Phase::telemetry:
-        return "instance " + std::to_string(event.subject() & ~kArrival);
-      case Phase::expiry:
-        if ((event.subject() & instance::kExpiryOfInstance) == 0) return "gateway " + number;
-        return "instance " + std::to_string(event.subject() & ~instance::kExpiryOfInstance);
+      case Phase::instance_expiry:
       case Phase::ingress:
         return "instance " + std::to_string(event.tie());
-      case Phase::arrival:
-        if (event.tie() == kSource) return "the source";
-        return event.tie() == kUser ? name_of_user(event.subject())
-                                    : name_of_asker(RequestId{event.subject()});
+      case Phase::source_arrival:
+        return "the source";
+      case Phase::user_arrival:
+        return name_of_user(event.subject());
       default:
         return name_of_asker(RequestId{event.subject()});
     }
@@ -471,10 +471,6 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
 
   // ---- instances that come and go ----------------------------------------------------------
 
-  // In place of a replica as the tie of an event, behind them all.
-  static constexpr std::uint32_t kFleet = 0xFFFFFFFF;
-  static constexpr std::uint32_t kAttempt = 0xFFFFFFFF;
-
   void schedule_fleet() {
     std::sort(changes_.begin(), changes_.end(),
               [](const auto& a, const auto& b) { return a.at_s < b.at_s; });
@@ -516,7 +512,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       next = std::min(next, sim::from_seconds(changes_[next_change_].at_s));
     }
     if (next != sim::kForever && is_busy()) {
-      events_.push({next, Phase::set_points, kFleet, kFleet});
+      events_.push({next, Phase::fleet_change, 0, 0});
     }
   }
 
@@ -544,7 +540,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   void schedule_tick(std::size_t replica) {
     const auto which = static_cast<std::uint32_t>(replica);
     fronts_[replica]->ticks = true;
-    events_.push({now_ + simulation_.gateway.sensor.interval(), Phase::set_points, which, which});
+    events_.push(
+        {now_ + simulation_.gateway.sensor.interval(), Phase::controller_tick, which, which});
   }
   void tick(std::size_t replica) {
     Front& front = *fronts_[replica];
@@ -561,40 +558,36 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
 
   // ---- who asks ----------------------------------------------------------------------------
 
-  // Where an arrival comes from, in the order of one instant.
-  static constexpr std::uint32_t kSource = 0;
-  static constexpr std::uint32_t kUser = 1;   // the next request of a user
-  static constexpr std::uint32_t kRetry = 2;  // another attempt at a request
-
   // Arrivals of the source enter the queue one at a time: the next one when its predecessor has
   // arrived.
   void schedule_arrival() {
     const Time next = requests_.next_arrival();
-    if (next != sim::kForever) events_.push({next, Phase::arrival, kSource, 0});
+    if (next != sim::kForever) events_.push({next, Phase::source_arrival, 0, 0});
   }
   void schedule_users() {
     for (std::size_t user = 0; users_ && user < users_->size(); ++user) {
-      expect(users_->first(user), kUser, static_cast<std::uint32_t>(user));
+      expect(users_->first(user), Phase::user_arrival, static_cast<std::uint32_t>(user));
     }
   }
-  void expect(Time at, std::uint32_t from, std::uint32_t subject) {
+  void expect(Time at, Phase from, std::uint32_t subject) {
     if (at == sim::kForever) return;
     ++expected_;
-    events_.push({at, Phase::arrival, from, subject});
+    events_.push({at, from, 0, subject});
   }
 
-  void arrive(std::uint32_t from, std::uint32_t subject) {
-    if (from != kSource) --expected_;
-    if (from == kRetry) return ask_again(RequestId{subject});
+  void arrive(Phase from, std::uint32_t subject) {
+    const bool is_users = from == Phase::user_arrival;
+    if (from != Phase::source_arrival) --expected_;
+    if (from == Phase::retry_arrival) return ask_again(RequestId{subject});
     const RequestId request =
-        from == kUser ? requests_.add(users_->ask(subject)) : requests_.take_next();
+        is_users ? requests_.add(users_->ask(subject)) : requests_.take_next();
     if (journal_.size() < requests_.capacity()) journal_.resize(requests_.capacity());
     ++record_->offered;
     last_arrival_ = now_;
-    if (from == kSource) schedule_arrival();
+    if (!is_users) schedule_arrival();
     if (users_) {
       user_of_.resize(requests_.capacity());
-      user_of_[request.index()] = from == kUser ? std::optional(subject) : std::nullopt;
+      user_of_[request.index()] = is_users ? std::optional(subject) : std::nullopt;
     }
     if (reactions_) reactions_->asked(tenant_of(request));
     reach_gateway(request);
@@ -625,7 +618,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     const auto wait = reactions_->wait(tenant_of(request), *cause, journal_.attempts[row],
                                        requests_.row(request), deadline_of(request) - now_);
     if (!wait) return false;
-    expect(now_ + *wait, kRetry, request.value);
+    expect(now_ + *wait, Phase::retry_arrival, request.value);
     return true;
   }
   void answer(RequestId request) {
@@ -634,7 +627,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     const bool is_complete = journal_.outcome[request.index()] == workload::Outcome::completed;
     const Time next = is_complete ? users_->answered(*user, requests_.goal_tokens(request), now_)
                                   : users_->refused(*user, now_);
-    expect(next, kUser, *user);
+    expect(next, Phase::user_arrival, *user);
   }
 
   // ---- clients' patience -------------------------------------------------------------------
@@ -710,32 +703,32 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
 
   // Whether an event of the phase is about a request or an instance, whatever comes of it.
   static constexpr bool is_change(Phase phase) {
-    return phase != Phase::set_points && phase != Phase::timeline_sample &&
-           phase != Phase::queue_drain && phase != Phase::expiry &&
-           phase != Phase::client_reaction && phase != Phase::telemetry;
+    return phase <= Phase::permit_release || phase >= Phase::source_arrival;
   }
 
   void handle(const Event& event) {
     const RequestId request{event.subject()};
     if (is_change(event.phase())) last_change_ = now_;
-    if (event.phase() > Phase::queue_drain) drains_over_ = now_;
+    if (event.phase() > Phase::dispatch_attempt) drains_over_ = now_;
     switch (event.phase()) {
-      case Phase::arrival:
-        return arrive(event.tie(), event.subject());
+      case Phase::source_arrival:
+      case Phase::user_arrival:
+      case Phase::retry_arrival:
+        return arrive(event.phase(), event.subject());
       case Phase::admission:
         return admit(request);
       case Phase::queue_drain:
-        return event.tie() == kAttempt ? attempt(event.subject()) : drain_as_asked(event.subject());
-      case Phase::expiry:
-        if ((event.subject() & instance::kExpiryOfInstance) != 0) {
-          return fleet_[event.subject() & ~instance::kExpiryOfInstance]->expire(now_);
-        }
+        return drain_as_asked(event.subject());
+      case Phase::dispatch_attempt:
+        return attempt(event.subject());
+      case Phase::queue_expiry:
         return expire(event.subject());
+      case Phase::instance_expiry:
+        return fleet_[event.subject()]->expire(now_);
       case Phase::routing:
         return route(request);
       case Phase::ingress:
-        if (event.subject() == instance::kNoRequest) return fleet_[event.tie()]->let_in(now_);
-        return enter(request, *fleet_[event.tie()]);
+        return enter(instance::IngressSubject(event.subject()), *fleet_[event.tie()]);
       case Phase::step_start:
         return engines_[event.subject()]->start_step(now_);
       case Phase::step_end:
@@ -744,8 +737,10 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
         return first_token(request);
       case Phase::permit_release:
         return release(request);
-      case Phase::set_points:
-        return event.subject() == kFleet ? look_at_fleet() : tick(event.subject());
+      case Phase::controller_tick:
+        return tick(event.subject());
+      case Phase::fleet_change:
+        return look_at_fleet();
       case Phase::timeline_sample:
         return sample();
       case Phase::client_reaction:
@@ -838,7 +833,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   void push_attempt(std::size_t replica, Time at) {
     fronts_[replica]->attempts = true;
     fronts_[replica]->drain_is_ticks = false;
-    events_.push({at, Phase::queue_drain, kAttempt, static_cast<std::uint32_t>(replica)});
+    events_.push({at, Phase::dispatch_attempt, 0, static_cast<std::uint32_t>(replica)});
   }
   void attempt(std::size_t replica) {
     Front& front = *fronts_[replica];
@@ -883,7 +878,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     if (next >= front.timeout_due) return;
     front.timeout_due = next;
     const auto which = static_cast<std::uint32_t>(replica);
-    events_.push({next, Phase::expiry, which, which});
+    events_.push({next, Phase::queue_expiry, which, which});
   }
 
   void expire(std::size_t replica) {
@@ -930,7 +925,9 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     }
     pipeline.forget_victims();
   }
-  void enter(RequestId request, instance::Instance& instance) {
+  void enter(instance::IngressSubject subject, instance::Instance& instance) {
+    if (!subject.request()) return instance.let_in(now_);
+    const RequestId request = *subject.request();
     instance.enqueue(request, now_);
     if (std::erase(doomed_, request) > 0) {
       instance.cancel(request, workload::Outcome::evicted, now_);
@@ -951,7 +948,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     const Time delay =
         std::max(fleet_[chosen.index()]->entry_delay(request), presence_.serves_at(chosen) - now_);
     if (exact_estimator_) exact_estimator_->sent(request, chosen, now_ + delay);
-    events_.push({now_ + delay, Phase::ingress, chosen.value, request.value});
+    events_.push(
+        {now_ + delay, Phase::ingress, chosen.value, instance::IngressSubject::entry_of(request)});
   }
 
   InstanceId instance_of(RequestId request) const {
@@ -990,7 +988,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     if (outcome == workload::Outcome::cancelled || outcome == workload::Outcome::evicted) {
       // Whoever waits at the instance's ingress may take the place.
       const InstanceId instance = instance_of(request);
-      events_.push({now_, Phase::ingress, instance.value, instance::kNoRequest});
+      events_.push(
+          {now_, Phase::ingress, instance.value, instance::IngressSubject::place_became_free()});
     }
     if (fronts_[replica]->pipeline.release(request, now_)) wake(replica, drain_latency_);
     leave(request);

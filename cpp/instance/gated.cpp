@@ -140,14 +140,13 @@ void Gated::finished(RequestId id) {
 void Gated::wake(Time at) {
   if (waiting_.empty() || at >= wake_due_) return;
   wake_due_ = at;
-  events_.push({at, Phase::ingress, id_.value, kNoRequest});
+  events_.push({at, Phase::ingress, id_.value, IngressSubject::place_became_free()});
 }
 
 void Gated::watch_deadlines() {
   if (waiting_.empty() || waiting_.front().deadline >= expiry_due_) return;
   expiry_due_ = waiting_.front().deadline;
-  events_.push(
-      {expiry_due_, Phase::expiry, kExpiryOfInstance | id_.value, kExpiryOfInstance | id_.value});
+  events_.push({expiry_due_, Phase::instance_expiry, id_.value, id_.value});
 }
 
 void Gated::close(Time end) {

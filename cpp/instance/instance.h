@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -75,10 +76,22 @@ struct IngressCounts {
   std::int64_t most_queued = 0;
 };
 
-/// In place of a request, in an event of phase `ingress`: whoever waits may enter.
-inline constexpr std::uint32_t kNoRequest = 0xFFFFFFFF;
-/// Marks, in an event of phase `expiry`, that it is about an instance.
-inline constexpr std::uint32_t kExpiryOfInstance = 0x80000000;
+/// What an event of phase `ingress` is about, at the instance that is its tie.
+class IngressSubject {
+ public:
+  static std::uint32_t entry_of(sim::RequestId request) { return request.value; }
+  static std::uint32_t place_became_free() { return kNone; }
+  explicit IngressSubject(std::uint32_t subject) : subject_(subject) {}
+  /// The request that enters; unset: a place became free, for which requests may wait.
+  std::optional<sim::RequestId> request() const {
+    if (subject_ == kNone) return std::nullopt;
+    return sim::RequestId{subject_};
+  }
+
+ private:
+  static constexpr std::uint32_t kNone = 0xFFFFFFFF;
+  std::uint32_t subject_;
+};
 
 /// A request that will enter the engine's queue.
 struct Entry {

@@ -9,21 +9,28 @@ namespace spillway::sim {
 /// admission. Ties within a phase are broken by the key named here, then in order of creation,
 /// which is the order in which the stage before handed the requests on: those dispatched at one
 /// instant are routed, and enter each instance, in the order of dispatch.
+///
+/// The subject of an event is what its phase is about: the key where one is named, else a request.
 enum class Phase : std::uint8_t {
-  step_end,         ///< first tokens, completions, KV release, counters (instance)
-  first_token,      ///< of a step whose effects came at its start (instance)
-  permit_release,   ///< concurrency permits return to the gateway
-  client_reaction,  ///< retries, next turns
-  set_points,       ///< controller ticks, thresholds, worker changes (tenant)
-  telemetry,        ///< instances publish what they report
-  timeline_sample,
-  queue_drain,  ///< dispatch from the tenant queues (tenant)
-  expiry,       ///< queue time-outs: gateway, then instance (tenant)
-  arrival,      ///< of the source, then of users, then of retries (source order)
-  admission,    ///< in order of arrival
-  routing,      ///< in order of dispatch
-  ingress,      ///< worker-side caps, entry to the engine's queue (instance)
-  step_start,   ///< sees everything that happened at this instant (instance)
+  step_end,          ///< first tokens, completions, KV release, counters (instance)
+  first_token,       ///< of a step whose effects came at its start (instance)
+  permit_release,    ///< concurrency permits return to the gateway
+  client_reaction,   ///< retries, next turns
+  controller_tick,   ///< (replica of the gateway)
+  fleet_change,      ///< schedule, autoscaler, readiness (no subject)
+  telemetry,         ///< a worker is read, or its reading arrives (instance)
+  timeline_sample,   ///< (no subject)
+  queue_drain,       ///< dispatch from the tenant queues (replica)
+  dispatch_attempt,  ///< the same by the clock (replica, in order of creation)
+  queue_expiry,      ///< time-outs of queued requests (replica)
+  instance_expiry,   ///< time-outs at the ingress of an instance (instance)
+  source_arrival,    ///< the next request of the source (no subject)
+  user_arrival,      ///< the next request of a user in closed loop (user, in order of creation)
+  retry_arrival,     ///< another attempt at a request
+  admission,         ///< in order of arrival
+  routing,           ///< in order of dispatch
+  ingress,     ///< entry to the engine's queue, or a place at an ingress became free (instance)
+  step_start,  ///< sees everything that happened at this instant (instance)
 };
 
 }  // namespace spillway::sim

@@ -69,8 +69,8 @@ void event_for_the_current_instant_takes_its_phase() {
 void nothing_beyond_the_horizon_comes_out() {
   EventQueue queue(1);
   check(is_over(queue), "an empty queue");
-  queue.push({Time{5}, Phase::arrival, 0, 1});
-  queue.push({Time{9}, Phase::arrival, 0, 2});
+  queue.push({Time{5}, Phase::source_arrival, 0, 1});
+  queue.push({Time{9}, Phase::source_arrival, 0, 2});
   queue.set_alarm(0, Time{7});
   check(is_over(queue, Time{4}), "all lies beyond the horizon");
   check(next(queue, Time{5}).subject() == 1, "an event on the horizon");
@@ -133,9 +133,9 @@ void dueness_of_events_and_alarms() {
   check(!queue.is_due(Time{5}, 1) && queue.is_due(Time{6}, 1), "another owner's alarm");
   queue.clear_alarm(1);
   queue.clear_alarm(2);
-  queue.push({Time{3}, Phase::arrival, 0, 0});
+  queue.push({Time{3}, Phase::source_arrival, 0, 0});
   check(!queue.is_due(Time{2}) && queue.is_due(Time{3}) && queue.is_due(Time{3}, 1), "an event");
-  queue.push({Time{2}, Phase::arrival, 0, 0});
+  queue.push({Time{2}, Phase::source_arrival, 0, 0});
   next(queue);
   check(!queue.is_due(Time{2}) && queue.is_due(Time{3}, 0), "an event behind another");
 }

@@ -47,7 +47,7 @@ void time_that_advances_begins_anew() {
 void message_names_what_repeats() {
   LivelockTally tally;
   for (int i = 0; i < 3; ++i) tally.add(Phase::permit_release, "request 7");
-  tally.add(Phase::arrival, "user 1");
+  tally.add(Phase::source_arrival, "user 1");
   const std::string message = tally.message(Time{2'500'000'000});
   check(message.find("at 2.5 s") != std::string::npos, "the instant is named");
   check(message.find("Of the last 4, 3 are permit_release of request 7, 1 are arrival of user 1") !=
