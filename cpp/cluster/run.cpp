@@ -7,9 +7,9 @@
 
 #include "cluster/exact_estimator.h"
 #include "cluster/livelock.h"
+#include "cluster/report.h"
 #include "fleet/autoscaler.h"
 #include "fleet/fleet.h"
-#include "metrics/anomalies.h"
 #include "router/router.h"
 #include "signals/board.h"
 #include "signals/busy_monitor.h"
@@ -46,18 +46,6 @@ constexpr int kEventsTallied = 1000;
 
 /// So many scrapes after the last change, signals have told of it, lost ones or not.
 constexpr double kScrapesAwaited = 100;
-
-bool uses_priority(const instance::InstanceGroup& group) {
-  if (!std::holds_alternative<instance::StepLoop>(group.plant)) return false;
-  return std::visit(
-      [](const auto& config) {
-        if constexpr (requires { config.priority; }) {
-          return config.priority != instance::Priority::constant;
-        }
-        return false;
-      },
-      group.scheduler);
-}
 
 // Whether anybody goes by which workers are busy.
 bool follows_loads(const Simulation& simulation) {
@@ -127,7 +115,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
                                                           : num_instances(simulation)),
         scrapes_(make_scrapes(simulation, seed)),
         board_(simulation.signals, make_fleet(seed), scrapes_.get()),
-        collector_(simulation.metrics, requests_, journal_),
+        statistics_(simulation, *record_),
         admission_latency_(sim::from_seconds(simulation.gateway.admission_latency_s)),
         drain_latency_(sim::from_seconds(simulation.gateway.drain_latency_s)),
         has_timeouts_(gateway::has_timeouts(simulation.gateway)),
@@ -151,7 +139,6 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     if (gateway::reads_exact_estimate(simulation.gateway)) {
       exact_estimator_ = std::make_unique<ExactEstimator>(requests_, journal_, fleet_);
     }
-    if (!streaming() && !reports()) stays_.emplace(requests_, journal_);
     make_gateways(seed);
     emitted_.resize(requests_.num_groups());
     if (simulation.metrics.timeline_step_s) tenants_.resize(requests_.tenants.size());
@@ -593,8 +580,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     reach_gateway(request);
   }
   void ask_again(RequestId request) {
-    outcomes_.add(journal_, request, false);
-    if (stays_) stays_->forget(request);
+    statistics_.retried(request);
     const std::uint16_t attempts = journal_.attempts[request.index()];
     journal_.clear(request);
     journal_.attempts[request.index()] = static_cast<std::uint16_t>(attempts + 1);
@@ -984,7 +970,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     if (outcome == workload::Outcome::cancelled) {
       journal_.reason[request.index()] = {workload::Stage::client, 0};
     }
-    if (stays_) stays_->left(request, now_);
+    statistics_.released(request, now_);
     if (outcome == workload::Outcome::cancelled || outcome == workload::Outcome::evicted) {
       // Whoever waits at the instance's ingress may take the place.
       const InstanceId instance = instance_of(request);
@@ -1034,182 +1020,37 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     if (asks_again(request)) return;
     if (users_) answer(request);
     if (!streaming()) return;
-    collect(request);
+    statistics_.add(request);
     journal_.clear(request);
     requests_.retire(request);
-  }
-
-  void collect(RequestId request) {
-    outcomes_.add(journal_, request, true);
-    collector_.add(request);
   }
 
   Output finish() {
     for (const auto& one : fleet_) one->close(horizon_);
     // In streaming mode those that are still in the system; else all.
-    gateway::Books books;
-    std::int64_t queued = 0;
-    for (const auto& front : fronts_) {
-      books += front->pipeline.books();
-      for (std::size_t i = 0; i < requests_.tenants.size(); ++i) {
-        queued += front->pipeline.queued(sim::TenantId{i});
-      }
-    }
     const std::size_t ids = streaming() ? requests_.capacity() : record_->offered;
     for (std::size_t i = 0; i < ids; ++i) {
       const RequestId id{i};
-      if (requests_.in_use(id)) collect(id);
+      if (requests_.in_use(id)) statistics_.add(id);
     }
-
-    Output output;
+    FinalState end{.simulation = simulation_,
+                   .record = *record_,
+                   .statistics = statistics_,
+                   .instances = fleet_,
+                   .decisions = decisions_,
+                   .last_change = last_change_,
+                   .last_arrival = last_arrival_,
+                   .horizon = horizon_};
+    for (const auto& front : fronts_) {
+      end.gateways.push_back(&front->pipeline);
+      if (front->monitor) end.busy.push_back(&front->monitor->busy());
+    }
+    Output output = report(end);
     if (options_.keep_requests && !streaming()) output.record = record_;
-    output.end_s = sim::to_seconds(std::max(last_change_, fleet_duration()));
     output.events = static_cast<std::int64_t>(events_.popped());
-    for (const auto& tenant : requests_.tenants) output.tenants.push_back(tenant.name);
-    for (const auto& slo_class : requests_.slo_classes)
-      output.slo_classes.push_back(slo_class.name);
-    const metrics::FleetCounts counts = collect_fleet(output);
-    output.ledger = metrics::balance(outcomes_, books, queued, counts);
-    report_workers(output);
-    output.summary = collector_.summarize(run_figures(output));
-    output.activity = activity();
     output.decisions = std::move(decisions_);
     output.timeline = std::move(timeline_);
-    for (const auto& front : fronts_) {
-      const auto& log = front->pipeline.control_log();
-      output.control.insert(output.control.end(), log.begin(), log.end());
-    }
-    std::stable_sort(output.control.begin(), output.control.end(),
-                     [](const auto& a, const auto& b) { return a.at < b.at; });
     return output;
-  }
-
-  Time fleet_duration() const {
-    Time last{0};
-    for (const auto& one : fleet_) last = std::max(last, one->counters().last_event);
-    return last;
-  }
-
-  metrics::FleetCounts collect_fleet(Output& output) const {
-    metrics::FleetCounts counts;
-    const double duration_s = sim::to_seconds(fleet_duration());
-    for (const auto& one : fleet_) {
-      one->check_memory();
-      const instance::Counters& c = one->counters();
-      counts.entered += c.entered;
-      counts.refused += c.refused;
-      counts.completed += c.completed;
-      counts.cancelled += c.cancelled;
-      output.steps += c.steps;
-      output.instances.push_back(
-          {c.completed, c.refused, c.cancelled, c.preemptions, c.steps,
-           duration_s > 0 ? c.waiting_time_s / duration_s : 0,
-           c.steps > 0 ? static_cast<double>(c.waiting_after_steps) / static_cast<double>(c.steps)
-                       : 0,
-           c.kv_hits, c.kv_misses, c.kv_lookups, one->stepping()});
-    }
-    return counts;
-  }
-
-  Activity activity() const {
-    Activity seen{.not_completed = outcomes_.by_reason()};
-    seen.limit_held.resize(simulation_.gateway.limit.size());
-    for (const auto& front : fronts_) {
-      const gateway::Pipeline& pipeline = front->pipeline;
-      seen.peak_in_flight = std::max(seen.peak_in_flight, pipeline.peak_in_flight());
-      for (std::size_t i = 0; i < seen.limit_held.size(); ++i) {
-        if (pipeline.limits_that_held()[i] != 0) seen.limit_held[i] = true;
-      }
-      if (front->monitor && front->monitor->busy().has_exceeded()) {
-        seen.busy_threshold_exceeded = true;
-      }
-    }
-    for (const auto& one : fleet_) {
-      seen.peak_kv_utilization =
-          std::max(seen.peak_kv_utilization, one->counters().peak_kv_utilization);
-    }
-    return seen;
-  }
-
-  // As the first gateway knows them.
-  void report_workers(Output& output) const {
-    for (std::size_t i = 0; i < fleet_.size(); ++i) {
-      const auto number = static_cast<std::int32_t>(i);
-      if (const auto* counts = fleet_[i]->ingress()) output.ingresses.push_back({number, *counts});
-      if (!follows_loads_) continue;
-      const signals::BusyWorkers& known = fronts_.front()->monitor->busy();
-      for (const signals::RankLoad& load : known.ranks(InstanceId{i})) {
-        const bool is_first = output.ranks.empty() || output.ranks.back().instance != number;
-        output.ranks.push_back({number, is_first ? 0 : output.ranks.back().rank + 1,
-                                load.active_decode_blocks.value_or(0),
-                                load.active_prefill_tokens.value_or(0),
-                                known.is_busy(InstanceId{i})});
-      }
-    }
-  }
-
-  metrics::RunFigures run_figures(const Output& output) {
-    metrics::RunFigures figures{.warm_up = sim::from_seconds(simulation_.warm_up_s),
-                                .window_end = simulation_.horizon_s ? horizon_ : last_arrival_,
-                                .fleet_duration = fleet_duration()};
-    std::vector<double> mean_waiting;
-    for (const InstanceReport& report : output.instances) {
-      figures.preemptions += report.preemptions;
-      mean_waiting.push_back(reports() ? report.mean_waiting_at_step : report.mean_waiting);
-    }
-    const auto& decisions = decisions_.decisions();
-    if (!decisions.empty()) {
-      figures.mean_regret = 0;
-      figures.max_regret = 0;
-      for (const router::Decision& one : decisions) {
-        *figures.mean_regret += one.regret / static_cast<double>(decisions.size());
-        figures.max_regret = std::max(*figures.max_regret, one.regret);
-      }
-    }
-    figures.cache_hit_rate = cache_hit_rate(output.instances);
-    figures.head_of_line_blocking = metrics::count_head_of_line_blocking(mean_waiting);
-    if (!streaming()) {
-      figures.priority_inversions =
-          stays_ ? stays_->count_inversions(record_->offered) : count_late_finishers();
-    }
-    return figures;
-  }
-
-  // `clock`: of all lookups; `blis`: the mean over instances of the share of hits in all blocks
-  // that requests got.
-  std::optional<double> cache_hit_rate(const std::vector<InstanceReport>& reports_of) const {
-    double hits = 0;
-    double lookups = 0;
-    double rates = 0;
-    for (const InstanceReport& one : reports_of) {
-      hits += static_cast<double>(one.kv_hits);
-      lookups += static_cast<double>(one.kv_lookups);
-      const auto blocks = static_cast<double>(one.kv_hits + one.kv_misses);
-      if (blocks > 0) rates += static_cast<double>(one.kv_hits) / blocks;
-    }
-    if (reports()) return rates / static_cast<double>(reports_of.size());
-    if (lookups == 0) return std::nullopt;
-    return hits / lookups;
-  }
-
-  // As BLIS counts inversions: only instances that order their queue by priority can have one.
-  std::int64_t count_late_finishers() const {
-    std::vector<bool> by_priority;
-    for (const auto& group : simulation_.instances) {
-      by_priority.insert(by_priority.end(), static_cast<std::size_t>(group.count),
-                         uses_priority(group));
-    }
-    const metrics::Latencies latencies(requests_, journal_, simulation_.metrics.accounting);
-    std::vector<metrics::Served> served;
-    for (std::size_t row = 0; row < record_->offered; ++row) {
-      const RequestId id{row};
-      const std::int32_t instance = journal_.instance[row];
-      if (journal_.outcome[row] != workload::Outcome::completed) continue;
-      if (!by_priority[static_cast<std::size_t>(instance)]) continue;
-      served.push_back(
-          {instance, requests_.slo_class(id), requests_.arrival(id), latencies.e2e_ns(id)});
-    }
-    return metrics::count_priority_inversions(served);
   }
 
   const Simulation& simulation_;
@@ -1233,9 +1074,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   std::unique_ptr<signals::Scrapes> scrapes_;
   signals::Board board_;
   std::unique_ptr<ExactEstimator> exact_estimator_;  // null unless some policy reads it
-  std::optional<metrics::QueueStays> stays_;         // unless inversions are counted without them
-  metrics::OutcomeCounts outcomes_;
-  metrics::Collector collector_;
+  Statistics statistics_;
   Time admission_latency_;
   Time drain_latency_;
   bool has_timeouts_;

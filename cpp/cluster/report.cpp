@@ -1,0 +1,237 @@
+#include "cluster/report.h"
+
+#include <algorithm>
+#include <string>
+#include <variant>
+
+#include "metrics/latencies.h"
+
+namespace spillway::cluster {
+
+using sim::InstanceId;
+using sim::RequestId;
+using sim::Time;
+
+namespace {
+
+bool reports_latencies(const Simulation& simulation) {
+  return simulation.metrics.accounting == metrics::Accounting::blis;
+}
+
+bool uses_priority(const instance::InstanceGroup& group) {
+  if (!std::holds_alternative<instance::StepLoop>(group.plant)) return false;
+  return std::visit(
+      [](const auto& config) {
+        if constexpr (requires { config.priority; }) {
+          return config.priority != instance::Priority::constant;
+        }
+        return false;
+      },
+      group.scheduler);
+}
+
+Time fleet_duration(const FinalState& end) {
+  Time last{0};
+  for (const auto& one : end.instances) last = std::max(last, one->counters().last_event);
+  return last;
+}
+
+metrics::Ledger balance(const FinalState& end) {
+  metrics::FleetCounts fleet;
+  for (const auto& one : end.instances) {
+    one->check_memory();
+    const instance::Counters& c = one->counters();
+    fleet.entered += c.entered;
+    fleet.refused += c.refused;
+    fleet.completed += c.completed;
+    fleet.cancelled += c.cancelled;
+  }
+  gateway::Books books;
+  std::int64_t queued = 0;
+  for (const gateway::Pipeline* pipeline : end.gateways) {
+    books += pipeline->books();
+    for (std::size_t i = 0; i < end.record.requests.tenants.size(); ++i) {
+      queued += pipeline->queued(sim::TenantId{i});
+    }
+  }
+  return metrics::balance(end.statistics.outcomes(), books, queued, fleet);
+}
+
+std::vector<InstanceReport> report_instances(const FinalState& end) {
+  std::vector<InstanceReport> reports;
+  reports.reserve(end.instances.size());
+  const double duration_s = sim::to_seconds(fleet_duration(end));
+  for (const auto& one : end.instances) {
+    const instance::Counters& c = one->counters();
+    const auto steps = static_cast<double>(c.steps);
+    reports.push_back({c.completed, c.refused, c.cancelled, c.preemptions, c.steps,
+                       duration_s > 0 ? c.waiting_time_s / duration_s : 0,
+                       c.steps > 0 ? static_cast<double>(c.waiting_after_steps) / steps : 0,
+                       c.kv_hits, c.kv_misses, c.kv_lookups, one->stepping()});
+  }
+  return reports;
+}
+
+Activity activity(const FinalState& end) {
+  Activity seen{.not_completed = end.statistics.outcomes().by_reason()};
+  seen.limit_held.resize(end.simulation.gateway.limit.size());
+  for (const gateway::Pipeline* pipeline : end.gateways) {
+    seen.peak_in_flight = std::max(seen.peak_in_flight, pipeline->peak_in_flight());
+    for (std::size_t i = 0; i < seen.limit_held.size(); ++i) {
+      if (pipeline->limits_that_held()[i] != 0) seen.limit_held[i] = true;
+    }
+  }
+  for (const signals::BusyWorkers* known : end.busy) {
+    if (known->has_exceeded()) seen.busy_threshold_exceeded = true;
+  }
+  for (const auto& one : end.instances) {
+    seen.peak_kv_utilization =
+        std::max(seen.peak_kv_utilization, one->counters().peak_kv_utilization);
+  }
+  return seen;
+}
+
+std::vector<IngressReport> report_ingresses(const FinalState& end) {
+  std::vector<IngressReport> reports;
+  for (std::size_t i = 0; i < end.instances.size(); ++i) {
+    const instance::IngressCounts* counts = end.instances[i]->ingress();
+    if (counts) reports.push_back({static_cast<std::int32_t>(i), *counts});
+  }
+  return reports;
+}
+
+// As the first gateway knows them.
+std::vector<RankReport> report_ranks(const FinalState& end) {
+  std::vector<RankReport> reports;
+  for (std::size_t i = 0; i < end.instances.size() && !end.busy.empty(); ++i) {
+    const signals::BusyWorkers& known = *end.busy.front();
+    std::int32_t rank = 0;
+    for (const signals::RankLoad& load : known.ranks(InstanceId{i})) {
+      reports.push_back({static_cast<std::int32_t>(i), rank++,
+                         load.active_decode_blocks.value_or(0),
+                         load.active_prefill_tokens.value_or(0), known.is_busy(InstanceId{i})});
+    }
+  }
+  return reports;
+}
+
+// As BLIS counts inversions: only instances that order their queue by priority can have one.
+std::int64_t count_late_finishers(const FinalState& end) {
+  std::vector<bool> by_priority;
+  for (const auto& group : end.simulation.instances) {
+    by_priority.insert(by_priority.end(), static_cast<std::size_t>(group.count),
+                       uses_priority(group));
+  }
+  const workload::RequestTable& requests = end.record.requests;
+  const workload::Journal& journal = end.record.journal;
+  const metrics::Latencies latencies(requests, journal, end.simulation.metrics.accounting);
+  std::vector<metrics::Served> served;
+  for (std::size_t row = 0; row < end.record.offered; ++row) {
+    const RequestId id{row};
+    const std::int32_t instance = journal.instance[row];
+    if (journal.outcome[row] != workload::Outcome::completed) continue;
+    if (!by_priority[static_cast<std::size_t>(instance)]) continue;
+    served.push_back(
+        {instance, requests.slo_class(id), requests.arrival(id), latencies.e2e_ns(id)});
+  }
+  return metrics::count_priority_inversions(served);
+}
+
+metrics::RunFigures run_figures(const FinalState& end, std::span<const InstanceReport> instances) {
+  const Simulation& simulation = end.simulation;
+  metrics::RunFigures figures{.warm_up = sim::from_seconds(simulation.warm_up_s),
+                              .window_end = simulation.horizon_s ? end.horizon : end.last_arrival,
+                              .fleet_duration = fleet_duration(end)};
+  std::vector<double> mean_waiting;
+  mean_waiting.reserve(instances.size());
+  for (const InstanceReport& one : instances) {
+    figures.preemptions += one.preemptions;
+    mean_waiting.push_back(reports_latencies(simulation) ? one.mean_waiting_at_step
+                                                         : one.mean_waiting);
+  }
+  const auto& decisions = end.decisions.decisions();
+  if (!decisions.empty()) {
+    figures.mean_regret = 0;
+    figures.max_regret = 0;
+    for (const router::Decision& one : decisions) {
+      *figures.mean_regret += one.regret / static_cast<double>(decisions.size());
+      figures.max_regret = std::max(*figures.max_regret, one.regret);
+    }
+  }
+  figures.cache_hit_rate = cache_hit_rate(instances, simulation.metrics.accounting);
+  figures.head_of_line_blocking = metrics::count_head_of_line_blocking(mean_waiting);
+  if (!simulation.metrics.streaming) {
+    metrics::QueueStays* stays = end.statistics.stays();
+    figures.priority_inversions =
+        stays ? stays->count_inversions(end.record.offered) : count_late_finishers(end);
+  }
+  return figures;
+}
+
+std::vector<gateway::ControlRecord> control_log(const FinalState& end) {
+  std::vector<gateway::ControlRecord> all;
+  for (const gateway::Pipeline* pipeline : end.gateways) {
+    const auto& log = pipeline->control_log();
+    all.insert(all.end(), log.begin(), log.end());
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const auto& a, const auto& b) { return a.at < b.at; });
+  return all;
+}
+
+}  // namespace
+
+Statistics::Statistics(const Simulation& simulation, const RequestRecord& record)
+    : journal_(record.journal), collector_(simulation.metrics, record.requests, record.journal) {
+  if (!simulation.metrics.streaming && !reports_latencies(simulation)) {
+    stays_.emplace(record.requests, record.journal);
+  }
+}
+
+void Statistics::retried(RequestId id) {
+  outcomes_.add(journal_, id, false);
+  if (stays_) stays_->forget(id);
+}
+
+void Statistics::add(RequestId id) {
+  outcomes_.add(journal_, id, true);
+  collector_.add(id);
+}
+
+Output report(const FinalState& end) {
+  Output output;
+  output.end_s = sim::to_seconds(std::max(end.last_change, fleet_duration(end)));
+  for (const auto& tenant : end.record.requests.tenants) output.tenants.push_back(tenant.name);
+  for (const auto& slo_class : end.record.requests.slo_classes) {
+    output.slo_classes.push_back(slo_class.name);
+  }
+  output.ledger = balance(end);
+  output.instances = report_instances(end);
+  for (const InstanceReport& one : output.instances) output.steps += one.steps;
+  output.ingresses = report_ingresses(end);
+  output.ranks = report_ranks(end);
+  output.summary = end.statistics.collector().summarize(run_figures(end, output.instances));
+  output.activity = activity(end);
+  output.control = control_log(end);
+  return output;
+}
+
+std::optional<double> cache_hit_rate(std::span<const InstanceReport> instances,
+                                     metrics::Accounting accounting) {
+  double hits = 0;
+  double lookups = 0;
+  double rates = 0;
+  for (const InstanceReport& one : instances) {
+    hits += static_cast<double>(one.kv_hits);
+    lookups += static_cast<double>(one.kv_lookups);
+    const auto blocks = static_cast<double>(one.kv_hits + one.kv_misses);
+    if (blocks > 0) rates += static_cast<double>(one.kv_hits) / blocks;
+  }
+  if (accounting == metrics::Accounting::blis) {
+    return rates / static_cast<double>(instances.size());
+  }
+  if (lookups == 0) return std::nullopt;
+  return hits / lookups;
+}
+
+}  // namespace spillway::cluster
