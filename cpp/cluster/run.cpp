@@ -5,9 +5,11 @@
 #include <optional>
 #include <utility>
 
+#include "cluster/context.h"
 #include "cluster/exact_estimator.h"
 #include "cluster/livelock.h"
 #include "cluster/report.h"
+#include "cluster/sampler.h"
 #include "fleet/autoscaler.h"
 #include "fleet/fleet.h"
 #include "router/router.h"
@@ -102,11 +104,15 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   Run(const Simulation& simulation, std::uint64_t seed, const RunOptions& options)
       : simulation_(simulation),
         options_(options),
-        seed_(seed),
         record_(make_record(simulation, seed, options)),
+        context_{.simulation = simulation,
+                 .seed = seed,
+                 .requests = record_->requests,
+                 .journal = record_->journal,
+                 .events = sim::EventQueue(num_engines(simulation))},
         requests_(record_->requests),
         journal_(record_->journal),
-        events_(num_engines(simulation)),
+        sampler_(context_),
         presence_(simulation.fleet, num_instances(simulation)),
         changes_(simulation.fleet.schedule),
         users_(make_users(simulation, seed)),
@@ -141,7 +147,6 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     }
     make_gateways(seed);
     emitted_.resize(requests_.num_groups());
-    if (simulation.metrics.timeline_step_s) tenants_.resize(requests_.tenants.size());
   }
 
   Output operator()() {
@@ -151,13 +156,13 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     schedule_ticks();
     schedule_readings();
     Event event;
-    while (events_.pop(horizon_, event)) {
-      now_ = event.time();
+    while (context_.events.pop(horizon_, event)) {
+      context_.now = event.time();
       handle(event);
 #ifdef SPILLWAY_CHECK_EVERY_EVENT
       for (const auto& one : fleet_) one->check_memory();
 #endif
-      if (events_.popped() % kEventsBetweenChecks == 0) check_progress();
+      if (context_.events.popped() % kEventsBetweenChecks == 0) check_progress();
     }
     return finish();
   }
@@ -189,20 +194,21 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     std::int64_t present = 0;
     for (const auto& front : fronts_) present += front->pipeline.books().present();
     const std::size_t others = engines_.size() + (users_ ? users_->size() : 0);
-    if (!livelock_.suspects(now_, events_.popped(), static_cast<std::uint64_t>(present) + others)) {
+    if (!livelock_.suspects(context_.now, context_.events.popped(),
+                            static_cast<std::uint64_t>(present) + others)) {
       return;
     }
     LivelockTally tally;
     Event event;
     for (int i = 0; i < kEventsTallied; ++i) {
-      if (!events_.pop(horizon_, event)) return;
-      const bool advances = event.time() > now_;
+      if (!context_.events.pop(horizon_, event)) return;
+      const bool advances = event.time() > context_.now;
       tally.add(event.phase(), actor_of(event));
-      now_ = event.time();
+      context_.now = event.time();
       handle(event);
       if (advances) return;
     }
-    throw sim::LivelockError(tally.message(now_));
+    throw sim::LivelockError(tally.message(context_.now));
   }
 
   // Who an event is about, in words.
@@ -245,17 +251,11 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
 
   bool streaming() const { return simulation_.metrics.streaming; }
   bool reports() const { return simulation_.metrics.accounting == metrics::Accounting::blis; }
-  bool samples() const { return !tenants_.empty(); }
-  // For the timeline.
-  void count(RequestId id, std::int64_t metrics::TenantSample::* what) {
-    if (samples()) ++(tenants_[requests_.tenant(id)].*what);
-  }
-
   std::vector<signals::Probe*> make_fleet(std::uint64_t seed) {
     const instance::Environment environment{
         .requests = requests_,
         .journal = journal_,
-        .events = events_,
+        .events = context_.events,
         .listener = *this,
         .seed = seed,
         .scrapes = scrapes_.get(),
@@ -314,8 +314,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     for (const auto& one : fleet_) ranks.push_back(one->num_ranks());
     for (std::int64_t i = 0; i < config.replicas; ++i) {
       fronts_.push_back(std::make_unique<Front>(
-          gateway::Pipeline(config, static_cast<std::uint16_t>(i), requests_, journal_, events_,
-                            instances, seed),
+          gateway::Pipeline(config, static_cast<std::uint16_t>(i), requests_, journal_,
+                            context_.events, instances, seed),
           router::Dispatcher(simulation_.router, simulation_.prefix_index,
                              has_index ? std::make_unique<signals::PrefixIndex>(
                                              simulation_.prefix_index, requests_, ranks)
@@ -343,7 +343,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       case gateway::Split::random:
         break;
     }
-    return sim::Draws(seed_, sim::Stream::gateways, requests_.row(id)).below(n);
+    return sim::Draws(context_.seed, sim::Stream::gateways, requests_.row(id)).below(n);
   }
   Front& front_of(RequestId id) { return *fronts_[replica_of(id)]; }
 
@@ -353,7 +353,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     own.busy = front.monitor ? &front.monitor->busy() : nullptr;
     own.has_workers = presence_.num_ready() > 0;
     own.exact_estimator = exact_estimator_.get();
-    const signals::View view = board_.view(own, now_);
+    const signals::View view = board_.view(own, context_.now);
     return presence_.ready().size() < fleet_.size() ? view.of(presence_.ready()) : view;
   }
 
@@ -387,7 +387,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     for (std::size_t i = 0; i < fleet_.size() && scrapes_; ++i) schedule_reading(InstanceId{i});
   }
   void schedule_reading(InstanceId id) {
-    events_.push(
+    context_.events.push(
         {scrapes_->time_of(id, read_[id.index()].next), Phase::telemetry, id.value, id.value});
   }
 
@@ -395,7 +395,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   void heard_of(InstanceId id) {
     if (!is_live() || read_[id.index()].is_due) return;
     read_[id.index()].is_due = true;
-    events_.push({now_, Phase::telemetry, id.value, id.value});
+    context_.events.push({context_.now, Phase::telemetry, id.value, id.value});
   }
 
   void telemetry(std::uint32_t subject) {
@@ -412,7 +412,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       if (scrapes_->delay() == Time{0}) {
         arrive_reading(id);
       } else {
-        events_.push({now_ + scrapes_->delay(), Phase::telemetry, id.value, id.value | kArrival});
+        context_.events.push(
+            {context_.now + scrapes_->delay(), Phase::telemetry, id.value, id.value | kArrival});
       }
     }
     if (is_busy()) schedule_reading(id);
@@ -424,8 +425,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     if (!on_read) return;
     const Time period = sim::from_seconds(on_read->period_s);
     for (std::size_t i = 0; i < fleet_.size(); ++i) {
-      if (now_ - read_[i].at < period) continue;
-      read_[i].at = now_;
+      if (context_.now - read_[i].at < period) continue;
+      read_[i].at = context_.now;
       read_worker(InstanceId{i});
       arrive_reading(InstanceId{i});
     }
@@ -436,17 +437,17 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     readings_.clear();
     for (std::size_t i = 0; i < worker.num_ranks(); ++i) {
       instance::Instance& rank = worker.rank(i);
-      readings_.push_back({.signal = rank.read(now_), .capacity = rank.capacity()});
+      readings_.push_back({.signal = rank.read(context_.now), .capacity = rank.capacity()});
       if (!simulation_.busy_monitor.track_output_blocks) continue;
       std::fill(emitted_.begin(), emitted_.end(), 0);
-      rank.add_emitted(emitted_, now_);
+      rank.add_emitted(emitted_, context_.now);
       readings_.back().emitted_tokens =
           std::accumulate(emitted_.begin(), emitted_.end(), std::int64_t{0});
     }
     for (const auto& front : fronts_) front->monitor->measure(id, readings_);
   }
   void arrive_reading(InstanceId id) {
-    for (const auto& front : fronts_) front->monitor->arrive(id, now_);
+    for (const auto& front : fronts_) front->monitor->arrive(id, context_.now);
   }
 
   // Whether its worker's ingress turned the request away.
@@ -473,10 +474,10 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   void look_at_fleet() {
     const std::int64_t before = presence_.num_ready();
     while (next_change_ < changes_.size() &&
-           sim::from_seconds(changes_[next_change_].at_s) <= now_) {
-      presence_.resize(changes_[next_change_++].instances, now_);
+           sim::from_seconds(changes_[next_change_].at_s) <= context_.now) {
+      presence_.resize(changes_[next_change_++].instances, context_.now);
     }
-    if (scaler_ && next_poll_ <= now_) {
+    if (scaler_ && next_poll_ <= context_.now) {
       std::int64_t queued = 0;
       std::int64_t shed = 0;
       for (const auto& front : fronts_) {
@@ -484,10 +485,11 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
         queued += books.queued();
         shed += books.shed();
       }
-      presence_.resize(scaler_->poll(queued, shed, presence_.started(), now_), now_);
+      presence_.resize(scaler_->poll(queued, shed, presence_.started(), context_.now),
+                       context_.now);
       next_poll_ += poll_period_;
     }
-    presence_.update(now_);
+    presence_.update(context_.now);
     const std::int64_t ready = presence_.num_ready();
     for (std::size_t i = 0; i < fronts_.size() && ready != before; ++i) {
       fronts_[i]->pipeline.set_workers(ready);
@@ -499,7 +501,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       next = std::min(next, sim::from_seconds(changes_[next_change_].at_s));
     }
     if (next != sim::kForever && is_busy()) {
-      events_.push({next, Phase::fleet_change, 0, 0});
+      context_.events.push({next, Phase::fleet_change, 0, 0});
     }
   }
 
@@ -522,18 +524,18 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     if (is_controlled_) {
       for (std::size_t i = 0; i < fronts_.size(); ++i) schedule_tick(i);
     }
-    if (samples()) events_.push({now_, Phase::timeline_sample, 0, 0});
+    sampler_.start();
   }
   void schedule_tick(std::size_t replica) {
     const auto which = static_cast<std::uint32_t>(replica);
     fronts_[replica]->ticks = true;
-    events_.push(
-        {now_ + simulation_.gateway.sensor.interval(), Phase::controller_tick, which, which});
+    context_.events.push({context_.now + simulation_.gateway.sensor.interval(),
+                          Phase::controller_tick, which, which});
   }
   void tick(std::size_t replica) {
     Front& front = *fronts_[replica];
     const std::optional<signals::View> view = reports_to(front);
-    front.pipeline.tick(view ? &*view : nullptr, now_);
+    front.pipeline.tick(view ? &*view : nullptr, context_.now);
     if (front.pipeline.books().queued() > 0) {
       const bool was_asked_for = front.is_drain_asked_for();
       wake(replica, Time{0});
@@ -549,7 +551,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   // arrived.
   void schedule_arrival() {
     const Time next = requests_.next_arrival();
-    if (next != sim::kForever) events_.push({next, Phase::source_arrival, 0, 0});
+    if (next != sim::kForever) context_.events.push({next, Phase::source_arrival, 0, 0});
   }
   void schedule_users() {
     for (std::size_t user = 0; users_ && user < users_->size(); ++user) {
@@ -559,7 +561,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   void expect(Time at, Phase from, std::uint32_t subject) {
     if (at == sim::kForever) return;
     ++expected_;
-    events_.push({at, from, 0, subject});
+    context_.events.push({at, from, 0, subject});
   }
 
   void arrive(Phase from, std::uint32_t subject) {
@@ -570,7 +572,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
         is_users ? requests_.add(users_->ask(subject)) : requests_.take_next();
     if (journal_.size() < requests_.capacity()) journal_.resize(requests_.capacity());
     ++record_->offered;
-    last_arrival_ = now_;
+    last_arrival_ = context_.now;
     if (!is_users) schedule_arrival();
     if (users_) {
       user_of_.resize(requests_.capacity());
@@ -584,15 +586,15 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     const std::uint16_t attempts = journal_.attempts[request.index()];
     journal_.clear(request);
     journal_.attempts[request.index()] = static_cast<std::uint16_t>(attempts + 1);
-    requests_.ask_again(request, now_);
+    requests_.ask_again(request, context_.now);
     reach_gateway(request);
   }
   void reach_gateway(RequestId request) {
     front_of(request).pipeline.arrive();
-    count(request, &metrics::TenantSample::submitted);
+    sampler_.submitted(request);
     if (reactions_) watch_patience(request);
     if (comes_next(admission_latency_)) return admit(request);
-    events_.push({now_ + admission_latency_, Phase::admission, 0, request.value});
+    context_.events.push({context_.now + admission_latency_, Phase::admission, 0, request.value});
   }
 
   // An attempt has failed, or its answer has come. False: the request is over.
@@ -602,17 +604,18 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     const auto cause = workload::cause_of(metrics::word_of(journal_.reason[row]));
     if (!cause) return false;
     const auto wait = reactions_->wait(tenant_of(request), *cause, journal_.attempts[row],
-                                       requests_.row(request), deadline_of(request) - now_);
+                                       requests_.row(request), deadline_of(request) - context_.now);
     if (!wait) return false;
-    expect(now_ + *wait, Phase::retry_arrival, request.value);
+    expect(context_.now + *wait, Phase::retry_arrival, request.value);
     return true;
   }
   void answer(RequestId request) {
     const auto user = user_of_[request.index()];
     if (!user) return;
     const bool is_complete = journal_.outcome[request.index()] == workload::Outcome::completed;
-    const Time next = is_complete ? users_->answered(*user, requests_.goal_tokens(request), now_)
-                                  : users_->refused(*user, now_);
+    const Time next = is_complete
+                          ? users_->answered(*user, requests_.goal_tokens(request), context_.now)
+                          : users_->refused(*user, context_.now);
     expect(next, Phase::user_arrival, *user);
   }
 
@@ -655,7 +658,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   void watch_patience(RequestId request) {
     for (const Time until : {first_token_patience_of(request), patience_of(request)}) {
       if (until == sim::kForever) continue;
-      events_.push({until, Phase::client_reaction, requests_.row(request), request.value});
+      context_.events.push({until, Phase::client_reaction, requests_.row(request), request.value});
     }
   }
   // A client's timer goes off, which may be that of an attempt, or even a request, long over.
@@ -666,8 +669,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   void withdraw_if_late(RequestId request) {
     if (!reactions_) return;
     const bool waits_for_first = !sim::is_set(journal_.first_token[request.index()]);
-    const bool is_due = patience_of(request) <= now_ ||
-                        (waits_for_first && first_token_patience_of(request) <= now_);
+    const bool is_due = patience_of(request) <= context_.now ||
+                        (waits_for_first && first_token_patience_of(request) <= context_.now);
     if (is_due) withdraw(request);
   }
   // Where it is between two stages, it goes once it has reached the next one.
@@ -675,12 +678,13 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     switch (journal_.outcome[request.index()]) {
       case workload::Outcome::queued: {
         const std::size_t replica = replica_of(request);
-        fronts_[replica]->pipeline.withdraw(request, {workload::Stage::client, 0}, now_);
+        fronts_[replica]->pipeline.withdraw(request, {workload::Stage::client, 0}, context_.now);
         close_gaps(replica);
         break;
       }
       case workload::Outcome::running:
-        fleet_[instance_of(request).index()]->cancel(request, workload::Outcome::cancelled, now_);
+        fleet_[instance_of(request).index()]->cancel(request, workload::Outcome::cancelled,
+                                                     context_.now);
         break;
       default:
         break;
@@ -694,8 +698,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
 
   void handle(const Event& event) {
     const RequestId request{event.subject()};
-    if (is_change(event.phase())) last_change_ = now_;
-    if (event.phase() > Phase::dispatch_attempt) drains_over_ = now_;
+    if (is_change(event.phase())) context_.last_change = context_.now;
+    if (event.phase() > Phase::dispatch_attempt) drains_over_ = context_.now;
     switch (event.phase()) {
       case Phase::source_arrival:
       case Phase::user_arrival:
@@ -710,15 +714,15 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       case Phase::queue_expiry:
         return expire(event.subject());
       case Phase::instance_expiry:
-        return fleet_[event.subject()]->expire(now_);
+        return fleet_[event.subject()]->expire(context_.now);
       case Phase::routing:
         return route(request);
       case Phase::ingress:
         return enter(instance::IngressSubject(event.subject()), *fleet_[event.tie()]);
       case Phase::step_start:
-        return engines_[event.subject()]->start_step(now_);
+        return engines_[event.subject()]->start_step(context_.now);
       case Phase::step_end:
-        return engines_[event.subject()]->end_step(now_);
+        return engines_[event.subject()]->end_step(context_.now);
       case Phase::first_token:
         return first_token(request);
       case Phase::permit_release:
@@ -738,16 +742,18 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
 
   // Whether an event after `delay` would be the next one anyway. It is then handled at once, which
   // saves its way through the queue.
-  bool comes_next(Time delay) const { return delay == Time{0} && !events_.is_due(now_); }
+  bool comes_next(Time delay) const {
+    return delay == Time{0} && !context_.events.is_due(context_.now);
+  }
 
   void admit(RequestId request) {
     const std::size_t replica = replica_of(request);
     Front& front = *fronts_[replica];
     signals::View view = view_of(front);
     if (previews_choices_) {
-      view = view.knowing(front.dispatcher.preview({requests_, request}, view, now_));
+      view = view.knowing(front.dispatcher.preview({requests_, request}, view, context_.now));
     }
-    const bool admitted = front.pipeline.admit(request, view, now_);
+    const bool admitted = front.pipeline.admit(request, view, context_.now);
     settle_losses(front);
     if (admitted) {
       front.dispatcher.admitted({requests_, request});
@@ -755,7 +761,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       if (drain_latency_ > Time{0}) watch_timeouts(replica);
       return request_drain(replica, drain_latency_);
     }
-    count(request, &metrics::TenantSample::shed);
+    sampler_.shed(request);
     leave(request);
   }
 
@@ -764,9 +770,9 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     front.drain_is_ticks = false;
     if (sim::is_set(front.drain_due)) return;
     if (comes_next(delay)) return drain(replica);
-    front.drain_due = now_ + delay;
+    front.drain_due = context_.now + delay;
     const auto which = static_cast<std::uint32_t>(replica);
-    events_.push({front.drain_due, Phase::queue_drain, which, which});
+    context_.events.push({front.drain_due, Phase::queue_drain, which, which});
   }
 
   void drain_as_asked(std::size_t replica) {
@@ -789,21 +795,22 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     }
     const std::int64_t before = front.pipeline.books().dispatched;
     const std::optional<signals::View> view = reports_to(front);
-    front.pipeline.drain(view ? &*view : nullptr, now_);
+    front.pipeline.drain(view ? &*view : nullptr, context_.now);
     const bool has_dispatched = front.pipeline.books().dispatched > before;
     if (has_dispatched) {
-      last_change_ = now_;
+      context_.last_change = context_.now;
       if (is_controlled_ && !front.ticks) schedule_tick(replica);
     }
     settle_losses(front);
     withdraw_victims(front.pipeline);
     watch_timeouts(replica);
     if (one_per_attempt_) {
-      const bool can_change = may_open() && !front.pipeline.is_stuck(view ? &*view : nullptr, now_);
+      const bool can_change =
+          may_open() && !front.pipeline.is_stuck(view ? &*view : nullptr, context_.now);
       continue_attempts(replica, has_dispatched || can_change);
     } else if (polls_saturation_ && front.pipeline.books().queued() > 0 && !front.attempts &&
                may_open()) {
-      push_attempt(replica, now_ + attempt_period_);
+      push_attempt(replica, context_.now + attempt_period_);
     }
   }
 
@@ -815,11 +822,13 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   // left out.
 
   // Whether reports that are still to come may open a gate.
-  bool may_open() const { return is_serving() || now_ <= last_change_ + longest_news_; }
+  bool may_open() const {
+    return is_serving() || context_.now <= context_.last_change + longest_news_;
+  }
   void push_attempt(std::size_t replica, Time at) {
     fronts_[replica]->attempts = true;
     fronts_[replica]->drain_is_ticks = false;
-    events_.push({at, Phase::dispatch_attempt, 0, static_cast<std::uint32_t>(replica)});
+    context_.events.push({at, Phase::dispatch_attempt, 0, static_cast<std::uint32_t>(replica)});
   }
   void attempt(std::size_t replica) {
     Front& front = *fronts_[replica];
@@ -837,13 +846,13 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       return;
     }
     if (front.pipeline.books().queued() == 0) return;
-    front.next_attempt = now_ + attempt_period_;
+    front.next_attempt = context_.now + attempt_period_;
     if (may_succeed) push_attempt(replica, front.next_attempt);
   }
   // The next one of the series that can see what has just happened.
   void resume_attempts(std::size_t replica) {
     Front& front = *fronts_[replica];
-    const Time from = drains_over_ == now_ ? now_ + Time{1} : now_;
+    const Time from = drains_over_ == context_.now ? context_.now + Time{1} : context_.now;
     if (front.next_attempt < from) {
       const std::int64_t missed =
           (from - front.next_attempt + attempt_period_ - Time{1}).ns / attempt_period_.ns;
@@ -864,13 +873,13 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     if (next >= front.timeout_due) return;
     front.timeout_due = next;
     const auto which = static_cast<std::uint32_t>(replica);
-    events_.push({next, Phase::queue_expiry, which, which});
+    context_.events.push({next, Phase::queue_expiry, which, which});
   }
 
   void expire(std::size_t replica) {
     Front& front = *fronts_[replica];
     front.timeout_due = sim::kForever;
-    front.pipeline.expire(now_);
+    front.pipeline.expire(context_.now);
     if (!front.pipeline.lost().empty()) close_gaps(replica);
     watch_timeouts(replica);
   }
@@ -879,7 +888,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   // alone.
   void close_gaps(std::size_t replica) {
     Front& front = *fronts_[replica];
-    last_change_ = now_;
+    context_.last_change = context_.now;
     settle_losses(front);
     if (one_per_attempt_ || (front.pipeline.heads_block() && front.pipeline.books().queued() > 0)) {
       wake(replica, drain_latency_);
@@ -891,7 +900,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     for (const RequestId lost : front.pipeline.lost()) {
       front.dispatcher.lost(lost);
       if (journal_.outcome[lost.index()] != workload::Outcome::cancelled) {
-        count(lost, &metrics::TenantSample::shed);
+        sampler_.shed(lost);
       }
       leave(lost);
     }
@@ -904,7 +913,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     for (const RequestId victim : pipeline.victims()) {
       const workload::Outcome outcome = journal_.outcome[victim.index()];
       if (outcome == workload::Outcome::running) {
-        fleet_[instance_of(victim).index()]->cancel(victim, workload::Outcome::evicted, now_);
+        fleet_[instance_of(victim).index()]->cancel(victim, workload::Outcome::evicted,
+                                                    context_.now);
       } else if (outcome == workload::Outcome::in_transit) {
         doomed_.push_back(victim);
       }
@@ -912,18 +922,19 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     pipeline.forget_victims();
   }
   void enter(instance::IngressSubject subject, instance::Instance& instance) {
-    if (!subject.request()) return instance.let_in(now_);
+    if (!subject.request()) return instance.let_in(context_.now);
     const RequestId request = *subject.request();
-    instance.enqueue(request, now_);
+    instance.enqueue(request, context_.now);
     if (std::erase(doomed_, request) > 0) {
-      instance.cancel(request, workload::Outcome::evicted, now_);
+      instance.cancel(request, workload::Outcome::evicted, context_.now);
     }
     withdraw_if_late(request);
   }
 
   void route(RequestId request) {
     Front& front = front_of(request);
-    const auto [chosen, rank] = front.dispatcher.route({requests_, request}, view_of(front), now_);
+    const auto [chosen, rank] =
+        front.dispatcher.route({requests_, request}, view_of(front), context_.now);
     journal_.instance[request.index()] = static_cast<std::int32_t>(chosen.value);
     if (journal_.has_ranks) journal_.rank[request.index()] = static_cast<std::int16_t>(rank);
     fleet_[chosen.index()]->sent(rank);
@@ -931,11 +942,11 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       front.monitor->sent(request, chosen);
       heard_of(chosen);
     }
-    const Time delay =
-        std::max(fleet_[chosen.index()]->entry_delay(request), presence_.serves_at(chosen) - now_);
-    if (exact_estimator_) exact_estimator_->sent(request, chosen, now_ + delay);
-    events_.push(
-        {now_ + delay, Phase::ingress, chosen.value, instance::IngressSubject::entry_of(request)});
+    const Time delay = std::max(fleet_[chosen.index()]->entry_delay(request),
+                                presence_.serves_at(chosen) - context_.now);
+    if (exact_estimator_) exact_estimator_->sent(request, chosen, context_.now + delay);
+    context_.events.push({context_.now + delay, Phase::ingress, chosen.value,
+                          instance::IngressSubject::entry_of(request)});
   }
 
   InstanceId instance_of(RequestId request) const {
@@ -943,17 +954,18 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   }
   void first_token(RequestId request) override {
     Front& front = front_of(request);
-    front.dispatcher.first_token(request, instance_of(request), now_);
+    front.dispatcher.first_token(request, instance_of(request), context_.now);
     if (front.monitor) {
       front.monitor->first_token(request, instance_of(request));
       heard_of(instance_of(request));
     }
-    if (front.pipeline.first_token(request, now_)) wake(replica_of(request), drain_latency_);
+    if (front.pipeline.first_token(request, context_.now))
+      wake(replica_of(request), drain_latency_);
   }
   void finished(RequestId request) override {
     Front& front = front_of(request);
     const InstanceId worker = instance_of(request);
-    front.dispatcher.finished(request, worker, now_);
+    front.dispatcher.finished(request, worker, context_.now);
     fleet_[worker.index()]->left(journal_.rank_of(request));
     if (!front.monitor) return;
     front.monitor->finished(request, worker);
@@ -966,18 +978,18 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   void release(RequestId request) {
     const std::size_t replica = replica_of(request);
     const workload::Outcome outcome = journal_.outcome[request.index()];
-    if (outcome == workload::Outcome::completed) count(request, &metrics::TenantSample::completed);
+    if (outcome == workload::Outcome::completed) sampler_.completed(request);
     if (outcome == workload::Outcome::cancelled) {
       journal_.reason[request.index()] = {workload::Stage::client, 0};
     }
-    statistics_.released(request, now_);
+    statistics_.released(request, context_.now);
     if (outcome == workload::Outcome::cancelled || outcome == workload::Outcome::evicted) {
       // Whoever waits at the instance's ingress may take the place.
       const InstanceId instance = instance_of(request);
-      events_.push(
-          {now_, Phase::ingress, instance.value, instance::IngressSubject::place_became_free()});
+      context_.events.push({context_.now, Phase::ingress, instance.value,
+                            instance::IngressSubject::place_became_free()});
     }
-    if (fronts_[replica]->pipeline.release(request, now_)) wake(replica, drain_latency_);
+    if (fronts_[replica]->pipeline.release(request, context_.now)) wake(replica, drain_latency_);
     leave(request);
   }
 
@@ -988,31 +1000,30 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   }
 
   void sample() {
-    metrics::Sample sample{.at = now_, .ready_instances = presence_.num_ready()};
+    metrics::Sample sample{.at = context_.now, .ready_instances = presence_.num_ready()};
     for (const auto& front : fronts_) {
       sample.in_flight += front->pipeline.books().in_flight();
       sample.permits += front->pipeline.permits();
     }
     for (const auto& one : fleet_) {
-      const signals::InstanceSignal seen = one->read(now_);
+      const signals::InstanceSignal seen = one->read(context_.now);
       sample.waiting += seen.waiting;
       sample.running += seen.running;
       sample.kv_utilization += seen.kv_utilization / static_cast<double>(fleet_.size());
     }
-    timeline_.samples.push_back(sample);
-    const std::vector<std::int64_t>& tokens = emitted(now_);
-    for (std::size_t i = 0; i < tenants_.size(); ++i) {
-      metrics::TenantSample tenant = tenants_[i];
+    std::vector<metrics::TenantSample> tenants(requests_.tenants.size());
+    const std::vector<std::int64_t>& tokens = emitted(context_.now);
+    const std::size_t classes = requests_.slo_classes.size();
+    for (std::size_t i = 0; i < tenants.size(); ++i) {
       for (const auto& front : fronts_) {
-        tenant.queued += front->pipeline.queued(sim::TenantId{i});
-        tenant.dispatched += front->pipeline.dispatched(sim::TenantId{i});
+        tenants[i].queued += front->pipeline.queued(sim::TenantId{i});
+        tenants[i].dispatched += front->pipeline.dispatched(sim::TenantId{i});
       }
-      const std::size_t classes = requests_.slo_classes.size();
-      for (std::size_t k = 0; k < classes; ++k) tenant.emitted_tokens += tokens[i * classes + k];
-      timeline_.tenants.push_back(tenant);
+      for (std::size_t k = 0; k < classes; ++k) {
+        tenants[i].emitted_tokens += tokens[i * classes + k];
+      }
     }
-    const double step_s = simulation_.metrics.timeline_step_s.value_or(sim::kLongestSpan_s);
-    if (is_busy()) events_.push({now_ + sim::from_seconds(step_s), Phase::timeline_sample, 0, 0});
+    sampler_.sample(sample, tenants, is_busy());
   }
 
   // The attempt is over. Unless the client asks again, nothing more happens to the request.
@@ -1038,7 +1049,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
                    .statistics = statistics_,
                    .instances = fleet_,
                    .decisions = decisions_,
-                   .last_change = last_change_,
+                   .last_change = context_.last_change,
                    .last_arrival = last_arrival_,
                    .horizon = horizon_};
     for (const auto& front : fronts_) {
@@ -1047,19 +1058,19 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     }
     Output output = report(end);
     if (options_.keep_requests && !streaming()) output.record = record_;
-    output.events = static_cast<std::int64_t>(events_.popped());
+    output.events = static_cast<std::int64_t>(context_.events.popped());
     output.decisions = std::move(decisions_);
-    output.timeline = std::move(timeline_);
+    output.timeline = sampler_.timeline();
     return output;
   }
 
   const Simulation& simulation_;
   const RunOptions& options_;
-  std::uint64_t seed_;
   std::shared_ptr<RequestRecord> record_;
+  Context context_;
   workload::RequestTable& requests_;
   workload::Journal& journal_;
-  sim::EventQueue events_;
+  Sampler sampler_;
   fleet::FleetState presence_;
   std::vector<fleet::FleetChange> changes_;  // in order of time
   std::size_t next_change_ = 0;
@@ -1087,8 +1098,6 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   Time attempt_period_;
   Time longest_news_;  // until all that is over is known to the gateway, as a rule
   LivelockGuard livelock_;
-  Time now_{0};
-  Time last_change_{0};             // of a request or an instance
   Time drains_over_ = sim::kUnset;  // at this instant, events after the drains have come
   std::vector<std::unique_ptr<Front>> fronts_;
   std::vector<RequestId> doomed_;      // to be withdrawn as they enter their instances
@@ -1101,8 +1110,6 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   };
   std::vector<LastRead> read_;
   std::vector<signals::RankReading> readings_;  // kept for its memory
-  std::vector<metrics::TenantSample> tenants_;  // counted so far; empty without a timeline
-  metrics::Timeline timeline_;
   Time last_arrival_{0};
   std::int64_t expected_ = 0;  // requests of users and retries whose time is known
   std::vector<std::optional<std::uint32_t>> user_of_;  // by request; only with users

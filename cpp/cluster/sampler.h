@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cluster/context.h"
+#include "metrics/timeline.h"
+#include "sim/ids.h"
+
+namespace spillway::cluster {
+
+/// The timeline: what tenants have been through, counted as it happens, and the state of gateway
+/// and fleet, sampled periodically.
+class Sampler {
+ public:
+  explicit Sampler(Context& context);
+
+  /// The first sample is due now, where there is a timeline.
+  void start();
+  void submitted(sim::RequestId id) { count(id, &metrics::TenantSample::submitted); }
+  void shed(sim::RequestId id) { count(id, &metrics::TenantSample::shed); }
+  void completed(sim::RequestId id) { count(id, &metrics::TenantSample::completed); }
+
+  /// Adds a sample. `tenants`: what is queued, dispatched and emitted of each, at this instant.
+  /// `continues`: another one follows.
+  void sample(const metrics::Sample& state, std::span<const metrics::TenantSample> tenants,
+              bool continues);
+  const metrics::Timeline& timeline() const { return timeline_; }
+
+ private:
+  void count(sim::RequestId id, std::int64_t metrics::TenantSample::* what) {
+    if (!counts_.empty()) ++(counts_[context_.requests.tenant(id)].*what);
+  }
+
+  Context& context_;
+  std::vector<metrics::TenantSample> counts_;  // by tenant; empty without a timeline
+  metrics::Timeline timeline_;
+};
+
+}  // namespace spillway::cluster
