@@ -1,20 +1,19 @@
 #include "cluster/run.h"
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 #include <utility>
 
 #include "cluster/context.h"
 #include "cluster/exact_estimator.h"
 #include "cluster/livelock.h"
+#include "cluster/load_events.h"
 #include "cluster/report.h"
 #include "cluster/sampler.h"
 #include "fleet/autoscaler.h"
 #include "fleet/fleet.h"
 #include "router/router.h"
 #include "signals/board.h"
-#include "signals/busy_monitor.h"
 #include "signals/outstanding.h"
 #include "signals/prefix_index.h"
 #include "signals/scrapes.h"
@@ -48,15 +47,6 @@ constexpr int kEventsTallied = 1000;
 
 /// So many scrapes after the last change, signals have told of it, lost ones or not.
 constexpr double kScrapesAwaited = 100;
-
-// Whether anybody goes by which workers are busy.
-bool follows_loads(const Simulation& simulation) {
-  return simulation.busy_monitor.has_thresholds() || gateway::reads_busy(simulation.gateway) ||
-         std::any_of(simulation.instances.begin(), simulation.instances.end(),
-                     [](const auto& group) {
-                       return !std::holds_alternative<instance::Open>(group.ingress);
-                     });
-}
 
 // The requests of a run, kept or passing through.
 std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::uint64_t seed,
@@ -128,7 +118,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
         horizon_(sim::from_seconds(simulation.horizon_s.value_or(sim::kLongestSpan_s))),
         is_controlled_(gateway::is_controlled(simulation.gateway)),
         polls_saturation_(gateway::reads_saturation(simulation.gateway)),
-        follows_loads_(follows_loads(simulation)),
+        load_events_(context_, fleet_, scrapes_.get()),
         previews_choices_(gateway::reads_next_choice(simulation.gateway)),
         one_per_attempt_(simulation.gateway.dispatch == gateway::Dispatch::one_per_attempt),
         attempt_period_(sim::from_seconds(simulation.gateway.attempt_period_s)),
@@ -154,7 +144,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     schedule_users();
     schedule_fleet();
     schedule_ticks();
-    schedule_readings();
+    load_events_.start();
     Event event;
     while (context_.events.pop(horizon_, event)) {
       context_.now = event.time();
@@ -263,7 +253,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
         .reports_latencies = reports(),
         .tells_first_tokens = router::reads_first_tokens(simulation_.router) ||
                               gateway::reads_first_tokens(simulation_.gateway) ||
-                              follows_loads(simulation_),
+                              LoadEvents::are_followed(simulation_),
         .meters_tokens = gateway::meters_tokens(simulation_.gateway) ||
                          simulation_.busy_monitor.track_output_blocks ||
                          simulation_.metrics.timeline_step_s.has_value(),
@@ -287,9 +277,9 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
 
   /// A replica of the gateway, with what it knows by itself.
   struct Front {
+    std::size_t index;
     gateway::Pipeline pipeline;
     router::Dispatcher dispatcher;
-    std::unique_ptr<signals::WorkerMonitor> monitor;  // null unless load events are followed
     Time drain_due = sim::kUnset;
     bool drain_is_ticks = false;      // a tick asked for it or for an attempt, nobody else
     bool ticks = false;               // a tick is due
@@ -314,6 +304,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     for (const auto& one : fleet_) ranks.push_back(one->num_ranks());
     for (std::int64_t i = 0; i < config.replicas; ++i) {
       fronts_.push_back(std::make_unique<Front>(
+          static_cast<std::size_t>(i),
           gateway::Pipeline(config, static_cast<std::uint16_t>(i), requests_, journal_,
                             context_.events, instances, seed),
           router::Dispatcher(simulation_.router, simulation_.prefix_index,
@@ -327,7 +318,6 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       gateway::Pipeline& pipeline = fronts_.back()->pipeline;
       pipeline.set_workers(presence_.num_ready());
       if (gateway::meters_tokens(config)) pipeline.set_meter(*this);
-      if (follows_loads_) fronts_.back()->monitor = make_monitor();
     }
   }
 
@@ -348,9 +338,9 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   Front& front_of(RequestId id) { return *fronts_[replica_of(id)]; }
 
   signals::View view_of(const Front& front) {
-    if (follows_loads_) renew_readings();
+    load_events_.renew();
     signals::OwnRecord own = front.dispatcher.own();
-    own.busy = front.monitor ? &front.monitor->busy() : nullptr;
+    own.busy = load_events_.known_to(front.index);
     own.has_workers = presence_.num_ready() > 0;
     own.exact_estimator = exact_estimator_.get();
     const signals::View view = board_.view(own, context_.now);
@@ -362,99 +352,6 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   std::optional<signals::View> reports_to(const Front& front) {
     if (!front.pipeline.reads_signals()) return std::nullopt;
     return view_of(front);
-  }
-
-  // ---- load events -------------------------------------------------------------------------
-
-  // In an event of phase `telemetry`: a reading that was made before arrives.
-  static constexpr std::uint32_t kArrival = 0x80000000;
-
-  std::unique_ptr<signals::WorkerMonitor> make_monitor() {
-    std::vector<signals::WorkerMonitor::Size> workers;
-    workers.reserve(fleet_.size());
-    for (const auto& one : fleet_) {
-      workers.push_back({one->num_ranks(), one->rank(0).capacity().block_size_tokens});
-    }
-    return std::make_unique<signals::WorkerMonitor>(simulation_.busy_monitor, workers, requests_,
-                                                    journal_);
-  }
-
-  bool is_live() const { return std::holds_alternative<signals::Live>(simulation_.signals); }
-
-  void schedule_readings() {
-    if (!follows_loads_) return;
-    read_.resize(fleet_.size());
-    for (std::size_t i = 0; i < fleet_.size() && scrapes_; ++i) schedule_reading(InstanceId{i});
-  }
-  void schedule_reading(InstanceId id) {
-    context_.events.push(
-        {scrapes_->time_of(id, read_[id.index()].next), Phase::telemetry, id.value, id.value});
-  }
-
-  // The gateway has seen something of the worker.
-  void heard_of(InstanceId id) {
-    if (!is_live() || read_[id.index()].is_due) return;
-    read_[id.index()].is_due = true;
-    context_.events.push({context_.now, Phase::telemetry, id.value, id.value});
-  }
-
-  void telemetry(std::uint32_t subject) {
-    const InstanceId id{subject & ~kArrival};
-    if ((subject & kArrival) != 0) return arrive_reading(id);
-    if (is_live()) {
-      read_[id.index()].is_due = false;
-      read_worker(id);
-      return arrive_reading(id);
-    }
-    const bool is_lost = scrapes_->is_lost(id, read_[id.index()].next++);
-    if (!is_lost) {
-      read_worker(id);
-      if (scrapes_->delay() == Time{0}) {
-        arrive_reading(id);
-      } else {
-        context_.events.push(
-            {context_.now + scrapes_->delay(), Phase::telemetry, id.value, id.value | kArrival});
-      }
-    }
-    if (is_busy()) schedule_reading(id);
-  }
-
-  // With `on_read`, what is due is read as a decision is.
-  void renew_readings() {
-    const auto* on_read = std::get_if<signals::OnRead>(&simulation_.signals);
-    if (!on_read) return;
-    const Time period = sim::from_seconds(on_read->period_s);
-    for (std::size_t i = 0; i < fleet_.size(); ++i) {
-      if (context_.now - read_[i].at < period) continue;
-      read_[i].at = context_.now;
-      read_worker(InstanceId{i});
-      arrive_reading(InstanceId{i});
-    }
-  }
-
-  void read_worker(InstanceId id) {
-    instance::Instance& worker = *fleet_[id.index()];
-    readings_.clear();
-    for (std::size_t i = 0; i < worker.num_ranks(); ++i) {
-      instance::Instance& rank = worker.rank(i);
-      readings_.push_back({.signal = rank.read(context_.now), .capacity = rank.capacity()});
-      if (!simulation_.busy_monitor.track_output_blocks) continue;
-      std::fill(emitted_.begin(), emitted_.end(), 0);
-      rank.add_emitted(emitted_, context_.now);
-      readings_.back().emitted_tokens =
-          std::accumulate(emitted_.begin(), emitted_.end(), std::int64_t{0});
-    }
-    for (const auto& front : fronts_) front->monitor->measure(id, readings_);
-  }
-  void arrive_reading(InstanceId id) {
-    for (const auto& front : fronts_) front->monitor->arrive(id, context_.now);
-  }
-
-  // Whether its worker's ingress turned the request away.
-  bool was_turned_away(RequestId id) const {
-    const workload::ReasonCode reason = journal_.reason[id.index()];
-    return journal_.outcome[id.index()] == workload::Outcome::rejected &&
-           reason.index >= instance::InstanceGroup::reasons.size();
   }
 
   // ---- instances that come and go ----------------------------------------------------------
@@ -736,7 +633,10 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       case Phase::client_reaction:
         return react(request, event.tie());
       case Phase::telemetry:
-        return telemetry(event.subject());
+        if (load_events_.handle(event) && is_busy()) {
+          load_events_.schedule_scrape(InstanceId{event.tie()});
+        }
+        return;
     }
   }
 
@@ -938,10 +838,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     journal_.instance[request.index()] = static_cast<std::int32_t>(chosen.value);
     if (journal_.has_ranks) journal_.rank[request.index()] = static_cast<std::int16_t>(rank);
     fleet_[chosen.index()]->sent(rank);
-    if (front.monitor) {
-      front.monitor->sent(request, chosen);
-      heard_of(chosen);
-    }
+    load_events_.sent(replica_of(request), request, chosen);
     const Time delay = std::max(fleet_[chosen.index()]->entry_delay(request),
                                 presence_.serves_at(chosen) - context_.now);
     if (exact_estimator_) exact_estimator_->sent(request, chosen, context_.now + delay);
@@ -955,10 +852,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   void first_token(RequestId request) override {
     Front& front = front_of(request);
     front.dispatcher.first_token(request, instance_of(request), context_.now);
-    if (front.monitor) {
-      front.monitor->first_token(request, instance_of(request));
-      heard_of(instance_of(request));
-    }
+    load_events_.first_token(replica_of(request), request, instance_of(request));
     if (front.pipeline.first_token(request, context_.now))
       wake(replica_of(request), drain_latency_);
   }
@@ -967,13 +861,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     const InstanceId worker = instance_of(request);
     front.dispatcher.finished(request, worker, context_.now);
     fleet_[worker.index()]->left(journal_.rank_of(request));
-    if (!front.monitor) return;
-    front.monitor->finished(request, worker);
-    if (was_turned_away(request)) {
-      front.monitor->mark_overloaded(worker);
-    } else {
-      heard_of(worker);
-    }
+    load_events_.finished(replica_of(request), request, worker);
   }
   void release(RequestId request) {
     const std::size_t replica = replica_of(request);
@@ -1054,7 +942,9 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
                    .horizon = horizon_};
     for (const auto& front : fronts_) {
       end.gateways.push_back(&front->pipeline);
-      if (front->monitor) end.busy.push_back(&front->monitor->busy());
+    }
+    for (std::size_t i = 0; i < fronts_.size() && load_events_.known_to(0); ++i) {
+      end.busy.push_back(load_events_.known_to(i));
     }
     Output output = report(end);
     if (options_.keep_requests && !streaming()) output.record = record_;
@@ -1092,7 +982,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   Time horizon_;
   bool is_controlled_;
   bool polls_saturation_;
-  bool follows_loads_;
+  LoadEvents load_events_;
   bool previews_choices_;
   bool one_per_attempt_;
   Time attempt_period_;
@@ -1102,14 +992,6 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   std::vector<std::unique_ptr<Front>> fronts_;
   std::vector<RequestId> doomed_;      // to be withdrawn as they enter their instances
   std::vector<std::int64_t> emitted_;  // by group of requests
-  // Of each worker, where load events are followed:
-  struct LastRead {
-    std::int64_t next = 0;  // which scrape is due
-    Time at{0};             // of the latest
-    bool is_due = false;    // with `live`: there is news
-  };
-  std::vector<LastRead> read_;
-  std::vector<signals::RankReading> readings_;  // kept for its memory
   Time last_arrival_{0};
   std::int64_t expected_ = 0;  // requests of users and retries whose time is known
   std::vector<std::optional<std::uint32_t>> user_of_;  // by request; only with users

@@ -1,0 +1,148 @@
+#include "cluster/load_events.h"
+
+#include <algorithm>
+#include <numeric>
+#include <variant>
+
+#include "sim/phase.h"
+#include "workload/outcome.h"
+
+namespace spillway::cluster {
+
+using sim::InstanceId;
+using sim::RequestId;
+using sim::Time;
+
+bool LoadEvents::are_followed(const Simulation& simulation) {
+  return simulation.busy_monitor.has_thresholds() || gateway::reads_busy(simulation.gateway) ||
+         std::any_of(simulation.instances.begin(), simulation.instances.end(),
+                     [](const auto& group) {
+                       return !std::holds_alternative<instance::Open>(group.ingress);
+                     });
+}
+
+LoadEvents::LoadEvents(Context& context,
+                       std::span<const std::unique_ptr<instance::Instance>> workers,
+                       const signals::Scrapes* scrapes)
+    : context_(context),
+      workers_(workers),
+      scrapes_(scrapes),
+      is_live_(std::holds_alternative<signals::Live>(context.simulation.signals)) {
+  if (!are_followed(context.simulation)) return;
+  if (const auto* on_read = std::get_if<signals::OnRead>(&context.simulation.signals)) {
+    period_ = sim::from_seconds(on_read->period_s);
+  }
+  last_reads_.resize(workers.size());
+  emitted_.resize(context.requests.num_groups());
+  std::vector<signals::WorkerMonitor::Size> sizes;
+  sizes.reserve(workers.size());
+  for (const auto& one : workers) {
+    sizes.push_back({one->num_ranks(), one->rank(0).capacity().block_size_tokens});
+  }
+  for (std::int64_t i = 0; i < context.simulation.gateway.replicas; ++i) {
+    monitors_.emplace_back(context.simulation.busy_monitor, sizes, context.requests,
+                           context.journal);
+  }
+}
+
+void LoadEvents::start() {
+  if (!scrapes_) return;
+  for (std::size_t i = 0; i < last_reads_.size(); ++i) schedule_scrape(InstanceId{i});
+}
+
+bool LoadEvents::handle(const sim::Event& event) {
+  const InstanceId worker{event.tie()};
+  LastRead& last = last_reads_[worker.index()];
+  if (static_cast<Kind>(event.subject()) == Kind::arrival) {
+    arrive(worker);
+    return false;
+  }
+  if (is_live_) {
+    last.is_due = false;
+    read(worker);
+    arrive(worker);
+    return false;
+  }
+  const bool is_lost = scrapes_->is_lost(worker, last.next_scrape++);
+  if (!is_lost) {
+    read(worker);
+    if (scrapes_->delay() == Time{0}) {
+      arrive(worker);
+    } else {
+      push(context_.now + scrapes_->delay(), worker, Kind::arrival);
+    }
+  }
+  return true;
+}
+
+void LoadEvents::renew() {
+  if (!sim::is_set(period_)) return;
+  for (std::size_t i = 0; i < last_reads_.size(); ++i) {
+    if (context_.now - last_reads_[i].at < period_) continue;
+    last_reads_[i].at = context_.now;
+    read(InstanceId{i});
+    arrive(InstanceId{i});
+  }
+}
+
+void LoadEvents::sent(std::size_t gateway, RequestId id, InstanceId worker) {
+  if (monitors_.empty()) return;
+  monitors_[gateway].sent(id, worker);
+  schedule_live(worker);
+}
+void LoadEvents::first_token(std::size_t gateway, RequestId id, InstanceId worker) {
+  if (monitors_.empty()) return;
+  monitors_[gateway].first_token(id, worker);
+  schedule_live(worker);
+}
+void LoadEvents::finished(std::size_t gateway, RequestId id, InstanceId worker) {
+  if (monitors_.empty()) return;
+  monitors_[gateway].finished(id, worker);
+  if (was_turned_away(id)) {
+    monitors_[gateway].mark_overloaded(worker);
+  } else {
+    schedule_live(worker);
+  }
+}
+
+void LoadEvents::push(Time at, InstanceId worker, Kind kind) {
+  context_.events.push({at, sim::Phase::telemetry, worker.value, static_cast<std::uint32_t>(kind)});
+}
+
+void LoadEvents::schedule_scrape(InstanceId worker) {
+  push(scrapes_->time_of(worker, last_reads_[worker.index()].next_scrape), worker, Kind::reading);
+}
+
+void LoadEvents::schedule_live(InstanceId worker) {
+  if (!is_live_ || last_reads_[worker.index()].is_due) return;
+  last_reads_[worker.index()].is_due = true;
+  push(context_.now, worker, Kind::reading);
+}
+
+void LoadEvents::read(InstanceId id) {
+  instance::Instance& worker = *workers_[id.index()];
+  readings_.clear();
+  for (std::size_t i = 0; i < worker.num_ranks(); ++i) {
+    instance::Instance& rank = worker.rank(i);
+    readings_.push_back({.signal = rank.read(context_.now), .capacity = rank.capacity()});
+    if (!context_.simulation.busy_monitor.track_output_blocks) continue;
+    std::fill(emitted_.begin(), emitted_.end(), 0);
+    rank.add_emitted(emitted_, context_.now);
+    readings_.back().emitted_tokens =
+        std::accumulate(emitted_.begin(), emitted_.end(), std::int64_t{0});
+  }
+  for (signals::WorkerMonitor& monitor : monitors_) monitor.measure(id, readings_);
+}
+
+void LoadEvents::arrive(InstanceId worker) {
+  for (signals::WorkerMonitor& monitor : monitors_) monitor.arrive(worker, context_.now);
+}
+
+// Whether the ingress of its worker turned it away.
+bool LoadEvents::was_turned_away(RequestId id) const {
+  const workload::ReasonCode reason = context_.journal.reason[id.index()];
+  return context_.journal.outcome[id.index()] == workload::Outcome::rejected &&
+         reason.index >= instance::InstanceGroup::reasons.size();
+}
+
+}  // namespace spillway::cluster

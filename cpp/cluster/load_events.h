@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cluster/context.h"
+#include "instance/instance.h"
+#include "signals/busy_monitor.h"
+#include "signals/scrapes.h"
+#include "sim/event_queue.h"
+#include "sim/ids.h"
+#include "sim/time.h"
+
+namespace spillway::cluster {
+
+/// Load events: when a worker is read, when its reading reaches the gateways, and what each gateway
+/// then knows of the load. With `live` signals a worker is read whenever a gateway has news of it,
+/// with `scraped` at each scrape, with `on_read` when a decision is due.
+class LoadEvents {
+ public:
+  /// Whether anything in the simulation depends on which workers are busy.
+  static bool are_followed(const Simulation& simulation);
+
+  /// `scrapes`: null unless workers are scraped. Both must outlive this.
+  LoadEvents(Context& context, std::span<const std::unique_ptr<instance::Instance>> workers,
+             const signals::Scrapes* scrapes);
+
+  void start();
+  /// An event of phase `telemetry`. True: its worker was scraped, and may be again.
+  bool handle(const sim::Event& event);
+  void schedule_scrape(sim::InstanceId worker);
+  /// A decision is due: with `on_read`, what is old enough is read again.
+  void renew();
+
+  // What a gateway does and sees; nothing happens unless load events are followed.
+  void sent(std::size_t gateway, sim::RequestId id, sim::InstanceId worker);
+  void first_token(std::size_t gateway, sim::RequestId id, sim::InstanceId worker);
+  void finished(std::size_t gateway, sim::RequestId id, sim::InstanceId worker);
+
+  /// What a gateway knows; null unless load events are followed.
+  const signals::BusyWorkers* known_to(std::size_t gateway) const {
+    return monitors_.empty() ? nullptr : &monitors_[gateway].busy();
+  }
+
+ private:
+  /// The subject of an event of phase `telemetry`; its tie is the worker.
+  enum class Kind : std::uint32_t { reading, arrival };
+  /// When a worker was read, or is to be.
+  struct LastRead {
+    std::int64_t next_scrape = 0;
+    sim::Time at{0};
+    bool is_due = false;  // with `live`
+  };
+
+  void push(sim::Time at, sim::InstanceId worker, Kind kind);
+  void schedule_live(sim::InstanceId worker);
+  void read(sim::InstanceId worker);
+  void arrive(sim::InstanceId worker);
+  bool was_turned_away(sim::RequestId id) const;
+
+  Context& context_;
+  std::span<const std::unique_ptr<instance::Instance>> workers_;
+  const signals::Scrapes* scrapes_;
+  bool is_live_;
+  sim::Time period_ = sim::kUnset;                // with `on_read`
+  std::vector<signals::WorkerMonitor> monitors_;  // by gateway
+  std::vector<LastRead> last_reads_;              // by worker
+  // Kept for their memory.
+  std::vector<signals::RankReading> readings_;
+  std::vector<std::int64_t> emitted_;  // by group of requests
+};
+
+}  // namespace spillway::cluster
