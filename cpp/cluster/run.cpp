@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "cluster/clients.h"
 #include "cluster/context.h"
 #include "cluster/exact_estimator.h"
 #include "cluster/livelock.h"
@@ -24,11 +25,9 @@
 #include "sim/rng.h"
 #include "sim/schema/codec.h"
 #include "workload/generate.h"
-#include "workload/reaction.h"
 #include "workload/requests.h"
 #include "workload/synthetic.h"
 #include "workload/trace.h"
-#include "workload/users.h"
 
 namespace spillway::cluster {
 
@@ -68,26 +67,6 @@ std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::ui
       trace ? trace->requests : nullptr, simulation.tenants, simulation.slo_classes, warm_up);
 }
 
-// So many attempts are made at a request at most.
-std::int64_t most_attempts(const Simulation& simulation) {
-  std::int64_t most = 1;
-  const auto include = [&](const workload::Reaction& reaction) {
-    for (const workload::Retry& retry : reaction.retries) most = std::max(most, retry.max_attempts);
-  };
-  include(simulation.reaction);
-  for (const workload::Tenant& tenant : simulation.tenants) {
-    if (tenant.reaction) include(*tenant.reaction);
-  }
-  return most;
-}
-
-// Those who ask again once they have been answered, if there are any.
-std::unique_ptr<workload::Users> make_users(const Simulation& simulation, std::uint64_t seed) {
-  const auto* synthetic = std::get_if<workload::Synthetic>(&simulation.workload);
-  if (!synthetic || !workload::has_users(*synthetic)) return nullptr;
-  return std::make_unique<workload::Users>(*synthetic, seed, simulation.quantum_ns);
-}
-
 /// The event loop of one run: takes the earliest event and hands it to the stage it belongs to.
 class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
  public:
@@ -105,7 +84,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
         sampler_(context_),
         presence_(simulation.fleet, num_instances(simulation)),
         changes_(simulation.fleet.schedule),
-        users_(make_users(simulation, seed)),
+        clients_(context_),
         decisions_(static_cast<std::size_t>(simulation.metrics.traced_candidates),
                    router::rates_ranks(simulation.router) ? num_engines(simulation)
                                                           : num_instances(simulation)),
@@ -123,12 +102,11 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
         one_per_attempt_(simulation.gateway.dispatch == gateway::Dispatch::one_per_attempt),
         attempt_period_(sim::from_seconds(simulation.gateway.attempt_period_s)),
         longest_news_(longest_news(simulation.signals)),
-        livelock_(static_cast<std::uint64_t>(most_attempts(simulation))) {
+        livelock_(static_cast<std::uint64_t>(clients_.max_attempts())) {
     journal_.reports = reports();
     for (const auto& group : simulation.instances) {
       journal_.has_ranks = journal_.has_ranks || group.data_parallel_size > 1;
     }
-    make_reactions(seed);
     journal_.resize(requests_.capacity());
     (streaming() ? journal_.token_gaps.approximate.resize(requests_.num_groups())
                  : journal_.token_gaps.exact.resize(requests_.num_groups()));
@@ -140,8 +118,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   }
 
   Output operator()() {
-    schedule_arrival();
-    schedule_users();
+    clients_.start();
     schedule_fleet();
     schedule_ticks();
     load_events_.start();
@@ -183,7 +160,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     if (options_.interrupted && options_.interrupted()) throw sim::Interrupted();
     std::int64_t present = 0;
     for (const auto& front : fronts_) present += front->pipeline.books().present();
-    const std::size_t others = engines_.size() + (users_ ? users_->size() : 0);
+    const std::size_t others = engines_.size() + clients_.num_users();
     if (!livelock_.suspects(context_.now, context_.events.popped(),
                             static_cast<std::uint64_t>(present) + others)) {
       return;
@@ -224,21 +201,11 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       case Phase::source_arrival:
         return "the source";
       case Phase::user_arrival:
-        return name_of_user(event.subject());
+        return clients_.name_of_user(event.subject());
       default:
-        return name_of_asker(RequestId{event.subject()});
+        return clients_.name_of_client(RequestId{event.subject()});
     }
   }
-  std::string name_of_asker(RequestId request) const {
-    const auto user = users_ ? user_of_[request.index()] : std::nullopt;
-    return user ? name_of_user(*user) : "request " + std::to_string(requests_.row(request));
-  }
-  std::string name_of_user(std::uint32_t user) const {
-    const auto& synthetic = std::get<workload::Synthetic>(simulation_.workload);
-    return "user " + std::to_string(user) + " (client '" +
-           synthetic.clients[users_->client_of(user)].name + "')";
-  }
-
   bool streaming() const { return simulation_.metrics.streaming; }
   bool reports() const { return simulation_.metrics.accounting == metrics::Accounting::blis; }
   std::vector<signals::Probe*> make_fleet(std::uint64_t seed) {
@@ -405,7 +372,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   // Whether anything is still to happen to a request, apart from what a tick may set off. Ticks and
   // samples go on as long.
   bool is_busy() const {
-    if (requests_.next_arrival() != sim::kForever || expected_ > 0) return true;
+    if (clients_.has_pending()) return true;
     const bool awaits_workers =
         presence_.num_ready() == 0 &&
         (scaler_ || next_change_ < changes_.size() || presence_.next_ready() != sim::kForever);
@@ -442,133 +409,19 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     if (front.ticks) schedule_tick(replica);
   }
 
-  // ---- who asks ----------------------------------------------------------------------------
+  // ---- the life of a request ---------------------------------------------------------------
 
-  // Arrivals of the source enter the queue one at a time: the next one when its predecessor has
-  // arrived.
-  void schedule_arrival() {
-    const Time next = requests_.next_arrival();
-    if (next != sim::kForever) context_.events.push({next, Phase::source_arrival, 0, 0});
-  }
-  void schedule_users() {
-    for (std::size_t user = 0; users_ && user < users_->size(); ++user) {
-      expect(users_->first(user), Phase::user_arrival, static_cast<std::uint32_t>(user));
-    }
-  }
-  void expect(Time at, Phase from, std::uint32_t subject) {
-    if (at == sim::kForever) return;
-    ++expected_;
-    context_.events.push({at, from, 0, subject});
-  }
-
-  void arrive(Phase from, std::uint32_t subject) {
-    const bool is_users = from == Phase::user_arrival;
-    if (from != Phase::source_arrival) --expected_;
-    if (from == Phase::retry_arrival) return ask_again(RequestId{subject});
-    const RequestId request =
-        is_users ? requests_.add(users_->ask(subject)) : requests_.take_next();
-    if (journal_.size() < requests_.capacity()) journal_.resize(requests_.capacity());
-    ++record_->offered;
-    last_arrival_ = context_.now;
-    if (!is_users) schedule_arrival();
-    if (users_) {
-      user_of_.resize(requests_.capacity());
-      user_of_[request.index()] = is_users ? std::optional(subject) : std::nullopt;
-    }
-    if (reactions_) reactions_->asked(tenant_of(request));
-    reach_gateway(request);
-  }
-  void ask_again(RequestId request) {
-    statistics_.retried(request);
-    const std::uint16_t attempts = journal_.attempts[request.index()];
-    journal_.clear(request);
-    journal_.attempts[request.index()] = static_cast<std::uint16_t>(attempts + 1);
-    requests_.ask_again(request, context_.now);
-    reach_gateway(request);
-  }
-  void reach_gateway(RequestId request) {
+  void submit(RequestId request) {
     front_of(request).pipeline.arrive();
     sampler_.submitted(request);
-    if (reactions_) watch_patience(request);
-    if (comes_next(admission_latency_)) return admit(request);
+    clients_.submitted(request);
+    if (context_.can_run_inline(admission_latency_)) return admit(request);
     context_.events.push({context_.now + admission_latency_, Phase::admission, 0, request.value});
   }
 
-  // An attempt has failed, or its answer has come. False: the request is over.
-  bool asks_again(RequestId request) {
-    const std::size_t row = request.index();
-    if (!reactions_ || journal_.outcome[row] == workload::Outcome::completed) return false;
-    const auto cause = workload::cause_of(metrics::word_of(journal_.reason[row]));
-    if (!cause) return false;
-    const auto wait = reactions_->wait(tenant_of(request), *cause, journal_.attempts[row],
-                                       requests_.row(request), deadline_of(request) - context_.now);
-    if (!wait) return false;
-    expect(context_.now + *wait, Phase::retry_arrival, request.value);
-    return true;
-  }
-  void answer(RequestId request) {
-    const auto user = user_of_[request.index()];
-    if (!user) return;
-    const bool is_complete = journal_.outcome[request.index()] == workload::Outcome::completed;
-    const Time next = is_complete
-                          ? users_->answered(*user, requests_.goal_tokens(request), context_.now)
-                          : users_->refused(*user, context_.now);
-    expect(next, Phase::user_arrival, *user);
-  }
-
-  // ---- clients' patience -------------------------------------------------------------------
-
-  void make_reactions(std::uint64_t seed) {
-    bool is_passive = simulation_.reaction.is_passive();
-    std::vector<std::optional<workload::Reaction>> own;
-    own.reserve(requests_.tenants.size());
-    for (const workload::Tenant& tenant : requests_.tenants) {
-      own.push_back(tenant.reaction);
-      is_passive = is_passive && (!tenant.reaction || tenant.reaction->is_passive());
-    }
-    if (is_passive) return;
-    reactions_ = std::make_unique<workload::Reactions>(simulation_.reaction, own, seed);
-    journal_.counts_attempts = true;
-    requests_.keep_attempts();
-  }
-
-  sim::TenantId tenant_of(RequestId request) const {
-    return sim::TenantId{requests_.tenant(request)};
-  }
-  static Time after(Time since, const std::optional<double>& span_s) {
-    return span_s ? since + sim::from_seconds(*span_s) : sim::kForever;
-  }
-  // Of all attempts together.
-  Time deadline_of(RequestId request) const {
-    return after(requests_.asked(request), reactions_->of(tenant_of(request)).deadline_s);
-  }
-  // Of the attempt under way.
-  Time patience_of(RequestId request) const {
-    const workload::Reaction& reaction = reactions_->of(tenant_of(request));
-    return std::min(after(requests_.arrival(request), reaction.timeout_s), deadline_of(request));
-  }
-  Time first_token_patience_of(RequestId request) const {
-    return after(requests_.arrival(request),
-                 reactions_->of(tenant_of(request)).first_token_timeout_s);
-  }
-
-  void watch_patience(RequestId request) {
-    for (const Time until : {first_token_patience_of(request), patience_of(request)}) {
-      if (until == sim::kForever) continue;
-      context_.events.push({until, Phase::client_reaction, requests_.row(request), request.value});
-    }
-  }
-  // A client's timer goes off, which may be that of an attempt, or even a request, long over.
-  void react(RequestId request, std::uint32_t row) {
-    if (requests_.in_use(request) && requests_.row(request) == row) withdraw_if_late(request);
-  }
   // Also for a request that has just reached a stage.
   void withdraw_if_late(RequestId request) {
-    if (!reactions_) return;
-    const bool waits_for_first = !sim::is_set(journal_.first_token[request.index()]);
-    const bool is_due = patience_of(request) <= context_.now ||
-                        (waits_for_first && first_token_patience_of(request) <= context_.now);
-    if (is_due) withdraw(request);
+    if (clients_.is_out_of_patience(request)) withdraw(request);
   }
   // Where it is between two stages, it goes once it has reached the next one.
   void withdraw(RequestId request) {
@@ -600,8 +453,11 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     switch (event.phase()) {
       case Phase::source_arrival:
       case Phase::user_arrival:
+        return submit(clients_.arrive(event));
       case Phase::retry_arrival:
-        return arrive(event.phase(), event.subject());
+        statistics_.retried(request);
+        clients_.retry(request);
+        return submit(request);
       case Phase::admission:
         return admit(request);
       case Phase::queue_drain:
@@ -631,19 +487,14 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       case Phase::timeline_sample:
         return sample();
       case Phase::client_reaction:
-        return react(request, event.tie());
+        if (const auto late = clients_.timer_of(event)) withdraw_if_late(*late);
+        return;
       case Phase::telemetry:
         if (load_events_.handle(event) && is_busy()) {
           load_events_.schedule_scrape(InstanceId{event.tie()});
         }
         return;
     }
-  }
-
-  // Whether an event after `delay` would be the next one anyway. It is then handled at once, which
-  // saves its way through the queue.
-  bool comes_next(Time delay) const {
-    return delay == Time{0} && !context_.events.is_due(context_.now);
   }
 
   void admit(RequestId request) {
@@ -669,7 +520,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     Front& front = *fronts_[replica];
     front.drain_is_ticks = false;
     if (sim::is_set(front.drain_due)) return;
-    if (comes_next(delay)) return drain(replica);
+    if (context_.can_run_inline(delay)) return drain(replica);
     front.drain_due = context_.now + delay;
     const auto which = static_cast<std::uint32_t>(replica);
     context_.events.push({front.drain_due, Phase::queue_drain, which, which});
@@ -916,9 +767,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
 
   // The attempt is over. Unless the client asks again, nothing more happens to the request.
   void leave(RequestId request) {
-    if (asks_again(request)) return;
-    if (users_) answer(request);
-    if (!streaming()) return;
+    if (clients_.left(request) || !streaming()) return;
     statistics_.add(request);
     journal_.clear(request);
     requests_.retire(request);
@@ -926,6 +775,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
 
   Output finish() {
     for (const auto& one : fleet_) one->close(horizon_);
+    record_->offered = clients_.num_offered();
     // In streaming mode those that are still in the system; else all.
     const std::size_t ids = streaming() ? requests_.capacity() : record_->offered;
     for (std::size_t i = 0; i < ids; ++i) {
@@ -938,7 +788,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
                    .instances = fleet_,
                    .decisions = decisions_,
                    .last_change = context_.last_change,
-                   .last_arrival = last_arrival_,
+                   .last_arrival = clients_.last_arrival(),
                    .horizon = horizon_};
     for (const auto& front : fronts_) {
       end.gateways.push_back(&front->pipeline);
@@ -967,8 +817,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   std::optional<fleet::ScalerState> scaler_;
   Time poll_period_{0};
   Time next_poll_{0};
-  std::unique_ptr<workload::Users> users_;          // null: nobody waits for an answer
-  std::unique_ptr<workload::Reactions> reactions_;  // null: all clients are passive
+  Clients clients_;
   router::DecisionLog decisions_;
   std::vector<std::unique_ptr<instance::Instance>> fleet_;
   std::vector<instance::Engine*> engines_;
@@ -992,9 +841,6 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   std::vector<std::unique_ptr<Front>> fronts_;
   std::vector<RequestId> doomed_;      // to be withdrawn as they enter their instances
   std::vector<std::int64_t> emitted_;  // by group of requests
-  Time last_arrival_{0};
-  std::int64_t expected_ = 0;  // requests of users and retries whose time is known
-  std::vector<std::optional<std::uint32_t>> user_of_;  // by request; only with users
 };
 
 }  // namespace

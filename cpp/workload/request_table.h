@@ -15,6 +15,13 @@
 
 namespace spillway::workload {
 
+/// A request that may be over by now: its id may stand for another one, but not for one of this
+/// row.
+struct RequestHandle {
+  sim::RequestId id;
+  std::uint32_t row = 0;  ///< position in the order of arrival
+};
+
 /// What the stages of one run know of a request: the source's columns with tenants and classes
 /// resolved.
 ///
@@ -58,6 +65,12 @@ class RequestTable {
 
   /// Position in the order of arrival.
   std::uint32_t row(sim::RequestId id) const { return keeps_all_ ? id.value : rows_[id.index()]; }
+  RequestHandle handle(sim::RequestId id) const { return {id, row(id)}; }
+  /// The request behind a handle; unset: it has left the system.
+  std::optional<sim::RequestId> find(RequestHandle handle) const {
+    if (!in_use(handle.id) || row(handle.id) != handle.row) return std::nullopt;
+    return handle.id;
+  }
   /// Of the attempt under way, at the gateway.
   sim::Time arrival(sim::RequestId id) const { return (*arrivals_)[id.index()]; }
   /// Of the first attempt: when the client began to wait.

@@ -1,0 +1,178 @@
+#include "cluster/clients.h"
+
+#include <algorithm>
+#include <variant>
+
+#include "metrics/ledger.h"
+#include "sim/phase.h"
+#include "workload/synthetic.h"
+
+namespace spillway::cluster {
+
+using sim::Phase;
+using sim::RequestId;
+using sim::Time;
+
+namespace {
+
+std::unique_ptr<workload::Users> make_users(const Context& context) {
+  const auto* synthetic = std::get_if<workload::Synthetic>(&context.simulation.workload);
+  if (!synthetic || !workload::has_users(*synthetic)) return nullptr;
+  return std::make_unique<workload::Users>(*synthetic, context.seed, context.simulation.quantum_ns);
+}
+
+Time after(Time since, const std::optional<double>& span_s) {
+  return span_s ? since + sim::from_seconds(*span_s) : sim::kForever;
+}
+
+}  // namespace
+
+Clients::Clients(Context& context) : context_(context), users_(make_users(context)) {
+  make_reactions();
+}
+
+void Clients::make_reactions() {
+  const Simulation& simulation = context_.simulation;
+  bool is_passive = simulation.reaction.is_passive();
+  std::vector<std::optional<workload::Reaction>> own;
+  own.reserve(context_.requests.tenants.size());
+  for (const workload::Tenant& tenant : context_.requests.tenants) {
+    own.push_back(tenant.reaction);
+    is_passive = is_passive && (!tenant.reaction || tenant.reaction->is_passive());
+  }
+  if (is_passive) return;
+  reactions_ = std::make_unique<workload::Reactions>(simulation.reaction, own, context_.seed);
+  context_.journal.counts_attempts = true;
+  context_.requests.keep_attempts();
+}
+
+void Clients::start() {
+  schedule_source();
+  for (std::size_t user = 0; user < num_users(); ++user) {
+    expect(users_->first(user), Phase::user_arrival, static_cast<std::uint32_t>(user));
+  }
+}
+
+// Arrivals of the source enter the queue one at a time: the next one when its predecessor has
+// arrived.
+void Clients::schedule_source() {
+  const Time next = context_.requests.next_arrival();
+  if (next != sim::kForever) context_.events.push({next, Phase::source_arrival, 0, 0});
+}
+
+void Clients::expect(Time at, Phase phase, std::uint32_t subject) {
+  if (at == sim::kForever) return;
+  ++num_expected_;
+  context_.events.push({at, phase, 0, subject});
+}
+
+RequestId Clients::arrive(const sim::Event& event) {
+  workload::RequestTable& requests = context_.requests;
+  const bool is_users = event.phase() == Phase::user_arrival;
+  const RequestId id = is_users ? requests.add(users_->ask(event.subject())) : requests.take_next();
+  if (context_.journal.size() < requests.capacity()) context_.journal.resize(requests.capacity());
+  ++num_offered_;
+  last_arrival_ = context_.now;
+  if (is_users) {
+    --num_expected_;
+  } else {
+    schedule_source();
+  }
+  if (users_) {
+    user_of_.resize(requests.capacity());
+    user_of_[id.index()] = is_users ? std::optional(event.subject()) : std::nullopt;
+  }
+  if (reactions_) reactions_->asked(context_.tenant_of(id));
+  return id;
+}
+
+void Clients::retry(RequestId id) {
+  --num_expected_;
+  std::vector<std::uint16_t>& attempts = context_.journal.attempts;
+  const std::uint16_t made = attempts[id.index()];
+  context_.journal.clear(id);
+  attempts[id.index()] = static_cast<std::uint16_t>(made + 1);
+  context_.requests.ask_again(id, context_.now);
+}
+
+void Clients::submitted(RequestId id) {
+  if (!reactions_) return;
+  const workload::RequestHandle handle = context_.requests.handle(id);
+  for (const Time until : {first_token_timeout_of(id), timeout_of(id)}) {
+    if (until == sim::kForever) continue;
+    context_.events.push({until, Phase::client_reaction, handle.row, handle.id.value});
+  }
+}
+
+std::optional<RequestId> Clients::timer_of(const sim::Event& event) const {
+  return context_.requests.find({RequestId{event.subject()}, event.tie()});
+}
+
+bool Clients::is_out_of_patience(RequestId id) const {
+  if (!reactions_) return false;
+  if (timeout_of(id) <= context_.now) return true;
+  const bool awaits_first = !sim::is_set(context_.journal.first_token[id.index()]);
+  return awaits_first && first_token_timeout_of(id) <= context_.now;
+}
+
+Time Clients::deadline_of(RequestId id) const {
+  return after(context_.requests.asked(id), reactions_->of(context_.tenant_of(id)).deadline_s);
+}
+Time Clients::timeout_of(RequestId id) const {
+  const workload::Reaction& reaction = reactions_->of(context_.tenant_of(id));
+  return std::min(after(context_.requests.arrival(id), reaction.timeout_s), deadline_of(id));
+}
+Time Clients::first_token_timeout_of(RequestId id) const {
+  return after(context_.requests.arrival(id),
+               reactions_->of(context_.tenant_of(id)).first_token_timeout_s);
+}
+
+bool Clients::left(RequestId id) {
+  if (retries(id)) return true;
+  if (!users_) return false;
+  const auto user = user_of_[id.index()];
+  if (!user) return false;
+  const bool is_complete = context_.journal.outcome[id.index()] == workload::Outcome::completed;
+  const Time next = is_complete
+                        ? users_->answered(*user, context_.requests.goal_tokens(id), context_.now)
+                        : users_->refused(*user, context_.now);
+  expect(next, Phase::user_arrival, *user);
+  return false;
+}
+
+bool Clients::retries(RequestId id) {
+  const workload::Journal& journal = context_.journal;
+  if (!reactions_ || journal.outcome[id.index()] == workload::Outcome::completed) return false;
+  const auto cause = workload::cause_of(metrics::word_of(journal.reason[id.index()]));
+  if (!cause) return false;
+  const auto wait = reactions_->wait(context_.tenant_of(id), *cause, journal.attempts[id.index()],
+                                     context_.requests.row(id), deadline_of(id) - context_.now);
+  if (!wait) return false;
+  expect(context_.now + *wait, Phase::retry_arrival, id.value);
+  return true;
+}
+
+std::int64_t Clients::max_attempts() const {
+  std::int64_t most = 1;
+  const auto include = [&](const workload::Reaction& reaction) {
+    for (const workload::Retry& retry : reaction.retries) most = std::max(most, retry.max_attempts);
+  };
+  include(context_.simulation.reaction);
+  for (const workload::Tenant& tenant : context_.simulation.tenants) {
+    if (tenant.reaction) include(*tenant.reaction);
+  }
+  return most;
+}
+
+std::string Clients::name_of_user(std::uint32_t user) const {
+  const auto& synthetic = std::get<workload::Synthetic>(context_.simulation.workload);
+  return "user " + std::to_string(user) + " (client '" +
+         synthetic.clients[users_->client_of(user)].name + "')";
+}
+
+std::string Clients::name_of_client(RequestId id) const {
+  const auto user = users_ ? user_of_[id.index()] : std::nullopt;
+  return user ? name_of_user(*user) : "request " + std::to_string(context_.requests.row(id));
+}
+
+}  // namespace spillway::cluster

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cluster/context.h"
+#include "sim/event_queue.h"
+#include "sim/ids.h"
+#include "sim/time.h"
+#include "workload/reaction.h"
+#include "workload/users.h"
+
+namespace spillway::cluster {
+
+/// Where requests come from: the source in order of time, users in closed loop, clients that retry.
+/// And how long each client waits.
+class Clients {
+ public:
+  explicit Clients(Context& context);
+
+  /// Schedules the first arrivals.
+  void start();
+  /// An event of phase `source_arrival` or `user_arrival`: the request that arrives.
+  sim::RequestId arrive(const sim::Event& event);
+  /// An event of phase `retry_arrival`: the next attempt begins, without any stamps of the last.
+  void retry(sim::RequestId id);
+  /// The request has reached the gateway: its client begins to wait.
+  void submitted(sim::RequestId id);
+  /// An event of phase `client_reaction`: the timer of a client. Unset: its request is over.
+  std::optional<sim::RequestId> timer_of(const sim::Event& event) const;
+  /// Whether its client does not wait for the request any longer.
+  bool is_out_of_patience(sim::RequestId id) const;
+  /// The attempt is over. True: its client retries; else the request is, which its user may answer
+  /// with another one.
+  bool left(sim::RequestId id);
+
+  /// Whether more requests arrive, as far as is known.
+  bool has_pending() const {
+    return context_.requests.next_arrival() != sim::kForever || num_expected_ > 0;
+  }
+  /// Requests that have arrived; retries do not count.
+  std::size_t num_offered() const { return num_offered_; }
+  sim::Time last_arrival() const { return last_arrival_; }
+  std::size_t num_users() const { return users_ ? users_->size() : 0; }
+  /// The most attempts that any client makes at a request.
+  std::int64_t max_attempts() const;
+  /// In words, for errors.
+  std::string name_of_user(std::uint32_t user) const;
+  std::string name_of_client(sim::RequestId id) const;
+
+ private:
+  void make_reactions();
+  void schedule_source();
+  void expect(sim::Time at, sim::Phase phase, std::uint32_t subject);
+  // Of all attempts together.
+  sim::Time deadline_of(sim::RequestId id) const;
+  // Of the attempt under way.
+  sim::Time timeout_of(sim::RequestId id) const;
+  sim::Time first_token_timeout_of(sim::RequestId id) const;
+  bool retries(sim::RequestId id);
+
+  Context& context_;
+  std::unique_ptr<workload::Users> users_;             // null without closed loops
+  std::unique_ptr<workload::Reactions> reactions_;     // null: all clients are passive
+  std::vector<std::optional<std::uint32_t>> user_of_;  // by request; only with users
+  std::int64_t num_expected_ = 0;  // arrivals of users and retries whose time is known
+  std::size_t num_offered_ = 0;
+  sim::Time last_arrival_{0};
+};
+
+}  // namespace spillway::cluster
