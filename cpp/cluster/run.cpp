@@ -6,18 +6,14 @@
 
 #include "cluster/clients.h"
 #include "cluster/context.h"
-#include "cluster/exact_estimator.h"
+#include "cluster/fleet.h"
 #include "cluster/livelock.h"
 #include "cluster/load_events.h"
 #include "cluster/report.h"
 #include "cluster/sampler.h"
-#include "fleet/autoscaler.h"
-#include "fleet/fleet.h"
 #include "router/router.h"
-#include "signals/board.h"
 #include "signals/outstanding.h"
 #include "signals/prefix_index.h"
-#include "signals/scrapes.h"
 #include "signals/transports.h"
 #include "signals/view.h"
 #include "sim/event_queue.h"
@@ -48,8 +44,8 @@ constexpr int kEventsTallied = 1000;
 constexpr double kScrapesAwaited = 100;
 
 // The requests of a run, kept or passing through.
-std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::uint64_t seed,
-                                           const RunOptions& options) {
+std::shared_ptr<RequestRecord> take_requests(const Simulation& simulation, std::uint64_t seed,
+                                             const RunOptions& options) {
   const sim::Time warm_up = sim::from_seconds(simulation.warm_up_s);
   std::shared_ptr<const workload::Requests> requests = options.requests;
   if (!requests) requests = offered_requests(simulation, seed, options.interrupted);
@@ -67,8 +63,22 @@ std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::ui
       trace ? trace->requests : nullptr, simulation.tenants, simulation.slo_classes, warm_up);
 }
 
+// With the columns that the simulation fills, without rows yet.
+std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::uint64_t seed,
+                                           const RunOptions& options) {
+  std::shared_ptr<RequestRecord> record = take_requests(simulation, seed, options);
+  workload::Journal& journal = record->journal;
+  journal.reports = simulation.metrics.accounting == metrics::Accounting::blis;
+  journal.has_ranks = std::any_of(simulation.instances.begin(), simulation.instances.end(),
+                                  [](const auto& group) { return group.data_parallel_size > 1; });
+  const std::size_t groups = record->requests.num_groups();
+  simulation.metrics.streaming ? journal.token_gaps.approximate.resize(groups)
+                               : journal.token_gaps.exact.resize(groups);
+  return record;
+}
+
 /// The event loop of one run: takes the earliest event and hands it to the stage it belongs to.
-class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
+class Run final : workload::RequestListener {
  public:
   Run(const Simulation& simulation, std::uint64_t seed, const RunOptions& options)
       : simulation_(simulation),
@@ -78,18 +88,15 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
                  .seed = seed,
                  .requests = record_->requests,
                  .journal = record_->journal,
-                 .events = sim::EventQueue(num_engines(simulation))},
+                 .events = sim::EventQueue(Fleet::num_engines(simulation))},
         requests_(record_->requests),
         journal_(record_->journal),
         sampler_(context_),
-        presence_(simulation.fleet, num_instances(simulation)),
-        changes_(simulation.fleet.schedule),
+        fleet_(context_, *this, options.reference),
         clients_(context_),
         decisions_(static_cast<std::size_t>(simulation.metrics.traced_candidates),
-                   router::rates_ranks(simulation.router) ? num_engines(simulation)
-                                                          : num_instances(simulation)),
-        scrapes_(make_scrapes(simulation, seed)),
-        board_(simulation.signals, make_fleet(seed), scrapes_.get()),
+                   router::rates_ranks(simulation.router) ? Fleet::num_engines(simulation)
+                                                          : Fleet::num_instances(simulation)),
         statistics_(simulation, *record_),
         admission_latency_(sim::from_seconds(simulation.gateway.admission_latency_s)),
         drain_latency_(sim::from_seconds(simulation.gateway.drain_latency_s)),
@@ -97,29 +104,19 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
         horizon_(sim::from_seconds(simulation.horizon_s.value_or(sim::kLongestSpan_s))),
         is_controlled_(gateway::is_controlled(simulation.gateway)),
         polls_saturation_(gateway::reads_saturation(simulation.gateway)),
-        load_events_(context_, fleet_, scrapes_.get()),
+        load_events_(context_, fleet_.instances(), fleet_.scrapes()),
         previews_choices_(gateway::reads_next_choice(simulation.gateway)),
         one_per_attempt_(simulation.gateway.dispatch == gateway::Dispatch::one_per_attempt),
         attempt_period_(sim::from_seconds(simulation.gateway.attempt_period_s)),
         longest_news_(longest_news(simulation.signals)),
         livelock_(static_cast<std::uint64_t>(clients_.max_attempts())) {
-    journal_.reports = reports();
-    for (const auto& group : simulation.instances) {
-      journal_.has_ranks = journal_.has_ranks || group.data_parallel_size > 1;
-    }
     journal_.resize(requests_.capacity());
-    (streaming() ? journal_.token_gaps.approximate.resize(requests_.num_groups())
-                 : journal_.token_gaps.exact.resize(requests_.num_groups()));
-    if (gateway::reads_exact_estimate(simulation.gateway)) {
-      exact_estimator_ = std::make_unique<ExactEstimator>(requests_, journal_, fleet_);
-    }
     make_gateways(seed);
-    emitted_.resize(requests_.num_groups());
   }
 
   Output operator()() {
     clients_.start();
-    schedule_fleet();
+    if (!fleet_.is_constant()) resize_fleet();
     schedule_ticks();
     load_events_.start();
     Event event;
@@ -127,7 +124,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       context_.now = event.time();
       handle(event);
 #ifdef SPILLWAY_CHECK_EVERY_EVENT
-      for (const auto& one : fleet_) one->check_memory();
+      for (const auto& one : fleet_.instances()) one->check_memory();
 #endif
       if (context_.events.popped() % kEventsBetweenChecks == 0) check_progress();
     }
@@ -135,18 +132,6 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   }
 
  private:
-  static std::size_t num_instances(const Simulation& simulation) {
-    std::size_t total = 0;
-    for (const auto& group : simulation.instances) total += static_cast<std::size_t>(group.count);
-    return total;
-  }
-  static std::size_t num_engines(const Simulation& simulation) {
-    std::size_t total = 0;
-    for (const auto& group : simulation.instances) {
-      total += static_cast<std::size_t>(group.count * group.data_parallel_size);
-    }
-    return total;
-  }
   static Time longest_news(const signals::Signals& transport) {
     if (const auto* scraped = std::get_if<signals::Scraped>(&transport)) {
       return sim::from_seconds(scraped->delay_s + kScrapesAwaited * scraped->period_s);
@@ -160,7 +145,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     if (options_.interrupted && options_.interrupted()) throw sim::Interrupted();
     std::int64_t present = 0;
     for (const auto& front : fronts_) present += front->pipeline.books().present();
-    const std::size_t others = engines_.size() + clients_.num_users();
+    const std::size_t others = Fleet::num_engines(simulation_) + clients_.num_users();
     if (!livelock_.suspects(context_.now, context_.events.popped(),
                             static_cast<std::uint64_t>(present) + others)) {
       return;
@@ -207,41 +192,6 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     }
   }
   bool streaming() const { return simulation_.metrics.streaming; }
-  bool reports() const { return simulation_.metrics.accounting == metrics::Accounting::blis; }
-  std::vector<signals::Probe*> make_fleet(std::uint64_t seed) {
-    const instance::Environment environment{
-        .requests = requests_,
-        .journal = journal_,
-        .events = context_.events,
-        .listener = *this,
-        .seed = seed,
-        .scrapes = scrapes_.get(),
-        .quantum_ns = simulation_.quantum_ns,
-        .reports_latencies = reports(),
-        .tells_first_tokens = router::reads_first_tokens(simulation_.router) ||
-                              gateway::reads_first_tokens(simulation_.gateway) ||
-                              LoadEvents::are_followed(simulation_),
-        .meters_tokens = gateway::meters_tokens(simulation_.gateway) ||
-                         simulation_.busy_monitor.track_output_blocks ||
-                         simulation_.metrics.timeline_step_s.has_value(),
-        .reference = options_.reference};
-    std::vector<signals::Probe*> probes;
-    for (const auto& group : simulation_.instances) {
-      for (std::int64_t i = 0; i < group.count; ++i) {
-        fleet_.push_back(make(group, InstanceId{fleet_.size()}, environment, engines_));
-        probes.push_back(fleet_.back().get());
-      }
-    }
-    return probes;
-  }
-
-  static std::unique_ptr<signals::Scrapes> make_scrapes(const Simulation& simulation,
-                                                        std::uint64_t seed) {
-    const auto* scraped = std::get_if<signals::Scraped>(&simulation.signals);
-    if (!scraped) return nullptr;
-    return std::make_unique<signals::Scrapes>(*scraped, num_instances(simulation), seed);
-  }
-
   /// A replica of the gateway, with what it knows by itself.
   struct Front {
     std::size_t index;
@@ -265,10 +215,10 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     const bool has_index =
         router::reads_prefix_index(simulation_.router) || gateway::reads_prefix_index(config);
     const bool has_outstanding = gateway::reads_outstanding(config);
-    const std::size_t instances = num_instances(simulation_);
+    const std::size_t instances = fleet_.instances().size();
     std::vector<std::size_t> ranks;
     ranks.reserve(instances);
-    for (const auto& one : fleet_) ranks.push_back(one->num_ranks());
+    for (const auto& one : fleet_.instances()) ranks.push_back(one->num_ranks());
     for (std::int64_t i = 0; i < config.replicas; ++i) {
       fronts_.push_back(std::make_unique<Front>(
           static_cast<std::size_t>(i),
@@ -283,8 +233,8 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
                                  : nullptr,
                              instances, seed, decisions_)));
       gateway::Pipeline& pipeline = fronts_.back()->pipeline;
-      pipeline.set_workers(presence_.num_ready());
-      if (gateway::meters_tokens(config)) pipeline.set_meter(*this);
+      pipeline.set_workers(fleet_.num_ready());
+      if (gateway::meters_tokens(config)) pipeline.set_meter(fleet_);
     }
   }
 
@@ -308,10 +258,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     load_events_.renew();
     signals::OwnRecord own = front.dispatcher.own();
     own.busy = load_events_.known_to(front.index);
-    own.has_workers = presence_.num_ready() > 0;
-    own.exact_estimator = exact_estimator_.get();
-    const signals::View view = board_.view(own, context_.now);
-    return presence_.ready().size() < fleet_.size() ? view.of(presence_.ready()) : view;
+    return fleet_.view(own);
   }
 
   // What a gateway sees that looks at the instances of its own accord; none if it does not. To look
@@ -323,59 +270,27 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
 
   // ---- instances that come and go ----------------------------------------------------------
 
-  void schedule_fleet() {
-    std::sort(changes_.begin(), changes_.end(),
-              [](const auto& a, const auto& b) { return a.at_s < b.at_s; });
-    if (const auto* config = std::get_if<fleet::QueueScaler>(&simulation_.fleet.autoscaler)) {
-      scaler_.emplace(*config);
-      poll_period_ = sim::from_seconds(config->poll_s);
-      next_poll_ = poll_period_;
+  void resize_fleet() {
+    std::int64_t queued = 0;
+    std::int64_t shed = 0;
+    for (const auto& front : fronts_) {
+      queued += front->pipeline.books().queued();
+      shed += front->pipeline.books().shed();
     }
-    if (!simulation_.fleet.is_constant()) look_at_fleet();
-  }
-
-  // What has been decided or become ready by now takes effect.
-  void look_at_fleet() {
-    const std::int64_t before = presence_.num_ready();
-    while (next_change_ < changes_.size() &&
-           sim::from_seconds(changes_[next_change_].at_s) <= context_.now) {
-      presence_.resize(changes_[next_change_++].instances, context_.now);
-    }
-    if (scaler_ && next_poll_ <= context_.now) {
-      std::int64_t queued = 0;
-      std::int64_t shed = 0;
-      for (const auto& front : fronts_) {
-        const gateway::Books& books = front->pipeline.books();
-        queued += books.queued();
-        shed += books.shed();
+    if (fleet_.resize(queued, shed)) {
+      for (std::size_t i = 0; i < fronts_.size(); ++i) {
+        fronts_[i]->pipeline.set_workers(fleet_.num_ready());
+        if (fronts_[i]->pipeline.books().queued() > 0) wake(i, drain_latency_);
       }
-      presence_.resize(scaler_->poll(queued, shed, presence_.started(), context_.now),
-                       context_.now);
-      next_poll_ += poll_period_;
     }
-    presence_.update(context_.now);
-    const std::int64_t ready = presence_.num_ready();
-    for (std::size_t i = 0; i < fronts_.size() && ready != before; ++i) {
-      fronts_[i]->pipeline.set_workers(ready);
-      if (fronts_[i]->pipeline.books().queued() > 0) wake(i, drain_latency_);
-    }
-    Time next = presence_.next_ready();
-    if (scaler_) next = std::min(next, next_poll_);
-    if (next_change_ < changes_.size()) {
-      next = std::min(next, sim::from_seconds(changes_[next_change_].at_s));
-    }
-    if (next != sim::kForever && is_busy()) {
-      context_.events.push({next, Phase::fleet_change, 0, 0});
-    }
+    if (is_busy()) fleet_.schedule_resize();
   }
 
   // Whether anything is still to happen to a request, apart from what a tick may set off. Ticks and
   // samples go on as long.
   bool is_busy() const {
     if (clients_.has_pending()) return true;
-    const bool awaits_workers =
-        presence_.num_ready() == 0 &&
-        (scaler_ || next_change_ < changes_.size() || presence_.next_ready() != sim::kForever);
+    const bool awaits_workers = fleet_.awaits_instances();
     return std::any_of(fronts_.begin(), fronts_.end(), [&](const auto& front) {
       const gateway::Books& books = front->pipeline.books();
       return books.attempts > books.admitted + books.rejected || books.in_flight() > 0 ||
@@ -433,8 +348,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
         break;
       }
       case workload::Outcome::running:
-        fleet_[instance_of(request).index()]->cancel(request, workload::Outcome::cancelled,
-                                                     context_.now);
+        fleet_.cancel(request, workload::Outcome::cancelled);
         break;
       default:
         break;
@@ -467,15 +381,18 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       case Phase::queue_expiry:
         return expire(event.subject());
       case Phase::instance_expiry:
-        return fleet_[event.subject()]->expire(context_.now);
+        return fleet_.at(InstanceId{event.subject()}).expire(context_.now);
       case Phase::routing:
         return route(request);
       case Phase::ingress:
-        return enter(instance::IngressSubject(event.subject()), *fleet_[event.tie()]);
+        if (const auto entering = instance::IngressSubject(event.subject()).request()) {
+          return enter(*entering);
+        }
+        return fleet_.at(InstanceId{event.tie()}).let_in(context_.now);
       case Phase::step_start:
-        return engines_[event.subject()]->start_step(context_.now);
+        return fleet_.start_step(event.subject());
       case Phase::step_end:
-        return engines_[event.subject()]->end_step(context_.now);
+        return fleet_.end_step(event.subject());
       case Phase::first_token:
         return first_token(request);
       case Phase::permit_release:
@@ -483,7 +400,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
       case Phase::controller_tick:
         return tick(event.subject());
       case Phase::fleet_change:
-        return look_at_fleet();
+        return resize_fleet();
       case Phase::timeline_sample:
         return sample();
       case Phase::client_reaction:
@@ -540,7 +457,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
 
   void drain(std::size_t replica) {
     Front& front = *fronts_[replica];
-    if (presence_.num_ready() == 0) {
+    if (fleet_.num_ready() == 0) {
       if (one_per_attempt_) continue_attempts(replica, false);
       return watch_timeouts(replica);
     }
@@ -658,60 +575,35 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     front.pipeline.forget_lost();
   }
 
-  // Those in flight that are to give way leave their instances, or do so as they get there. Some
-  // may have ended already, though their permits are still to return.
   void withdraw_victims(gateway::Pipeline& pipeline) {
-    for (const RequestId victim : pipeline.victims()) {
-      const workload::Outcome outcome = journal_.outcome[victim.index()];
-      if (outcome == workload::Outcome::running) {
-        fleet_[instance_of(victim).index()]->cancel(victim, workload::Outcome::evicted,
-                                                    context_.now);
-      } else if (outcome == workload::Outcome::in_transit) {
-        doomed_.push_back(victim);
-      }
-    }
+    for (const RequestId victim : pipeline.victims()) fleet_.evict(victim);
     pipeline.forget_victims();
   }
-  void enter(instance::IngressSubject subject, instance::Instance& instance) {
-    if (!subject.request()) return instance.let_in(context_.now);
-    const RequestId request = *subject.request();
-    instance.enqueue(request, context_.now);
-    if (std::erase(doomed_, request) > 0) {
-      instance.cancel(request, workload::Outcome::evicted, context_.now);
-    }
+  void enter(RequestId request) {
+    fleet_.enter(request);
     withdraw_if_late(request);
   }
 
   void route(RequestId request) {
     Front& front = front_of(request);
-    const auto [chosen, rank] =
+    const router::Target target =
         front.dispatcher.route({requests_, request}, view_of(front), context_.now);
-    journal_.instance[request.index()] = static_cast<std::int32_t>(chosen.value);
-    if (journal_.has_ranks) journal_.rank[request.index()] = static_cast<std::int16_t>(rank);
-    fleet_[chosen.index()]->sent(rank);
-    load_events_.sent(replica_of(request), request, chosen);
-    const Time delay = std::max(fleet_[chosen.index()]->entry_delay(request),
-                                presence_.serves_at(chosen) - context_.now);
-    if (exact_estimator_) exact_estimator_->sent(request, chosen, context_.now + delay);
-    context_.events.push({context_.now + delay, Phase::ingress, chosen.value,
-                          instance::IngressSubject::entry_of(request)});
+    fleet_.send(request, target);
+    load_events_.sent(replica_of(request), request, target.instance);
   }
 
-  InstanceId instance_of(RequestId request) const {
-    return InstanceId{static_cast<std::size_t>(journal_.instance[request.index()])};
-  }
   void first_token(RequestId request) override {
     Front& front = front_of(request);
-    front.dispatcher.first_token(request, instance_of(request), context_.now);
-    load_events_.first_token(replica_of(request), request, instance_of(request));
+    front.dispatcher.first_token(request, context_.instance_of(request), context_.now);
+    load_events_.first_token(replica_of(request), request, context_.instance_of(request));
     if (front.pipeline.first_token(request, context_.now))
       wake(replica_of(request), drain_latency_);
   }
   void finished(RequestId request) override {
     Front& front = front_of(request);
-    const InstanceId worker = instance_of(request);
+    const InstanceId worker = context_.instance_of(request);
     front.dispatcher.finished(request, worker, context_.now);
-    fleet_[worker.index()]->left(journal_.rank_of(request));
+    fleet_.left(request);
     load_events_.finished(replica_of(request), request, worker);
   }
   void release(RequestId request) {
@@ -723,35 +615,21 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     }
     statistics_.released(request, context_.now);
     if (outcome == workload::Outcome::cancelled || outcome == workload::Outcome::evicted) {
-      // Whoever waits at the instance's ingress may take the place.
-      const InstanceId instance = instance_of(request);
-      context_.events.push({context_.now, Phase::ingress, instance.value,
-                            instance::IngressSubject::place_became_free()});
+      fleet_.schedule_entry(request);
     }
     if (fronts_[replica]->pipeline.release(request, context_.now)) wake(replica, drain_latency_);
     leave(request);
   }
 
-  const std::vector<std::int64_t>& emitted(Time now) override {
-    std::fill(emitted_.begin(), emitted_.end(), 0);
-    for (const auto& one : fleet_) one->add_emitted(emitted_, now);
-    return emitted_;
-  }
-
   void sample() {
-    metrics::Sample sample{.at = context_.now, .ready_instances = presence_.num_ready()};
+    metrics::Sample sample{.at = context_.now};
     for (const auto& front : fronts_) {
       sample.in_flight += front->pipeline.books().in_flight();
       sample.permits += front->pipeline.permits();
     }
-    for (const auto& one : fleet_) {
-      const signals::InstanceSignal seen = one->read(context_.now);
-      sample.waiting += seen.waiting;
-      sample.running += seen.running;
-      sample.kv_utilization += seen.kv_utilization / static_cast<double>(fleet_.size());
-    }
+    fleet_.add_to(sample);
     std::vector<metrics::TenantSample> tenants(requests_.tenants.size());
-    const std::vector<std::int64_t>& tokens = emitted(context_.now);
+    const std::vector<std::int64_t>& tokens = fleet_.emitted(context_.now);
     const std::size_t classes = requests_.slo_classes.size();
     for (std::size_t i = 0; i < tenants.size(); ++i) {
       for (const auto& front : fronts_) {
@@ -774,7 +652,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   }
 
   Output finish() {
-    for (const auto& one : fleet_) one->close(horizon_);
+    for (const auto& one : fleet_.instances()) one->close(horizon_);
     record_->offered = clients_.num_offered();
     // In streaming mode those that are still in the system; else all.
     const std::size_t ids = streaming() ? requests_.capacity() : record_->offered;
@@ -785,7 +663,7 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
     FinalState end{.simulation = simulation_,
                    .record = *record_,
                    .statistics = statistics_,
-                   .instances = fleet_,
+                   .instances = fleet_.instances(),
                    .decisions = decisions_,
                    .last_change = context_.last_change,
                    .last_arrival = clients_.last_arrival(),
@@ -811,19 +689,9 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   workload::RequestTable& requests_;
   workload::Journal& journal_;
   Sampler sampler_;
-  fleet::FleetState presence_;
-  std::vector<fleet::FleetChange> changes_;  // in order of time
-  std::size_t next_change_ = 0;
-  std::optional<fleet::ScalerState> scaler_;
-  Time poll_period_{0};
-  Time next_poll_{0};
+  Fleet fleet_;
   Clients clients_;
   router::DecisionLog decisions_;
-  std::vector<std::unique_ptr<instance::Instance>> fleet_;
-  std::vector<instance::Engine*> engines_;
-  std::unique_ptr<signals::Scrapes> scrapes_;
-  signals::Board board_;
-  std::unique_ptr<ExactEstimator> exact_estimator_;  // null unless some policy reads it
   Statistics statistics_;
   Time admission_latency_;
   Time drain_latency_;
@@ -839,8 +707,6 @@ class Run final : workload::RequestListener, gateway::Pipeline::ServiceMeter {
   LivelockGuard livelock_;
   Time drains_over_ = sim::kUnset;  // at this instant, events after the drains have come
   std::vector<std::unique_ptr<Front>> fronts_;
-  std::vector<RequestId> doomed_;      // to be withdrawn as they enter their instances
-  std::vector<std::int64_t> emitted_;  // by group of requests
 };
 
 }  // namespace

@@ -1,0 +1,152 @@
+#include "cluster/fleet.h"
+
+#include <algorithm>
+#include <variant>
+
+#include "cluster/load_events.h"
+#include "router/router.h"
+#include "sim/phase.h"
+
+namespace spillway::cluster {
+
+using sim::InstanceId;
+using sim::Phase;
+using sim::RequestId;
+using sim::Time;
+
+namespace {
+
+std::unique_ptr<signals::Scrapes> make_scrapes(const Context& context) {
+  const auto* scraped = std::get_if<signals::Scraped>(&context.simulation.signals);
+  if (!scraped) return nullptr;
+  return std::make_unique<signals::Scrapes>(*scraped, Fleet::num_instances(context.simulation),
+                                            context.seed);
+}
+
+}  // namespace
+
+std::size_t Fleet::num_instances(const Simulation& simulation) {
+  std::size_t total = 0;
+  for (const auto& group : simulation.instances) total += static_cast<std::size_t>(group.count);
+  return total;
+}
+
+std::size_t Fleet::num_engines(const Simulation& simulation) {
+  std::size_t total = 0;
+  for (const auto& group : simulation.instances) {
+    total += static_cast<std::size_t>(group.count * group.data_parallel_size);
+  }
+  return total;
+}
+
+Fleet::Fleet(Context& context, workload::RequestListener& listener, bool reference)
+    : context_(context),
+      state_(context.simulation.fleet, num_instances(context.simulation)),
+      resizer_(context.simulation.fleet),
+      scrapes_(make_scrapes(context)),
+      board_(context.simulation.signals, make_instances(listener, reference), scrapes_.get()),
+      emitted_(context.requests.num_groups()) {
+  if (gateway::reads_exact_estimate(context.simulation.gateway)) {
+    exact_estimator_.emplace(context.requests, context.journal, instances_);
+  }
+}
+
+std::vector<signals::Probe*> Fleet::make_instances(workload::RequestListener& listener,
+                                                   bool reference) {
+  const Simulation& simulation = context_.simulation;
+  const instance::Environment environment{
+      .requests = context_.requests,
+      .journal = context_.journal,
+      .events = context_.events,
+      .listener = listener,
+      .seed = context_.seed,
+      .scrapes = scrapes_.get(),
+      .quantum_ns = simulation.quantum_ns,
+      .reports_latencies = simulation.metrics.accounting == metrics::Accounting::blis,
+      .tells_first_tokens = router::reads_first_tokens(simulation.router) ||
+                            gateway::reads_first_tokens(simulation.gateway) ||
+                            LoadEvents::are_followed(simulation),
+      .meters_tokens = gateway::meters_tokens(simulation.gateway) ||
+                       simulation.busy_monitor.track_output_blocks ||
+                       simulation.metrics.timeline_step_s.has_value(),
+      .reference = reference};
+  std::vector<signals::Probe*> probes;
+  probes.reserve(num_instances(simulation));
+  for (const auto& group : simulation.instances) {
+    for (std::int64_t i = 0; i < group.count; ++i) {
+      instances_.push_back(make(group, InstanceId{instances_.size()}, environment, engines_));
+      probes.push_back(instances_.back().get());
+    }
+  }
+  return probes;
+}
+
+void Fleet::send(RequestId id, router::Target target) {
+  workload::Journal& journal = context_.journal;
+  const InstanceId chosen = target.instance;
+  journal.instance[id.index()] = static_cast<std::int32_t>(chosen.value);
+  if (journal.has_ranks) journal.rank[id.index()] = static_cast<std::int16_t>(target.rank);
+  at(chosen).sent(target.rank);
+  const Time entry =
+      context_.now + std::max(at(chosen).entry_delay(id), state_.serves_at(chosen) - context_.now);
+  if (exact_estimator_) exact_estimator_->sent(id, chosen, entry);
+  context_.events.push(
+      {entry, Phase::ingress, chosen.value, instance::IngressSubject::entry_of(id)});
+}
+
+void Fleet::enter(RequestId id) {
+  at(context_.instance_of(id)).enqueue(id, context_.now);
+  if (std::erase(pending_evictions_, id) > 0) cancel(id, workload::Outcome::evicted);
+}
+
+void Fleet::cancel(RequestId id, workload::Outcome outcome) {
+  at(context_.instance_of(id)).cancel(id, outcome, context_.now);
+}
+
+void Fleet::evict(RequestId id) {
+  const workload::Outcome outcome = context_.journal.outcome[id.index()];
+  if (outcome == workload::Outcome::running) cancel(id, workload::Outcome::evicted);
+  if (outcome == workload::Outcome::in_transit) pending_evictions_.push_back(id);
+}
+
+void Fleet::schedule_entry(RequestId id) {
+  context_.events.push({context_.now, Phase::ingress, context_.instance_of(id).value,
+                        instance::IngressSubject::place_became_free()});
+}
+
+bool Fleet::resize(std::int64_t queued, std::int64_t shed) {
+  const std::int64_t before = num_ready();
+  resizer_.apply(state_, queued, shed, context_.now);
+  state_.update(context_.now);
+  return num_ready() != before;
+}
+
+void Fleet::schedule_resize() {
+  const Time next = next_resize();
+  if (next != sim::kForever) context_.events.push({next, Phase::fleet_change, 0, 0});
+}
+
+signals::View Fleet::view(signals::OwnRecord own) {
+  own.has_workers = num_ready() > 0;
+  own.exact_estimator = exact_estimator_ ? &*exact_estimator_ : nullptr;
+  const signals::View view = board_.view(own, context_.now);
+  return state_.ready().size() < instances_.size() ? view.of(state_.ready()) : view;
+}
+
+const std::vector<std::int64_t>& Fleet::emitted(Time now) {
+  std::fill(emitted_.begin(), emitted_.end(), 0);
+  for (const auto& one : instances_) one->add_emitted(emitted_, now);
+  return emitted_;
+}
+
+void Fleet::add_to(metrics::Sample& sample) {
+  sample.ready_instances = num_ready();
+  for (const auto& one : instances_) {
+    const signals::InstanceSignal seen = one->read(context_.now);
+    sample.waiting += seen.waiting;
+    sample.running += seen.running;
+    sample.kv_utilization += seen.kv_utilization / static_cast<double>(instances_.size());
+  }
+}
+
+}  // namespace spillway::cluster

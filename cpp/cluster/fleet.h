@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "cluster/context.h"
+#include "cluster/exact_estimator.h"
+#include "fleet/fleet.h"
+#include "fleet/resizer.h"
+#include "gateway/pipeline.h"
+#include "instance/instance.h"
+#include "metrics/timeline.h"
+#include "router/decisions.h"
+#include "signals/board.h"
+#include "signals/scrapes.h"
+#include "signals/view.h"
+#include "sim/ids.h"
+#include "sim/time.h"
+#include "workload/journal.h"
+
+namespace spillway::cluster {
+
+/// All instances, which of them are ready, and what they report of themselves.
+class Fleet final : public gateway::Pipeline::ServiceMeter {
+ public:
+  static std::size_t num_instances(const Simulation& simulation);
+  static std::size_t num_engines(const Simulation& simulation);
+
+  /// `listener`: notified of first tokens and ends. `reference`: see instance::Stepping.
+  Fleet(Context& context, workload::RequestListener& listener, bool reference);
+
+  // ---- the way of a request ----------------------------------------------------------------
+
+  /// It has been routed: it enters its instance after its entry delay.
+  void send(sim::RequestId id, router::Target target);
+  void enter(sim::RequestId id);
+  /// It leaves its instance and ends with `outcome`, at once or with the step under way.
+  void cancel(sim::RequestId id, workload::Outcome outcome);
+  /// It is evicted, where it has not ended yet; on its way to an instance, as it gets there.
+  void evict(sim::RequestId id);
+  /// It does not count at its rank any longer.
+  void left(sim::RequestId id) { at(context_.instance_of(id)).left(context_.journal.rank_of(id)); }
+
+  // ---- events ------------------------------------------------------------------------------
+
+  void start_step(std::uint32_t engine) { engines_[engine]->start_step(context_.now); }
+  void end_step(std::uint32_t engine) { engines_[engine]->end_step(context_.now); }
+  instance::Instance& at(sim::InstanceId id) { return *instances_[id.index()]; }
+  /// A place at the instance of the request became free.
+  void schedule_entry(sim::RequestId id);
+  /// What the schedule and the autoscaler have decided, and what has become ready by now, takes
+  /// effect. `queued`, `shed`: requests of all gateways. True: the number of ready instances has
+  /// changed.
+  bool resize(std::int64_t queued, std::int64_t shed);
+  void schedule_resize();
+  bool is_constant() const { return context_.simulation.fleet.is_constant(); }
+
+  // ---- state -------------------------------------------------------------------------------
+
+  /// What a decision sees that knows `own`.
+  signals::View view(signals::OwnRecord own);
+  std::int64_t num_ready() const { return state_.num_ready(); }
+  /// Whether no instance is ready, but one may become so.
+  bool awaits_instances() const { return num_ready() == 0 && next_resize() != sim::kForever; }
+  std::span<const std::unique_ptr<instance::Instance>> instances() const { return instances_; }
+  /// Null unless instances are scraped.
+  signals::Scrapes* scrapes() { return scrapes_.get(); }
+  const std::vector<std::int64_t>& emitted(sim::Time now) override;
+  /// Adds the state of the instances.
+  void add_to(metrics::Sample& sample);
+
+ private:
+  std::vector<signals::Probe*> make_instances(workload::RequestListener& listener, bool reference);
+  sim::Time next_resize() const { return std::min(state_.next_ready(), resizer_.next()); }
+
+  Context& context_;
+  fleet::FleetState state_;
+  fleet::Resizer resizer_;
+  std::unique_ptr<signals::Scrapes> scrapes_;
+  std::vector<std::unique_ptr<instance::Instance>> instances_;
+  std::vector<instance::Engine*> engines_;
+  signals::Board board_;
+  std::optional<ExactEstimator> exact_estimator_;  // where some policy reads it
+  std::vector<sim::RequestId> pending_evictions_;  // of requests on their way to instances
+  std::vector<std::int64_t> emitted_;              // by group of requests
+};
+
+}  // namespace spillway::cluster

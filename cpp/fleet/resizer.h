@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "fleet/autoscaler.h"
+#include "fleet/config.h"
+#include "fleet/fleet.h"
+#include "sim/time.h"
+
+namespace spillway::fleet {
+
+/// What resizes a fleet: its schedule and its autoscaler.
+class Resizer {
+ public:
+  explicit Resizer(const Fleet& config);
+
+  /// What is due by `now` takes effect. `shed`: requests shed since the start.
+  void apply(FleetState& fleet, std::int64_t queued, std::int64_t shed, sim::Time now);
+  /// When anything is due next; kForever: never.
+  sim::Time next() const;
+
+ private:
+  std::vector<FleetChange> changes_;  // in order of time
+  std::size_t next_change_ = 0;
+  std::optional<ScalerState> scaler_;
+  sim::Time poll_period_{0};
+  sim::Time next_poll_ = sim::kForever;
+};
+
+}  // namespace spillway::fleet
