@@ -89,7 +89,7 @@ void Simulation::validate(const std::string& path, std::vector<sim::Violation>& 
                      "must be <= max_instances (" + std::to_string(scaler->max_instances) + ")"});
     }
   }
-  if (gateway::reads_exact_estimate(gateway)) {
+  if (gateway::needs_of(gateway).exact_estimate) {
     for (std::size_t i = 0; i < instances.size(); ++i) {
       const instance::InstanceGroup& group = instances[i];
       const std::string here = sim::index_path(sim::join_path(path, "instances"), i);

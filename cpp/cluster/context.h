@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "cluster/config.h"
+#include "signals/needs.h"
 #include "sim/event_queue.h"
 #include "sim/ids.h"
 #include "sim/time.h"
@@ -16,6 +17,7 @@ namespace spillway::cluster {
 struct Context {
   const Simulation& simulation;
   std::uint64_t seed;
+  signals::Needs needs;  ///< of all policies
   workload::RequestTable& requests;
   workload::Journal& journal;
   sim::EventQueue events;

@@ -4,7 +4,6 @@
 #include <variant>
 
 #include "cluster/load_events.h"
-#include "router/router.h"
 #include "sim/phase.h"
 
 namespace spillway::cluster {
@@ -46,7 +45,7 @@ Fleet::Fleet(Context& context, workload::RequestListener& listener, bool referen
       scrapes_(make_scrapes(context)),
       board_(context.simulation.signals, make_instances(listener, reference), scrapes_.get()),
       emitted_(context.requests.num_groups()) {
-  if (gateway::reads_exact_estimate(context.simulation.gateway)) {
+  if (context.needs.exact_estimate) {
     exact_estimator_.emplace(context.requests, context.journal, instances_);
   }
 }
@@ -63,10 +62,8 @@ std::vector<signals::Probe*> Fleet::make_instances(workload::RequestListener& li
       .scrapes = scrapes_.get(),
       .quantum_ns = simulation.quantum_ns,
       .reports_latencies = simulation.metrics.accounting == metrics::Accounting::blis,
-      .tells_first_tokens = router::reads_first_tokens(simulation.router) ||
-                            gateway::reads_first_tokens(simulation.gateway) ||
-                            LoadEvents::are_followed(simulation),
-      .meters_tokens = gateway::meters_tokens(simulation.gateway) ||
+      .tells_first_tokens = context_.needs.first_tokens || LoadEvents::are_followed(simulation),
+      .meters_tokens = context_.needs.emitted_tokens ||
                        simulation.busy_monitor.track_output_blocks ||
                        simulation.metrics.timeline_step_s.has_value(),
       .reference = reference};

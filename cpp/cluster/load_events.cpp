@@ -14,7 +14,8 @@ using sim::RequestId;
 using sim::Time;
 
 bool LoadEvents::are_followed(const Simulation& simulation) {
-  return simulation.busy_monitor.has_thresholds() || gateway::reads_busy(simulation.gateway) ||
+  return simulation.busy_monitor.has_thresholds() ||
+         gateway::needs_of(simulation.gateway).busy_workers ||
          std::any_of(simulation.instances.begin(), simulation.instances.end(),
                      [](const auto& group) {
                        return !std::holds_alternative<instance::Open>(group.ingress);

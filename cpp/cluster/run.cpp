@@ -84,11 +84,13 @@ class Run final : workload::RequestListener {
       : simulation_(simulation),
         options_(options),
         record_(make_record(simulation, seed, options)),
-        context_{.simulation = simulation,
-                 .seed = seed,
-                 .requests = record_->requests,
-                 .journal = record_->journal,
-                 .events = sim::EventQueue(Fleet::num_engines(simulation))},
+        context_{
+            .simulation = simulation,
+            .seed = seed,
+            .needs = gateway::needs_of(simulation.gateway) | router::needs_of(simulation.router),
+            .requests = record_->requests,
+            .journal = record_->journal,
+            .events = sim::EventQueue(Fleet::num_engines(simulation))},
         requests_(record_->requests),
         journal_(record_->journal),
         sampler_(context_),
@@ -103,9 +105,8 @@ class Run final : workload::RequestListener {
         has_timeouts_(gateway::has_timeouts(simulation.gateway)),
         horizon_(sim::from_seconds(simulation.horizon_s.value_or(sim::kLongestSpan_s))),
         is_controlled_(gateway::is_controlled(simulation.gateway)),
-        polls_saturation_(gateway::reads_saturation(simulation.gateway)),
+        polls_saturation_(gateway::has_saturation_limit(simulation.gateway)),
         load_events_(context_, fleet_.instances(), fleet_.scrapes()),
-        previews_choices_(gateway::reads_next_choice(simulation.gateway)),
         one_per_attempt_(simulation.gateway.dispatch == gateway::Dispatch::one_per_attempt),
         attempt_period_(sim::from_seconds(simulation.gateway.attempt_period_s)),
         longest_news_(longest_news(simulation.signals)),
@@ -212,9 +213,6 @@ class Run final : workload::RequestListener {
 
   void make_gateways(std::uint64_t seed) {
     const gateway::Gateway& config = simulation_.gateway;
-    const bool has_index =
-        router::reads_prefix_index(simulation_.router) || gateway::reads_prefix_index(config);
-    const bool has_outstanding = gateway::reads_outstanding(config);
     const std::size_t instances = fleet_.instances().size();
     std::vector<std::size_t> ranks;
     ranks.reserve(instances);
@@ -225,16 +223,17 @@ class Run final : workload::RequestListener {
           gateway::Pipeline(config, static_cast<std::uint16_t>(i), requests_, journal_,
                             context_.events, instances, seed),
           router::Dispatcher(simulation_.router, simulation_.prefix_index,
-                             has_index ? std::make_unique<signals::PrefixIndex>(
-                                             simulation_.prefix_index, requests_, ranks)
-                                       : nullptr,
-                             has_outstanding
+                             context_.needs.prefix_index
+                                 ? std::make_unique<signals::PrefixIndex>(simulation_.prefix_index,
+                                                                          requests_, ranks)
+                                 : nullptr,
+                             context_.needs.outstanding
                                  ? std::make_unique<signals::Outstanding>(requests_, instances)
                                  : nullptr,
                              instances, seed, decisions_)));
       gateway::Pipeline& pipeline = fronts_.back()->pipeline;
       pipeline.set_workers(fleet_.num_ready());
-      if (gateway::meters_tokens(config)) pipeline.set_meter(fleet_);
+      if (context_.needs.emitted_tokens) pipeline.set_meter(fleet_);
     }
   }
 
@@ -264,7 +263,7 @@ class Run final : workload::RequestListener {
   // What a gateway sees that looks at the instances of its own accord; none if it does not. To look
   // may renew what `on_read` keeps.
   std::optional<signals::View> reports_to(const Front& front) {
-    if (!front.pipeline.reads_signals()) return std::nullopt;
+    if (!context_.needs.fleet_signals) return std::nullopt;
     return view_of(front);
   }
 
@@ -418,7 +417,7 @@ class Run final : workload::RequestListener {
     const std::size_t replica = replica_of(request);
     Front& front = *fronts_[replica];
     signals::View view = view_of(front);
-    if (previews_choices_) {
+    if (context_.needs.next_choice) {
       view = view.knowing(front.dispatcher.preview({requests_, request}, view, context_.now));
     }
     const bool admitted = front.pipeline.admit(request, view, context_.now);
@@ -700,7 +699,6 @@ class Run final : workload::RequestListener {
   bool is_controlled_;
   bool polls_saturation_;
   LoadEvents load_events_;
-  bool previews_choices_;
   bool one_per_attempt_;
   Time attempt_period_;
   Time longest_news_;  // until all that is over is known to the gateway, as a rule

@@ -15,18 +15,6 @@ namespace spillway::gateway {
 
 namespace {
 
-bool any_cost(const Gateway& config, const auto& holds) {
-  return std::any_of(config.bands.begin(), config.bands.end(), [&](const Band& band) {
-    const Cost* cost = cost_of(band.fairness);
-    return cost && holds(*cost);
-  });
-}
-
-bool any_admission(const Gateway& config, const auto& holds) {
-  return std::any_of(config.admission.begin(), config.admission.end(),
-                     [&](const Admission& policy) { return std::visit(holds, policy); });
-}
-
 bool can_be_moved(const Limit& limit) { return make_limit(limit, {})->setting().has_value(); }
 
 }  // namespace
@@ -49,50 +37,35 @@ const Cost* cost_of(const Fairness& fairness) {
       fairness);
 }
 
-bool reads_first_tokens(const Gateway& config) {
-  const auto source = config.sensor.source;
-  return any_limit<DualLimit>(config) ||
-         std::any_of(config.admission.begin(), config.admission.end(), observes) ||
-         (is_controlled(config) && (source == signals::SensorSource::ttft ||
-                                    source == signals::SensorSource::engine_ttft)) ||
-         any_cost(config, [](const Cost& cost) { return cost.charge_at == ChargeAt::first_token; });
+signals::Needs needs_of(const Gateway& config) {
+  signals::Needs all = signals::needs_of(config.admission) | signals::needs_of(config.limit) |
+                       signals::needs_of(config.usage_limit);
+  for (const Band& band : config.bands) {
+    all = all | signals::needs_of(band.fairness);
+    if (const Cost* cost = cost_of(band.fairness)) all = all | cost->needs();
+  }
+  if (is_controlled(config)) {
+    all = all | signals::needs_of(config.controller) | config.sensor.needs();
+  }
+  if (std::any_of(config.admission.begin(), config.admission.end(), observes)) {
+    all.first_tokens = true;
+  }
+  return all;
 }
-bool reads_prefix_index(const Gateway& config) {
-  return any_admission(config,
-                       []<class Config>(const Config&) {
-                         return requires { Config::reads_prefix_index; };
-                       }) ||
-         any_cost(config, [](const Cost& cost) { return reads_prefix_index(cost); });
-}
-bool reads_outstanding(const Gateway& config) {
-  return any_admission(
-      config, []<class Config>(const Config&) { return requires { Config::reads_outstanding; }; });
-}
-bool reads_exact_estimate(const Gateway& config) {
-  return any_admission(config, [](const auto& policy) {
-    if constexpr (requires { policy.reads_exact_estimate(); }) return policy.reads_exact_estimate();
-    return false;
-  });
-}
-bool reads_next_choice(const Gateway& config) {
-  return any_admission(config, [](const auto& policy) {
-    if constexpr (requires { policy.reads_next_choice(); }) return policy.reads_next_choice();
-    return false;
-  });
-}
-bool reads_saturation(const Gateway& config) { return any_limit<Saturation>(config); }
-bool reads_busy(const Gateway& config) {
-  return any_admission(
-      config, []<class Config>(const Config&) { return std::is_same_v<Config, BusyThreshold>; });
+bool has_saturation_limit(const Gateway& config) {
+  return signals::needs_of(config.limit).fleet_signals;
 }
 bool has_timeouts(const Gateway& config) {
   return std::any_of(config.bands.begin(), config.bands.end(),
                      [](const Band& band) { return band.queue.timeout_s.has_value(); });
 }
-bool meters_tokens(const Gateway& config) {
-  return any_cost(config, [](const Cost& cost) {
-    return cost.charge_at == ChargeAt::token && cost.unit == CostUnit::weighted_tokens;
-  });
+bool is_controlled(const Gateway& config) {
+  return std::visit(
+      []<class Config>(const Config&) {
+        if constexpr (requires { Config::moves_limits; }) return Config::moves_limits;
+        return true;
+      },
+      config.controller);
 }
 
 void Gateway::validate(const std::string& path, std::vector<sim::Violation>& out) const {
@@ -117,7 +90,7 @@ void Gateway::validate(const std::string& path, std::vector<sim::Violation>& out
                    "must be 0 where dispatch is one_per_attempt: an attempt follows each request "
                    "that joins"});
   }
-  if (eviction.max_victims > 0 && !any_limit<Saturation>(*this)) {
+  if (eviction.max_victims > 0 && !has_saturation_limit(*this)) {
     out.push_back({at("eviction.max_victims"), std::to_string(eviction.max_victims),
                    "needs a saturation limit; with any other it must be 0"});
   }
@@ -125,7 +98,7 @@ void Gateway::validate(const std::string& path, std::vector<sim::Violation>& out
     out.push_back({at("guard.floor"), sim::to_text(guard.floor),
                    "must be <= guard.ceiling (" + sim::to_text(guard.ceiling) + ")"});
   }
-  if (meters_tokens(*this) && replicas > 1 && split != Split::tenant_hash) {
+  if (needs_of(*this).emitted_tokens && replicas > 1 && split != Split::tenant_hash) {
     out.push_back({at("split"), sim::to_text(sim::Value(sim::name_of(split))),
                    "must be tenant_hash where costs are charged at token: instances cannot tell "
                    "which replica sent them what"});

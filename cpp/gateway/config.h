@@ -18,6 +18,7 @@
 #include "gateway/limit/policies.h"
 #include "gateway/queue/queue.h"
 #include "gateway/usage_limit/policies.h"
+#include "signals/needs.h"
 #include "signals/sensor_config.h"
 #include "sim/error.h"
 #include "sim/schema/enum.h"
@@ -159,41 +160,18 @@ struct Gateway {
 /// The closed set of reasons for which admission rejects.
 inline constexpr auto kAdmissionReasons = workload::concat_reasons(std::type_identity<Admission>{});
 
-/// Whether the policy is told what becomes of its requests.
+/// What its policies need to see, those that are in force.
+signals::Needs needs_of(const Gateway& config);
+/// Whether the policy is notified of what becomes of its requests.
 bool observes(const Admission& policy);
 /// The cost that a fairness policy charges; null: it charges none.
 const Cost* cost_of(const Fairness& fairness);
-/// Whether some limit is of that kind.
-template <class T>
-bool any_limit(const Gateway& config) {
-  for (const Limit& limit : config.limit) {
-    if (std::holds_alternative<T>(limit)) return true;
-  }
-  return false;
-}
-
-/// Whether the gateway wants to know of first tokens.
-bool reads_first_tokens(const Gateway& config);
-/// Whether some cost or admission policy goes by the gateway's own record of sent prefixes.
-bool reads_prefix_index(const Gateway& config);
-/// Whether some policy reads the gateway's own record of what awaits its first token.
-bool reads_outstanding(const Gateway& config);
-/// Whether some policy reads the exact estimate of a first token.
-bool reads_exact_estimate(const Gateway& config);
-/// Whether some policy reads which instance the router would choose.
-bool reads_next_choice(const Gateway& config);
-/// Whether some limit follows what instances report.
-bool reads_saturation(const Gateway& config);
-/// Whether admission goes by which workers are busy.
-bool reads_busy(const Gateway& config);
+/// Whether some limit reads the state of the fleet.
+bool has_saturation_limit(const Gateway& config);
 /// Whether a request may wait too long.
 bool has_timeouts(const Gateway& config);
-/// Whether some tenant is charged tokens as they are generated.
-bool meters_tokens(const Gateway& config);
 /// Whether the limit is under control.
-inline bool is_controlled(const Gateway& config) {
-  return !std::holds_alternative<StaticLimit>(config.controller);
-}
+bool is_controlled(const Gateway& config);
 
 }  // namespace spillway::gateway
 

@@ -37,17 +37,6 @@ std::unique_ptr<AdmissionPolicy> make_admission(const Admission& admission, cons
       admission);
 }
 
-bool reads_fleet(const Gateway& config) {
-  return is_controlled(config) &&
-         (!config.sensor.needs_samples() || std::holds_alternative<Concur>(config.controller));
-}
-
-// Whose loop commits to a tenant, so that it must hear of permits that nobody waits for.
-bool commits(const Fairness& fairness) {
-  const auto* drr = std::get_if<DeficitRoundRobin>(&fairness);
-  return drr && drr->semantics == DrrSemantics::verbatim;
-}
-
 }  // namespace
 
 Books& Books::operator+=(const Books& other) {
@@ -106,11 +95,9 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
       max_queued_(config.max_queued),
       sheds_(config.queue_shedding),
       one_per_attempt_(config.dispatch == Dispatch::one_per_attempt),
-      reads_signals_(any_limit<Saturation>(config) || reads_fleet(config)),
-      heads_block_(config.bands.size() > 1 || any_limit<TokenBudget>(config) ||
-                   any_limit<PerTenant>(config)),
-      frees_at_first_token_(any_limit<DualLimit>(config)),
-      reads_fleet_at_ticks_(reads_fleet(config)),
+      heads_block_(config.bands.size() > 1),
+      reads_fleet_at_ticks_(
+          (config.sensor.needs() | signals::needs_of(config.controller)).fleet_signals),
       source_(config.sensor.source),
       samples_refusals_(config.sensor.includes_refusals),
       sensor_(config.sensor, requests.tenants.size(),
@@ -138,8 +125,6 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
          .charging =
              cost ? std::optional<Charging>(std::in_place, *cost, requests, journal) : std::nullopt,
          .queues = TenantQueues(requests.tenants.size(), band.queue),
-         .drains_when_empty = commits(band.fairness),
-         .forgets = std::holds_alternative<LeastAttainedService>(band.fairness),
          .tokens_charged = std::vector<std::int64_t>(requests.num_groups())});
   }
   make_usage_limit(config.usage_limit);
@@ -148,6 +133,10 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
     band_of(requests.slo_classes[k]).classes.push_back(k);
   }
   for (const Limit& limit : config.limit) limits_.push_back(make_limit(limit, requests.tenants));
+  for (const auto& limit : limits_) {
+    heads_block_ = heads_block_ || limit->depends_on_request();
+    frees_at_first_token_ = frees_at_first_token_ || limit->frees_at_first_token();
+  }
   has_held_.resize(limits_.size());
   if (!is_controlled(config)) return;
   const auto movable = std::find_if(limits_.begin(), limits_.end(),
@@ -271,11 +260,11 @@ void Pipeline::drain(const signals::View* view, Time now) {
   const auto is_done = [&] { return one_per_attempt_ && books_.dispatched > before; };
   set_ceilings(view, now);
   for (BandState& band : bands_) {
-    if (band.queues.size() == 0 && !band.drains_when_empty) continue;
+    if (band.queues.size() == 0 && !band.fairness->drains_when_empty()) continue;
     charge_tokens(band, now);
     const Permission permission(*this, band, view, now);
     while (dispatch_from(band, permission) && !is_done() &&
-           (band.queues.size() > 0 || band.drains_when_empty)) {
+           (band.queues.size() > 0 || band.fairness->drains_when_empty())) {
     }
     if (is_done()) return;
     // A blocked band blocks the bands below it: their requests are less important.
@@ -409,7 +398,7 @@ bool Pipeline::release(RequestId id, Time now) {
   const signals::RequestView request(requests_, id);
   for (const auto& limit : limits_) limit->ended(request);
   BandState& band = band_of(id);
-  if (band.forgets) charge_tokens(band, now);
+  if (band.fairness->decays_with_time()) charge_tokens(band, now);
   if (band.charging) {
     charge(band, TenantId{requests_.tenant(id)}, band.charging->at_end(id), now);
   }
@@ -428,7 +417,7 @@ bool Pipeline::release(RequestId id, Time now) {
     measure(signals::SensorSource::e2e_per_token, id, Time{e2e.ns / tokens}, now);
   }
   return std::any_of(bands_.begin(), bands_.end(), [](const BandState& one) {
-    return one.queues.size() > 0 || one.drains_when_empty;
+    return one.queues.size() > 0 || one.fairness->drains_when_empty();
   });
 }
 

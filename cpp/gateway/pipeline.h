@@ -75,7 +75,7 @@ class Pipeline {
   /// drained; false: it was rejected.
   bool admit(sim::RequestId id, const signals::View& view, sim::Time now);
   /// Dispatches while the limits permit, or one request; routing is due after the routing latency.
-  /// `view`: null unless `reads_signals`.
+  /// `view`: null unless its policies need `fleet_signals`.
   void drain(const signals::View* view, sim::Time now);
   /// True if the queues are to be drained.
   bool first_token(sim::RequestId id, sim::Time now);
@@ -97,7 +97,7 @@ class Pipeline {
   /// Requests in flight that are to be withdrawn, since `forget_victims`.
   const std::vector<sim::RequestId>& victims() const { return victims_; }
   void forget_victims() { victims_.clear(); }
-  /// Reads the sensor and moves the limit. `view`: null unless `reads_signals`.
+  /// Reads the sensor and moves the limit. `view`: as in `drain`.
   void tick(const signals::View* view, sim::Time now);
   /// So many instances are ready, as far as the gateway knows.
   void set_workers(std::int64_t workers);
@@ -119,8 +119,6 @@ class Pipeline {
   /// Of each limit, whether it has kept any request waiting so far.
   const std::vector<char>& limits_that_held() const { return has_held_; }
 
-  /// Whether draining and ticks look at what instances report.
-  bool reads_signals() const { return reads_signals_; }
   /// Whether a request may wait for the one before it rather than for a permit.
   bool heads_block() const { return heads_block_; }
   /// Whether those that wait do so until the gateway hears of something, whatever the clock says.
@@ -147,9 +145,7 @@ class Pipeline {
     std::unique_ptr<FairnessPolicy> fairness;
     std::optional<Charging> charging;  // where fairness has a cost
     TenantQueues queues;
-    bool drains_when_empty;
     std::vector<std::size_t> classes;          // whose requests join it
-    bool forgets;                              // by the clock, so that charges must not wait
     std::vector<std::int64_t> tokens_charged;  // by group of requests; those of the band count
   };
   /// Asks the limits on behalf of a band.
@@ -189,9 +185,8 @@ class Pipeline {
   std::optional<std::int64_t> max_queued_;
   bool sheds_;
   bool one_per_attempt_;
-  bool reads_signals_;
   bool heads_block_;
-  bool frees_at_first_token_;
+  bool frees_at_first_token_ = false;
   bool reads_fleet_at_ticks_;
   signals::SensorSource source_;
   bool samples_refusals_;

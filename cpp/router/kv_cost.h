@@ -5,6 +5,7 @@
 #include <memory>
 #include <string_view>
 
+#include "signals/needs.h"
 #include "sim/schema/enum.h"
 #include "sim/schema/range.h"
 
@@ -68,6 +69,10 @@ struct KvCost {
   }
   /// Equal costs are told apart at random, whatever the temperature.
   static constexpr bool draws() { return true; }
+  static constexpr bool rates_ranks = true;
+  signals::Needs needs() const {
+    return {.prefix_index = overlap == Overlap::sent, .first_tokens = true};
+  }
 };
 
 std::unique_ptr<RoutingPolicy> make(const KvCost& config, std::int64_t block_size_tokens);

@@ -10,12 +10,6 @@ namespace spillway::router {
 
 namespace {
 
-template <class Alternative>
-bool holds(const auto& variants) {
-  return std::any_of(variants.begin(), variants.end(),
-                     [](const auto& one) { return std::holds_alternative<Alternative>(one); });
-}
-
 std::unique_ptr<RoutingPolicy> make_policy(const Router& config, std::int64_t block_size_tokens) {
   return std::visit(
       [&](const auto& c) {
@@ -30,14 +24,15 @@ std::unique_ptr<RoutingPolicy> make_policy(const Router& config, std::int64_t bl
 
 }  // namespace
 
-bool reads_prefix_index(const Router& config) {
-  if (const auto* cost = std::get_if<KvCost>(&config)) return cost->overlap == Overlap::sent;
-  const auto* weighted = std::get_if<Weighted>(&config);
-  return weighted && (holds<PrefixAffinity>(weighted->scorers) ||
-                      holds<PrefixCacheAffinity>(weighted->filters));
+signals::Needs needs_of(const Router& config) { return signals::needs_of(config); }
+bool rates_ranks(const Router& config) {
+  return std::visit(
+      []<class Config>(const Config&) {
+        if constexpr (requires { Config::rates_ranks; }) return Config::rates_ranks;
+        return false;
+      },
+      config);
 }
-bool rates_ranks(const Router& config) { return std::holds_alternative<KvCost>(config); }
-bool reads_first_tokens(const Router& config) { return std::holds_alternative<KvCost>(config); }
 
 Dispatcher::Dispatcher(const Router& config, const signals::PrefixIndexConfig& prefix_index_config,
                        std::unique_ptr<signals::PrefixIndex> prefix_index,

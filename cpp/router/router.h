@@ -8,6 +8,7 @@
 #include "router/decisions.h"
 #include "router/policies.h"
 #include "router/policy.h"
+#include "signals/needs.h"
 #include "signals/outstanding.h"
 #include "signals/prefix_index.h"
 #include "signals/view.h"
@@ -70,11 +71,9 @@ class Dispatcher {
   std::vector<sim::InstanceId> candidates_;  // kept for its memory
 };
 
-/// Whether the policy reads the gateway's own record of sent prefixes.
-bool reads_prefix_index(const Router& config);
+/// What the policy needs to see.
+signals::Needs needs_of(const Router& config);
 /// Whether the policy rates the ranks of the instances and chooses among them.
 bool rates_ranks(const Router& config);
-/// Whether the policy wants to know of first tokens.
-bool reads_first_tokens(const Router& config);
 
 }  // namespace spillway::router

@@ -8,6 +8,7 @@
 #include "router/filters/policies.h"
 #include "router/pickers/policies.h"
 #include "router/scorers/policies.h"
+#include "signals/needs.h"
 #include "sim/error.h"
 #include "sim/randomness.h"
 
@@ -34,6 +35,9 @@ struct Weighted {
     field("picker", &Weighted::picker, "How an instance is picked by the scores.");
   }
   bool draws() const { return sim::can_draw(filters) || sim::can_draw(picker); }
+  signals::Needs needs() const {
+    return signals::needs_of(filters) | signals::needs_of(scorers) | signals::needs_of(picker);
+  }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
 };
 

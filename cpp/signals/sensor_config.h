@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "signals/needs.h"
 #include "sim/schema/enum.h"
 #include "sim/schema/range.h"
 #include "sim/time.h"
@@ -64,6 +65,10 @@ struct Sensor {
   /// False for what is read off the instances at ticks; nothing is then recorded.
   bool needs_samples() const {
     return source != SensorSource::kv_utilization && source != SensorSource::hit_rate;
+  }
+  Needs needs() const {
+    return {.first_tokens = source == SensorSource::ttft || source == SensorSource::engine_ttft,
+            .fleet_signals = !needs_samples()};
   }
 
   static constexpr std::string_view type_name = "Sensor";

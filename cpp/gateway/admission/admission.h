@@ -35,11 +35,9 @@ struct Scope {
 /// It may bring the policy's own state up to `now` (refill a bucket) and note that a request has
 /// come, but charges nothing. `commit` follows for every policy of the chain, in order, once all of
 /// them have admitted the request, at the same instant. What becomes of an admitted request is told
-/// to policies whose configuration says `static constexpr bool observes = true`. One that reads
-/// `View::outstanding` says `reads_outstanding = true`, one that reads what was sent where
-/// `reads_prefix_index = true`, one that reads `View::is_next_choice` has `reads_next_choice()`;
-/// one that draws says when by `bool draws() const`. Policies see what they are given: no clocks,
-/// globals or I/O.
+/// to policies whose configuration says `static constexpr bool observes = true`. A configuration
+/// states what its policy needs to see as `needs` (`signals/needs.h`), and when it draws by `bool
+/// draws() const`. Policies see what they are given: no clocks, globals or I/O.
 class AdmissionPolicy {
  public:
   virtual ~AdmissionPolicy() = default;

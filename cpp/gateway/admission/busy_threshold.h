@@ -5,6 +5,7 @@
 #include <memory>
 #include <string_view>
 
+#include "signals/needs.h"
 #include "sim/schema/range.h"
 #include "workload/outcome.h"
 
@@ -31,6 +32,7 @@ struct BusyThreshold {
         .unit("status")
         .range(sim::between(200, 999));
   }
+  static constexpr signals::Needs needs{.busy_workers = true};
   bool draws() const { return proportional; }
   static constexpr std::array reasons{
       workload::Reason{

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "signals/needs.h"
 #include "sim/error.h"
 #include "sim/schema/enum.h"
 #include "sim/schema/range.h"
@@ -257,11 +258,13 @@ struct PredictiveTtft {
       workload::Reason{"predicted_ttft", workload::words::kSaturated,
                        "the first token was not predicted within the budget"}};
   static constexpr bool observes = true;
-  static constexpr bool reads_outstanding = true;
-  static constexpr bool reads_prefix_index = true;
   bool draws() const { return exploration > 0; }
-  bool reads_exact_estimate() const { return estimator == TtftEstimator::exact; }
-  bool reads_next_choice() const { return instance == PricedInstance::routed; }
+  signals::Needs needs() const {
+    return {.prefix_index = true,
+            .outstanding = true,
+            .next_choice = instance == PricedInstance::routed,
+            .exact_estimate = estimator == TtftEstimator::exact};
+  }
 };
 
 std::unique_ptr<AdmissionPolicy> make(const PredictiveTtft& config, const Scope& scope);

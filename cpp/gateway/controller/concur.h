@@ -4,6 +4,7 @@
 #include <memory>
 #include <string_view>
 
+#include "signals/needs.h"
 #include "sim/schema/range.h"
 
 namespace spillway::gateway {
@@ -45,6 +46,7 @@ struct Concur {
         .range(sim::positive_below(1))
         .search(0.3, 0.98);
   }
+  static constexpr signals::Needs needs{.fleet_signals = true};
 };
 
 std::unique_ptr<ControllerPolicy> make(const Concur& config, std::uint64_t seed);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "signals/needs.h"
 #include "sim/schema/enum.h"
 #include "sim/schema/range.h"
 
@@ -54,10 +55,12 @@ struct Cost {
           "Whether completion corrects a charge that was estimated; a request that leaves its "
           "queue undispatched gets its charge back in any case.");
   }
+  signals::Needs needs() const {
+    return {.prefix_index = unit == CostUnit::uncached_tokens,
+            .first_tokens = charge_at == ChargeAt::first_token,
+            .emitted_tokens = charge_at == ChargeAt::token && unit == CostUnit::weighted_tokens};
+  }
 };
-
-/// Whether the cost is evaluated against the gateway's own record of sent prefixes.
-inline bool reads_prefix_index(const Cost& cost) { return cost.unit == CostUnit::uncached_tokens; }
 
 }  // namespace spillway::gateway
 

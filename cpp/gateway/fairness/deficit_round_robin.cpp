@@ -175,6 +175,8 @@ class VerbatimPolicy final : public FairnessPolicy {
     is_committed_ = deficit_[flow.index()] > 0 && queues.length(flow) > 0;
   }
 
+  bool drains_when_empty() const override { return true; }
+
  private:
   void forfeit() {
     deficit_[visited_.index()] = 0;

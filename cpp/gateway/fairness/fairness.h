@@ -39,6 +39,12 @@ class FairnessPolicy {
   virtual void dispatched(sim::TenantId /*flow*/, const TenantQueues& /*queues*/,
                           sim::Time /*now*/) {}
   virtual void charge(sim::TenantId /*flow*/, double /*amount*/, sim::Time /*now*/) {}
+
+  /// Whether a drain means something to it while nothing waits: it commits to a flow, and a permit
+  /// that returns moves it on.
+  virtual bool drains_when_empty() const { return false; }
+  /// Whether what was charged counts less as time passes, so that charges must not wait.
+  virtual bool decays_with_time() const { return false; }
 };
 
 }  // namespace spillway::gateway

@@ -67,6 +67,8 @@ class LeastAttainedServicePolicy final : public FairnessPolicy {
     flow.forgets_since = now;
   }
 
+  bool decays_with_time() const override { return true; }
+
  private:
   struct Flow {
     double attained = 0;

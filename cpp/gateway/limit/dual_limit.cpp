@@ -35,6 +35,7 @@ class DualLimitPolicy final : public LimitPolicy {
     --in_flight_;
   }
   std::optional<double> setting() const override { return static_cast<double>(max_in_flight_); }
+  bool frees_at_first_token() const override { return true; }
   void resize(double limit) override { max_in_flight_ = std::llround(limit); }
 
  private:

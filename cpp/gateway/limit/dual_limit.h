@@ -4,6 +4,7 @@
 #include <memory>
 #include <string_view>
 
+#include "signals/needs.h"
 #include "sim/schema/range.h"
 
 namespace spillway::gateway {
@@ -33,6 +34,7 @@ struct DualLimit {
         .range(sim::between(0, 1e9))
         .log_search(1, 1024);
   }
+  static constexpr signals::Needs needs{.first_tokens = true};
 };
 
 std::unique_ptr<LimitPolicy> make(const DualLimit& config);

@@ -46,6 +46,11 @@ class LimitPolicy {
   }
   /// Whether its answers change with what the instances report.
   virtual bool follows_signals() const { return false; }
+  /// Whether one request may start where another may not.
+  virtual bool depends_on_request() const { return false; }
+  /// Whether a first token may let another request start. Its configuration then needs
+  /// `first_tokens`.
+  virtual bool frees_at_first_token() const { return false; }
   /// So many instances are ready, as far as the gateway knows.
   virtual void set_workers(std::int64_t /*workers*/) {}
 };

@@ -21,6 +21,7 @@ class PerTenantPolicy final : public LimitPolicy {
   }
   void started(const signals::RequestView& request) override { --free_[request.tenant()]; }
   void ended(const signals::RequestView& request) override { ++free_[request.tenant()]; }
+  bool depends_on_request() const override { return true; }
 
  private:
   std::vector<std::int64_t> free_;

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string_view>
 
+#include "signals/needs.h"
 #include "signals/saturation.h"
 
 namespace spillway::gateway {
@@ -18,6 +19,7 @@ struct Saturation : signals::SaturationDetector {
       "waiting ÷ queue_depth_threshold and KV use ÷ kv_utilization_threshold, 1 for an instance "
       "whose signals are stale; concurrency: requests dispatched and not finished ÷ "
       "(max_concurrency × instances).";
+  static constexpr signals::Needs needs{.fleet_signals = true};
 };
 
 std::unique_ptr<LimitPolicy> make(const Saturation& config);

@@ -20,6 +20,7 @@ class TokenBudgetPolicy final : public LimitPolicy {
   void ended(const signals::RequestView& request) override { in_flight_ -= tokens_of(request); }
   std::optional<double> setting() const override { return static_cast<double>(max_tokens_); }
   std::optional<double> permits() const override { return std::nullopt; }
+  bool depends_on_request() const override { return true; }
   void resize(double tokens) override { max_tokens_ = std::llround(tokens); }
 
  private:

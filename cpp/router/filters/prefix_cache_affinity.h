@@ -3,6 +3,7 @@
 #include <memory>
 #include <string_view>
 
+#include "signals/needs.h"
 #include "sim/schema/range.h"
 
 namespace spillway::router {
@@ -32,6 +33,7 @@ struct PrefixCacheAffinity {
         .range(sim::between(0, 1));
   }
   bool draws() const { return exploration > 0; }
+  static constexpr signals::Needs needs{.prefix_index = true};
 };
 
 std::unique_ptr<Filter> make(const PrefixCacheAffinity& config);

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "router/scorers/weight.h"
+#include "signals/needs.h"
 
 namespace spillway::router {
 
@@ -18,6 +19,7 @@ struct PrefixAffinity {
       "The share of the prompt's full blocks, from the first on, that was sent to the instance "
       "before, by the gateway's own record (prefix_index).";
   static void fields(auto field) { add_weight<PrefixAffinity>(field); }
+  static constexpr signals::Needs needs{.prefix_index = true};
 };
 
 std::unique_ptr<Scorer> make(const PrefixAffinity& config);
