@@ -47,6 +47,7 @@ void Clients::make_reactions() {
 }
 
 void Clients::start() {
+  context_.journal.resize(context_.requests.capacity());
   schedule_source();
   for (std::size_t user = 0; user < num_users(); ++user) {
     expect(users_->first(user), Phase::user_arrival, static_cast<std::uint32_t>(user));
@@ -68,10 +69,14 @@ void Clients::expect(Time at, Phase phase, std::uint32_t subject) {
 
 RequestId Clients::arrive(const sim::Event& event) {
   workload::RequestTable& requests = context_.requests;
+  if (event.phase() == Phase::retry_arrival) {
+    retry(RequestId{event.subject()});
+    return RequestId{event.subject()};
+  }
   const bool is_users = event.phase() == Phase::user_arrival;
   const RequestId id = is_users ? requests.add(users_->ask(event.subject())) : requests.take_next();
   if (context_.journal.size() < requests.capacity()) context_.journal.resize(requests.capacity());
-  ++num_offered_;
+  ++context_.record->offered;
   last_arrival_ = context_.now;
   if (is_users) {
     --num_expected_;
@@ -86,8 +91,10 @@ RequestId Clients::arrive(const sim::Event& event) {
   return id;
 }
 
+// Another attempt begins, without the stamps of the last one.
 void Clients::retry(RequestId id) {
   --num_expected_;
+  context_.statistics.retried(id);
   std::vector<std::uint16_t>& attempts = context_.journal.attempts;
   const std::uint16_t made = attempts[id.index()];
   context_.journal.clear(id);
@@ -128,11 +135,15 @@ Time Clients::first_token_timeout_of(RequestId id) const {
 }
 
 bool Clients::left(RequestId id) {
+  workload::Journal& journal = context_.journal;
+  if (journal.outcome[id.index()] == workload::Outcome::cancelled) {
+    journal.reason[id.index()] = {workload::Stage::client, 0};
+  }
   if (retries(id)) return true;
   if (!users_) return false;
   const auto user = user_of_[id.index()];
   if (!user) return false;
-  const bool is_complete = context_.journal.outcome[id.index()] == workload::Outcome::completed;
+  const bool is_complete = journal.outcome[id.index()] == workload::Outcome::completed;
   const Time next = is_complete
                         ? users_->answered(*user, context_.requests.goal_tokens(id), context_.now)
                         : users_->refused(*user, context_.now);

@@ -24,10 +24,8 @@ class Clients {
 
   /// Schedules the first arrivals.
   void start();
-  /// An event of phase `source_arrival` or `user_arrival`: the request that arrives.
+  /// The request of an event of phase `source_arrival`, `user_arrival` or `retry_arrival`.
   sim::RequestId arrive(const sim::Event& event);
-  /// An event of phase `retry_arrival`: the next attempt begins, without any stamps of the last.
-  void retry(sim::RequestId id);
   /// The request has reached the gateway: its client begins to wait.
   void submitted(sim::RequestId id);
   /// An event of phase `client_reaction`: the timer of a client. Unset: its request is over.
@@ -42,8 +40,7 @@ class Clients {
   bool has_pending() const {
     return context_.requests.next_arrival() != sim::kForever || num_expected_ > 0;
   }
-  /// Requests that have arrived; retries do not count.
-  std::size_t num_offered() const { return num_offered_; }
+  /// Of a request that is not a retry.
   sim::Time last_arrival() const { return last_arrival_; }
   std::size_t num_users() const { return users_ ? users_->size() : 0; }
   /// The most attempts that any client makes at a request.
@@ -55,6 +52,7 @@ class Clients {
  private:
   void make_reactions();
   void schedule_source();
+  void retry(sim::RequestId id);
   void expect(sim::Time at, sim::Phase phase, std::uint32_t subject);
   // Of all attempts together.
   sim::Time deadline_of(sim::RequestId id) const;
@@ -68,7 +66,6 @@ class Clients {
   std::unique_ptr<workload::Reactions> reactions_;     // null: all clients are passive
   std::vector<std::optional<std::uint32_t>> user_of_;  // by request; only with users
   std::int64_t num_expected_ = 0;  // arrivals of users and retries whose time is known
-  std::size_t num_offered_ = 0;
   sim::Time last_arrival_{0};
 };
 

@@ -1,8 +1,13 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 
 #include "cluster/config.h"
+#include "cluster/request_record.h"
+#include "cluster/statistics.h"
 #include "signals/needs.h"
 #include "sim/event_queue.h"
 #include "sim/ids.h"
@@ -12,18 +17,43 @@
 
 namespace spillway::cluster {
 
-/// What the actors of one run share: the offered requests, what becomes of them, the pending events
-/// and the clock. Everything else an actor owns.
+std::size_t num_instances(const Simulation& simulation);
+/// Of all data-parallel ranks.
+std::size_t num_engines(const Simulation& simulation);
+
+/// What the actors of one run share: the requests, what becomes of them, the pending events and the
+/// clock. Everything else an actor owns.
 struct Context {
+  /// `offered`, `interrupted`: as in RunOptions.
+  Context(const Simulation& of, std::uint64_t with_seed,
+          std::shared_ptr<const workload::Requests> offered = nullptr,
+          const std::function<bool()>& interrupted = {});
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
   const Simulation& simulation;
   std::uint64_t seed;
   signals::Needs needs;  ///< of all policies
-  workload::RequestTable& requests;
-  workload::Journal& journal;
+  std::shared_ptr<RequestRecord> record;
+  workload::RequestTable& requests;  ///< of the record
+  workload::Journal& journal;        ///< likewise
+  Statistics statistics;
   sim::EventQueue events;
   sim::Time now{0};
-  sim::Time last_change{0};  ///< of a request or an instance
+  sim::Time last_change{0};             ///< of a request or an instance
+  sim::Time drains_over = sim::kUnset;  ///< at this instant, phases after the drains have begun
+  std::int64_t num_in_flight = 0;       ///< dispatched by any gateway, and not released
 
+  /// The clock stands at the event.
+  void begin(const sim::Event& event) {
+    const sim::Phase phase = event.phase();
+    now = event.time();
+    // The others are not about a request or an instance, or nothing may come of them.
+    const bool is_change =
+        phase <= sim::Phase::permit_release || phase >= sim::Phase::source_arrival;
+    if (is_change) last_change = now;
+    if (phase > sim::Phase::dispatch_attempt) drains_over = now;
+  }
   bool streams() const { return simulation.metrics.streaming; }
   /// Whether an event after `delay` would be the next one anyway: what it would do may be done at
   /// once, which saves its way through the queue.

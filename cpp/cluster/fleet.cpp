@@ -18,25 +18,11 @@ namespace {
 std::unique_ptr<signals::Scrapes> make_scrapes(const Context& context) {
   const auto* scraped = std::get_if<signals::Scraped>(&context.simulation.signals);
   if (!scraped) return nullptr;
-  return std::make_unique<signals::Scrapes>(*scraped, Fleet::num_instances(context.simulation),
+  return std::make_unique<signals::Scrapes>(*scraped, num_instances(context.simulation),
                                             context.seed);
 }
 
 }  // namespace
-
-std::size_t Fleet::num_instances(const Simulation& simulation) {
-  std::size_t total = 0;
-  for (const auto& group : simulation.instances) total += static_cast<std::size_t>(group.count);
-  return total;
-}
-
-std::size_t Fleet::num_engines(const Simulation& simulation) {
-  std::size_t total = 0;
-  for (const auto& group : simulation.instances) {
-    total += static_cast<std::size_t>(group.count * group.data_parallel_size);
-  }
-  return total;
-}
 
 Fleet::Fleet(Context& context, workload::RequestListener& listener, bool reference)
     : context_(context),
@@ -91,9 +77,16 @@ void Fleet::send(RequestId id, router::Target target) {
       {entry, Phase::ingress, chosen.value, instance::IngressSubject::entry_of(id)});
 }
 
-void Fleet::enter(RequestId id) {
-  at(context_.instance_of(id)).enqueue(id, context_.now);
-  if (std::erase(pending_evictions_, id) > 0) cancel(id, workload::Outcome::evicted);
+std::optional<RequestId> Fleet::enter(const sim::Event& event) {
+  instance::Instance& instance = at(InstanceId{event.tie()});
+  const auto id = instance::IngressSubject(event.subject()).request();
+  if (!id) {
+    instance.let_in(context_.now);
+    return std::nullopt;
+  }
+  instance.enqueue(*id, context_.now);
+  if (std::erase(pending_evictions_, *id) > 0) cancel(*id, workload::Outcome::evicted);
+  return id;
 }
 
 void Fleet::cancel(RequestId id, workload::Outcome outcome) {
@@ -106,7 +99,8 @@ void Fleet::evict(RequestId id) {
   if (outcome == workload::Outcome::in_transit) pending_evictions_.push_back(id);
 }
 
-void Fleet::schedule_entry(RequestId id) {
+void Fleet::released(RequestId id, workload::Outcome outcome) {
+  if (outcome != workload::Outcome::cancelled && outcome != workload::Outcome::evicted) return;
   context_.events.push({context_.now, Phase::ingress, context_.instance_of(id).value,
                         instance::IngressSubject::place_became_free()});
 }
@@ -136,14 +130,30 @@ const std::vector<std::int64_t>& Fleet::emitted(Time now) {
   return emitted_;
 }
 
-void Fleet::add_to(metrics::Sample& sample) {
-  sample.ready_instances = num_ready();
+std::vector<std::size_t> Fleet::ranks() const {
+  std::vector<std::size_t> ranks;
+  ranks.reserve(instances_.size());
+  for (const auto& one : instances_) ranks.push_back(one->num_ranks());
+  return ranks;
+}
+
+void Fleet::add_to(metrics::Sample& state, std::span<metrics::TenantSample> tenants) {
+  state.ready_instances = num_ready();
   for (const auto& one : instances_) {
     const signals::InstanceSignal seen = one->read(context_.now);
-    sample.waiting += seen.waiting;
-    sample.running += seen.running;
-    sample.kv_utilization += seen.kv_utilization / static_cast<double>(instances_.size());
+    state.waiting += seen.waiting;
+    state.running += seen.running;
+    state.kv_utilization += seen.kv_utilization / static_cast<double>(instances_.size());
   }
+  const std::vector<std::int64_t>& by_group = emitted(context_.now);
+  const std::size_t classes = context_.requests.slo_classes.size();
+  for (std::size_t group = 0; group < by_group.size(); ++group) {
+    tenants[group / classes].emitted_tokens += by_group[group];
+  }
+}
+
+void Fleet::close(Time end) {
+  for (const auto& one : instances_) one->close(end);
 }
 
 }  // namespace spillway::cluster

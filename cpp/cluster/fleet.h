@@ -27,9 +27,6 @@ namespace spillway::cluster {
 /// All instances, which of them are ready, and what they report of themselves.
 class Fleet final : public gateway::Pipeline::ServiceMeter {
  public:
-  static std::size_t num_instances(const Simulation& simulation);
-  static std::size_t num_engines(const Simulation& simulation);
-
   /// `listener`: notified of first tokens and ends. `reference`: see instance::Stepping.
   Fleet(Context& context, workload::RequestListener& listener, bool reference);
 
@@ -37,7 +34,9 @@ class Fleet final : public gateway::Pipeline::ServiceMeter {
 
   /// It has been routed: it enters its instance after its entry delay.
   void send(sim::RequestId id, router::Target target);
-  void enter(sim::RequestId id);
+  /// An event of phase `ingress`. The request that has entered its instance; unset: a place became
+  /// free, and those that wait for one enter.
+  std::optional<sim::RequestId> enter(const sim::Event& event);
   /// It leaves its instance and ends with `outcome`, at once or with the step under way.
   void cancel(sim::RequestId id, workload::Outcome outcome);
   /// It is evicted, where it has not ended yet; on its way to an instance, as it gets there.
@@ -45,19 +44,18 @@ class Fleet final : public gateway::Pipeline::ServiceMeter {
   /// It does not count at its rank any longer.
   void left(sim::RequestId id) { at(context_.instance_of(id)).left(context_.journal.rank_of(id)); }
 
+  /// Its permit has returned. Where it was withdrawn, those that wait at its instance may enter.
+  void released(sim::RequestId id, workload::Outcome outcome);
+
   // ---- events ------------------------------------------------------------------------------
 
-  void start_step(std::uint32_t engine) { engines_[engine]->start_step(context_.now); }
-  void end_step(std::uint32_t engine) { engines_[engine]->end_step(context_.now); }
+  instance::Engine& engine(std::uint32_t number) { return *engines_[number]; }
   instance::Instance& at(sim::InstanceId id) { return *instances_[id.index()]; }
-  /// A place at the instance of the request became free.
-  void schedule_entry(sim::RequestId id);
   /// What the schedule and the autoscaler have decided, and what has become ready by now, takes
   /// effect. `queued`, `shed`: requests of all gateways. True: the number of ready instances has
   /// changed.
   bool resize(std::int64_t queued, std::int64_t shed);
   void schedule_resize();
-  bool is_constant() const { return context_.simulation.fleet.is_constant(); }
 
   // ---- state -------------------------------------------------------------------------------
 
@@ -70,8 +68,12 @@ class Fleet final : public gateway::Pipeline::ServiceMeter {
   /// Null unless instances are scraped.
   signals::Scrapes* scrapes() { return scrapes_.get(); }
   const std::vector<std::int64_t>& emitted(sim::Time now) override;
-  /// Adds the state of the instances.
-  void add_to(metrics::Sample& sample);
+  /// Data-parallel ranks of each instance.
+  std::vector<std::size_t> ranks() const;
+  /// Adds the state of the instances, and the tokens emitted for each tenant.
+  void add_to(metrics::Sample& state, std::span<metrics::TenantSample> tenants);
+  /// The run is over: brings the instances to where they stand at `end`, inclusive.
+  void close(sim::Time end);
 
  private:
   std::vector<signals::Probe*> make_instances(workload::RequestListener& listener, bool reference);

@@ -17,6 +17,8 @@ constexpr std::uint64_t kEventsAnyway = 1'000'000;
 
 constexpr std::size_t kActorsNamed = 6;
 
+constexpr int kEventsTallied = 1000;
+
 constexpr std::array<std::string_view, 19> kPhaseNames{
     "step_end",     "first_token",     "permit_release",  "client_reaction", "controller_tick",
     "fleet_change", "telemetry",       "timeline_sample", "queue_drain",     "dispatch_attempt",
@@ -34,6 +36,50 @@ bool LivelockGuard::suspects(sim::Time now, std::uint64_t events, std::uint64_t 
   }
   most_present_ = std::max(most_present_, present);
   return events - events_before_ > kEventsAnyway + kEventsPerAttempt * attempts_ * most_present_;
+}
+
+void LivelockGuard::check(Context& context, const Clients& clients, sim::Time horizon,
+                          std::uint64_t present,
+                          const std::function<void(const sim::Event&)>& handle) {
+  if (!suspects(context.now, context.events.popped(), present)) return;
+  LivelockTally tally;
+  sim::Event event;
+  for (int i = 0; i < kEventsTallied; ++i) {
+    if (!context.events.pop(horizon, event)) return;
+    const bool advances = event.time() > context.now;
+    tally.add(event.phase(), actor_of(event, clients));
+    handle(event);
+    if (advances) return;
+  }
+  throw sim::LivelockError(tally.message(context.now));
+}
+
+std::string actor_of(const sim::Event& event, const Clients& clients) {
+  const std::string number = std::to_string(event.subject());
+  switch (event.phase()) {
+    case sim::Phase::step_end:
+    case sim::Phase::step_start:
+      return "engine " + number;
+    case sim::Phase::fleet_change:
+      return "the fleet";
+    case sim::Phase::controller_tick:
+    case sim::Phase::queue_drain:
+    case sim::Phase::dispatch_attempt:
+    case sim::Phase::queue_expiry:
+      return "gateway " + number;
+    case sim::Phase::timeline_sample:
+      return "the timeline";
+    case sim::Phase::telemetry:
+    case sim::Phase::instance_expiry:
+    case sim::Phase::ingress:
+      return "instance " + std::to_string(event.tie());
+    case sim::Phase::source_arrival:
+      return "the source";
+    case sim::Phase::user_arrival:
+      return clients.name_of_user(event.subject());
+    default:
+      return clients.name_of_client(sim::RequestId{event.subject()});
+  }
 }
 
 std::string LivelockTally::message(sim::Time now) const {

@@ -1,10 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
 
+#include "cluster/clients.h"
+#include "cluster/context.h"
+#include "sim/event_queue.h"
 #include "sim/phase.h"
 #include "sim/time.h"
 
@@ -17,11 +21,18 @@ namespace spillway::cluster {
 /// and costs nothing between.
 class LivelockGuard {
  public:
+  /// So many events lie between two checks.
+  static constexpr std::uint64_t kInterval = 1u << 14;
+
   /// `attempts`: at most so many are made at each request.
   explicit LivelockGuard(std::uint64_t attempts) : attempts_(attempts) {}
 
   /// `events`: handled since the start of the run; `present`: those who take part at `now`.
   bool suspects(sim::Time now, std::uint64_t events, std::uint64_t present);
+  /// Where it suspects one: takes and handles more events, and throws LivelockError, which names
+  /// what repeats, unless the clock advances meanwhile.
+  void check(Context& context, const Clients& clients, sim::Time horizon, std::uint64_t present,
+             const std::function<void(const sim::Event&)>& handle);
 
  private:
   std::uint64_t attempts_;
@@ -29,6 +40,9 @@ class LivelockGuard {
   std::uint64_t events_before_ = 0;  // the first question at this instant
   std::uint64_t most_present_ = 0;   // at this instant
 };
+
+/// What an event is about, in words.
+std::string actor_of(const sim::Event& event, const Clients& clients);
 
 /// Counts the events of a livelock by what they are and who they concern.
 class LivelockTally {

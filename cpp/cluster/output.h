@@ -1,21 +1,18 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "cluster/request_record.h"
 #include "gateway/pipeline.h"
 #include "instance/instance.h"
 #include "metrics/ledger.h"
 #include "metrics/summary.h"
 #include "metrics/timeline.h"
 #include "router/decisions.h"
-#include "workload/journal.h"
-#include "workload/request_table.h"
 
 namespace spillway::cluster {
 
@@ -57,18 +54,6 @@ struct Activity {
   std::vector<bool> limit_held;  ///< of each limit, whether it kept any request waiting
   bool busy_threshold_exceeded = false;
   double peak_kv_utilization = 0;  ///< of the instance with the most
-};
-
-/// The requests of a run and what became of them. `offered` of them arrived before its end.
-struct RequestRecord {
-  template <class... Arguments>
-  explicit RequestRecord(metrics::Accounting taken, Arguments&&... arguments)
-      : requests(std::forward<Arguments>(arguments)...), accounting(taken) {}
-
-  workload::RequestTable requests;
-  workload::Journal journal;
-  metrics::Accounting accounting;
-  std::size_t offered = 0;
 };
 
 /// Everything that a run leaves behind.

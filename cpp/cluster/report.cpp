@@ -32,13 +32,13 @@ bool uses_priority(const instance::InstanceGroup& group) {
 
 Time fleet_duration(const FinalState& end) {
   Time last{0};
-  for (const auto& one : end.instances) last = std::max(last, one->counters().last_event);
+  for (const auto& one : end.fleet.instances()) last = std::max(last, one->counters().last_event);
   return last;
 }
 
 metrics::Ledger balance(const FinalState& end) {
   metrics::FleetCounts fleet;
-  for (const auto& one : end.instances) {
+  for (const auto& one : end.fleet.instances()) {
     one->check_memory();
     const instance::Counters& c = one->counters();
     fleet.entered += c.entered;
@@ -46,22 +46,20 @@ metrics::Ledger balance(const FinalState& end) {
     fleet.completed += c.completed;
     fleet.cancelled += c.cancelled;
   }
-  gateway::Books books;
   std::int64_t queued = 0;
-  for (const gateway::Pipeline* pipeline : end.gateways) {
-    books += pipeline->books();
-    for (std::size_t i = 0; i < end.record.requests.tenants.size(); ++i) {
-      queued += pipeline->queued(sim::TenantId{i});
+  for (const auto& gateway : end.gateways.replicas()) {
+    for (std::size_t i = 0; i < end.context.record->requests.tenants.size(); ++i) {
+      queued += gateway->pipeline().queued(sim::TenantId{i});
     }
   }
-  return metrics::balance(end.statistics.outcomes(), books, queued, fleet);
+  return metrics::balance(end.context.statistics.outcomes(), end.gateways.books(), queued, fleet);
 }
 
 std::vector<InstanceReport> report_instances(const FinalState& end) {
   std::vector<InstanceReport> reports;
-  reports.reserve(end.instances.size());
+  reports.reserve(end.fleet.instances().size());
   const double duration_s = sim::to_seconds(fleet_duration(end));
-  for (const auto& one : end.instances) {
+  for (const auto& one : end.fleet.instances()) {
     const instance::Counters& c = one->counters();
     const auto steps = static_cast<double>(c.steps);
     reports.push_back({c.completed, c.refused, c.cancelled, c.preemptions, c.steps,
@@ -73,18 +71,18 @@ std::vector<InstanceReport> report_instances(const FinalState& end) {
 }
 
 Activity activity(const FinalState& end) {
-  Activity seen{.not_completed = end.statistics.outcomes().by_reason()};
-  seen.limit_held.resize(end.simulation.gateway.limit.size());
-  for (const gateway::Pipeline* pipeline : end.gateways) {
-    seen.peak_in_flight = std::max(seen.peak_in_flight, pipeline->peak_in_flight());
+  Activity seen{.not_completed = end.context.statistics.outcomes().by_reason()};
+  seen.limit_held.resize(end.context.simulation.gateway.limit.size());
+  for (const auto& gateway : end.gateways.replicas()) {
+    const gateway::Pipeline& pipeline = gateway->pipeline();
+    seen.peak_in_flight = std::max(seen.peak_in_flight, pipeline.peak_in_flight());
     for (std::size_t i = 0; i < seen.limit_held.size(); ++i) {
-      if (pipeline->limits_that_held()[i] != 0) seen.limit_held[i] = true;
+      if (pipeline.limits_that_held()[i] != 0) seen.limit_held[i] = true;
     }
+    const signals::BusyWorkers* known = end.load_events.known_to(gateway->index());
+    if (known && known->has_exceeded()) seen.busy_threshold_exceeded = true;
   }
-  for (const signals::BusyWorkers* known : end.busy) {
-    if (known->has_exceeded()) seen.busy_threshold_exceeded = true;
-  }
-  for (const auto& one : end.instances) {
+  for (const auto& one : end.fleet.instances()) {
     seen.peak_kv_utilization =
         std::max(seen.peak_kv_utilization, one->counters().peak_kv_utilization);
   }
@@ -93,8 +91,8 @@ Activity activity(const FinalState& end) {
 
 std::vector<IngressReport> report_ingresses(const FinalState& end) {
   std::vector<IngressReport> reports;
-  for (std::size_t i = 0; i < end.instances.size(); ++i) {
-    const instance::IngressCounts* counts = end.instances[i]->ingress();
+  for (std::size_t i = 0; i < end.fleet.instances().size(); ++i) {
+    const instance::IngressCounts* counts = end.fleet.instances()[i]->ingress();
     if (counts) reports.push_back({static_cast<std::int32_t>(i), *counts});
   }
   return reports;
@@ -103,13 +101,13 @@ std::vector<IngressReport> report_ingresses(const FinalState& end) {
 // As the first gateway knows them.
 std::vector<RankReport> report_ranks(const FinalState& end) {
   std::vector<RankReport> reports;
-  for (std::size_t i = 0; i < end.instances.size() && !end.busy.empty(); ++i) {
-    const signals::BusyWorkers& known = *end.busy.front();
+  const signals::BusyWorkers* known = end.load_events.known_to(0);
+  for (std::size_t i = 0; i < end.fleet.instances().size() && known; ++i) {
     std::int32_t rank = 0;
-    for (const signals::RankLoad& load : known.ranks(InstanceId{i})) {
+    for (const signals::RankLoad& load : known->ranks(InstanceId{i})) {
       reports.push_back({static_cast<std::int32_t>(i), rank++,
                          load.active_decode_blocks.value_or(0),
-                         load.active_prefill_tokens.value_or(0), known.is_busy(InstanceId{i})});
+                         load.active_prefill_tokens.value_or(0), known->is_busy(InstanceId{i})});
     }
   }
   return reports;
@@ -118,15 +116,15 @@ std::vector<RankReport> report_ranks(const FinalState& end) {
 // As BLIS counts inversions: only instances that order their queue by priority can have one.
 std::int64_t count_late_finishers(const FinalState& end) {
   std::vector<bool> by_priority;
-  for (const auto& group : end.simulation.instances) {
+  for (const auto& group : end.context.simulation.instances) {
     by_priority.insert(by_priority.end(), static_cast<std::size_t>(group.count),
                        uses_priority(group));
   }
-  const workload::RequestTable& requests = end.record.requests;
-  const workload::Journal& journal = end.record.journal;
-  const metrics::Latencies latencies(requests, journal, end.simulation.metrics.accounting);
+  const workload::RequestTable& requests = end.context.record->requests;
+  const workload::Journal& journal = end.context.record->journal;
+  const metrics::Latencies latencies(requests, journal, end.context.simulation.metrics.accounting);
   std::vector<metrics::Served> served;
-  for (std::size_t row = 0; row < end.record.offered; ++row) {
+  for (std::size_t row = 0; row < end.context.record->offered; ++row) {
     const RequestId id{row};
     const std::int32_t instance = journal.instance[row];
     if (journal.outcome[row] != workload::Outcome::completed) continue;
@@ -138,10 +136,11 @@ std::int64_t count_late_finishers(const FinalState& end) {
 }
 
 metrics::RunFigures run_figures(const FinalState& end, std::span<const InstanceReport> instances) {
-  const Simulation& simulation = end.simulation;
-  metrics::RunFigures figures{.warm_up = sim::from_seconds(simulation.warm_up_s),
-                              .window_end = simulation.horizon_s ? end.horizon : end.last_arrival,
-                              .fleet_duration = fleet_duration(end)};
+  const Simulation& simulation = end.context.simulation;
+  metrics::RunFigures figures{
+      .warm_up = sim::from_seconds(simulation.warm_up_s),
+      .window_end = simulation.horizon_s ? end.horizon : end.clients.last_arrival(),
+      .fleet_duration = fleet_duration(end)};
   std::vector<double> mean_waiting;
   mean_waiting.reserve(instances.size());
   for (const InstanceReport& one : instances) {
@@ -149,7 +148,7 @@ metrics::RunFigures run_figures(const FinalState& end, std::span<const InstanceR
     mean_waiting.push_back(reports_latencies(simulation) ? one.mean_waiting_at_step
                                                          : one.mean_waiting);
   }
-  const auto& decisions = end.decisions.decisions();
+  const auto& decisions = end.gateways.decisions().decisions();
   if (!decisions.empty()) {
     figures.mean_regret = 0;
     figures.max_regret = 0;
@@ -161,17 +160,17 @@ metrics::RunFigures run_figures(const FinalState& end, std::span<const InstanceR
   figures.cache_hit_rate = cache_hit_rate(instances, simulation.metrics.accounting);
   figures.head_of_line_blocking = metrics::count_head_of_line_blocking(mean_waiting);
   if (!simulation.metrics.streaming) {
-    metrics::QueueStays* stays = end.statistics.stays();
+    metrics::QueueStays* stays = end.context.statistics.stays();
     figures.priority_inversions =
-        stays ? stays->count_inversions(end.record.offered) : count_late_finishers(end);
+        stays ? stays->count_inversions(end.context.record->offered) : count_late_finishers(end);
   }
   return figures;
 }
 
 std::vector<gateway::ControlRecord> control_log(const FinalState& end) {
   std::vector<gateway::ControlRecord> all;
-  for (const gateway::Pipeline* pipeline : end.gateways) {
-    const auto& log = pipeline->control_log();
+  for (const auto& gateway : end.gateways.replicas()) {
+    const auto& log = gateway->pipeline().control_log();
     all.insert(all.end(), log.begin(), log.end());
   }
   std::stable_sort(all.begin(), all.end(),
@@ -181,28 +180,12 @@ std::vector<gateway::ControlRecord> control_log(const FinalState& end) {
 
 }  // namespace
 
-Statistics::Statistics(const Simulation& simulation, const RequestRecord& record)
-    : journal_(record.journal), collector_(simulation.metrics, record.requests, record.journal) {
-  if (!simulation.metrics.streaming && !reports_latencies(simulation)) {
-    stays_.emplace(record.requests, record.journal);
-  }
-}
-
-void Statistics::retried(RequestId id) {
-  outcomes_.add(journal_, id, false);
-  if (stays_) stays_->forget(id);
-}
-
-void Statistics::add(RequestId id) {
-  outcomes_.add(journal_, id, true);
-  collector_.add(id);
-}
-
 Output report(const FinalState& end) {
   Output output;
-  output.end_s = sim::to_seconds(std::max(end.last_change, fleet_duration(end)));
-  for (const auto& tenant : end.record.requests.tenants) output.tenants.push_back(tenant.name);
-  for (const auto& slo_class : end.record.requests.slo_classes) {
+  output.end_s = sim::to_seconds(std::max(end.context.last_change, fleet_duration(end)));
+  for (const auto& tenant : end.context.record->requests.tenants)
+    output.tenants.push_back(tenant.name);
+  for (const auto& slo_class : end.context.record->requests.slo_classes) {
     output.slo_classes.push_back(slo_class.name);
   }
   output.ledger = balance(end);
@@ -210,9 +193,10 @@ Output report(const FinalState& end) {
   for (const InstanceReport& one : output.instances) output.steps += one.steps;
   output.ingresses = report_ingresses(end);
   output.ranks = report_ranks(end);
-  output.summary = end.statistics.collector().summarize(run_figures(end, output.instances));
+  output.summary = end.context.statistics.collector().summarize(run_figures(end, output.instances));
   output.activity = activity(end);
   output.control = control_log(end);
+  output.events = static_cast<std::int64_t>(end.context.events.popped());
   return output;
 }
 

@@ -21,16 +21,6 @@ struct RunOptions {
   std::function<bool()> interrupted;
 };
 
-/// Throws ConfigError for settings that do not fit, or a trace without requests.
-void check_runnable(const Simulation& simulation);
-
-/// The requests that `simulation` offers under `seed`: the trace's own, or generated ones; null if
-/// they are to be generated in streaming mode, or as users are served. `interrupted`: as in
-/// RunOptions. Precondition: `check_runnable`.
-std::shared_ptr<const workload::Requests> offered_requests(
-    const Simulation& simulation, std::uint64_t seed,
-    const std::function<bool()>& interrupted = {});
-
 /// Runs one experiment under one seed. The result is a function of simulation and seed alone.
 /// Throws what `check_runnable` throws.
 Output run(const Simulation& simulation, std::uint64_t seed, const RunOptions& options = {});

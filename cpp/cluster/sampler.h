@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "cluster/context.h"
 #include "metrics/timeline.h"
 #include "sim/ids.h"
+#include "workload/outcome.h"
 
 namespace spillway::cluster {
 
@@ -20,13 +22,19 @@ class Sampler {
   void start();
   void submitted(sim::RequestId id) { count(id, &metrics::TenantSample::submitted); }
   void shed(sim::RequestId id) { count(id, &metrics::TenantSample::shed); }
-  void completed(sim::RequestId id) { count(id, &metrics::TenantSample::completed); }
+  /// It has left a queue undispatched.
+  void dropped(sim::RequestId id) {
+    if (context_.journal.outcome[id.index()] != workload::Outcome::cancelled) shed(id);
+  }
+  void released(sim::RequestId id, workload::Outcome outcome) {
+    if (outcome == workload::Outcome::completed) count(id, &metrics::TenantSample::completed);
+  }
 
   /// Adds a sample. `tenants`: what is queued, dispatched and emitted of each, at this instant.
   /// `continues`: another one follows.
   void sample(const metrics::Sample& state, std::span<const metrics::TenantSample> tenants,
               bool continues);
-  const metrics::Timeline& timeline() const { return timeline_; }
+  metrics::Timeline take_timeline() { return std::move(timeline_); }
 
  private:
   void count(sim::RequestId id, std::int64_t metrics::TenantSample::* what) {

@@ -4,9 +4,8 @@
 
 namespace spillway::gateway {
 
-Charging::Charging(const Cost& cost, const workload::RequestTable& requests,
-                   const workload::Journal& journal)
-    : cost_(cost), requests_(requests), journal_(journal), outputs_(requests.tenants.size()) {}
+Charging::Charging(const Cost& cost, const workload::RequestTable& requests)
+    : cost_(cost), requests_(requests), outputs_(requests.tenants.size()) {}
 
 void Charging::estimate(const signals::RequestView& request, const signals::View& view) {
   const std::size_t row = request.id().index();
@@ -57,8 +56,7 @@ double Charging::at_dispatch(sim::RequestId id) const {
   return due(ChargeAt::dispatch, id);
 }
 
-double Charging::at_end(sim::RequestId id) {
-  const bool is_completed = journal_.outcome[id.index()] == workload::Outcome::completed;
+double Charging::at_end(sim::RequestId id, bool is_completed) {
   const auto emitted = static_cast<double>(requests_.output_tokens(id));
   if (is_completed) {
     Outputs& known = outputs_[requests_.tenant(id)];

@@ -6,7 +6,6 @@
 #include "gateway/fairness/cost.h"
 #include "signals/view.h"
 #include "sim/ids.h"
-#include "workload/journal.h"
 #include "workload/request_table.h"
 
 namespace spillway::gateway {
@@ -14,8 +13,7 @@ namespace spillway::gateway {
 /// Evaluates a `Cost`: what a request is charged at each moment of its life, in the cost's unit.
 class Charging {
  public:
-  Charging(const Cost& cost, const workload::RequestTable& requests,
-           const workload::Journal& journal);
+  Charging(const Cost& cost, const workload::RequestTable& requests);
 
   /// Estimates what the request costs, which the others then go by.
   void estimate(const signals::RequestView& request, const signals::View& view);
@@ -27,7 +25,7 @@ class Charging {
     return cost_.unit == CostUnit::weighted_tokens ? cost_.output_weight : 0;
   }
   /// What is charged as the request leaves the instance, completed or refused.
-  double at_end(sim::RequestId id);
+  double at_end(sim::RequestId id, bool is_completed);
   /// What a request gets back that leaves its queue undispatched.
   double refund(sim::RequestId id) const { return -at_enqueue(id); }
 
@@ -52,7 +50,6 @@ class Charging {
 
   Cost cost_;
   const workload::RequestTable& requests_;
-  const workload::Journal& journal_;
   std::vector<Estimate> estimates_;  // by request
   std::vector<Outputs> outputs_;     // finished ones, by tenant
 };

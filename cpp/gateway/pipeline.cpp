@@ -11,12 +11,10 @@
 #include <vector>
 
 #include "sim/names.h"
-#include "sim/phase.h"
 #include "sim/rng.h"
 
 namespace spillway::gateway {
 
-using sim::Phase;
 using sim::RequestId;
 using sim::TenantId;
 using sim::Time;
@@ -84,13 +82,11 @@ class Pipeline::Permission final : public FairnessPolicy::MayStart {
 
 Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
                    const workload::RequestTable& requests, workload::Journal& journal,
-                   sim::EventQueue& events, std::size_t num_instances, std::uint64_t seed)
+                   std::size_t num_instances, std::uint64_t seed)
     : requests_(requests),
       journal_(journal),
-      events_(events),
       seed_(seed),
       replica_(replica),
-      routing_latency_(sim::from_seconds(config.routing_latency_s)),
       evictor_(config.eviction),
       max_queued_(config.max_queued),
       sheds_(config.queue_shedding),
@@ -122,8 +118,7 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
          .max_of_tenant = band.queue.max_requests,
          .max_requests = band.max_requests,
          .fairness = std::visit([&](const auto& c) { return make(c, weights); }, band.fairness),
-         .charging =
-             cost ? std::optional<Charging>(std::in_place, *cost, requests, journal) : std::nullopt,
+         .charging = cost ? std::optional<Charging>(std::in_place, *cost, requests) : std::nullopt,
          .queues = TenantQueues(requests.tenants.size(), band.queue),
          .tokens_charged = std::vector<std::int64_t>(requests.num_groups())});
   }
@@ -155,17 +150,16 @@ Pipeline::BandState& Pipeline::band_of(const workload::SloClass& slo_class) {
   return bands_.back();
 }
 
-bool Pipeline::admit(RequestId id, const signals::View& view, Time now) {
+Admitted Pipeline::admit(RequestId id, std::uint64_t retries, const signals::View& view, Time now) {
+  departures_.clear();
   const signals::RequestView request(requests_, id);
-  const std::uint64_t retries =
-      journal_.counts_attempts ? journal_.attempts[id.index()] - std::uint64_t{1} : 0;
   sim::Draws draws(seed_, sim::Stream::admission, requests_.row(id), retries);
   const auto reject = [&](workload::Stage stage, std::size_t reason) {
     ++books_.rejected;
     ++shed_;
     journal_.outcome[id.index()] = Outcome::rejected;
     journal_.reason[id.index()] = {stage, static_cast<std::uint8_t>(reason)};
-    return false;
+    return Admitted{false, departures_};
   };
   for (const Chain& link : chain_) {
     const Verdict verdict = link.policy->decide(request, view, now, draws);
@@ -197,7 +191,7 @@ bool Pipeline::admit(RequestId id, const signals::View& view, Time now) {
   if (band.charging) {
     charge(band, tenant, band.charging->at_enqueue(id), now);
   }
-  return true;
+  return {true, departures_};
 }
 
 bool Pipeline::has_room(BandState& band, RequestId id, Time now) {
@@ -246,18 +240,20 @@ void Pipeline::lose(BandState& band, TenantQueues::Removed removed, Outcome outc
     charge(band, removed.flow, band.charging->refund(id), now);
   }
   for (AdmissionPolicy* observer : observers_) observer->finished({requests_, id}, outcome, now);
-  lost_.push_back(id);
+  departures_.dropped.push_back(id);
 }
 
-void Pipeline::withdraw(RequestId id, workload::ReasonCode reason, Time now) {
+const Departures& Pipeline::withdraw(RequestId id, workload::ReasonCode reason, Time now) {
+  departures_.clear();
   BandState& band = band_of(id);
   const auto removed = band.queues.withdraw(TenantId{requests_.tenant(id)}, id);
   lose(band, removed, Outcome::cancelled, reason, now);
+  return departures_;
 }
 
-void Pipeline::drain(const signals::View* view, Time now) {
-  const std::int64_t before = books_.dispatched;
-  const auto is_done = [&] { return one_per_attempt_ && books_.dispatched > before; };
+const Departures& Pipeline::drain(const signals::View* view, Time now) {
+  departures_.clear();
+  const auto is_done = [&] { return one_per_attempt_ && !departures_.dispatched.empty(); };
   set_ceilings(view, now);
   for (BandState& band : bands_) {
     if (band.queues.size() == 0 && !band.fairness->drains_when_empty()) continue;
@@ -266,10 +262,14 @@ void Pipeline::drain(const signals::View* view, Time now) {
     while (dispatch_from(band, permission) && !is_done() &&
            (band.queues.size() > 0 || band.fairness->drains_when_empty())) {
     }
-    if (is_done()) return;
+    if (is_done()) break;
     // A blocked band blocks the bands below it: their requests are less important.
-    if (band.queues.size() > 0) return reclaim(band, view, now);
+    if (band.queues.size() > 0) {
+      reclaim(band, view, now);
+      break;
+    }
   }
+  return departures_;
 }
 
 void Pipeline::make_usage_limit(const UsageLimit& config) {
@@ -309,7 +309,7 @@ void Pipeline::reclaim(const BandState& band, const signals::View* view, Time no
                     .ceiling = band.ceiling,
                     .in_flight = books_.in_flight(),
                     .below = std::min<std::int64_t>(band.priority, 0)},
-                   now, victims_);
+                   now, departures_.evicted);
 }
 
 bool Pipeline::is_stuck(const signals::View* view, Time now) const {
@@ -370,28 +370,27 @@ bool Pipeline::dispatch_from(BandState& band, const Permission& permission) {
   journal_.dispatched[id.index()] = now;
   journal_.outcome[id.index()] = Outcome::in_transit;
   measure(signals::SensorSource::queue_delay, id, now - requests_.arrival(id), now);
-  events_.push({now + routing_latency_, Phase::routing, 0, id.value});
+  departures_.dispatched.push_back(id);
   return true;
 }
 
-bool Pipeline::first_token(RequestId id, Time now) {
+bool Pipeline::first_token(RequestId id, sim::InstanceId instance, Time entered_engine, Time now) {
   const signals::RequestView request(requests_, id);
   for (const auto& limit : limits_) limit->first_token(request);
-  const sim::InstanceId instance{static_cast<std::size_t>(journal_.instance[id.index()])};
   for (AdmissionPolicy* observer : observers_) observer->first_token(request, instance, now);
   BandState& band = band_of(id);
   if (band.charging) {
     charge(band, TenantId{requests_.tenant(id)}, band.charging->at_first_token(id), now);
   }
   measure(signals::SensorSource::ttft, id, now - requests_.arrival(id), now);
-  measure(signals::SensorSource::engine_ttft, id, now - journal_.enqueued[id.index()], now);
+  measure(signals::SensorSource::engine_ttft, id, now - entered_engine, now);
   return frees_at_first_token_ && books_.queued() > 0;
 }
 
-bool Pipeline::release(RequestId id, Time now) {
+bool Pipeline::release(RequestId id, Outcome outcome, Time now) {
   ++books_.ended;
   evictor_.ended(id, now);
-  if (journal_.outcome[id.index()] == Outcome::evicted) {
+  if (outcome == Outcome::evicted) {
     ++books_.reclaimed;
     journal_.reason[id.index()] = {workload::Stage::queue, Queue::kInFlight};
   }
@@ -400,18 +399,19 @@ bool Pipeline::release(RequestId id, Time now) {
   BandState& band = band_of(id);
   if (band.fairness->decays_with_time()) charge_tokens(band, now);
   if (band.charging) {
-    charge(band, TenantId{requests_.tenant(id)}, band.charging->at_end(id), now);
+    charge(band, TenantId{requests_.tenant(id)},
+           band.charging->at_end(id, outcome == Outcome::completed), now);
   }
   for (AdmissionPolicy* observer : observers_) {
-    observer->finished(request, journal_.outcome[id.index()], now);
+    observer->finished(request, outcome, now);
   }
   const Time e2e = now - requests_.arrival(id);
   // Of what was dispatched, only workers reject.
-  if (samples_refusals_ && journal_.outcome[id.index()] == Outcome::rejected) {
+  if (samples_refusals_ && outcome == Outcome::rejected) {
     measure(signals::SensorSource::ttft, id, e2e, now);
     measure(signals::SensorSource::e2e, id, e2e, now);
   }
-  if (governor_ && journal_.outcome[id.index()] == Outcome::completed) {
+  if (governor_ && outcome == Outcome::completed) {
     const std::int64_t tokens = requests_.goal_tokens(id);
     measure(signals::SensorSource::e2e, id, e2e, now);
     measure(signals::SensorSource::e2e_per_token, id, Time{e2e.ns / tokens}, now);
@@ -436,12 +436,14 @@ Time Pipeline::next_timeout() {
   return earliest;
 }
 
-void Pipeline::expire(Time now) {
+const Departures& Pipeline::expire(Time now) {
+  departures_.clear();
   for (BandState& band : bands_) {
     while (const auto removed = band.queues.take_expired(now)) {
       lose(band, *removed, Outcome::expired, {workload::Stage::queue, Queue::kTimeout}, now);
     }
   }
+  return departures_;
 }
 
 void Pipeline::tick(const signals::View* view, Time now) {

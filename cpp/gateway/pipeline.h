@@ -17,7 +17,6 @@
 #include "gateway/usage_limit/usage_limit.h"
 #include "signals/sensor.h"
 #include "signals/view.h"
-#include "sim/event_queue.h"
 #include "sim/ids.h"
 #include "sim/time.h"
 #include "workload/journal.h"
@@ -47,6 +46,26 @@ struct Books {
   std::int64_t present() const { return attempts - admitted - rejected + queued() + in_flight(); }
 };
 
+/// Requests that a call has let out of the queues, or that are to be withdrawn. Valid until the
+/// next call.
+struct Departures {
+  std::vector<sim::RequestId> dispatched;  ///< to be routed, in this order
+  std::vector<sim::RequestId> dropped;  ///< left a queue undispatched: expired, evicted, withdrawn
+  std::vector<sim::RequestId> evicted;  ///< in flight, to be withdrawn from their instances
+
+  void clear() {
+    dispatched.clear();
+    dropped.clear();
+    evicted.clear();
+  }
+};
+
+/// The answer to a request that asks for admission.
+struct Admitted {
+  bool admitted;  ///< it has joined its tenant's queue, which is then to be drained
+  const Departures& departures;
+};
+
 /// What one tick of a controller did.
 struct ControlRecord {
   sim::Time at;
@@ -60,43 +79,41 @@ struct ControlRecord {
 };
 
 /// The pipeline: admission → tenant queue → fairness and limit → dispatch, and the control of the
-/// limit. Keeps the books; policies cannot forget to count.
+/// limit. Keeps the books; policies cannot forget to count. What other stages know of a request it
+/// is given, and what is to happen to one it returns.
 class Pipeline {
  public:
   Pipeline(const Gateway& config, std::uint16_t replica, const workload::RequestTable& requests,
-           workload::Journal& journal, sim::EventQueue& events, std::size_t num_instances,
-           std::uint64_t seed);
+           workload::Journal& journal, std::size_t num_instances, std::uint64_t seed);
 
   // ---- the way of a request ----------------------------------------------------------------
 
   /// The request has reached the gateway.
   void arrive() { ++books_.attempts; }
-  /// Decides on admission. An admitted request joins its tenant's queue, which is then to be
-  /// drained; false: it was rejected.
-  bool admit(sim::RequestId id, const signals::View& view, sim::Time now);
-  /// Dispatches while the limits permit, or one request; routing is due after the routing latency.
-  /// `view`: null unless its policies need `fleet_signals`.
-  void drain(const signals::View* view, sim::Time now);
-  /// True if the queues are to be drained.
-  bool first_token(sim::RequestId id, sim::Time now);
-  /// The request has left the system: its permit returns. True if the queues are to be drained.
-  bool release(sim::RequestId id, sim::Time now);
+  /// Decides on admission. `retries`: how often its client has asked before.
+  [[nodiscard]] Admitted admit(sim::RequestId id, std::uint64_t retries, const signals::View& view,
+                               sim::Time now);
+  /// Dispatches while the limits permit, or one request. `view`: null unless its policies need
+  /// `fleet_signals`.
+  [[nodiscard]] const Departures& drain(const signals::View* view, sim::Time now);
+  /// `entered_engine`: when it joined the queue of the instance's engine. True if the queues are to
+  /// be drained.
+  bool first_token(sim::RequestId id, sim::InstanceId instance, sim::Time entered_engine,
+                   sim::Time now);
+  /// The request has left the system: its permit returns. `outcome`: as the stage says that ended
+  /// it. True if the queues are to be drained.
+  bool release(sim::RequestId id, workload::Outcome outcome, sim::Time now);
 
-  /// Its client does not wait for it any longer. Precondition: it waits in a queue.
-  void withdraw(sim::RequestId id, workload::ReasonCode reason, sim::Time now);
+  /// Its client no longer waits for it. Precondition: it waits in a queue.
+  [[nodiscard]] const Departures& withdraw(sim::RequestId id, workload::ReasonCode reason,
+                                           sim::Time now);
 
   // ---- what happens by itself --------------------------------------------------------------
 
   /// When `expire` is to be called next; kForever: never.
   sim::Time next_timeout();
   /// Those whose wait is over leave their queues.
-  void expire(sim::Time now);
-  /// Requests that have left a queue undispatched since `forget_lost`.
-  const std::vector<sim::RequestId>& lost() const { return lost_; }
-  void forget_lost() { lost_.clear(); }
-  /// Requests in flight that are to be withdrawn, since `forget_victims`.
-  const std::vector<sim::RequestId>& victims() const { return victims_; }
-  void forget_victims() { victims_.clear(); }
+  [[nodiscard]] const Departures& expire(sim::Time now);
   /// Reads the sensor and moves the limit. `view`: as in `drain`.
   void tick(const signals::View* view, sim::Time now);
   /// So many instances are ready, as far as the gateway knows.
@@ -170,10 +187,8 @@ class Pipeline {
 
   const workload::RequestTable& requests_;
   workload::Journal& journal_;
-  sim::EventQueue& events_;
   std::uint64_t seed_;
   std::uint16_t replica_;
-  sim::Time routing_latency_;
   std::vector<Chain> chain_;
   std::vector<AdmissionPolicy*> observers_;  // those of the chain that follow their requests
   std::vector<BandState> bands_;             // highest priority first
@@ -204,8 +219,7 @@ class Pipeline {
   double hit_rate_ = 0;
   std::vector<std::int64_t> dispatched_by_tenant_;
   std::vector<ControlRecord> control_log_;
-  std::vector<sim::RequestId> lost_;
-  std::vector<sim::RequestId> victims_;
+  Departures departures_;  // of the last call, kept for its memory
   ServiceMeter* meter_ = nullptr;
 };
 

@@ -1,0 +1,37 @@
+#include "cluster/context.h"
+
+#include <utility>
+
+#include "router/router.h"
+
+namespace spillway::cluster {
+
+std::size_t num_instances(const Simulation& simulation) {
+  std::size_t total = 0;
+  for (const auto& group : simulation.instances) total += static_cast<std::size_t>(group.count);
+  return total;
+}
+
+std::size_t num_engines(const Simulation& simulation) {
+  std::size_t total = 0;
+  for (const auto& group : simulation.instances) {
+    total += static_cast<std::size_t>(group.count * group.data_parallel_size);
+  }
+  return total;
+}
+
+Context::Context(const Simulation& of, std::uint64_t with_seed,
+                 std::shared_ptr<const workload::Requests> offered,
+                 const std::function<bool()>& interrupted)
+    : simulation(of),
+      seed(with_seed),
+      needs(gateway::needs_of(of.gateway) | router::needs_of(of.router)),
+      record(
+          make_record(of, with_seed,
+                      offered ? std::move(offered) : offered_requests(of, with_seed, interrupted))),
+      requests(record->requests),
+      journal(record->journal),
+      statistics(of, *record),
+      events(num_engines(of)) {}
+
+}  // namespace spillway::cluster

@@ -1,0 +1,89 @@
+#include "cluster/drain_schedule.h"
+
+#include <variant>
+
+#include "sim/phase.h"
+
+namespace spillway::cluster {
+
+using sim::Phase;
+using sim::Time;
+
+namespace {
+
+/// After so many scrapes everything has been reported, lost ones or not.
+constexpr double kMaxScrapesInFlight = 100;
+
+Time max_signal_delay(const signals::Signals& transport) {
+  if (const auto* scraped = std::get_if<signals::Scraped>(&transport)) {
+    return sim::from_seconds(scraped->delay_s + kMaxScrapesInFlight * scraped->period_s);
+  }
+  const auto* on_read = std::get_if<signals::OnRead>(&transport);
+  return on_read ? sim::from_seconds(on_read->period_s) : Time{0};
+}
+
+}  // namespace
+
+DrainSchedule::DrainSchedule(Context& context, std::uint32_t gateway)
+    : context_(context),
+      gateway_(gateway),
+      is_one_per_attempt_(context.simulation.gateway.dispatch ==
+                          gateway::Dispatch::one_per_attempt),
+      polls_(!is_one_per_attempt_ && gateway::has_saturation_limit(context.simulation.gateway)),
+      period_(sim::from_seconds(context.simulation.gateway.attempt_period_s)),
+      max_signal_delay_(max_signal_delay(context.simulation.signals)) {}
+
+bool DrainSchedule::request(Time delay) {
+  is_for_tick_ = false;
+  if (sim::is_set(due_)) return false;
+  if (context_.can_run_inline(delay)) return true;
+  due_ = context_.now + delay;
+  context_.events.push({due_, Phase::queue_drain, gateway_, gateway_});
+  return false;
+}
+
+bool DrainSchedule::wake(Time delay) {
+  if (!is_one_per_attempt_) return request(delay);
+  is_for_tick_ = false;
+  if (!has_attempt_ && sim::is_set(next_attempt_)) resume();
+  return false;
+}
+
+bool DrainSchedule::is_due(Phase phase, std::int64_t queued) {
+  if (phase == Phase::queue_drain) {
+    due_ = sim::kUnset;
+    return true;
+  }
+  has_attempt_ = false;
+  next_attempt_ = sim::kUnset;
+  return !is_one_per_attempt_ || queued > 0;
+}
+
+void DrainSchedule::drained(std::int64_t queued, bool may_succeed) {
+  if (has_attempt_) return;
+  if (sim::is_set(next_attempt_)) {
+    if (may_succeed) resume();
+    return;
+  }
+  if (queued == 0) return;
+  if (is_one_per_attempt_) next_attempt_ = context_.now + period_;
+  if (may_succeed && (is_one_per_attempt_ || polls_)) push_attempt(context_.now + period_);
+}
+
+void DrainSchedule::push_attempt(Time at) {
+  has_attempt_ = true;
+  is_for_tick_ = false;
+  context_.events.push({at, Phase::dispatch_attempt, 0, gateway_});
+}
+
+// With the next attempt of the series that sees what has just happened.
+void DrainSchedule::resume() {
+  const Time from = context_.drains_over == context_.now ? context_.now + Time{1} : context_.now;
+  if (next_attempt_ < from) {
+    const std::int64_t missed = (from - next_attempt_ + period_ - Time{1}).ns / period_.ns;
+    next_attempt_ = next_attempt_ + Time{missed * period_.ns};
+  }
+  push_attempt(next_attempt_);
+}
+
+}  // namespace spillway::cluster

@@ -1,0 +1,179 @@
+#include "cluster/gateway_replica.h"
+
+#include <memory>
+
+#include "signals/outstanding.h"
+#include "signals/prefix_index.h"
+#include "sim/phase.h"
+
+namespace spillway::cluster {
+
+using sim::Phase;
+using sim::RequestId;
+using sim::Time;
+
+namespace {
+
+router::Dispatcher make_dispatcher(Context& context, std::span<const std::size_t> ranks,
+                                   router::DecisionLog& log) {
+  const Simulation& simulation = context.simulation;
+  std::unique_ptr<signals::PrefixIndex> prefix_index;
+  std::unique_ptr<signals::Outstanding> outstanding;
+  if (context.needs.prefix_index) {
+    prefix_index =
+        std::make_unique<signals::PrefixIndex>(simulation.prefix_index, context.requests, ranks);
+  }
+  if (context.needs.outstanding) {
+    outstanding = std::make_unique<signals::Outstanding>(context.requests, ranks.size());
+  }
+  return {simulation.router,
+          simulation.prefix_index,
+          std::move(prefix_index),
+          std::move(outstanding),
+          ranks.size(),
+          context.seed,
+          log};
+}
+
+}  // namespace
+
+GatewayReplica::GatewayReplica(Context& context, std::size_t index,
+                               std::span<const std::size_t> ranks, router::DecisionLog& log,
+                               gateway::Pipeline::ServiceMeter* meter)
+    : context_(context),
+      index_(index),
+      drain_latency_(sim::from_seconds(context.simulation.gateway.drain_latency_s)),
+      is_controlled_(gateway::is_controlled(context.simulation.gateway)),
+      has_timeouts_(gateway::has_timeouts(context.simulation.gateway)),
+      pipeline_(context.simulation.gateway, static_cast<std::uint16_t>(index), context.requests,
+                context.journal, ranks.size(), context.seed),
+      dispatcher_(make_dispatcher(context, ranks, log)),
+      drains_(context, static_cast<std::uint32_t>(index)) {
+  if (meter) pipeline_.set_meter(*meter);
+}
+
+gateway::Admitted GatewayReplica::admit(RequestId id, const signals::View& fleet) {
+  signals::View view = fleet;
+  const signals::RequestView request(context_.requests, id);
+  if (context_.needs.next_choice) {
+    view = view.knowing(dispatcher_.preview(request, view, context_.now));
+  }
+  const workload::Journal& journal = context_.journal;
+  const std::uint64_t retries =
+      journal.counts_attempts ? journal.attempts[id.index()] - std::uint64_t{1} : 0;
+  const gateway::Admitted answer = pipeline_.admit(id, retries, view, context_.now);
+  drop(answer.departures);
+  if (answer.admitted) dispatcher_.admitted(request);
+  return answer;
+}
+
+// A drain that is made at once watches time-outs itself, of what it leaves.
+bool GatewayReplica::queued() {
+  if (drain_latency_ > Time{0}) watch_timeouts();
+  return drains_.request(drain_latency_);
+}
+
+const gateway::Departures& GatewayReplica::withdraw(RequestId id) {
+  const gateway::Departures& departures =
+      pipeline_.withdraw(id, {workload::Stage::client, 0}, context_.now);
+  drop(departures);
+  return departures;
+}
+
+void GatewayReplica::drop(const gateway::Departures& departures) {
+  if (departures.dropped.empty()) return;
+  for (const RequestId id : departures.dropped) dispatcher_.lost(id);
+}
+
+const gateway::Departures& GatewayReplica::drain(const signals::View* view, bool has_workers) {
+  static const gateway::Departures kNone;
+  if (!has_workers) {
+    drains_.drained(pipeline_.books().queued(), false);
+    watch_timeouts();
+    return kNone;
+  }
+  const gateway::Departures& departures = pipeline_.drain(view, context_.now);
+  const bool has_dispatched = !departures.dispatched.empty();
+  if (has_dispatched) {
+    context_.last_change = context_.now;
+    context_.num_in_flight += std::ssize(departures.dispatched);
+    if (is_controlled_ && !has_tick_) schedule_tick(true);
+  }
+  drop(departures);
+  watch_timeouts();
+  const std::int64_t queued = pipeline_.books().queued();
+  if (drains_.is_one_per_attempt()) {
+    drains_.drained(
+        queued, has_dispatched || (drains_.may_open() && !pipeline_.is_stuck(view, context_.now)));
+  } else {
+    drains_.drained(queued, drains_.may_open());
+  }
+  return departures;
+}
+
+bool GatewayReplica::first_token(RequestId id, sim::InstanceId instance, Time entered_engine) {
+  dispatcher_.first_token(id, instance, context_.now);
+  return pipeline_.first_token(id, instance, entered_engine, context_.now) &&
+         drains_.wake(drain_latency_);
+}
+
+bool GatewayReplica::release(RequestId id, workload::Outcome outcome) {
+  --context_.num_in_flight;
+  return pipeline_.release(id, outcome, context_.now) && drains_.wake(drain_latency_);
+}
+
+void GatewayReplica::start(std::int64_t workers) {
+  pipeline_.set_workers(workers);
+  schedule_tick(is_controlled_);
+}
+
+bool GatewayReplica::tick(const signals::View* view) {
+  pipeline_.tick(view, context_.now);
+  return pipeline_.books().queued() > 0;
+}
+
+void GatewayReplica::schedule_tick(bool continues) {
+  has_tick_ = continues;
+  if (!continues) return;
+  const auto subject = static_cast<std::uint32_t>(index_);
+  context_.events.push({context_.now + context_.simulation.gateway.sensor.interval(),
+                        Phase::controller_tick, subject, subject});
+}
+
+const gateway::Departures& GatewayReplica::expire() {
+  timeout_due_ = sim::kForever;
+  const gateway::Departures& departures = pipeline_.expire(context_.now);
+  drop(departures);
+  return departures;
+}
+
+// One event is pending at a time.
+void GatewayReplica::watch_timeouts() {
+  if (!has_timeouts_) return;
+  const Time next = pipeline_.next_timeout();
+  if (next >= timeout_due_) return;
+  timeout_due_ = next;
+  const auto subject = static_cast<std::uint32_t>(index_);
+  context_.events.push({next, Phase::queue_expiry, subject, subject});
+}
+
+bool GatewayReplica::close_gap() {
+  context_.last_change = context_.now;
+  const bool may_release =
+      drains_.is_one_per_attempt() || (pipeline_.heads_block() && pipeline_.books().queued() > 0);
+  return may_release && drains_.wake(drain_latency_);
+}
+
+bool GatewayReplica::set_workers(std::int64_t workers) {
+  pipeline_.set_workers(workers);
+  return pipeline_.books().queued() > 0 && drains_.wake(drain_latency_);
+}
+
+bool GatewayReplica::has_pending_work(bool awaits_workers) {
+  const gateway::Books& books = pipeline_.books();
+  return books.attempts > books.admitted + books.rejected || books.in_flight() > 0 ||
+         drains_.is_pending() || pipeline_.next_timeout() != sim::kForever ||
+         (awaits_workers && books.queued() > 0);
+}
+
+}  // namespace spillway::cluster

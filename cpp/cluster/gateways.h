@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cluster/context.h"
+#include "cluster/gateway_replica.h"
+#include "gateway/pipeline.h"
+#include "metrics/timeline.h"
+#include "router/decisions.h"
+#include "sim/ids.h"
+
+namespace spillway::cluster {
+
+/// The replicas of the gateway, among which requests are split.
+class Gateways {
+ public:
+  /// The arguments are those of a replica.
+  Gateways(Context& context, std::span<const std::size_t> ranks,
+           gateway::Pipeline::ServiceMeter* meter);
+
+  /// The replica that has the request.
+  GatewayReplica& of(sim::RequestId id) {
+    return replicas_.size() == 1 ? *replicas_.front() : *replicas_[index_of(id)];
+  }
+  GatewayReplica& at(std::size_t index) { return *replicas_[index]; }
+  std::span<const std::unique_ptr<GatewayReplica>> replicas() const { return replicas_; }
+
+  /// Of all together.
+  gateway::Books books() const;
+  /// Of the routers.
+  router::DecisionLog& decisions() { return decisions_; }
+  const router::DecisionLog& decisions() const { return decisions_; }
+  /// Whether anything is still to happen to a request there, apart from what ticks may change.
+  bool has_pending_work(bool awaits_workers) const;
+  /// Adds the state of the gateways, of each tenant as well.
+  void add_to(metrics::Sample& state, std::span<metrics::TenantSample> tenants) const;
+
+ private:
+  std::size_t index_of(sim::RequestId id) const;
+
+  const Context& context_;
+  router::DecisionLog decisions_;
+  std::vector<std::unique_ptr<GatewayReplica>> replicas_;
+};
+
+}  // namespace spillway::cluster

@@ -1,0 +1,61 @@
+#include "cluster/request_record.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "sim/schema/codec.h"
+#include "workload/generate.h"
+#include "workload/synthetic.h"
+#include "workload/trace.h"
+
+namespace spillway::cluster {
+
+void check_runnable(const Simulation& simulation) {
+  sim::check(simulation);
+  const auto* trace = std::get_if<workload::Trace>(&simulation.workload);
+  if (trace && (!trace->requests || trace->requests->size() == 0)) {
+    throw sim::ConfigError({{"workload", trace->file.empty() ? "an empty trace" : trace->file,
+                             "holds no requests; give it some with --trace FILE, or in Python with "
+                             "spillway.read_trace(FILE)"}});
+  }
+}
+
+std::shared_ptr<const workload::Requests> offered_requests(
+    const Simulation& simulation, std::uint64_t seed, const std::function<bool()>& interrupted) {
+  if (const auto* trace = std::get_if<workload::Trace>(&simulation.workload)) {
+    return trace->requests;
+  }
+  const auto& synthetic = std::get<workload::Synthetic>(simulation.workload);
+  if (simulation.metrics.streaming || workload::has_users(synthetic)) return nullptr;
+  return workload::generate(synthetic, seed, simulation.quantum_ns, interrupted);
+}
+
+std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::uint64_t seed,
+                                           std::shared_ptr<const workload::Requests> offered) {
+  const sim::Time warm_up = sim::from_seconds(simulation.warm_up_s);
+  const bool streams = simulation.metrics.streaming;
+  const metrics::Accounting accounting = simulation.metrics.accounting;
+  std::shared_ptr<RequestRecord> record;
+  if (offered && !streams) {
+    record = std::make_shared<RequestRecord>(accounting, std::move(offered), simulation.tenants,
+                                             simulation.slo_classes, warm_up);
+  } else {
+    const auto* trace = std::get_if<workload::Trace>(&simulation.workload);
+    auto stream = trace ? workload::stream(*trace)
+                        : workload::stream(std::get<workload::Synthetic>(simulation.workload), seed,
+                                           simulation.quantum_ns);
+    record = std::make_shared<RequestRecord>(accounting, std::move(stream), !streams,
+                                             trace ? trace->requests : nullptr, simulation.tenants,
+                                             simulation.slo_classes, warm_up);
+  }
+  workload::Journal& journal = record->journal;
+  journal.reports = accounting == metrics::Accounting::blis;
+  journal.has_ranks = std::any_of(simulation.instances.begin(), simulation.instances.end(),
+                                  [](const auto& group) { return group.data_parallel_size > 1; });
+  const std::size_t groups = record->requests.num_groups();
+  streams ? journal.token_gaps.approximate.resize(groups) : journal.token_gaps.exact.resize(groups);
+  return record;
+}
+
+}  // namespace spillway::cluster
