@@ -20,23 +20,6 @@ using sim::TenantId;
 using sim::Time;
 using workload::Outcome;
 
-namespace {
-
-// `scope` is for those that ask for it.
-std::unique_ptr<AdmissionPolicy> make_admission(const Admission& admission, const Scope& scope) {
-  return std::visit(
-      [&](const auto& config) {
-        if constexpr (requires { make(config, scope); }) {
-          return make(config, scope);
-        } else {
-          return make(config);
-        }
-      },
-      admission);
-}
-
-}  // namespace
-
 Books& Books::operator+=(const Books& other) {
   attempts += other.attempts;
   admitted += other.admitted;
@@ -87,6 +70,7 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
       journal_(journal),
       seed_(seed),
       replica_(replica),
+      chain_(make_chain(config.admission, {requests.tenants, requests.slo_classes, num_instances})),
       evictor_(config.eviction),
       max_queued_(config.max_queued),
       sheds_(config.queue_shedding),
@@ -98,12 +82,6 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
       samples_refusals_(config.sensor.includes_refusals),
       sensor_(config.sensor, requests.tenants.size(),
               sim::index_of_name(requests.tenants, config.sensor.tenant)) {
-  const Scope scope{requests.tenants, requests.slo_classes, num_instances};
-  for (const Admission& policy : config.admission) {
-    chain_.push_back({make_admission(policy, scope),
-                      workload::first_reason(std::type_identity<Admission>{}, policy.index())});
-    if (observes(policy)) observers_.push_back(chain_.back().policy.get());
-  }
   std::vector<double> weights;
   weights.reserve(requests.tenants.size());
   for (const workload::Tenant& tenant : requests.tenants) weights.push_back(tenant.weight);
@@ -161,15 +139,12 @@ Admitted Pipeline::admit(RequestId id, std::uint64_t retries, const signals::Vie
     journal_.reason[id.index()] = {stage, static_cast<std::uint8_t>(reason)};
     return Admitted{false, departures_};
   };
-  for (const Chain& link : chain_) {
-    const Verdict verdict = link.policy->decide(request, view, now, draws);
-    if (!verdict.admitted) {
-      return reject(workload::Stage::admission, link.first_reason + verdict.reason);
-    }
+  if (const auto reason = chain_.decide(request, view, now, draws)) {
+    return reject(workload::Stage::admission, *reason);
   }
   BandState& band = band_of(id);
   if (!has_room(band, id, now)) return reject(workload::Stage::queue, Queue::kFull);
-  for (const Chain& link : chain_) link.policy->commit(request, now);
+  chain_.commit(request, now);
 
   ++books_.admitted;
   journal_.admitted[id.index()] = now;
@@ -239,7 +214,7 @@ void Pipeline::lose(BandState& band, TenantQueues::Removed removed, Outcome outc
   if (band.charging) {
     charge(band, removed.flow, band.charging->refund(id), now);
   }
-  for (AdmissionPolicy* observer : observers_) observer->finished({requests_, id}, outcome, now);
+  chain_.finished({requests_, id}, outcome, now);
   departures_.dropped.push_back(id);
 }
 
@@ -361,7 +336,7 @@ bool Pipeline::dispatch_from(BandState& band, const Permission& permission) {
   }
   const signals::RequestView request(requests_, id);
   for (const auto& limit : limits_) limit->started(request);
-  for (AdmissionPolicy* observer : observers_) observer->dispatched(request, now);
+  chain_.dispatched(request, now);
   evictor_.dispatched(id, request.priority());
   ++books_.dispatched;
   ++dispatched_by_tenant_[flow->index()];
@@ -377,7 +352,7 @@ bool Pipeline::dispatch_from(BandState& band, const Permission& permission) {
 bool Pipeline::first_token(RequestId id, sim::InstanceId instance, Time entered_engine, Time now) {
   const signals::RequestView request(requests_, id);
   for (const auto& limit : limits_) limit->first_token(request);
-  for (AdmissionPolicy* observer : observers_) observer->first_token(request, instance, now);
+  chain_.first_token(request, instance, now);
   BandState& band = band_of(id);
   if (band.charging) {
     charge(band, TenantId{requests_.tenant(id)}, band.charging->at_first_token(id), now);
@@ -402,9 +377,7 @@ bool Pipeline::release(RequestId id, Outcome outcome, Time now) {
     charge(band, TenantId{requests_.tenant(id)},
            band.charging->at_end(id, outcome == Outcome::completed), now);
   }
-  for (AdmissionPolicy* observer : observers_) {
-    observer->finished(request, outcome, now);
-  }
+  chain_.finished(request, outcome, now);
   const Time e2e = now - requests_.arrival(id);
   // Of what was dispatched, only workers reject.
   if (samples_refusals_ && outcome == Outcome::rejected) {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "gateway/admission/admission.h"
+#include "gateway/admission_chain.h"
 #include "gateway/charging.h"
 #include "gateway/config.h"
 #include "gateway/controller/guard.h"
@@ -150,10 +150,6 @@ class Pipeline {
   void set_meter(ServiceMeter& meter) { meter_ = &meter; }
 
  private:
-  struct Chain {
-    std::unique_ptr<AdmissionPolicy> policy;
-    std::size_t first_reason;
-  };
   struct BandState {
     std::int64_t priority;
     double ceiling;
@@ -189,9 +185,8 @@ class Pipeline {
   workload::Journal& journal_;
   std::uint64_t seed_;
   std::uint16_t replica_;
-  std::vector<Chain> chain_;
-  std::vector<AdmissionPolicy*> observers_;  // those of the chain that follow their requests
-  std::vector<BandState> bands_;             // highest priority first
+  AdmissionChain chain_;
+  std::vector<BandState> bands_;  // highest priority first
   std::vector<std::unique_ptr<LimitPolicy>> limits_;
   std::vector<char> has_held_;  // by limit
   std::unique_ptr<UsageLimitPolicy> usage_limit_;

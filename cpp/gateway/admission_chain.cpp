@@ -1,0 +1,44 @@
+#include "gateway/admission_chain.h"
+
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "gateway/config.h"
+
+namespace spillway::gateway {
+
+namespace {
+
+// `scope` is for those that take it.
+std::unique_ptr<AdmissionPolicy> make_admission(const Admission& admission, const Scope& scope) {
+  return std::visit(
+      [&](const auto& config) {
+        if constexpr (requires { make(config, scope); }) {
+          return make(config, scope);
+        } else {
+          return make(config);
+        }
+      },
+      admission);
+}
+
+}  // namespace
+
+AdmissionChain::AdmissionChain(std::vector<Link> links) : links_(std::move(links)) {
+  for (const Link& link : links_) {
+    if (link.observes) observers_.push_back(link.policy.get());
+  }
+}
+
+AdmissionChain make_chain(std::span<const Admission> policies, const Scope& scope) {
+  std::vector<AdmissionChain::Link> links;
+  for (const Admission& policy : policies) {
+    links.push_back({make_admission(policy, scope),
+                     workload::first_reason(std::type_identity<Admission>{}, policy.index()),
+                     observes(policy)});
+  }
+  return AdmissionChain(std::move(links));
+}
+
+}  // namespace spillway::gateway

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "gateway/admission/admission.h"
+#include "gateway/admission/policies.h"
+#include "signals/view.h"
+#include "sim/ids.h"
+#include "sim/rng.h"
+#include "sim/time.h"
+#include "workload/outcome.h"
+
+namespace spillway::gateway {
+
+/// The admission policies in order: the first rejection wins, and what becomes of an admitted
+/// request is reported to those that observe.
+class AdmissionChain {
+ public:
+  struct Link {
+    std::unique_ptr<AdmissionPolicy> policy;
+    std::size_t first_reason = 0;  ///< position of its own first one in the list of all reasons
+    bool observes = false;
+  };
+  explicit AdmissionChain(std::vector<Link> links);
+
+  /// The reason of the first rejection, by its position in the list of all reasons; none: all
+  /// policies admit the request.
+  std::optional<std::size_t> decide(const signals::RequestView& request, const signals::View& view,
+                                    sim::Time now, sim::Draws& draws) {
+    for (const Link& link : links_) {
+      const Verdict verdict = link.policy->decide(request, view, now, draws);
+      if (!verdict.admitted) return link.first_reason + verdict.reason;
+    }
+    return std::nullopt;
+  }
+  /// It has been admitted, and there was room for it.
+  void commit(const signals::RequestView& request, sim::Time now) {
+    for (const Link& link : links_) link.policy->commit(request, now);
+  }
+
+  void dispatched(const signals::RequestView& request, sim::Time now) {
+    for (AdmissionPolicy* one : observers_) one->dispatched(request, now);
+  }
+  void first_token(const signals::RequestView& request, sim::InstanceId instance, sim::Time now) {
+    for (AdmissionPolicy* one : observers_) one->first_token(request, instance, now);
+  }
+  void finished(const signals::RequestView& request, workload::Outcome outcome, sim::Time now) {
+    for (AdmissionPolicy* one : observers_) one->finished(request, outcome, now);
+  }
+
+ private:
+  std::vector<Link> links_;
+  std::vector<AdmissionPolicy*> observers_;  // those of the links that observe
+};
+
+/// The chain that is configured.
+AdmissionChain make_chain(std::span<const Admission> policies, const Scope& scope);
+
+}  // namespace spillway::gateway
