@@ -25,7 +25,7 @@
 namespace spillway::cluster {
 
 /// All instances, which of them are ready, and what they report of themselves.
-class Fleet final : public gateway::Pipeline::ServiceMeter {
+class Fleet final : public gateway::ServiceMeter {
  public:
   /// `listener`: notified of first tokens and ends. `reference`: see instance::Stepping.
   Fleet(Context& context, workload::RequestListener& listener, bool reference);

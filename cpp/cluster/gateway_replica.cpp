@@ -39,7 +39,7 @@ router::Dispatcher make_dispatcher(Context& context, std::span<const std::size_t
 
 GatewayReplica::GatewayReplica(Context& context, std::size_t index,
                                std::span<const std::size_t> ranks, router::DecisionLog& log,
-                               gateway::Pipeline::ServiceMeter* meter)
+                               gateway::ServiceMeter* meter)
     : context_(context),
       index_(index),
       drain_latency_(sim::from_seconds(context.simulation.gateway.drain_latency_s)),

@@ -25,7 +25,7 @@ class GatewayReplica {
   /// `ranks`: of each instance. `log`: shared by the replicas. `meter`: null unless policies need
   /// `emitted_tokens`.
   GatewayReplica(Context& context, std::size_t index, std::span<const std::size_t> ranks,
-                 router::DecisionLog& log, gateway::Pipeline::ServiceMeter* meter);
+                 router::DecisionLog& log, gateway::ServiceMeter* meter);
 
   // ---- the way of a request ----------------------------------------------------------------
 

@@ -8,7 +8,7 @@
 namespace spillway::cluster {
 
 Gateways::Gateways(Context& context, std::span<const std::size_t> ranks,
-                   gateway::Pipeline::ServiceMeter* meter)
+                   gateway::ServiceMeter* meter)
     : context_(context),
       decisions_(static_cast<std::size_t>(context.simulation.metrics.traced_candidates),
                  router::rates_ranks(context.simulation.router)
@@ -51,7 +51,7 @@ void Gateways::add_to(metrics::Sample& state, std::span<metrics::TenantSample> t
   for (const auto& replica : replicas_) {
     const gateway::Pipeline& pipeline = replica->pipeline();
     state.in_flight += pipeline.books().in_flight();
-    state.permits += pipeline.permits();
+    state.permits += pipeline.limits().permits();
     for (std::size_t i = 0; i < tenants.size(); ++i) {
       tenants[i].queued += pipeline.queued(sim::TenantId{i});
       tenants[i].dispatched += pipeline.dispatched(sim::TenantId{i});

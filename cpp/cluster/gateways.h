@@ -19,8 +19,7 @@ namespace spillway::cluster {
 class Gateways {
  public:
   /// The arguments are those of a replica.
-  Gateways(Context& context, std::span<const std::size_t> ranks,
-           gateway::Pipeline::ServiceMeter* meter);
+  Gateways(Context& context, std::span<const std::size_t> ranks, gateway::ServiceMeter* meter);
 
   /// The replica that has the request.
   GatewayReplica& of(sim::RequestId id) {

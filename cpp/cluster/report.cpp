@@ -77,7 +77,7 @@ Activity activity(const FinalState& end) {
     const gateway::Pipeline& pipeline = gateway->pipeline();
     seen.peak_in_flight = std::max(seen.peak_in_flight, pipeline.peak_in_flight());
     for (std::size_t i = 0; i < seen.limit_held.size(); ++i) {
-      if (pipeline.limits_that_held()[i] != 0) seen.limit_held[i] = true;
+      if (pipeline.limits().held()[i] != 0) seen.limit_held[i] = true;
     }
     const signals::BusyWorkers* known = end.load_events.known_to(gateway->index());
     if (known && known->has_exceeded()) seen.busy_threshold_exceeded = true;
@@ -170,7 +170,7 @@ metrics::RunFigures run_figures(const FinalState& end, std::span<const InstanceR
 std::vector<gateway::ControlRecord> control_log(const FinalState& end) {
   std::vector<gateway::ControlRecord> all;
   for (const auto& gateway : end.gateways.replicas()) {
-    const auto& log = gateway->pipeline().control_log();
+    const auto log = gateway->pipeline().control_log();
     all.insert(all.end(), log.begin(), log.end());
   }
   std::stable_sort(all.begin(), all.end(),

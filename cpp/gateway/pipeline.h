@@ -2,27 +2,23 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "gateway/admission_chain.h"
-#include "gateway/charging.h"
+#include "gateway/bands.h"
+#include "gateway/ceilings.h"
 #include "gateway/config.h"
-#include "gateway/controller/guard.h"
+#include "gateway/control_loop.h"
 #include "gateway/eviction.h"
-#include "gateway/fairness/fairness.h"
-#include "gateway/limit/limit.h"
-#include "gateway/queue/tenant_queues.h"
-#include "gateway/usage_limit/usage_limit.h"
-#include "signals/sensor.h"
+#include "gateway/limit_set.h"
 #include "signals/view.h"
 #include "sim/ids.h"
 #include "sim/time.h"
 #include "workload/journal.h"
 #include "workload/outcome.h"
 #include "workload/request_table.h"
-#include "workload/tenants.h"
 
 namespace spillway::gateway {
 
@@ -66,18 +62,6 @@ struct Admitted {
   const Departures& departures;
 };
 
-/// What one tick of a controller did.
-struct ControlRecord {
-  sim::Time at;
-  std::uint16_t replica = 0;
-  ControlAction action = ControlAction::hold;
-  double value = 0;  ///< of the sensor; NaN: too few samples
-  std::int64_t samples = 0;
-  double setting = 0;  ///< of the limit, after the tick
-  double permits = 0;  ///< likewise; NaN: not counted in requests
-  std::int64_t in_flight = 0;
-};
-
 /// The pipeline: admission → tenant queue → fairness and limit → dispatch, and the control of the
 /// limit. Keeps the books; policies cannot forget to count. What other stages know of a request it
 /// is given, and what is to happen to one it returns.
@@ -111,111 +95,60 @@ class Pipeline {
   // ---- what happens by itself --------------------------------------------------------------
 
   /// When `expire` is to be called next; kForever: never.
-  sim::Time next_timeout();
+  sim::Time next_timeout() { return bands_.next_timeout(); }
   /// Those whose wait is over leave their queues.
   [[nodiscard]] const Departures& expire(sim::Time now);
   /// Reads the sensor and moves the limit. `view`: as in `drain`.
   void tick(const signals::View* view, sim::Time now);
   /// So many instances are ready, as far as the gateway knows.
-  void set_workers(std::int64_t workers);
+  void set_workers(std::int64_t workers) { limits_.set_workers(workers); }
 
   // ---- what it is like ---------------------------------------------------------------------
 
   const Books& books() const { return books_; }
-  /// By tenant.
-  std::int64_t queued(sim::TenantId tenant) const;
+  /// Of the tenant.
+  std::int64_t queued(sim::TenantId tenant) const {
+    return static_cast<std::int64_t>(bands_.length(tenant));
+  }
   /// Likewise, since the start.
   std::int64_t dispatched(sim::TenantId tenant) const {
     return dispatched_by_tenant_[tenant.index()];
   }
-  /// Permits in all that the tightest limit gives out; NaN: it does not count requests.
-  double permits() const;
-  const std::vector<ControlRecord>& control_log() const { return control_log_; }
+  const LimitSet& limits() const { return limits_; }
+  std::span<const ControlRecord> control_log() const;
   /// The highest number of requests in flight so far.
   std::int64_t peak_in_flight() const { return peak_in_flight_; }
-  /// Of each limit, whether it has kept any request waiting so far.
-  const std::vector<char>& limits_that_held() const { return has_held_; }
-
   /// Whether a request may wait for the one before it rather than for a permit.
   bool heads_block() const { return heads_block_; }
-  /// Whether those that wait do so until the gateway hears of something, whatever the clock says.
+  /// Whether those that wait do so until something happens in the gateway, however much time
+  /// passes.
   bool is_stuck(const signals::View* view, sim::Time now) const;
-  /// Tokens that requests have emitted are read when queues are drained, of all at once.
-  class ServiceMeter {
-   public:
-    virtual ~ServiceMeter() = default;
-    /// Tokens emitted up to `now`, by group of requests; valid until the next call.
-    virtual const std::vector<std::int64_t>& emitted(sim::Time now) = 0;
-  };
-  void set_meter(ServiceMeter& meter) { meter_ = &meter; }
+  /// Set where tokens are charged as they are emitted.
+  void set_meter(ServiceMeter& meter) { bands_.set_meter(meter); }
 
  private:
-  struct BandState {
-    std::int64_t priority;
-    double ceiling;
-    std::optional<std::int64_t> max_of_tenant;
-    std::optional<std::int64_t> max_requests;
-    std::unique_ptr<FairnessPolicy> fairness;
-    std::optional<Charging> charging;  // where fairness has a cost
-    TenantQueues queues;
-    std::vector<std::size_t> classes;          // whose requests join it
-    std::vector<std::int64_t> tokens_charged;  // by group of requests; those of the band count
-  };
-  /// Asks the limits on behalf of a band.
-  class Permission;
-
-  BandState& band_of(const workload::SloClass& slo_class);
-  BandState& band_of(sim::RequestId id) { return band_of(requests_.class_of(id)); }
-  bool has_room(BandState& band, sim::RequestId id, sim::Time now);
-  bool displace(std::int64_t priority, sim::Time now);
-  void make_usage_limit(const UsageLimit& config);
-  void set_ceilings(const signals::View* view, sim::Time now);
-  double saturation(const signals::View* view, sim::Time now) const;
-  // Of a band that has been found closed, whether by saturation or not.
-  void reclaim(const BandState& band, const signals::View* view, sim::Time now);
-  bool dispatch_from(BandState& band, const Permission& permission);
-  static void charge(BandState& band, sim::TenantId tenant, double amount, sim::Time now);
-  void charge_tokens(BandState& band, sim::Time now);
-  void lose(BandState& band, TenantQueues::Removed removed, workload::Outcome outcome,
-            workload::ReasonCode reason, sim::Time now);
-  // A measurement of `source`; it is of no use unless the sensor goes by that.
-  void measure(signals::SensorSource source, sim::RequestId id, sim::Time value, sim::Time now);
+  void dispatch(sim::RequestId id, sim::Time now);
+  // It has left its queue undispatched.
+  void drop(sim::RequestId id, workload::Outcome outcome, workload::ReasonCode reason,
+            sim::Time now);
+  // Takes requests in flight for a band that has been found closed, whether by saturation or not.
+  void reclaim(std::size_t band, const signals::View* view, sim::Time now);
 
   const workload::RequestTable& requests_;
   workload::Journal& journal_;
   std::uint64_t seed_;
-  std::uint16_t replica_;
   AdmissionChain chain_;
-  std::vector<BandState> bands_;  // highest priority first
-  std::vector<std::unique_ptr<LimitPolicy>> limits_;
-  std::vector<char> has_held_;  // by limit
-  std::unique_ptr<UsageLimitPolicy> usage_limit_;
-  std::vector<double> ceilings_;  // by band
+  Bands bands_;
+  LimitSet limits_;
+  Ceilings ceilings_;
   Evictor evictor_;
-  std::optional<std::int64_t> max_queued_;
-  bool sheds_;
+  std::optional<ControlLoop> control_;  // where a limit is under control
   bool one_per_attempt_;
   bool heads_block_;
-  bool frees_at_first_token_ = false;
-  bool reads_fleet_at_ticks_;
-  signals::SensorSource source_;
-  bool samples_refusals_;
-  signals::SensorState sensor_;
-  // Where a limit is under control:
-  std::unique_ptr<Governor> governor_;
-  LimitPolicy* controlled_ = nullptr;
   Books books_;
   std::int64_t peak_in_flight_ = 0;
-  std::int64_t max_in_flight_ = 0;  // since the last tick
-  std::int64_t shed_ = 0;           // likewise
-  // Of the fleet, up to the last tick that saw any lookup, and the rate since the one before.
-  std::int64_t prefix_hits_ = 0;
-  std::int64_t prefix_lookups_ = 0;
-  double hit_rate_ = 0;
   std::vector<std::int64_t> dispatched_by_tenant_;
-  std::vector<ControlRecord> control_log_;
   Departures departures_;  // of the last call, kept for its memory
-  ServiceMeter* meter_ = nullptr;
 };
 
 }  // namespace spillway::gateway

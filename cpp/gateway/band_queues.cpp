@@ -1,0 +1,129 @@
+#include "gateway/band_queues.h"
+
+#include <variant>
+
+namespace spillway::gateway {
+
+using sim::RequestId;
+using sim::TenantId;
+using sim::Time;
+
+namespace {
+
+std::optional<Charging> make_charging(const Fairness& fairness,
+                                      const workload::RequestTable& requests) {
+  const Cost* cost = cost_of(fairness);
+  if (!cost) return std::nullopt;
+  return Charging(*cost, requests);
+}
+
+}  // namespace
+
+BandQueues::BandQueues(const Band& config, const workload::RequestTable& requests,
+                       std::span<const double> weights)
+    : requests_(requests),
+      priority_(config.priority),
+      max_of_tenant_(config.queue.max_requests),
+      max_requests_(config.max_requests),
+      fairness_(std::visit([&](const auto& c) { return make(c, weights); }, config.fairness)),
+      drains_when_empty_(fairness_->drains_when_empty()),
+      decays_with_time_(fairness_->decays_with_time()),
+      charging_(make_charging(config.fairness, requests)),
+      queues_(requests.tenants.size(), config.queue),
+      tokens_charged_(requests.num_groups()) {}
+
+// ---- room ----------------------------------------------------------------------------------
+
+bool BandQueues::is_full_for(TenantId tenant) const {
+  const auto& own = requests_.tenants[tenant.index()].queue_max;
+  const auto most = own ? std::optional<std::size_t>(*own) : max_of_tenant_;
+  return most && queues_.length(tenant) >= *most;
+}
+
+std::optional<RequestId> BandQueues::make_room(RequestId newcomer, Time now) {
+  const auto removed =
+      queues_.make_room(tenant_of(newcomer), requests_.class_of(newcomer).priority);
+  if (!removed) return std::nullopt;
+  return drop(*removed, now);
+}
+
+std::optional<RequestId> BandQueues::take_least(std::int64_t priority, Time now) {
+  const auto removed = queues_.take_least(priority);
+  if (!removed) return std::nullopt;
+  return drop(*removed, now);
+}
+
+// ---- the way of a request ------------------------------------------------------------------
+
+void BandQueues::join(RequestId id, const signals::View& view, Time now) {
+  const TenantId tenant = tenant_of(id);
+  const workload::SloClass& slo_class = requests_.class_of(id);
+  TenantQueues::Entry entry{.request = id, .entered = now, .priority = slo_class.priority};
+  if (queues_.needs_deadlines() && slo_class.target_ttft_s) {
+    entry.deadline = requests_.arrival(id) + sim::from_seconds(*slo_class.target_ttft_s);
+  }
+  if (charging_) {
+    charging_->estimate({requests_, id}, view);
+    entry.cost = charging_->at_dispatch(id);
+  }
+  // Where a flow stands among the others when it joins depends on what they have been served.
+  if (queues_.length(tenant) == 0) charge_tokens(now);
+  queues_.push(tenant, entry);
+  fairness_->joined(tenant, queues_, now);
+  if (charging_) charge(tenant, charging_->at_enqueue(id), now);
+}
+
+std::optional<BandQueues::Taken> BandQueues::take_next(const FairnessPolicy::MayStart& may_start,
+                                                       Time now) {
+  const auto flow = fairness_->next(queues_, may_start, now);
+  if (!flow) return std::nullopt;
+  const bool is_too_late = queues_.is_too_late(*flow, now);
+  const RequestId id = queues_.pop(*flow);
+  if (is_too_late) return Taken{drop({*flow, id}, now), true};
+  fairness_->dispatched(*flow, queues_, now);
+  if (charging_) charge(*flow, charging_->at_dispatch(id), now);
+  return Taken{id, false};
+}
+
+void BandQueues::first_token(RequestId id, Time now) {
+  if (charging_) charge(tenant_of(id), charging_->at_first_token(id), now);
+}
+
+void BandQueues::ended(RequestId id, bool is_completed, Time now) {
+  if (decays_with_time_) charge_tokens(now);
+  if (charging_) charge(tenant_of(id), charging_->at_end(id, is_completed), now);
+}
+
+void BandQueues::withdraw(RequestId id, Time now) {
+  drop(queues_.withdraw(tenant_of(id), id), now);
+}
+
+std::optional<RequestId> BandQueues::take_expired(Time now) {
+  const auto removed = queues_.take_expired(now);
+  if (!removed) return std::nullopt;
+  return drop(*removed, now);
+}
+
+RequestId BandQueues::drop(TenantQueues::Removed removed, Time now) {
+  fairness_->left(removed.flow, queues_, now);
+  if (charging_) charge(removed.flow, charging_->refund(removed.request), now);
+  return removed.request;
+}
+
+void BandQueues::charge_tokens(Time now) {
+  if (!meter_ || !charging_ || !charging_->charges_tokens()) return;
+  const std::vector<std::int64_t>& emitted = meter_->emitted(now);
+  const std::size_t num_classes = requests_.slo_classes.size();
+  for (std::size_t i = 0; i < requests_.tenants.size(); ++i) {
+    std::int64_t tokens = 0;
+    for (const std::size_t slo_class : classes_) {
+      const std::size_t group = i * num_classes + slo_class;
+      tokens += emitted[group] - tokens_charged_[group];
+      tokens_charged_[group] = emitted[group];
+    }
+    if (tokens == 0) continue;
+    fairness_->charge(TenantId{i}, charging_->per_token() * static_cast<double>(tokens), now);
+  }
+}
+
+}  // namespace spillway::gateway

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "gateway/charging.h"
+#include "gateway/config.h"
+#include "gateway/fairness/fairness.h"
+#include "gateway/queue/tenant_queues.h"
+#include "signals/view.h"
+#include "sim/ids.h"
+#include "sim/time.h"
+#include "workload/request_table.h"
+
+namespace spillway::gateway {
+
+/// Tokens that requests have emitted, which are read of all at once.
+class ServiceMeter {
+ public:
+  virtual ~ServiceMeter() = default;
+  /// Tokens emitted up to `now`, by group of requests; valid until the next call.
+  virtual const std::vector<std::int64_t>& emitted(sim::Time now) = 0;
+};
+
+/// One band: its tenants' queues, whose turn it is, and what its requests cost their tenants.
+class BandQueues {
+ public:
+  /// `weights`: of the tenants.
+  BandQueues(const Band& config, const workload::RequestTable& requests,
+             std::span<const double> weights);
+
+  std::int64_t priority() const { return priority_; }
+  std::size_t size() const { return queues_.size(); }
+  std::size_t length(sim::TenantId tenant) const { return queues_.length(tenant); }
+  /// Whether a drain may change anything.
+  bool is_due() const { return queues_.size() > 0 || drains_when_empty_; }
+  /// The next request of the tenant. Precondition: one waits.
+  sim::RequestId head(sim::TenantId tenant) const { return queues_.head(tenant).request; }
+
+  /// Requests of the class join this band.
+  void add_class(std::size_t slo_class) { classes_.push_back(slo_class); }
+  /// Set where tokens are charged as they are emitted.
+  void set_meter(ServiceMeter& meter) { meter_ = &meter; }
+
+  // ---- room --------------------------------------------------------------------------------
+
+  bool is_full() const { return max_requests_ && queues_.size() >= *max_requests_; }
+  bool is_full_for(sim::TenantId tenant) const;
+  /// Takes out a request of the tenant to make room for another; none if that one is refused
+  /// itself. Precondition: `is_full_for`.
+  std::optional<sim::RequestId> make_room(sim::RequestId newcomer, sim::Time now);
+  /// Takes out the least important request, the newest of equals; none if none has a priority below
+  /// `priority`.
+  std::optional<sim::RequestId> take_least(std::int64_t priority, sim::Time now);
+
+  // ---- the way of a request ----------------------------------------------------------------
+
+  void join(sim::RequestId id, const signals::View& view, sim::Time now);
+  /// A request whose turn has come.
+  struct Taken {
+    sim::RequestId id;
+    bool is_too_late;  ///< it is dropped for its delay, not dispatched
+  };
+  /// Takes out the next request; none if none may start.
+  std::optional<Taken> take_next(const FairnessPolicy::MayStart& may_start, sim::Time now);
+  void first_token(sim::RequestId id, sim::Time now);
+  void ended(sim::RequestId id, bool is_completed, sim::Time now);
+
+  /// Takes out one that waits. Precondition: it does.
+  void withdraw(sim::RequestId id, sim::Time now);
+  /// When the wait of the first will be over; kForever: of none.
+  sim::Time next_timeout() { return queues_.next_timeout(); }
+  /// Takes out one whose wait is over.
+  std::optional<sim::RequestId> take_expired(sim::Time now);
+
+  /// Charges the tokens that tenants have got since they were charged last.
+  void charge_tokens(sim::Time now);
+
+ private:
+  sim::TenantId tenant_of(sim::RequestId id) const { return sim::TenantId{requests_.tenant(id)}; }
+  void charge(sim::TenantId tenant, double amount, sim::Time now) {
+    if (amount != 0) fairness_->charge(tenant, amount, now);
+  }
+  // It has left its queue undispatched.
+  sim::RequestId drop(TenantQueues::Removed removed, sim::Time now);
+
+  const workload::RequestTable& requests_;
+  std::int64_t priority_;
+  std::optional<std::size_t> max_of_tenant_;
+  std::optional<std::size_t> max_requests_;
+  std::unique_ptr<FairnessPolicy> fairness_;
+  bool drains_when_empty_;
+  bool decays_with_time_;
+  std::optional<Charging> charging_;  // where fairness has a cost
+  TenantQueues queues_;
+  ServiceMeter* meter_ = nullptr;
+  std::vector<std::size_t> classes_;          // whose requests join it
+  std::vector<std::int64_t> tokens_charged_;  // by group of requests; those of the band count
+};
+
+}  // namespace spillway::gateway

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "gateway/band_queues.h"
+#include "gateway/config.h"
+#include "sim/ids.h"
+#include "sim/time.h"
+#include "workload/request_table.h"
+
+namespace spillway::gateway {
+
+/// The configured bands, the highest priority first.
+std::vector<Band> by_priority(std::vector<Band> bands);
+
+/// The bands of a gateway, the highest priority first, and the room that they share.
+class Bands {
+ public:
+  Bands(const Gateway& config, const workload::RequestTable& requests);
+
+  std::size_t count() const { return bands_.size(); }
+  BandQueues& operator[](std::size_t i) { return bands_[i]; }
+  const BandQueues& operator[](std::size_t i) const { return bands_[i]; }
+  /// That of the request: the highest one whose priority its class reaches, else the lowest.
+  BandQueues& of(sim::RequestId id) { return bands_[band_of_class_[requests_.slo_class(id)]]; }
+
+  /// How many requests wait.
+  std::size_t size() const;
+  std::size_t length(sim::TenantId tenant) const;
+  /// Whether a drain may change anything.
+  bool are_due() const;
+  /// The highest one in which requests wait; none if there is none.
+  std::optional<std::size_t> first_waiting() const;
+  void set_meter(ServiceMeter& meter);
+
+  /// Whether a request may join its band, and which one it displaces to that end.
+  struct Room {
+    bool is_there = false;
+    std::optional<sim::RequestId> displaced;
+  };
+  Room make_room(sim::RequestId newcomer, sim::Time now);
+  /// When the next wait will be over; kForever: none.
+  sim::Time next_timeout();
+  /// Takes out a request whose wait is over, of the highest band first.
+  std::optional<sim::RequestId> take_expired(sim::Time now);
+
+ private:
+  std::optional<sim::RequestId> displace(std::int64_t priority, sim::Time now);
+
+  const workload::RequestTable& requests_;
+  std::vector<BandQueues> bands_;
+  std::vector<std::size_t> band_of_class_;
+  std::optional<std::size_t> max_queued_;
+  bool sheds_;
+};
+
+}  // namespace spillway::gateway

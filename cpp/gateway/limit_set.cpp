@@ -1,0 +1,53 @@
+#include "gateway/limit_set.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace spillway::gateway {
+
+LimitSet::LimitSet(std::vector<std::unique_ptr<LimitPolicy>> limits)
+    : limits_(std::move(limits)),
+      held_(limits_.size()),
+      frees_at_first_token_(std::any_of(limits_.begin(), limits_.end(), [](const auto& one) {
+        return one->frees_at_first_token();
+      })) {}
+
+void LimitSet::set_workers(std::int64_t workers) {
+  for (const auto& one : limits_) one->set_workers(workers);
+}
+
+double LimitSet::saturation(const signals::View* view, sim::Time now) const {
+  double highest = 0;
+  for (const auto& one : limits_) {
+    highest = std::max(highest, one->saturation({.view = view, .now = now}).value_or(0));
+  }
+  return highest;
+}
+
+double LimitSet::permits() const {
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& one : limits_) least = std::min(least, one->permits().value_or(least));
+  return std::isinf(least) ? std::numeric_limits<double>::quiet_NaN() : least;
+}
+
+bool LimitSet::is_shut(const Occasion& occasion) const {
+  return std::any_of(limits_.begin(), limits_.end(), [&](const auto& one) {
+    return !one->follows_signals() && !one->is_open(occasion);
+  });
+}
+
+bool LimitSet::depends_on_request() const {
+  return std::any_of(limits_.begin(), limits_.end(),
+                     [](const auto& one) { return one->depends_on_request(); });
+}
+
+LimitPolicy* LimitSet::movable() const {
+  for (const auto& one : limits_) {
+    if (one->setting()) return one.get();
+  }
+  return nullptr;
+}
+
+}  // namespace spillway::gateway

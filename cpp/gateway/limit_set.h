@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "gateway/limit/limit.h"
+#include "signals/view.h"
+#include "sim/time.h"
+
+namespace spillway::gateway {
+
+/// The limits of a gateway: a request may start if all of them agree.
+class LimitSet {
+ public:
+  explicit LimitSet(std::vector<std::unique_ptr<LimitPolicy>> limits);
+
+  /// Whether the request, which waits, may start.
+  bool may_start(const signals::RequestView& request, const Occasion& occasion) {
+    return all_agree([&](const LimitPolicy& one) { return one.may_start(request, occasion); },
+                     true);
+  }
+  /// Whether any request may start at all. `waits`: whether one does, so that a closed limit counts
+  /// as having held.
+  bool is_open(const Occasion& occasion, bool waits) {
+    return all_agree([&](const LimitPolicy& one) { return one.is_open(occasion); }, waits);
+  }
+  void started(const signals::RequestView& request) {
+    for (const auto& one : limits_) one->started(request);
+  }
+  void first_token(const signals::RequestView& request) {
+    for (const auto& one : limits_) one->first_token(request);
+  }
+  void ended(const signals::RequestView& request) {
+    for (const auto& one : limits_) one->ended(request);
+  }
+  /// So many instances are ready, as far as the gateway knows.
+  void set_workers(std::int64_t workers);
+
+  /// The highest saturation of the fleet that a limit computes; 0 if none does.
+  double saturation(const signals::View* view, sim::Time now) const;
+  /// Permits in all that the tightest limit gives out; NaN: none counts requests.
+  double permits() const;
+  /// Of each limit, whether it has kept any request waiting so far.
+  const std::vector<char>& held() const { return held_; }
+  /// Whether a limit is closed that no report of the instances can open.
+  bool is_shut(const Occasion& occasion) const;
+  /// Whether one request may start where another may not.
+  bool depends_on_request() const;
+  /// Whether a first token may let a request start.
+  bool frees_at_first_token() const { return frees_at_first_token_; }
+  /// The first one that a controller can move; null: none can be moved.
+  LimitPolicy* movable() const;
+
+ private:
+  bool all_agree(const auto& agrees, bool waits) {
+    for (std::size_t i = 0; i < limits_.size(); ++i) {
+      if (agrees(*limits_[i])) continue;
+      if (waits) held_[i] = 1;
+      return false;
+    }
+    return true;
+  }
+
+  std::vector<std::unique_ptr<LimitPolicy>> limits_;
+  std::vector<char> held_;  // by limit
+  bool frees_at_first_token_;
+};
+
+}  // namespace spillway::gateway
