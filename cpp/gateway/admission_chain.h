@@ -18,7 +18,7 @@ namespace spillway::gateway {
 
 /// The admission policies in order: the first rejection wins, and what becomes of an admitted
 /// request is reported to those that observe.
-class AdmissionChain {
+class AdmissionChain final {
  public:
   struct Link {
     std::unique_ptr<AdmissionPolicy> policy;

@@ -27,7 +27,7 @@ class ServiceMeter {
 };
 
 /// One band: its tenants' queues, whose turn it is, and what its requests cost their tenants.
-class BandQueues {
+class BandQueues final {
  public:
   /// `weights`: of the tenants.
   BandQueues(const Band& config, const workload::RequestTable& requests,

@@ -17,7 +17,7 @@ namespace spillway::gateway {
 std::vector<Band> by_priority(std::vector<Band> bands);
 
 /// The bands of a gateway, the highest priority first, and the room that they share.
-class Bands {
+class Bands final {
  public:
   Bands(const Gateway& config, const workload::RequestTable& requests);
 

@@ -9,7 +9,7 @@
 namespace spillway::gateway {
 
 /// Of each band, the saturation of the fleet from which it waits, as the usage limit sets it.
-class Ceilings {
+class Ceilings final {
  public:
   /// `configured`: by band, the highest priority first. `is_cyclic`: the cycle of attempts stops at
   /// a band past its ceiling also where no request waits there, so that none below lies above it.

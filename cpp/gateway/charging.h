@@ -11,7 +11,7 @@
 namespace spillway::gateway {
 
 /// Evaluates a `Cost`: what a request is charged at each moment of its life, in the cost's unit.
-class Charging {
+class Charging final {
  public:
   Charging(const Cost& cost, const workload::RequestTable& requests);
 

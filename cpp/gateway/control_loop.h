@@ -30,7 +30,7 @@ struct ControlRecord {
 
 /// A limit under control: the sensor measures, and at each tick the controller and its guard move
 /// the limit.
-class ControlLoop {
+class ControlLoop final {
  public:
   /// `limit` can be moved and outlives the loop. `num_tenants`, `tenant`: as in SensorState.
   ControlLoop(const Gateway& config, LimitPolicy& limit, std::size_t num_tenants,

@@ -11,7 +11,7 @@
 namespace spillway::gateway {
 
 /// Knows who may be evicted, and when it is time to.
-class Evictor {
+class Evictor final {
  public:
   explicit Evictor(const Eviction& config);
 

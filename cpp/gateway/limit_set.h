@@ -11,7 +11,7 @@
 namespace spillway::gateway {
 
 /// The limits of a gateway: a request may start if all of them agree.
-class LimitSet {
+class LimitSet final {
  public:
   explicit LimitSet(std::vector<std::unique_ptr<LimitPolicy>> limits);
 

@@ -65,7 +65,7 @@ struct Admitted {
 /// The pipeline: admission → tenant queue → fairness and limit → dispatch, and the control of the
 /// limit. Keeps the books; policies cannot forget to count. What other stages know of a request it
 /// is given, and what is to happen to one it returns.
-class Pipeline {
+class Pipeline final {
  public:
   Pipeline(const Gateway& config, std::uint16_t replica, const workload::RequestTable& requests,
            workload::Journal& journal, std::size_t num_instances, std::uint64_t seed);

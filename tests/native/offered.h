@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "signals/view.h"
+#include "sim/time.h"
+#include "workload/request_table.h"
+#include "workload/requests.h"
+
+/// A request, and whose it is.
+struct Offered {
+  std::uint16_t tenant = 0;
+  std::uint16_t slo_class = 0;
+  double arrival_s = 0;
+  std::int32_t input_tokens = 10;
+  std::int32_t output_tokens = 10;
+};
+
+/// A table of the requests, whose ids count from 0.
+inline std::unique_ptr<spillway::workload::RequestTable> make_table(
+    const std::vector<Offered>& offered, std::vector<spillway::workload::Tenant> tenants = {{}},
+    std::vector<spillway::workload::SloClass> slo_classes = {{}}) {
+  auto requests = std::make_shared<spillway::workload::Requests>();
+  for (const auto& one : tenants) requests->tenants.push_back(one.name);
+  for (const auto& one : slo_classes) requests->slo_classes.push_back(one.name);
+  for (const Offered& one : offered) {
+    requests->arrival.push_back(spillway::sim::from_seconds(one.arrival_s));
+    requests->input_tokens.push_back(one.input_tokens);
+    requests->output_tokens.push_back(one.output_tokens);
+    requests->tenant.push_back(one.tenant);
+    requests->slo_class.push_back(one.slo_class);
+  }
+  return std::make_unique<spillway::workload::RequestTable>(
+      std::move(requests), std::move(tenants), std::move(slo_classes), spillway::sim::Time{0});
+}
+
+/// A view of a fleet without instances, for decisions that do not look at any.
+inline spillway::signals::View view_of_nothing() {
+  static const spillway::signals::Sources sources;
+  return {sources, {}, spillway::sim::Time{0}};
+}

@@ -1,0 +1,191 @@
+// The pipeline by itself: what each call lets out, drops and withdraws, and the books.
+#include "gateway/pipeline.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "check.h"
+#include "offered.h"
+
+using namespace spillway;
+using gateway::Departures;
+using gateway::Gateway;
+using gateway::Pipeline;
+using sim::from_seconds;
+using sim::RequestId;
+using workload::Outcome;
+
+namespace {
+
+using Ids = std::vector<std::size_t>;
+
+Ids ids(const std::vector<RequestId>& requests) {
+  Ids all;
+  for (const RequestId one : requests) all.push_back(one.index());
+  return all;
+}
+
+/// A gateway before a fleet of one, which nothing but the gateway's own count is known of.
+struct Setup {
+  explicit Setup(std::vector<Offered> offered, Gateway config = {},
+                 std::vector<workload::SloClass> slo_classes = {{}})
+      : table(make_table(offered, {{}}, std::move(slo_classes))),
+        pipeline(config, 0, *table, journal, 1, 1) {
+    journal.resize(table->capacity());
+  }
+
+  signals::View view() const { return {sources, {.in_flight = in_flight}, {}}; }
+  bool admit(std::size_t request, double at_s = 0) {
+    pipeline.arrive();
+    return pipeline.admit(RequestId{request}, 0, view(), from_seconds(at_s)).admitted;
+  }
+  const Departures& drain(double at_s = 0) {
+    const signals::View seen = view();
+    return pipeline.drain(&seen, from_seconds(at_s));
+  }
+  Outcome outcome(std::size_t request) const { return journal.outcome[request]; }
+  bool is_balanced() const {
+    const gateway::Books& books = pipeline.books();
+    return books.attempts == books.admitted + books.rejected &&
+           books.queued() == pipeline.queued(sim::TenantId{}) &&
+           books.dispatched == pipeline.dispatched(sim::TenantId{});
+  }
+
+  signals::Sources sources;
+  std::vector<std::int32_t> in_flight{0};
+  std::unique_ptr<workload::RequestTable> table;
+  workload::Journal journal;
+  Pipeline pipeline;
+};
+
+Gateway at_most(std::int64_t in_flight) {
+  Gateway config;
+  config.limit = {gateway::FixedLimit{.max_in_flight = in_flight}};
+  return config;
+}
+
+void permits_let_requests_out_in_order() {
+  Setup setup({{}, {}, {}}, at_most(2));
+  for (std::size_t i = 0; i < 3; ++i) check(setup.admit(i), "admitted");
+  check(ids(setup.drain(1).dispatched) == Ids{0, 1}, "as many as there are permits");
+  check(setup.journal.dispatched[1] == from_seconds(1), "when");
+  check(setup.outcome(1) == Outcome::in_transit && setup.outcome(2) == Outcome::queued, "where");
+  check(setup.drain(2).dispatched.empty(), "each is let out once");
+  check(setup.pipeline.release(RequestId{0}, Outcome::completed, from_seconds(3)), "one waits");
+  check(ids(setup.drain(3).dispatched) == Ids{2}, "the permit has returned");
+  check(setup.pipeline.peak_in_flight() == 2 && setup.is_balanced(), "books");
+  check(setup.pipeline.limits().held() == std::vector<char>{1}, "the limit has held some");
+}
+
+void an_attempt_lets_one_out() {
+  Gateway config;
+  config.dispatch = gateway::Dispatch::one_per_attempt;
+  Setup setup({{}, {}}, config);
+  setup.admit(0);
+  setup.admit(1);
+  check(ids(setup.drain().dispatched) == Ids{0}, "one");
+  check(ids(setup.drain().dispatched) == Ids{1}, "one more");
+}
+
+void rejections_name_their_stage() {
+  Gateway config;
+  config.admission = {gateway::AlwaysAdmit{}, gateway::RejectAll{}};
+  Setup refusing({{}}, config);
+  check(!refusing.admit(0) && refusing.outcome(0) == Outcome::rejected, "by a policy");
+  check(refusing.journal.reason[0].stage == workload::Stage::admission, "of admission");
+  config = {};
+  config.max_queued = 0;
+  Setup full({{}}, config);
+  check(!full.admit(0) && full.journal.reason[0].stage == workload::Stage::queue, "by the queue");
+  check(full.pipeline.books().rejected == 1 && full.is_balanced(), "books");
+}
+
+void what_leaves_a_queue_undispatched_is_dropped() {
+  Gateway config = at_most(0);
+  config.bands[0].queue = {.max_requests = 2, .timeout_s = 5, .drop = gateway::Drop::head};
+  Setup setup({{}, {}, {}}, config);
+  setup.admit(0);
+  setup.admit(1);
+  setup.pipeline.arrive();
+  const gateway::Admitted third = setup.pipeline.admit(RequestId{2}, 0, setup.view(), {});
+  check(third.admitted && ids(third.departures.dropped) == Ids{0}, "the head is evicted");
+  const Departures& withdrawn =
+      setup.pipeline.withdraw(RequestId{1}, {workload::Stage::client, 0}, from_seconds(1));
+  check(ids(withdrawn.dropped) == Ids{1}, "and what was dropped before is not named again");
+  check(ids(setup.pipeline.expire(from_seconds(5)).dropped) == Ids{2}, "its wait is over");
+  check(setup.pipeline.expire(from_seconds(6)).dropped.empty(), "none is left");
+  check(setup.outcome(0) == Outcome::evicted && setup.outcome(1) == Outcome::cancelled &&
+            setup.outcome(2) == Outcome::expired,
+        "how each ended");
+  const gateway::Books& books = setup.pipeline.books();
+  check(books.evicted == 1 && books.withdrawn == 1 && books.expired == 1, "books");
+  check(books.queued() == 0 && setup.is_balanced(), "books");
+}
+
+// Two seats: a sheddable request gives its one to an important one that waits.
+void saturation_takes_sheddable_requests_out_of_the_instances() {
+  Gateway config;
+  config.bands = {{.priority = 0}, {.priority = -1000}};
+  gateway::Saturation limit;
+  limit.detector = signals::Detector::concurrency;
+  limit.max_concurrency = 2;
+  config.limit = {limit};
+  config.eviction.max_victims = 1;
+  Setup setup({{.slo_class = 1}, {.slo_class = 1}, {.slo_class = 0}}, config,
+              {{.name = "standard"}, {.name = "batch", .priority = -1}});
+  setup.admit(0);
+  setup.admit(1);
+  const Departures& first = setup.drain();
+  check(ids(first.dispatched) == Ids{0, 1} && first.evicted.empty(), "both seats are taken");
+  setup.admit(2);
+  const Departures& second = setup.drain(1);
+  check(second.dispatched.empty() && ids(second.evicted) == Ids{1}, "the last one dispatched");
+  setup.pipeline.release(RequestId{1}, Outcome::evicted, from_seconds(2));
+  check(setup.journal.reason[1].stage == workload::Stage::queue, "why it has ended");
+  const Departures& third = setup.drain(2);
+  check(ids(third.dispatched) == Ids{2} && third.evicted.empty(), "its seat goes to the other");
+  check(setup.pipeline.books().reclaimed == 1 && setup.is_balanced(), "books");
+}
+
+// The limit counts those without a first token as well.
+void first_tokens_wake_the_queues_where_they_free_a_permit() {
+  const auto wakes = [](const gateway::Limit& limit) {
+    Gateway config;
+    config.limit = {limit};
+    Setup setup({{}, {}}, config);
+    setup.admit(0);
+    setup.admit(1);
+    check(ids(setup.drain().dispatched) == Ids{0}, "one is held");
+    return setup.pipeline.first_token(RequestId{0}, sim::InstanceId{}, {}, from_seconds(1));
+  };
+  check(wakes(gateway::DualLimit{.max_awaiting_first_token = 1}), "the next one may go");
+  check(!wakes(gateway::FixedLimit{.max_in_flight = 1}), "it waits for the end");
+}
+
+void heads_block_where_requests_differ() {
+  const auto blocks = [](const Gateway& config) {
+    return Setup({{}}, config).pipeline.heads_block();
+  };
+  Gateway config;
+  check(!blocks(config), "any request may go instead");
+  config.limit = {gateway::TokenBudget{}};
+  check(blocks(config), "a large one may keep a small one waiting");
+  config.limit = {gateway::PerTenant{}};
+  check(blocks(config), "that of another tenant may");
+  config = {};
+  config.bands.push_back({.priority = 1});
+  check(blocks(config), "an important one may");
+}
+
+}  // namespace
+
+int main() {
+  permits_let_requests_out_in_order();
+  an_attempt_lets_one_out();
+  rejections_name_their_stage();
+  what_leaves_a_queue_undispatched_is_dropped();
+  saturation_takes_sheddable_requests_out_of_the_instances();
+  first_tokens_wake_the_queues_where_they_free_a_permit();
+  heads_block_where_requests_differ();
+}
