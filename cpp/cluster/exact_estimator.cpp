@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sim/error.h"
+
 namespace spillway::cluster {
 
 ExactEstimator::ExactEstimator(const workload::RequestTable& requests,
@@ -24,7 +26,9 @@ sim::Time ExactEstimator::first_token(sim::RequestId id, sim::InstanceId instanc
   entries_ = underway;
   const instance::Instance& there = *fleet_[instance.index()];
   entries_.push_back({id, now + there.entry_delay(id)});
-  return there.foresee(entries_, now, scratch_);
+  const instance::Forecaster* forecaster = there.forecaster();
+  sim::require(forecaster != nullptr, "an exact estimate of an instance that does not predict");
+  return forecaster->predict_first_token(entries_, now, scratch_);
 }
 
 }  // namespace spillway::cluster

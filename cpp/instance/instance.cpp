@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "instance/decoders.h"
-#include "instance/gated.h"
 #include "instance/kv_cache/kv_cache.h"
 #include "instance/latency/latency.h"
 #include "instance/plant/step_loop.h"
@@ -67,7 +66,7 @@ struct Leaving {
 /// cannot all have their token, they become slots, and the step is made request by request. With
 /// plain stepping all requests are slots and every jump is a single step.
 template <StepRules rules>
-class StepLoopEngine final : public Instance, public Engine {
+class StepLoopEngine final : public Instance, public Engine, public Forecaster {
  public:
   /// `reporter`: whose state is scraped when this one's changes; null: its own.
   StepLoopEngine(const InstanceGroup& group, sim::InstanceId id, std::uint32_t engine,
@@ -156,8 +155,10 @@ class StepLoopEngine final : public Instance, public Engine {
     for (const Decoders::Member& member : decoders_.members()) take_along(member.id);
   }
 
-  Time foresee(std::span<const Entry> entries, Time now,
-               workload::Journal& scratch) const override {
+  const Forecaster* forecaster() const override { return this; }
+
+  Time predict_first_token(std::span<const Entry> entries, Time now,
+                           workload::Journal& scratch) const override {
     struct Nobody final : workload::RequestListener {
       void first_token(RequestId) override {}
       void finished(RequestId) override {}
@@ -944,107 +945,6 @@ class StepLoopEngine final : public Instance, public Engine {
   std::vector<Finished> finished_;
 };
 
-/// Data-parallel engines behind one entry. Where the router does not choose among them, requests
-/// are spread as vLLM's internal load balancing does (`DPLBAsyncMPClient`), with counts that are up
-/// to date and include each request from its routing.
-class Ranks final : public Instance {
- public:
-  Time entry_delay(RequestId id) const override { return ranks_.front()->entry_delay(id); }
-
-  std::size_t next_rank() const override {
-    std::size_t chosen = 0;
-    for (std::size_t rank = 1; rank < ranks_.size(); ++rank) {
-      if (load_of(rank) < load_of(chosen)) chosen = rank;
-    }
-    return chosen;
-  }
-  void sent(std::size_t rank) override { ++inside_[rank]; }
-  void left(std::size_t rank) override { --inside_[rank]; }
-
-  void enqueue(RequestId id, Time now) override { ranks_[journal_.rank_of(id)]->enqueue(id, now); }
-
-  void cancel(RequestId id, workload::Outcome outcome, Time now) override {
-    const std::int16_t rank = journal_.rank[id.index()];
-    if (rank >= 0) ranks_[static_cast<std::size_t>(rank)]->cancel(id, outcome, now);
-  }
-
-  void close(Time end) override {
-    for (const auto& rank : ranks_) {
-      rank->close(end);
-      counters_ += rank->counters();
-    }
-  }
-
-  signals::InstanceSignal read(Time now) override {
-    signals::InstanceSignal sum{.measured = now};
-    const auto n = static_cast<double>(ranks_.size());
-    for (const auto& rank : ranks_) {
-      const signals::InstanceSignal its = rank->read(now);
-      sum.waiting += its.waiting;
-      sum.running += its.running;
-      sum.kv_utilization += its.kv_utilization / n;
-      sum.free_blocks += its.free_blocks;
-      sum.prefill_tokens += its.prefill_tokens;
-      sum.prefix_hits += its.prefix_hits;
-      sum.prefix_lookups += its.prefix_lookups;
-    }
-    return sum;
-  }
-  signals::Occupancy occupancy() const override {
-    signals::Occupancy sum;
-    for (const auto& rank : ranks_) {
-      const signals::Occupancy its = rank->occupancy();
-      sum.waiting += its.waiting;
-      sum.running += its.running;
-    }
-    return sum;
-  }
-  signals::Capacity capacity() const override {
-    signals::Capacity sum = ranks_.front()->capacity();
-    const auto n = std::ssize(ranks_);
-    sum.max_num_seqs *= n;
-    sum.max_num_batched_tokens *= n;
-    sum.num_kv_blocks *= n;
-    return sum;
-  }
-  std::int64_t cached_blocks(RequestId id, Time now) override {
-    std::int64_t most = 0;
-    for (const auto& rank : ranks_) most = std::max(most, rank->cached_blocks(id, now));
-    return most;
-  }
-  void add_emitted(std::span<std::int64_t> by_group, Time now) override {
-    for (const auto& rank : ranks_) rank->add_emitted(by_group, now);
-  }
-  std::size_t num_ranks() const override { return ranks_.size(); }
-  Instance& rank(std::size_t i) override { return *ranks_[i]; }
-  Time foresee(std::span<const Entry>, Time, workload::Journal&) const override {
-    sim::require(false, "nobody foresees what ranks do");
-    return sim::kUnset;
-  }
-  Stepping stepping() const override { return ranks_.front()->stepping(); }
-  const Counters& counters() const override { return counters_; }
-  void check_memory() const override {
-    for (const auto& rank : ranks_) rank->check_memory();
-  }
-
-  explicit Ranks(workload::Journal& journal) : journal_(journal) {}
-  void add(std::unique_ptr<Instance> rank) {
-    ranks_.push_back(std::move(rank));
-    inside_.push_back(0);
-  }
-
- private:
-  std::int64_t load_of(std::size_t rank) const {
-    const std::int64_t running = ranks_[rank]->occupancy().running;
-    return 4 * (inside_[rank] - running) + running;
-  }
-
-  workload::Journal& journal_;
-  std::vector<std::unique_ptr<Instance>> ranks_;
-  std::vector<std::int64_t> inside_;  // by rank
-  Counters counters_;
-};
-
 template <StepRules rules>
 std::unique_ptr<Instance> make_engine(const InstanceGroup& group, sim::InstanceId id,
                                       signals::Probe* reporter, const Environment& environment,
@@ -1080,63 +980,6 @@ std::unique_ptr<Instance> make(const StepLoop&, const InstanceGroup& group, sim:
                                   ? completing<Completion::step_start>(group, reports)
                                   : completing<Completion::step_end>(group, reports);
   return make_one(group, id, reporter, environment, engines);
-}
-
-Counters& Counters::operator+=(const Counters& other) {
-  entered += other.entered;
-  refused += other.refused;
-  completed += other.completed;
-  cancelled += other.cancelled;
-  preemptions += other.preemptions;
-  steps += other.steps;
-  tokens_emitted += other.tokens_emitted;
-  waiting_time_s += other.waiting_time_s;
-  waiting_after_steps += other.waiting_after_steps;
-  kv_hits += other.kv_hits;
-  kv_misses += other.kv_misses;
-  kv_lookups += other.kv_lookups;
-  peak_kv_utilization = std::max(peak_kv_utilization, other.peak_kv_utilization);
-  last_event = std::max(last_event, other.last_event);
-  return *this;
-}
-
-namespace {
-
-std::unique_ptr<Instance> make_open(const InstanceGroup& group, sim::InstanceId id,
-                                    const Environment& environment, std::vector<Engine*>& engines) {
-  const auto make_one = [&](signals::Probe* reporter) {
-    return std::visit(
-        [&](const auto& plant) { return make(plant, group, id, reporter, environment, engines); },
-        group.plant);
-  };
-  if (group.data_parallel_size == 1) return make_one(nullptr);
-  auto ranks = std::make_unique<Ranks>(environment.journal);
-  for (std::int64_t i = 0; i < group.data_parallel_size; ++i) ranks->add(make_one(ranks.get()));
-  return ranks;
-}
-
-}  // namespace
-
-std::unique_ptr<Instance> make(const InstanceGroup& group, sim::InstanceId id,
-                               const Environment& environment, std::vector<Engine*>& engines) {
-  if (std::holds_alternative<Open>(group.ingress)) {
-    return make_open(group, id, environment, engines);
-  }
-  const IngressRules rules = std::visit(
-      [&](const auto& ingress) {
-        if constexpr (requires { ingress.rules(0); }) {
-          return ingress.rules(group.max_num_seqs * group.data_parallel_size);
-        }
-        return IngressRules{};
-      },
-      group.ingress);
-  const std::size_t first_reason =
-      InstanceGroup::reasons.size() +
-      workload::first_reason(std::type_identity<Ingress>{}, group.ingress.index());
-  auto gated = std::make_unique<Gated>(rules, first_reason, id,
-                                       static_cast<std::uint32_t>(engines.size()), environment);
-  gated->set(make_open(group, id, gated->inside(), engines));
-  return gated;
 }
 
 }  // namespace spillway::instance

@@ -110,6 +110,16 @@ class Engine {
   virtual void end_step(sim::Time now) = 0;
 };
 
+/// Predicts what an instance will do.
+class Forecaster {
+ public:
+  virtual ~Forecaster() = default;
+  /// When the last of `entries` would have its first token if no other request entered from now
+  /// on; kUnset: it would be refused. `scratch`: a journal of the same size as the run's.
+  virtual sim::Time predict_first_token(std::span<const Entry> entries, sim::Time now,
+                                        workload::Journal& scratch) const = 0;
+};
+
 /// One model server: an engine, or several data-parallel ones behind one queue entry.
 class Instance : public signals::Probe {
  public:
@@ -124,9 +134,9 @@ class Instance : public signals::Probe {
   /// one in the batch with the step under way, even if its last token comes with that. Does nothing
   /// to a request that has left or is leaving.
   virtual void cancel(sim::RequestId id, workload::Outcome outcome, sim::Time now) = 0;
-  /// Whoever waits at its ingress enters as far as it may.
+  /// The requests that wait at its ingress enter as far as its limits allow.
   virtual void let_in(sim::Time /*now*/) {}
-  /// Whoever has waited there for too long is refused.
+  /// Those that have waited there for too long are refused.
   virtual void expire(sim::Time /*now*/) {}
   /// The run is over: brings counters and the journal to where they stand at `end`, inclusive.
   virtual void close(sim::Time end) = 0;
@@ -136,12 +146,8 @@ class Instance : public signals::Probe {
   virtual void add_emitted(std::span<std::int64_t> by_group, sim::Time now) = 0;
 
   Instance& rank(std::size_t /*i*/) override { return *this; }
-  /// When the last of `entries` would have its first token if these and nobody else entered from
-  /// now on; kUnset: it would be refused. A copy of the instance goes on by itself to find out and
-  /// writes into `scratch`, a journal of the same size. Only of a step loop without ranks
-  /// behind an open ingress.
-  virtual sim::Time foresee(std::span<const Entry> entries, sim::Time now,
-                            workload::Journal& scratch) const = 0;
+  /// Null unless the instance can predict: a step loop without ranks behind an open ingress.
+  virtual const Forecaster* forecaster() const { return nullptr; }
 
   virtual Stepping stepping() const = 0;
   virtual const Counters& counters() const = 0;

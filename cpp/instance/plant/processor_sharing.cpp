@@ -179,10 +179,6 @@ class Sharing final : public Instance, public Engine {
   }
   signals::Capacity capacity() const override { return capacity_; }
   std::int64_t cached_blocks(RequestId, Time) override { return 0; }
-  Time foresee(std::span<const Entry>, Time, workload::Journal&) const override {
-    sim::require(false, "nobody foresees what this plant does");
-    return sim::kUnset;
-  }
   void add_emitted(std::span<std::int64_t> by_group, Time now) override {
     for (std::size_t i = 0; i < by_group.size(); ++i) by_group[i] += emitted_by_group_[i];
     if (inside_ == 0) return;

@@ -1,4 +1,4 @@
-#include "instance/gated.h"
+#include "instance/ingress/queue.h"
 
 #include <algorithm>
 
@@ -11,8 +11,8 @@ using workload::Outcome;
 
 namespace {
 
-Environment listened_to_by(workload::RequestListener& listener, const Environment& outside,
-                           const IngressRules& rules) {
+Environment with_listener(workload::RequestListener& listener, const Environment& outside,
+                          const IngressRules& rules) {
   return {.requests = outside.requests,
           .journal = outside.journal,
           .events = outside.events,
@@ -29,8 +29,8 @@ Environment listened_to_by(workload::RequestListener& listener, const Environmen
 
 }  // namespace
 
-Gated::Gated(const IngressRules& rules, std::size_t first_reason, sim::InstanceId id,
-             std::uint32_t engine, const Environment& environment)
+IngressQueue::IngressQueue(const IngressRules& rules, std::size_t first_reason, sim::InstanceId id,
+                           std::uint32_t engine, const Environment& environment)
     : rules_(rules),
       first_reason_(first_reason),
       id_(id),
@@ -39,16 +39,16 @@ Gated::Gated(const IngressRules& rules, std::size_t first_reason, sim::InstanceI
       events_(environment.events),
       listener_(environment.listener),
       tells_first_tokens_(environment.tells_first_tokens),
-      inside_(listened_to_by(*this, environment, rules)) {}
+      inner_environment_(with_listener(*this, environment, rules)) {}
 
-void Gated::enqueue(RequestId id, Time now) {
+void IngressQueue::enqueue(RequestId id, Time now) {
   let_in(now);
   if (rules_.most_engine_requests < IngressRules::kAny &&
-      inner_->occupancy().waiting >= rules_.most_engine_requests) {
+      inner().occupancy().waiting >= rules_.most_engine_requests) {
     return refuse(id, rules_.when_full, now);
   }
   if (rules_.most_engine_tokens < IngressRules::kAny &&
-      inner_->read(now).prefill_tokens >= rules_.most_engine_tokens) {
+      inner().read(now).prefill_tokens >= rules_.most_engine_tokens) {
     return refuse(id, rules_.when_tokens, now);
   }
   if (waiting_.empty() && may_enter()) {
@@ -64,10 +64,10 @@ void Gated::enqueue(RequestId id, Time now) {
   watch_deadlines();
 }
 
-void Gated::cancel(RequestId id, Outcome outcome, Time now) {
+void IngressQueue::cancel(RequestId id, Outcome outcome, Time now) {
   const auto waiting = std::find_if(waiting_.begin(), waiting_.end(),
                                     [id](const Waiting& one) { return one.id == id; });
-  if (waiting == waiting_.end()) return inner_->cancel(id, outcome, now);
+  if (waiting == waiting_.end()) return inner().cancel(id, outcome, now);
   waiting_.erase(waiting);
   counts_.queued = std::ssize(waiting_);
   journal_.outcome[id.index()] = outcome;
@@ -75,14 +75,14 @@ void Gated::cancel(RequestId id, Outcome outcome, Time now) {
   events_.push({now, Phase::permit_release, engine_, id.value});
 }
 
-void Gated::enter(RequestId id, Time now) {
+void IngressQueue::enter(RequestId id, Time now) {
   ++counts_.unfinished;
   ++counts_.awaiting_response;
   counts_.most_unfinished = std::max(counts_.most_unfinished, counts_.unfinished);
-  inner_->enqueue(id, now);
+  inner().enqueue(id, now);
 }
 
-void Gated::let_in(Time now) {
+void IngressQueue::let_in(Time now) {
   wake_due_ = sim::kForever;
   refuse_overdue(now);
   while (!waiting_.empty() && may_enter()) {
@@ -95,13 +95,13 @@ void Gated::let_in(Time now) {
   }
 }
 
-void Gated::expire(Time now) {
+void IngressQueue::expire(Time now) {
   expiry_due_ = sim::kForever;
   refuse_overdue(now);
   watch_deadlines();
 }
 
-void Gated::refuse_overdue(Time now) {
+void IngressQueue::refuse_overdue(Time now) {
   while (!waiting_.empty() && waiting_.front().deadline <= now) {
     const RequestId id = waiting_.front().id;
     waiting_.pop_front();
@@ -111,7 +111,7 @@ void Gated::refuse_overdue(Time now) {
   }
 }
 
-void Gated::refuse(RequestId id, std::uint8_t reason, Time now) {
+void IngressQueue::refuse(RequestId id, std::uint8_t reason, Time now) {
   ++counts_.refused;
   journal_.outcome[id.index()] = Outcome::rejected;
   journal_.reason[id.index()] = {workload::Stage::ingress,
@@ -120,38 +120,39 @@ void Gated::refuse(RequestId id, std::uint8_t reason, Time now) {
   events_.push({now, Phase::permit_release, engine_, id.value});
 }
 
-void Gated::first_token(RequestId id) {
+void IngressQueue::first_token(RequestId id) {
   --counts_.awaiting_response;
   wake(journal_.first_token[id.index()]);
   if (tells_first_tokens_) listener_.first_token(id);
 }
 
-void Gated::finished(RequestId id) {
+void IngressQueue::finished(RequestId id) {
   const std::size_t row = id.index();
   --counts_.unfinished;
-  // Only who has been told of first tokens has subtracted it before.
-  const bool had_response = inside_.tells_first_tokens && sim::is_set(journal_.first_token[row]);
+  // It was subtracted at the first token only where first tokens are notified.
+  const bool had_response =
+      inner_environment_.tells_first_tokens && sim::is_set(journal_.first_token[row]);
   if (!had_response) --counts_.awaiting_response;
-  // Whoever is refused by the engine was let in by a loop that goes on.
+  // After a refusal by the engine the loop that let the request in goes on by itself.
   if (journal_.outcome[row] == Outcome::completed) wake(journal_.finished[row]);
   listener_.finished(id);
 }
 
-void Gated::wake(Time at) {
+void IngressQueue::wake(Time at) {
   if (waiting_.empty() || at >= wake_due_) return;
   wake_due_ = at;
   events_.push({at, Phase::ingress, id_.value, IngressSubject::place_became_free()});
 }
 
-void Gated::watch_deadlines() {
+void IngressQueue::watch_deadlines() {
   if (waiting_.empty() || waiting_.front().deadline >= expiry_due_) return;
   expiry_due_ = waiting_.front().deadline;
   events_.push({expiry_due_, Phase::instance_expiry, id_.value, id_.value});
 }
 
-void Gated::close(Time end) {
-  inner_->close(end);
-  counters_ = inner_->counters();
+void IngressQueue::close(Time end) {
+  inner().close(end);
+  counters_ = inner().counters();
   counters_.entered += counts_.queued;
   counters_.refused += counts_.refused;
 }

@@ -1,0 +1,58 @@
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+#include "instance/group.h"
+#include "instance/ingress/queue.h"
+#include "instance/instance.h"
+#include "instance/plant/policies.h"
+#include "instance/ranks.h"
+
+namespace spillway::instance {
+
+namespace {
+
+std::unique_ptr<Instance> make_open(const InstanceGroup& group, sim::InstanceId id,
+                                    const Environment& environment, std::vector<Engine*>& engines) {
+  const auto make_one = [&](signals::Probe* reporter) {
+    return std::visit(
+        [&](const auto& plant) { return make(plant, group, id, reporter, environment, engines); },
+        group.plant);
+  };
+  if (group.data_parallel_size == 1) return make_one(nullptr);
+  auto ranks = std::make_unique<Ranks>(environment.journal);
+  for (std::int64_t i = 0; i < group.data_parallel_size; ++i) ranks->add(make_one(ranks.get()));
+  return ranks;
+}
+
+IngressRules rules_of(const InstanceGroup& group) {
+  return std::visit(
+      [&](const auto& ingress) {
+        if constexpr (requires { ingress.rules(0); }) {
+          return ingress.rules(group.max_num_seqs * group.data_parallel_size);
+        }
+        return IngressRules{};
+      },
+      group.ingress);
+}
+
+}  // namespace
+
+std::unique_ptr<Instance> make(const InstanceGroup& group, sim::InstanceId id,
+                               const Environment& environment, std::vector<Engine*>& engines) {
+  if (std::holds_alternative<Open>(group.ingress)) {
+    return make_open(group, id, environment, engines);
+  }
+  const std::size_t first_reason =
+      InstanceGroup::reasons.size() +
+      workload::first_reason(std::type_identity<Ingress>{}, group.ingress.index());
+  auto queue = std::make_unique<IngressQueue>(
+      rules_of(group), first_reason, id, static_cast<std::uint32_t>(engines.size()), environment);
+  queue->set_inner(make_open(group, id, queue->inner_environment(), engines));
+  return queue;
+}
+
+}  // namespace spillway::instance

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+
+#include "instance/ingress/forwarding.h"
+#include "instance/ingress/rules.h"
+#include "instance/instance.h"
+#include "sim/event_queue.h"
+#include "sim/ids.h"
+#include "sim/time.h"
+#include "workload/journal.h"
+
+namespace spillway::instance {
+
+/// The queue at an ingress that holds requests back or refuses them, with the instance behind it.
+/// It listens to the engine in the run's place.
+///
+/// A place that becomes free is given by an event of phase `ingress`, at the same instant and
+/// before the requests that arrive then.
+class IngressQueue final : public Forwarding, public workload::RequestListener {
+ public:
+  /// `first_reason`: position of its reasons among the worker's; `engine`: id of the first engine
+  /// behind it.
+  IngressQueue(const IngressRules& rules, std::size_t first_reason, sim::InstanceId id,
+               std::uint32_t engine, const Environment& environment);
+  /// In which the instance behind it is to be made.
+  const Environment& inner_environment() const { return inner_environment_; }
+
+  void enqueue(sim::RequestId id, sim::Time now) override;
+  void cancel(sim::RequestId id, workload::Outcome outcome, sim::Time now) override;
+  void let_in(sim::Time now) override;
+  void expire(sim::Time now) override;
+  void close(sim::Time end) override;
+  const Counters& counters() const override { return counters_; }
+  const IngressCounts* ingress() const override { return &counts_; }
+
+  void first_token(sim::RequestId id) override;
+  void finished(sim::RequestId id) override;
+
+ private:
+  struct Waiting {
+    sim::RequestId id;
+    sim::Time deadline;
+  };
+
+  bool may_enter() const {
+    return counts_.unfinished < rules_.most_unfinished &&
+           counts_.awaiting_response < rules_.most_awaiting_response;
+  }
+  void enter(sim::RequestId id, sim::Time now);
+  void refuse(sim::RequestId id, std::uint8_t reason, sim::Time now);
+  void refuse_overdue(sim::Time now);
+  // A place becomes free at `at`: requests that wait may enter then.
+  void wake(sim::Time at);
+  void watch_deadlines();
+
+  IngressRules rules_;
+  std::size_t first_reason_;
+  sim::InstanceId id_;
+  std::uint32_t engine_;
+  workload::Journal& journal_;
+  sim::EventQueue& events_;
+  workload::RequestListener& listener_;
+  bool tells_first_tokens_;
+  Environment inner_environment_;
+  std::deque<Waiting> waiting_;  // in order of arrival, and so of deadline
+  sim::Time wake_due_ = sim::kForever;
+  sim::Time expiry_due_ = sim::kForever;
+  bool newest_next_ = false;
+  IngressCounts counts_;
+  Counters counters_;
+};
+
+}  // namespace spillway::instance

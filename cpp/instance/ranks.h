@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "instance/instance.h"
+#include "signals/probe.h"
+#include "sim/ids.h"
+#include "sim/time.h"
+#include "workload/journal.h"
+
+namespace spillway::instance {
+
+/// Data-parallel engines behind one entry. Where the router does not choose among them, requests
+/// are spread as vLLM's internal load balancing does (`DPLBAsyncMPClient`), with counts that are up
+/// to date and include each request from its routing.
+class Ranks final : public Instance {
+ public:
+  explicit Ranks(workload::Journal& journal) : journal_(journal) {}
+  void add(std::unique_ptr<Instance> rank);
+
+  std::size_t next_rank() const override;
+  void sent(std::size_t rank) override { ++inside_[rank]; }
+  void left(std::size_t rank) override { --inside_[rank]; }
+  sim::Time entry_delay(sim::RequestId id) const override;
+  void enqueue(sim::RequestId id, sim::Time now) override;
+  void cancel(sim::RequestId id, workload::Outcome outcome, sim::Time now) override;
+  void close(sim::Time end) override;
+
+  signals::InstanceSignal read(sim::Time now) override;
+  signals::Occupancy occupancy() const override;
+  signals::Capacity capacity() const override;
+  /// The most that any rank holds.
+  std::int64_t cached_blocks(sim::RequestId id, sim::Time now) override;
+  void add_emitted(std::span<std::int64_t> by_group, sim::Time now) override;
+  std::size_t num_ranks() const override { return ranks_.size(); }
+  Instance& rank(std::size_t i) override { return *ranks_[i]; }
+  Stepping stepping() const override { return ranks_.front()->stepping(); }
+  const Counters& counters() const override { return counters_; }
+  void check_memory() const override;
+
+ private:
+  std::int64_t load_of(std::size_t rank) const;
+
+  workload::Journal& journal_;
+  std::vector<std::unique_ptr<Instance>> ranks_;
+  std::vector<std::int64_t> inside_;  // by rank: routed there and not left yet
+  Counters counters_;
+};
+
+}  // namespace spillway::instance
