@@ -312,10 +312,11 @@ class StepLoopEngine final : public Instance, public Engine, public Forecaster {
       }
     }
     note_waiting(counters_.last_event);
-    counters_.kv_hits = memory_.hits();
-    counters_.kv_misses = memory_.misses();
-    counters_.kv_lookups = memory_.lookups();
-    counters_.peak_kv_utilization = memory_.peak_utilization();
+    counters_.kv_hits = memory_.counts().hits;
+    counters_.kv_misses = memory_.counts().misses;
+    counters_.kv_lookups = memory_.counts().lookups;
+    counters_.peak_kv_utilization =
+        static_cast<double>(memory_.counts().most_in_use) / static_cast<double>(memory_.total());
     for (const Slot& slot : slots_) journal_.emitted[slot.id.index()] = slot.emitted;
     for (std::size_t i = 0; i < waiting_.size(); ++i) {
       journal_.emitted[waiting_[i].id.index()] = waiting_[i].emitted;
@@ -341,8 +342,8 @@ class StepLoopEngine final : public Instance, public Engine, public Forecaster {
             .kv_utilization = memory_.utilization(),
             .free_blocks = memory_.free(),
             .prefill_tokens = prefill_tokens,
-            .prefix_hits = memory_.hits(),
-            .prefix_lookups = memory_.lookups(),
+            .prefix_hits = memory_.counts().hits,
+            .prefix_lookups = memory_.counts().lookups,
             .measured = now};
   }
   signals::Capacity capacity() const override {

@@ -283,7 +283,7 @@ void every_block_is_free_or_held(Allocation allocation, bool prefix_caching) {
         std::swap(outside[draws.below(outside.size())], outside.back());
         const auto [id, known] = outside.back();
         const std::int64_t free = memory.free();
-        const std::int64_t lookups = memory.lookups();
+        const std::int64_t lookups = memory.counts().lookups;
         const std::int64_t found = memory.find(id, known, was_inside[id.index()]);
         check(found % size == 0 && found <= known, "whole blocks are found");
         check(allocation == Allocation::roll_back || found < known, "one token is left");
@@ -298,12 +298,13 @@ void every_block_is_free_or_held(Allocation allocation, bool prefix_caching) {
         Held held{id, {}, found + tokens};
         if (memory.admit(id, held.holding, tokens)) {
           check(held.holding.blocks == memory.blocks_for(found + tokens), "blocks for all tokens");
-          check(memory.lookups() == lookups + prompts[id.index()].tokens / size, "looked up");
+          check(memory.counts().lookups == lookups + prompts[id.index()].tokens / size,
+                "looked up");
           inside.push_back(held);
           was_inside[id.index()] = true;
           outside.pop_back();
         } else {
-          check(memory.free() == free && memory.lookups() == lookups, "a refusal is undone");
+          check(memory.free() == free && memory.counts().lookups == lookups, "a refusal is undone");
           ++refused;
         }
       } else if (action < 7 && !inside.empty()) {
@@ -338,7 +339,7 @@ void every_block_is_free_or_held(Allocation allocation, bool prefix_caching) {
     }
     for (const Held& one : inside) memory.leave(one.holding, one.computed, true);
     check(memory.free() == total && memory.num_named_in_use() == 0, "all of it is free at the end");
-    hits += memory.hits();
+    hits += memory.counts().hits;
   }
   check(refused > 500, "memory was short");
   check(!prefix_caching || (hits > 1000 && found_again > 50), "blocks were used again");
@@ -395,7 +396,7 @@ void what_was_released_first_is_taken_first() {
     (void)scene.enter(Scene::kOther);
     check(scene.found(Scene::kA) == of_a && scene.found(Scene::kB) == of_b, "the oldest goes");
   }
-  check(scene.memory().hits() == 0 && scene.memory().misses() == 20, "counts");
+  check(scene.memory().counts().hits == 0 && scene.memory().counts().misses == 20, "counts");
 }
 
 void what_is_used_again_becomes_the_newest() {
@@ -405,7 +406,8 @@ void what_is_used_again_becomes_the_newest() {
   const Holding b = scene.enter(Scene::kB);
   scene.leave(Scene::kB, b);
   const Holding again = scene.enter(Scene::kA);
-  check(scene.memory().hits() == 4 && scene.memory().misses() == 11, "four blocks are used again");
+  check(scene.memory().counts().hits == 4 && scene.memory().counts().misses == 11,
+        "four blocks are used again");
   check(scene.memory().num_named_in_use() == 4, "and held");
   scene.leave(Scene::kA, again);
   (void)scene.enter(Scene::kOther + 5);  // six blocks: both own ones and b's

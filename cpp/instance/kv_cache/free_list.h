@@ -9,8 +9,8 @@
 namespace spillway::instance {
 
 /// Which blocks can be used again, and the order in which free ones are taken. A block is known by
-/// the identity of what it holds (a well mixed number). Blocks that nobody will ever look for are
-/// blank: of them only the number counts.
+/// the identity of what it holds (a well mixed number). Blocks that no request will ever look for
+/// are blank: of them only the number counts.
 class FreeList {
  public:
   /// A block with an identity.

@@ -58,47 +58,14 @@ KvMemory::KvMemory(const KvCache& config, std::int64_t num_blocks, std::int64_t 
       block_size_(block_size_tokens),
       total_(num_blocks),
       free_(num_blocks),
-      least_free_(num_blocks),
       requests_(requests) {
   if (config.prefix_caching && requests.shares_segments()) {
-    list_ = std::make_unique<FreeList>(free_, config.allocation);
+    list_.emplace(free_, config.allocation);
   }
 }
-
-KvMemory::Special& KvMemory::special_of(Holding& holding) {
-  if (holding.special == Holding::kNothingSpecial) {
-    if (unused_specials_.empty()) {
-      unused_specials_.push_back(static_cast<std::uint32_t>(specials_.size()));
-      specials_.emplace_back();
-    }
-    holding.special = unused_specials_.back();
-    unused_specials_.pop_back();
-  }
-  return specials_[holding.special];
-}
-
-std::int64_t KvMemory::num_special(const Holding& holding) const {
-  if (holding.special == Holding::kNothingSpecial) return 0;
-  const Special& special = specials_[holding.special];
-  return std::ssize(special.named) + special.absent;
-}
-
-KvMemory::KvMemory(const KvMemory& other)
-    : config_(other.config_),
-      block_size_(other.block_size_),
-      total_(other.total_),
-      free_(other.free_),
-      least_free_(other.least_free_),
-      requests_(other.requests_),
-      list_(other.list_ ? std::make_unique<FreeList>(*other.list_) : nullptr),
-      specials_(other.specials_),
-      unused_specials_(other.unused_specials_),
-      hits_(other.hits_),
-      misses_(other.misses_),
-      lookups_(other.lookups_) {}
 
 std::int64_t KvMemory::own_blocks(const Holding& holding) const {
-  return holding.blocks - num_special(holding);
+  return holding.blocks - special_.count(holding);
 }
 
 std::int64_t KvMemory::find(sim::RequestId id, std::int64_t known, bool returns) {
@@ -135,10 +102,10 @@ bool KvMemory::admit(sim::RequestId id, Holding& holding, std::int64_t tokens) {
   const std::int64_t missing = blocks_for(computed + tokens) - found;
   holding.returned = returns_;
   if (tokens == 0) {
-    // The whole prompt is there, but nobody holds on to it.
-    if (found > 0) special_of(holding).absent = found;
+    // The whole prompt is there, but the request does not reference it.
+    if (found > 0) special_.of(holding).absent = found;
     holding.blocks = found;
-    lookups_ += prompt_blocks_;
+    counts_.lookups += prompt_blocks_;
     return true;
   }
   if (config_.allocation == Allocation::check_then_act) {
@@ -155,9 +122,9 @@ bool KvMemory::admit(sim::RequestId id, Holding& holding, std::int64_t tokens) {
     }
     return false;
   }
-  hits_ += found;
-  lookups_ += prompt_blocks_;
-  if (found > 0) special_of(holding).named.assign(found_.begin(), found_.end());
+  counts_.hits += found;
+  counts_.lookups += prompt_blocks_;
+  if (found > 0) special_.of(holding).named.assign(found_.begin(), found_.end());
   take(missing);
   holding.blocks = found + missing;
   if (list_) register_full(id, holding, computed + tokens);
@@ -169,13 +136,13 @@ void KvMemory::register_full(sim::RequestId id, Holding& holding, std::int64_t t
   // lost yet get their names when it does (`give_up`).
   const auto segments = requests_.segments(id);
   if (segments.empty() && !holding.returned) return;
-  const std::int64_t already = num_special(holding);
+  const std::int64_t already = special_.count(holding);
   const std::int64_t shared = block_size_.whole(workload::shared_tokens(segments));
   const std::int64_t named =
       holding.returned ? block_size_.whole(requests_.input_tokens(id)) : shared;
   const std::int64_t full = std::min(block_size_.whole(tokens), named);
   if (full <= already) return;
-  std::vector<FreeList::Node>& nodes = special_of(holding).named;
+  std::vector<FreeList::Node>& nodes = special_.of(holding).named;
   for_shared_blocks(segments, block_size_, already, std::min(full, shared),
                     [&](std::int64_t, std::uint64_t who) {
                       nodes.push_back(list_->add(who));
@@ -189,13 +156,10 @@ void KvMemory::register_full(sim::RequestId id, Holding& holding, std::int64_t t
 
 void KvMemory::release_named(const Holding& holding) {
   if (holding.special == Holding::kNothingSpecial) return;
-  Special& special = specials_[holding.special];
-  for (const FreeList::Node node : std::views::reverse(special.named)) {
+  for (const FreeList::Node node : std::views::reverse(special_.named(holding))) {
     free_ += list_->release(node) ? 1 : 0;
   }
-  special.named.clear();
-  special.absent = 0;
-  unused_specials_.push_back(holding.special);
+  special_.drop(holding);
 }
 
 void KvMemory::leave(const Holding& holding, std::int64_t computed, bool has_output) {
@@ -212,12 +176,11 @@ void KvMemory::leave(const Holding& holding, std::int64_t computed, bool has_out
 
 void KvMemory::give_up(sim::RequestId id, Holding& holding, std::int64_t computed) {
   const std::int64_t own = own_blocks(holding);
-  if (!list_ && config_.prefix_caching)
-    list_ = std::make_unique<FreeList>(free_, config_.allocation);
+  if (!list_ && config_.prefix_caching) list_.emplace(free_, config_.allocation);
   free_ += own;
   if (list_) {
     const std::int64_t full = block_size_.whole(computed);
-    const std::int64_t first_own = num_special(holding);
+    const std::int64_t first_own = special_.count(holding);
     const std::uint32_t row = requests_.row(id);
     list_->append_blank(holding.blocks - std::max(full, first_own));
     for (std::int64_t block = full - 1; block >= first_own; --block) {

@@ -2,40 +2,35 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
-#include <span>
+#include <optional>
 #include <vector>
 
 #include "instance/kv_cache/block_size.h"
 #include "instance/kv_cache/config.h"
 #include "instance/kv_cache/free_list.h"
+#include "instance/kv_cache/holding.h"
 #include "sim/ids.h"
 #include "workload/request_table.h"
 
 namespace spillway::instance {
 
-/// What a request holds of the KV memory.
-///
-/// `blocks` counts all blocks that its tokens fill. Most have no name, because nobody will look for
-/// them; `special` refers to those that have one: blocks that others may share, and, once it was
-/// preempted, those of its own prompt.
-struct Holding {
-  std::int64_t blocks = 0;
-  std::uint32_t special = kNothingSpecial;
-  bool returned = false;  ///< it was preempted before
-  static constexpr std::uint32_t kNothingSpecial = 0xFFFFFFFF;
+/// What happened to the blocks of one KV memory so far.
+struct KvCounts {
+  std::int64_t hits = 0;         ///< cached blocks that requests used again
+  std::int64_t misses = 0;       ///< blocks taken from the free list
+  std::int64_t lookups = 0;      ///< full prompt blocks of the requests that entered the batch
+  std::int64_t most_in_use = 0;  ///< at any time
 };
 
 /// Paged KV memory of one instance: blocks in use and free, and what can be found again in them
 /// (`README.md` of the instance, "KV prefix cache").
 ///
 /// Nothing can be found before a prompt shares a segment or a request is preempted, so until then
-/// blocks are only counted.
+/// blocks are only counted. A copy is independent of the original.
 class KvMemory {
  public:
   KvMemory(const KvCache& config, std::int64_t num_blocks, std::int64_t block_size_tokens,
            const workload::RequestTable& requests);
-  KvMemory(const KvMemory& other);
 
   const BlockSize& block_size() const { return block_size_; }
   std::int64_t blocks_for(std::int64_t tokens) const { return block_size_.blocks_for(tokens); }
@@ -44,21 +39,17 @@ class KvMemory {
   double utilization() const {
     return static_cast<double>(total_ - free_) / static_cast<double>(total_);
   }
-  /// The highest utilization so far.
-  double peak_utilization() const {
-    return static_cast<double>(total_ - least_free_) / static_cast<double>(total_);
-  }
   /// Blocks that can be taken without any being forgotten.
   std::int64_t takeable_unnoticed() const { return list_ ? list_->blank_at_head() : free_; }
 
   /// Whether it matters which request of a step takes its blocks first.
-  bool order_matters() const { return list_ && config_.allocation == Allocation::roll_back; }
+  bool order_matters() const {
+    return list_.has_value() && config_.allocation == Allocation::roll_back;
+  }
   /// Nothing can be found yet.
-  bool counts_only() const { return !list_; }
+  bool counts_only() const { return !list_.has_value(); }
 
-  std::int64_t hits() const { return hits_; }
-  std::int64_t misses() const { return misses_; }
-  std::int64_t lookups() const { return lookups_; }
+  const KvCounts& counts() const { return counts_; }
   /// Blocks that requests hold by a name, each counted once.
   std::int64_t num_named_in_use() const { return list_ ? list_->num_in_use() : 0; }
   /// Blocks of a holding that it has for itself.
@@ -67,8 +58,8 @@ class KvMemory {
   /// Takes blocks that are known to be free.
   void take(std::int64_t blocks) {
     free_ -= blocks;
-    least_free_ = std::min(least_free_, free_);
-    misses_ += blocks;
+    counts_.most_in_use = std::max(counts_.most_in_use, total_ - free_);
+    counts_.misses += blocks;
     if (list_) list_->take(blocks);
   }
 
@@ -104,34 +95,22 @@ class KvMemory {
   void give_up(sim::RequestId id, Holding& holding, std::int64_t computed);
 
  private:
-  /// Blocks of a holding that are not simply its own.
-  struct Special {
-    std::vector<FreeList::Node> named;  // its first blocks
-    std::int64_t absent = 0;            // or: first blocks that it does without
-  };
-
   void register_full(sim::RequestId id, Holding& holding, std::int64_t tokens);
-  Special& special_of(Holding& holding);
-  std::int64_t num_special(const Holding& holding) const;
   void release_named(const Holding& holding);
 
   KvCache config_;
   BlockSize block_size_;
   std::int64_t total_;
   std::int64_t free_;
-  std::int64_t least_free_;
   const workload::RequestTable& requests_;
-  std::unique_ptr<FreeList> list_;  // once something can be found
-  std::vector<Special> specials_;
-  std::vector<std::uint32_t> unused_specials_;
+  std::optional<FreeList> list_;  // once something can be found
+  SpecialBlocks special_;
   // The request that enters.
   std::vector<FreeList::Node> found_;
   std::int64_t prompt_blocks_ = 0;
   bool returns_ = false;
 
-  std::int64_t hits_ = 0;
-  std::int64_t misses_ = 0;
-  std::int64_t lookups_ = 0;
+  KvCounts counts_;
 };
 
 }  // namespace spillway::instance
