@@ -6,20 +6,14 @@
 
 namespace spillway::cluster {
 
-ExactEstimator::ExactEstimator(const workload::RequestTable& requests,
-                               const workload::Journal& journal,
-                               std::span<const std::unique_ptr<instance::Instance>> fleet)
-    : requests_(requests), journal_(journal), fleet_(fleet), on_their_way_(fleet.size()) {
-  scratch_.reports = journal.reports;
-  scratch_.token_gaps.approximate.resize(requests.num_groups());
-}
+ExactEstimator::ExactEstimator(std::span<const std::unique_ptr<instance::Instance>> fleet)
+    : fleet_(fleet), on_their_way_(fleet.size()) {}
 
 void ExactEstimator::sent(sim::RequestId id, sim::InstanceId instance, sim::Time entry) {
   on_their_way_[instance.index()].push_back({id, entry});
 }
 
 sim::Time ExactEstimator::first_token(sim::RequestId id, sim::InstanceId instance, sim::Time now) {
-  if (scratch_.size() < journal_.size()) scratch_.resize(journal_.size());
   std::vector<instance::Entry>& underway = on_their_way_[instance.index()];
   // Those of this instant have not entered yet.
   std::erase_if(underway, [&](const instance::Entry& one) { return one.at < now; });
@@ -28,7 +22,7 @@ sim::Time ExactEstimator::first_token(sim::RequestId id, sim::InstanceId instanc
   entries_.push_back({id, now + there.entry_delay(id)});
   const instance::Forecaster* forecaster = there.forecaster();
   sim::require(forecaster != nullptr, "an exact estimate of an instance that does not predict");
-  return forecaster->predict_first_token(entries_, now, scratch_);
+  return forecaster->predict_first_token(entries_, now);
 }
 
 }  // namespace spillway::cluster

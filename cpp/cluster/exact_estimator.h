@@ -8,29 +8,24 @@
 #include "signals/exact_estimator.h"
 #include "sim/ids.h"
 #include "sim/time.h"
-#include "workload/journal.h"
-#include "workload/request_table.h"
 
 namespace spillway::cluster {
 
-/// Predicts first tokens with the instances themselves: a copy of one, with those that are on their
-/// way to it, runs ahead until the first token has come. It costs about as much as those steps.
+/// Predicts first tokens with the instances themselves: a copy of one's state, with the requests
+/// that are on their way to it, runs ahead until the first token has come. It costs about as much
+/// as those steps.
 class ExactEstimator final : public signals::ExactEstimator {
  public:
-  ExactEstimator(const workload::RequestTable& requests, const workload::Journal& journal,
-                 std::span<const std::unique_ptr<instance::Instance>> fleet);
+  explicit ExactEstimator(std::span<const std::unique_ptr<instance::Instance>> fleet);
 
   /// The request was routed there and will enter the engine's queue at `entry`.
   void sent(sim::RequestId id, sim::InstanceId instance, sim::Time entry);
   sim::Time first_token(sim::RequestId id, sim::InstanceId instance, sim::Time now) override;
 
  private:
-  const workload::RequestTable& requests_;
-  const workload::Journal& journal_;
   std::span<const std::unique_ptr<instance::Instance>> fleet_;
   std::vector<std::vector<instance::Entry>> on_their_way_;  // by instance, in order of routing
-  workload::Journal scratch_;
-  std::vector<instance::Entry> entries_;  // kept for its memory
+  std::vector<instance::Entry> entries_;                    // kept for its memory
 };
 
 }  // namespace spillway::cluster

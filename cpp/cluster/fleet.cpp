@@ -32,7 +32,7 @@ Fleet::Fleet(Context& context, workload::RequestListener& listener, bool referen
       board_(context.simulation.signals, make_instances(listener, reference), scrapes_.get()),
       emitted_(context.requests.num_groups()) {
   if (context.needs.exact_estimate) {
-    exact_estimator_.emplace(context.requests, context.journal, instances_);
+    exact_estimator_.emplace(instances_);
   }
 }
 

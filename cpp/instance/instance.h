@@ -115,9 +115,8 @@ class Forecaster {
  public:
   virtual ~Forecaster() = default;
   /// When the last of `entries` would have its first token if no other request entered from now
-  /// on; kUnset: it would be refused. `scratch`: a journal of the same size as the run's.
-  virtual sim::Time predict_first_token(std::span<const Entry> entries, sim::Time now,
-                                        workload::Journal& scratch) const = 0;
+  /// on; kUnset: it would be refused. Nothing changes.
+  virtual sim::Time predict_first_token(std::span<const Entry> entries, sim::Time now) const = 0;
 };
 
 /// One model server: an engine, or several data-parallel ones behind one queue entry.

@@ -18,6 +18,7 @@ struct Waiting {
   std::int32_t emitted = 0;
   std::int64_t rank = 0;
   sim::Time last_token = sim::kUnset;
+  bool returned = false;  ///< it was preempted
 };
 
 /// The engine's queue: in order of entry, preempted requests in front; or by (rank, arrival, name).

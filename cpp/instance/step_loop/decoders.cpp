@@ -1,4 +1,4 @@
-#include "instance/decoders.h"
+#include "instance/step_loop/decoders.h"
 
 #include <algorithm>
 
@@ -40,8 +40,9 @@ void Decoders::count_in(const Member& member, std::int64_t sign) {
 }
 
 void Decoders::join(sim::RequestId id, std::uint32_t entry, std::int64_t emitted,
-                    std::uint32_t special) {
-  const Member member{step_ + requests_.goal_tokens(id) - emitted, entry, id, special};
+                    const Holding& holding) {
+  const Member member{step_ + requests_.goal_tokens(id) - emitted, entry, id, holding.special,
+                      holding.returned};
   if (first_ > members_.size() / 2) {
     members_.erase(members_.begin(), members_.begin() + static_cast<std::ptrdiff_t>(first_));
     first_ = 0;

@@ -15,7 +15,7 @@ namespace spillway::instance {
 /// The requests of a batch that decode in every step, kept as sums: no step touches any of them.
 ///
 /// What a step needs of them are their number, the sum of their contexts, how many begin a new KV
-/// block, and who finishes. All of these follow from when a request joined: it emits one token per
+/// block, and which finish. All of these follow from when a request joined: it emits one token per
 /// step, so it finishes after a fixed number of steps, and its KV length modulo the block size
 /// moves with the step counter.
 class Decoders {
@@ -26,6 +26,7 @@ class Decoders {
     std::uint32_t entry = 0;
     sim::RequestId id;
     std::uint32_t special = Holding::kNothingSpecial;  ///< see Holding
+    bool returned = false;                             ///< likewise
   };
 
   /// `counts_tokens`: whether `count_tokens` will be asked.
@@ -55,14 +56,14 @@ class Decoders {
   std::int64_t held_blocks(std::int64_t steps) const;
 
   /// Adds a request that has emitted `emitted` ≥ 1 tokens, whose KV but for the last is cached.
-  void join(sim::RequestId id, std::uint32_t entry, std::int64_t emitted, std::uint32_t special);
+  void join(sim::RequestId id, std::uint32_t entry, std::int64_t emitted, const Holding& holding);
   /// They emit a token in each of `steps` steps, at most `steps_to_finish`.
   void advance(std::int64_t steps) {
     context_tokens_ += steps * size();
     step_ += steps;
     step_residue_ = block_size_.rest(step_residue_ + steps);
   }
-  /// Whether somebody has all its tokens; if so, `pop_finished` takes the earliest entry of them.
+  /// Whether one has all its tokens; if so, `pop_finished` takes the earliest entry of them.
   bool has_finished() const { return !empty() && members_[first_].finish_step == step_; }
   Member pop_finished();
   /// Takes all of them out, in order of entry.
@@ -99,8 +100,8 @@ class Decoders {
   BlockSize block_size_;
   std::int64_t step_ = 0;          // steps made so far
   std::int64_t step_residue_ = 0;  // the same modulo the block size
-  // Sorted by (finish_step, entry), without those before first_, who have left. Whoever joins
-  // finishes among the last as a rule, so inserting moves little.
+  // Sorted by (finish_step, entry), without those before first_, which have left. A request that
+  // joins finishes among the last as a rule, so inserting moves little.
   std::vector<Member> members_;
   std::size_t first_ = 0;
   std::int64_t context_tokens_ = 0;

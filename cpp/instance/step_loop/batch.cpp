@@ -1,0 +1,182 @@
+#include "instance/step_loop/batch.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace spillway::instance {
+
+using sim::Time;
+
+namespace {
+
+std::int64_t rank_of(const EngineState& s, sim::RequestId id) {
+  return s.settings.scheduler->rank(id, s.settings.requests);
+}
+
+// The slot of the lowest priority; of equals the one that arrived last, then entered last.
+// Precondition: there are slots.
+std::size_t least_urgent(const EngineState& s) {
+  const auto key = [&](const Slot& slot) {
+    return std::pair(rank_of(s, slot.id), s.settings.requests.arrival(slot.id));
+  };
+  std::size_t last = 0;
+  for (std::size_t i = 1; i < s.slots.size(); ++i) {
+    if (key(s.slots[i]) >= key(s.slots[last])) last = i;
+  }
+  return last;
+}
+
+// Its part in the step that is being made goes to others. Blocks that this part fills are
+// registered by now.
+void preempt(EngineState& s, Recorder& recorder, std::size_t which, std::int64_t& budget,
+             Time now) {
+  s.preempted = true;
+  Slot& victim = s.slots[which];
+  budget += victim.tokens;
+  s.memory.give_up(victim.id, victim.holding, victim.computed + victim.tokens);
+  ++s.counters.preemptions;
+  recorder.preempted(victim.id);
+  account_waiting(s, now);
+  s.waiting.push_front(
+      {.id = victim.id,
+       .emitted = s.settings.preemption == Preemption::restart ? 0 : victim.emitted,
+       .rank = rank_of(s, victim.id),
+       .last_token = victim.last_token,
+       .returned = true});
+  s.slots.erase(s.slots.begin() + static_cast<std::ptrdiff_t>(which));
+}
+
+// Gives tokens to slots in order, preempting where memory runs out.
+void schedule_slots(EngineState& s, Recorder& recorder, std::int64_t& budget, Time now) {
+  for (std::size_t i = 0; i < s.slots.size() && budget > 0;) {
+    Slot& slot = s.slots[i];
+    const std::int64_t tokens = share_of(s, slot, budget);
+    if (s.memory.extend(slot.id, slot.holding, slot.computed + tokens)) {
+      slot.tokens = tokens;
+      budget -= tokens;
+      ++i;
+    } else {
+      const std::size_t victim =
+          s.settings.preempting.takes_least_urgent ? least_urgent(s) : s.slots.size() - 1;
+      if (victim < i) --i;
+      preempt(s, recorder, victim, budget, now);
+    }
+  }
+}
+
+bool admit_head(EngineState& s, Recorder& recorder, std::int64_t& budget, Time now) {
+  const Waiting& head = s.waiting.head();
+  Slot slot{
+      .id = head.id, .entry = s.next_entry, .emitted = head.emitted, .last_token = head.last_token};
+  const bool returned = head.returned;
+  slot.computed = s.memory.find(slot.id, known_tokens(s, slot), returned);
+  slot.tokens = share_of(s, slot, budget);
+  slot.is_cached = slot.tokens == 0;
+  if (!s.memory.admit(slot.id, slot.holding, slot.tokens)) return false;
+  account_waiting(s, now);
+  s.waiting.pop();
+  ++s.next_entry;
+  budget -= slot.tokens;
+  recorder.scheduled(slot.id, now, returned);
+  s.slots.push_back(slot);
+  return true;
+}
+
+bool yields_to_head(const EngineState& s, sim::RequestId id) {
+  return rank_of(s, id) - s.waiting.head().rank >= s.settings.preempting.margin.value_or(0);
+}
+
+// Whether some request of the batch would be preempted for the head of the queue if that does not
+// fit. If none would be, none is for those behind the head; and as long as head and batch stay, it
+// stays so, because ranks never change.
+bool head_may_preempt(const EngineState& s) {
+  if (!s.settings.preempting.margin || s.waiting.empty()) return false;
+  const auto yields = [&](const auto& one) { return yields_to_head(s, one.id); };
+  const auto decoders = s.decoders.members();
+  return std::any_of(s.slots.begin(), s.slots.end(), yields) ||
+         std::any_of(decoders.begin(), decoders.end(), yields);
+}
+
+bool preempt_for_head(EngineState& s, Recorder& recorder, std::int64_t& budget, Time now) {
+  const PreemptionRules& rules = s.settings.preempting;
+  if (!rules.margin || s.slots.empty() || std::ssize(s.preempted_for_head) == rules.max_per_step) {
+    return false;
+  }
+  const std::size_t victim = least_urgent(s);
+  const sim::RequestId id = s.slots[victim].id;
+  if (!yields_to_head(s, id)) return false;
+  s.preempted_for_head.push_back(id);
+  preempt(s, recorder, victim, budget, now);
+  return true;
+}
+
+// Takes requests from the head of the queue while seats, budget and memory last, or others yield
+// theirs to it. A head that does not fit blocks the queue, and so does one that was preempted for
+// another in this step.
+void schedule_waiting(EngineState& s, Recorder& recorder, std::int64_t& budget, Time now) {
+  std::vector<sim::RequestId>& preempted = s.preempted_for_head;
+  while (!s.waiting.empty() && budget > 0 &&
+         std::find(preempted.begin(), preempted.end(), s.waiting.head().id) == preempted.end()) {
+    if (num_running(s) < s.settings.max_num_seqs && admit_head(s, recorder, budget, now)) continue;
+    if (!preempt_for_head(s, recorder, budget, now)) break;
+  }
+  preempted.clear();
+}
+
+// Whether there is memory for the decoders, which begin `decoders_blocks`, and for all slots that
+// get tokens; otherwise a request is preempted. The budget needs no look: every decoder had its
+// token in the last step, and what stands before it asks for no more than then, so all of them get
+// theirs again, and a slot that falls short stands behind them all.
+bool memory_suffices(const EngineState& s, std::int64_t decoders_blocks) {
+  std::int64_t budget = s.settings.max_num_batched_tokens - s.decoders.size();
+  std::int64_t blocks = decoders_blocks;
+  for (const Slot& slot : s.slots) {
+    const std::int64_t tokens = share_of(s, slot, budget);
+    blocks += s.memory.blocks_for(slot.computed + tokens) - slot.holding.blocks;
+    budget -= tokens;
+  }
+  return blocks <= s.memory.free();
+}
+
+}  // namespace
+
+std::int64_t schedule_step(EngineState& s, Recorder& recorder, Time now) {
+  // Sums stand for the decoders as long as each of them gets its token and stays: which of them
+  // comes first matters only where one would be preempted.
+  std::int64_t decoders_blocks = s.decoders.new_blocks(0, 1);
+  if (!s.decoders.empty() &&
+      !(may_jump(s) && memory_suffices(s, decoders_blocks) && !head_may_preempt(s))) {
+    dissolve_decoders(s, recorder, now);
+    decoders_blocks = 0;
+  }
+  std::int64_t budget = s.settings.max_num_batched_tokens - s.decoders.size();
+  s.memory.take(decoders_blocks);
+  for (Slot& slot : s.slots) slot.tokens = 0;
+  s.preempted = false;
+  schedule_slots(s, recorder, budget, now);
+  if (!s.preempted) schedule_waiting(s, recorder, budget, now);
+  return budget;
+}
+
+void dissolve_decoders(EngineState& s, Recorder& recorder, Time now) {
+  s.decoders.take_all(s.members);
+  for (const Decoders::Member& member : s.members) {
+    Slot slot{.id = member.id,
+              .entry = member.entry,
+              .emitted = static_cast<std::int32_t>(s.decoders.emitted(member)),
+              .computed = s.decoders.computed(member),
+              .last_token = now};  // steps follow each other without a pause
+    slot.holding = {.blocks = s.memory.blocks_for(slot.computed),
+                    .special = member.special,
+                    .returned = member.returned};
+    recorder.left_decoders(slot.id);
+    s.slots.push_back(slot);
+  }
+  s.members.clear();
+  std::sort(s.slots.begin(), s.slots.end(),
+            [](const Slot& a, const Slot& b) { return a.entry < b.entry; });
+}
+
+}  // namespace spillway::instance

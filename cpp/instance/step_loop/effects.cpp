@@ -1,0 +1,118 @@
+#include "instance/step_loop/effects.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "instance/step_loop/batch.h"
+
+namespace spillway::instance {
+
+using sim::Time;
+
+namespace {
+
+void emit_decoders(EngineState& s, Recorder& recorder, std::int64_t steps) {
+  if (s.decoders.empty()) return;
+  s.counters.tokens_emitted += steps * s.decoders.size();
+  recorder.decoder_tokens(s.decoders, s.jump, steps);
+  if (!s.emitted_by_group.empty()) s.decoders.count_tokens(s.emitted_by_group, steps);
+  s.decoders.advance(steps);
+}
+
+void pop_finished_decoders(EngineState& s, Recorder& recorder) {
+  while (s.decoders.has_finished()) {
+    const Decoders::Member member = s.decoders.pop_finished();
+    const std::int64_t computed = s.decoders.computed(member);
+    recorder.left_decoders(member.id);
+    s.finished.push_back({member.entry,
+                          member.id,
+                          {.blocks = s.memory.blocks_for(computed), .special = member.special},
+                          computed});
+  }
+}
+
+void advance(EngineState& s, Recorder& recorder, Slot& slot) {
+  const std::int64_t known = known_tokens(s, slot);
+  slot.computed += slot.tokens;
+  if ((slot.tokens > 0 || slot.is_cached) && slot.computed == known) {
+    slot.is_cached = false;
+    ++slot.emitted;
+    ++s.counters.tokens_emitted;
+    if (!s.emitted_by_group.empty()) ++s.emitted_by_group[s.settings.requests.group(slot.id)];
+    recorder.token(slot, s.jump);
+    slot.last_token = s.jump.end_of_step();
+  }
+  recorder.seen_in_step(slot, s.jump.end_of_step());
+}
+
+void complete(EngineState& s, Recorder& recorder, const Finished& one) {
+  const workload::RequestTable& requests = s.settings.requests;
+  s.memory.leave(one.holding, one.computed, requests.output_tokens(one.id) > 0);
+  const auto leaving = std::find_if(s.leaving.begin(), s.leaving.end(),
+                                    [&](const Leaving& other) { return other.id == one.id; });
+  if (leaving != s.leaving.end()) {
+    ++s.counters.cancelled;
+    recorder.withdrawn(*leaving, requests.goal_tokens(one.id), s.jump.end_of_step());
+    s.leaving.erase(leaving);
+    return;
+  }
+  ++s.counters.completed;
+  recorder.completed(one.id, s.jump.end_of_step());
+}
+
+}  // namespace
+
+void take_effect(EngineState& s, Recorder& recorder, std::int64_t silent_steps) {
+  s.jump.effects_taken = true;
+  emit_decoders(s, recorder, silent_steps + 1);
+  pop_finished_decoders(s, recorder);
+  // Sums are of no use while memory is short or the budget too small for one token each.
+  const bool may_join =
+      may_jump(s) && !s.preempted && num_running(s) <= s.settings.max_num_batched_tokens;
+  const std::size_t finished_decoders = s.finished.size();
+  for (Slot& slot : s.slots) {
+    slot.computed += silent_steps * slot.tokens;
+    advance(s, recorder, slot);
+  }
+  std::erase_if(s.slots, [&](const Slot& slot) {
+    if (slot.emitted == s.settings.requests.goal_tokens(slot.id)) {
+      s.finished.push_back({slot.entry, slot.id, slot.holding, slot.computed});
+      return true;
+    }
+    if (!may_join || !is_decoding(s, slot) || slot.last_token != s.jump.end_of_step()) return false;
+    s.decoders.join(slot.id, slot.entry, slot.emitted, slot.holding);
+    recorder.joined_decoders(slot.id);
+    return true;
+  });
+  if (finished_decoders > 0 && s.finished.size() > finished_decoders) {
+    std::sort(s.finished.begin(), s.finished.end(),
+              [](const Finished& a, const Finished& b) { return a.entry < b.entry; });
+  }
+  for (const Finished& one : s.finished) complete(s, recorder, one);
+  s.finished.clear();
+}
+
+void take_silent_effects(EngineState& s, Recorder& recorder, std::int64_t steps) {
+  emit_decoders(s, recorder, steps);
+  for (Slot& slot : s.slots) {
+    slot.computed += steps * slot.tokens;
+    recorder.seen_in_step(slot, s.jump.start);
+  }
+}
+
+void take_out_leaving(EngineState& s, Recorder& recorder, Time now) {
+  dissolve_decoders(s, recorder, now);
+  for (const Leaving& one : s.leaving) {
+    const auto slot = std::find_if(s.slots.begin(), s.slots.end(),
+                                   [&](const Slot& other) { return other.id == one.id; });
+    // Its own blocks are not looked for again, as after a completion.
+    s.memory.leave(slot->holding, slot->computed, false);
+    ++s.counters.cancelled;
+    recorder.withdrawn(one, slot->emitted, now);
+    s.slots.erase(slot);
+  }
+  s.leaving.clear();
+}
+
+}  // namespace spillway::instance

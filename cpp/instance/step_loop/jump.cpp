@@ -1,0 +1,96 @@
+#include "instance/step_loop/jump.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace spillway::instance {
+
+using sim::Time;
+
+namespace {
+
+/// A jump whose steps differ in duration is evaluated step by step; it ends after so many, so that
+/// little of that is wasted if an arrival cuts it short.
+constexpr std::int64_t kLongestUnevenJump = 256;
+
+/// No run lasts longer.
+constexpr Time kEndOfTime = sim::from_seconds(sim::kLongestSpan_s);
+
+}  // namespace
+
+Time duration_of(const EngineSettings& settings, const StepLoad& load, bool emits) {
+  double step_us = settings.latency->step_us(load);
+  if (emits) step_us += settings.step_overhead_us;
+  return std::max(settings.quantum.span(), settings.quantum.truncate_us(step_us));
+}
+
+// All of these hold for each step of the jump:
+// - every slot gets the same part of its prompt, and none completes it;
+// - no decoder gets its last token, unless that is the last of the steps (where effects come as a
+//   step starts, the one before);
+// - no request joins: the queue is empty, or its head found no seat, no budget or no memory, of
+//   which there will not be more, and no request that yields to it. An arrival that may join cuts
+//   the jump short (`join_queue`);
+// - there is memory for all tokens, so that no request is preempted;
+// - the duration of a step follows from sums over the batch, which are known ahead.
+std::int64_t length_of_jump(const EngineState& s) {
+  std::int64_t steps = std::numeric_limits<std::int64_t>::max();
+  if (!s.decoders.empty()) {
+    steps = s.decoders.steps_to_finish();
+    if (s.settings.completion == Completion::step_start) {
+      steps = std::max<std::int64_t>(1, steps - 1);
+    }
+  }
+  for (const Slot& slot : s.slots) {
+    if (slot.is_cached) return 1;
+    if (slot.tokens == 0) continue;
+    const std::int64_t need = known_tokens(s, slot) - slot.computed;
+    if (slot.tokens == need) return 1;
+    steps = std::min(steps, (need - 1) / slot.tokens);
+  }
+  // A prompt that fills blocks which others may share can help a blocked head of the queue.
+  if (is_blocked(s) && !s.slots.empty() && !s.memory.counts_only()) return 1;
+  if (s.settings.durations_vary) steps = std::min(steps, kLongestUnevenJump);
+  // Where no request limits the jump, the end of the clock does.
+  steps = std::min(steps, 1 + kEndOfTime.ns / s.jump.duration.ns);
+  return steps > 1 ? 1 + steps_within_memory(s, steps - 1) : steps;
+}
+
+// Where it would show, steps do not take a block that can still be found: a head of the queue that
+// is blocked may need fewer blocks once one is gone, and prompts name theirs step by step.
+std::int64_t steps_within_memory(const EngineState& s, std::int64_t most) {
+  const std::int64_t free =
+      is_blocked(s) || !s.slots.empty() ? s.memory.takeable_unnoticed() : s.memory.free();
+  // Usually there is plenty: a token begins one block at most.
+  std::int64_t tokens = s.decoders.size() * most;
+  for (const Slot& slot : s.slots) tokens += slot.tokens * most + 1;
+  if (tokens <= free) return most;
+  std::int64_t fits = 0;
+  std::int64_t too_many = most + 1;
+  while (too_many - fits > 1) {
+    const std::int64_t middle = fits + (too_many - fits) / 2;
+    (blocks_of_steps(s, middle) <= free ? fits : too_many) = middle;
+  }
+  return fits;
+}
+
+std::int64_t blocks_of_steps(const EngineState& s, std::int64_t steps) {
+  std::int64_t blocks = s.decoders.new_blocks(1, steps);
+  for (const Slot& slot : s.slots) {
+    blocks += s.memory.blocks_for(slot.computed + (steps + 1) * slot.tokens) -
+              s.memory.blocks_for(slot.computed + slot.tokens);
+  }
+  return blocks;
+}
+
+Time end_of_uneven_jump(const EngineState& s) {
+  Time end = s.jump.end_of_step();
+  StepLoad load = s.jump.load;
+  for (std::int64_t left = s.jump.steps - s.jump.begun; left > 0 && end < kEndOfTime; --left) {
+    load = following(load);
+    end += duration_of(s.settings, load, s.jump.emits);
+  }
+  return end;
+}
+
+}  // namespace spillway::instance

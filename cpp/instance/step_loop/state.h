@@ -1,0 +1,166 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "instance/group.h"
+#include "instance/instance.h"
+#include "instance/kv_cache/holding.h"
+#include "instance/kv_cache/kv_cache.h"
+#include "instance/latency/latency.h"
+#include "instance/scheduler/scheduler.h"
+#include "instance/step_loop/decoders.h"
+#include "instance/step_loop/waiting_queue.h"
+#include "sim/ids.h"
+#include "sim/time.h"
+#include "workload/outcome.h"
+#include "workload/request_table.h"
+
+namespace spillway::instance {
+
+/// What an engine is given once and never changes.
+struct EngineSettings {
+  /// `engine`: its position among the run's engines.
+  EngineSettings(const InstanceGroup& group, std::uint32_t engine, const Environment& environment);
+
+  const workload::RequestTable& requests;
+  sim::Quantum quantum;
+  std::int64_t max_num_seqs;
+  std::int64_t max_num_batched_tokens;
+  std::int64_t prefill_cap;    ///< prompt tokens of one request in one step
+  std::int64_t max_model_len;  ///< tokens of prompt and output together
+  Completion completion;
+  Preemption preemption;
+  std::unique_ptr<const SchedulerPolicy> scheduler;
+  PreemptionRules preempting;
+  std::unique_ptr<const LatencyModel> latency;
+  Stepping stepping;
+  bool durations_vary;          ///< steps of an unchanged batch may differ in duration
+  double step_overhead_us;      ///< of a step that emits a token
+  bool reports;                 ///< write the `reported_*` columns
+  sim::Time reported_overhead;  ///< of a token, in reported latencies alone
+};
+
+/// A request of the batch that is looked at in every step.
+struct Slot {
+  sim::RequestId id;
+  std::uint32_t entry = 0;    ///< orders requests by when they entered the batch
+  std::int32_t emitted = 0;   ///< output tokens so far
+  std::int64_t computed = 0;  ///< tokens whose KV is in the cache
+  std::int64_t tokens = 0;    ///< tokens in the current step
+  Holding holding;            ///< KV memory
+  sim::Time last_token = sim::kUnset;
+  bool is_cached = false;  ///< enters with its whole prompt cached, and gets no tokens for it
+};
+
+/// A request whose last token has come.
+struct Finished {
+  std::uint32_t entry;
+  sim::RequestId id;
+  Holding holding;
+  std::int64_t computed;
+};
+
+/// A request of the batch that was withdrawn while a step was under way.
+struct Leaving {
+  sim::RequestId id;
+  workload::Outcome outcome;
+};
+
+/// Consecutive steps of an unchanged batch, of which the last may change it. They are begun
+/// lazily: `begun` of `steps` have been, the latest at `start`.
+struct Jump {
+  sim::Time start{0};
+  sim::Time duration{0};  ///< of the latest step begun
+  StepLoad load;          ///< likewise
+  bool emits = false;     ///< a request gets an output token in each of its steps
+  bool is_full =
+      false;  ///< no request can join whatever the queue holds: no seat or no budget left
+  bool effects_taken = false;
+  std::int64_t begun = 1;
+  std::int64_t steps = 1;
+  sim::Time end{0};  ///< of its last step
+
+  sim::Time end_of_step() const { return start + duration; }
+};
+
+enum class Activity : std::uint8_t { idle, step_requested, stepping };
+
+/// All that an engine knows of its requests. A copy goes on by itself.
+///
+/// The batch is the decoders, which are kept as sums, and the slots. Where the decoders cannot all
+/// have their token, they become slots, and the step is made request by request. With plain
+/// stepping all requests are slots and every jump is a single step.
+struct EngineState {
+  /// `settings` must outlive the state and its copies.
+  EngineState(const EngineSettings& settings, const InstanceGroup& group, bool meters_tokens);
+
+  const EngineSettings& settings;
+  KvMemory memory;
+  WaitingQueue waiting;
+  Decoders decoders;
+  std::vector<Slot> slots;  ///< in order of entry
+  std::uint32_t next_entry = 0;
+  Activity activity = Activity::idle;
+  Jump jump;                     ///< while stepping
+  bool preempted = false;        ///< in the latest step
+  std::vector<Leaving> leaving;  ///< with the step under way
+
+  Counters counters;
+  sim::Time waiting_since{0};                  ///< `counters.waiting_time_s` counts up to then
+  std::vector<std::int64_t> emitted_by_group;  ///< empty unless tokens are metered
+
+  // Without content between two calls; kept for their memory.
+  std::vector<sim::RequestId> preempted_for_head;
+  std::vector<Decoders::Member> members;
+  std::vector<Finished> finished;
+};
+
+inline std::int64_t num_running(const EngineState& s) {
+  return s.decoders.size() + std::ssize(s.slots);
+}
+inline bool has_work(const EngineState& s) { return num_running(s) > 0 || !s.waiting.empty(); }
+
+/// Whether steps may be made several at once. Where taking a block can forget another that is
+/// registered alike, the order in which the requests of a step take theirs shows, so every step is
+/// made request by request.
+inline bool may_jump(const EngineState& s) {
+  return s.settings.stepping == Stepping::jumps && !s.memory.order_matters();
+}
+/// Whether steps of the jump under way have not begun.
+inline bool has_steps_ahead(const EngineState& s) {
+  return s.activity == Activity::stepping && s.jump.steps > s.jump.begun;
+}
+/// Within a jump, a step that ends now (or, where effects come first, has begun) has taken no
+/// effect yet, though what it does is certain.
+inline bool awaits_effects(const EngineState& s, sim::Time now) {
+  return s.activity == Activity::stepping && !s.jump.effects_taken &&
+         (s.settings.completion == Completion::step_start || s.jump.end_of_step() == now);
+}
+
+/// Tokens of the request that exist: its prompt and what it has emitted.
+inline std::int64_t known_tokens(const EngineState& s, const Slot& slot) {
+  return s.settings.requests.input_tokens(slot.id) + slot.emitted;
+}
+inline bool is_decoding(const EngineState& s, const Slot& slot) {
+  return slot.emitted > 0 && known_tokens(s, slot) - slot.computed == 1;
+}
+/// The tokens that a slot gets of a step's `budget`.
+inline std::int64_t share_of(const EngineState& s, const Slot& slot, std::int64_t budget) {
+  const std::int64_t need = known_tokens(s, slot) - slot.computed;
+  return std::min({need, is_decoding(s, slot) ? need : s.settings.prefill_cap, budget});
+}
+
+/// Accounts for the queue's length up to now; called before it changes.
+inline void account_waiting(EngineState& s, sim::Time now) {
+  s.counters.waiting_time_s +=
+      static_cast<double>(s.waiting.size()) * sim::to_seconds(now - s.waiting_since);
+  s.waiting_since = now;
+}
+
+/// Throws InvariantError unless free and held blocks add up to the total.
+void check_memory(const EngineState& s, sim::InstanceId id);
+
+}  // namespace spillway::instance

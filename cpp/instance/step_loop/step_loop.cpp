@@ -1,0 +1,151 @@
+#include "instance/step_loop/step_loop.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "instance/plant/step_loop.h"
+#include "instance/step_loop/forecast.h"
+#include "instance/step_loop/transitions.h"
+#include "sim/phase.h"
+
+namespace spillway::instance {
+
+using sim::Phase;
+using sim::RequestId;
+using sim::Time;
+
+StepLoopEngine::StepLoopEngine(const InstanceGroup& group, sim::InstanceId id, std::uint32_t engine,
+                               signals::Probe* reporter, const Environment& environment)
+    : id_(id),
+      engine_(engine),
+      reporter_(reporter ? *reporter : *this),
+      journal_(environment.journal),
+      events_(environment.events),
+      scrapes_(environment.scrapes),
+      settings_(group, engine, environment),
+      state_(settings_, group, environment.meters_tokens),
+      recorder_(engine, settings_, environment) {}
+
+// What is scraped of the state that is about to change, or to be brought up to date. The end of a
+// step precedes a scrape of the same instant, everything else follows it.
+void StepLoopEngine::take_scrapes(Time now, bool inclusive) {
+  if (scrapes_) scrapes_->take(id_, reporter_, now, inclusive);
+}
+
+Time StepLoopEngine::entry_delay(RequestId id) const {
+  return settings_.quantum.truncate_us(
+      settings_.latency->entry_us(settings_.requests.input_tokens(id)));
+}
+
+void StepLoopEngine::enqueue(RequestId id, Time now) {
+  if (!can_hold(state_, id)) {
+    state_.counters.last_event = std::max(state_.counters.last_event, now);
+    ++state_.counters.refused;
+    return recorder_.refused(id, now);
+  }
+  take_scrapes(now, true);
+  join_queue(state_, recorder_, id, now);
+  if (state_.activity == Activity::idle) request_step(now);
+}
+
+void StepLoopEngine::cancel(RequestId id, workload::Outcome outcome, Time now) {
+  const auto is_it = [id](const Leaving& one) { return one.id == id; };
+  if (journal_.outcome[id.index()] != workload::Outcome::running ||
+      std::any_of(state_.leaving.begin(), state_.leaving.end(), is_it)) {
+    return;
+  }
+  take_scrapes(now, false);
+  withdraw(state_, recorder_, {id, outcome}, now);
+}
+
+// The step begins once all else that is due at this instant has happened.
+void StepLoopEngine::request_step(Time now) {
+  if (!events_.is_due(now, engine_)) return start_step(now);
+  state_.activity = Activity::step_requested;
+  events_.clear_alarm(engine_);
+  events_.push({now, Phase::step_start, engine_, engine_});
+}
+
+void StepLoopEngine::start_step(Time now) {
+  take_scrapes(now, true);
+  instance::start_step(state_, recorder_, now);
+  if (state_.activity == Activity::idle) events_.clear_alarm(engine_);
+}
+
+void StepLoopEngine::end_step(Time now) {
+  take_scrapes(now, false);
+  instance::end_step(state_, recorder_, now);
+  has_work(state_) ? request_step(now) : events_.clear_alarm(engine_);
+}
+
+void StepLoopEngine::close(Time end) {
+  stop(state_, recorder_, end);
+  for (const Slot& slot : state_.slots) recorder_.emitted(slot.id, slot.emitted);
+  for (std::size_t i = 0; i < state_.waiting.size(); ++i) {
+    recorder_.emitted(state_.waiting[i].id, state_.waiting[i].emitted);
+  }
+  for (const Decoders::Member& member : state_.decoders.members()) {
+    recorder_.emitted(member.id, static_cast<std::int32_t>(state_.decoders.emitted(member)));
+    recorder_.left_decoders(member.id);
+  }
+}
+
+signals::InstanceSignal StepLoopEngine::read(Time now) {
+  take_scrapes(now, false);
+  catch_up(state_, recorder_, now);
+  const signals::Occupancy here = occupancy();
+  const bool is_made = awaits_effects(state_, now);
+  std::int64_t prefill_tokens = state_.waiting.tokens();
+  for (const Slot& slot : state_.slots) {
+    if (is_decoding(state_, slot)) continue;
+    prefill_tokens += known_tokens(state_, slot) - slot.computed - (is_made ? slot.tokens : 0);
+  }
+  return {.waiting = here.waiting,
+          .running = here.running,
+          .kv_utilization = state_.memory.utilization(),
+          .free_blocks = state_.memory.free(),
+          .prefill_tokens = prefill_tokens,
+          .prefix_hits = state_.memory.counts().hits,
+          .prefix_lookups = state_.memory.counts().lookups,
+          .measured = now};
+}
+
+signals::Occupancy StepLoopEngine::occupancy() const {
+  return {static_cast<std::int32_t>(state_.waiting.size()),
+          static_cast<std::int32_t>(num_running(state_))};
+}
+
+signals::Capacity StepLoopEngine::capacity() const {
+  return {settings_.max_num_seqs, settings_.max_num_batched_tokens, state_.memory.total(),
+          state_.memory.block_size().tokens()};
+}
+
+std::int64_t StepLoopEngine::cached_blocks(RequestId id, Time now) {
+  take_scrapes(now, true);
+  catch_up(state_, recorder_, now);
+  return state_.memory.count_found(id);
+}
+
+void StepLoopEngine::add_emitted(std::span<std::int64_t> by_group, Time now) {
+  take_scrapes(now, false);
+  catch_up(state_, recorder_, now);
+  for (std::size_t i = 0; i < by_group.size(); ++i) by_group[i] += state_.emitted_by_group[i];
+  if (awaits_effects(state_, now)) state_.decoders.count_tokens(by_group, 1);
+}
+
+void StepLoopEngine::check_memory() const { instance::check_memory(state_, id_); }
+
+Time StepLoopEngine::predict_first_token(std::span<const Entry> entries, Time now) const {
+  return instance::predict_first_token(state_, entries, now);
+}
+
+std::unique_ptr<Instance> make(const StepLoop&, const InstanceGroup& group, sim::InstanceId id,
+                               signals::Probe* reporter, const Environment& environment,
+                               std::vector<Engine*>& engines) {
+  auto engine = std::make_unique<StepLoopEngine>(
+      group, id, static_cast<std::uint32_t>(engines.size()), reporter, environment);
+  engines.push_back(engine.get());
+  return engine;
+}
+
+}  // namespace spillway::instance

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "instance/instance.h"
+#include "instance/step_loop/recorder.h"
+#include "instance/step_loop/state.h"
+#include "signals/probe.h"
+#include "signals/scrapes.h"
+#include "sim/event_queue.h"
+#include "sim/ids.h"
+#include "sim/time.h"
+#include "workload/journal.h"
+#include "workload/outcome.h"
+
+namespace spillway::instance {
+
+/// The step loop within a run: idle, a step requested for the end of the instant, or stepping. It
+/// decides when something happens to the engine's state, and takes scrapes before it does.
+class StepLoopEngine final : public Instance, public Engine, public Forecaster {
+ public:
+  /// `engine`: its position among the run's engines; `reporter`: whose state is scraped when this
+  /// one's changes, null: its own.
+  StepLoopEngine(const InstanceGroup& group, sim::InstanceId id, std::uint32_t engine,
+                 signals::Probe* reporter, const Environment& environment);
+
+  void enqueue(sim::RequestId id, sim::Time now) override;
+  void cancel(sim::RequestId id, workload::Outcome outcome, sim::Time now) override;
+  void start_step(sim::Time now) override;
+  void end_step(sim::Time now) override;
+  void close(sim::Time end) override;
+
+  sim::Time entry_delay(sim::RequestId id) const override;
+  signals::InstanceSignal read(sim::Time now) override;
+  signals::Occupancy occupancy() const override;
+  signals::Capacity capacity() const override;
+  std::int64_t cached_blocks(sim::RequestId id, sim::Time now) override;
+  void add_emitted(std::span<std::int64_t> by_group, sim::Time now) override;
+  const Counters& counters() const override { return state_.counters; }
+  Stepping stepping() const override { return settings_.stepping; }
+  void check_memory() const override;
+
+  const Forecaster* forecaster() const override { return this; }
+  sim::Time predict_first_token(std::span<const Entry> entries, sim::Time now) const override;
+
+ private:
+  void take_scrapes(sim::Time now, bool inclusive);
+  void request_step(sim::Time now);
+
+  sim::InstanceId id_;
+  std::uint32_t engine_;
+  signals::Probe& reporter_;
+  workload::Journal& journal_;
+  sim::EventQueue& events_;
+  signals::Scrapes* scrapes_;
+  const EngineSettings settings_;
+  EngineState state_;
+  Recorder recorder_;
+};
+
+}  // namespace spillway::instance

@@ -1,0 +1,183 @@
+#include "instance/step_loop/transitions.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "instance/step_loop/batch.h"
+#include "instance/step_loop/effects.h"
+#include "instance/step_loop/jump.h"
+
+namespace spillway::instance {
+
+using sim::RequestId;
+using sim::Time;
+
+namespace {
+
+void count_begun(EngineState& s, std::int64_t steps) {
+  s.counters.steps += steps;
+  s.counters.waiting_after_steps += steps * static_cast<std::int64_t>(s.waiting.size());
+}
+
+// Ends the jump with the step under way.
+void cut_jump(EngineState& s, Recorder& recorder) {
+  s.jump.steps = s.jump.begun;
+  s.jump.end = s.jump.end_of_step();
+  recorder.jump_ends(s.jump.end);
+}
+
+// The next steps of the jump begin, which take as long as the one under way. What that one and all
+// but the last of these do to the batch is yet to be made.
+void begin(EngineState& s, std::int64_t steps) {
+  s.memory.take(s.decoders.new_blocks(1, steps));
+  // Where blocks are only counted, it is enough to extend each slot once. Where they have names,
+  // it matters which request fills a block last.
+  for (std::int64_t step = s.memory.counts_only() ? steps : 1; step <= steps; ++step) {
+    for (Slot& slot : s.slots) {
+      s.memory.extend(slot.id, slot.holding, slot.computed + (step + 1) * slot.tokens);
+    }
+  }
+  s.jump.start += Time{steps * s.jump.duration.ns};
+  s.jump.begun += steps;
+  count_begun(s, steps);
+}
+
+// The step whose tokens have been given, as a jump of one.
+Jump first_step(const EngineState& s, Time now, std::int64_t budget_left) {
+  StepLoad load{.decode_requests = s.decoders.size(),
+                .context_tokens = s.decoders.context_tokens(),
+                .ordinal = s.counters.steps};
+  bool emits = !s.decoders.empty();
+  for (const Slot& slot : s.slots) {
+    if (slot.tokens == 0 && !slot.is_cached) continue;
+    if (is_decoding(s, slot)) {
+      ++load.decode_requests;
+    } else {
+      load.prefill_tokens += slot.tokens;
+    }
+    load.context_tokens += slot.computed;
+    emits = emits || slot.computed + slot.tokens == known_tokens(s, slot);
+  }
+  // A full batch stays full during the jump unless a request yields its seat to the head.
+  const bool has_no_seat =
+      num_running(s) == s.settings.max_num_seqs && !s.settings.preempting.margin;
+  return {.start = now,
+          .duration = duration_of(s.settings, load, emits),
+          .load = load,
+          .emits = emits,
+          .is_full = budget_left == 0 || has_no_seat};
+}
+
+}  // namespace
+
+bool can_hold(const EngineState& s, RequestId id) {
+  const std::int64_t input = s.settings.requests.input_tokens(id);
+  const std::int64_t whole = input + s.settings.requests.output_tokens(id);
+  return s.memory.blocks_for(whole) <= s.memory.total() && input < s.settings.max_model_len &&
+         whole <= s.settings.max_model_len;
+}
+
+void join_queue(EngineState& s, Recorder& recorder, RequestId id, Time now) {
+  s.counters.last_event = std::max(s.counters.last_event, now);
+  ++s.counters.entered;
+  recorder.entered(id, now);
+  catch_up(s, recorder, now);
+  const bool head_is_blocked = !s.waiting.empty();
+  account_waiting(s, now);
+  s.waiting.push({.id = id, .rank = s.settings.scheduler->rank(id, s.settings.requests)});
+  // A request that could join the batch at the next step ends the jump. None can where seats or
+  // budget are used up, or while the head of the queue, which did not fit, is still the head:
+  // memory only gets scarcer during a jump.
+  const bool still_blocked = head_is_blocked && s.waiting.head().id != id;
+  if (has_steps_ahead(s) && !s.jump.is_full && !still_blocked) cut_jump(s, recorder);
+}
+
+void withdraw(EngineState& s, Recorder& recorder, const Leaving& one, Time now) {
+  s.counters.last_event = std::max(s.counters.last_event, now);
+  catch_up(s, recorder, now);
+  const bool is_head = !s.waiting.empty() && s.waiting.head().id == one.id;
+  account_waiting(s, now);
+  if (const std::optional<Waiting> waiting = s.waiting.remove(one.id)) {
+    // Those behind a blocked head may fit.
+    if (has_steps_ahead(s) && is_head && is_blocked(s)) cut_jump(s, recorder);
+    ++s.counters.cancelled;
+    recorder.withdrawn(one, waiting->emitted, now);
+    return;
+  }
+  s.leaving.push_back(one);
+  if (s.activity != Activity::stepping) return take_out_leaving(s, recorder, now);
+  if (has_steps_ahead(s)) cut_jump(s, recorder);
+}
+
+void start_step(EngineState& s, Recorder& recorder, Time now) {
+  s.counters.last_event = now;
+  s.activity = Activity::idle;
+  const std::int64_t budget_left = schedule_step(s, recorder, now);
+  if (num_running(s) == 0) return;
+  s.jump = first_step(s, now, budget_left);
+  count_begun(s, 1);
+  if (may_jump(s) && !s.preempted) s.jump.steps = length_of_jump(s);
+  s.jump.end = end_of_jump(s);
+  s.activity = Activity::stepping;
+  recorder.jump_ends(s.jump.end);
+  // Those of a jump come with its last step: until then they would change no decision.
+  if (s.settings.completion == Completion::step_start && s.jump.steps == 1) {
+    take_effect(s, recorder, 0);
+  }
+}
+
+void end_step(EngineState& s, Recorder& recorder, Time now) {
+  s.counters.last_event = now;
+  if (s.settings.durations_vary) catch_up(s, recorder, now);
+  if (!s.jump.effects_taken) {
+    // Steps of equal duration need not be begun one after the other.
+    const std::int64_t steps = s.jump.steps - s.jump.begun;
+    if (steps > 0) begin(s, steps);
+    take_effect(s, recorder, steps);
+  }
+  s.activity = Activity::idle;
+  if (!s.leaving.empty()) take_out_leaving(s, recorder, now);
+}
+
+void catch_up(EngineState& s, Recorder& recorder, Time now) {
+  if (!has_steps_ahead(s) || s.jump.end_of_step() >= now) return;
+  std::int64_t left = s.jump.steps - s.jump.begun;
+  if (!s.settings.durations_vary) {
+    const std::int64_t steps =
+        std::min(left, (now - s.jump.start - Time{1}).ns / s.jump.duration.ns);
+    begin(s, steps);
+    take_silent_effects(s, recorder, steps);
+    return;
+  }
+  for (; left > 0 && s.jump.end_of_step() < now; --left) {
+    begin(s, 1);
+    take_silent_effects(s, recorder, 1);
+    s.jump.load = following(s.jump.load);
+    s.jump.duration = duration_of(s.settings, s.jump.load, s.jump.emits);
+  }
+}
+
+void stop(EngineState& s, Recorder& recorder, Time end) {
+  if (s.activity == Activity::stepping) {
+    // Every step that starts or ends up to the end, inclusive.
+    catch_up(s, recorder, end + Time{1});
+    if (s.jump.begun > 1) {
+      s.counters.last_event = std::max(s.counters.last_event, s.jump.start);
+    }
+    // Where tokens come as the step starts, those of the last one have come. No request finishes in
+    // a step of a jump that is not over.
+    if (s.settings.completion == Completion::step_start && !s.jump.effects_taken) {
+      s.jump.start = s.jump.end_of_step();
+      take_silent_effects(s, recorder, 1);
+      s.jump.effects_taken = true;
+    }
+  }
+  account_waiting(s, s.counters.last_event);
+  s.counters.kv_hits = s.memory.counts().hits;
+  s.counters.kv_misses = s.memory.counts().misses;
+  s.counters.kv_lookups = s.memory.counts().lookups;
+  s.counters.peak_kv_utilization =
+      static_cast<double>(s.memory.counts().most_in_use) / static_cast<double>(s.memory.total());
+}
+
+}  // namespace spillway::instance
