@@ -47,7 +47,7 @@ std::vector<signals::Probe*> Fleet::make_instances(workload::RequestListener& li
       .seed = context_.seed,
       .scrapes = scrapes_.get(),
       .quantum_ns = simulation.quantum_ns,
-      .reports_latencies = simulation.metrics.accounting == metrics::Accounting::blis,
+      .reports_latencies = simulation.metrics.uses_reported_latencies(),
       .tells_first_tokens = context_.needs.first_tokens || LoadEvents::are_followed(simulation),
       .meters_tokens = context_.needs.emitted_tokens ||
                        simulation.busy_monitor.track_output_blocks ||

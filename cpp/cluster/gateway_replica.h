@@ -86,6 +86,7 @@ class GatewayReplica {
   bool has_pending_work(bool awaits_workers);
 
  private:
+  void push_tick(sim::Time later);
   void drop(const gateway::Departures& departures);
 
   Context& context_;

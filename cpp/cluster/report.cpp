@@ -14,10 +14,6 @@ using sim::Time;
 
 namespace {
 
-bool reports_latencies(const Simulation& simulation) {
-  return simulation.metrics.accounting == metrics::Accounting::blis;
-}
-
 bool uses_priority(const instance::InstanceGroup& group) {
   if (!std::holds_alternative<instance::StepLoop>(group.plant)) return false;
   return std::visit(
@@ -145,8 +141,8 @@ metrics::RunFigures run_figures(const FinalState& end, std::span<const InstanceR
   mean_waiting.reserve(instances.size());
   for (const InstanceReport& one : instances) {
     figures.preemptions += one.preemptions;
-    mean_waiting.push_back(reports_latencies(simulation) ? one.mean_waiting_at_step
-                                                         : one.mean_waiting);
+    mean_waiting.push_back(simulation.metrics.uses_reported_latencies() ? one.mean_waiting_at_step
+                                                                        : one.mean_waiting);
   }
   const auto& decisions = end.gateways.decisions().decisions();
   if (!decisions.empty()) {
@@ -157,7 +153,7 @@ metrics::RunFigures run_figures(const FinalState& end, std::span<const InstanceR
       figures.max_regret = std::max(*figures.max_regret, one.regret);
     }
   }
-  figures.cache_hit_rate = cache_hit_rate(instances, simulation.metrics.accounting);
+  figures.cache_hit_rate = cache_hit_rate(instances, simulation.metrics);
   figures.head_of_line_blocking = metrics::count_head_of_line_blocking(mean_waiting);
   if (!simulation.metrics.streaming) {
     metrics::QueueStays* stays = end.context.statistics.stays();
@@ -201,7 +197,7 @@ Output report(const FinalState& end) {
 }
 
 std::optional<double> cache_hit_rate(std::span<const InstanceReport> instances,
-                                     metrics::Accounting accounting) {
+                                     const metrics::Metrics& config) {
   double hits = 0;
   double lookups = 0;
   double rates = 0;
@@ -211,7 +207,7 @@ std::optional<double> cache_hit_rate(std::span<const InstanceReport> instances,
     const auto blocks = static_cast<double>(one.kv_hits + one.kv_misses);
     if (blocks > 0) rates += static_cast<double>(one.kv_hits) / blocks;
   }
-  if (accounting == metrics::Accounting::blis) {
+  if (config.uses_reported_latencies()) {
     return rates / static_cast<double>(instances.size());
   }
   if (lookups == 0) return std::nullopt;

@@ -29,9 +29,9 @@ struct FinalState {
 /// balance.
 Output report(const FinalState& end);
 
-/// Share of prompt blocks that were found in KV memory. `clock`: of all lookups, none without any;
-/// `blis`: the mean over instances of the share of hits in all blocks that requests got.
+/// Share of prompt blocks that were found in KV memory: of all lookups, none without any. With
+/// reported latencies the mean over instances of the share of hits in all blocks that requests got.
 std::optional<double> cache_hit_rate(std::span<const InstanceReport> instances,
-                                     metrics::Accounting accounting);
+                                     const metrics::Metrics& config);
 
 }  // namespace spillway::cluster

@@ -50,7 +50,7 @@ std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::ui
                                              simulation.slo_classes, warm_up);
   }
   workload::Journal& journal = record->journal;
-  journal.reports = accounting == metrics::Accounting::blis;
+  journal.reports = simulation.metrics.uses_reported_latencies();
   journal.has_ranks = std::any_of(simulation.instances.begin(), simulation.instances.end(),
                                   [](const auto& group) { return group.data_parallel_size > 1; });
   const std::size_t groups = record->requests.num_groups();

@@ -11,7 +11,7 @@ Statistics::Statistics(const Simulation& simulation, const RequestRecord& record
     : record_(record),
       streams_(simulation.metrics.streaming),
       collector_(simulation.metrics, record.requests, record.journal) {
-  if (!streams_ && simulation.metrics.accounting == metrics::Accounting::clock) {
+  if (!streams_ && !simulation.metrics.uses_reported_latencies()) {
     stays_.emplace(record.requests, record.journal);
   }
 }

@@ -30,7 +30,7 @@ class Statistics {
 
   const metrics::OutcomeCounts& outcomes() const { return outcomes_; }
   const metrics::Collector& collector() const { return collector_; }
-  /// Null where inversions are counted without: with `blis` accounting, or in streaming mode.
+  /// Null where inversions are counted without: with reported latencies, or in streaming mode.
   metrics::QueueStays* stays() { return stays_ ? &*stays_ : nullptr; }
 
  private:

@@ -54,6 +54,9 @@ struct Metrics {
   std::int64_t traced_candidates = 0;
   std::optional<double> timeline_step_s;
 
+  /// Whether latencies are what instances report instead of differences of the clock.
+  bool uses_reported_latencies() const { return accounting == Accounting::blis; }
+
   static constexpr std::string_view type_name = "Metrics";
   static constexpr std::string_view doc = "What is measured and how.";
   static void fields(auto field) {

@@ -30,7 +30,7 @@ std::optional<double> ratio(double numerator, double denominator) {
 }
 
 bool is_reported(const Measured& measured) {
-  return measured.config.accounting == Accounting::blis;
+  return measured.config.uses_reported_latencies();
 }
 
 std::int64_t count_of(const Measured& measured, Outcome outcome) {

@@ -56,6 +56,7 @@ struct Sensor {
   std::int64_t min_samples = 10;
   double tick_s = 5;
   double tick_drift_s = 0.001;
+  double tick_phase_s = 0;
   bool includes_refusals = false;
   SensorScope scope = SensorScope::pooled;
   std::string tenant;
@@ -116,6 +117,11 @@ struct Sensor {
           "filled.")
         .unit("s")
         .range(sim::between(0, 1));
+    field("tick_phase_s", &Sensor::tick_phase_s,
+          "How much later than one interval after the start the first tick comes. A gateway starts "
+          "at any time before its traffic, and outcomes can depend on which: compare several.")
+        .unit("s")
+        .range(sim::between(0, sim::kLongestSpan_s));
     field("includes_refusals", &Sensor::includes_refusals,
           "Whether a dispatched request that its worker refuses leaves a sample as well, the "
           "time from its arrival to the refusal. Concerns ttft and e2e: queue_delay is sampled "

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -68,6 +69,8 @@ class EventQueue {
     }
     return pop_other(horizon, event);
   }
+  /// When the next event is due; kForever: there is none.
+  Time next_due() const { return std::min({front_.event.time_, heap_time_, alarms_[1].time}); }
   /// Whether anything is due at `now` or before.
   bool is_due(Time now) const {
     return front_.event.time_ <= now || heap_time_ <= now || alarms_[1].time <= now;

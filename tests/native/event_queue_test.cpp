@@ -69,12 +69,15 @@ void event_for_the_current_instant_takes_its_phase() {
 void nothing_beyond_the_horizon_comes_out() {
   EventQueue queue(1);
   check(is_over(queue), "an empty queue");
+  check(queue.next_due() == kForever, "nothing is due");
   queue.push({Time{5}, Phase::source_arrival, 0, 1});
   queue.push({Time{9}, Phase::source_arrival, 0, 2});
   queue.set_alarm(0, Time{7});
   check(is_over(queue, Time{4}), "all lies beyond the horizon");
+  check(queue.next_due() == Time{5}, "the first event is due next");
   check(next(queue, Time{5}).subject() == 1, "an event on the horizon");
   check(is_over(queue, Time{6}), "the alarm lies beyond the horizon");
+  check(queue.next_due() == Time{7}, "the alarm is due next");
   check(next(queue, Time{7}).phase() == Phase::step_end, "the alarm on the horizon");
   queue.clear_alarm(0);
   check(is_over(queue, Time{8}), "the last event lies beyond the horizon");

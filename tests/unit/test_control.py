@@ -139,6 +139,7 @@ def test_controller_measures_what_the_stamps_tell(source: str, aggregation: str)
             min_samples=rng.choice((1, 4)),
             tick_s=rng.choice((0.25, 0.5)),
             tick_drift_s=rng.choice((0, 0.001)),
+            tick_phase_s=(0, 0, 0.13)[seed % 3],
             scope=rng.choice(("pooled", "tenant", "max_over_tenants")),
             tenant=rng.choice("abc"),
         )
@@ -170,7 +171,8 @@ def test_controller_measures_what_the_stamps_tell(source: str, aggregation: str)
         control = result.control
         ticks = ns(control["time_s"])
         interval = round((sensor.tick_s + sensor.tick_drift_s) * SECOND)
-        assert ticks == [interval * (i + 1) for i in range(len(ticks))]
+        phase = round(sensor.tick_phase_s * SECOND)
+        assert ticks == [phase + interval * (i + 1) for i in range(len(ticks))]
         readings = expected_readings(samples_of(sensor, ways(result)), sensor, ticks)
         assert control["samples"].tolist() == [count for _, count in readings], seed
         assert control["value"] == pytest.approx([v for v, _ in readings], rel=1e-9, nan_ok=True)
