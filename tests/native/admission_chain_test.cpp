@@ -96,10 +96,11 @@ void only_observers_are_notified() {
 }
 
 void configured_reasons_are_those_of_the_policy() {
-  const std::vector<gateway::Admission> policies{gateway::AlwaysAdmit{}, gateway::RejectAll{}};
+  const std::vector<gateway::Admission> policies{gateway::AlwaysAdmit{}, gateway::BusyThreshold{}};
   AdmissionChain chain = gateway::make_chain(policies, {});
-  const auto reason = decide(chain, view_of_nothing());
-  check(reason && gateway::kAdmissionReasons[*reason].name == "reject_all", "of reject_all");
+  const signals::Sources sources;
+  const auto reason = decide(chain, {sources, {.has_workers = false}, Time{0}});
+  check(reason && gateway::kAdmissionReasons[*reason].name == "no_workers", "its second one");
 }
 
 // A tenant without any seats may have one request in flight less than the first.

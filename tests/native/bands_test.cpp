@@ -142,7 +142,9 @@ void a_full_gateway_displaces_the_least_important() {
 }
 
 void only_more_important_requests_displace() {
-  Setup setup({{0, kBatch}, {1, kBatch}, {1, kSpare}, {0, kStandard}}, full_at(1, true));
+  Gateway config = full_at(1, true);
+  config.bands[0].priority = -1;
+  Setup setup({{0, kBatch}, {1, kBatch}, {1, kSpare}, {0, kStandard}}, config);
   setup.join(0);
   check(!setup.bands.make_room(id(1), {}).is_there, "not equals");
   check(!setup.bands.make_room(id(2), {}).is_there, "not lesser ones");

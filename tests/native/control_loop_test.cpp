@@ -141,9 +141,9 @@ void counts_are_since_the_last_tick() {
   Setup setup(config);
   setup.loop.first_token(setup.request, from_seconds(1), from_seconds(1), from_seconds(2));
   check(setup.tick(5).action == ControlAction::hold, "it has only now seen a latency");
-  setup.loop.dispatched(setup.request, 5, from_seconds(5));
+  setup.loop.dispatched(setup.request, 9, from_seconds(5));
   setup.loop.dispatched(setup.request, 2, from_seconds(5));
-  check(setup.tick(6).setting == 16, "five of ten were in use");
+  check(setup.tick(6).setting == 16, "nine of ten were in use");
   check(setup.tick(7).action == ControlAction::hold, "no longer");
   setup.loop.shed();
   check(setup.tick(8).setting == 15, "one was shed");

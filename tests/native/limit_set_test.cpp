@@ -117,12 +117,12 @@ void every_limit_is_notified() {
 }
 
 void figures_are_of_the_tightest_limit() {
-  std::vector<Script> scripts{{.permits = 8, .saturation = 0.25}, {}, {.permits = 6}};
+  std::vector<Script> scripts{{.permits = 6, .saturation = 0.25}, {}, {.permits = 8}};
   const LimitSet limits = limits_of(scripts);
   check(limits.permits() == 6, "the fewest permits");
   check(limits.saturation(nullptr, {}) == 0.25, "the only saturation");
-  scripts[2].saturation = 0.5;
-  check(limits.saturation(nullptr, {}) == 0.5, "the highest saturation");
+  scripts[2].saturation = 0.125;
+  check(limits.saturation(nullptr, {}) == 0.25, "the highest saturation");
   std::vector<Script> others(1);
   check(std::isnan(limits_of(others).permits()), "it does not count requests");
   check(limits_of(others).saturation(nullptr, {}) == 0, "nor saturation");

@@ -11,14 +11,15 @@ namespace spillway::gateway {
 
 /// Contract of a fairness policy: whose turn is it? One object per band; flows are tenants.
 ///
-/// `joined` tells that a request has joined `flow`, `left` that one left it without being served.
+/// `joined` says that a request has joined `flow`, `left` that one left it without being served.
 /// `next` names the flow whose head goes next, or none; it must not assume that the dispatch
-/// succeeds: `dispatched` tells that it did, the request no longer being in `queues`. `next` is
-/// called at every drain (a request joined, a permit returned), also when no permit is free or
-/// nothing is queued, and directly before `dispatched`. `charge` accounts service, in the unit of
-/// the policy's `Cost`, as it falls due; a negative amount corrects what was charged too much. What
-/// a request is charged when it joins, leaves or is dispatched is charged after `joined`, `left` or
-/// `dispatched`. What dispatching the head of a flow will charge at once is its `Entry::cost`.
+/// succeeds: `dispatched` says that it did, the request no longer being in `queues`. `next` is
+/// called at every drain (a request joined, a permit returned), also when no permit is free, and
+/// directly before `dispatched`; where nothing is queued, if `drains_when_empty`. `charge` accounts
+/// service, in the unit of the policy's `Cost`, as it falls due; a negative amount corrects what
+/// was charged too much. What a request is charged when it joins, leaves or is dispatched is
+/// charged after `joined`, `left` or `dispatched`. What dispatching the head of a flow will charge
+/// at once is its `Entry::cost`.
 class FairnessPolicy {
  public:
   /// What the concurrency limit would let go, valid during the call it is passed to.
@@ -27,7 +28,7 @@ class FairnessPolicy {
     virtual ~MayStart() = default;
     /// Precondition: the flow is not empty.
     virtual bool operator()(sim::TenantId flow) const = 0;
-    /// False if nobody may start, whoever it is.
+    /// False if no request may start, whichever it is.
     virtual bool anyone() const = 0;
   };
 

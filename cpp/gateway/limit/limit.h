@@ -19,8 +19,8 @@ struct Occasion {
 
 /// Contract of a concurrency limit: may one more request go?
 ///
-/// `is_open` says whether there is room at all, whoever asks; `may_start` whether this request may
-/// go, and implies `is_open`. Both are free of effects; `started` takes the permit, `first_token`
+/// `is_open` says whether any request may go at all; `may_start` whether this one may, and implies
+/// `is_open`. Both are free of effects; `started` takes the permit, `first_token`
 /// and `ended` follow for the same request, `ended` exactly once whatever became of it. Work that
 /// is in flight is never interrupted, so more may be in flight than a limit that has just shrunk
 /// allows.
