@@ -1,5 +1,6 @@
 #include "gateway/band_queues.h"
 
+#include <utility>
 #include <variant>
 
 namespace spillway::gateway {
@@ -20,7 +21,7 @@ std::optional<Charging> make_charging(const Fairness& fairness,
 }  // namespace
 
 BandQueues::BandQueues(const Band& config, const workload::RequestTable& requests,
-                       std::span<const double> weights)
+                       std::span<const double> weights, std::vector<std::size_t> classes)
     : requests_(requests),
       priority_(config.priority),
       max_of_tenant_(config.queue.max_requests),
@@ -30,6 +31,7 @@ BandQueues::BandQueues(const Band& config, const workload::RequestTable& request
       decays_with_time_(fairness_->decays_with_time()),
       charging_(make_charging(config.fairness, requests)),
       queues_(requests.tenants.size(), config.queue),
+      classes_(std::move(classes)),
       tokens_charged_(requests.num_groups()) {}
 
 // ---- room ----------------------------------------------------------------------------------

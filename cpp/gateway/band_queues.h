@@ -29,9 +29,9 @@ class ServiceMeter {
 /// One band: its tenants' queues, whose turn it is, and what its requests cost their tenants.
 class BandQueues final {
  public:
-  /// `weights`: of the tenants.
+  /// `weights`: of the tenants; `classes`: whose requests join the band.
   BandQueues(const Band& config, const workload::RequestTable& requests,
-             std::span<const double> weights);
+             std::span<const double> weights, std::vector<std::size_t> classes);
 
   std::int64_t priority() const { return priority_; }
   std::size_t size() const { return queues_.size(); }
@@ -41,8 +41,6 @@ class BandQueues final {
   /// The next request of the tenant. Precondition: one waits.
   sim::RequestId head(sim::TenantId tenant) const { return queues_.head(tenant).request; }
 
-  /// Requests of the class join this band.
-  void add_class(std::size_t slo_class) { classes_.push_back(slo_class); }
   /// Set where tokens are charged as they are emitted.
   void set_meter(ServiceMeter& meter) { meter_ = &meter; }
 
@@ -98,7 +96,7 @@ class BandQueues final {
   std::optional<Charging> charging_;  // where fairness has a cost
   TenantQueues queues_;
   ServiceMeter* meter_ = nullptr;
-  std::vector<std::size_t> classes_;          // whose requests join it
+  std::vector<std::size_t> classes_;
   std::vector<std::int64_t> tokens_charged_;  // by group of requests; those of the band count
 };
 

@@ -1,6 +1,7 @@
 #include "gateway/bands.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace spillway::gateway {
 
@@ -19,15 +20,16 @@ Bands::Bands(const Gateway& config, const workload::RequestTable& requests)
   std::vector<double> weights;
   weights.reserve(requests.tenants.size());
   for (const workload::Tenant& tenant : requests.tenants) weights.push_back(tenant.weight);
-  for (const Band& band : by_priority(config.bands)) bands_.emplace_back(band, requests, weights);
-  for (const workload::SloClass& slo_class : requests.slo_classes) {
-    const auto reached = std::find_if(bands_.begin(), bands_.end(), [&](const BandQueues& band) {
-      return slo_class.priority >= band.priority();
-    });
-    const auto at = reached == bands_.end() ? bands_.size() - 1
-                                            : static_cast<std::size_t>(reached - bands_.begin());
-    bands_[at].add_class(band_of_class_.size());
+  const std::vector<Band> bands = by_priority(config.bands);
+  std::vector<std::vector<std::size_t>> classes(bands.size());
+  for (std::size_t k = 0; k < requests.slo_classes.size(); ++k) {
+    std::size_t at = 0;
+    while (at + 1 < bands.size() && requests.slo_classes[k].priority < bands[at].priority) ++at;
+    classes[at].push_back(k);
     band_of_class_.push_back(at);
+  }
+  for (std::size_t i = 0; i < bands.size(); ++i) {
+    bands_.emplace_back(bands[i], requests, weights, std::move(classes[i]));
   }
 }
 
