@@ -84,13 +84,13 @@ std::optional<RequestId> Fleet::enter(const sim::Event& event) {
     instance.let_in(context_.now);
     return std::nullopt;
   }
-  instance.enqueue(*id, context_.now);
+  instance.enqueue(*id, context_.journal.rank_of(*id), context_.now);
   if (std::erase(pending_evictions_, *id) > 0) cancel(*id, workload::Outcome::evicted);
   return id;
 }
 
 void Fleet::cancel(RequestId id, workload::Outcome outcome) {
-  at(context_.instance_of(id)).cancel(id, outcome, context_.now);
+  at(context_.instance_of(id)).cancel(id, context_.journal.rank_of(id), outcome, context_.now);
 }
 
 void Fleet::evict(RequestId id) {

@@ -23,7 +23,7 @@ std::unique_ptr<Instance> make_open(const InstanceGroup& group, sim::InstanceId 
         group.plant);
   };
   if (group.data_parallel_size == 1) return make_one(nullptr);
-  auto ranks = std::make_unique<Ranks>(environment.journal);
+  auto ranks = std::make_unique<Ranks>();
   for (std::int64_t i = 0; i < group.data_parallel_size; ++i) ranks->add(make_one(ranks.get()));
   return ranks;
 }

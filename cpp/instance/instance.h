@@ -127,12 +127,13 @@ class Instance : public signals::Probe {
   virtual void left(std::size_t /*rank*/) {}
   /// How long after routing the request enters the engine's queue.
   virtual sim::Time entry_delay(sim::RequestId id) const = 0;
-  /// Enters the queue of its rank's engine, or is refused.
-  virtual void enqueue(sim::RequestId id, sim::Time now) = 0;
-  /// Withdraws a request that has entered; it ends with `outcome`. One that waits leaves at once,
-  /// one in the batch with the step under way, even if its last token comes with that. Does nothing
-  /// to a request that has left or is leaving.
-  virtual void cancel(sim::RequestId id, workload::Outcome outcome, sim::Time now) = 0;
+  /// Enters the queue of the rank's engine, or is refused.
+  virtual void enqueue(sim::RequestId id, std::size_t rank, sim::Time now) = 0;
+  /// Withdraws a request that has entered at the rank; it ends with `outcome`. One that waits
+  /// leaves at once, one in the batch with the step under way, even if its last token comes with
+  /// that. Does nothing to a request that has left or is leaving.
+  virtual void cancel(sim::RequestId id, std::size_t rank, workload::Outcome outcome,
+                      sim::Time now) = 0;
   /// The requests that wait at its ingress enter as far as its limits allow.
   virtual void let_in(sim::Time /*now*/) {}
   /// Those that have waited there for too long are refused.

@@ -46,11 +46,10 @@ std::size_t Ranks::next_rank() const {
 
 Time Ranks::entry_delay(RequestId id) const { return ranks_.front()->entry_delay(id); }
 
-void Ranks::enqueue(RequestId id, Time now) { ranks_[journal_.rank_of(id)]->enqueue(id, now); }
+void Ranks::enqueue(RequestId id, std::size_t rank, Time now) { ranks_[rank]->enqueue(id, 0, now); }
 
-void Ranks::cancel(RequestId id, workload::Outcome outcome, Time now) {
-  const std::int16_t rank = journal_.rank[id.index()];
-  if (rank >= 0) ranks_[static_cast<std::size_t>(rank)]->cancel(id, outcome, now);
+void Ranks::cancel(RequestId id, std::size_t rank, workload::Outcome outcome, Time now) {
+  ranks_[rank]->cancel(id, 0, outcome, now);
 }
 
 void Ranks::close(Time end) {

@@ -10,7 +10,7 @@
 #include "signals/probe.h"
 #include "sim/ids.h"
 #include "sim/time.h"
-#include "workload/journal.h"
+#include "workload/outcome.h"
 
 namespace spillway::instance {
 
@@ -19,15 +19,15 @@ namespace spillway::instance {
 /// to date and include each request from its routing.
 class Ranks final : public Instance {
  public:
-  explicit Ranks(workload::Journal& journal) : journal_(journal) {}
   void add(std::unique_ptr<Instance> rank);
 
   std::size_t next_rank() const override;
   void sent(std::size_t rank) override { ++inside_[rank]; }
   void left(std::size_t rank) override { --inside_[rank]; }
   sim::Time entry_delay(sim::RequestId id) const override;
-  void enqueue(sim::RequestId id, sim::Time now) override;
-  void cancel(sim::RequestId id, workload::Outcome outcome, sim::Time now) override;
+  void enqueue(sim::RequestId id, std::size_t rank, sim::Time now) override;
+  void cancel(sim::RequestId id, std::size_t rank, workload::Outcome outcome,
+              sim::Time now) override;
   void close(sim::Time end) override;
 
   signals::InstanceSignal read(sim::Time now) override;
@@ -45,7 +45,6 @@ class Ranks final : public Instance {
  private:
   std::int64_t load_of(std::size_t rank) const;
 
-  workload::Journal& journal_;
   std::vector<std::unique_ptr<Instance>> ranks_;
   std::vector<std::int64_t> inside_;  // by rank: routed there and not left yet
   Counters counters_;

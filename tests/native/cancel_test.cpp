@@ -89,11 +89,11 @@ class Bench final : workload::RequestListener {
         requests_(given.requests, {}, given.classes, {0}),
         events_(static_cast<std::size_t>(given.group.data_parallel_size)) {
     journal_.reports = given.reports;
-    journal_.has_ranks = given.group.data_parallel_size > 1;
     journal_.resize(requests_.capacity());
     journal_.token_gaps.exact.resize(requests_.num_groups());
     left_.resize(requests_.capacity(), sim::kUnset);
     finished_.resize(requests_.capacity(), 0);
+    entered_rank_.resize(requests_.capacity(), 0);
     instance_ = make(given.group, sim::InstanceId{0},
                      {.requests = requests_,
                       .journal = journal_,
@@ -134,13 +134,14 @@ class Bench final : workload::RequestListener {
       case Phase::ingress: {
         const RequestId id{std::size_t{event.subject()}};
         const std::size_t rank = instance_->next_rank();
-        if (journal_.has_ranks) journal_.rank[id.index()] = static_cast<std::int16_t>(rank);
         instance_->sent(rank);
-        return instance_->enqueue(id, now_);
+        entered_rank_[id.index()] = rank;
+        return instance_->enqueue(id, rank, now_);
       }
       case Phase::client_reaction: {
         const Cancel& cancel = given_.cancels[event.subject()];
-        return instance_->cancel(RequestId{cancel.request}, cancel.outcome, now_);
+        return instance_->cancel(RequestId{cancel.request}, entered_rank_[cancel.request],
+                                 cancel.outcome, now_);
       }
       case Phase::step_start:
         return engines_[event.subject()]->start_step(now_);
@@ -165,7 +166,7 @@ class Bench final : workload::RequestListener {
   void first_token(RequestId) override {}
   void finished(RequestId id) override {
     ++finished_[id.index()];
-    instance_->left(journal_.rank_of(id));
+    instance_->left(entered_rank_[id.index()]);
   }
 
   Told told() const {
@@ -198,6 +199,7 @@ class Bench final : workload::RequestListener {
   Time now_{0};
   std::vector<Time> left_;
   std::vector<int> finished_;
+  std::vector<std::size_t> entered_rank_;
   std::vector<std::tuple<std::int32_t, std::int32_t, std::int64_t, std::int64_t>> seen_;
 };
 

@@ -41,7 +41,7 @@ IngressQueue::IngressQueue(const IngressRules& rules, std::size_t first_reason, 
       tells_first_tokens_(environment.tells_first_tokens),
       inner_environment_(with_listener(*this, environment, rules)) {}
 
-void IngressQueue::enqueue(RequestId id, Time now) {
+void IngressQueue::enqueue(RequestId id, std::size_t rank, Time now) {
   let_in(now);
   if (rules_.most_engine_requests < IngressRules::kAny &&
       inner().occupancy().waiting >= rules_.most_engine_requests) {
@@ -53,21 +53,21 @@ void IngressQueue::enqueue(RequestId id, Time now) {
   }
   if (waiting_.empty() && may_enter()) {
     ++counts_.entered_at_once;
-    return enter(id, now);
+    return enter(id, rank, now);
   }
   if (std::ssize(waiting_) >= rules_.queue_size) return refuse(id, rules_.when_full, now);
   const bool waits_for_ever = rules_.longest_wait == sim::kForever;
-  waiting_.push_back({id, waits_for_ever ? sim::kForever : now + rules_.longest_wait});
+  waiting_.push_back({id, rank, waits_for_ever ? sim::kForever : now + rules_.longest_wait});
   counts_.queued = std::ssize(waiting_);
   counts_.most_queued = std::max(counts_.most_queued, counts_.queued);
   journal_.outcome[id.index()] = Outcome::running;
   watch_deadlines();
 }
 
-void IngressQueue::cancel(RequestId id, Outcome outcome, Time now) {
+void IngressQueue::cancel(RequestId id, std::size_t rank, Outcome outcome, Time now) {
   const auto waiting = std::find_if(waiting_.begin(), waiting_.end(),
                                     [id](const Waiting& one) { return one.id == id; });
-  if (waiting == waiting_.end()) return inner().cancel(id, outcome, now);
+  if (waiting == waiting_.end()) return inner().cancel(id, rank, outcome, now);
   waiting_.erase(waiting);
   counts_.queued = std::ssize(waiting_);
   journal_.outcome[id.index()] = outcome;
@@ -75,23 +75,23 @@ void IngressQueue::cancel(RequestId id, Outcome outcome, Time now) {
   events_.push({now, Phase::permit_release, engine_, id.value});
 }
 
-void IngressQueue::enter(RequestId id, Time now) {
+void IngressQueue::enter(RequestId id, std::size_t rank, Time now) {
   ++counts_.unfinished;
   ++counts_.awaiting_response;
   counts_.most_unfinished = std::max(counts_.most_unfinished, counts_.unfinished);
-  inner().enqueue(id, now);
+  inner().enqueue(id, rank, now);
 }
 
 void IngressQueue::let_in(Time now) {
   wake_due_ = sim::kForever;
   refuse_overdue(now);
   while (!waiting_.empty() && may_enter()) {
-    const RequestId id = newest_next_ ? waiting_.back().id : waiting_.front().id;
+    const Waiting one = newest_next_ ? waiting_.back() : waiting_.front();
     newest_next_ ? waiting_.pop_back() : waiting_.pop_front();
     newest_next_ = false;
     counts_.queued = std::ssize(waiting_);
     ++counts_.entered_from_queue;
-    enter(id, now);
+    enter(one.id, one.rank, now);
   }
 }
 

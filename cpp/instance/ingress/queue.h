@@ -28,8 +28,9 @@ class IngressQueue final : public Forwarding, public workload::RequestListener {
   /// In which the instance behind it is to be made.
   const Environment& inner_environment() const { return inner_environment_; }
 
-  void enqueue(sim::RequestId id, sim::Time now) override;
-  void cancel(sim::RequestId id, workload::Outcome outcome, sim::Time now) override;
+  void enqueue(sim::RequestId id, std::size_t rank, sim::Time now) override;
+  void cancel(sim::RequestId id, std::size_t rank, workload::Outcome outcome,
+              sim::Time now) override;
   void let_in(sim::Time now) override;
   void expire(sim::Time now) override;
   void close(sim::Time end) override;
@@ -42,6 +43,7 @@ class IngressQueue final : public Forwarding, public workload::RequestListener {
  private:
   struct Waiting {
     sim::RequestId id;
+    std::size_t rank;
     sim::Time deadline;
   };
 
@@ -49,7 +51,7 @@ class IngressQueue final : public Forwarding, public workload::RequestListener {
     return counts_.unfinished < rules_.most_unfinished &&
            counts_.awaiting_response < rules_.most_awaiting_response;
   }
-  void enter(sim::RequestId id, sim::Time now);
+  void enter(sim::RequestId id, std::size_t rank, sim::Time now);
   void refuse(sim::RequestId id, std::uint8_t reason, sim::Time now);
   void refuse_overdue(sim::Time now);
   // A place becomes free at `at`: requests that wait may enter then.

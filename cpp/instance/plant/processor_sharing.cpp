@@ -107,7 +107,7 @@ class Sharing final : public Instance, public Engine {
 
   Time entry_delay(RequestId) const override { return {0}; }
 
-  void enqueue(RequestId id, Time now) override {
+  void enqueue(RequestId id, std::size_t, Time now) override {
     take_scrapes(now, true);
     advance(now);
     ++counters_.entered;
@@ -124,7 +124,7 @@ class Sharing final : public Instance, public Engine {
     set_alarm(now);
   }
 
-  void cancel(RequestId id, workload::Outcome outcome, Time now) override {
+  void cancel(RequestId id, std::size_t, workload::Outcome outcome, Time now) override {
     const auto seat = std::find_if(seats_.begin(), seats_.end(), [id](const Seat& one) {
       return one.entry != kNobody && one.id == id;
     });

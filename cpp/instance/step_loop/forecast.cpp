@@ -30,6 +30,7 @@ Time predict_first_token(const EngineState& state, std::span<const Entry> entrie
     } else if (s.activity == Activity::step_requested && now < entry) {
       start_step(s, watch, now);
     } else {
+      if (next == pending.end()) return sim::kUnset;
       now = next->at;
       if (can_hold(s, next->id)) join_queue(s, watch, next->id, now);
       if (s.activity == Activity::idle && has_work(s)) s.activity = Activity::step_requested;

@@ -37,7 +37,7 @@ Time StepLoopEngine::entry_delay(RequestId id) const {
       settings_.latency->entry_us(settings_.requests.input_tokens(id)));
 }
 
-void StepLoopEngine::enqueue(RequestId id, Time now) {
+void StepLoopEngine::enqueue(RequestId id, std::size_t, Time now) {
   if (!can_hold(state_, id)) {
     state_.counters.last_event = std::max(state_.counters.last_event, now);
     ++state_.counters.refused;
@@ -48,7 +48,7 @@ void StepLoopEngine::enqueue(RequestId id, Time now) {
   if (state_.activity == Activity::idle) request_step(now);
 }
 
-void StepLoopEngine::cancel(RequestId id, workload::Outcome outcome, Time now) {
+void StepLoopEngine::cancel(RequestId id, std::size_t, workload::Outcome outcome, Time now) {
   const auto is_it = [id](const Leaving& one) { return one.id == id; };
   if (journal_.outcome[id.index()] != workload::Outcome::running ||
       std::any_of(state_.leaving.begin(), state_.leaving.end(), is_it)) {

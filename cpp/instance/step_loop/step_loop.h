@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -27,8 +28,9 @@ class StepLoopEngine final : public Instance, public Engine, public Forecaster {
   StepLoopEngine(const InstanceGroup& group, sim::InstanceId id, std::uint32_t engine,
                  signals::Probe* reporter, const Environment& environment);
 
-  void enqueue(sim::RequestId id, sim::Time now) override;
-  void cancel(sim::RequestId id, workload::Outcome outcome, sim::Time now) override;
+  void enqueue(sim::RequestId id, std::size_t rank, sim::Time now) override;
+  void cancel(sim::RequestId id, std::size_t rank, workload::Outcome outcome,
+              sim::Time now) override;
   void start_step(sim::Time now) override;
   void end_step(sim::Time now) override;
   void close(sim::Time end) override;

@@ -1,0 +1,238 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "check.h"
+#include "instance/step_loop/state.h"
+#include "instance/step_loop/transitions.h"
+#include "sim/event_queue.h"
+#include "sim/rng.h"
+#include "workload/journal.h"
+#include "workload/request_table.h"
+
+/// A small workload on one engine.
+struct Workload {
+  std::unique_ptr<spillway::workload::RequestTable> requests;
+  std::vector<spillway::instance::Entry> entries;  ///< in order of time
+  spillway::instance::InstanceGroup group;
+  std::int64_t quantum_ns = 1;
+  bool reports = false;
+};
+
+/// One of every kind: schedulers, little and much memory, chunked prompts, shared prefixes, both
+/// completions, step times that depend on the context.
+inline Workload random_workload(std::uint64_t seed) {
+  using namespace spillway;
+  sim::Draws draws(seed, sim::Stream::arrivals, 0);
+  const auto between = [&](std::int64_t low, std::int64_t high) {
+    return low + static_cast<std::int64_t>(draws.below(static_cast<std::uint64_t>(high - low + 1)));
+  };
+  const auto one_of = [&]<class T>(std::initializer_list<T> values) {
+    return values.begin()[draws.below(values.size())];
+  };
+  Workload work;
+  auto all = std::make_shared<workload::Requests>();
+  all->tenants = {"default"};
+  all->slo_classes = {"high", "low"};
+  all->segment_begin = {0};
+  const std::int64_t count = between(1, 25);
+  const std::int64_t longest_gap = one_of({0, 300, 5000}) * 1000;
+  const std::int32_t longest_input = one_of({4, 40, 120});
+  const std::int32_t longest_output = one_of({3, 40, 200});
+  const bool is_short_of_memory = draws.below(2) == 0;
+  std::int64_t at = 0;
+  std::int64_t tokens = 0;
+  std::int64_t largest = 1;
+  for (std::size_t i = 0; std::cmp_less(i, count); ++i) {
+    const auto input = static_cast<std::int32_t>(between(1, longest_input));
+    const auto output = static_cast<std::int32_t>(between(0, longest_output));
+    all->arrival.push_back({at});
+    all->input_tokens.push_back(input);
+    all->output_tokens.push_back(output);
+    all->tenant.push_back(0);
+    all->slo_class.push_back(static_cast<std::uint16_t>(draws.below(2)));
+    if (draws.below(2) == 0) {
+      all->segments.push_back({draws.below(2), static_cast<std::uint32_t>(between(1, input))});
+    }
+    all->segment_begin.push_back(static_cast<std::uint32_t>(all->segments.size()));
+    work.entries.push_back({sim::RequestId{i}, {at}});
+    at += between(0, longest_gap);
+    tokens += input + output;
+    largest = std::max<std::int64_t>(largest, input + output);
+  }
+  instance::InstanceGroup& group = work.group;
+  group.block_size_tokens = one_of({1, 3, 16});
+  const std::int64_t room = is_short_of_memory ? largest + tokens / 10 : tokens + 40;
+  group.num_kv_blocks = room / group.block_size_tokens + between(0, 3);
+  group.max_num_seqs = one_of({2, 8, 256});
+  group.max_num_batched_tokens = one_of({8, 40, 2048});
+  group.long_prefill_token_threshold = one_of({0, 3});
+  group.completion = static_cast<instance::Completion>(draws.below(2));
+  group.preemption = static_cast<instance::Preemption>(draws.below(2));
+  if (draws.below(3) == 0) group.scheduler = instance::Sjf{};
+  if (draws.below(3) == 0) {
+    group.scheduler =
+        instance::PriorityFcfs{.victim = static_cast<instance::Victim>(draws.below(2)),
+                               .preemption_margin = 1 + static_cast<std::int64_t>(draws.below(4))};
+  }
+  group.latency = instance::Linear{.beta0_us = one_of({0.0, 100.0, 691.4}),
+                                   .beta_prefill_us = one_of({0.0, 10.0}),
+                                   .beta_decode_us = one_of({1.0, 2.8}),
+                                   .beta_context_us = one_of({0.0, 0.25})};
+  group.kv_cache.prefix_caching = draws.below(2) == 0;
+  group.kv_cache.allocation = static_cast<instance::Allocation>(draws.below(4) / 3);
+  work.reports = draws.below(4) == 0;
+  work.quantum_ns = one_of({1, 1000});
+  work.requests = std::make_unique<workload::RequestTable>(
+      all, std::vector<workload::Tenant>{},
+      std::vector<workload::SloClass>{{.name = "high", .priority = 2},
+                                      {.name = "low", .priority = -1}},
+      sim::Time{0});
+  return work;
+}
+
+struct SilentListener final : spillway::workload::RequestListener {
+  void first_token(spillway::sim::RequestId) override {}
+  void finished(spillway::sim::RequestId) override {}
+};
+
+/// A state of an engine and the journal that it writes; steps are made by hand.
+class Walker {
+ public:
+  explicit Walker(const Workload& work)
+      : journal_(empty_journal(work)),
+        environment_{.requests = *work.requests,
+                     .journal = journal_,
+                     .events = events_,
+                     .listener = listener_,
+                     .quantum_ns = work.quantum_ns,
+                     .reports_latencies = work.reports,
+                     .meters_tokens = true},
+        settings_(
+            std::make_shared<spillway::instance::EngineSettings>(work.group, 0u, environment_)),
+        state(*settings_, work.group, true),
+        recorder_(0, *settings_, environment_) {}
+  /// A copy that goes on by itself.
+  Walker(const Walker& other)
+      : journal_(other.journal_),
+        environment_{.requests = other.environment_.requests,
+                     .journal = journal_,
+                     .events = events_,
+                     .listener = listener_,
+                     .quantum_ns = other.environment_.quantum_ns,
+                     .reports_latencies = other.environment_.reports_latencies,
+                     .meters_tokens = true},
+        settings_(other.settings_),
+        state(other.state),
+        recorder_(0, *settings_, environment_) {}
+  Walker& operator=(const Walker&) = delete;
+
+  bool is_stepping() const { return state.activity == spillway::instance::Activity::stepping; }
+  bool wants_step() const { return state.activity == spillway::instance::Activity::step_requested; }
+  void enter(const spillway::instance::Entry& one) {
+    if (!can_hold(state, one.id)) return;
+    join_queue(state, recorder_, one.id, one.at);
+    request_step();
+  }
+  void start(spillway::sim::Time now) {
+    start_step(state, recorder_, now);
+    check_memory(state, spillway::sim::InstanceId{0});
+  }
+  void end() {
+    end_step(state, recorder_, state.jump.end);
+    check_memory(state, spillway::sim::InstanceId{0});
+    request_step();
+  }
+  /// Makes the jump under way a single step.
+  void cut() {
+    state.jump.steps = state.jump.begun;
+    state.jump.end = state.jump.end_of_step();
+  }
+  /// Until nothing is left to do.
+  void run_out(spillway::sim::Time now) {
+    while (is_stepping() || wants_step()) {
+      if (is_stepping()) {
+        now = state.jump.end;
+        end();
+      } else {
+        start(now);
+      }
+    }
+  }
+
+  /// Everything that can be seen of the state and of the journal.
+  std::vector<std::int64_t> all() const {
+    std::vector<std::int64_t> seen;
+    const auto add = [&](auto... values) {
+      (seen.push_back(static_cast<std::int64_t>(values)), ...);
+    };
+    const auto& s = state;
+    add(s.activity, s.next_entry, s.memory.free(), s.memory.takeable_unnoticed(),
+        s.memory.num_named_in_use(), s.memory.counts().hits, s.memory.counts().misses,
+        s.memory.counts().lookups, s.memory.counts().most_in_use, s.waiting.tokens(),
+        s.waiting.size(), s.decoders.size(), s.decoders.context_tokens(), s.slots.size());
+    if (is_stepping()) {
+      add(s.jump.start.ns, s.jump.duration.ns, s.jump.begun, s.jump.steps, s.jump.end.ns,
+          s.jump.effects_taken);
+    }
+    for (std::size_t i = 0; i < s.waiting.size(); ++i) {
+      const auto& one = s.waiting[i];
+      add(one.id.value, one.emitted, one.rank, one.last_token.ns, one.returned);
+    }
+    for (const auto& slot : s.slots) {
+      add(slot.id.value, slot.entry, slot.emitted, slot.computed, slot.holding.blocks,
+          slot.holding.returned, slot.last_token.ns, slot.is_cached);
+    }
+    for (const auto& one : s.decoders.members()) {
+      add(one.id.value, one.entry, s.decoders.emitted(one), s.decoders.computed(one), one.returned);
+    }
+    const auto& c = s.counters;
+    add(c.entered, c.completed, c.preemptions, c.steps, c.tokens_emitted, c.waiting_after_steps,
+        c.last_event.ns, s.waiting_since.ns, c.waiting_time_s * 1e9);
+    for (const std::int64_t tokens : s.emitted_by_group) add(tokens);
+    for (std::size_t i = 0; i < journal_.size(); ++i) {
+      add(journal_.enqueued[i].ns, journal_.scheduled[i].ns, journal_.first_token[i].ns,
+          journal_.finished[i].ns, journal_.emitted[i], journal_.preemptions[i],
+          journal_.outcome[i]);
+      if (journal_.reports) add(journal_.reported_ttft[i].ns);
+    }
+    for (const auto& sample : journal_.token_gaps.exact) {
+      for (const auto& [gap, times] : sample.sorted()) add(gap, times);
+    }
+    return seen;
+  }
+  const spillway::workload::Journal& journal() const { return journal_; }
+
+ private:
+  static spillway::workload::Journal empty_journal(const Workload& work) {
+    spillway::workload::Journal journal;
+    journal.reports = work.reports;
+    journal.resize(work.requests->capacity());
+    journal.token_gaps.exact.resize(work.requests->num_groups());
+    return journal;
+  }
+  void request_step() {
+    using spillway::instance::Activity;
+    if (state.activity == Activity::idle && has_work(state)) {
+      state.activity = Activity::step_requested;
+    }
+  }
+
+  spillway::workload::Journal journal_;
+  spillway::sim::EventQueue events_{1};
+  SilentListener listener_;
+  spillway::instance::Environment environment_;
+  std::shared_ptr<const spillway::instance::EngineSettings> settings_;
+
+ public:
+  spillway::instance::EngineState state;
+
+ private:
+  spillway::instance::Recorder recorder_;
+};
