@@ -50,16 +50,19 @@ inline Workload random_workload(std::uint64_t seed) {
   std::int64_t tokens = 0;
   std::int64_t largest = 1;
   for (std::size_t i = 0; std::cmp_less(i, count); ++i) {
-    const auto input = static_cast<std::int32_t>(between(1, longest_input));
+    auto input = static_cast<std::int32_t>(between(1, longest_input));
     const auto output = static_cast<std::int32_t>(between(0, longest_output));
+    if (draws.below(2) == 0) {
+      // Prompts share what they begin with only if it is equally long.
+      const std::int32_t shared = one_of({3, 16, 40});
+      all->segments.push_back({draws.below(2), static_cast<std::uint32_t>(shared)});
+      input += shared;
+    }
     all->arrival.push_back({at});
     all->input_tokens.push_back(input);
     all->output_tokens.push_back(output);
     all->tenant.push_back(0);
     all->slo_class.push_back(static_cast<std::uint16_t>(draws.below(2)));
-    if (draws.below(2) == 0) {
-      all->segments.push_back({draws.below(2), static_cast<std::uint32_t>(between(1, input))});
-    }
     all->segment_begin.push_back(static_cast<std::uint32_t>(all->segments.size()));
     work.entries.push_back({sim::RequestId{i}, {at}});
     at += between(0, longest_gap);

@@ -41,8 +41,9 @@ std::int64_t length_of_jump(const EngineState& s) {
       steps = std::max<std::int64_t>(1, steps - 1);
     }
   }
+  // Prompts that are cached as a whole occur only where the order of requests matters, and with it
+  // every step.
   for (const Slot& slot : s.slots) {
-    if (slot.is_cached) return 1;
     if (slot.tokens == 0) continue;
     const std::int64_t need = known_tokens(s, slot) - slot.computed;
     if (slot.tokens == need) return 1;

@@ -24,7 +24,7 @@ inline StepLoad following(StepLoad load) {
 inline bool is_blocked(const EngineState& s) { return !s.waiting.empty() && !s.jump.is_full; }
 
 /// For how many steps from the one under way, the first of its jump, the batch stays as it is.
-/// Precondition: steps may be made several at once, and none was preempted for this one.
+/// Precondition: `may_jump`, and no request was preempted for this step.
 std::int64_t length_of_jump(const EngineState& s);
 
 /// How many of the `most` steps after the one under way find memory.
