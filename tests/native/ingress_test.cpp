@@ -85,13 +85,17 @@ void the_least_loaded_rank_is_next() {
   check(two.ranks.next_rank() == 0, "one against two that wait");
   for (int i = 0; i < 2; ++i) two.ranks.sent(0);
   two.parts[0]->signal.running = 3;  // 3 against 4 × 2
-  check(two.ranks.next_rank() == 0, "one that waits weighs as much as four that run");
+  check(two.ranks.next_rank() == 0, "three that run weigh less than two that wait");
   two.parts[1]->signal.running = 2;  // 3 against 2
   check(two.ranks.next_rank() == 1, "those that run count, too");
   two.ranks.left(0);
   two.ranks.left(0);
   two.parts[0]->signal.running = 1;  // 1 against 2
   check(two.ranks.next_rank() == 0, "those that have left do not");
+  two.parts[0]->signal.running = 0;  // 4 against 3
+  two.ranks.sent(1);
+  two.parts[1]->signal.running = 3;
+  check(two.ranks.next_rank() == 1, "one that waits weighs more than three that run");
 }
 
 void calls_reach_their_rank() {

@@ -424,11 +424,11 @@ void shared_blocks_are_held_once() {
     scene.leave(Scene::kA, first);
     check(scene.memory().free() == 5, "the shared ones are still held");
     scene.leave(Scene::kA, second);
-    check(scene.memory().free() == 10, "nobody holds them any more");
+    check(scene.memory().free() == 10, "no request holds them any more");
   }
 }
 
-void a_preempted_request_finds_what_nobody_has_taken() {
+void a_preempted_request_finds_what_was_not_taken() {
   Scene scene(10);
   const std::size_t row = Scene::kOther + 5;  // six blocks
   const RequestId id{row};
@@ -436,7 +436,7 @@ void a_preempted_request_finds_what_nobody_has_taken() {
   scene.memory().give_up(id, holding, 60);
   check(scene.memory().free() == 10 && scene.memory().find(id, 61, true) == 60, "all of it");
   check(scene.memory().find(id, 60, true) == 50, "at least one token is computed anew");
-  check(scene.memory().find(id, 61, false) == 0, "nobody else has these tokens");
+  check(scene.memory().find(id, 61, false) == 0, "no other request has these tokens");
   // Four blank blocks stand before its own, of which the last go first.
   const std::int64_t left[] = {60, 60, 60, 60, 50, 40};
   for (const std::int64_t tokens : left) {
@@ -457,5 +457,5 @@ int main() {
   what_was_released_first_is_taken_first();
   what_is_used_again_becomes_the_newest();
   shared_blocks_are_held_once();
-  a_preempted_request_finds_what_nobody_has_taken();
+  a_preempted_request_finds_what_was_not_taken();
 }

@@ -12,7 +12,7 @@
 
 namespace spillway::instance {
 
-/// A limit with a queue in which nobody waits longer than a budget.
+/// A limit with a queue in which no request waits longer than a budget.
 struct ControlledDelay {
   std::optional<std::int64_t> max_requests;
   std::int64_t queue_size = 40000;

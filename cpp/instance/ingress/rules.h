@@ -7,7 +7,7 @@
 
 namespace spillway::instance {
 
-/// What an ingress amounts to. A request enters the engine if nobody waits before it and all limits
+/// What an ingress amounts to. A request enters the engine if none waits before it and all limits
 /// allow it; else it waits in the ingress's own queue, or is refused if that is full.
 struct IngressRules {
   static constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
@@ -15,8 +15,8 @@ struct IngressRules {
   std::int64_t most_unfinished = kAny;         ///< inside the engine
   std::int64_t most_awaiting_response = kAny;  ///< of these, without a first token
   std::int64_t queue_size = 0;                 ///< most requests that wait
-  sim::Time longest_wait = sim::kForever;      ///< whoever has waited so long is refused
-  bool newest_after_expiry = false;  ///< the first to enter after somebody has been is the newest
+  sim::Time longest_wait = sim::kForever;      ///< a request that has waited so long is refused
+  bool newest_after_expiry = false;  ///< the first to enter after a refusal for that is the newest
   // Of the engine's queue: from here on everything is refused.
   std::int64_t most_engine_requests = kAny;
   std::int64_t most_engine_tokens = kAny;

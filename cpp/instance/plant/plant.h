@@ -16,8 +16,8 @@ class Probe;
 /// queue. `reporter`: whose state is scraped when this one's changes; null: its own.
 ///
 /// It writes the journal's columns from `enqueued` to `outcome`, takes its scrapes before it
-/// changes, tells the listener of first tokens (if asked to) and of requests that leave, and then
-/// posts their `permit_release`.
+/// changes, notifies the listener of first tokens (if asked to) and of requests that leave, and
+/// then posts their `permit_release`.
 namespace spillway::instance {
 
 struct InstanceGroup;

@@ -13,7 +13,7 @@ struct PreemptionRules {
   /// Where memory is short: the least urgent, not the last that entered.
   bool takes_least_urgent = false;
   /// For a head of the queue that finds no seat or no memory: the least urgent, if its rank exceeds
-  /// the head's by so much, at least 1; none: nobody.
+  /// the head's by so much, at least 1; none: no request.
   std::optional<std::int64_t> margin;
   std::int64_t max_per_step = 0;  ///< of those for a head
 };

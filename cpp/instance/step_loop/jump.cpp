@@ -49,7 +49,7 @@ std::int64_t length_of_jump(const EngineState& s) {
     if (slot.tokens == need) return 1;
     steps = std::min(steps, (need - 1) / slot.tokens);
   }
-  // A prompt that fills blocks which others may share can help a blocked head of the queue.
+  // A prompt that fills blocks which others may share could help a blocked head of the queue.
   if (is_blocked(s) && !s.slots.empty() && !s.memory.counts_only()) return 1;
   if (s.settings.durations_vary) steps = std::min(steps, kLongestUnevenJump);
   // Where no request limits the jump, the end of the clock does.
