@@ -25,8 +25,8 @@ struct Stage {
   Time now{0};
 };
 
-// Everything that happens before `moment`.
-void run_until(Stage& stage, const Workload& work, Time moment) {
+// Everything that happens before `moment`, with or without withdrawals.
+void run_until(Stage& stage, const Workload& work, Time moment, bool withdraws) {
   Walker& walker = stage.walker;
   while (true) {
     const Time entry = stage.next == work.entries.end() ? sim::kForever : stage.next->at;
@@ -39,13 +39,14 @@ void run_until(Stage& stage, const Workload& work, Time moment) {
     } else {
       if (entry >= moment) return;
       stage.now = entry;
+      if (withdraws) walker.withdraw(work.withdrawn[stage.next->id.index()], stage.now);
       walker.enter(*stage.next++);
     }
   }
 }
 
 void a_copy_does_what_the_original_will_do() {
-  std::int64_t under_way = 0, in_jumps = 0, with_found_blocks = 0;
+  std::int64_t under_way = 0, in_jumps = 0, with_found_blocks = 0, leaving = 0;
   for (std::uint64_t seed = 0; seed < 2000; ++seed) {
     const std::string where = "seed " + std::to_string(seed);
     const Workload work = random_workload(seed);
@@ -53,11 +54,12 @@ void a_copy_does_what_the_original_will_do() {
     Stage stage{Walker(work), work.entries.begin()};
     const std::int64_t last = work.entries.back().at.ns;
     const Time moment{static_cast<std::int64_t>(draws.below(static_cast<std::uint64_t>(last + 1)))};
-    run_until(stage, work, moment);
+    run_until(stage, work, moment, true);
     Walker& original = stage.walker;
     under_way += original.is_stepping();
     in_jumps += instance::has_steps_ahead(original.state);
     with_found_blocks += !original.state.memory.counts_only();
+    leaving += !original.state.leaving.empty();
 
     const std::vector<std::int64_t> before = original.all();
     Walker copy(original);
@@ -68,10 +70,11 @@ void a_copy_does_what_the_original_will_do() {
     check(original.all() == copy.all(), "both come to the same, " + where);
   }
   check(under_way > 500 && in_jumps > 200 && with_found_blocks > 200, "in all states");
+  check(leaving > 50, "also where a request is about to leave");
 }
 
 void predictions_come_true() {
-  std::int64_t waited = 0, refused = 0, ahead = 0;
+  std::int64_t waited = 0, refused = 0, ahead = 0, leaving = 0;
   for (std::uint64_t seed = 0; seed < 3000; ++seed) {
     const std::string where = "seed " + std::to_string(seed);
     Workload work = random_workload(seed);
@@ -81,12 +84,13 @@ void predictions_come_true() {
     // Some of the last requests are on their way, and the last of them is asked for.
     const Time moment = work.entries[draws.below(work.entries.size())].at;
     Stage stage{Walker(work), work.entries.begin()};
-    run_until(stage, work, moment);
+    run_until(stage, work, moment, true);
     const std::vector<Entry> coming(stage.next, work.entries.cend());
     const std::vector<std::int64_t> before = stage.walker.all();
     const Time predicted = predict_first_token(stage.walker.state, coming, stage.now);
     check(stage.walker.all() == before, "asking changes nothing, " + where);
-    run_until(stage, work, sim::kForever);
+    leaving += !stage.walker.state.leaving.empty();
+    run_until(stage, work, sim::kForever, false);
     const std::size_t row = coming.back().id.index();
     check(predicted == stage.walker.journal().first_token[row], "the first token, " + where);
     refused += !sim::is_set(predicted);
@@ -94,6 +98,7 @@ void predictions_come_true() {
     ahead += coming.size() > 1;
   }
   check(waited > 500 && refused > 50 && ahead > 1000, "of all kinds");
+  check(leaving > 50, "also where a request is about to leave");
 }
 
 }  // namespace

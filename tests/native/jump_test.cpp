@@ -22,7 +22,7 @@ struct Coverage {
   std::int64_t jumps = 0;  ///< of several steps
   std::int64_t steps = 0;  ///< in these
   std::int64_t uneven = 0, early_effects = 0, with_prompts = 0, blocked = 0, cut = 0;
-  std::int64_t short_of_memory = 0, with_named_blocks = 0;
+  std::int64_t short_of_memory = 0, with_named_blocks = 0, withdrawn = 0;
 
   void count(const EngineState& s) {
     ++jumps;
@@ -85,6 +85,7 @@ class Pair {
       make_single_steps(now);
       end_jump(now);
       for (; next != work_.entries.end() && next->at == now; ++next) {
+        withdraw(work_.withdrawn[next->id.index()], now);
         jumping_.enter(*next);
         single_.enter(*next);
         end_jump(now);  // it may have been cut
@@ -97,6 +98,14 @@ class Pair {
   }
 
  private:
+  void withdraw(sim::RequestId id, Time now) {
+    const std::int64_t cancelled = jumping_.state.counters.cancelled;
+    jumping_.withdraw(id, now);
+    single_.withdraw(id, now);
+    end_jump(now);  // it may have been cut
+    coverage_.withdrawn += jumping_.state.counters.cancelled > cancelled;
+  }
+
   void end_jump(Time now) {
     if (jumping_.is_stepping() && jumping_.state.jump.end == now) jumping_.end();
   }
@@ -168,7 +177,7 @@ void a_jump_equals_its_steps() {
   check(all.jumps > 20000 && all.steps > 5 * all.jumps, "jumps are long");
   check(all.uneven > 1000 && all.early_effects > 1000 && all.with_prompts > 1000, "of all kinds");
   check(all.blocked > 1000 && all.cut > 1000 && all.with_named_blocks > 1000, "in all states");
-  check(all.short_of_memory > 100, "and ended by memory");
+  check(all.short_of_memory > 100 && all.withdrawn > 1000, "and ended by memory or withdrawals");
 }
 
 // ---- lengths that can be told by hand ------------------------------------------------------

@@ -20,6 +20,8 @@
 struct Workload {
   std::unique_ptr<spillway::workload::RequestTable> requests;
   std::vector<spillway::instance::Entry> entries;  ///< in order of time
+  /// For each entry the request that is withdrawn just before it, if that is inside.
+  std::vector<spillway::sim::RequestId> withdrawn;
   spillway::instance::InstanceGroup group;
   std::int64_t quantum_ns = 1;
   bool reports = false;
@@ -65,6 +67,7 @@ inline Workload random_workload(std::uint64_t seed) {
     all->slo_class.push_back(static_cast<std::uint16_t>(draws.below(2)));
     all->segment_begin.push_back(static_cast<std::uint32_t>(all->segments.size()));
     work.entries.push_back({sim::RequestId{i}, {at}});
+    work.withdrawn.push_back(sim::RequestId{draws.below(3) == 0 ? draws.below(i + 1) : i});
     at += between(0, longest_gap);
     tokens += input + output;
     largest = std::max<std::int64_t>(largest, input + output);
@@ -143,6 +146,15 @@ class Walker {
     join_queue(state, recorder_, one.id, one.at);
     request_step();
   }
+  void withdraw(spillway::sim::RequestId id, spillway::sim::Time now) {
+    const auto is_it = [id](const auto& one) { return one.id == id; };
+    if (journal_.outcome[id.index()] != spillway::workload::Outcome::running ||
+        std::any_of(state.leaving.begin(), state.leaving.end(), is_it)) {
+      return;
+    }
+    spillway::instance::withdraw(state, recorder_, {id, spillway::workload::Outcome::cancelled},
+                                 now);
+  }
   void start(spillway::sim::Time now) {
     start_step(state, recorder_, now);
     check_memory(state, spillway::sim::InstanceId{0});
@@ -192,12 +204,13 @@ class Walker {
       add(slot.id.value, slot.entry, slot.emitted, slot.computed, slot.holding.blocks,
           slot.holding.returned, slot.last_token.ns, slot.is_cached);
     }
+    for (const auto& one : s.leaving) add(one.id.value, one.outcome);
     for (const auto& one : s.decoders.members()) {
       add(one.id.value, one.entry, s.decoders.emitted(one), s.decoders.computed(one), one.returned);
     }
     const auto& c = s.counters;
-    add(c.entered, c.completed, c.preemptions, c.steps, c.tokens_emitted, c.waiting_after_steps,
-        c.last_event.ns, s.waiting_since.ns, c.waiting_time_s * 1e9);
+    add(c.entered, c.completed, c.cancelled, c.preemptions, c.steps, c.tokens_emitted,
+        c.waiting_after_steps, c.last_event.ns, s.waiting_since.ns, c.waiting_time_s * 1e9);
     for (const std::int64_t tokens : s.emitted_by_group) add(tokens);
     for (std::size_t i = 0; i < journal_.size(); ++i) {
       add(journal_.enqueued[i].ns, journal_.scheduled[i].ns, journal_.first_token[i].ns,

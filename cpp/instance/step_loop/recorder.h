@@ -79,10 +79,6 @@ class Recorder {
   void joined_decoders(sim::RequestId id) { report_decode(id, sim::Time{-decode_clock_.ns}); }
   void left_decoders(sim::RequestId id) { report_decode(id, decode_clock_); }
 
-  void refused(sim::RequestId id, sim::Time now) {
-    journal_->reason[id.index()] = {workload::Stage::ingress, 0};
-    left(id, workload::Outcome::rejected, now);
-  }
   void completed(sim::RequestId id, sim::Time at) {
     if (!journal_) return;
     emitted(id, settings_.requests.goal_tokens(id));
@@ -91,8 +87,14 @@ class Recorder {
   }
   /// `tokens`: output tokens that it has.
   void withdrawn(const Leaving& one, std::int32_t tokens, sim::Time at) {
+    if (!journal_) return;
     emitted(one.id, tokens);
     left(one.id, one.outcome, at);
+  }
+  // In a run only:
+  void refused(sim::RequestId id, sim::Time now) {
+    journal_->reason[id.index()] = {workload::Stage::ingress, 0};
+    left(id, workload::Outcome::rejected, now);
   }
   /// The request has so many output tokens as it leaves, or as the run ends.
   void emitted(sim::RequestId id, std::int32_t tokens) { journal_->emitted[id.index()] = tokens; }
