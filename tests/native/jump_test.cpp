@@ -85,7 +85,9 @@ class Pair {
       make_single_steps(now);
       end_jump(now);
       for (; next != work_.entries.end() && next->at == now; ++next) {
-        withdraw(work_.withdrawn[next->id.index()], now);
+        const auto& waiting = jumping_.state.waiting;
+        const bool from_queue = now.ns % 2 == 1 && !waiting.empty();
+        withdraw(from_queue ? waiting.head().id : work_.withdrawn[next->id.index()], now);
         jumping_.enter(*next);
         single_.enter(*next);
         end_jump(now);  // it may have been cut
