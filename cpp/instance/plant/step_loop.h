@@ -17,7 +17,7 @@ struct StepLoop {
   static void fields(auto /*field*/) {}
 };
 
-/// Stands in `step_loop/step_loop.cpp`.
+/// Stands in `step_loop/engine.cpp`.
 std::unique_ptr<Instance> make(const StepLoop& config, const InstanceGroup& group,
                                sim::InstanceId id, signals::Probe* reporter,
                                const Environment& environment, std::vector<Engine*>& engines);

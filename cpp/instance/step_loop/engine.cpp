@@ -1,4 +1,4 @@
-#include "instance/step_loop/step_loop.h"
+#include "instance/step_loop/engine.h"
 
 #include <algorithm>
 #include <cstddef>
