@@ -102,8 +102,7 @@ void Clients::retry(RequestId id) {
   context_.requests.ask_again(id, context_.now);
 }
 
-void Clients::submitted(RequestId id) {
-  if (!reactions_) return;
+void Clients::start_timers(RequestId id) {
   const workload::RequestHandle handle = context_.requests.handle(id);
   for (const Time until : {first_token_timeout_of(id), timeout_of(id)}) {
     if (until == sim::kForever) continue;
@@ -115,8 +114,7 @@ std::optional<RequestId> Clients::timer_of(const sim::Event& event) const {
   return context_.requests.find({RequestId{event.subject()}, event.tie()});
 }
 
-bool Clients::is_out_of_patience(RequestId id) const {
-  if (!reactions_) return false;
+bool Clients::is_late(RequestId id) const {
   if (timeout_of(id) <= context_.now) return true;
   const bool awaits_first = !sim::is_set(context_.journal.first_token[id.index()]);
   return awaits_first && first_token_timeout_of(id) <= context_.now;
@@ -139,7 +137,7 @@ bool Clients::left(RequestId id) {
   if (journal.outcome[id.index()] == workload::Outcome::cancelled) {
     journal.reason[id.index()] = {workload::Stage::client, 0};
   }
-  if (retries(id)) return true;
+  if (reactions_ && retries(id)) return true;
   if (!users_) return false;
   const auto user = user_of_[id.index()];
   if (!user) return false;
@@ -153,7 +151,7 @@ bool Clients::left(RequestId id) {
 
 bool Clients::retries(RequestId id) {
   const workload::Journal& journal = context_.journal;
-  if (!reactions_ || journal.outcome[id.index()] == workload::Outcome::completed) return false;
+  if (journal.outcome[id.index()] == workload::Outcome::completed) return false;
   const auto cause = workload::cause_of(metrics::word_of(journal.reason[id.index()]));
   if (!cause) return false;
   const auto wait = reactions_->wait(context_.tenant_of(id), *cause, journal.attempts[id.index()],

@@ -27,11 +27,13 @@ class Clients {
   /// The request of an event of phase `source_arrival`, `user_arrival` or `retry_arrival`.
   sim::RequestId arrive(const sim::Event& event);
   /// The request has reached the gateway: its client begins to wait.
-  void submitted(sim::RequestId id);
+  void submitted(sim::RequestId id) {
+    if (reactions_) start_timers(id);
+  }
   /// An event of phase `client_reaction`: the timer of a client. Unset: its request is over.
   std::optional<sim::RequestId> timer_of(const sim::Event& event) const;
   /// Whether its client does not wait for the request any longer.
-  bool is_out_of_patience(sim::RequestId id) const;
+  bool is_out_of_patience(sim::RequestId id) const { return reactions_ && is_late(id); }
   /// The attempt is over. True: its client retries; else the request is, which its user may answer
   /// with another one.
   bool left(sim::RequestId id);
@@ -53,6 +55,8 @@ class Clients {
   void make_reactions();
   void schedule_source();
   void retry(sim::RequestId id);
+  void start_timers(sim::RequestId id);
+  bool is_late(sim::RequestId id) const;
   void expect(sim::Time at, sim::Phase phase, std::uint32_t subject);
   // Of all attempts together.
   sim::Time deadline_of(sim::RequestId id) const;

@@ -52,6 +52,10 @@ GatewayReplica::GatewayReplica(Context& context, std::size_t index,
   if (meter) pipeline_.set_meter(*meter);
 }
 
+inline void GatewayReplica::drop(const gateway::Departures& departures) {
+  for (const RequestId id : departures.dropped) dispatcher_.lost(id);
+}
+
 gateway::Admitted GatewayReplica::admit(RequestId id, const signals::View& fleet) {
   signals::View view = fleet;
   const signals::RequestView request(context_.requests, id);
@@ -78,11 +82,6 @@ const gateway::Departures& GatewayReplica::withdraw(RequestId id) {
       pipeline_.withdraw(id, {workload::Stage::client, 0}, context_.now);
   drop(departures);
   return departures;
-}
-
-void GatewayReplica::drop(const gateway::Departures& departures) {
-  if (departures.dropped.empty()) return;
-  for (const RequestId id : departures.dropped) dispatcher_.lost(id);
 }
 
 const gateway::Departures& GatewayReplica::drain(const signals::View* view, bool has_workers) {

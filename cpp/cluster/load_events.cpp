@@ -76,8 +76,7 @@ bool LoadEvents::handle(const sim::Event& event) {
   return true;
 }
 
-void LoadEvents::renew() {
-  if (!sim::is_set(period_)) return;
+void LoadEvents::read_what_is_old() {
   for (std::size_t i = 0; i < last_reads_.size(); ++i) {
     if (context_.now - last_reads_[i].at < period_) continue;
     last_reads_[i].at = context_.now;
@@ -86,21 +85,10 @@ void LoadEvents::renew() {
   }
 }
 
-void LoadEvents::sent(std::size_t gateway, RequestId id, InstanceId worker) {
-  if (monitors_.empty()) return;
-  monitors_[gateway].sent(id, worker);
-  schedule_live(worker);
-}
-void LoadEvents::first_token(std::size_t gateway, RequestId id, InstanceId worker) {
-  if (monitors_.empty()) return;
-  monitors_[gateway].first_token(id, worker);
-  schedule_live(worker);
-}
-void LoadEvents::finished(std::size_t gateway, RequestId id, InstanceId worker) {
-  if (monitors_.empty()) return;
-  monitors_[gateway].finished(id, worker);
+void LoadEvents::note_finished(signals::WorkerMonitor& monitor, RequestId id, InstanceId worker) {
+  monitor.finished(id, worker);
   if (was_turned_away(id)) {
-    monitors_[gateway].mark_overloaded(worker);
+    monitor.mark_overloaded(worker);
   } else {
     schedule_live(worker);
   }

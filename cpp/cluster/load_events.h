@@ -33,12 +33,24 @@ class LoadEvents {
   bool handle(const sim::Event& event);
   void schedule_scrape(sim::InstanceId worker);
   /// A decision is due: with `on_read`, what is old enough is read again.
-  void renew();
+  void renew() {
+    if (sim::is_set(period_)) read_what_is_old();
+  }
 
   // What a gateway does and sees; nothing happens unless load events are followed.
-  void sent(std::size_t gateway, sim::RequestId id, sim::InstanceId worker);
-  void first_token(std::size_t gateway, sim::RequestId id, sim::InstanceId worker);
-  void finished(std::size_t gateway, sim::RequestId id, sim::InstanceId worker);
+  void sent(std::size_t gateway, sim::RequestId id, sim::InstanceId worker) {
+    if (monitors_.empty()) return;
+    monitors_[gateway].sent(id, worker);
+    schedule_live(worker);
+  }
+  void first_token(std::size_t gateway, sim::RequestId id, sim::InstanceId worker) {
+    if (monitors_.empty()) return;
+    monitors_[gateway].first_token(id, worker);
+    schedule_live(worker);
+  }
+  void finished(std::size_t gateway, sim::RequestId id, sim::InstanceId worker) {
+    if (!monitors_.empty()) note_finished(monitors_[gateway], id, worker);
+  }
 
   /// What a gateway knows; null unless load events are followed.
   const signals::BusyWorkers* known_to(std::size_t gateway) const {
@@ -58,6 +70,8 @@ class LoadEvents {
   void push(sim::Time at, sim::InstanceId worker, Kind kind);
   void schedule_live(sim::InstanceId worker);
   void read(sim::InstanceId worker);
+  void read_what_is_old();
+  void note_finished(signals::WorkerMonitor& monitor, sim::RequestId id, sim::InstanceId worker);
   void arrive(sim::InstanceId worker);
   bool was_turned_away(sim::RequestId id) const;
 

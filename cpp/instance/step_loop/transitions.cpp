@@ -42,8 +42,8 @@ void begin(EngineState& s, std::int64_t steps) {
   count_begun(s, steps);
 }
 
-// The step whose tokens have been given, as a jump of one.
-Jump first_step(const EngineState& s, Time now, std::int64_t budget_left) {
+// A jump of one step begins, whose tokens have been given.
+void begin_jump(EngineState& s, Time now, std::int64_t budget_left) {
   StepLoad load{.decode_requests = s.decoders.size(),
                 .context_tokens = s.decoders.context_tokens(),
                 .ordinal = s.counters.steps};
@@ -61,11 +61,14 @@ Jump first_step(const EngineState& s, Time now, std::int64_t budget_left) {
   // A full batch stays full during the jump unless a request yields its seat to the head.
   const bool has_no_seat =
       num_running(s) == s.settings.max_num_seqs && !s.settings.preempting.margin;
-  return {.start = now,
-          .duration = duration_of(s.settings, load, emits),
-          .load = load,
-          .emits = emits,
-          .is_full = budget_left == 0 || has_no_seat};
+  s.jump.start = now;
+  s.jump.duration = duration_of(s.settings, load, emits);
+  s.jump.load = load;
+  s.jump.emits = emits;
+  s.jump.is_full = budget_left == 0 || has_no_seat;
+  s.jump.effects_taken = false;
+  s.jump.begun = 1;
+  s.jump.steps = 1;
 }
 
 }  // namespace
@@ -114,7 +117,7 @@ void start_step(EngineState& s, Recorder& recorder, Time now) {
   s.activity = Activity::idle;
   const std::int64_t budget_left = schedule_step(s, recorder, now);
   if (num_running(s) == 0) return;
-  s.jump = first_step(s, now, budget_left);
+  begin_jump(s, now, budget_left);
   count_begun(s, 1);
   if (may_jump(s) && !s.preempted) s.jump.steps = length_of_jump(s);
   s.jump.end = end_of_jump(s);
