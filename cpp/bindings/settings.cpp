@@ -93,10 +93,6 @@ Settings made(const TypeInfo& type, const Value& value) {
   return {&type, sim::from_value(type, value)};
 }
 
-Value encoded(const Settings& settings, sim::Purpose purpose = sim::Purpose::writing) {
-  return sim::encode(settings.info(), settings.object.get(), purpose);
-}
-
 // ---- methods ------------------------------------------------------------------------------------
 
 // `Name(field=value, …)`, which is also the code that makes the object again. Defaults are left
@@ -189,8 +185,7 @@ py::object is_equal(const Settings& self, const py::object& other) {
   const auto& that = py::cast<const Settings&>(other);
   if (self.type != that.type) return py::reinterpret_borrow<py::object>(Py_NotImplemented);
   constexpr auto identity = sim::Purpose::identity;
-  return py::bool_(self.object == that.object ||
-                   encoded(self, identity) == encoded(that, identity));
+  return py::bool_(self.object == that.object || self.encoded(identity) == that.encoded(identity));
 }
 
 py::dict presets_of(const Type& self) {
@@ -208,7 +203,6 @@ void bind_type(py::module_& module) {
   type.def_property_readonly("module", [](const Type& self) { return self.structure().module; });
   type.def_property_readonly("name", [](const Type& self) { return self.structure().name; });
   type.def_property_readonly("kind", [](const Type& self) { return self.structure().kind; });
-  type.def_property_readonly("doc", [](const Type& self) { return self.structure().doc; });
   type.def_property_readonly("fields", [](const Type& self) {
     py::list names;
     for (const FieldInfo& field : self.structure().fields) {
@@ -259,21 +253,21 @@ void bind_settings(py::module_& module) {
     return field_of(self, field_named(self.structure(), name));
   });
   settings.def("_identity", [](const Settings& self) {
-    return to_python(encoded(self, sim::Purpose::identity));
+    return to_python(self.encoded(sim::Purpose::identity));
   });
-  settings.def("_to_dict", [](const Settings& self) { return to_python(encoded(self)); });
+  settings.def("_to_dict", [](const Settings& self) { return to_python(self.encoded()); });
   settings.def_static("_from_dict", [](const Type& type, const py::object& value) {
     return to_python(made(*type.info, to_value(value)));
   });
   settings.def("_with", [](const Settings& self, const py::dict& changes) {
-    return to_python(made(self.info(), with_changes(encoded(self), changes)));
+    return to_python(made(self.info(), with_changes(self.encoded(), changes)));
   });
   settings.def("_replace", [](const Settings& self, const py::dict& fields) {
-    return to_python(made(self.info(), with_fields(encoded(self), fields)));
+    return to_python(made(self.info(), with_fields(self.encoded(), fields)));
   });
   settings.def("__eq__", &is_equal);
   settings.def("__hash__",
-               [](const Settings& self) { return hash_of(encoded(self, sim::Purpose::identity)); });
+               [](const Settings& self) { return hash_of(self.encoded(sim::Purpose::identity)); });
   settings.def("__repr__", &repr_of);
 }
 

@@ -9,7 +9,9 @@
 
 #include "bindings/casters.h"
 #include "sim/error.h"
+#include "sim/schema/codec.h"
 #include "sim/schema/type.h"
+#include "sim/value.h"
 
 namespace spillway::bindings {
 
@@ -22,6 +24,9 @@ struct Settings {
   /// Throws UsageError where `__init__` has not run.
   const sim::TypeInfo& info() const;
   const sim::StructType& structure() const { return info().structure(); }
+  sim::Value encoded(sim::Purpose purpose = sim::Purpose::writing) const {
+    return sim::encode(info(), object.get(), purpose);
+  }
   /// Throws UsageError where it is of another type.
   template <class T>
   const T& as() const {

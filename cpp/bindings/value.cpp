@@ -4,7 +4,6 @@
 
 #include "bindings/settings.h"
 #include "sim/error.h"
-#include "sim/schema/codec.h"
 
 namespace spillway::bindings {
 
@@ -66,10 +65,7 @@ Value number_of(py::handle whole) {
 Value value_of(py::handle object, const std::string& path, int depth) {
   if (depth > kDeepest) refuse("", "", "must not be nested more than 64 deep");
   if (object.is_none()) return {};
-  if (py::isinstance<Settings>(object)) {
-    const auto& settings = py::cast<const Settings&>(object);
-    return sim::encode(settings.info(), settings.object.get());
-  }
+  if (py::isinstance<Settings>(object)) return py::cast<const Settings&>(object).encoded();
   if (py::isinstance<py::bool_>(object)) return py::cast<bool>(object);
   if (py::isinstance<py::str>(object)) return text_of(object, path);
   if (py::isinstance<py::float_>(object)) return py::cast<double>(object);

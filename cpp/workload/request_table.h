@@ -28,6 +28,9 @@ struct RequestHandle {
 /// Requests are either all kept (an id is the row, in order of arrival), or only while they are in
 /// the system: then ids are given to others once `retire` was called, and `row` tells which request
 /// an id stands for.
+///
+/// It has a method for each column, and therefore many: where a value stands depends on whether all
+/// requests are kept.
 class RequestTable {
  public:
   std::vector<Tenant> tenants;

@@ -7,6 +7,7 @@ signatures, NumPy-style docstrings and the protocol of `dataclasses`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -162,6 +163,7 @@ def _keyword(name: str, **settings: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, **settings)
 
 
+@functools.cache
 def _dataclass(cls: Any) -> type[Any]:
     """A dataclass with the same fields."""
     defaults = cls()

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any
 from spillway import _core, _yaml, files
 from spillway._core.sim import ConfigError
 from spillway._figures import FIGURES
-from spillway.interop.traces import Table, TraceError, read_columns, tables
+from spillway.interop.formats import TraceError
+from spillway.interop.traces import Table, read_columns, tables
 from spillway.results import Result
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from spillway import _core, _yaml, files
 from spillway._config import config_error
 from spillway._core.sim import ConfigError
 from spillway._messages import note
-from spillway.interop.formats import FORMATS
-from spillway.interop.formats import TraceError as TraceError  # noqa: PLC0414 (exported)
+from spillway.interop.formats import FORMATS, TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
