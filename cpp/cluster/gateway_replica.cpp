@@ -56,15 +56,13 @@ inline void GatewayReplica::drop(const gateway::Departures& departures) {
   for (const RequestId id : departures.dropped) dispatcher_.lost(id);
 }
 
-gateway::Admitted GatewayReplica::admit(RequestId id, const signals::View& fleet) {
+gateway::Admitted GatewayReplica::admit(RequestId id, std::uint64_t retries,
+                                        const signals::View& fleet) {
   signals::View view = fleet;
   const signals::RequestView request(context_.requests, id);
   if (context_.needs.next_choice) {
     view = view.knowing(dispatcher_.preview(request, view, context_.now));
   }
-  const workload::Journal& journal = context_.journal;
-  const std::uint64_t retries =
-      journal.counts_attempts ? journal.attempts[id.index()] - std::uint64_t{1} : 0;
   const gateway::Admitted answer = pipeline_.admit(id, retries, view, context_.now);
   drop(answer.departures);
   if (answer.admitted) dispatcher_.admitted(request);

@@ -30,8 +30,10 @@ class GatewayReplica {
   // ---- the way of a request ----------------------------------------------------------------
 
   void submit() { pipeline_.arrive(); }
-  /// Decides on admission. What was admitted is `queued` next.
-  [[nodiscard]] gateway::Admitted admit(sim::RequestId id, const signals::View& view);
+  /// Decides on admission. What was admitted is `queued` next. `retries`: how often its client has
+  /// asked before.
+  [[nodiscard]] gateway::Admitted admit(sim::RequestId id, std::uint64_t retries,
+                                        const signals::View& view);
   /// An admitted request has joined its queue. True: drain.
   [[nodiscard]] bool queued();
   /// Its client no longer waits for it. Precondition: it is queued.

@@ -39,9 +39,13 @@ bool LivelockGuard::suspects(sim::Time now, std::uint64_t events, std::uint64_t 
 }
 
 void LivelockGuard::check(Context& context, const Clients& clients, sim::Time horizon,
-                          std::uint64_t present,
+                          std::int64_t present,
                           const std::function<void(const sim::Event&)>& handle) {
-  if (!suspects(context.now, context.events.popped(), present)) return;
+  const std::size_t others = num_engines(context.simulation) + clients.num_users();
+  if (!suspects(context.now, context.events.popped(),
+                static_cast<std::uint64_t>(present) + others)) {
+    return;
+  }
   LivelockTally tally;
   sim::Event event;
   for (int i = 0; i < kEventsTallied; ++i) {

@@ -29,9 +29,9 @@ class LivelockGuard {
 
   /// `events`: handled since the start of the run; `present`: those who take part at `now`.
   bool suspects(sim::Time now, std::uint64_t events, std::uint64_t present);
-  /// Where it suspects one: takes and handles more events, and throws LivelockError, which names
-  /// what repeats, unless the clock advances meanwhile.
-  void check(Context& context, const Clients& clients, sim::Time horizon, std::uint64_t present,
+  /// `present`: requests. Where it suspects one: takes and handles more events, and throws
+  /// LivelockError, which names what repeats, unless the clock advances meanwhile.
+  void check(Context& context, const Clients& clients, sim::Time horizon, std::int64_t present,
              const std::function<void(const sim::Event&)>& handle);
 
  private:

@@ -121,7 +121,8 @@ class Run final : workload::RequestListener {
 
   void admit(RequestId request) {
     GatewayReplica& gateway = gateways_.of(request);
-    const auto [is_admitted, departures] = gateway.admit(request, view_for(gateway));
+    const auto [is_admitted, departures] =
+        gateway.admit(request, clients_.retries_of(request), view_for(gateway));
     drop(departures);
     if (!is_admitted) {
       sampler_.shed(request);
@@ -195,7 +196,7 @@ class Run final : workload::RequestListener {
   void withdraw_if_late(RequestId request) {
     if (!clients_.is_out_of_patience(request)) return;
     const Outcome where = context_.journal.outcome[request.index()];
-    if (where == Outcome::running) fleet_.cancel(request, Outcome::cancelled);
+    if (where == Outcome::running) return fleet_.cancel(request, Outcome::cancelled);
     if (where != Outcome::queued) return;
     GatewayReplica& gateway = gateways_.of(request);
     drop(gateway.withdraw(request));
@@ -262,9 +263,8 @@ class Run final : workload::RequestListener {
   // Ends a run that is stopped from outside, or whose clock stands still.
   void check_progress() {
     if (options_.interrupted && options_.interrupted()) throw sim::Interrupted();
-    const std::uint64_t present = static_cast<std::uint64_t>(gateways_.books().present()) +
-                                  num_engines(context_.simulation) + clients_.num_users();
-    livelock_.check(context_, clients_, horizon_, present, [this](const Event& e) { handle(e); });
+    livelock_.check(context_, clients_, horizon_, gateways_.books().present(),
+                    [this](const Event& event) { handle(event); });
   }
 
   Output finish() {
