@@ -20,10 +20,10 @@ struct Offered {
   std::int32_t output_tokens = 10;
 };
 
-/// A table of the requests, whose ids count from 0.
-inline std::unique_ptr<spillway::workload::RequestTable> make_table(
-    const std::vector<Offered>& offered, std::vector<spillway::workload::Tenant> tenants = {{}},
-    std::vector<spillway::workload::SloClass> slo_classes = {{}}) {
+/// The columns of the requests, in order.
+inline std::shared_ptr<const spillway::workload::Requests> make_requests(
+    const std::vector<Offered>& offered, const std::vector<spillway::workload::Tenant>& tenants,
+    const std::vector<spillway::workload::SloClass>& slo_classes) {
   auto requests = std::make_shared<spillway::workload::Requests>();
   for (const auto& one : tenants) requests->tenants.push_back(one.name);
   for (const auto& one : slo_classes) requests->slo_classes.push_back(one.name);
@@ -34,6 +34,14 @@ inline std::unique_ptr<spillway::workload::RequestTable> make_table(
     requests->tenant.push_back(one.tenant);
     requests->slo_class.push_back(one.slo_class);
   }
+  return requests;
+}
+
+/// A table of the requests, whose ids count from 0.
+inline std::unique_ptr<spillway::workload::RequestTable> make_table(
+    const std::vector<Offered>& offered, std::vector<spillway::workload::Tenant> tenants = {{}},
+    std::vector<spillway::workload::SloClass> slo_classes = {{}}) {
+  auto requests = make_requests(offered, tenants, slo_classes);
   return std::make_unique<spillway::workload::RequestTable>(
       std::move(requests), std::move(tenants), std::move(slo_classes), spillway::sim::Time{0});
 }
