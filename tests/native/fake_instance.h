@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "instance/instance.h"
+#include "signals/probe.h"
+#include "sim/ids.h"
+#include "sim/time.h"
+
+/// An instance that reports what the test says and does nothing with requests.
+class FakeInstance final : public spillway::instance::Instance {
+ public:
+  spillway::signals::InstanceSignal reported;
+  spillway::signals::Capacity limits{.max_num_seqs = 8,
+                                     .max_num_batched_tokens = 1000,
+                                     .num_kv_blocks = 100,
+                                     .block_size_tokens = 10};
+  std::int64_t emitted_tokens = 0;  ///< of the first group of requests
+  int reads = 0;
+
+  spillway::signals::InstanceSignal read(spillway::sim::Time now) override {
+    ++reads;
+    spillway::signals::InstanceSignal seen = reported;
+    seen.measured = now;
+    return seen;
+  }
+  spillway::signals::Occupancy occupancy() const override {
+    return {reported.waiting, reported.running};
+  }
+  spillway::signals::Capacity capacity() const override { return limits; }
+  std::int64_t cached_blocks(spillway::sim::RequestId, spillway::sim::Time) override { return 0; }
+  void add_emitted(std::span<std::int64_t> by_group, spillway::sim::Time) override {
+    by_group[0] += emitted_tokens;
+  }
+
+  spillway::sim::Time entry_delay(spillway::sim::RequestId) const override { return {}; }
+  void enqueue(spillway::sim::RequestId, spillway::sim::Time) override {}
+  void cancel(spillway::sim::RequestId, spillway::workload::Outcome, spillway::sim::Time) override {
+  }
+  void close(spillway::sim::Time) override {}
+  spillway::instance::Stepping stepping() const override {
+    return spillway::instance::Stepping::plain;
+  }
+  const spillway::instance::Counters& counters() const override { return counters_; }
+  void check_memory() const override {}
+
+ private:
+  spillway::instance::Counters counters_;
+};
+
+/// So many of them, as a fleet.
+class FakeFleet {
+ public:
+  explicit FakeFleet(std::size_t size) {
+    for (std::size_t i = 0; i < size; ++i) {
+      auto one = std::make_unique<FakeInstance>();
+      fakes_.push_back(one.get());
+      instances_.push_back(std::move(one));
+    }
+  }
+  FakeInstance& operator[](std::size_t i) { return *fakes_[i]; }
+  std::span<const std::unique_ptr<spillway::instance::Instance>> instances() const {
+    return instances_;
+  }
+  std::vector<spillway::signals::Probe*> probes() const { return {fakes_.begin(), fakes_.end()}; }
+
+ private:
+  std::vector<FakeInstance*> fakes_;
+  std::vector<std::unique_ptr<spillway::instance::Instance>> instances_;
+};

@@ -1,0 +1,337 @@
+// Load events before workers whose readings the test scripts: when each is read, and what each
+// gateway then knows.
+#include "cluster/load_events.h"
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "actors.h"
+#include "check.h"
+#include "fake_instance.h"
+#include "instance/ranks.h"
+#include "signals/scrapes.h"
+
+using namespace spillway;
+using cluster::Context;
+using cluster::LoadEvents;
+using cluster::Simulation;
+using sim::Event;
+using sim::from_seconds;
+using sim::InstanceId;
+using sim::Phase;
+using sim::RequestId;
+using workload::Outcome;
+using workload::Stage;
+
+namespace {
+
+constexpr InstanceId kFirst{0};
+constexpr InstanceId kSecond{1};
+
+// Prompts of 80 tokens, of which two exceed the threshold of 100.
+Simulation two_workers(const signals::Signals& signals, std::int64_t gateways = 1) {
+  Simulation simulation = simulation_of({{.input_tokens = 80}, {.input_tokens = 80}});
+  simulation.instances = {{.count = 2}};
+  simulation.busy_monitor.active_prefill_tokens_threshold = 100;
+  simulation.signals = signals;
+  simulation.gateway.replicas = gateways;
+  return simulation;
+}
+
+struct Setup {
+  explicit Setup(Simulation of) : simulation(std::move(of)), context(simulation, 1) {
+    context.journal.resize(2);
+    if (const auto* scraped = std::get_if<signals::Scraped>(&simulation.signals)) {
+      scrapes = std::make_unique<signals::Scrapes>(*scraped, 2, context.seed);
+    }
+    events = std::make_unique<LoadEvents>(context, fleet.instances(), scrapes.get());
+    events->start();
+  }
+
+  /// The next event, which is about a worker at so many seconds. True: the worker was scraped.
+  bool handle_next(InstanceId worker, double at_s) {
+    const Event event = take(context);
+    check(event.phase() == Phase::telemetry && event.time() == from_seconds(at_s) &&
+              event.tie() == worker.value,
+          "an event of that worker at that instant");
+    return events->handle(event);
+  }
+  const signals::BusyWorkers& known(std::size_t gateway = 0) const {
+    return *events->known_to(gateway);
+  }
+  std::int64_t prefill_tokens(InstanceId worker, std::size_t gateway = 0) const {
+    return known(gateway).ranks(worker)[0].active_prefill_tokens.value();
+  }
+  std::int64_t used_blocks(InstanceId worker) const {
+    return known().ranks(worker)[0].kv_used_blocks.value();
+  }
+  int reads() { return fleet[0].reads + fleet[1].reads; }
+
+  Simulation simulation;
+  Context context;
+  FakeFleet fleet{2};
+  std::unique_ptr<signals::Scrapes> scrapes;
+  std::unique_ptr<LoadEvents> events;
+};
+
+void nothing_is_read_without_need() {
+  Simulation simulation = two_workers(signals::Live{});
+  simulation.busy_monitor = {};
+  check(!LoadEvents::are_followed(simulation), "no threshold");
+  Setup setup(simulation);
+  setup.events->sent(0, RequestId{0}, kFirst);
+  setup.events->first_token(0, RequestId{0}, kFirst);
+  setup.events->finished(0, RequestId{0}, kFirst);
+  setup.events->renew();
+  check(!has_events(setup.context) && setup.reads() == 0, "nothing happens");
+  check(setup.events->known_to(0) == nullptr, "nothing is known");
+}
+
+void an_ingress_is_a_need() {
+  Simulation simulation = two_workers(signals::Live{});
+  simulation.busy_monitor = {};
+  simulation.instances[0].ingress = instance::EngineRequestLimit{};
+  check(LoadEvents::are_followed(simulation), "a worker may turn requests away");
+}
+
+// ---- live ------------------------------------------------------------------------------------
+
+void live_workers_are_read_once_an_instant() {
+  Setup setup(two_workers(signals::Live{}));
+  set_clock(setup.context, 1);
+  setup.events->sent(0, RequestId{0}, kSecond);
+  setup.events->sent(0, RequestId{1}, kSecond);
+  check(setup.reads() == 0 && !setup.known().is_busy(kSecond), "nothing has been read");
+  check(!setup.handle_next(kSecond, 1), "no scrape");
+  check(!has_events(setup.context), "one event for both requests");
+  check(setup.fleet[1].reads == 1 && setup.fleet[0].reads == 0, "the worker they are about");
+  check(setup.prefill_tokens(kSecond) == 160 && setup.known().is_busy(kSecond), "160 > 100");
+  check(setup.known().ranks(kFirst).empty(), "nothing is known of the other one");
+  set_clock(setup.context, 2);
+  setup.events->first_token(0, RequestId{0}, kSecond);
+  check(setup.known().is_busy(kSecond), "until the event");
+  setup.handle_next(kSecond, 2);
+  check(setup.prefill_tokens(kSecond) == 80 && !setup.known().is_busy(kSecond), "one prompt less");
+}
+
+void each_live_worker_has_an_event_of_its_own() {
+  Setup setup(two_workers(signals::Live{}));
+  setup.events->sent(0, RequestId{0}, kSecond);
+  setup.events->sent(0, RequestId{1}, kFirst);
+  setup.handle_next(kFirst, 0);
+  setup.handle_next(kSecond, 0);
+  check(setup.prefill_tokens(kFirst) == 80 && setup.prefill_tokens(kSecond) == 80, "one each");
+}
+
+void a_request_that_ends_is_news() {
+  Setup setup(two_workers(signals::Live{}));
+  setup.events->sent(0, RequestId{0}, kFirst);
+  setup.handle_next(kFirst, 0);
+  set_clock(setup.context, 3);
+  setup.context.journal.outcome[0] = Outcome::cancelled;
+  setup.events->finished(0, RequestId{0}, kFirst);
+  setup.handle_next(kFirst, 3);
+  check(setup.prefill_tokens(kFirst) == 0, "its prompt is gone without a token");
+}
+
+void what_workers_emit_is_read_where_it_counts() {
+  Simulation simulation = two_workers(signals::Live{});
+  simulation.busy_monitor.track_output_blocks = true;
+  Setup setup(simulation);
+  setup.fleet[0].emitted_tokens = 35;
+  setup.events->sent(0, RequestId{0}, kFirst);
+  setup.handle_next(kFirst, 0);
+  check(setup.known().ranks(kFirst)[0].active_decode_blocks == 8 + 3,
+        "8 blocks of the prompt and 35 tokens, of which 10 fill a block");
+}
+
+// A worker of two ranks, the second of which has both requests.
+void each_rank_is_read() {
+  Simulation simulation = two_workers(signals::Live{});
+  simulation.instances = {{.data_parallel_size = 2}};
+  Context context(simulation, 1);
+  context.journal.resize(2);
+  context.journal.rank = {1, 1};
+  auto ranks = std::make_unique<instance::Ranks>(context.journal);
+  for (const std::int64_t free_blocks : {30, 60}) {
+    auto one = std::make_unique<FakeInstance>();
+    one->reported.free_blocks = free_blocks;
+    ranks->add(std::move(one));
+  }
+  std::vector<std::unique_ptr<instance::Instance>> fleet;
+  fleet.push_back(std::move(ranks));
+  LoadEvents events(context, fleet, nullptr);
+  events.sent(0, RequestId{0}, kFirst);
+  events.sent(0, RequestId{1}, kFirst);
+  events.handle(take(context));
+  const auto known = events.known_to(0)->ranks(kFirst);
+  check(known.size() == 2, "two ranks");
+  check(known[0].kv_used_blocks == 70 && known[1].kv_used_blocks == 40, "each by itself");
+  check(known[0].active_prefill_tokens == 0 && known[1].active_prefill_tokens == 160,
+        "what was sent to each");
+  check(!events.known_to(0)->is_busy(kFirst), "one busy rank of two");
+}
+
+// ---- scraped ---------------------------------------------------------------------------------
+
+void scrapes_arrive_after_their_delay() {
+  Setup setup(two_workers(signals::Scraped{.period_s = 1, .delay_s = 0.3}));
+  setup.events->sent(0, RequestId{0}, kFirst);
+  setup.events->sent(0, RequestId{1}, kFirst);
+  check(setup.handle_next(kFirst, 0) && setup.handle_next(kSecond, 0), "both are scraped");
+  check(setup.reads() == 2 && setup.known().ranks(kFirst).empty(), "the readings are on their way");
+  check(!setup.handle_next(kFirst, 0.3) && !setup.handle_next(kSecond, 0.3), "they arrive");
+  check(setup.known().is_busy(kFirst) && !setup.known().is_busy(kSecond), "160 > 100, 0");
+  check(!has_events(setup.context), "no scrape follows by itself");
+  setup.events->schedule_scrape(kSecond);
+  check(setup.handle_next(kSecond, 1), "the next one");
+}
+
+void scrapes_without_delay_arrive_at_once() {
+  Setup setup(two_workers(signals::Scraped{.period_s = 1, .phase_s = 0.5}));
+  check(setup.handle_next(kFirst, 0.5) && setup.handle_next(kSecond, 0.5), "the first scrapes");
+  check(!setup.known().ranks(kFirst).empty() && !has_events(setup.context), "no further event");
+}
+
+// What is read at 0 s and 1 s arrives at 1.5 s and 2.5 s.
+void readings_arrive_in_the_order_of_their_scrapes() {
+  Setup setup(two_workers(signals::Scraped{.period_s = 1, .delay_s = 1.5}));
+  setup.fleet[0].reported.free_blocks = 90;
+  setup.handle_next(kFirst, 0);
+  setup.handle_next(kSecond, 0);
+  setup.events->schedule_scrape(kFirst);
+  setup.fleet[0].reported.free_blocks = 20;
+  setup.handle_next(kFirst, 1);
+  setup.handle_next(kFirst, 1.5);
+  check(setup.used_blocks(kFirst) == 10, "as it was at 0 s");
+  setup.handle_next(kSecond, 1.5);
+  setup.handle_next(kFirst, 2.5);
+  check(setup.used_blocks(kFirst) == 80, "as it was at 1 s");
+}
+
+void a_scraped_worker_is_not_read_for_news() {
+  Setup setup(two_workers(signals::Scraped{.period_s = 1, .phase_s = 5}));
+  setup.events->sent(0, RequestId{0}, kFirst);
+  setup.events->first_token(0, RequestId{0}, kFirst);
+  setup.handle_next(kFirst, 5);
+  setup.handle_next(kSecond, 5);
+  check(!has_events(setup.context), "scrapes only");
+}
+
+void lost_scrapes_read_nothing() {
+  Setup setup(two_workers(signals::Scraped{.period_s = 1, .loss_probability = 0.5}));
+  setup.handle_next(kFirst, 0);
+  setup.handle_next(kSecond, 0);
+  const int before = setup.fleet[0].reads;
+  int expected = 0;
+  for (int k = 1; k <= 20; ++k) {
+    expected += !setup.scrapes->is_lost(kFirst, k);
+    setup.events->schedule_scrape(kFirst);
+    check(setup.handle_next(kFirst, k), "a scrape, lost or not");
+    check(setup.fleet[0].reads - before == expected, "what was not lost");
+  }
+  check(expected > 0 && expected < 20, "some were lost");
+}
+
+// ---- on_read ---------------------------------------------------------------------------------
+
+void readings_are_renewed_by_age() {
+  Setup setup(two_workers(signals::OnRead{.period_s = 0.5}));
+  setup.events->sent(0, RequestId{0}, kFirst);
+  check(!has_events(setup.context), "news of workers make no events");
+  setup.events->renew();
+  set_clock(setup.context, 0.4);
+  setup.events->renew();
+  check(setup.reads() == 0 && setup.known().ranks(kFirst).empty(), "too early");
+  set_clock(setup.context, 0.5);
+  setup.events->renew();
+  setup.events->renew();
+  check(setup.reads() == 2, "each once");
+  check(setup.prefill_tokens(kFirst) == 80 && setup.prefill_tokens(kSecond) == 0, "at once");
+  set_clock(setup.context, 0.9);
+  setup.events->renew();
+  check(setup.reads() == 2, "not old enough");
+  set_clock(setup.context, 7);
+  setup.events->renew();
+  check(setup.reads() == 4, "old enough, however old");
+  set_clock(setup.context, 7.4);
+  setup.events->renew();
+  check(setup.reads() == 4, "the age counts from the last reading");
+}
+
+void live_workers_are_not_read_for_decisions() {
+  Setup setup(two_workers(signals::Live{}));
+  set_clock(setup.context, 9);
+  setup.events->renew();
+  check(setup.reads() == 0, "only for news");
+}
+
+// ---- several gateways ------------------------------------------------------------------------
+
+void each_gateway_counts_what_it_has_sent() {
+  Setup setup(two_workers(signals::Live{}, 2));
+  setup.fleet[0].reported.free_blocks = 25;
+  setup.events->sent(0, RequestId{0}, kFirst);
+  setup.events->sent(0, RequestId{1}, kFirst);
+  setup.handle_next(kFirst, 0);
+  check(setup.prefill_tokens(kFirst, 0) == 160 && setup.prefill_tokens(kFirst, 1) == 0,
+        "its own requests");
+  check(setup.known(0).is_busy(kFirst) && !setup.known(1).is_busy(kFirst), "busy for one of them");
+  check(setup.known(0).ranks(kFirst)[0].kv_used_blocks == 75 &&
+            setup.known(1).ranks(kFirst)[0].kv_used_blocks == 75,
+        "what the worker reports reaches both");
+}
+
+// ---- refusals --------------------------------------------------------------------------------
+
+void a_worker_that_turns_requests_away_is_overloaded() {
+  Setup setup(two_workers(signals::Live{}, 2));
+  setup.events->sent(0, RequestId{0}, kFirst);
+  setup.handle_next(kFirst, 0);
+  check(!setup.known().is_busy(kFirst), "80 tokens are not too many");
+  setup.context.journal.outcome[0] = Outcome::rejected;
+  setup.context.journal.reason[0] = {Stage::ingress, 1};
+  setup.events->finished(0, RequestId{0}, kFirst);
+  check(setup.known(0).is_busy(kFirst) && !has_events(setup.context), "at once, unread");
+  check(!setup.known(1).is_busy(kFirst), "the other gateway does not know");
+  setup.events->sent(0, RequestId{1}, kFirst);
+  setup.handle_next(kFirst, 0);
+  check(!setup.known(0).is_busy(kFirst), "until the next load event");
+}
+
+// The first reason of a worker: the request could never finish.
+void a_request_that_cannot_be_served_is_no_sign_of_overload() {
+  Setup setup(two_workers(signals::Live{}));
+  setup.events->sent(0, RequestId{0}, kFirst);
+  setup.handle_next(kFirst, 0);
+  setup.context.journal.outcome[0] = Outcome::rejected;
+  setup.context.journal.reason[0] = {Stage::ingress, 0};
+  setup.events->finished(0, RequestId{0}, kFirst);
+  check(!setup.known().is_busy(kFirst), "not overloaded");
+  setup.handle_next(kFirst, 0);
+  check(setup.prefill_tokens(kFirst) == 0, "but it has left");
+}
+
+}  // namespace
+
+int main() {
+  nothing_is_read_without_need();
+  an_ingress_is_a_need();
+  live_workers_are_read_once_an_instant();
+  each_live_worker_has_an_event_of_its_own();
+  a_request_that_ends_is_news();
+  what_workers_emit_is_read_where_it_counts();
+  each_rank_is_read();
+  scrapes_arrive_after_their_delay();
+  scrapes_without_delay_arrive_at_once();
+  readings_arrive_in_the_order_of_their_scrapes();
+  a_scraped_worker_is_not_read_for_news();
+  lost_scrapes_read_nothing();
+  readings_are_renewed_by_age();
+  live_workers_are_not_read_for_decisions();
+  each_gateway_counts_what_it_has_sent();
+  a_worker_that_turns_requests_away_is_overloaded();
+  a_request_that_cannot_be_served_is_no_sign_of_overload();
+}
