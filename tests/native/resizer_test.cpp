@@ -1,0 +1,131 @@
+// When the schedule and the autoscaler resize a fleet, and to what.
+#include "fleet/resizer.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "check.h"
+
+using namespace spillway;
+using fleet::Fleet;
+using fleet::FleetState;
+using fleet::Resizer;
+using sim::from_seconds;
+
+namespace {
+
+// Polls every 5 s and follows each wish at once.
+fleet::QueueScaler prompt_scaler() {
+  return {.poll_s = 5,
+          .queue_threshold = 10,
+          .shed_per_s_threshold = 1,
+          .shed_window_s = 10,
+          .min_instances = 1,
+          .max_instances = 4,
+          .up_stabilization_s = 0,
+          .up_period_s = 0,
+          .down_stabilization_s = 0,
+          .down_period_s = 0};
+}
+
+struct Setup {
+  explicit Setup(Fleet of, std::size_t num_instances = 4)
+      : config(std::move(of)), state(config, num_instances) {}
+  void apply(double at_s, std::int64_t queued = 0, std::int64_t shed = 0) {
+    resizer.apply(state, queued, shed, from_seconds(at_s));
+  }
+
+  Fleet config;
+  FleetState state;
+  Resizer resizer{config};
+};
+
+void a_constant_fleet_never_changes() {
+  Setup setup({});
+  check(setup.resizer.next() == sim::kForever, "nothing is due");
+  setup.apply(100, 1000, 1000);
+  check(setup.state.started() == 4, "all are there");
+}
+
+void the_schedule_takes_effect_in_order_of_time() {
+  Setup setup({.initial_instances = 2, .schedule = {{6, 1}, {2, 3}}});
+  check(setup.resizer.next() == from_seconds(2), "the earlier one");
+  setup.apply(1.999);
+  check(setup.state.started() == 2, "not before it is due");
+  setup.apply(2);
+  check(setup.state.started() == 3 && setup.resizer.next() == from_seconds(6), "the later one");
+  setup.apply(6);
+  check(setup.state.started() == 1 && setup.resizer.next() == sim::kForever, "that was all");
+}
+
+void changes_that_are_due_together_leave_the_last() {
+  Setup setup({.initial_instances = 2, .schedule = {{1, 4}, {2, 0}, {3, 3}}});
+  setup.apply(3);
+  check(setup.state.started() == 3 && setup.resizer.next() == sim::kForever, "all three");
+}
+
+void a_change_is_applied_once() {
+  Setup setup({.schedule = {{1, 2}}});
+  setup.apply(1);
+  setup.state.resize(4, from_seconds(1.5));
+  setup.apply(2);
+  check(setup.state.started() == 4, "not again");
+}
+
+// 25 queued requests want 3 instances, which are added one at a time.
+void the_autoscaler_is_polled_periodically() {
+  Setup setup({.initial_instances = 1, .autoscaler = prompt_scaler()});
+  check(setup.resizer.next() == from_seconds(5), "the first poll");
+  setup.apply(4.9, 25);
+  check(setup.state.started() == 1, "not between polls");
+  setup.apply(5, 25);
+  check(setup.state.started() == 2 && setup.resizer.next() == from_seconds(10), "one more");
+  setup.apply(5, 25);
+  check(setup.state.started() == 2, "one poll an instant");
+  setup.apply(10, 25);
+  check(setup.state.started() == 3, "one more");
+  setup.apply(15, 25);
+  check(setup.state.started() == 3, "enough");
+  setup.apply(20, 0);
+  check(setup.state.started() == 2, "one less");
+}
+
+// 20 requests in the 10 s before the poll are 2 a second.
+void the_autoscaler_sees_what_was_shed() {
+  Setup setup({.initial_instances = 1, .autoscaler = prompt_scaler()});
+  setup.apply(5, 0, 0);
+  check(setup.state.started() == 1, "the least");
+  setup.apply(10, 0, 20);
+  check(setup.state.started() == 2, "two are wanted");
+}
+
+void schedule_and_autoscaler_work_side_by_side() {
+  Setup setup({.initial_instances = 1, .schedule = {{7, 4}}, .autoscaler = prompt_scaler()});
+  check(setup.resizer.next() == from_seconds(5), "a poll");
+  setup.apply(5, 0);
+  check(setup.resizer.next() == from_seconds(7), "a change");
+  setup.apply(7, 0);
+  check(setup.state.started() == 4 && setup.resizer.next() == from_seconds(10), "a poll");
+  setup.apply(10, 0);
+  check(setup.state.started() == 3, "from what the schedule has set");
+}
+
+void the_simulation_bounds_a_fleet() {
+  Setup setup({.schedule = {{1, 9}}}, 2);
+  setup.apply(1);
+  check(setup.state.started() == 2, "it has two");
+}
+
+}  // namespace
+
+int main() {
+  a_constant_fleet_never_changes();
+  the_schedule_takes_effect_in_order_of_time();
+  changes_that_are_due_together_leave_the_last();
+  a_change_is_applied_once();
+  the_autoscaler_is_polled_periodically();
+  the_autoscaler_sees_what_was_shed();
+  schedule_and_autoscaler_work_side_by_side();
+  the_simulation_bounds_a_fleet();
+}
