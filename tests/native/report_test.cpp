@@ -202,16 +202,23 @@ void replicas_are_taken_together() {
         "what controllers did in order of time");
 }
 
-// 70 prompt tokens on two instances exceed the threshold on none, 140 on one do.
+// Prompts of 70 tokens: two on the first instance exceed the threshold, one on the first of the two
+// ranks of the second does not.
 void the_load_of_ranks_is_what_the_gateway_knows() {
   Simulation simulation =
       simulation_of({{.input_tokens = 70}, {.input_tokens = 70}, {.input_tokens = 70}});
   simulation.instances = {steady(), steady()};
+  simulation.instances[1].data_parallel_size = 2;
   simulation.busy_monitor.active_prefill_tokens_threshold = 100;
   const Output output = Rig(simulation).report_at(0.25);
-  check(output.ranks.size() == 2 && output.ranks[1].instance == 1, "one rank each");
-  check(output.ranks[0].active_prefill_tokens == 140 && output.ranks[0].worker_is_busy, "busy");
-  check(output.ranks[1].active_prefill_tokens == 70 && !output.ranks[1].worker_is_busy, "not busy");
+  check(output.ranks.size() == 3, "one and two");
+  const cluster::RankReport& busy = output.ranks[0];
+  check(busy.instance == 0 && busy.active_prefill_tokens == 140 && busy.worker_is_busy, "busy");
+  const cluster::RankReport& loaded = output.ranks[1];
+  check(loaded.instance == 1 && loaded.rank == 0 && loaded.active_prefill_tokens == 70, "one");
+  const cluster::RankReport& idle = output.ranks[2];
+  check(idle.instance == 1 && idle.rank == 1 && idle.active_prefill_tokens == 0, "none");
+  check(!loaded.worker_is_busy && !idle.worker_is_busy, "not busy");
   check(output.activity.busy_threshold_exceeded, "by one of them");
   check(Rig(three_requests()).report_at(100).ranks.empty(), "nothing is known without need");
 }
