@@ -3,7 +3,6 @@
 #include "cluster/clients.h"
 
 #include <cstdint>
-#include <optional>
 #include <utility>
 #include <variant>
 #include <vector>

@@ -3,7 +3,6 @@
 #include "cluster/drain_schedule.h"
 
 #include <cstdint>
-#include <utility>
 
 #include "actors.h"
 #include "check.h"

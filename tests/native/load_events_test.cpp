@@ -2,9 +2,11 @@
 // gateway then knows.
 #include "cluster/load_events.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "actors.h"

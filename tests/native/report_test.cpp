@@ -1,7 +1,6 @@
 // What is reported of a run, whose few requests the test passes from actor to actor.
 #include "cluster/report.h"
 
-#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>

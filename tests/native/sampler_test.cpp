@@ -1,7 +1,7 @@
 // The timeline: what is counted of the tenants, and when samples are due.
 #include "cluster/sampler.h"
 
-#include <utility>
+#include <cstddef>
 #include <vector>
 
 #include "actors.h"
