@@ -20,9 +20,10 @@ namespace spillway::cluster {
 /// And how long each client waits.
 class Clients {
  public:
+  /// Decides whether the journal counts attempts.
   explicit Clients(Context& context);
 
-  /// Schedules the first arrivals.
+  /// Gives the journal its rows, and schedules the first arrivals.
   void start();
   /// The request of an event of phase `source_arrival`, `user_arrival` or `retry_arrival`.
   sim::RequestId arrive(const sim::Event& event);

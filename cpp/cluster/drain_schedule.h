@@ -12,8 +12,8 @@ namespace spillway::cluster {
 /// By the clock, because what instances report may open a gate without an event at the gateway:
 /// while requests wait for that, a dispatch is attempted periodically, as in the endpoint picker of
 /// llm-d. With `one_per_attempt` a series of attempts begins a period after requests were first
-/// left waiting, and ends with the first attempt that finds none. Attempts of a series that cannot
-/// succeed are left out.
+/// left waiting, and ends with the first attempt after which none waits. Attempts of a series that
+/// cannot succeed are left out.
 class DrainSchedule {
  public:
   /// `gateway`: the subject of its events.

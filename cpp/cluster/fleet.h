@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -70,7 +71,8 @@ class Fleet final : public gateway::ServiceMeter {
   const std::vector<std::int64_t>& emitted(sim::Time now) override;
   /// Data-parallel ranks of each instance.
   std::vector<std::size_t> ranks() const;
-  /// Adds the state of the instances, and the tokens emitted for each tenant.
+  /// Adds the state of the instances, and the tokens emitted for each tenant. Precondition: there
+  /// is a timeline, or policies need `emitted_tokens`, so that instances count them.
   void add_to(metrics::Sample& state, std::span<metrics::TenantSample> tenants);
   /// The run is over: brings the instances to where they stand at `end`, inclusive.
   void close(sim::Time end);

@@ -1,6 +1,7 @@
 #include "cluster/gateway_replica.h"
 
 #include <memory>
+#include <utility>
 
 #include "signals/outstanding.h"
 #include "signals/prefix_index.h"

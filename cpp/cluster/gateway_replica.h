@@ -19,7 +19,8 @@ namespace spillway::cluster {
 /// context.
 ///
 /// It decides with the views that it is given and returns what leaves it; what becomes of that is
-/// the caller's. Where a call returns "drain", the caller is to `drain` it now.
+/// the caller's. Departures are valid until the next call. "True: drain" asks the caller to `drain`
+/// the queues now.
 class GatewayReplica {
  public:
   /// `ranks`: of each instance. `log`: shared by the replicas. `meter`: null unless policies need
@@ -63,7 +64,7 @@ class GatewayReplica {
   [[nodiscard]] bool tick(const signals::View* view);
   /// The next tick, if they continue.
   void schedule_tick(bool continues);
-  /// An event of phase `queue_expiry`.
+  /// An event of phase `queue_expiry`. Once what left has been dealt with, `watch_timeouts` is due.
   [[nodiscard]] const gateway::Departures& expire();
   /// A time-out is scheduled for the queued request with the earliest.
   void watch_timeouts();

@@ -51,18 +51,18 @@ void LoadEvents::start() {
   for (std::size_t i = 0; i < last_reads_.size(); ++i) schedule_scrape(InstanceId{i});
 }
 
-bool LoadEvents::handle(const sim::Event& event) {
+std::optional<InstanceId> LoadEvents::handle(const sim::Event& event) {
   const InstanceId worker{event.tie()};
   LastRead& last = last_reads_[worker.index()];
   if (static_cast<Kind>(event.subject()) == Kind::arrival) {
     arrive(worker);
-    return false;
+    return std::nullopt;
   }
   if (is_live_) {
     last.is_due = false;
     read(worker);
     arrive(worker);
-    return false;
+    return std::nullopt;
   }
   const bool is_lost = scrapes_->is_lost(worker, last.next_scrape++);
   if (!is_lost) {
@@ -73,7 +73,7 @@ bool LoadEvents::handle(const sim::Event& event) {
       push(context_.now + scrapes_->delay(), worker, Kind::arrival);
     }
   }
-  return true;
+  return worker;
 }
 
 void LoadEvents::read_what_is_old() {
@@ -131,6 +131,7 @@ void LoadEvents::arrive(InstanceId worker) {
 bool LoadEvents::was_turned_away(RequestId id) const {
   const workload::ReasonCode reason = context_.journal.reason[id.index()];
   return context_.journal.outcome[id.index()] == workload::Outcome::rejected &&
+         reason.stage == workload::Stage::ingress &&
          reason.index >= instance::InstanceGroup::reasons.size();
 }
 

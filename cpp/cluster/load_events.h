@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -29,8 +30,8 @@ class LoadEvents {
              const signals::Scrapes* scrapes);
 
   void start();
-  /// An event of phase `telemetry`. True: its worker was scraped, and may be again.
-  bool handle(const sim::Event& event);
+  /// An event of phase `telemetry`. The worker that was scraped, and may be again; unset: none was.
+  std::optional<sim::InstanceId> handle(const sim::Event& event);
   void schedule_scrape(sim::InstanceId worker);
   /// A decision is due: with `on_read`, what is old enough is read again.
   void renew() {

@@ -25,8 +25,8 @@ struct FinalState {
   sim::Time horizon;
 };
 
-/// The output but for its record, decisions and timeline. Throws InvariantError if the books do not
-/// balance.
+/// The output but for its record, decisions and timeline. Precondition: `Statistics::add_rest`.
+/// Throws InvariantError if the books do not balance.
 Output report(const FinalState& end);
 
 /// Share of prompt blocks that were found in KV memory: of all lookups, none without any. With

@@ -8,6 +8,7 @@
 #include "workload/generate.h"
 #include "workload/synthetic.h"
 #include "workload/trace.h"
+#include "workload/users.h"
 
 namespace spillway::cluster {
 

@@ -100,8 +100,8 @@ class Run final : workload::RequestListener {
       case Phase::fleet_change:
         return resize_fleet();
       case Phase::telemetry:
-        if (load_events_.handle(event) && has_pending_work()) {
-          load_events_.schedule_scrape(InstanceId{event.tie()});
+        if (const auto scraped = load_events_.handle(event); scraped && has_pending_work()) {
+          load_events_.schedule_scrape(*scraped);
         }
         return;
       case Phase::timeline_sample:

@@ -38,15 +38,14 @@ class FakeInstance final : public spillway::instance::Instance {
   }
 
   spillway::sim::Time entry_delay(spillway::sim::RequestId) const override { return {}; }
-  void enqueue(spillway::sim::RequestId, spillway::sim::Time) override {}
-  void cancel(spillway::sim::RequestId, spillway::workload::Outcome, spillway::sim::Time) override {
-  }
+  void enqueue(spillway::sim::RequestId, std::size_t, spillway::sim::Time) override {}
+  void cancel(spillway::sim::RequestId, std::size_t, spillway::workload::Outcome,
+              spillway::sim::Time) override {}
   void close(spillway::sim::Time) override {}
   spillway::instance::Stepping stepping() const override {
     return spillway::instance::Stepping::plain;
   }
   const spillway::instance::Counters& counters() const override { return counters_; }
-  void check_memory() const override {}
 
  private:
   spillway::instance::Counters counters_;

@@ -48,7 +48,7 @@ struct Setup {
   /// A request reaches the gateway and asks for admission.
   bool admit(std::size_t request) {
     replica.submit();
-    return replica.admit(RequestId{request}, view()).admitted;
+    return replica.admit(RequestId{request}, 0, view()).admitted;
   }
   /// It joins its queue, from which all that may go do. Those that go:
   Ids join(std::size_t request) {

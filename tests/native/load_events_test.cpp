@@ -58,7 +58,9 @@ struct Setup {
     check(event.phase() == Phase::telemetry && event.time() == from_seconds(at_s) &&
               event.tie() == worker.value,
           "an event of that worker at that instant");
-    return events->handle(event);
+    const auto scraped = events->handle(event);
+    check(!scraped || *scraped == worker, "it was that worker");
+    return scraped.has_value();
   }
   const signals::BusyWorkers& known(std::size_t gateway = 0) const {
     return *events->known_to(gateway);
@@ -156,7 +158,7 @@ void each_rank_is_read() {
   Context context(simulation, 1);
   context.journal.resize(2);
   context.journal.rank = {1, 1};
-  auto ranks = std::make_unique<instance::Ranks>(context.journal);
+  auto ranks = std::make_unique<instance::Ranks>();
   for (const std::int64_t free_blocks : {30, 60}) {
     auto one = std::make_unique<FakeInstance>();
     one->reported.free_blocks = free_blocks;

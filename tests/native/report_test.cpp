@@ -18,7 +18,7 @@ using namespace spillway;
 using cluster::InstanceReport;
 using cluster::Output;
 using cluster::Simulation;
-using metrics::Accounting;
+using metrics::Metrics;
 using sim::Event;
 using sim::from_seconds;
 using sim::InstanceId;
@@ -87,7 +87,7 @@ class Rig final : workload::RequestListener {
   void arrive(RequestId request) {
     cluster::GatewayReplica& gateway = gateway_of(request);
     gateway.submit();
-    if (gateway.admit(request, view_of(gateway)).admitted && gateway.queued()) drain(gateway);
+    if (gateway.admit(request, 0, view_of(gateway)).admitted && gateway.queued()) drain(gateway);
   }
   void drain(cluster::GatewayReplica& gateway) {
     for (const RequestId request : gateway.drain(nullptr, true).dispatched) {
@@ -267,17 +267,18 @@ void regret_is_averaged_over_decisions() {
 void the_hit_rate_is_that_of_all_lookups() {
   const std::vector<InstanceReport> reports{{.kv_hits = 3, .kv_misses = 1, .kv_lookups = 4},
                                             {.kv_hits = 1, .kv_misses = 99, .kv_lookups = 8}};
-  check(cluster::cache_hit_rate(reports, Accounting::clock) == 4.0 / 12, "misses do not count");
+  check(cluster::cache_hit_rate(reports, Metrics{}) == 4.0 / 12, "misses do not count");
   const std::vector<InstanceReport> idle{{.kv_misses = 5}};
-  check(!cluster::cache_hit_rate(idle, Accounting::clock), "none without lookups");
+  check(!cluster::cache_hit_rate(idle, Metrics{}), "none without lookups");
 }
 
 // 3 of 4 blocks, and none by an instance that is idle.
 void blis_averages_the_hit_rates_of_instances() {
+  const Metrics reported{.accounting = metrics::Accounting::blis};
   const std::vector<InstanceReport> reports{{.kv_hits = 3, .kv_misses = 1, .kv_lookups = 99}, {}};
-  check(cluster::cache_hit_rate(reports, Accounting::blis) == 0.375, "lookups do not count");
+  check(cluster::cache_hit_rate(reports, reported) == 0.375, "lookups do not count");
   const std::vector<InstanceReport> idle{{}};
-  check(cluster::cache_hit_rate(idle, Accounting::blis) == 0.0, "0 without blocks");
+  check(cluster::cache_hit_rate(idle, reported) == 0.0, "0 without blocks");
 }
 
 }  // namespace
