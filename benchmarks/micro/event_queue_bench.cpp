@@ -17,13 +17,14 @@ constexpr std::uint64_t kSpread_ns = 10'000'000;
 void hold(std::size_t pending) {
   EventQueue queue;
   micro::Sequence gaps(kSpread_ns);
-  for (std::uint32_t i = 0; i < pending; ++i) queue.push({Time{gaps.next()}, Phase::arrival, i, i});
+  for (std::uint32_t i = 0; i < pending; ++i)
+    queue.push({Time{gaps.next()}, Phase::source_arrival, i, i});
   micro::measure("events_hold", pending, [&](std::size_t operations) {
     Event event;
     for (std::size_t i = 0; i < operations; ++i) {
       queue.pop(kForever, event);
       const Time next = event.time() + Time{gaps.next()};
-      queue.push({next, Phase::arrival, event.tie(), event.subject()});
+      queue.push({next, Phase::source_arrival, event.tie(), event.subject()});
     }
     micro::keep(event);
   });
@@ -34,7 +35,7 @@ void immediate(std::size_t pending) {
   EventQueue queue;
   micro::Sequence gaps(kSpread_ns);
   for (std::uint32_t i = 0; i < pending; ++i) {
-    queue.push({Time{1'000'000 + gaps.next()}, Phase::arrival, i, i});
+    queue.push({Time{1'000'000 + gaps.next()}, Phase::source_arrival, i, i});
   }
   micro::measure("events_immediate", pending, [&](std::size_t operations) {
     Event event;
