@@ -49,7 +49,7 @@ std::vector<signals::Probe*> Fleet::make_instances(workload::RequestListener& li
       .quantum_ns = simulation.quantum_ns,
       .reports_latencies = simulation.metrics.uses_reported_latencies(),
       .tells_first_tokens = context_.needs.first_tokens || LoadEvents::are_followed(simulation),
-      .meters_tokens = context_.needs.emitted_tokens ||
+      .meters_tokens = context_.needs.tokens_by_group ||
                        simulation.busy_monitor.track_output_blocks ||
                        simulation.metrics.timeline_step_s.has_value(),
       .reference = reference};

@@ -72,7 +72,7 @@ class Fleet final : public gateway::ServiceMeter {
   /// Data-parallel ranks of each instance.
   std::vector<std::size_t> ranks() const;
   /// Adds the state of the instances, and the tokens emitted for each tenant. Precondition: there
-  /// is a timeline, or policies need `emitted_tokens`, so that instances count them.
+  /// is a timeline, or policies need `tokens_by_group`, so that instances count them.
   void add_to(metrics::Sample& state, std::span<metrics::TenantSample> tenants);
   /// The run is over: brings the instances to where they stand at `end`, inclusive.
   void close(sim::Time end);

@@ -15,7 +15,7 @@ using sim::Time;
 
 namespace {
 
-router::Dispatcher make_dispatcher(Context& context, std::span<const std::size_t> ranks,
+router::Dispatcher make_dispatcher(const Context& context, std::span<const std::size_t> ranks,
                                    router::DecisionLog& log) {
   const Simulation& simulation = context.simulation;
   std::unique_ptr<signals::PrefixIndex> prefix_index;

@@ -24,7 +24,7 @@ namespace spillway::cluster {
 class GatewayReplica {
  public:
   /// `ranks`: of each instance. `log`: shared by the replicas. `meter`: null unless policies need
-  /// `emitted_tokens`.
+  /// `tokens_by_group`.
   GatewayReplica(Context& context, std::size_t index, std::span<const std::size_t> ranks,
                  router::DecisionLog& log, gateway::ServiceMeter* meter);
 

@@ -35,7 +35,7 @@ class Run final : workload::RequestListener {
         fleet_(context_, *this, options.reference),
         load_events_(context_, fleet_.instances(), fleet_.scrapes()),
         sampler_(context_),
-        gateways_(context_, fleet_.ranks(), context_.needs.emitted_tokens ? &fleet_ : nullptr),
+        gateways_(context_, fleet_.ranks(), context_.needs.tokens_by_group ? &fleet_ : nullptr),
         livelock_(static_cast<std::uint64_t>(clients_.max_attempts())),
         horizon_(sim::from_seconds(simulation.horizon_s.value_or(sim::kLongestSpan_s))),
         admission_latency_(sim::from_seconds(simulation.gateway.admission_latency_s)),

@@ -1,14 +1,17 @@
 #include "cluster/sampler.h"
 
+#include <optional>
+
 #include "sim/phase.h"
 #include "sim/time.h"
 
 namespace spillway::cluster {
 
 Sampler::Sampler(Context& context) : context_(context) {
-  if (context.simulation.metrics.timeline_step_s) {
-    counts_.resize(context.requests.tenants.size());
-  }
+  const std::optional<double>& step_s = context.simulation.metrics.timeline_step_s;
+  if (!step_s) return;
+  step_ = sim::from_seconds(*step_s);
+  counts_.resize(context.requests.tenants.size());
 }
 
 void Sampler::start() {
@@ -29,8 +32,7 @@ void Sampler::sample(const metrics::Sample& state, std::span<const metrics::Tena
     ++added;
   }
   if (!continues) return;
-  const sim::Time step = sim::from_seconds(*context_.simulation.metrics.timeline_step_s);
-  context_.events.push({context_.now + step, sim::Phase::timeline_sample, 0, 0});
+  context_.events.push({context_.now + step_, sim::Phase::timeline_sample, 0, 0});
 }
 
 }  // namespace spillway::cluster

@@ -8,6 +8,7 @@
 #include "cluster/context.h"
 #include "metrics/timeline.h"
 #include "sim/ids.h"
+#include "sim/time.h"
 #include "workload/outcome.h"
 
 namespace spillway::cluster {
@@ -42,6 +43,7 @@ class Sampler {
   }
 
   Context& context_;
+  sim::Time step_{0};
   std::vector<metrics::TenantSample> counts_;  // by tenant; empty without a timeline
   metrics::Timeline timeline_;
 };

@@ -5,7 +5,6 @@
 namespace spillway::cluster {
 
 using sim::RequestId;
-using sim::Time;
 
 Statistics::Statistics(const Simulation& simulation, const RequestRecord& record)
     : record_(record),

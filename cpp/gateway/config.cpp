@@ -98,7 +98,7 @@ void Gateway::validate(const std::string& path, std::vector<sim::Violation>& out
     out.push_back({at("guard.floor"), sim::to_text(guard.floor),
                    "must be <= guard.ceiling (" + sim::to_text(guard.ceiling) + ")"});
   }
-  if (needs_of(*this).emitted_tokens && replicas > 1 && split != Split::tenant_hash) {
+  if (needs_of(*this).tokens_by_group && replicas > 1 && split != Split::tenant_hash) {
     out.push_back({at("split"), sim::to_text(sim::Value(sim::name_of(split))),
                    "must be tenant_hash where costs are charged at token: instances cannot tell "
                    "which replica sent them what"});

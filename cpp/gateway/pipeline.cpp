@@ -20,6 +20,7 @@ namespace {
 
 LimitSet make_limits(const Gateway& config, std::span<const workload::Tenant> tenants) {
   std::vector<std::unique_ptr<LimitPolicy>> limits;
+  limits.reserve(config.limit.size());
   for (const Limit& limit : config.limit) limits.push_back(make_limit(limit, tenants));
   return LimitSet(std::move(limits));
 }
@@ -227,7 +228,7 @@ const Departures& Pipeline::expire(Time now) {
 }
 
 void Pipeline::tick(const signals::View* view, Time now) {
-  control_->tick(books_.in_flight(), books_.queued(), view, now);
+  if (control_) control_->tick(books_.in_flight(), books_.queued(), view, now);
 }
 
 // ---- what it is like -----------------------------------------------------------------------

@@ -13,14 +13,14 @@ namespace spillway::signals {
 /// What a policy needs to see, or to be notified of, beyond what every view holds. What no policy
 /// of a run needs is neither kept nor sent.
 struct Needs {
-  bool prefix_index = false;    ///< the gateway's own record of the prefixes that it sent where
-  bool outstanding = false;     ///< its own record of what awaits a first token
-  bool next_choice = false;     ///< which instance the router would choose
-  bool exact_estimate = false;  ///< when the first token will come, which no real gateway knows
-  bool first_tokens = false;    ///< notice of each first token
-  bool emitted_tokens = false;  ///< how many tokens each group of requests has got by now
-  bool busy_workers = false;    ///< which workers are busy
-  bool fleet_signals = false;   ///< a view also where queues are drained and limits are moved
+  bool prefix_index = false;     ///< the gateway's own record of the prefixes that it sent where
+  bool outstanding = false;      ///< its own record of what awaits a first token
+  bool next_choice = false;      ///< which instance the router would choose
+  bool exact_estimate = false;   ///< when the first token will come, which no real gateway knows
+  bool first_tokens = false;     ///< notice of each first token
+  bool tokens_by_group = false;  ///< tokens that each group of requests has got, to charge them
+  bool busy_workers = false;     ///< which workers are busy
+  bool fleet_signals = false;    ///< a view also where queues are drained and limits are moved
 
   bool operator==(const Needs&) const = default;
   /// What either needs.

@@ -121,7 +121,7 @@ void costs_need_what_they_are_made_of() {
   check(needs_of(charging({.charge_at = ChargeAt::first_token})) == Needs{.first_tokens = true},
         "first token");
   check(needs_of(charging({.unit = CostUnit::weighted_tokens, .charge_at = ChargeAt::token})) ==
-            Needs{.emitted_tokens = true},
+            Needs{.tokens_by_group = true},
         "by token");
   check(needs_of(charging({.unit = CostUnit::requests, .charge_at = ChargeAt::token})) == Needs{},
         "requests have no tokens to charge for");

@@ -58,7 +58,7 @@ struct Cost {
   signals::Needs needs() const {
     return {.prefix_index = unit == CostUnit::uncached_tokens,
             .first_tokens = charge_at == ChargeAt::first_token,
-            .emitted_tokens = charge_at == ChargeAt::token && unit == CostUnit::weighted_tokens};
+            .tokens_by_group = charge_at == ChargeAt::token && unit == CostUnit::weighted_tokens};
   }
 };
 

@@ -58,10 +58,14 @@ KvMemory::KvMemory(const KvCache& config, std::int64_t num_blocks, std::int64_t 
       block_size_(block_size_tokens),
       total_(num_blocks),
       free_(num_blocks),
-      requests_(requests) {
-  if (config.prefix_caching && requests.shares_segments()) {
-    list_.emplace(free_, config.allocation);
-  }
+      requests_(requests),
+      list_(0, config.allocation) {
+  if (config.prefix_caching && requests.shares_segments()) list_blocks();
+}
+
+void KvMemory::list_blocks() {
+  list_.append_blank(free_);
+  is_listed_ = true;
 }
 
 std::int64_t KvMemory::own_blocks(const Holding& holding) const {
@@ -72,17 +76,17 @@ std::int64_t KvMemory::find(sim::RequestId id, std::int64_t known, bool returns)
   found_.clear();
   returns_ = returns;
   prompt_blocks_ = block_size_.whole(requests_.input_tokens(id));
-  if (!list_) return 0;
+  if (!is_listed_) return 0;
   const std::int64_t limit =
       config_.allocation == Allocation::roll_back ? prompt_blocks_ : block_size_.whole(known - 1);
   const auto segments = requests_.segments(id);
   const std::int64_t end_of_shared = walk_found(
-      *list_, segments, block_size_, limit, [&](FreeList::Node node) { found_.push_back(node); });
+      list_, segments, block_size_, limit, [&](FreeList::Node node) { found_.push_back(node); });
   if (returns &&
       end_of_shared == std::min(limit, block_size_.whole(workload::shared_tokens(segments)))) {
     const std::uint32_t row = requests_.row(id);
     for (std::int64_t block = end_of_shared; block < limit; ++block) {
-      const FreeList::Node node = list_->find(own_identity(row, block));
+      const FreeList::Node node = list_.find(own_identity(row, block));
       if (node == FreeList::kNone) break;
       found_.push_back(node);
     }
@@ -91,8 +95,8 @@ std::int64_t KvMemory::find(sim::RequestId id, std::int64_t known, bool returns)
 }
 
 std::int64_t KvMemory::count_found(sim::RequestId id) const {
-  if (!list_) return 0;
-  return walk_found(*list_, requests_.segments(id), block_size_,
+  if (!is_listed_) return 0;
+  return walk_found(list_, requests_.segments(id), block_size_,
                     block_size_.whole(requests_.input_tokens(id)), [](FreeList::Node) {});
 }
 
@@ -109,16 +113,16 @@ bool KvMemory::admit(sim::RequestId id, Holding& holding, std::int64_t tokens) {
     return true;
   }
   if (config_.allocation == Allocation::check_then_act) {
-    const auto still_free = std::count_if(
-        found_.begin(), found_.end(), [&](FreeList::Node node) { return list_->is_free(node); });
+    const auto still_free = std::count_if(found_.begin(), found_.end(),
+                                          [&](FreeList::Node node) { return list_.is_free(node); });
     if (missing + still_free > free_) return false;
   } else if (missing > free_) {
     return false;
   }
-  for (const FreeList::Node node : found_) free_ -= list_->reference(node) ? 1 : 0;
+  for (const FreeList::Node node : found_) free_ -= list_.reference(node) ? 1 : 0;
   if (missing > free_) {
     for (const FreeList::Node node : std::views::reverse(found_)) {
-      free_ += list_->release(node) ? 1 : 0;
+      free_ += list_.release(node) ? 1 : 0;
     }
     return false;
   }
@@ -127,7 +131,7 @@ bool KvMemory::admit(sim::RequestId id, Holding& holding, std::int64_t tokens) {
   if (found > 0) special_.of(holding).named.assign(found_.begin(), found_.end());
   take(missing);
   holding.blocks = found + missing;
-  if (list_) register_full(id, holding, computed + tokens);
+  if (is_listed_) register_full(id, holding, computed + tokens);
   return true;
 }
 
@@ -145,19 +149,19 @@ void KvMemory::register_full(sim::RequestId id, Holding& holding, std::int64_t t
   std::vector<FreeList::Node>& nodes = special_.of(holding).named;
   for_shared_blocks(segments, block_size_, already, std::min(full, shared),
                     [&](std::int64_t, std::uint64_t who) {
-                      nodes.push_back(list_->add(who));
+                      nodes.push_back(list_.add(who));
                       return true;
                     });
   const std::uint32_t row = requests_.row(id);
   for (std::int64_t block = std::max(already, shared); block < full; ++block) {
-    nodes.push_back(list_->add(own_identity(row, block)));
+    nodes.push_back(list_.add(own_identity(row, block)));
   }
 }
 
 void KvMemory::release_named(const Holding& holding) {
   if (holding.special == Holding::kNothingSpecial) return;
   for (const FreeList::Node node : std::views::reverse(special_.named(holding))) {
-    free_ += list_->release(node) ? 1 : 0;
+    free_ += list_.release(node) ? 1 : 0;
   }
   special_.drop(holding);
 }
@@ -169,22 +173,22 @@ void KvMemory::leave(const Holding& holding, std::int64_t computed, bool has_out
     ++own;
   }
   free_ += own;
-  if (!list_) return;
-  list_->append_blank(own);
+  if (!is_listed_) return;
+  list_.append_blank(own);
   release_named(holding);
 }
 
 void KvMemory::give_up(sim::RequestId id, Holding& holding, std::int64_t computed) {
   const std::int64_t own = own_blocks(holding);
-  if (!list_ && config_.prefix_caching) list_.emplace(free_, config_.allocation);
+  if (!is_listed_ && config_.prefix_caching) list_blocks();
   free_ += own;
-  if (list_) {
+  if (is_listed_) {
     const std::int64_t full = block_size_.whole(computed);
     const std::int64_t first_own = special_.count(holding);
     const std::uint32_t row = requests_.row(id);
-    list_->append_blank(holding.blocks - std::max(full, first_own));
+    list_.append_blank(holding.blocks - std::max(full, first_own));
     for (std::int64_t block = full - 1; block >= first_own; --block) {
-      list_->append(own_identity(row, block));
+      list_.append(own_identity(row, block));
     }
     release_named(holding);
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "instance/kv_cache/block_size.h"
@@ -40,18 +39,16 @@ class KvMemory {
     return static_cast<double>(total_ - free_) / static_cast<double>(total_);
   }
   /// Blocks that can be taken without any being forgotten.
-  std::int64_t takeable_unnoticed() const { return list_ ? list_->blank_at_head() : free_; }
+  std::int64_t takeable_unnoticed() const { return is_listed_ ? list_.blank_at_head() : free_; }
 
   /// Whether it matters which request of a step takes its blocks first.
-  bool order_matters() const {
-    return list_.has_value() && config_.allocation == Allocation::roll_back;
-  }
+  bool order_matters() const { return is_listed_ && config_.allocation == Allocation::roll_back; }
   /// Nothing can be found yet.
-  bool counts_only() const { return !list_.has_value(); }
+  bool counts_only() const { return !is_listed_; }
 
   const KvCounts& counts() const { return counts_; }
   /// Blocks that requests hold by a name, each counted once.
-  std::int64_t num_named_in_use() const { return list_ ? list_->num_in_use() : 0; }
+  std::int64_t num_named_in_use() const { return is_listed_ ? list_.num_in_use() : 0; }
   /// Blocks of a holding that it has for itself.
   std::int64_t own_blocks(const Holding& holding) const;
 
@@ -60,7 +57,7 @@ class KvMemory {
     free_ -= blocks;
     counts_.most_in_use = std::max(counts_.most_in_use, total_ - free_);
     counts_.misses += blocks;
-    if (list_) list_->take(blocks);
+    if (is_listed_) list_.take(blocks);
   }
 
   /// Blocks of a prompt, from the first on, that can be found. Its own are left out: they are there
@@ -86,7 +83,7 @@ class KvMemory {
       take(missing);
       holding.blocks += missing;
     }
-    if (list_) register_full(id, holding, tokens);
+    if (is_listed_) register_full(id, holding, tokens);
     return true;
   }
   /// It leaves for good with `computed` tokens.
@@ -95,6 +92,7 @@ class KvMemory {
   void give_up(sim::RequestId id, Holding& holding, std::int64_t computed);
 
  private:
+  void list_blocks();
   void register_full(sim::RequestId id, Holding& holding, std::int64_t tokens);
   void release_named(const Holding& holding);
 
@@ -103,7 +101,8 @@ class KvMemory {
   std::int64_t total_;
   std::int64_t free_;
   const workload::RequestTable& requests_;
-  std::optional<FreeList> list_;  // once something can be found
+  FreeList list_;           // of the free blocks, once something can be found
+  bool is_listed_ = false;  // whether it is kept
   SpecialBlocks special_;
   // The request that enters.
   std::vector<FreeList::Node> found_;
