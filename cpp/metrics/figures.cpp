@@ -29,9 +29,7 @@ std::optional<double> ratio(double numerator, double denominator) {
   return numerator / denominator;
 }
 
-bool is_reported(const Measured& measured) {
-  return measured.config.uses_reported_latencies();
-}
+bool is_reported(const Measured& measured) { return measured.config.uses_reported_latencies(); }
 
 std::int64_t count_of(const Measured& measured, Outcome outcome) {
   return measured.population.tally.outcomes[static_cast<std::size_t>(outcome)];

@@ -72,8 +72,8 @@ struct OwnRecord {
 /// What a decision may see of the fleet: values with their ages, never the truth. A value is only
 /// read if it is asked for. Valid during the decision it was made for.
 ///
-/// It holds the instances that may be chosen, numbered from 0 in order of the fleet. Each signal has
-/// a method of its own, hence their number.
+/// It holds the instances that may be chosen, numbered from 0 in order of the fleet. Each signal
+/// has a method of its own, hence their number.
 class View {
  public:
   View(const Sources& sources, const OwnRecord& own, sim::Time now)
