@@ -2,8 +2,8 @@
 #include <memory>
 #include <vector>
 
-#include "instance/decoders.h"
 #include "instance/kv_cache/kv_cache.h"
+#include "instance/step_loop/decoders.h"
 #include "measure.h"
 #include "workload/request_table.h"
 #include "workload/requests.h"
@@ -68,8 +68,7 @@ void join_advance_pop(std::size_t size) {
   micro::Sequence progress(kOutput_tokens - 1);
   std::uint32_t entry = 0;
   for (std::size_t i = 0; i < size; ++i) {
-    decoders.join(sim::RequestId{i}, entry++, 1 + progress.next(),
-                  instance::Holding::kNothingSpecial);
+    decoders.join(sim::RequestId{i}, entry++, 1 + progress.next(), instance::Holding{});
   }
   std::int64_t blocks = 0;
   micro::measure("decoders_join_advance_pop", size, [&](std::size_t operations) {
@@ -77,7 +76,7 @@ void join_advance_pop(std::size_t size) {
       decoders.advance(decoders.steps_to_finish());
       while (decoders.has_finished() && done < operations) {
         const instance::Decoders::Member left = decoders.pop_finished();
-        decoders.join(left.id, entry++, 1, left.special);
+        decoders.join(left.id, entry++, 1, {.special = left.special});
         ++done;
       }
     }
