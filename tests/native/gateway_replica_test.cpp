@@ -30,13 +30,6 @@ namespace {
 constexpr std::uint32_t kIndex = 3;
 constexpr InstanceId kFirst{0};
 constexpr InstanceId kSecond{1};
-using Ids = std::vector<std::size_t>;
-
-Ids ids(const std::vector<RequestId>& requests) {
-  Ids all;
-  for (const RequestId one : requests) all.push_back(one.index());
-  return all;
-}
 
 /// A replica before two instances.
 struct Setup {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "signals/view.h"
+#include "sim/ids.h"
 #include "sim/time.h"
 #include "workload/request_table.h"
 #include "workload/requests.h"
@@ -44,6 +46,15 @@ inline std::unique_ptr<spillway::workload::RequestTable> make_table(
   auto requests = make_requests(offered, tenants, slo_classes);
   return std::make_unique<spillway::workload::RequestTable>(
       std::move(requests), std::move(tenants), std::move(slo_classes), spillway::sim::Time{0});
+}
+
+using Ids = std::vector<std::size_t>;
+
+inline Ids ids(const std::vector<spillway::sim::RequestId>& requests) {
+  Ids all;
+  all.reserve(requests.size());
+  for (const spillway::sim::RequestId one : requests) all.push_back(one.index());
+  return all;
 }
 
 /// A view of a fleet without instances, for decisions that do not look at any.

@@ -18,14 +18,6 @@ using workload::Outcome;
 
 namespace {
 
-using Ids = std::vector<std::size_t>;
-
-Ids ids(const std::vector<RequestId>& requests) {
-  Ids all;
-  for (const RequestId one : requests) all.push_back(one.index());
-  return all;
-}
-
 /// A gateway before a fleet of one, which nothing but the gateway's own count is known of.
 struct Setup {
   explicit Setup(std::vector<Offered> offered, Gateway config = {},
