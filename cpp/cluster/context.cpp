@@ -1,10 +1,24 @@
 #include "cluster/context.h"
 
+#include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "router/router.h"
 
 namespace spillway::cluster {
+
+namespace {
+
+bool depends_on_loads(const Simulation& simulation, const signals::Needs& needs) {
+  return simulation.busy_monitor.has_thresholds() || needs.busy_workers ||
+         std::any_of(simulation.instances.begin(), simulation.instances.end(),
+                     [](const auto& group) {
+                       return !std::holds_alternative<instance::Open>(group.ingress);
+                     });
+}
+
+}  // namespace
 
 std::size_t num_instances(const Simulation& simulation) {
   std::size_t total = 0;
@@ -26,6 +40,7 @@ Context::Context(const Simulation& of, std::uint64_t with_seed,
     : simulation(of),
       seed(with_seed),
       needs(gateway::needs_of(of.gateway) | router::needs_of(of.router)),
+      follows_loads(depends_on_loads(of, needs)),
       record(
           make_record(of, with_seed,
                       offered ? std::move(offered) : offered_requests(of, with_seed, interrupted))),

@@ -34,6 +34,7 @@ struct Context {
   const Simulation& simulation;
   std::uint64_t seed;
   signals::Needs needs;  ///< of all policies
+  bool follows_loads;    ///< whether anything depends on which workers are busy
   std::shared_ptr<RequestRecord> record;
   workload::RequestTable& requests;  ///< of the record
   workload::Journal& journal;        ///< likewise

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <variant>
 
-#include "cluster/load_events.h"
 #include "sim/phase.h"
 
 namespace spillway::cluster {
@@ -48,7 +47,7 @@ std::vector<signals::Probe*> Fleet::make_instances(workload::RequestListener& li
       .scrapes = scrapes_.get(),
       .quantum_ns = simulation.quantum_ns,
       .reports_latencies = simulation.metrics.uses_reported_latencies(),
-      .tells_first_tokens = context_.needs.first_tokens || LoadEvents::are_followed(simulation),
+      .tells_first_tokens = context_.needs.first_tokens || context_.follows_loads,
       .meters_tokens = context_.needs.tokens_by_group ||
                        simulation.busy_monitor.track_output_blocks ||
                        simulation.metrics.timeline_step_s.has_value(),

@@ -13,15 +13,6 @@ using sim::InstanceId;
 using sim::RequestId;
 using sim::Time;
 
-bool LoadEvents::are_followed(const Simulation& simulation) {
-  return simulation.busy_monitor.has_thresholds() ||
-         gateway::needs_of(simulation.gateway).busy_workers ||
-         std::any_of(simulation.instances.begin(), simulation.instances.end(),
-                     [](const auto& group) {
-                       return !std::holds_alternative<instance::Open>(group.ingress);
-                     });
-}
-
 LoadEvents::LoadEvents(Context& context,
                        std::span<const std::unique_ptr<instance::Instance>> workers,
                        const signals::Scrapes* scrapes)
@@ -29,7 +20,7 @@ LoadEvents::LoadEvents(Context& context,
       workers_(workers),
       scrapes_(scrapes),
       is_live_(std::holds_alternative<signals::Live>(context.simulation.signals)) {
-  if (!are_followed(context.simulation)) return;
+  if (!context.follows_loads) return;
   if (const auto* on_read = std::get_if<signals::OnRead>(&context.simulation.signals)) {
     period_ = sim::from_seconds(on_read->period_s);
   }

@@ -22,9 +22,6 @@ namespace spillway::cluster {
 /// with `scraped` at each scrape, with `on_read` when a decision is due.
 class LoadEvents {
  public:
-  /// Whether anything in the simulation depends on which workers are busy.
-  static bool are_followed(const Simulation& simulation);
-
   /// `scrapes`: null unless workers are scraped. Both must outlive this.
   LoadEvents(Context& context, std::span<const std::unique_ptr<instance::Instance>> workers,
              const signals::Scrapes* scrapes);

@@ -83,8 +83,8 @@ struct Setup {
 void nothing_is_read_without_need() {
   Simulation simulation = two_workers(signals::Live{});
   simulation.busy_monitor = {};
-  check(!LoadEvents::are_followed(simulation), "no threshold");
   Setup setup(simulation);
+  check(!setup.context.follows_loads, "no threshold");
   setup.events->sent(0, RequestId{0}, kFirst);
   setup.events->first_token(0, RequestId{0}, kFirst);
   setup.events->finished(0, RequestId{0}, kFirst);
@@ -97,7 +97,7 @@ void an_ingress_is_a_need() {
   Simulation simulation = two_workers(signals::Live{});
   simulation.busy_monitor = {};
   simulation.instances[0].ingress = instance::EngineRequestLimit{};
-  check(LoadEvents::are_followed(simulation), "a worker may turn requests away");
+  check(Context(simulation, 1).follows_loads, "a worker may turn requests away");
 }
 
 // ---- live ------------------------------------------------------------------------------------
