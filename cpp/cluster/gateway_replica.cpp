@@ -122,7 +122,7 @@ bool GatewayReplica::release(RequestId id, workload::Outcome outcome) {
 
 void GatewayReplica::start(std::int64_t workers) {
   pipeline_.set_workers(workers);
-  if (is_controlled_) push_tick(sim::from_seconds(context_.simulation.gateway.sensor.tick_phase_s));
+  schedule_tick(is_controlled_, sim::from_seconds(context_.simulation.gateway.sensor.tick_phase_s));
 }
 
 bool GatewayReplica::tick(const signals::View* view) {
@@ -130,14 +130,9 @@ bool GatewayReplica::tick(const signals::View* view) {
   return pipeline_.books().queued() > 0;
 }
 
-void GatewayReplica::schedule_tick(bool continues) {
+void GatewayReplica::schedule_tick(bool continues, Time later) {
   has_tick_ = continues;
-  if (continues) push_tick(Time{0});
-}
-
-// An interval from now, and so much later.
-void GatewayReplica::push_tick(Time later) {
-  has_tick_ = true;
+  if (!continues) return;
   const auto subject = static_cast<std::uint32_t>(index_);
   context_.events.push({context_.now + context_.simulation.gateway.sensor.interval() + later,
                         Phase::controller_tick, subject, subject});

@@ -62,8 +62,8 @@ class GatewayReplica {
   /// An event of phase `controller_tick`. `view`: as in `drain`. True: requests are queued, which
   /// the limit may let go now.
   [[nodiscard]] bool tick(const signals::View* view);
-  /// The next tick, if they continue.
-  void schedule_tick(bool continues);
+  /// The next tick, if they continue: an interval from now, and so much later.
+  void schedule_tick(bool continues, sim::Time later = {});
   /// An event of phase `queue_expiry`. Once what left has been dealt with, `watch_timeouts` is due.
   [[nodiscard]] const gateway::Departures& expire();
   /// A time-out is scheduled for the queued request with the earliest.
@@ -89,7 +89,6 @@ class GatewayReplica {
   bool has_pending_work(bool awaits_workers);
 
  private:
-  void push_tick(sim::Time later);
   void drop(const gateway::Departures& departures);
 
   Context& context_;
