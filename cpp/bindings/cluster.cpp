@@ -334,7 +334,7 @@ void bind_cluster(py::module_& module) {
         return py::tuple(names);
       },
       py::arg("simulation"),
-      "Which random streams can change a run; see spillway.randomness for the public form.");
+      "Which random streams can change a run; see spillway.config.randomness for the public form.");
   const auto names_of = [](const std::vector<cluster::ColumnKind>& kinds) {
     py::list names;
     for (const auto& kind : kinds) names.append(py::str(std::string(kind.name)));

@@ -235,7 +235,7 @@ void Settings::refuse(const TypeInfo& wanted) const {
 
 py::object to_python(Settings settings) {
   const py::object python_class =
-      py::module_::import("spillway._config").attr("class_of")(Type{settings.type});
+      py::module_::import("spillway.config.classes").attr("class_of")(Type{settings.type});
   const py::object instance = python_class.attr("__new__")(python_class);
   py::type::of<Settings>().attr("__init__")(instance, std::move(settings));
   return instance;

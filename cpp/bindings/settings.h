@@ -16,7 +16,7 @@
 namespace spillway::bindings {
 
 /// A frozen configuration object of any class: a structure and the table of its type. Python makes
-/// one class per table when it is first asked for, see `spillway._config`.
+/// one class per table when it is first asked for, see `spillway.config.classes`.
 struct Settings {
   const sim::TypeInfo* type = nullptr;
   std::shared_ptr<const void> object;

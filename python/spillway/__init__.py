@@ -6,9 +6,10 @@ Compose a `Simulation` from nouns (`workload`, `gateway`, `router`, `signals`, `
 """
 
 import importlib
+import sys
 from typing import TYPE_CHECKING
 
-from spillway import _config as _config  # makes the classes of the core, so it comes first
+# The nouns come first: they make the classes of the core.
 from spillway import fleet, gateway, instance, metrics, router, signals, workload
 from spillway._core.cluster import Simulation
 from spillway._core.sim import (
@@ -18,17 +19,20 @@ from spillway._core.sim import (
     UsageError,
     build_info,
 )
+from spillway._deprecated import Finder
 
 # Not on use like the names below: the import of the module would hide the function of its name.
 from spillway.simulate import run_many, simulate
 
 if TYPE_CHECKING:
-    from spillway import presets, profiles, scenarios, study
-    from spillway._statistics import Interval
-    from spillway.files import dump, fingerprint, load
+    from spillway import presets, scenarios, study
+    from spillway.config import profiles
+    from spillway.config.files import dump, fingerprint
+    from spillway.data.statistics import Interval
     from spillway.interop.formats import TraceError
     from spillway.interop.traces import read_trace, trace
-    from spillway.results import Result, Results
+    from spillway.loading import load
+    from spillway.result import Result, Results
     from spillway.study import Space, Study
 
 __version__: str = build_info["version"]
@@ -67,18 +71,23 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Interval": "spillway._statistics",
-    "Result": "spillway.results",
-    "Results": "spillway.results",
+    "Interval": "spillway.data.statistics",
+    "Result": "spillway.result",
+    "Results": "spillway.result",
     "Space": "spillway.study",
     "Study": "spillway.study",
     "TraceError": "spillway.interop.formats",
-    "dump": "spillway.files",
-    "fingerprint": "spillway.files",
-    "load": "spillway.files",
+    "dump": "spillway.config.files",
+    "fingerprint": "spillway.config.files",
+    "load": "spillway.loading",
     "read_trace": "spillway.interop.traces",
     "trace": "spillway.interop.traces",
 }
+
+
+_MODULES = {"profiles": "spillway.config.profiles"}
+
+sys.meta_path.append(Finder())
 
 
 def __dir__() -> list[str]:
@@ -88,12 +97,12 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # or a type checker would take any name for one of the package's
 
     def __getattr__(name: str) -> object:
-        """Imports a name of `_HOMES` or a module of the package when it is first used."""
+        """Imports a name of `_HOMES` or a module when it is first used."""
         if home := _HOMES.get(name):
             value = getattr(importlib.import_module(home), name)
             globals()[name] = value
             return value
-        module = f"spillway.{name}"
+        module = _MODULES.get(name, f"spillway.{name}")
         if not name.startswith("_"):
             try:
                 return importlib.import_module(module)

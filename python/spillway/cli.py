@@ -14,13 +14,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import spillway
-from spillway._config import config_error
+from spillway.config.classes import config_error
 from spillway.interop.formats import FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from spillway._core.cluster import Simulation
+
+__all__ = ["BAD_INPUT", "main"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 BAD_INPUT = 2
 """Exit status for settings, files or arguments that are wrong."""
@@ -52,10 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         sys.stdout = None
-        from spillway import files
+        from spillway.config import filesystem
 
         what = error.filename or "the output"
-        print(f"spillway: {what}: cannot be written: {files.reason(error)}", file=sys.stderr)
+        print(f"spillway: {what}: cannot be written: {filesystem.reason(error)}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
         print("spillway: interrupted", file=sys.stderr)
@@ -212,14 +219,15 @@ def _warnings_as_lines() -> Iterator[None]:
 
 
 def _read(options: argparse.Namespace) -> Simulation:
-    from spillway import files
+    from spillway import loading
+    from spillway.config import files
 
     settings = files.read_settings(options.config)
     stated = dict(settings)
     if options.scenario is not None:
         settings |= spillway.scenarios.get(options.scenario).to_dict()
     changes = dict(_parse_change(change) for change in options.changes)
-    simulation = files.from_settings(
+    simulation = loading.from_settings(
         settings, base=options.config.parent, read_trace=options.trace is None
     )
     simulation = _changed(simulation, changes)
@@ -253,12 +261,12 @@ def _changed(simulation: Simulation, changes: dict[str, Any]) -> Simulation:
 
 
 def _parse_change(change: str) -> tuple[str, Any]:
-    from spillway import _yaml
+    from spillway.config import yaml
 
     path, separator, value = change.partition("=")
     if not separator or not path:
         raise config_error([("--set", repr(change), "must be PATH=VALUE")])
-    return path, _yaml.parse(value, f"--set {path}")
+    return path, yaml.parse(value, f"--set {path}")
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -279,10 +287,11 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _describe(options: argparse.Namespace) -> int:
-    from spillway import describe, files, scenarios
+    from spillway import scenarios
+    from spillway.config import describe, schema
 
     if options.schema:
-        print(json.dumps(files.json_schema(), indent=2))
+        print(json.dumps(schema.json_schema(), indent=2))
     elif options.path == "scenarios":
         print(scenarios.table())
     else:
@@ -291,7 +300,7 @@ def _describe(options: argparse.Namespace) -> int:
 
 
 def _init(options: argparse.Namespace) -> int:
-    from spillway import describe, files
+    from spillway.config import describe, filesystem
 
     text = describe.starter()
     if options.file is None:
@@ -305,13 +314,13 @@ def _init(options: argparse.Namespace) -> int:
             [(str(options.file), "", "exists already; it was left as it is")]
         ) from error
     except OSError as error:
-        raise files.cannot("written", options.file, error) from error
+        raise filesystem.cannot("written", options.file, error) from error
     print(f"wrote {options.file}; run it with: spillway run {options.file}")
     return 0
 
 
 def _optimize(options: argparse.Namespace) -> int:
-    from spillway import files
+    from spillway.config import filesystem
     from spillway.study import files as study_files
 
     for name in ("trials", "threads"):
@@ -321,7 +330,7 @@ def _optimize(options: argparse.Namespace) -> int:
         stated = study_files.read_study(options.study)
         storage = None
         if options.out is not None:
-            files.make_folder(options.out)
+            filesystem.make_folder(options.out)
             stated.write(options.out / "study.yaml")
             storage = options.out / "journal.log"
         study = stated.study(storage)
@@ -347,20 +356,20 @@ def _optimize(options: argparse.Namespace) -> int:
 
 
 def _sweep(options: argparse.Namespace) -> int:
-    from spillway import files
+    from spillway.config import filesystem
     from spillway.study import files as study_files
 
     with _warnings_as_lines():
         found = study_files.run_sweep(options.sweep, threads=options.threads)
         if options.out is not None:
-            files.make_folder(options.out)
+            filesystem.make_folder(options.out)
             study_files.write_sweep(found, options.out)
     print(found)
     return 0
 
 
 def _validate_blis(options: argparse.Namespace) -> int:
-    from spillway.interop import blis
+    from spillway.validation import blis
 
     report = blis.validate(options.directory)
     print(json.dumps(report.to_dict(), indent=2) if options.json else report.table())

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from spillway import _config
+from spillway.config import classes
 
 if TYPE_CHECKING:
     from spillway._core.fleet import *  # noqa: F403
 
-__all__ = _config.names_of("fleet")  # noqa: PLE0605
-__getattr__, __dir__ = _config.lazy("fleet", globals())
+__all__ = classes.names_of("fleet")  # noqa: PLE0605
+__getattr__, __dir__ = classes.lazy("fleet", globals())

@@ -36,7 +36,6 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, Literal
 
-from spillway._config import config_error
 from spillway._core.gateway import (
     Aimd,
     Band,
@@ -70,12 +69,40 @@ from spillway._core.instance import (
 from spillway._core.router import KvCost
 from spillway._core.signals import BusyMonitor, Scraped, Sensor
 from spillway._core.workload import Tenant
-from spillway._messages import checked_simulation
+from spillway.config.classes import config_error
+from spillway.config.messages import checked_simulation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spillway._core.cluster import Simulation
+
+__all__ = [
+    "ITERATION_14_PRIORITIES",
+    "TARGET_P99_TTFT_S",
+    "WEIGHTS",
+    "DynamoPreset",
+    "GatewayPreset",
+    "LlmDVersion",
+    "Semantics",
+    "dynamo_1_2",
+    "dynamo_1_3",
+    "dynamo_dev_b",
+    "dynamo_dev_c",
+    "gateway_post4",
+    "gateway_post5",
+    "gateway_pre",
+    "iteration_14_scheduler",
+    "l4_fleet",
+    "llm_d_flow_control",
+    "static_caps",
+    "toy_plant",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 Semantics = Literal["verbatim", "corrected"]
 LlmDVersion = Literal["2026-05", "2026-08"]

@@ -23,13 +23,29 @@ import dataclasses
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from spillway._config import config_error
 from spillway._core.cluster import Simulation
 from spillway._core.workload import Client, Fixed, SloClass, Synthetic, Tenant
-from spillway._messages import checked_simulation
+from spillway.config.classes import config_error
+from spillway.config.messages import checked_simulation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+__all__ = [
+    "CLASS_OF",
+    "SLO_CLASSES",
+    "TARGET_TTFT_S",
+    "TENANTS",
+    "Scenario",
+    "get",
+    "names",
+    "table",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 TARGET_TTFT_S = 2.0
 TENANTS = (Tenant(name="A", weight=2), Tenant(name="B", weight=1), Tenant(name="C", weight=1))

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import operator
 import os
-import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
-from spillway import _core, _memory
-from spillway._messages import checked
+from spillway import _core
+from spillway.config import memory
+from spillway.config.messages import checked, note
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spillway._core.cluster import Simulation
-    from spillway.files import Configuration
-    from spillway.results import Result, Results
+    from spillway.loading import Configuration
+    from spillway.result import Result, Results
+
+__all__ = ["run_many", "simulate"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 _MAX_SEED = 2**64 - 1
 
@@ -69,17 +76,17 @@ def simulate(
         If the simulation cannot be run, e.g. its trace holds no requests, or if it would take more
         memory than there is. The environment variable SPILLWAY_MEMORY_GB sets another limit.
     """
-    from spillway import files  # what takes time to import is imported when it is used
-    from spillway.results import Result
+    from spillway import loading  # what takes time to import is imported when it is used
+    from spillway.result import Result
 
-    simulation = files.as_simulation(simulation)
+    simulation = loading.as_simulation(simulation)
     if seeds is None:
         if threads is not None:
             raise TypeError("threads only makes sense with several seeds: give seeds=…")
         seed = _checked_seed(seed)
         reference = checked("reference", reference, bool, "True or False")
-        _memory.check([simulation])
-        with _memory.explained([simulation]):
+        memory.check([simulation])
+        with memory.explained([simulation]):
             return Result(simulation, seed, _core.cluster.run(simulation, seed, reference))
     if seed != 0:
         raise TypeError("give seed or seeds, not both")
@@ -133,13 +140,13 @@ def run_many(
         If one of the simulations cannot be run, or if those that run at a time would take more
         memory than there is (see `simulate`); nothing has been run then.
     """
-    from spillway import files
+    from spillway import loading
 
     allowed = "several simulations, e.g. a list"
     if isinstance(simulations, str | os.PathLike):
         raise TypeError(f"simulations must be {allowed}, not {simulations!r:.60}")
     configurations = [
-        files.as_simulation(one) for one in checked("simulations", simulations, Iterable, allowed)
+        loading.as_simulation(one) for one in checked("simulations", simulations, Iterable, allowed)
     ]
     many = _checked_seeds(seeds)
     if progress is not None and not callable(progress):
@@ -154,9 +161,7 @@ def run_many(
         progress=None if progress is None else lambda done: progress(done, total),
     )
     if missing := outputs.count(None):
-        warnings.warn(
-            f"interrupted: {missing} of {total} runs are missing", RuntimeWarning, stacklevel=2
-        )
+        note(f"interrupted: {missing} of {total} runs are missing", RuntimeWarning)
     return [
         _results(simulation, many, outputs[i * len(many) : (i + 1) * len(many)])
         for i, simulation in enumerate(configurations)
@@ -167,7 +172,7 @@ def _results(
     simulation: Simulation, seeds: list[int], outputs: list[dict[str, Any] | None]
 ) -> Results:
     """Those of the runs that were made."""
-    from spillway.results import Result, Results
+    from spillway.result import Result, Results
 
     pairs = zip(seeds, outputs, strict=True)
     return Results([Result(simulation, seed, out) for seed, out in pairs if out is not None])
@@ -188,8 +193,8 @@ def _run_batch(
         raise ValueError(f"threads = {threads}: must be >= 1")
     reference = checked("reference", reference, bool, "True or False")
     keep_requests = checked("keep_requests", keep_requests, bool, "True or False")
-    _memory.check(simulations, len(seeds), threads, keep_requests=keep_requests)
-    with _memory.explained(simulations):
+    memory.check(simulations, len(seeds), threads, keep_requests=keep_requests)
+    with memory.explained(simulations):
         return _core.cluster.run_batch(
             simulations=simulations,
             seeds=seeds,

@@ -1,1 +1,6 @@
-"""Files of other systems: their traces in, their recorded results to compare with."""
+"""Traces and recordings of other systems."""
+
+from spillway._lazy import lazy_modules
+
+__all__ = ["blis", "formats", "traces"]
+__getattr__, __dir__ = lazy_modules(__name__, __all__)

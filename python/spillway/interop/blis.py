@@ -1,4 +1,4 @@
-"""Comparison with recorded results of BLIS v0.6.14, request by request.
+"""Recorded runs of BLIS v0.6.14: what was run, and what came of it.
 
 A scenario is a folder with
 
@@ -16,28 +16,38 @@ reproduced.
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from dataclasses import dataclass
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spillway import _core, _yaml, files
+from spillway import _core
 from spillway._core.sim import ConfigError
-from spillway._figures import FIGURES
+from spillway._deprecated import moved
+from spillway.config import files, filesystem, yaml
 from spillway.interop.formats import TraceError
 from spillway.interop.traces import Table, read_columns, tables
-from spillway.results import Result
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from spillway._core.cluster import Simulation
 
-_MOST_DIFFERENCES = 5
+__all__ = ["FIGURES", "Recording", "recordings", "simulations"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """What has moved elsewhere."""
+        return moved(__name__, name)
+
+
 _CANDIDATES = 4
 """Candidates of the recorded decision traces; the regret does not depend on it."""
-_RELATIVE_TOLERANCE = 1e-9  # means are summed in another order there
 
 _ROUTERS = {
     "round-robin": "round_robin",
@@ -59,128 +69,27 @@ _SCHEDULERS = {
 }
 _PRIORITIES = {"constant": "constant", "slo-based": "age", "inverted-slo": "inverted_age"}
 
-# Key of `aggregate` → key of the summary.
-_AGGREGATE = {one.blis: name for name, one in FIGURES.items() if one.blis}
-
-# Figure of requests.csv → column of the run in seconds, tolerance in microseconds. A whole number
-# of microseconds survives the way through seconds to far less than the first tolerance; the second
-# is half of the last digit that is recorded.
-_FIGURES = {
-    "ttft_us": ("ttft_s", 1e-3),
-    "e2e_us": ("e2e_s", 1e-3),
-    "scheduling_delay_us": ("scheduling_delay_s", 1e-3),
-    "itl_mean_us": ("itl_mean_s", 5e-4 + 1e-6),
-}
-
-
-@dataclass(frozen=True)
-class ScenarioReport:
-    """How one scenario compares.
-
-    Attributes
-    ----------
-    name : str
-        The folder, relative to the one that was asked for.
-    requests, exact : int
-        Offered requests, and those among them that fare the same in both: completed with equal
-        figures on the same instance, or not completed.
-    unsupported : str or None
-        What the scenario needs and Spillway lacks; it was not run then.
-    aggregate_mismatches : tuple of str
-        Aggregate figures that differ, in words.
-    first_differences : tuple of str
-        The first requests that differ, in words.
-
-    """
-
-    name: str
-    requests: int
-    exact: int
-    unsupported: str | None = None
-    aggregate_mismatches: tuple[str, ...] = ()
-    first_differences: tuple[str, ...] = ()
-
-    @property
-    def agrees(self) -> bool:
-        """Whether the scenario was run and everything is equal."""
-        return (
-            self.unsupported is None
-            and self.exact == self.requests
-            and not self.aggregate_mismatches
-        )
-
-
-@dataclass(frozen=True)
-class Report:
-    """How all scenarios compare."""
-
-    scenarios: tuple[ScenarioReport, ...]
-
-    @property
-    def agrees(self) -> bool:
-        """Whether every scenario was run and agrees entirely."""
-        return bool(self.scenarios) and all(scenario.agrees for scenario in self.scenarios)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain dicts and lists."""
-        return {
-            "scenarios": [
-                {
-                    "name": scenario.name,
-                    "requests": scenario.requests,
-                    "exact": scenario.exact,
-                    "unsupported": scenario.unsupported,
-                    "aggregate_mismatches": list(scenario.aggregate_mismatches),
-                }
-                for scenario in self.scenarios
-            ]
-        }
-
-    def table(self) -> str:
-        """Return the report as text: one line per scenario, what differs below."""
-        width = max(len(name) for name in ("scenario", *(one.name for one in self.scenarios)))
-        lines = [f"{'scenario':<{width}}  {'requests':>8}  {'exact':>8}  result"]
-        for scenario in self.scenarios:
-            if scenario.unsupported is not None:
-                exact, result = "-", f"unsupported: {scenario.unsupported}"
-            else:
-                exact, result = str(scenario.exact), "agrees" if scenario.agrees else "differs"
-            lines.append(f"{scenario.name:<{width}}  {scenario.requests:>8}  {exact:>8}  {result}")
-            lines += [f"    {text}" for text in scenario.first_differences]
-            lines += [f"    {text}" for text in scenario.aggregate_mismatches]
-        return "\n".join(lines)
-
-
-def validate(directory: str | Path) -> Report:
-    """Run every scenario in a folder, at any depth, and compare the results with the recorded ones.
-
-    Latencies must be equal to the microsecond (mean gaps between tokens to a nanosecond), instances
-    equal, aggregate figures equal to 1e-9 of their value.
-
-    Raises
-    ------
-    TraceError
-        The folder holds no scenario, or one of them is incomplete or cannot be read.
-
-    """
-    directory = Path(directory)
-    folders = _folders(directory)
-    return Report(tuple(_validate_scenario(folder, directory) for folder in folders))
+FIGURES = ("ttft_us", "e2e_us", "scheduling_delay_us", "itl_mean_us")
+"""Columns of requests.csv with figures of a request, in microseconds."""
 
 
 def simulations(directory: str | Path) -> Iterator[Simulation]:
-    """The recorded scenarios in a folder, at any depth, as simulations; TraceError as `validate`.
+    """The recorded scenarios in a folder, at any depth, as simulations.
 
-    Scenarios that need what is not supported are left out.
+    Scenarios that need what is not supported are left out. Raises TraceError as `recordings`.
     """
-    for folder in _folders(Path(directory)):
-        settings, unsupported = _Recording(folder).settings()
+    for one in recordings(directory):
+        settings, unsupported = one.settings()
         if not unsupported:
-            columns = read_columns(folder / "trace.csv", format="reference")
-            yield _simulation(folder, settings, columns)
+            yield one.simulation(settings)
 
 
-def _folders(directory: Path) -> list[Path]:
+def recordings(directory: str | Path) -> Iterator[Recording]:
+    """The recorded scenarios in a folder, at any depth.
+
+    Raises TraceError if it holds none, or if one is incomplete or cannot be read.
+    """
+    directory = Path(directory)
     if not directory.is_dir():
         raise TraceError(f"{directory}: is no folder")
     folders = sorted(path.parent for path in directory.rglob("trace.csv"))
@@ -189,57 +98,33 @@ def _folders(directory: Path) -> list[Path]:
             f"{directory}: holds no scenario; one is a folder with trace.csv, requests.csv and "
             "summary.json"
         )
-    return folders
+    return map(Recording, folders)
 
 
-def _simulation(
-    folder: Path, settings: Mapping[str, Any], columns: Mapping[str, Any]
-) -> Simulation:
-    # That simulator's names: ties in its queues go by their text.
-    names = [f"request_{one}" for one in columns["request_id"]]
-    try:
-        trace = _core.workload.make_trace(**{**columns, "request_id": names})
-        return files.from_settings(settings).replace(workload=trace)
-    except ConfigError as error:
-        raise TraceError(f"{folder / 'summary.json'}: is of no use to the core: {error}") from error
+class Recording:
+    """A recorded scenario.
 
+    Raises TraceError if its summary.json cannot be read or lacks something.
 
-def _validate_scenario(folder: Path, directory: Path) -> ScenarioReport:
-    name = folder.resolve().name if folder == directory else str(folder.relative_to(directory))
-    recording = _Recording(folder)
-    columns = read_columns(folder / "trace.csv", format="reference")
-    expected = _read_requests(folder / "requests.csv")
-    if unknown := set(expected) - set(columns["request_id"]):
-        raise TraceError(f"{folder / 'requests.csv'}: request {min(unknown)} is not in trace.csv")
+    Attributes
+    ----------
+    folder : Path
+        Where it lies.
+    aggregate : dict
+        That simulator's metrics over the whole run.
+    text : dict of str
+        The lines that it printed: what stands before the colon → what stands behind it.
 
-    settings, unsupported = recording.settings()
-    rows = len(columns["arrival_ns"])
-    if unsupported:
-        return ScenarioReport(name, rows, 0, unsupported="; ".join(unsupported))
-
-    ids = columns["request_id"]
-    simulation = _simulation(folder, settings, columns)
-    result = Result(simulation, 0, _core.cluster.run(simulation, 0))
-    differences = list(_differences(ids, expected, result))
-    return ScenarioReport(
-        name,
-        rows,
-        rows - len(differences),
-        aggregate_mismatches=tuple(_aggregate_mismatches(recording, result)),
-        first_differences=tuple(differences[:_MOST_DIFFERENCES]),
-    )
-
-
-class _Recording:
-    """A scenario's summary.json."""
+    """
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.path = folder / "summary.json"
         try:
-            with files.open_text(self.path) as stream:
-                content = _yaml.parse(stream.read(), str(self.path), is_json=True)
+            with filesystem.open_text(self.path) as stream:
+                content = yaml.parse(stream.read(), str(self.path), is_json=True)
         except OSError as error:
-            raise TraceError(str(files.cannot("read", self.path, error))) from error
+            raise TraceError(str(filesystem.cannot("read", self.path, error))) from error
         except UnicodeDecodeError as error:
             raise TraceError(f"{self.path}: is no text file; JSON in UTF-8 is needed") from error
         except ConfigError as error:
@@ -289,8 +174,42 @@ class _Recording:
                 ) from None
         return scorers
 
+    @functools.cached_property
+    def columns(self) -> dict[str, Any]:
+        """The offered requests, as the core's `make_trace` takes them."""
+        return read_columns(self.folder / "trace.csv", format="reference")
+
+    def requests(self) -> dict[str, dict[str, Any]]:
+        """The completed requests by id: their `FIGURES`, and the name of their instance."""
+        path = self.folder / "requests.csv"
+        required = ("request_id", *FIGURES, "instance")
+        found: dict[str, dict[str, Any]] = {}
+        for table in tables(path):
+            if missing := [name for name in required if name not in table.header]:
+                raise TraceError(f"{path}: lacks the columns {', '.join(missing)}")
+            for row, request_id in enumerate(table.texts("request_id")):
+                if request_id in found:
+                    table.refuse(row, "request_id", "occurs twice")
+                found[request_id] = {
+                    "instance": table.texts("instance")[row],
+                    **{name: _microseconds(table, row, name) for name in FIGURES},
+                }
+        if unknown := set(found) - set(self.columns["request_id"]):
+            raise TraceError(f"{path}: request {min(unknown)} is not in trace.csv")
+        return found
+
+    def simulation(self, settings: Mapping[str, Any]) -> Simulation:
+        """The scenario with its requests; `settings` as `settings()` returns them."""
+        # That simulator's names: ties in its queues go by their text.
+        names = [f"request_{one}" for one in self.columns["request_id"]]
+        try:
+            trace = _core.workload.make_trace(**{**self.columns, "request_id": names})
+            return files.to_simulation(settings).replace(workload=trace)
+        except ConfigError as error:
+            raise TraceError(f"{self.path}: is of no use to the core: {error}") from error
+
     def settings(self) -> tuple[dict[str, Any], list[str]]:
-        """Return the scenario as a configuration, and what it needs beyond."""
+        """The scenario as a configuration without its requests, and what it needs beyond."""
         left = dict(self.options)
         unsupported: list[str] = []
 
@@ -368,143 +287,8 @@ class _Recording:
         return settings, unsupported + [f"option {name}" for name in sorted(left)]
 
 
-def _read_requests(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the figures of the completed requests by request id."""
-    required = ("request_id", *_FIGURES, "instance")
-    requests: dict[str, dict[str, Any]] = {}
-    for table in tables(path):
-        if missing := [name for name in required if name not in table.header]:
-            raise TraceError(f"{path}: lacks the columns {', '.join(missing)}")
-        for row, request_id in enumerate(table.texts("request_id")):
-            if request_id in requests:
-                table.refuse(row, "request_id", "occurs twice")
-            requests[request_id] = {
-                "instance": table.texts("instance")[row],
-                **{name: _microseconds(table, row, name) for name in _FIGURES},
-            }
-    return requests
-
-
 def _microseconds(table: Table, row: int, column: str) -> float:
     try:
         return float(table.texts(column)[row])
     except ValueError:
         table.refuse(row, column, "must be a number of microseconds")
-
-
-def _differences(
-    ids: Sequence[str], expected: Mapping[str, Mapping[str, Any]], result: Result
-) -> Iterator[str]:
-    """One text per request that differs."""
-    columns = result.requests
-    outcomes = columns["outcome"].tolist()
-    for row, request_id in enumerate(ids):
-        # A horizon may end the run before the last arrival.
-        outcome = outcomes[row] if row < len(outcomes) else "not offered"
-        recorded = expected.get(request_id)
-        if outcome != "completed" or recorded is None:
-            if outcome == "completed":
-                yield f"request {request_id}: completed here, but not in the recording"
-            elif recorded is not None:
-                yield f"request {request_id}: completed in the recording, {outcome} here"
-            continue
-        parts = []
-        for name, (column, tolerance_us) in _FIGURES.items():
-            value_us = float(columns[column][row]) * 1e6
-            if not abs(value_us - recorded[name]) <= tolerance_us:
-                parts.append(f"{name} {recorded[name]:.12g} recorded, {value_us:.12g} here")
-        instance = f"instance_{columns['instance'][row]}"
-        if instance != recorded["instance"]:
-            parts.append(f"{recorded['instance']} recorded, {instance} here")
-        if parts:
-            yield f"request {request_id}: {'; '.join(parts)}"
-
-
-def _aggregate_mismatches(recording: _Recording, result: Result) -> Iterator[str]:
-    """One text per aggregate figure that differs."""
-    for name, value in _aggregate_of(result).items():
-        recorded = recording.aggregate.get(name)
-        if isinstance(recorded, bool) or not isinstance(recorded, (int, float)):
-            yield f"{name}: {recorded!r} recorded, {value} here"
-        elif not math.isclose(recorded, value, rel_tol=_RELATIVE_TOLERANCE, abs_tol=0):
-            yield f"{name}: {recorded} recorded, {value} here"
-    # Printed only where they are not zero.
-    if (failures := recording.aggregate.get("kv_allocation_failures", 0)) != 0:
-        yield f"kv_allocation_failures: {failures} recorded, 0 here"
-
-    text = recording.text
-    for name, printed in _printed_of(result).items():
-        # Blocks of figures that are all zero are not printed.
-        absent = None
-        if name in _ANOMALIES and "=== Anomaly Counters ===" not in text:
-            absent = "0"
-        elif name == "Cache Hit Rate" and "=== KV Cache Metrics ===" not in text:
-            absent = "0.0000"
-        if text.get(name, absent) != printed:
-            yield f"{name}: {text.get(name)} recorded, {printed} here"
-    targets = {name: count for name, count in text.items() if name.startswith("instance_")}
-    routed = Counter(
-        f"instance_{instance}" for instance in result.requests["instance"].tolist() if instance >= 0
-    )
-    ours = {name: str(count) for name, count in routed.items()}
-    if targets != ours:
-        yield f"target distribution: {_words(targets)} recorded, {_words(ours)} here"
-
-
-def _aggregate_of(result: Result) -> dict[str, float]:
-    """Return the run's figures under the names of `aggregate`; those of nothing are 0 there."""
-    summary = result.summary()
-    columns = result.requests
-    figures = {name: summary[key] or 0 for name, key in _AGGREGATE.items()}
-    in_engine = columns["outcome"] == "running"
-    scheduled = columns["scheduling_delay_s"] >= 0  # NaN: never
-    running = int((in_engine & scheduled).sum())
-    queued = int((in_engine & ~scheduled).sum())
-    unservable = result.ledger["worker_rejected"].get("unservable", 0)
-    return figures | {
-        "still_queued": queued,
-        "still_running": running,
-        "dropped_unservable": unservable,
-        "injected_requests": result.ledger["completed"] + queued + running + unservable,
-        "length_capped_requests": 0,
-        "timed_out_requests": 0,
-    }
-
-
-_ANOMALIES = (
-    "Priority Inversions",
-    "HOL Blocking Events",
-    "Rejected Requests (Admission)",
-    "Rejected Requests (Routing)",
-    "Dropped Unservable",
-    "Length-Capped Requests",
-)
-
-
-def _printed_of(result: Result) -> dict[str, str]:
-    """Return the run's figures as that simulator prints them."""
-    summary = result.summary()
-    ledger = result.ledger
-    rejected = sum(ledger["rejected"].values())
-    counters = (
-        summary["priority_inversions"],
-        summary["head_of_line_blocking"],
-        rejected,
-        0,
-        ledger["worker_rejected"].get("unservable", 0),
-        0,
-    )
-    return {
-        "Score": f"{summary['fitness']:.6f}",
-        **{name: str(count) for name, count in zip(_ANOMALIES, counters, strict=True)},
-        "Cache Hit Rate": f"{summary['cache_hit_rate'] or 0:.4f}",
-        "Mean Regret": f"{summary['mean_regret'] or 0:.6f}",
-        "Max Regret": f"{summary['max_regret'] or 0:.6f}",
-        "Total Decisions": str(ledger["admitted"] + rejected),
-        "Admitted": str(ledger["admitted"]),
-        "Rejected": str(rejected),
-    }
-
-
-def _words(counts: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {counts[name]}" for name in sorted(counts)) or "nothing"

@@ -7,6 +7,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+__all__ = ["FORMATS", "TraceError"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 FORMATS: Mapping[str, str] = {
     "columns": "arrival_s,input_tokens,output_tokens and, if wanted, request_id, tenant, "
     "slo_class, prefix_group, prefix_tokens",

@@ -16,10 +16,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from spillway import _core, _yaml, files
-from spillway._config import config_error
+from spillway import _core
 from spillway._core.sim import ConfigError
-from spillway._messages import note
+from spillway.config import filesystem, yaml
+from spillway.config.classes import config_error
+from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
+from spillway.config.messages import note
+from spillway.data import export
 from spillway.interop.formats import FORMATS, TraceError
 
 if TYPE_CHECKING:
@@ -27,9 +30,21 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-# The core's own bounds (kMaxTokens, kLongestSpan_s).
-MAX_TOKENS = 100_000_000
-LONGEST_SPAN_S = 3_200_000_000
+__all__ = [
+    "Int64s",
+    "Table",
+    "Violation",
+    "read_columns",
+    "read_trace",
+    "tables",
+    "trace",
+    "write_mooncake",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 # The columns without which a file is not of the format. The first match wins, so the more demanding
 # come first.
@@ -129,7 +144,7 @@ def tables(path: str | Path) -> Iterator[Table]:
     """
     path = Path(path)
     try:
-        with files.open_text(path, newline="") as stream:
+        with filesystem.open_text(path, newline="") as stream:
             reader = csv.reader(stream, skipinitialspace=True)
             rows = ((reader.line_num, row) for row in reader if row and row != [""])
             _, first = next(rows, (0, None))
@@ -140,7 +155,7 @@ def tables(path: str | Path) -> Iterator[Table]:
             while piece := list(itertools.islice(rows, _ROWS_AT_ONCE)):
                 yield _table(path, header, piece)
     except OSError as error:
-        raise TraceError(str(files.cannot("read", path, error))) from error
+        raise TraceError(str(filesystem.cannot("read", path, error))) from error
     except UnicodeDecodeError as error:
         raise TraceError(f"{path}: is no text file; a CSV file in UTF-8 is needed") from error
     except csv.Error as error:
@@ -516,7 +531,7 @@ def read_columns(
     form = format or _detect(head)
     _check_header(head, form)
     if form in _OPTIONAL:
-        _note_unused(path, head.header, form, (*_REQUIRED[form], *files.REQUEST_COLUMNS))
+        _note_unused(path, head.header, form, (*_REQUIRED[form], *export.REQUEST_COLUMNS))
     columns = _Columns()
     previous: tuple[int, str, int] | None = None  # arrival, as written, line
     for table in pieces:
@@ -635,7 +650,7 @@ def _is_mooncake(path: Path) -> bool:
     if path.suffix == ".jsonl":
         return True
     try:
-        with files.open_text(path) as stream:
+        with filesystem.open_text(path) as stream:
             first = json.loads(next((line for line in stream if line.strip()), ""))
     except (OSError, ValueError, RecursionError):
         return False  # what reads it as CSV says what is wrong
@@ -723,12 +738,12 @@ class _JsonLine:
 def _json_lines(path: Path) -> Iterator[_JsonLine]:
     """Read the objects of a JSONL file one by one; empty lines are skipped."""
     try:
-        with files.open_text(path) as stream:
+        with filesystem.open_text(path) as stream:
             for number, text in enumerate(stream, start=1):
                 if text.strip():
                     yield _JsonLine(path, number, _json_object(text, f"{path} line {number}"))
     except OSError as error:
-        raise TraceError(str(files.cannot("read", path, error))) from error
+        raise TraceError(str(filesystem.cannot("read", path, error))) from error
     except UnicodeDecodeError as error:
         raise TraceError(f"{path}: is no text file; JSONL in UTF-8 is needed") from error
 
@@ -736,8 +751,8 @@ def _json_lines(path: Path) -> Iterator[_JsonLine]:
 def _json_object(text: str, place: str) -> dict[str, Any]:
     try:
         # Instants are taken as written.
-        values = json.loads(text, parse_float=decimal.Decimal, object_pairs_hook=_yaml.unique_keys)
-    except (json.JSONDecodeError, _yaml.UnreadableError) as error:
+        values = json.loads(text, parse_float=decimal.Decimal, object_pairs_hook=yaml.unique_keys)
+    except (json.JSONDecodeError, yaml.UnreadableError) as error:
         raise TraceError(f"{place}: is no JSON: {error}") from error
     except RecursionError as error:
         raise TraceError(f"{place}: is no JSON: nested too deeply") from error
@@ -842,7 +857,10 @@ def write_mooncake(
         raise _core.sim.UsageError("the trace holds no requests, only their digest: read it again")
     lines = _mooncake_lines(trace._columns(), block_size_tokens)
     try:
-        with files.replacing(path) as temporary, temporary.open("w", encoding="utf-8") as stream:
+        with (
+            filesystem.replacing(path) as temporary,
+            temporary.open("w", encoding="utf-8") as stream,
+        ):
             stream.writelines(lines)
     except ConfigError as error:
         raise TraceError(str(error)) from error

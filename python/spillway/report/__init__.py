@@ -1,1 +1,6 @@
-"""Tables and figures."""
+"""Results as text, tables and figures."""
+
+from spillway._lazy import lazy_modules
+
+__all__ = ["notes", "plots", "style", "tables"]
+__getattr__, __dir__ = lazy_modules(__name__, __all__)

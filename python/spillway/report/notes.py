@@ -7,13 +7,23 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway._core.cluster import Simulation
-from spillway._figures import LATENCIES
-from spillway.report.tables import SMALL_SAMPLE, setting
+from spillway.config.text import setting
+from spillway.data.figures import LATENCIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from spillway.results import Result
+    from spillway.data.result import ResultData
+
+__all__ = ["SMALL_SAMPLE", "Parts", "deciders", "notes"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+SMALL_SAMPLE = 1000
+"""A 99th percentile of fewer values than this is flagged."""
 
 _HEAVY_SHEDDING = 0.5
 _NOTEWORTHY = 0.1  # share of a reason in heavy shedding
@@ -24,7 +34,7 @@ _MOST_SETTINGS = 4
 _NOT_OVERLOAD = ("unservable", "timeout")
 
 
-def notes(result: Result) -> list[str]:
+def notes(result: ResultData) -> list[str]:
     """Why requests were lost, what is uncertain, and which mechanisms never acted."""
     parts = Parts(result.simulation)
     found = [*_losses(result, parts), *_unfinished(result)]
@@ -64,7 +74,7 @@ def deciders(parts: Parts, reason: str) -> list[str]:
     return list(found)
 
 
-def _losses(result: Result, parts: Parts) -> Iterator[str]:
+def _losses(result: ResultData, parts: Parts) -> Iterator[str]:
     """Why more than half of the attempts were not completed, if so many were not."""
     attempts = result.ledger["attempts"]
     counts = result.activity["not_completed"]
@@ -84,7 +94,7 @@ def _losses(result: Result, parts: Parts) -> Iterator[str]:
         )
 
 
-def _unfinished(result: Result) -> Iterator[str]:
+def _unfinished(result: ResultData) -> Iterator[str]:
     summary = result.summary()
     offered = summary["offered"] or 0
     unfinished = summary["unfinished"] or 0
@@ -113,7 +123,7 @@ def _short_list(idle: Sequence[_Idle]) -> list[str]:
     return shown
 
 
-def _idle(result: Result, parts: Parts) -> list[_Idle]:
+def _idle(result: ResultData, parts: Parts) -> list[_Idle]:
     """The mechanisms that a run had and that never acted."""
     if not result.ledger["attempts"] or not result.activity.get("limit_held"):
         return []
@@ -125,7 +135,7 @@ def _idle(result: Result, parts: Parts) -> list[_Idle]:
     ]
 
 
-def _idle_limits(result: Result, parts: Parts) -> Iterator[_Idle]:
+def _idle_limits(result: ResultData, parts: Parts) -> Iterator[_Idle]:
     activity = result.activity
     for noun, held in zip(parts.below("gateway.limit["), activity["limit_held"], strict=True):
         if noun.description["fields"] and not held:
@@ -133,7 +143,7 @@ def _idle_limits(result: Result, parts: Parts) -> Iterator[_Idle]:
             yield _Idle(str(noun), f"held a request back: at most {most} were in flight at once")
 
 
-def _idle_reasons(result: Result, parts: Parts) -> list[_Idle]:
+def _idle_reasons(result: ResultData, parts: Parts) -> list[_Idle]:
     """Of policies and settings that can cost a request, those that cost none."""
     counts = result.activity["not_completed"]
     entered = {
@@ -155,7 +165,7 @@ def _idle_reasons(result: Result, parts: Parts) -> list[_Idle]:
     return list(idle)
 
 
-def _instances_of(result: Result, path: str) -> range:
+def _instances_of(result: ResultData, path: str) -> range:
     """The numbers of the instances of the group that a path lies in."""
     group = re.match(r"instances\[(\d+)\]", path)
     if not group:
@@ -165,7 +175,7 @@ def _instances_of(result: Result, path: str) -> range:
     return range(first, first + counts[int(group[1])])
 
 
-def _idle_thresholds(result: Result, parts: Parts) -> Iterator[_Idle]:
+def _idle_thresholds(result: ResultData, parts: Parts) -> Iterator[_Idle]:
     if result.activity["busy_threshold_exceeded"]:
         return
     for at in parts.settings:
@@ -173,7 +183,7 @@ def _idle_thresholds(result: Result, parts: Parts) -> Iterator[_Idle]:
             yield _Idle(str(at), "was exceeded")
 
 
-def _idle_controller(result: Result, parts: Parts) -> Iterator[_Idle]:
+def _idle_controller(result: ResultData, parts: Parts) -> Iterator[_Idle]:
     (controller,) = parts.below("gateway.controller")
     if not controller.description["fields"]:
         return
@@ -185,7 +195,7 @@ def _idle_controller(result: Result, parts: Parts) -> Iterator[_Idle]:
     yield _Idle(str(controller), f"moved the limit: {seen}")
 
 
-def _unused_memory(result: Result, parts: Parts) -> Iterator[str]:
+def _unused_memory(result: ResultData, parts: Parts) -> Iterator[str]:
     has_memory = any(one.plant.kind == "step_loop" for one in result.simulation.instances)
     peak = result.activity.get("peak_kv_utilization")
     if has_memory and peak is not None and peak <= _UNUSED_MEMORY:

@@ -10,43 +10,54 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from spillway._extras import require
-from spillway._figures import FIGURES
-from spillway.report import tables
+from spillway.config import text
+from spillway.data.figures import FIGURES
+from spillway.data.replications import Replications
+from spillway.report.style import (
+    STYLES,
+    axes_or_new,
+    legend_above,
+    make_x_logarithmic,
+    number_logarithmic,
+    pyplot,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure, SubFigure
     from numpy.typing import NDArray
 
     from spillway._core.gateway import Gateway, TokenBucket
     from spillway._core.signals import Sensor
-    from spillway._statistics import Interval
-    from spillway.results import Result, Results
-    from spillway.timeline import Control, Timeline
+    from spillway.data.result import ResultData
+    from spillway.data.statistics import Interval
+    from spillway.data.timeline import Control, Timeline
+
+__all__ = [
+    "METRICS",
+    "STYLES",
+    "Grouping",
+    "Plots",
+    "Population",
+    "admission_by_length",
+    "admitted_tokens",
+    "gateway",
+    "latency_cdf",
+    "outcomes_over_time",
+    "sweep",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 Grouping = Literal["slo_class", "tenant"]
 Population = Literal["measured", "offered"]
-
-STYLES: tuple[dict[str, Any], ...] = tuple(
-    {"color": color, "linestyle": linestyle}
-    for color, linestyle in (
-        ("#0072B2", "-"),
-        ("#D55E00", "--"),
-        ("#009E73", "-."),
-        ("#CC79A7", ":"),
-        ("#000000", (0, (6, 1, 1, 1, 1, 1))),
-        ("#E69F00", (0, (8, 2))),
-        ("#56B4E9", (0, (3, 1, 1, 1))),
-    )
-)
-"""Keyword arguments of `Axes.plot` for the lines of a figure, told apart by the colour-blind (the
-colours are Okabe and Ito's) and without any colour."""
 
 METRICS: Mapping[str, str] = {
     "ttft_s": "time to first token",
@@ -91,7 +102,7 @@ _ACTIONS = (
 class Plots:
     """The figures of one result, as `result.plot`."""
 
-    def __init__(self, result: Result) -> None:
+    def __init__(self, result: ResultData) -> None:
         self._result = result
 
     def latency_cdf(
@@ -134,7 +145,7 @@ class Plots:
 
 
 def latency_cdf(
-    result: Result | Results,
+    result: ResultData | Sequence[ResultData],
     metric: str = "ttft_s",
     by: Grouping = "slo_class",
     *,
@@ -176,7 +187,7 @@ def latency_cdf(
     ]
     targets = _targets(runs[0], metric, groups) if by == "slo_class" else {}
     last_s = max((*(np.nanmax(one, initial=0) for one in samples), *targets.values()), default=0)
-    axes = _axes(ax)
+    axes = axes_or_new(ax)
     for style, name, latencies in zip(itertools.cycle(STYLES), groups, samples):
         values, counts = np.unique(latencies[~np.isnan(latencies)], return_counts=True)
         measured, offered = int(counts.sum()), len(latencies)
@@ -188,7 +199,7 @@ def latency_cdf(
             np.append(values[:1], values),
             np.append(np.zeros(len(values[:1])), shares),
             where="post",
-            label=f"{name}: {tables.number(measured)} of {tables.number(offered)}",
+            label=f"{name}: {text.number(measured)} of {text.number(offered)}",
             **style,
         )
     for style, name in zip(itertools.cycle(STYLES), groups):
@@ -199,7 +210,7 @@ def latency_cdf(
         xlabel=f"{METRICS[metric]} (s)", ylabel=f"share of {population} requests", ylim=(0, 1.02)
     )
     if log and last_s > 0:
-        _make_x_logarithmic(axes)
+        make_x_logarithmic(axes)
     axes.grid(alpha=0.3)
     axes.legend(
         title=f"{by.removeprefix('slo_')}: measured of offered",
@@ -211,7 +222,7 @@ def latency_cdf(
 
 
 def outcomes_over_time(
-    result: Result | Results,
+    result: ResultData | Sequence[ResultData],
     by: Grouping = "tenant",
     *,
     bins: int | Sequence[float] = 60,
@@ -244,7 +255,7 @@ def outcomes_over_time(
     layers = [layer for layer in _LAYERS if np.isin(outcomes, layer[1]).any()]
     if figure is None:
         height = 0.8 + 1.7 * len(names)
-        figure = _pyplot().figure(figsize=(7.5, height), layout="constrained")
+        figure = pyplot().figure(figsize=(7.5, height), layout="constrained")
     panels = figure.subplots(len(names), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     warm_up_s = runs[0].simulation.warm_up_s
     for axes, name in zip(panels, names, strict=True):
@@ -262,7 +273,7 @@ def outcomes_over_time(
         )
         if warm_up_s > 0:
             axes.axvline(warm_up_s, color="black", linestyle=":", label="end of warm-up")
-        population = f"{tables.number(int(offered.sum()))} requests"
+        population = f"{text.number(int(offered.sum()))} requests"
         if len(runs) > 1:
             population += f", {len(runs)} seeds"
         axes.set_title(f"{name} ({population})", loc="left", fontsize="medium")
@@ -282,7 +293,7 @@ def outcomes_over_time(
 
 
 def admitted_tokens(
-    result: Result, bucket: TokenBucket | None = None, *, ax: Axes | None = None
+    result: ResultData, bucket: TokenBucket | None = None, *, ax: Axes | None = None
 ) -> Axes:
     """Draws the prompt tokens offered and admitted up to each arrival, and a token bucket's bound.
 
@@ -305,7 +316,7 @@ def admitted_tokens(
     arrivals, tokens = requests["arrival_s"], requests["input_tokens"]
     admitted = _admitted(result)
     last_s = arrivals.max(initial=0)
-    axes = _axes(ax)
+    axes = axes_or_new(ax)
     for style, name, which in (
         (STYLES[1], "offered", np.ones(len(arrivals), dtype=bool)),
         (STYLES[0], "admitted", admitted),
@@ -316,7 +327,7 @@ def admitted_tokens(
             times,
             totals,
             where="post",
-            label=f"{name}: {tables.number(int(which.sum()))} requests",
+            label=f"{name}: {text.number(int(which.sum()))} requests",
             **style,
         )
     if bucket is not None:
@@ -327,8 +338,8 @@ def admitted_tokens(
             + bucket.refill_tokens_per_s * (ends + gateway.admission_latency_s),
             color="black",
             linestyle=":",
-            label=f"at most: {tables.number(bucket.capacity_tokens)} "
-            f"+ {tables.number(bucket.refill_tokens_per_s)}/s · time",
+            label=f"at most: {text.number(bucket.capacity_tokens)} "
+            f"+ {text.number(bucket.refill_tokens_per_s)}/s · time",
         )
     axes.set(xlabel="time of arrival (s)", ylabel="prompt tokens, accumulated", ylim=(0, None))
     axes.yaxis.set_major_formatter("{x:,.0f}")
@@ -338,7 +349,11 @@ def admitted_tokens(
 
 
 def admission_by_length(
-    result: Result | Results, *, bins: int = 20, label: str | None = None, ax: Axes | None = None
+    result: ResultData | Sequence[ResultData],
+    *,
+    bins: int = 20,
+    label: str | None = None,
+    ax: Axes | None = None,
 ) -> Axes:
     """Draws the share of the requests that the gateway admitted by the length of their prompts.
 
@@ -362,25 +377,25 @@ def admission_by_length(
     edges = np.unique(np.quantile(lengths, np.linspace(0, 1, bins + 1)[1:-1], method="lower"))
     group = np.searchsorted(edges, lengths)
     present = np.unique(group)
-    axes = _axes(ax)
+    axes = axes_or_new(ax)
     style = STYLES[len(axes.get_lines()) % len(STYLES)]
     axes.plot(
         [np.median(lengths[group == one]) for one in present],
         [admitted[group == one].mean() for one in present],
         marker="o",
         markersize=4,
-        label=f"{label + ': ' if label else ''}{tables.number(len(lengths))} requests",
+        label=f"{label + ': ' if label else ''}{text.number(len(lengths))} requests",
         **style,
     )
     axes.set(xlabel="length of the prompt (tokens)", ylabel="share admitted", ylim=(0, 1.02))
-    _make_x_logarithmic(axes)
+    make_x_logarithmic(axes)
     axes.grid(alpha=0.3)
     axes.legend(loc="lower left", fontsize="small")
     return axes
 
 
 def gateway(
-    result: Result, *, step_s: float | None = None, figure: Figure | SubFigure | None = None
+    result: ResultData, *, step_s: float | None = None, figure: Figure | SubFigure | None = None
 ) -> Figure | SubFigure:
     """Draws what tenants asked for, what the gateway made of it, and how the engines fared.
 
@@ -415,7 +430,7 @@ def gateway(
     if step_s is not None and not step_s > 0:
         raise ValueError(f"step_s = {step_s!r}: must be > 0")
     if figure is None:
-        figure = _pyplot().figure(figsize=(11, 8.5), layout="constrained")
+        figure = pyplot().figure(figsize=(11, 8.5), layout="constrained")
     sensor = "sensor" if len(control["time_s"]) else "limit"
     kv = "kv" if timeline["kv_utilization"].any() else "batch"
     axes: dict[str, Axes] = figure.subplot_mosaic(
@@ -447,7 +462,7 @@ def gateway(
 
 
 def sweep(
-    results_by_value: Mapping[float, Result | Results],
+    results_by_value: Mapping[float, ResultData | Sequence[ResultData]],
     figure: str = "p99_ttft_ms",
     by: Grouping | None = None,
     *,
@@ -495,7 +510,7 @@ def sweep(
         "x": "x" in log and any(value > 0 for value in values),
         "y": "y" in log and any(mean > 0 for means in means_of.values() for mean in means),
     }
-    axes = _axes(ax)
+    axes = axes_or_new(ax)
     for name, intervals in lines.items():
         means = means_of[name]
         halves = [0.0 if one is None else one.half_width or 0.0 for one in intervals]
@@ -517,10 +532,10 @@ def sweep(
     if logarithmic["x"]:
         axes.set_xscale("log")
         apart = all(right >= 1.5 * left for left, right in itertools.pairwise(values))
-        _number_logarithmic(axes.xaxis, values if apart else None)
+        number_logarithmic(axes.xaxis, values if apart else None)
     if logarithmic["y"]:
         axes.set_yscale("log")
-        _number_logarithmic(axes.yaxis)
+        number_logarithmic(axes.yaxis)
     else:
         axes.set(ylim=(0, None))
     axes.grid(alpha=0.3)
@@ -558,7 +573,7 @@ def _draw_tenants(axes: Mapping[str, Axes], timeline: Timeline, step_s: float | 
     # On one scale, so that what was dispatched and what was shed add up before the eyes.
     for panel in ("dispatched", "shed"):
         axes[panel].sharey(axes["submitted"])
-    total = tables.number(int(timeline["submitted"][-1].sum()))
+    total = text.number(int(timeline["submitted"][-1].sum()))
     for panel, title, unit in (
         ("submitted", f"submitted ({total} requests)", "requests/s"),
         ("dispatched", "dispatched", "requests/s"),
@@ -621,14 +636,14 @@ def _draw_sensor(axes: Axes, control: Control, settings: Gateway) -> None:
         )
         label = None  # one entry for all of them
     _name_panel(axes, title, unit)
-    _legend_above(axes)
+    legend_above(axes)
 
 
 def _draw_engines(axes: Mapping[str, Axes], timeline: Timeline) -> None:
     for style, name in zip(STYLES, ("running", "waiting"), strict=False):
         axes["batch"].plot(timeline["time_s"], timeline[name], label=name, **style)
     _name_panel(axes["batch"], "in the engines", "requests")
-    _legend_above(axes["batch"])
+    legend_above(axes["batch"])
     if "kv" in axes:
         axes["kv"].plot(timeline["time_s"], timeline["kv_utilization"], **STYLES[0])
         _name_panel(axes["kv"], "KV blocks in use, mean over instances", "share")
@@ -638,19 +653,6 @@ def _draw_engines(axes: Mapping[str, Axes], timeline: Timeline) -> None:
 def _name_panel(axes: Axes, title: str, unit: str) -> None:
     axes.set_title(title, loc="left", fontsize="medium")
     axes.set(ylabel=unit, ylim=(0, None))
-
-
-def _legend_above(axes: Axes) -> None:
-    axes.legend(
-        loc="lower right",
-        bbox_to_anchor=(1, 1),
-        ncols=5,
-        fontsize="small",
-        frameon=False,
-        borderaxespad=0.1,
-        handlelength=1.6,
-        columnspacing=1,
-    )
 
 
 def _sensor_in_words(sensor: Sensor) -> tuple[str, str]:
@@ -664,14 +666,12 @@ def _sensor_in_words(sensor: Sensor) -> tuple[str, str]:
     return f"{statistic} of {source}{whose[sensor.scope]}", unit
 
 
-def _replications(result: Result | Results) -> Results:
-    from spillway.results import Results
-
-    return Results(result if isinstance(result, Sequence) else [result])
+def _replications(result: ResultData | Sequence[ResultData]) -> Replications[ResultData]:
+    return Replications(result if isinstance(result, Sequence) else [result])
 
 
 def _swept(
-    runs: Sequence[Results], figure: str, by: Grouping | None, confidence: float
+    runs: Sequence[Replications[ResultData]], figure: str, by: Grouping | None, confidence: float
 ) -> dict[str, list[Interval | None]]:
     """For every line its interval at each value; None where no seed has the figure."""
     if by is None:
@@ -690,39 +690,14 @@ def _swept(
     return {name: line for name, line in lines.items() if any(one is not None for one in line)}
 
 
-def _pyplot() -> Any:
-    return require("matplotlib.pyplot", "plot")
-
-
-def _axes(ax: Axes | None) -> Axes:
-    if ax is not None:
-        return ax
-    axes: Axes = _pyplot().subplots(figsize=(7, 4), layout="constrained")[1]
-    return axes
-
-
-def _make_x_logarithmic(axes: Axes) -> None:
-    axes.set_xscale("log")
-    _number_logarithmic(axes.xaxis)
-
-
-def _number_logarithmic(axis: Axis, at: Sequence[float] | None = None) -> None:
-    """Plain numbers on a logarithmic axis, at given places or at 1, 2 and 5 times powers of 10."""
-    from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter
-
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)) if at is None else FixedLocator(at))
-    axis.set_major_formatter("{x:,.7g}")
-    axis.set_minor_formatter(NullFormatter())
-
-
-def _runs(result: Result | Results) -> tuple[Result, ...]:
+def _runs(result: ResultData | Sequence[ResultData]) -> tuple[ResultData, ...]:
     runs = _replications(result).distinct
     if not any(run.summary()["offered"] for run in runs):
         raise ValueError("there is nothing to draw: no request arrives after the warm-up")
     return runs
 
 
-def _groups(runs: Sequence[Result], by: Grouping) -> list[str]:
+def _groups(runs: Sequence[ResultData], by: Grouping) -> list[str]:
     """Names of the classes or tenants, in the order of the tables."""
     if by not in ("slo_class", "tenant"):
         raise ValueError(f"by = {by!r}: must be slo_class or tenant")
@@ -730,14 +705,14 @@ def _groups(runs: Sequence[Result], by: Grouping) -> list[str]:
     return list(dict.fromkeys(name for one in tables_of for name in one))
 
 
-def _counted(run: Result, by: Grouping | None = None, name: str = "") -> NDArray[np.bool_]:
+def _counted(run: ResultData, by: Grouping | None = None, name: str = "") -> NDArray[np.bool_]:
     """Which requests count in the summary, of all or of one class or tenant."""
     requests = run.requests
     counted: NDArray[np.bool_] = requests["arrival_s"] >= run.simulation.warm_up_s
     return counted if by is None else counted & (requests[by] == name)
 
 
-def _admitted(run: Result) -> NDArray[np.bool_]:
+def _admitted(run: ResultData) -> NDArray[np.bool_]:
     """Which requests the gateway has let in; workers may have refused them afterwards."""
     requests = run.requests
     undecided = (requests["outcome"] == "in_transit") & np.isnan(requests["queue_s"])
@@ -747,7 +722,7 @@ def _admitted(run: Result) -> NDArray[np.bool_]:
     return admitted
 
 
-def _targets(run: Result, metric: str, groups: Sequence[str]) -> dict[str, float]:
+def _targets(run: ResultData, metric: str, groups: Sequence[str]) -> dict[str, float]:
     """What the classes among `groups` are promised for a metric, in seconds."""
     if metric not in _TARGETS:
         return {}

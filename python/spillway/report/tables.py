@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from spillway._figures import FIGURES, LATENCIES, STATISTICS
+from spillway._deprecated import moved
+from spillway.config.text import figures, number, point, setting, table
+from spillway.data.figures import FIGURES, LATENCIES, STATISTICS
+from spillway.report.notes import SMALL_SAMPLE, notes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
-    from spillway.results import Result, Results
-    from spillway.study.study import Study
+    from spillway.data.replications import Replications
+    from spillway.data.result import ResultData
 
-SMALL_SAMPLE = 1000
-"""A 99th percentile of fewer values than this is flagged."""
+__all__ = [
+    "figures",
+    "latency_table",
+    "ledger_line",
+    "number",
+    "point",
+    "population_table",
+    "result",
+    "results",
+    "setting",
+    "table",
+]
 
-_LONGEST_SETTING = 60  # characters
-_EXACT = 1e15  # whole numbers below this are shown in full
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """What has moved elsewhere."""
+        return moved(__name__, name)
+
+
 _OUTCOMES = (
     "completed",
     "queued",
@@ -29,34 +51,6 @@ _OUTCOMES = (
     "cancelled",
     "failed",
 )
-
-
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Columns aligned, the first to the left, the others to the right; row one is the header."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [row[0].ljust(widths[0])]
-        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        lines.append("  ".join(cells).rstrip())
-    lines.insert(1, "-" * max(len(line) for line in lines))
-    return "\n".join(lines)
-
-
-def number(value: float | None) -> str:
-    """A figure for reading, `-` for none; as many decimals as its size calls for."""
-    if value is None:
-        return "-"
-    if value == 0 or isinstance(value, int):
-        return f"{int(value):,}"
-    size = abs(value)
-    decimals = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 1 else 4
-    return f"{value:,.{decimals}f}"
-
-
-def figures(values: Mapping[str, Any]) -> str:
-    """Every figure on a line of its own."""
-    return table([["figure", "value"], *([name, number(value)] for name, value in values.items())])
 
 
 def latency_table(values: Mapping[str, Any]) -> str:
@@ -97,7 +91,7 @@ def ledger_line(ledger: Mapping[str, Any]) -> str:
     return f"{whole}: {', '.join(parts)}"
 
 
-def result(one: Result) -> str:
+def result(one: ResultData) -> str:
     """The whole result of a run as it is printed."""
     summary = one.summary()
     rates = (
@@ -127,12 +121,12 @@ def result(one: Result) -> str:
     for title, populations in (("class", one.by_class()), ("tenant", one.by_tenant())):
         if len(populations) > 1:
             blocks.append(population_table(title, populations))
-    if remarks := one.notes():
+    if remarks := notes(one):
         blocks.append("\n".join(f"note: {remark}" for remark in remarks))
     return "\n\n".join(blocks)
 
 
-def results(many: Results) -> str:
+def results(many: Replications[ResultData]) -> str:
     """Means of the main figures over seeds with their 95 % confidence intervals, if there are."""
     if not many:
         return "no runs"
@@ -147,53 +141,3 @@ def results(many: Results) -> str:
     if not many.is_replicated:
         head = "; ".join(many.notes()) or "1 seed: no confidence interval"
     return f"{head}\n\n{table(rows)}"
-
-
-def study(one: Study) -> str:
-    """Where a study stands, and the best of it."""
-    states = [trial.state for trial in one.records]
-    counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    head = f"{len(states)} trials" + (f": {counts}" if counts else "")
-    rows = [["trial", *(objective.name for objective in one.objectives), "se", "state"]]
-    best = one.feasible[:5]
-    current = [trial for trial in one.records if trial.is_baseline]
-    for trial in (*best, *(trial for trial in current if trial not in best)):
-        name = f"{trial.number} (current)" if trial.is_baseline else str(trial.number)
-        values = [f"{value:.4g}" for value in trial.values] or ["-"] * len(one.objectives)
-        ses = "-" if trial.is_exact else ", ".join(f"{se:.2g}" for se in trial.ses)
-        rows.append([name, *values, ses, trial.state])
-    if len(rows) == 1:
-        return head
-    blocks = [f"{head}; best first", table(rows)]
-    if best:
-        shown = (*current, best[0]) if current and best[0] is not current[0] else best[:1]
-        names = ["current" if trial.is_baseline else f"trial {trial.number}" for trial in shown]
-        settings = [["parameter", *names]]
-        for name in one.bound.parameters:
-            values = [trial.point.get(name, "-") for trial in shown]
-            settings.append([name, *(setting(value) for value in values)])
-        blocks.append(table(settings))
-    blocks += [f"note: {note}" for note in one.notes()]
-    return "\n\n".join(blocks)
-
-
-def setting(value: Any) -> str:
-    """The value of any setting for reading, as a configuration file would have it."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return f"{value:.0f}" if value.is_integer() and abs(value) < _EXACT else f"{value:.4g}"
-    if isinstance(value, Mapping):
-        text = "{" + ", ".join(f"{name}: {setting(one)}" for name, one in value.items()) + "}"
-    elif isinstance(value, list | tuple):
-        text = "[" + ", ".join(setting(one) for one in value) + "]"
-    else:
-        return str(value)
-    return text if len(text) <= _LONGEST_SETTING else text[: _LONGEST_SETTING - 1] + "…"
-
-
-def point(values: Mapping[str, Any]) -> str:
-    """Settings with their values, in one line."""
-    return ", ".join(f"{name} = {setting(value)}" for name, value in values.items())

@@ -7,11 +7,10 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from spillway import files
 from spillway._core.sim import ConfigError, UsageError
-from spillway._statistics import Interval, interval
-from spillway.randomness import REPLICATION, note_on_copies
-from spillway.report import tables
+from spillway.config import filesystem, text
+from spillway.config.randomness import REPLICATION, note_on_copies
+from spillway.data.statistics import Interval, interval
 from spillway.study.feasibility import doubts
 
 if TYPE_CHECKING:
@@ -19,10 +18,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from spillway._core.cluster import Simulation
+    from spillway.study.data import StudyData
     from spillway.study.evaluation import Evaluator, Measured
     from spillway.study.records import Trial
     from spillway.study.space import BoundSpace, Parameter, Point
-    from spillway.study.study import Study
+
+__all__ = ["Candidate", "Cliff", "Confirmation", "Reverted", "confirm", "neighbours", "reversals"]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -108,7 +113,7 @@ class Confirmation:
 
     def write(self, path: Path) -> None:
         """Writes confirmation.json."""
-        with files.replacing(path) as temporary:
+        with filesystem.replacing(path) as temporary:
             temporary.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
 
     def __repr__(self) -> str:
@@ -124,7 +129,7 @@ class Confirmation:
         lines = [
             f"{len(self.seeds)} fresh seeds, {self.confidence:.0%} confidence intervals",
             "",
-            tables.table(rows),
+            text.table(rows),
             "",
             self.reason,
         ]
@@ -132,8 +137,8 @@ class Confirmation:
             changes = [["put back", "to", f"{self.objective} changes by"]]
             for back in self.reverted:
                 change = _shown(back.gain) if back.failure is None else "cannot be run"
-                changes.append([back.parameter, tables.setting(back.value), change])
-            lines += ["", tables.table(changes), ""]
+                changes.append([back.parameter, text.setting(back.value), change])
+            lines += ["", text.table(changes), ""]
         if self.cliff is not None:
             lines.append(_cliff_line(self.cliff))
         lines += [f"note: {one}" for one in self.doubts]
@@ -149,7 +154,7 @@ def _shown(value: Interval | None) -> str:
 
 
 def _cliff_line(cliff: Cliff) -> str:
-    where = f"{cliff.parameter} = {tables.setting(cliff.value)}"
+    where = f"{cliff.parameter} = {text.setting(cliff.value)}"
     if cliff.failure is not None:
         return f"cliff: with {where} it cannot be run: {cliff.failure}"
     word = "cliff" if cliff.is_steep else "worst neighbour"
@@ -157,7 +162,7 @@ def _cliff_line(cliff: Cliff) -> str:
 
 
 def confirm(
-    study: Study,
+    study: StudyData,
     evaluator: Evaluator,
     *,
     top: int,
@@ -219,7 +224,9 @@ def confirm(
 class _Judge:
     """Turns what was measured into intervals and a verdict."""
 
-    def __init__(self, study: Study, objective: int, confidence: float, n_candidates: int) -> None:
+    def __init__(
+        self, study: StudyData, objective: int, confidence: float, n_candidates: int
+    ) -> None:
         self._study = study
         self._objective = objective
         self._confidence = confidence

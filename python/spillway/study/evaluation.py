@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from spillway._core.sim import ConfigError, InvariantError, LivelockError, UsageError
 from spillway._core.workload import Trace
 from spillway.simulate import run_many
-from spillway.study._stated import MOST_RUNS
+from spillway.study.checks import MOST_RUNS
 from spillway.study.objective import NoFigureError
 
 if TYPE_CHECKING:
@@ -18,8 +18,24 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from spillway._core.cluster import Simulation
-    from spillway.results import Results
+    from spillway.result import Results
     from spillway.study.objective import Metric
+
+__all__ = [
+    "INTERRUPTED",
+    "Digest",
+    "Evaluator",
+    "Measured",
+    "Task",
+    "as_seeds",
+    "measure",
+    "run_task",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 INTERRUPTED = "interrupted before all its runs were over"
 

@@ -5,11 +5,22 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from spillway._core.instance import ProcessorSharing
+from spillway._core.sim import ConfigError
 from spillway._core.workload import Synthetic
 
 if TYPE_CHECKING:
     from spillway._core.cluster import Simulation
+    from spillway.study.space import BoundSpace
+
+__all__ = ["doubts", "offered_per_s", "shares_in_doubt"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 _SAMPLES = 10
 """Fewer samples in a window make no quantile."""
@@ -29,6 +40,22 @@ def doubts(simulation: Simulation) -> tuple[str, ...]:
         found += _window_doubts(simulation)
         found += _floor_doubts(simulation)
     return tuple(found)
+
+
+def shares_in_doubt(bound: BoundSpace, n: int = 128) -> dict[str, float]:
+    """See `Study.doubts`."""
+    random = np.random.default_rng(0)
+    counts: dict[str, int] = {}
+    n_valid = 0
+    for shares in random.random((n, len(bound))):
+        try:
+            simulation = bound.apply(bound.at(shares.tolist()))
+        except ConfigError:
+            continue
+        n_valid += 1
+        for setting in {one.split(" =")[0] for one in doubts(simulation)}:
+            counts[setting] = counts.get(setting, 0) + 1
+    return {setting: count / n_valid for setting, count in sorted(counts.items())}
 
 
 def _queue_doubts(simulation: Simulation) -> list[str]:

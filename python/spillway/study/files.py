@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spillway import _yaml, files, scenarios
-from spillway._config import config_error
+from spillway import loading, scenarios
+from spillway.config import files, filesystem, yaml
+from spillway.config.classes import config_error
 from spillway.study import solvers, sweeps
-from spillway.study._stated import (
+from spillway.study.checks import (
     MOST_RUNS,
     Check,
     anything,
@@ -39,6 +40,13 @@ if TYPE_CHECKING:
     from spillway._core.cluster import Simulation
     from spillway.study.confirmation import Confirmation
     from spillway.study.solvers import Solution
+
+__all__ = ["StudyFile", "read_study", "run_sweep", "write_results", "write_sweep"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 _COUNT = whole(1, MOST_RUNS)
 _MOST_REQUESTS = 10**9
@@ -154,8 +162,8 @@ class StudyFile:
                 if key not in ("simulation", "scenario")
             },
         }
-        with files.replacing(path) as temporary:
-            temporary.write_text(_yaml.to_yaml(settings), encoding="utf-8")
+        with filesystem.replacing(path) as temporary:
+            temporary.write_text(yaml.to_yaml(settings), encoding="utf-8")
 
 
 _PLAIN = ("seeds", "sampler", "seed", "metrics")
@@ -256,7 +264,7 @@ def write_sweep(found: Sweep | Solution, folder: Path) -> None:
     if isinstance(found, Sweep):
         found.write(folder / "sweep.csv")
         return
-    with files.replacing(folder / "solution.json") as temporary:
+    with filesystem.replacing(folder / "solution.json") as temporary:
         temporary.write_text(json.dumps(found.to_dict(), indent=2) + "\n", encoding="utf-8")
 
 
@@ -269,7 +277,7 @@ def _simulation(settings: Mapping[str, Any], base: Path) -> Simulation:
         files.note_empty(stated, path)
     if "scenario" in settings:
         stated = {**stated, **scenarios.get(settings["scenario"]).to_dict()}
-    return files.from_settings(stated, base=base)
+    return loading.from_settings(stated, base=base)
 
 
 def _objectives(settings: Mapping[str, Any]) -> list[Objective]:

@@ -26,6 +26,13 @@ if TYPE_CHECKING:
 
     Array: TypeAlias = NDArray[np.float64]
 
+__all__ = ["GpSampler"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 # An integer or stepped range is searched value by value up to so many, beyond as if continuous.
 _MOST_STEPS = 50
 # Parameters that have a Sobol column of their own; further ones draw at random.

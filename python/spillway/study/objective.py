@@ -9,12 +9,34 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from spillway._config import config_error
-from spillway._figures import FIGURES
-from spillway.study._stated import mapping, number
+from spillway.config.classes import config_error
+from spillway.data.figures import FIGURES
+from spillway.study.checks import mapping, number
 
 if TYPE_CHECKING:
-    from spillway.results import Figures, Result
+    from spillway.data.figures import Figures
+    from spillway.result import Result
+
+__all__ = [
+    "Constraint",
+    "Custom",
+    "Direction",
+    "Figure",
+    "Metric",
+    "NoFigureError",
+    "Noted",
+    "Objective",
+    "WeightedSum",
+    "as_constraints",
+    "as_metric",
+    "as_objectives",
+    "rewards_shedding",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 Direction = Literal["maximize", "minimize"]
 

@@ -6,11 +6,17 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
-from spillway._statistics import student_t_cdf
+from spillway.data.statistics import student_t_cdf
 from spillway.study.records import mean, standard_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+__all__ = ["Racing", "referred"]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,17 +18,8 @@ import numpy as np
 import optuna
 from optuna.samplers import BaseSampler
 
-from spillway._config import config_error
-from spillway.study._stated import (
-    MOST_RUNS,
-    Check,
-    anything,
-    number,
-    refusal,
-    text,
-    truth,
-    whole,
-)
+from spillway.config.classes import config_error
+from spillway.study.checks import MOST_RUNS, Check, anything, number, refusal, text, truth, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,6 +27,21 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.study import Study
     from optuna.trial import FrozenTrial, Trial, TrialState
+
+__all__ = [
+    "HAS_TRIAL_CONSTRAINTS",
+    "NAMES",
+    "FreshPerTrial",
+    "constraints_of",
+    "quiet",
+    "resolve",
+    "set_constraints",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 NAMES = ("tpe", "cmaes", "nsga2", "random", "qmc", "gp")
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
 from typing import TYPE_CHECKING, Any
 
-from spillway import files, stationarity
-from spillway._config import config_error
+from spillway import loading
 from spillway._core.sim import UsageError
 from spillway._core.workload import Synthetic
-from spillway.randomness import note_on_copies
-from spillway.report import tables
+from spillway.analysis import stationarity
+from spillway.config import text
+from spillway.config.classes import config_error
+from spillway.config.messages import note
+from spillway.config.randomness import note_on_copies
 from spillway.study.evaluation import Evaluator, as_seeds
 from spillway.study.feasibility import offered_per_s
 from spillway.study.objective import Constraint, as_constraints, rewards_shedding
@@ -23,9 +24,22 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from spillway._core.cluster import Simulation
-    from spillway.results import Result
-    from spillway.stationarity import Growth
+    from spillway.analysis.stationarity import Growth
+    from spillway.result import Result
     from spillway.study.evaluation import Measured
+
+__all__ = [
+    "MAX_REQUESTS",
+    "Probe",
+    "Solution",
+    "isotonic",
+    "max_rate_under_slo",
+    "min_instances_for_rate",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 _DEFAULT_REQUESTS = 1000
@@ -120,21 +134,21 @@ class Solution:
             grows = "-" if one.growth is None else f"{one.growth.mean:+.2%}"
             if one.growth is not None and not one.growth.is_growing:
                 grows = f"({grows})"
-            requests = tables.number(one.num_requests)
+            requests = text.number(one.num_requests)
             rows.append([f"{one.value:.6g}", shown, f"{one.smoothed:+.2%}", requests, grows])
-        ends = [f"kept at {tables.number(self.feasible)}"]
+        ends = [f"kept at {text.number(self.feasible)}"]
         if self.undecided:
-            ends.append(f"undecided at {', '.join(tables.number(v) for v in self.undecided)}")
-        ends.append(f"broken at {tables.number(self.infeasible)}")
+            ends.append(f"undecided at {', '.join(text.number(v) for v in self.undecided)}")
+        ends.append(f"broken at {text.number(self.infeasible)}")
         breach = f": {self.first_breach}" if self.first_breach else ""
-        blocks = [tables.table(rows), f"{', '.join(ends)}{breach}"]
+        blocks = [text.table(rows), f"{', '.join(ends)}{breach}"]
         if self.notes:
             blocks.append("\n".join(f"note: {note}" for note in self.notes))
         return "\n\n".join(blocks)
 
 
 def max_rate_under_slo(
-    simulation: files.Configuration,
+    simulation: loading.Configuration,
     slo: Mapping[str, Any] | Sequence[Constraint],
     *,
     low: float | None = None,
@@ -155,7 +169,7 @@ def max_rate_under_slo(
     A short run keeps promises that a longer one breaks: above its capacity a fleet fills up as
     slowly as one likes. So both ends of the answer are run again with `max_requests`, the search
     goes on from what these runs show, and a rate counts as kept only if the number of requests in
-    the system does not grow over them (see `spillway.stationarity`).
+    the system does not grow over them (see `spillway.analysis.stationarity`).
 
     Parameters
     ----------
@@ -180,7 +194,7 @@ def max_rate_under_slo(
     ConfigError
         If the workload is no synthetic one.
     """
-    simulation = files.as_simulation(simulation)
+    simulation = loading.as_simulation(simulation)
     rate = _rate(simulation)
     low, high = low or rate / 1000, high or rate * 1000
     if not 0 < tolerance < 1:
@@ -214,7 +228,7 @@ def max_rate_under_slo(
 
 
 def min_instances_for_rate(
-    simulation: files.Configuration,
+    simulation: loading.Configuration,
     slo: Mapping[str, Any] | Sequence[Constraint],
     rate_per_s: float | None = None,
     *,
@@ -248,7 +262,7 @@ def min_instances_for_rate(
     seeds, threads, executor
         As for a study.
     """
-    simulation = files.as_simulation(simulation)
+    simulation = loading.as_simulation(simulation)
     if rate_per_s is not None:
         simulation = _with_rate(simulation, rate_per_s / _rate(simulation))
     # More instances make it easier, so the negative count is what gets harder as it grows.
@@ -316,11 +330,10 @@ class _Prober:
         if max_requests < 1:
             raise ValueError(f"max_requests = {max_requests}: must be >= 1")
         if rewards_shedding((), self._constraints):
-            warnings.warn(
+            note(
                 "only latencies of requests that get through are promised, and refusing most keeps "
                 "them; add a promise such as {'shed': '<=0.01'}",
                 RuntimeWarning,
-                stacklevel=4,
             )
         self._make = make
         self._seeds = as_seeds(seeds)

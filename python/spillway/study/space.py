@@ -8,10 +8,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from spillway._config import config_error
-from spillway._messages import checked, checked_simulation
-from spillway.study import _paths
-from spillway.study._stated import anything, by_type, keys, mapping, number, refusal, truth
+from spillway.config.classes import config_error
+from spillway.config.messages import checked, checked_simulation
+from spillway.study import descriptors
+from spillway.study.checks import anything, by_type, keys, mapping, number, refusal, truth
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from optuna.trial import BaseTrial
 
     from spillway._core.cluster import Simulation
+
+__all__ = ["BoundSpace", "Choice", "Kinds", "Parameter", "Point", "Range", "Space"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 Point = dict[str, Any]
 """A value for each parameter that is open, by the name of the parameter."""
@@ -227,7 +234,7 @@ class BoundSpace:
         self._outside: Point = {}  # what the simulation has, as it has it
         found: dict[str, Parameter] = {}
         for path, stated in space.dimensions.items():
-            field, value = _paths.lookup(simulation, path)
+            field, value = descriptors.lookup(simulation, path)
             for one in self._open(path, field, stated, value, None):
                 found[one.name] = one
         self.parameters = self._narrowed(found)
@@ -365,12 +372,12 @@ class BoundSpace:
         kinds = tuple((kind, kind) for kind, _ in stated.kinds)
         yield Parameter(name, "choice", options=kinds, opens_with=opens_with)
         for kind, fields in stated.kinds:
-            description = _paths.alternative(field, kind, name)
+            description = descriptors.alternative(field, kind, name)
             noun = dict(present) if kind == kind_now else {"kind": kind}
             self._nouns[name][kind] = noun
             for inner, as_written in fields.items():
                 inner_name = f"{name}[{kind}].{inner}"
-                inner_field = _paths.field_of(description, inner, inner_name)
+                inner_field = descriptors.field_of(description, inner, inner_name)
                 dimension = _stated(inner_name, as_written, may_fix=True)
                 if isinstance(dimension, _Fixed):
                     noun[inner] = dimension.value
@@ -425,7 +432,7 @@ class BoundSpace:
         return found
 
     def _fixed_value(self, path: str) -> float:
-        _, value = _paths.lookup(self.simulation, path)
+        _, value = descriptors.lookup(self.simulation, path)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise config_error(
                 [(path, repr(value), "is no number, so it has no place in an order")]

@@ -17,14 +17,31 @@ from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
 from optuna.storages.journal import BaseJournalBackend
 from optuna.trial import TrialState, create_trial
 
-from spillway import files
-from spillway._config import config_error
 from spillway._core.sim import ConfigError
+from spillway.config import filesystem
+from spillway.config.classes import config_error
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
     from optuna.trial import FrozenTrial
+
+__all__ = [
+    "ABANDONED",
+    "OWNER",
+    "Journal",
+    "Memory",
+    "ask",
+    "process_name",
+    "release_abandoned",
+    "requeue",
+    "resolve",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 OWNER = "owner"
 """The user attribute of a trial that names the process which runs it."""
@@ -52,7 +69,7 @@ def resolve(storage: Any) -> BaseStorage:
         if isinstance(error, ConfigError):
             raise
         allowed = "is no journal of a study, or was changed since: its entries do not fit together"
-        raise config_error([(files.shown(journal.path), "", allowed)]) from error
+        raise config_error([(filesystem.shown(journal.path), "", allowed)]) from error
 
 
 def process_name() -> str:
@@ -129,7 +146,7 @@ class Journal(BaseJournalBackend):
                 stream.seek(self._offsets[start])
                 lines = stream.read().splitlines(keepends=True)
         except OSError as error:
-            raise files.cannot("read", self.path, error) from error
+            raise filesystem.cannot("read", self.path, error) from error
         for number, line in enumerate(lines, start):
             if not line.endswith(b"\n"):
                 return  # still being written, or torn
@@ -158,7 +175,7 @@ class Journal(BaseJournalBackend):
         return entry
 
     def _unreadable(self, number: int) -> ConfigError:
-        where = f"{files.shown(self.path)} line {number + 1}"
+        where = f"{filesystem.shown(self.path)} line {number + 1}"
         return config_error([(where, "", "is no entry of a study's journal")])
 
     @contextlib.contextmanager
@@ -174,7 +191,7 @@ class Journal(BaseJournalBackend):
             finally:
                 os.close(handle)
         except OSError as error:
-            raise files.cannot("written", self.path, error) from error
+            raise filesystem.cannot("written", self.path, error) from error
 
     def _mended(self, handle: int) -> int:
         """Cuts off a torn last line, or ends it if nothing but its end is missing."""

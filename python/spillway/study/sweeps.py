@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from spillway import files
+from spillway import loading
 from spillway._core.cluster import Simulation
 from spillway._core.sim import ConfigError
-from spillway._extras import require
-from spillway._statistics import Interval, interval
-from spillway.randomness import note_on_copies
-from spillway.report import tables
-from spillway.study._stated import check_runs, refusal
+from spillway.config import filesystem, text
+from spillway.config.extras import require
+from spillway.config.randomness import note_on_copies
+from spillway.data.statistics import Interval, interval
+from spillway.study.checks import check_runs, refusal
 from spillway.study.evaluation import Evaluator, as_seeds
 from spillway.study.objective import Noted, as_metric
 from spillway.study.records import standard_error
@@ -31,8 +31,24 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from spillway.results import Result
+    from spillway.result import Result
     from spillway.study.space import BoundSpace, Point
+
+__all__ = [
+    "DEFAULT_METRICS",
+    "Row",
+    "Sweep",
+    "grid",
+    "isolation",
+    "one_at_a_time",
+    "sobol",
+    "write_rows",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 DEFAULT_METRICS = ("weighted_goodput", "request_throughput", "p50_ttft_ms", "p99_ttft_ms", "shed")
 """What a sweep notes unless it is told otherwise; NaN where a run has no such figure."""
@@ -126,7 +142,7 @@ class Sweep:
         head = f"{len(self.seeds)} seeds, means with 95 % confidence intervals"
         if len(self.seeds) == 1:
             head = "1 seed: no confidence intervals"
-        blocks = [head, tables.table(lines), *(f"note: {note}" for note in self.notes())]
+        blocks = [head, text.table(lines), *(f"note: {note}" for note in self.notes())]
         return "\n\n".join(blocks)
 
     def notes(self) -> list[str]:
@@ -141,7 +157,7 @@ class Sweep:
 
 
 def grid(
-    simulation: files.Configuration,
+    simulation: loading.Configuration,
     values: Mapping[str, Sequence[Any]],
     *,
     seeds: int | Iterable[int] = 4,
@@ -154,7 +170,7 @@ def grid(
     `values`: by dotted path, which values; the last path varies fastest.
     """
     _check_values(values)
-    simulation = files.as_simulation(simulation)
+    simulation = loading.as_simulation(simulation)
     check_runs("grid", math.prod(len(some) for some in values.values()), len(as_seeds(seeds)))
     points = [dict(zip(values, one, strict=True)) for one in itertools.product(*values.values())]
     plan = [(_named(point), point, _changed(simulation, point)) for point in points]
@@ -162,7 +178,7 @@ def grid(
 
 
 def sobol(
-    simulation: files.Configuration,
+    simulation: loading.Configuration,
     space: Space | Mapping[str, Any],
     n: int = 64,
     *,
@@ -176,7 +192,7 @@ def sobol(
 
     `n` is best a power of two. `seed` is that of the scrambling.
     """
-    simulation = files.as_simulation(simulation)
+    simulation = loading.as_simulation(simulation)
     if n < 1:
         raise ValueError(f"n = {n}: must be >= 1")
     check_runs("sobol", n, len(as_seeds(seeds)))
@@ -190,7 +206,7 @@ def sobol(
 
 
 def one_at_a_time(
-    simulation: files.Configuration,
+    simulation: loading.Configuration,
     space: Space | Mapping[str, Any],
     points: int = 5,
     *,
@@ -205,11 +221,11 @@ def one_at_a_time(
     """
     if points < 2:
         raise ValueError(f"points = {points}: must be >= 2, the ends of the range")
-    simulation = files.as_simulation(simulation)
+    simulation = loading.as_simulation(simulation)
     bound = (space if isinstance(space, Space) else Space(space)).bind(simulation)
     num_values = sum(points if one.is_numeric else len(one.options) for one in bound)
     check_runs("one_at_a_time", 1 + num_values, len(as_seeds(seeds)))
-    plan: list[Planned] = [("current", {}, simulation)]
+    plan: list[_Planned] = [("current", {}, simulation)]
     for one in bound:
         base = dict(bound.current())
         if one.opens_with is not None:
@@ -226,7 +242,7 @@ def one_at_a_time(
 
 
 def isolation(
-    simulation: files.Configuration,
+    simulation: loading.Configuration,
     components: Mapping[str, Mapping[str, Any] | Simulation],
     *,
     seeds: int | Iterable[int] = 4,
@@ -240,8 +256,8 @@ def isolation(
     changes that add one, as for `Simulation.with_`, or a whole simulation. If all are changes and
     there are several, the rows `all` and, of three or more, `all but …` follow.
     """
-    simulation = files.as_simulation(simulation)
-    plan: list[Planned] = [("base", {}, simulation)]
+    simulation = loading.as_simulation(simulation)
+    plan: list[_Planned] = [("base", {}, simulation)]
     for name, one in components.items():
         if isinstance(one, Simulation):
             plan.append((name, {}, one))
@@ -257,11 +273,11 @@ def isolation(
     return _run(plan, seeds, metrics, threads, executor)
 
 
-Planned = tuple[str, dict[str, Any], "Simulation | ConfigError"]
+_Planned = tuple[str, dict[str, Any], "Simulation | ConfigError"]
 
 
 def _run(
-    plan: Sequence[Planned],
+    plan: Sequence[_Planned],
     seeds: int | Iterable[int],
     metrics: Sequence[str | Callable[[Result], float]],
     threads: int | None,
@@ -308,7 +324,7 @@ def _check_values(values: Mapping[str, Sequence[Any]]) -> None:
 
 
 def _named(settings: Mapping[str, Any]) -> str:
-    return tables.point(settings)
+    return text.point(settings)
 
 
 def _interval(values: Sequence[float], confidence: float, *rows: Row) -> Interval | None:
@@ -324,7 +340,7 @@ def _standard_error(values: Sequence[float]) -> float:
 def write_rows(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Writes mappings with the same keys as a CSV file (RFC 4180); values of seeds by spaces."""
     with (
-        files.replacing(path) as temporary,
+        filesystem.replacing(path) as temporary,
         temporary.open("w", newline="", encoding="utf-8") as stream,
     ):
         writer = csv.writer(stream)

@@ -1,0 +1,100 @@
+"""Names that have moved. Until the next release the old ones work, with a DeprecationWarning."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from importlib.machinery import ModuleSpec
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import ModuleType
+
+MODULES: Mapping[str, tuple[str, ...]] = {
+    "spillway.decisions": (
+        "spillway.data.decisions",
+        "spillway.analysis.routing",
+        "spillway.analysis.regret",
+        "spillway.analysis.group_age",
+    ),
+    "spillway.describe": ("spillway.config.describe",),
+    "spillway.files": (
+        "spillway.config.files",
+        "spillway.config.filesystem",
+        "spillway.config.schema",
+        "spillway.data.export",
+        "spillway.loading",
+    ),
+    "spillway.overload": ("spillway.analysis.recovery", "spillway.analysis.targets"),
+    "spillway.profiles": ("spillway.config.profiles",),
+    "spillway.randomness": ("spillway.config.randomness",),
+    "spillway.report.study_plots": ("spillway.study.plots",),
+    "spillway.results": (
+        "spillway.data.figures",
+        "spillway.data.requests",
+        "spillway.result",
+    ),
+    "spillway.stationarity": ("spillway.analysis.stationarity",),
+    "spillway.timeline": ("spillway.data.timeline",),
+    # Pickles of simulations and intervals name these.
+    "spillway._config": ("spillway.config.classes",),
+    "spillway._statistics": ("spillway.data.statistics",),
+}
+"""Old name of a module → the modules that have its content now."""
+
+NAMES: Mapping[str, str] = {
+    "spillway.interop.blis.Report": "spillway.validation.blis",
+    "spillway.interop.blis.ScenarioReport": "spillway.validation.blis",
+    "spillway.interop.blis.validate": "spillway.validation.blis",
+    "spillway.report.tables.study": "spillway.study.tables",
+}
+"""Old name of what has left a module that is still there → its module now."""
+
+
+def moved(module: str, name: str) -> Any:
+    """What has left a module. Raises AttributeError if nothing of this name has."""
+    old = f"{module}.{name}"
+    if old not in NAMES:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
+    home = NAMES[old]
+    _warn(old, f"{home}.{name}")
+    return getattr(importlib.import_module(home), name)
+
+
+class Finder:
+    """Finds modules by their old names; the last of `sys.meta_path`."""
+
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
+        """How to import a module that has moved; None for any other."""
+        return ModuleSpec(name, self) if name in MODULES else None  # type: ignore[arg-type]
+
+    def create_module(self, _: ModuleSpec) -> None:
+        """An ordinary module."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Fills a module with what it once held."""
+        homes = MODULES[module.__name__]
+        _warn(module.__name__, " and ".join(homes))
+        for home in map(importlib.import_module, homes):
+            vars(module).update({name: getattr(home, name) for name in home.__all__})
+        module.__all__ = [name for name in vars(module) if not name.startswith("_")]  # type: ignore[attr-defined]
+
+
+def _warn(old: str, new: str) -> None:
+    """Warns where the old name is used, which is neither here nor in Python's own import."""
+    frame = sys._getframe()
+    while frame.f_back and frame.f_globals["__name__"].partition(".")[0] in (
+        "spillway",
+        "importlib",
+    ):
+        frame = frame.f_back
+    warnings.warn_explicit(
+        f"{old} has moved to {new}; the old name goes with the next release",
+        DeprecationWarning,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        module=frame.f_globals["__name__"],
+        registry=frame.f_globals.setdefault("__warningregistry__", {}),
+    )

@@ -1,0 +1,14 @@
+"""What can be worked out from the results of runs."""
+
+from spillway._lazy import lazy_modules
+
+__all__ = [
+    "dynamo_counters",
+    "group_age",
+    "recovery",
+    "regret",
+    "routing",
+    "stationarity",
+    "targets",
+]
+__getattr__, __dir__ = lazy_modules(__name__, __all__)

@@ -1,0 +1,293 @@
+"""Whether overload outlives its trigger."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spillway import _core
+from spillway.analysis.targets import compare_with_targets
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from spillway.data.result import ResultData
+
+__all__ = ["Recovery", "recovery"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_LEAST_PER_STEP = 20
+"""Requests of a step: with fewer, chance alone moves its goodput too far."""
+_ERROR = 0.01
+"""Probability that chance takes any step of an undisturbed run out of the band."""
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """Goodput before, during and after a trigger, and how long it took to come back.
+
+    Each goodput is the share of the requests that arrived in that span of time, of classes with
+    targets, that met all of them; None where there were none. `left`: whether goodput ever left
+    the band of the time before the trigger; if not, there was nothing to recover from.
+    `recovered_after_s` counts from the end of the trigger; 0: it never left, or was back by then;
+    None: it did not come back within the run. A system that does not recover although its load is
+    what it was before is metastable (Bronson et al., HotOS 2021).
+    """
+
+    before: float
+    during: float | None
+    after: float
+    recovered_after_s: float | None
+    left: bool
+
+    @property
+    def is_metastable(self) -> bool:
+        """Whether goodput stayed down until the end of the run."""
+        return self.recovered_after_s is None
+
+    def __str__(self) -> str:
+        if not self.left:
+            verdict = "never left"
+        elif self.recovered_after_s is None:
+            verdict = "never recovered"
+        else:
+            verdict = f"recovered after {self.recovered_after_s:g} s"
+        during = "-" if self.during is None else f"{self.during:.3f}"
+        return (
+            f"goodput {self.before:.3f} before, {during} during, {self.after:.3f} after the "
+            f"trigger: {verdict}"
+        )
+
+
+def recovery(
+    result: ResultData, start_s: float, end_s: float, *, step_s: float = 1.0, share: float = 0.9
+) -> Recovery:
+    """See `Result.recovery`."""
+    warm_up_s = result.simulation.warm_up_s
+    if not warm_up_s < start_s < end_s:
+        raise _core.sim.UsageError(
+            f"the trigger lasts from start_s = {start_s:g} to end_s = {end_s:g}: must have "
+            f"warm_up_s ({warm_up_s:g}) < start_s < end_s"
+        )
+    if not step_s > 0:
+        raise _core.sim.UsageError(f"step_s = {step_s:g}: must be > 0")
+    if not 0 < share <= 1:
+        raise _core.sim.UsageError(f"share = {share:g}: must be > 0 and <= 1")
+    arrival_s, met = _judged(result)
+
+    def steps(low_s: float, high_s: float) -> list[_Step]:
+        return _steps(arrival_s, met, low_s, high_s, step_s)
+
+    last_s = float(arrival_s[-1])
+    before, during, after = (
+        steps(low_s, high_s)
+        for low_s, high_s in ((warm_up_s, start_s), (start_s, end_s), (end_s, last_s + step_s))
+    )
+    usual = _Step.of(before)
+    if usual.requests < _LEAST_PER_STEP:
+        raise _core.sim.UsageError(
+            f"{usual.requests} requests arrive between warm_up_s ({warm_up_s:g}) and start_s "
+            f"({start_s:g}): at least {_LEAST_PER_STEP} are needed to tell what goodput was before"
+        )
+    if not after:
+        raise _core.sim.UsageError(
+            f"no request arrives after end_s ({end_s:g}), so nothing is known of a recovery"
+        )
+    dispersion = _dispersion(before, usual)
+    error = _ERROR / len(during + after)
+    band = _Band(usual, dispersion, share, error)
+    outside = _lasting([*during, *after], band, end_s)
+    back_s = max(outside[-1].end_s, end_s) if outside else end_s
+    rest = _Step.of([one for one in after if one.start_s >= back_s])
+    # The rest of the run together: a loss that is too small to be seen in any single step.
+    is_back = rest.requests > 0 and not band.excludes(rest)
+    if is_back and back_s > end_s:
+        # A rest that is no better than what came before is the luck of the last steps.
+        down = _Step.of([one for one in outside if one.start_s >= end_s])
+        is_back = _Band(rest, dispersion, 1, error).excludes(down)
+    return Recovery(
+        before=usual.goodput,
+        during=_Step.of(during).goodput if during else None,
+        after=_Step.of(after).goodput,
+        recovered_after_s=back_s - end_s if is_back else None,
+        left=bool(outside) or not is_back,
+    )
+
+
+def _lasting(steps: Sequence[_Step], band: _Band, end_s: float) -> list[_Step]:
+    """The steps outside the band, but for single ones long after the trigger.
+
+    Requests are late in bursts, of which the time before the trigger may have seen none.
+    """
+    is_out = [band.excludes(one) for one in steps]
+    return [
+        one
+        for i, one in enumerate(steps)
+        if is_out[i]
+        and (one.start_s <= end_s or is_out[i - 1] or (i + 1 < len(steps) and is_out[i + 1]))
+    ]
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The requests that arrive in a span of time, and how many of them meet their targets."""
+
+    start_s: float
+    end_s: float
+    requests: int
+    good: int
+
+    @property
+    def goodput(self) -> float:
+        return self.good / self.requests
+
+    @classmethod
+    def of(cls, parts: Sequence[_Step]) -> _Step:
+        if not parts:
+            return cls(0.0, 0.0, 0, 0)
+        return cls(
+            parts[0].start_s,
+            parts[-1].end_s,
+            sum(one.requests for one in parts),
+            sum(one.good for one in parts),
+        )
+
+
+def _judged(result: ResultData) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Arrivals of the requests with targets, in order, and whether each meets them.
+
+    Without those that were under way at the end of the run and could still have met them.
+    """
+    requests = result.requests
+    latencies_ns = (np.rint(requests[name] * 1e9) for name in ("ttft_s", "tpot_s", "e2e_s"))
+    classes = result.simulation.slo_classes
+    promised, met = compare_with_targets(classes, requests["slo_class"], *latencies_ns)
+    if not promised.any():
+        raise _core.sim.UsageError(
+            "recovery is told by goodput, and no request is of a class with latency targets: give "
+            "one, e.g. slo_classes[standard].target_ttft_s"
+        )
+    is_open = np.isin(requests["outcome"], ("at_admission", "queued", "in_transit", "running"))
+    end_s = result.simulation.horizon_s or result.end_s
+    age_s = end_s - requests["arrival_s"]
+    first_s = np.where(np.isnan(requests["ttft_s"]), age_s, requests["ttft_s"])
+    for known in classes:
+        late = np.zeros(len(is_open), dtype=bool)
+        for target_s, told_s in ((known.target_ttft_s, first_s), (known.target_e2e_s, age_s)):
+            if target_s is not None:
+                late |= told_s > target_s
+        is_open &= ~((requests["slo_class"] == known.name) & late)
+    counted = promised & ~is_open
+    if not counted.any():
+        raise _core.sim.UsageError(
+            "recovery is told by goodput, and all requests of classes with latency targets were "
+            "still under way at the end of the run and may yet meet them: simulate for longer"
+        )
+    return requests["arrival_s"][counted], met[counted]
+
+
+def _steps(
+    arrival_s: NDArray[np.float64],
+    met: NDArray[np.bool_],
+    low_s: float,
+    high_s: float,
+    step_s: float,
+) -> list[_Step]:
+    """Steps of at least `step_s` and so long that each holds enough requests to be judged by."""
+    edges = [*np.arange(low_s, high_s, step_s), high_s]
+    rows = np.searchsorted(arrival_s, edges)
+    good = np.concatenate([[0], np.cumsum(met)])
+    found: list[_Step] = []
+    begin = 0
+    for i in range(1, len(edges)):
+        if rows[i] - rows[begin] >= _LEAST_PER_STEP:
+            found.append(_step(edges, rows, good, begin, i))
+            begin = i
+    if rows[-1] > rows[begin]:  # too few are left: they join the last step
+        rest = _step(edges, rows, good, begin, len(edges) - 1)
+        found[-1:] = [_Step.of([*found[-1:], rest])]
+    return found
+
+
+def _step(
+    edges: Sequence[float],
+    rows: NDArray[np.int64],
+    good: NDArray[np.int64],
+    begin: int,
+    end: int,
+) -> _Step:
+    low, high = rows[begin], rows[end]
+    return _Step(
+        float(edges[begin]), float(edges[end]), int(high - low), int(good[high] - good[low])
+    )
+
+
+def _dispersion(steps: Sequence[_Step], whole: _Step) -> float:
+    """Variance of the steps' goodput relative to that of independent requests, at least 1.
+
+    Requests that arrive together are late together.
+    """
+    variance = whole.goodput * (1 - whole.goodput)
+    if len(steps) < 2 or variance == 0:
+        return 1.0
+    squares = sum((one.good - one.requests * whole.goodput) ** 2 / one.requests for one in steps)
+    return max(1.0, squares / variance / (len(steps) - 1))
+
+
+@dataclass(frozen=True)
+class _Band:
+    """What goodput is like as long as nothing happens, by the time before the trigger."""
+
+    usual: _Step
+    dispersion: float
+    share: float
+    error: float
+
+    def excludes(self, step: _Step) -> bool:
+        """Whether goodput is below the band: below `share` of the usual, and not by chance.
+
+        By chance: with a probability of at least `error` if the usual goodput still held, by
+        Fisher's exact test, in which so many requests count as one as are late together.
+        """
+        if step.goodput >= self.share * self.usual.goodput:
+            return False
+        drawn = math.ceil(step.requests / self.dispersion)
+        bad = math.floor((step.requests - step.good) / self.dispersion)
+        others = math.floor(self.usual.requests / self.dispersion)
+        others_bad = math.ceil((self.usual.requests - self.usual.good) / self.dispersion)
+        return _at_least(bad, drawn, min(others_bad, others), others) < self.error
+
+
+def _at_least(bad: int, drawn: int, others_bad: int, others: int) -> float:
+    """P(at least `bad` of `drawn` are bad), all ways to spread the bad ones being equally likely.
+
+    The upper tail of the hypergeometric distribution; `bad` lies above its mean, so that each
+    further term is smaller.
+    """
+    total_bad, total = bad + others_bad, drawn + others
+    term = math.exp(
+        _log_choices(total_bad, bad)
+        + _log_choices(total - total_bad, drawn - bad)
+        - _log_choices(total, drawn)
+    )
+    found = term
+    for k in range(bad, min(drawn, total_bad)):
+        term *= (total_bad - k) * (drawn - k)
+        term /= (k + 1) * (total - total_bad - drawn + k + 1)
+        found += term
+        if term < 1e-16 * found:
+            break
+    return found
+
+
+def _log_choices(n: int, k: int) -> float:
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)

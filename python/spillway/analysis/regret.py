@@ -1,0 +1,154 @@
+"""What the rejected requests would have met on an idle fleet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from spillway import _core
+from spillway._core.cluster import Simulation
+from spillway.analysis.targets import compare_with_targets
+from spillway.config.limits import LONGEST_SPAN_S
+from spillway.data.decisions import Rows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from spillway._core.workload import Trace
+    from spillway.data.figures import Figure
+    from spillway.data.result import ResultData
+
+__all__ = ["AdmissionRegret", "admission_regret"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+class AdmissionRegret(Rows):
+    """One row per rejected request in order of arrival: what it would have met on an idle fleet.
+
+    row (position of the request in order of arrival, which tells requests of one id apart),
+    request_id, tenant, slo_class, reason (text);
+    unloaded_ttft_s, unloaded_tpot_s, unloaded_e2e_s (seconds; NaN: not applicable, or no instance
+    could have served it); has_targets (bool, its class promises a latency); meets_targets (bool,
+    those latencies keep every promise of its class; False where there is none).
+    """
+
+    def summary(self) -> dict[str, Figure]:
+        """Figures over all rejected requests, whenever they arrived.
+
+        rejected, with_targets (of classes with targets), would_meet_targets (of these); regrettable
+        (their share, 0 to 1; None where no rejected request has targets).
+        """
+        promised = int(self["has_targets"].sum())
+        met = int(self["meets_targets"].sum())
+        return {
+            "rejected": len(self["row"]),
+            "with_targets": promised,
+            "would_meet_targets": met,
+            "regrettable": met / promised if promised else None,
+        }
+
+
+def admission_regret(result: ResultData) -> AdmissionRegret:
+    """See `Result.admission_regret`."""
+    requests = result.requests
+    rows = np.flatnonzero(requests["outcome"] == "rejected")
+    ttft_ns = np.full(len(rows), np.nan)
+    tpot_ns, e2e_ns = ttft_ns.copy(), ttft_ns.copy()
+    if rows.size:
+        # So far apart that no two of them meet.
+        apart_s = LONGEST_SPAN_S // (len(rows) + 1)
+        asked = _trace(
+            np.arange(len(rows)) * apart_s,
+            requests["input_tokens"][rows],
+            result._offered()["output_tokens"][rows],
+        )
+        for idle in _idle_fleets(result.simulation, asked):
+            unloaded = _unloaded_ns(idle, result.seed, apart_s)
+            better = ~(unloaded[0] >= ttft_ns) & ~np.isnan(unloaded[0])
+            for best, other in zip((ttft_ns, tpot_ns, e2e_ns), unloaded, strict=True):
+                best[better] = other[better]
+    slo_class = requests["slo_class"][rows]
+    has_targets, meets_targets = compare_with_targets(
+        result.simulation.slo_classes, slo_class, ttft_ns, tpot_ns, e2e_ns
+    )
+    columns: dict[str, NDArray[Any]] = {
+        "row": rows,
+        **{name: requests[name][rows] for name in ("request_id", "tenant")},
+        "slo_class": slo_class,
+        "reason": requests["reason"][rows],
+        "unloaded_ttft_s": ttft_ns / 1e9,
+        "unloaded_tpot_s": tpot_ns / 1e9,
+        "unloaded_e2e_s": e2e_ns / 1e9,
+        "has_targets": has_targets,
+        "meets_targets": meets_targets,
+    }
+    for column in columns.values():
+        column.setflags(write=False)
+    return AdmissionRegret(columns)
+
+
+def _trace(
+    arrival_s: NDArray[np.int64], input_tokens: NDArray[Any], output_tokens: NDArray[Any]
+) -> Trace:
+    """Requests of one tenant and class that share nothing."""
+    of_one = np.zeros(len(arrival_s), dtype=np.uint16)
+    return _core.workload.make_trace(
+        arrival_ns=arrival_s * 1_000_000_000,
+        input_tokens=input_tokens.astype(np.int32),
+        output_tokens=output_tokens.astype(np.int32),
+        tenant=of_one,
+        tenants=["default"],
+        slo_class=of_one,
+        slo_classes=["standard"],
+        segment_begin=np.zeros(0, dtype=np.uint32),
+        segment_content=np.zeros(0, dtype=np.uint64),
+        segment_tokens=np.zeros(0, dtype=np.uint32),
+        request_id=[],
+        file="",
+    )
+
+
+def _idle_fleets(simulation: Simulation, asked: Trace) -> list[Simulation]:
+    """For each group, one of its instances before which `asked` meets nothing but latencies.
+
+    Made from scratch, so that no setting of the gateway, the clients or the fleet leaks in. Of a
+    group all settings describe the engine, except how many there are and whom they let in.
+    """
+    gateway = simulation.gateway
+    groups = dict.fromkeys(group.replace(count=1, ingress="open") for group in simulation.instances)
+    return [
+        Simulation(
+            workload=asked,
+            gateway={
+                "admission_latency_s": gateway.admission_latency_s,
+                "drain_latency_s": gateway.drain_latency_s,
+                "routing_latency_s": gateway.routing_latency_s,
+            },
+            instances=group,
+            metrics={"accounting": simulation.metrics.accounting},
+            quantum_ns=simulation.quantum_ns,
+        )
+        for group in groups
+    ]
+
+
+def _unloaded_ns(
+    idle: Simulation, seed: int, apart_s: float
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """TTFT, TPOT and E2E of requests that arrive so far apart; NaN: the instance refuses."""
+    record = _core.cluster.run(idle, seed)["record"]
+    is_refused = record.column("outcome") == _core.cluster.outcomes.index("rejected")
+    if not (is_refused | (record.column("e2e_s") < apart_s)).all():
+        raise _core.sim.UsageError(
+            f"one of the {len(is_refused)} rejected requests takes longer than {apart_s} s on an "
+            "idle fleet, too long for so many to be simulated one after another"
+        )
+    # Latencies are whole numbers of ns, but for tpot.
+    ttft_ns, e2e_ns = (np.rint(record.column(name) * 1e9) for name in ("ttft_s", "e2e_s"))
+    gaps = record.column("output_tokens") - 1
+    tpot_ns = np.where(gaps > 0, (e2e_ns - ttft_ns) / np.maximum(gaps, 1), np.nan)
+    return ttft_ns, tpot_ns, e2e_ns

@@ -1,0 +1,103 @@
+"""What became of a request and where it was sent, as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spillway._core.sim import UsageError
+from spillway.config import text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spillway.analysis.regret import AdmissionRegret
+    from spillway.data.result import ResultData
+
+__all__ = ["explain"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_CANDIDATE = "candidate_"
+
+
+def explain(
+    result: ResultData, request_id: str | int, regret: Callable[[], AdmissionRegret]
+) -> str:
+    """See `Result.why`; `regret` is called for a request that was rejected."""
+    requests = result.requests
+    if isinstance(request_id, str):
+        rows = np.flatnonzero(requests["request_id"] == request_id)
+    else:
+        rows = np.flatnonzero(np.arange(requests.num_rows) == request_id)
+    if not rows.size:
+        raise KeyError(request_id)
+    row = int(rows[0])
+    decision = result.decisions.of(row)
+    reason = str(requests["reason"][row])
+    outcome = str(requests["outcome"][row]) + (f" ({reason})" if reason else "")
+    who = f"tenant {requests['tenant'][row]}, class {requests['slo_class'][row]}"
+    arrival = f"{requests['arrival_s'][row]:.6f} s with {requests['input_tokens'][row]}"
+    lines = [
+        f"request {requests['request_id'][row]} of {who}: {outcome}",
+        f"arrived at {arrival} input tokens",
+    ]
+    times = [
+        f"{name.removesuffix('_s')} {float(requests[name][row]) * 1e3:.3f} ms"
+        for name in ("queue_s", "scheduling_delay_s", "ttft_s", "e2e_s")
+        if not np.isnan(requests[name][row])
+    ]
+    if times:
+        lines.append(", ".join(times))
+    if str(requests["outcome"][row]) == "rejected":
+        lines.append(_on_an_idle_fleet(result, row, regret))
+    if decision is None:
+        lines.append("it was never routed")
+        return "\n".join(lines)
+    by_rank = decision.get("candidate_rank", np.array(-1)).max() >= 0
+    rank = f", rank {decision['rank']}" if by_rank else ""
+    lines.append(
+        f"routed at {decision['time_s']:.6f} s to instance {decision['instance']}{rank}, "
+        f"score {decision['score']:.6g}, regret {decision['regret']:.6g}"
+    )
+    names = [
+        name
+        for name in decision
+        if name.startswith(_CANDIDATE) and (by_rank or name != "candidate_rank")
+    ]
+    header = [name.removeprefix(_CANDIDATE).replace("_", " ") for name in names]
+    body = [
+        [text.number(value.item()) for value in values]
+        for values in zip(*(decision[name] for name in names), strict=True)
+    ]
+    return "\n".join([*lines, "", text.table([header, *body])])
+
+
+def _on_an_idle_fleet(result: ResultData, row: int, regret: Callable[[], AdmissionRegret]) -> str:
+    """What a rejected request would have met, beside what its class promises."""
+    try:
+        unloaded = regret().of(row)
+    except UsageError as unknown:
+        return f"what it would have met on an idle fleet is unknown: {unknown}"
+    assert unloaded is not None  # it was rejected
+    if np.isnan(unloaded["unloaded_ttft_s"]):
+        return "no instance could have served it, not even on an idle fleet"
+    promises = next(
+        (one for one in result.simulation.slo_classes if one.name == unloaded["slo_class"]), None
+    )
+    latencies = []
+    for name in ("ttft", "tpot", "e2e"):
+        latency_s = unloaded[f"unloaded_{name}_s"]
+        if np.isnan(latency_s):
+            continue
+        target_s = getattr(promises, f"target_{name}_s", None)
+        target = "" if target_s is None else f" (target {target_s * 1e3:.10g} ms)"
+        latencies.append(f"{name} {latency_s * 1e3:.3f} ms{target}")
+    line = "on an idle fleet: " + ", ".join(latencies)
+    if not unloaded["has_targets"]:
+        return line + "; its class has no latency targets"
+    return f"{line}; it would have {'met' if unloaded['meets_targets'] else 'missed'} its targets"

@@ -1,0 +1,114 @@
+"""Whether a system keeps up with what is offered, by the requests in it.
+
+The number of requests in the system at each arrival goes up and down where the system keeps up, and
+grows in proportion to time where it does not. `Growth` compares the last third of the arrivals with
+the first.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from spillway.data.statistics import student_t_quantile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["LEAST_ARRIVALS", "Growth", "backlog", "growth", "in_system", "of_run"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_SPANS = 30
+"""Parts of a run of which the variance of its growth is estimated; a multiple of three."""
+_LEAST_PER_SPAN = 10
+LEAST_ARRIVALS = _SPANS * _LEAST_PER_SPAN
+"""Of fewer arrivals nothing is told."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How many requests stay in the system for each that arrives, with its confidence interval.
+
+    0 where the system keeps up; 1 - 1/load where it has been overloaded from the start: 0.02 if it
+    is offered 2 % more than it can serve.
+    """
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether the growth is more than chance."""
+        return self.low > 0
+
+
+def in_system(arrival_s: NDArray[np.float64], left_s: NDArray[np.float64]) -> NDArray[np.int64]:
+    """How many requests each arrival finds in the system.
+
+    `arrival_s` in order; `left_s`: when each request left, infinite if it was still there at the
+    end of the run, NaN if it never entered.
+    """
+    gone = np.sort(np.where(np.isnan(left_s), arrival_s, left_s))
+    before: NDArray[np.int64] = np.arange(len(arrival_s), dtype=np.int64)
+    before -= np.searchsorted(gone, arrival_s, side="left")
+    return before.clip(min=0)
+
+
+def backlog(requests: Mapping[str, NDArray[Any]], warm_up_s: float = 0) -> NDArray[np.int64]:
+    """How many requests each arrival after the warm-up finds in the system.
+
+    `requests` as in `Result.requests`. Those that ended without an answer are taken to have left at
+    the last instant that is known of them, so that they count for too short a time.
+    """
+    arrival_s = requests["arrival_s"]
+    known = [requests[name] for name in ("queue_s", "scheduling_delay_s", "ttft_s", "e2e_s")]
+    stay_s = np.fmax.reduce([np.zeros(len(arrival_s)), *known])
+    is_there = np.isin(requests["outcome"], ("at_admission", "queued", "in_transit", "running"))
+    left_s = np.where(is_there, np.inf, arrival_s + stay_s)
+    return in_system(arrival_s, left_s)[arrival_s >= warm_up_s]
+
+
+def of_run(counts: ArrayLike) -> tuple[float, float]:
+    """The growth in one run and the variance of that, from what each arrival found.
+
+    The growth is the mean over the last third of the arrivals less that over the first, per
+    arrival between. Its variance is that of a random walk with the steps that were seen between
+    parts of the run. A system that keeps up moves less than that, because it returns to where it
+    was, so it is seldom taken for one that does not. NaN with fewer than `LEAST_ARRIVALS`.
+    """
+    found = np.asarray(counts, dtype=float)
+    if len(found) < LEAST_ARRIVALS:
+        return math.nan, math.nan
+    ends = np.linspace(0, len(found) - 1, _SPANS + 1).astype(int)
+    third = len(found) // 3
+    between = len(found) - third  # from the middle of the first to that of the last
+    difference = found[-third:].mean() - found[:third].mean()
+    per_run = _SPANS * np.diff(found[ends]).var(ddof=1)
+    # Of the difference between means over the ends of a random walk, as a share of its variance.
+    variance = per_run * 5 / 9
+    return float(difference / between), float(variance / between**2)
+
+
+def growth(runs: Iterable[tuple[float, float]], *, confidence: float = 0.95) -> Growth | None:
+    """The mean growth of independent runs (see `of_run`); None if nothing is known of any.
+
+    `confidence` of each end of the interval: the growth is more than `low` with so much.
+    """
+    known: Sequence[tuple[float, float]] = [one for one in runs if not math.isnan(one[0])]
+    if not known:
+        return None
+    n = len(known)
+    mean = math.fsum(share for share, _ in known) / n
+    error = math.sqrt(math.fsum(variance for _, variance in known)) / n
+    reach = error * student_t_quantile(confidence, n * (_SPANS - 1))
+    return Growth(mean, mean - reach, mean + reach)

@@ -1,0 +1,47 @@
+"""Which requests meet the latencies that their class is promised."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from spillway._core.workload import SloClass
+
+__all__ = ["compare_with_targets"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def compare_with_targets(
+    classes: Iterable[SloClass],
+    slo_class: NDArray[np.str_],
+    ttft_ns: NDArray[np.float64],
+    tpot_ns: NDArray[np.float64],
+    e2e_ns: NDArray[np.float64],
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which requests are of a class with latency targets, and which of those meet all of them.
+
+    A request without an end (`e2e_ns` NaN) meets none; any other latency that a request does not
+    have misses no target, as in goodput.
+    """
+    promised = np.zeros(len(slo_class), dtype=bool)
+    meets = ~np.isnan(e2e_ns)
+    for known in classes:
+        mine = slo_class == known.name
+        for target_s, latency_ns in (
+            (known.target_ttft_s, ttft_ns),
+            (known.target_tpot_s, tpot_ns),
+            (known.target_e2e_s, e2e_ns),
+        ):
+            if target_s is not None:
+                promised |= mine
+                meets &= ~(mine & (latency_ns > target_s * 1e9))
+    return promised, promised & meets

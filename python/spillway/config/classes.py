@@ -1,0 +1,332 @@
+"""The classes of settings, made from the core's tables when they are first asked for.
+
+Everything they know (fields, units, ranges, documentation) comes from the core. Here they get typed
+signatures, NumPy-style docstrings and the protocol of `dataclasses`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from spillway import _core
+from spillway.config.messages import checked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
+__all__ = [
+    "BOUNDS",
+    "CORE_MODULES",
+    "allowed_values",
+    "annotation",
+    "class_of",
+    "config_classes",
+    "config_error",
+    "lazy",
+    "names_of",
+    "rebuild",
+    "rebuild_trace",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_Settings: Any = _core.sim._Settings  # type: ignore[attr-defined]
+
+_TYPES: dict[str, dict[str, Any]] = {}  # of a core module, by name
+for _type in _core.sim._types():  # type: ignore[attr-defined]
+    _TYPES.setdefault(_type.module, {})[_type.name] = _type
+#: The core modules that have settings.
+CORE_MODULES = tuple(_TYPES)
+
+#: How a field's description names the bounds of its range; the open ones exclude their number.
+BOUNDS = ("more_than", "at_least", "at_most", "less_than")
+
+_SCALARS = {"bool": "bool", "int": "int", "float": "float", "str": "str"}
+
+
+def config_error(violations: Sequence[tuple[str, str, str]]) -> _core.sim.ConfigError:
+    """A `ConfigError` as the core makes them, from (path, value, allowed) triples."""
+    lines = [
+        f"{path}{f' = {value}' if value else ''}: {allowed}" for path, value, allowed in violations
+    ]
+    error = _core.sim.ConfigError("\n".join(lines))
+    error.violations = tuple(violations)
+    return error
+
+
+def rebuild(cls: type[Any], fields: Mapping[str, Any]) -> Any:
+    """Unpickles a configuration object."""
+    return cls(**fields)
+
+
+def rebuild_trace(columns: Mapping[str, Any]) -> _core.workload.Trace:
+    """Unpickles a trace with its requests."""
+    return _core.workload.make_trace(**columns)
+
+
+def names_of(module: str) -> list[str]:
+    """The names of the classes of settings of a core module."""
+    return sorted(_TYPES[module])
+
+
+def config_classes(module: ModuleType) -> list[type[Any]]:
+    """The classes of settings of a core module, by name."""
+    name = module.__name__.rpartition(".")[2]
+    return [class_of(_TYPES[name][one]) for one in names_of(name)]
+
+
+def lazy(
+    module: str, namespace: dict[str, Any]
+) -> tuple[Callable[[str], type[Any]], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a module that offers the classes of a core module.
+
+    `namespace`: the module's own names, among which a class stays once it was asked for.
+    """
+
+    def __getattr__(name: str) -> type[Any]:  # noqa: N807
+        if name not in _TYPES[module]:
+            where = namespace["__name__"]
+            raise AttributeError(f"module {where!r} has no attribute {name!r}", name=name)
+        found = namespace[name] = class_of(_TYPES[module][name])
+        return found
+
+    return __getattr__, lambda: names_of(module)
+
+
+def annotation(field: Mapping[str, Any]) -> str:
+    """The type of a field as Python source."""
+    kind = field["type"]
+    if kind in _SCALARS:
+        text = _SCALARS[kind]
+    elif kind == "choice":
+        text = f"Literal[{', '.join(repr(choice) for choice in field['choices'])}]"
+    elif kind == "struct":
+        text = field["of"]["name"]
+    else:
+        text = " | ".join(alternative["name"] for alternative in field["alternatives"])
+    if field.get("sequence"):
+        text = f"tuple[{text}, ...]"
+    if field.get("optional"):
+        text += " | None"
+    return text
+
+
+def allowed_values(field: Mapping[str, Any]) -> str:
+    """The valid values of a field in words, or nothing if its type says it all."""
+    parts = []
+    if "more_than" in field:
+        parts.append(f"> {field['more_than']:g}")
+    if "at_least" in field:
+        parts.append(f">= {field['at_least']:g}")
+    if "at_most" in field:
+        parts.append(f"<= {field['at_most']:g}")
+    if "less_than" in field:
+        parts.append(f"< {field['less_than']:g}")
+    return " and ".join(parts)
+
+
+def _docstring(description: Mapping[str, Any]) -> str:
+    lines = [description["doc"]]
+    if description["fields"]:
+        lines += ["", "Parameters", "----------"]
+    for field in description["fields"]:
+        details = [annotation(field)]
+        if field["unit"]:
+            details.append(f"in {field['unit']}")
+        if allowed := allowed_values(field):
+            details.append(allowed)
+        lines += [f"{field['name']} : {', '.join(details)}", f"    {field['doc']}"]
+    if description.get("reasons"):
+        lines += ["", "Reasons for a rejection", "-----------------------"]
+        lines += [f"{reason['name']}\n    {reason['doc']}" for reason in description["reasons"]]
+    return "\n".join(lines)
+
+
+# ---- the classes ---------------------------------------------------------------------------------
+
+
+class _Lazy:
+    """A class attribute that is computed when it is first asked for."""
+
+    def __init__(self, compute: Callable[[Any], Any]) -> None:
+        self._compute = compute
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        self._owner, self._name = owner, name
+
+    def __get__(self, instance: object, owner: type[Any]) -> Any:
+        value = self._compute(self._owner)
+        setattr(self._owner, self._name, value)
+        return value
+
+
+def _signature(cls: Any) -> inspect.Signature:
+    defaults = cls()
+    return inspect.Signature(
+        [
+            _keyword(name, default=getattr(defaults, name), annotation=text)
+            for name, text in cls.__annotations__.items()
+        ]
+    )
+
+
+def _keyword(name: str, **settings: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, **settings)
+
+
+@functools.cache
+def _dataclass(cls: Any) -> type[Any]:
+    """A dataclass with the same fields."""
+    defaults = cls()
+    fields = []
+    for field in cls._describe()["fields"]:
+        metadata = {key: field[key] for key in ("doc", "unit", *BOUNDS, "search") if key in field}
+        default = getattr(defaults, field["name"])
+        fields.append(
+            (
+                field["name"],
+                annotation(field),
+                dataclasses.field(default=default, metadata=metadata),
+            )
+        )
+    return dataclasses.make_dataclass(cls.__name__, fields, frozen=True)
+
+
+def _property(name: str) -> property:
+    return property(lambda self: self._field(name))
+
+
+def _set(self: Any, name: str, _value: object) -> None:
+    raise AttributeError(
+        f"'{self._type.name}' is frozen; make a changed copy with .replace({name}=…)"
+    )
+
+
+def _reduce(self: Any) -> tuple[Any, ...]:
+    return rebuild, (type(self), {name: getattr(self, name) for name in self._type.fields})
+
+
+def _reduce_trace(self: Any) -> tuple[Any, ...]:
+    return (rebuild_trace, (self._columns(),)) if self.has_requests else _reduce(self)
+
+
+def _has_requests(self: Any) -> bool:
+    """Whether the requests themselves are at hand, not only their digest."""
+    return bool(_core.workload._has_requests(self))  # type: ignore[attr-defined]
+
+
+def _columns(self: Any) -> dict[str, Any]:
+    columns: dict[str, Any] = _core.workload._columns(self)  # type: ignore[attr-defined]
+    return columns
+
+
+_LAZY = {
+    "__doc__": lambda cls: _docstring(cls._describe()),
+    "__signature__": _signature,
+    "__dataclass_fields__": lambda cls: vars(_dataclass(cls))["__dataclass_fields__"],
+    "__dataclass_params__": lambda cls: vars(_dataclass(cls))["__dataclass_params__"],
+}
+
+_TRACE = {
+    "has_requests": property(_has_requests),
+    "_columns": _columns,
+    "__reduce__": _reduce_trace,
+}
+
+
+def _methods(type_: Any, annotations: Mapping[str, str]) -> dict[str, Any]:
+    """The methods that have a signature of their own in every class."""
+    example = next(iter(type_.fields), None)
+
+    def __init__(self: Any, *values: Any, **settings: Any) -> None:  # noqa: N807
+        if values:
+            how = f"by name: {type_.name}({example}=…)" if example else "by name; it has none"
+            raise TypeError(f"{type_.name} takes its settings {how}")
+        _Settings.__init__(self, type_, settings)
+
+    def replace(self: Any, **settings: Any) -> Any:
+        """A copy in which the given fields are replaced."""
+        return self._replace(settings)
+
+    def with_(self: Any, changes: Mapping[str, Any]) -> Any:
+        """A copy with other settings at dotted paths, e.g. {'tenants[gold].weight': 2}."""
+        allowed = "a mapping of dotted paths to values, e.g. {'router': 'least_loaded'}"
+        return self._with(dict(checked("changes", changes, Mapping, allowed)))
+
+    def to_dict(self: Any) -> Any:
+        """The settings as plain dicts, lists and numbers, with `kind` tags."""
+        return self._to_dict()
+
+    def from_dict(settings: Any) -> Any:
+        """Builds one from plain dicts, lists and numbers.
+
+        Raises one ConfigError with all violations.
+        """
+        return _Settings._from_dict(type_, settings)
+
+    def preset(name: str) -> Any:
+        """The published values called `name`; see `presets()`."""
+        return _Settings._from_dict(type_, {"preset": checked("name", name, str, "text")})
+
+    def presets() -> Any:
+        """All published values by name."""
+        return type_.presets()
+
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    named = [_keyword(one, default=..., annotation=text) for one, text in annotations.items()]
+    if type_.has_presets:
+        named.append(_keyword("preset", default=...))
+    methods: list[Any] = [__init__, replace, with_, to_dict]
+    for method in methods[:2]:
+        method.__signature__ = inspect.Signature([itself, *named])
+    static: list[Any] = [from_dict, *([preset, presets] if type_.has_presets else [])]
+    for method in (*methods, *static):
+        method.__qualname__ = f"{type_.name}.{method.__name__}"
+    return {one.__name__: one for one in methods} | {
+        one.__name__: staticmethod(one) for one in static
+    }
+
+
+def _made(type_: Any) -> type[Any]:
+    """The class of a type of settings."""
+    annotations = {one["name"]: annotation(one) for one in type_.outline()["fields"]}
+    methods = _methods(type_, annotations)
+    namespace = {
+        "__slots__": (),
+        "__module__": "spillway" if type_.name == "Simulation" else f"spillway.{type_.module}",
+        "__annotations__": annotations,
+        "_type": type_,
+        "_describe": staticmethod(type_.describe),
+        "__setattr__": _set,
+        "__reduce__": _reduce,
+        **methods,
+        "__replace__": methods["replace"],
+        **{name: _Lazy(compute) for name, compute in _LAZY.items()},
+        **{name: _property(name) for name in type_.fields},
+        **(_TRACE if type_.name == "Trace" else {}),
+    }
+    if type_.kind:
+        namespace["kind"] = type_.kind
+    made: type[Any] = type(_Settings)(type_.name, (_Settings,), namespace)
+    return made
+
+
+_classes: dict[Any, type[Any]] = {}
+
+
+def class_of(type_: Any) -> type[Any]:
+    """The Python class of a core type; the core asks for it too."""
+    return _classes.get(type_) or _classes.setdefault(type_, _made(type_))
+
+
+for _name in CORE_MODULES:
+    _module = getattr(_core, _name)
+    _module.__getattr__, _ = lazy(_name, vars(_module))

@@ -1,0 +1,194 @@
+"""The settings explained, and a commented file to start from: both from the field descriptors."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+from spillway._core.cluster import Simulation
+from spillway.config import files, profiles
+from spillway.config.classes import allowed_values, annotation, config_error
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["describe", "starter"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_WIDTH = 100
+_OF_PROFILE = {path for path, _, _ in profiles.SETTINGS}
+
+
+def describe(path: str = "") -> str:
+    """What there is to know about the setting, noun or policy at a dotted path.
+
+    For example `gateway.admission.token_bucket`; indices are optional. Raises ConfigError for a
+    path that leads nowhere.
+    """
+    place: Mapping[str, Any] = {"type": "struct", "of": Simulation._describe()}
+    walked: list[str] = []
+    for step in path.replace("[", ".").replace("]", "").split(".") if path else []:
+        if step.isdigit():
+            continue
+        choices = _below(place)
+        if step not in choices:
+            where = f"in {'.'.join(walked)}" if walked else "here"
+            allowed = ", ".join(choices) or "none"
+            raise config_error([(path, "", f"there is no {step!r} {where}; there are: {allowed}")])
+        place = choices[step]
+        walked.append(step)
+    if place["type"] == "struct" and "name" not in place:
+        return _noun(place["of"], path)
+    return _setting(place, path)
+
+
+def starter() -> str:
+    """A commented configuration file that holds every setting with its default.
+
+    Settings that make part of a profile are commented out, so that `profile` decides them.
+    """
+    lines = [
+        "# Spillway configuration. Every setting has its default: delete what you do not change.",
+        "# `spillway describe PATH` explains a setting, `spillway check FILE` checks the file.",
+        f"schema: {files.SCHEMA}",
+        f"profile: {profiles.NAMES[0]}  # whose semantics: {' or '.join(profiles.NAMES)}",
+    ]
+    lines += _yaml(Simulation._describe(), Simulation().to_dict(), "", "")
+    return "\n".join(lines) + "\n"
+
+
+def _below(place: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """What a path can go on to: the fields of a struct, the alternatives of a variant."""
+    if place["type"] == "struct":
+        return {field["name"]: field for field in place["of"]["fields"]}
+    if place["type"] == "variant":
+        return {one["kind"]: {"type": "struct", "of": one} for one in place["alternatives"]}
+    return {}
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, _WIDTH, initial_indent=indent, subsequent_indent=indent)
+
+
+def _details(field: Mapping[str, Any]) -> str:
+    parts = [field["unit"], allowed_values(field)]
+    if field["type"] == "choice":
+        parts.append("one of " + ", ".join(field["choices"]))
+    if field["type"] == "variant":
+        parts.append("one of " + ", ".join(one["kind"] for one in field["alternatives"]))
+    if field.get("optional"):
+        parts.append("may be absent")
+    if "search" in field:
+        search = field["search"]
+        parts.append(
+            f"search {search['low']:g} to {search['high']:g}{' (log)' if search['log'] else ''}"
+        )
+    return "; ".join(part for part in parts if part)
+
+
+def _short_default(field: Mapping[str, Any]) -> str:
+    default = field["default"]
+    if field["type"] == "variant":
+        kinds = [one["kind"] for one in (default if isinstance(default, list) else [default])]
+        return ", ".join(kinds)
+    text = json.dumps(default)
+    return (
+        text
+        if len(text) <= 40
+        else f"{len(default)} entries"
+        if isinstance(default, list)
+        else "see below"
+    )
+
+
+def _noun(description: Mapping[str, Any], path: str) -> str:
+    kind = f" (kind: {description['kind']})" if "kind" in description else ""
+    blocks = [f"{path or 'simulation'}: {description['name']}{kind}", _wrapped(description["doc"])]
+    for field in description["fields"]:
+        head = f"  {field['name']} = {_short_default(field)}"
+        if details := _details(field):
+            head += f"    [{details}]"
+        blocks.append(f"{head}\n{_wrapped(field['doc'], '      ')}")
+    if description.get("reasons"):
+        blocks.append(
+            "Rejects with:\n"
+            + "\n".join(f"  {reason['name']}: {reason['doc']}" for reason in description["reasons"])
+        )
+    if "presets" in description:
+        blocks.append("Presets:\n" + "\n".join(f"  {name}" for name in description["presets"]))
+    return "\n\n".join(blocks)
+
+
+def _setting(field: Mapping[str, Any], path: str) -> str:
+    blocks = [f"{path}: {annotation(field)} = {_short_default(field)}", _wrapped(field["doc"])]
+    if details := _details(field):
+        blocks.append(details)
+    if field["type"] == "struct":
+        blocks.append(_noun(field["of"], path))
+    if field["type"] == "variant":
+        blocks.append(
+            "Kinds:\n"
+            + "\n".join(
+                _wrapped(f"{one['kind']}: {one['doc']}", "  ") for one in field["alternatives"]
+            )
+        )
+    return "\n\n".join(blocks)
+
+
+def _scalar(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _yaml(
+    description: Mapping[str, Any], values: Mapping[str, Any], indent: str, path: str
+) -> list[str]:
+    """The values of a noun as YAML lines, each setting with its explanation above it."""
+    lines = []
+    for field in description["fields"]:
+        details = _details(field)
+        comment = field["doc"] + (f" [{details}]" if details else "")
+        if not indent:
+            lines.append("")
+        lines += textwrap.wrap(
+            comment,
+            _WIDTH,
+            initial_indent=f"{indent}# ",
+            subsequent_indent=f"{indent}#   ",
+            break_long_words=False,
+        )
+        here = f"{path}.{field['name']}".lstrip(".")
+        entry = _yaml_entry(field, values[field["name"]], indent, here)
+        if here in _OF_PROFILE:
+            entry = [f"{indent}# {line.lstrip()}  # (as the profile says)" for line in entry]
+        lines += entry
+    return lines
+
+
+def _yaml_entry(field: Mapping[str, Any], value: Any, indent: str, path: str) -> list[str]:
+    name = field["name"]
+    if field["type"] not in ("struct", "variant") or value is None or value == []:
+        return [f"{indent}{name}: {_scalar(value)}"]
+    if not isinstance(value, list):
+        return [f"{indent}{name}:", *_yaml_noun(field, value, indent + "  ", path)]
+    lines = [f"{indent}{name}:"]
+    for item in value:
+        block = _yaml_noun(field, item, indent + "    ", path + "[]")
+        first = next(i for i, line in enumerate(block) if not line.lstrip().startswith("#"))
+        # The dash stands before the first setting; explanations above it stay comments.
+        block[first] = f"{indent}  - {block[first].lstrip()}"
+        lines += block
+    return lines
+
+
+def _yaml_noun(
+    field: Mapping[str, Any], value: Mapping[str, Any], indent: str, path: str
+) -> list[str]:
+    if field["type"] == "struct":
+        return _yaml(field["of"], value, indent, path)
+    chosen = next(one for one in field["alternatives"] if one["kind"] == value["kind"])
+    return [f"{indent}kind: {chosen['kind']}", *_yaml(chosen, value, indent, path)]

@@ -1,0 +1,130 @@
+"""Simulations as the settings of configuration files, and back.
+
+A configuration file is YAML or JSON with the keys of `Simulation`, plus `schema` (1) and `profile`
+(vllm or blis_0_6). What it leaves out takes the profile's value, or else the default.
+
+YAML is read by the core schema of version 1.2 (see `spillway.config.yaml`): `1:30`, `1_000` and
+`yes` are text, `0x10` is 16, and there are no aliases. What a file names beside its own settings,
+as the requests of a trace, is read by `spillway.loading`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spillway import _core
+from spillway._core.cluster import Simulation
+from spillway.config import profiles, yaml
+from spillway.config.classes import config_error
+from spillway.config.filesystem import cannot, open_text, replacing
+from spillway.config.messages import checked_simulation, note
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "SCHEMA",
+    "dump",
+    "fingerprint",
+    "note_empty",
+    "parse_settings",
+    "read_settings",
+    "to_settings",
+    "to_simulation",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+SCHEMA = 1
+"""Version of the configuration files and of summary.json."""
+
+
+def read_settings(path: str | Path) -> dict[str, Any]:
+    """The content of a configuration file as plain dicts, lists and numbers.
+
+    Raises ConfigError if it cannot be read, is no YAML or JSON, or is no mapping.
+    """
+    path = Path(path)
+    try:
+        with open_text(path) as stream:
+            text = stream.read()
+    except OSError as error:
+        raise cannot("read", path, error) from error
+    except UnicodeDecodeError as error:
+        raise config_error(
+            [(str(path), "", "is no text file; a configuration is YAML or JSON")]
+        ) from error
+    return parse_settings(text, str(path))
+
+
+def note_empty(settings: Mapping[str, Any], path: str | Path) -> None:
+    """Warns if a file that could be read is empty."""
+    if not settings:
+        note(f"{path}: is empty, so every setting has its default")
+
+
+def parse_settings(text: str, name: str) -> dict[str, Any]:
+    """The same from text; `name` stands for the file in errors."""
+    settings = yaml.parse(text, name, is_json=name.endswith(".json"))
+    if settings is None:
+        settings = {}
+    if not isinstance(settings, dict):
+        allowed = (
+            f"must be a mapping of settings such as `router: round_robin`, not {settings!r:.60}"
+        )
+        raise config_error([(name, "", allowed)])
+    return settings
+
+
+def to_simulation(settings: Mapping[str, Any]) -> Simulation:
+    """A simulation from the settings of a configuration file; a trace that it names is not read.
+
+    Raises ConfigError with all violations.
+    """
+    stated = dict(settings)
+    schema = stated.pop("schema", SCHEMA)
+    profile = stated.pop("profile", "vllm")
+    if schema != SCHEMA or isinstance(schema, bool):
+        raise config_error([("schema", repr(schema), f"must be {SCHEMA}")])
+    return profiles.apply(profile, Simulation.from_dict(stated), stated)
+
+
+def dump(simulation: Simulation, path: str | Path) -> None:
+    """Writes a configuration file with all settings: JSON if `path` ends in .json, else YAML."""
+    checked_simulation(simulation)
+    path = Path(path)
+    settings = to_settings(simulation, path.parent)
+    if path.suffix == ".json":
+        text = json.dumps(settings, indent=2) + "\n"
+    else:
+        text = yaml.to_yaml(settings)
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def to_settings(simulation: Simulation, folder: Path) -> dict[str, Any]:
+    """All settings as they stand in a configuration file in `folder`."""
+    settings = {"schema": SCHEMA, **simulation.to_dict()}
+    file = settings["workload"].get("file")
+    if file and not Path(file).is_absolute():
+        # In a configuration file a path is relative to that file.
+        settings["workload"]["file"] = os.path.relpath(file, folder)
+    return settings
+
+
+def fingerprint(simulation: Simulation) -> str:
+    """SHA-256 of the canonical JSON form and Spillway's version: equal for runs that must agree."""
+    checked_simulation(simulation)
+    canonical = json.dumps(
+        {"settings": simulation._identity(), "version": _core.sim.build_info["version"]},
+        sort_keys=True,
+        separators=(",", ":"),
+    )
+    return hashlib.sha256(canonical.encode()).hexdigest()

@@ -1,0 +1,300 @@
+"""How much memory runs take, told before they begin: the only place that estimates it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import heapq
+import math
+import os
+import resource
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spillway import _core
+from spillway.config import classes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from spillway._core.cluster import Simulation
+    from spillway._core.workload import Client, ClosedLoop, Synthetic, Trace
+
+__all__ = ["LIMIT", "Need", "available_bytes", "check", "explained", "needs", "shown"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+LIMIT = "SPILLWAY_MEMORY_GB"
+"""Environment variable: how much memory runs may take, in GB (10**9 bytes), instead of all that is
+available; more lets them begin nevertheless."""
+
+# Measured as growth of the resident set on 64-bit Linux; what grows with nothing is left out.
+_REQUEST_BYTES = 92  # a row of the workload and of the journal
+_CANDIDATE_BYTES = 92  # of a routing decision that is logged
+_INSTANCE_BYTES = 2800
+_RANK_BYTES = 1400  # each further one of an instance
+_SAMPLE_BYTES = 110  # a sample of the timeline, by tenant
+_TICK_BYTES = 140  # what the log keeps of a tick of the controller
+_USER_BYTES = 260  # a user in closed loop
+_REQUESTS_BY_DEFAULT = 1000
+
+_SMALL_BYTES = 64e6
+"""So much is taken to be there: to ask the system takes as long as a small run."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Need:
+    """Memory that one setting asks for, and how to do with less."""
+
+    num_bytes: float
+    path: str
+    value: str
+    what: str
+    cure: str
+
+
+def needs(simulation: Simulation) -> list[Need]:
+    """What one run takes; a lower bound where the number of requests is not known beforehand."""
+    metrics = simulation.metrics
+    count = _num_requests(simulation)
+    num_instances = sum(group.count for group in simulation.instances)
+    largest = max(simulation.instances, key=lambda group: group.count * group.data_parallel_size)
+    found = [
+        _need_of_requests(simulation, 0 if metrics.streaming else count * _REQUEST_BYTES),
+        Need(
+            count * min(metrics.traced_candidates, num_instances) * _CANDIDATE_BYTES,
+            "metrics.traced_candidates",
+            str(metrics.traced_candidates),
+            f"the log of {_count(count)} routing decisions",
+            "log fewer candidates",
+        ),
+        Need(
+            sum(
+                group.count * (_INSTANCE_BYTES + (group.data_parallel_size - 1) * _RANK_BYTES)
+                for group in simulation.instances
+            ),
+            f"instances[{simulation.instances.index(largest)}].count",
+            str(largest.count),
+            f"instances with {largest.data_parallel_size} ranks each",
+            "take fewer instances or a smaller data_parallel_size",
+        ),
+    ]
+    if metrics.timeline_step_s is not None:
+        samples = _span_s(simulation, count) / metrics.timeline_step_s
+        num_tenants = max(1, len(simulation.tenants), len(_tenants(simulation)))
+        found.append(
+            Need(
+                samples * num_tenants * _SAMPLE_BYTES,
+                "metrics.timeline_step_s",
+                f"{metrics.timeline_step_s:g}",
+                f"{_count(samples)} samples for {num_tenants} tenant{'s' * (num_tenants > 1)}",
+                "take a longer step",
+            )
+        )
+    if simulation.gateway.controller.kind != "static":
+        tick_s = simulation.gateway.sensor.tick_s
+        ticks = _span_s(simulation, count) / tick_s
+        found.append(
+            Need(
+                ticks * _TICK_BYTES,
+                "gateway.sensor.tick_s",
+                f"{tick_s:g}",
+                f"{_count(ticks)} ticks of the controller",
+                "take longer ticks",
+            )
+        )
+    if users := sum(one.users for one in _closed_loops(simulation)):
+        cure = "take fewer users"
+        what = f"{_count(users)} users"
+        found.append(Need(users * _USER_BYTES, "workload.clients", what, what, cure))
+    return found
+
+
+def check(
+    simulations: Sequence[Simulation],
+    num_seeds: int = 1,
+    num_threads: int = 1,
+    *,
+    keep_requests: bool = True,
+) -> None:
+    """Raises ConfigError if runs would take more memory than there is, with the estimate.
+
+    Each simulation is run under `num_seeds` seeds, `num_threads` runs at a time.
+    """
+    if not simulations:
+        return
+    of_each = [needs(one) for one in simulations]
+    totals = [sum(need.num_bytes for need in one) for one in of_each]
+    at_a_time = min(num_threads, len(simulations) * num_seeds)
+    needed = sum(heapq.nlargest(at_a_time, (total for total in totals for _ in range(
+        min(num_seeds, at_a_time)))))  # fmt: skip
+    if keep_requests:
+        num_kept = len(simulations) * num_seeds - at_a_time
+        needed += num_kept * sum(one[0].num_bytes for one in of_each) / len(simulations)
+    if needed <= _SMALL_BYTES and LIMIT not in os.environ:
+        return
+    available = available_bytes()
+    if needed <= available:
+        return
+    worst = max(of_each[totals.index(max(totals))], key=lambda need: need.num_bytes)
+    whose, each, cure = "the run", "", worst.cure
+    if len(simulations) * num_seeds > 1:
+        whose = f"{len(simulations) * num_seeds} runs, {at_a_time} at a time,"
+        each, cure = " per run", f"{worst.cure}, or run fewer at a time (threads)"
+    allowed = (
+        f"{whose} would take about {shown(needed)} of memory, {shown(worst.num_bytes)} of it{each} "
+        f"for {worst.what}, but {shown(available)} are available; {cure} ({LIMIT} sets another "
+        "limit)"
+    )
+    raise classes.config_error([(worst.path, worst.value, allowed)])
+
+
+@contextlib.contextmanager
+def explained(simulations: Sequence[Simulation]) -> Iterator[None]:
+    """Lets a MemoryError say what it was that took so much."""
+    try:
+        yield
+    except MemoryError as error:
+        worst = max((need for one in simulations for need in needs(one)), key=_size)
+        raise MemoryError(
+            f"there is not enough memory for the run; {worst.path} = {worst.value} asks for most "
+            f"({worst.what}): {worst.cure}"
+        ) from error
+
+
+def available_bytes() -> float:
+    """How much memory may be taken: what `LIMIT` says, or else what the system has to give.
+
+    Raises ConfigError if `LIMIT` is no number.
+    """
+    stated = os.environ.get(LIMIT)
+    if stated is not None:
+        try:
+            limit = float(stated)
+        except ValueError:
+            limit = math.nan
+        if not limit > 0:
+            raise classes.config_error([(LIMIT, repr(stated), "must be a number of GB, > 0")])
+        return limit * 1e9
+    found: list[float] = [math.inf]
+    address_space, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if address_space != resource.RLIM_INFINITY:
+        found.append(address_space)
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        line = next(line for line in lines if line.startswith("MemAvailable:"))
+        found.append(int(line.split()[1]) * 1024)
+    with contextlib.suppress(OSError, ValueError):
+        group = Path("/sys/fs/cgroup")  # of a container
+        most = int((group / "memory.max").read_text(encoding="ascii"))
+        found.append(most - int((group / "memory.current").read_text(encoding="ascii")))
+    if len(found) == 1:
+        with contextlib.suppress(OSError, ValueError):
+            found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return min(found)
+
+
+def shown(num_bytes: float) -> str:
+    """A number of bytes in words."""
+    for unit, size in (("PB", 1e15), ("TB", 1e12), ("GB", 1e9)):
+        if num_bytes >= size:
+            return f"{num_bytes / size:.3g} {unit}"
+    return f"{num_bytes / 1e6:.3g} MB"
+
+
+def _size(need: Need) -> float:
+    return need.num_bytes
+
+
+def _count(number: float) -> str:
+    return f"{number:,.0f}"
+
+
+def _need_of_requests(simulation: Simulation, num_bytes: float) -> Need:
+    workload = simulation.workload
+    count = _num_requests(simulation)
+    path, value = "workload", f"{_count(count)} requests"
+    if isinstance(workload, _core.workload.Synthetic):
+        if workload.num_requests is not None and workload.num_requests == count:
+            path, value = "workload.num_requests", str(workload.num_requests)
+        elif workload.duration_s is not None:
+            path, value = "workload.duration_s", f"{workload.duration_s:g}"
+    cure = "set metrics.streaming to true, or ask for fewer"
+    return Need(num_bytes, path, value, f"{_count(count)} requests", cure)
+
+
+def _num_requests(simulation: Simulation) -> float:
+    workload = simulation.workload
+    if isinstance(workload, _core.workload.Trace):
+        return workload.rows
+    pairs = zip(workload.clients, _rates_per_s(workload), strict=True)
+    count = sum(_num_requests_of(workload, client, rate_per_s) for client, rate_per_s in pairs)
+    most = workload.num_requests
+    if most is None and math.isinf(count):
+        most = _REQUESTS_BY_DEFAULT
+    return count if most is None else min(count, most)
+
+
+def _num_requests_of(workload: Synthetic, client: Client, rate_per_s: float) -> float:
+    most = math.inf if client.num_requests is None else client.num_requests
+    if isinstance(client.arrivals, _core.workload.ClosedLoop):
+        return most if math.isfinite(most) else client.arrivals.users
+    ends_s = [one for one in (workload.duration_s, client.duration_s) if one is not None]
+    span_s = max(0, min(ends_s, default=math.inf) - client.start_s)
+    return min(most, span_s * rate_per_s)
+
+
+def _rates_per_s(workload: Synthetic) -> list[float]:
+    """Of each client, 0 for those in closed loop."""
+    fractions = [
+        0 if one.arrivals.kind == "closed_loop" or one.requests_per_s else one.rate_fraction
+        for one in workload.clients
+    ]
+    unit_per_s = workload.requests_per_s / (math.fsum(fractions) or 1)
+    return [
+        0 if one.arrivals.kind == "closed_loop" else one.requests_per_s or fraction * unit_per_s
+        for one, fraction in zip(workload.clients, fractions, strict=True)
+    ]
+
+
+def _span_s(simulation: Simulation, count: float) -> float:
+    """How long requests arrive, at least."""
+    workload = simulation.workload
+    if isinstance(workload, _core.workload.Trace):
+        span_s = _span_of_trace_s(workload)
+    else:
+        rate_per_s = math.fsum(_rates_per_s(workload))
+        span_s = workload.duration_s or math.inf
+        if rate_per_s > 0:
+            span_s = min(span_s, count / rate_per_s)
+        if math.isinf(span_s):
+            span_s = 0
+    return min(span_s, math.inf if simulation.horizon_s is None else simulation.horizon_s)
+
+
+_SPANS_S: dict[str, float] = {}  # by digest
+
+
+def _span_of_trace_s(trace: Trace) -> float:
+    if trace.sha256 not in _SPANS_S:
+        columns = trace._columns() if trace.has_requests and trace.rows else {}
+        _SPANS_S[trace.sha256] = columns["arrival_ns"][-1] / 1e9 if columns else 0
+    return _SPANS_S[trace.sha256]
+
+
+def _closed_loops(simulation: Simulation) -> list[ClosedLoop]:
+    workload = simulation.workload
+    if isinstance(workload, _core.workload.Trace):
+        return []
+    loops = [one.arrivals for one in workload.clients]
+    return [one for one in loops if isinstance(one, _core.workload.ClosedLoop)]
+
+
+def _tenants(simulation: Simulation) -> set[str]:
+    workload = simulation.workload
+    if isinstance(workload, _core.workload.Trace):
+        return set()
+    return {one.tenant for one in workload.clients}

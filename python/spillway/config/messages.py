@@ -1,0 +1,46 @@
+"""What the package says to its caller: notes on files, and errors about arguments."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from spillway import _core
+
+if TYPE_CHECKING:
+    from spillway._core.cluster import Simulation
+
+__all__ = ["T", "checked", "checked_simulation", "note"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+T = TypeVar("T")
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+def note(text: str, category: type[Warning] = UserWarning) -> None:
+    """Warns of something that is no error, where the package was called."""
+    depth, frame = 1, sys._getframe()
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+        depth, frame = depth + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=depth)
+
+
+def checked(name: str, value: T, wanted: Any, allowed: str) -> T:
+    """`value` if it is of the class `wanted`; else raises a TypeError that names the argument.
+
+    `allowed`: what the argument may be, in words.
+    """
+    if isinstance(value, wanted):
+        return value
+    raise TypeError(f"{name} must be {allowed}, not {value!r:.60}")
+
+
+def checked_simulation(value: Simulation) -> Simulation:
+    """`value` if it is a simulation; else raises a TypeError that says so."""
+    return checked("simulation", value, _core.cluster.Simulation, "a Simulation")

@@ -1,0 +1,121 @@
+"""Profiles: presets of the settings that decide whose semantics a simulation follows.
+
+`vllm` is causal, as a real server, and the default. `blis_0_6` reproduces BLIS v0.6.14 to the
+microsecond. A profile is nothing but values of ordinary settings; `SETTINGS` lists them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from spillway._core.cluster import Simulation, profile_settings
+from spillway.config.classes import config_error
+from spillway.config.messages import checked_simulation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = [
+    "NAMES",
+    "SETTINGS",
+    "apply",
+    "blis_0_6",
+    "matches",
+    "name_of",
+    "parsed",
+    "paths",
+    "vllm",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+NAMES = ("vllm", "blis_0_6")
+SETTINGS = profile_settings
+"""(path, {profile: value}, why) of every setting in which the profiles differ."""
+
+
+def vllm(simulation: Simulation | None = None) -> Simulation:
+    """`simulation` (default: all defaults) with the causal semantics of a vLLM server."""
+    return apply("vllm", simulation or Simulation())
+
+
+def blis_0_6(simulation: Simulation | None = None) -> Simulation:
+    """`simulation` (default: all defaults) with the semantics of BLIS v0.6.14."""
+    return apply("blis_0_6", simulation or Simulation())
+
+
+def apply(
+    profile: str, simulation: Simulation, stated: Mapping[str, Any] | None = None
+) -> Simulation:
+    """Sets the profile's values, except where `stated`, a configuration as written, differs."""
+    if profile not in NAMES:
+        raise config_error([("profile", repr(profile), f"must be one of {', '.join(NAMES)}")])
+    changes: dict[str, Any] = {}
+    for pattern, values, _ in SETTINGS:
+        for path in paths(pattern, checked_simulation(simulation)):
+            if stated is None or not _states(stated, path):
+                changes[path] = parsed(values[profile])
+    return simulation.with_(changes)
+
+
+def paths(pattern: str, simulation: Simulation) -> list[str]:
+    """Paths of the simulation's settings that a pattern of `SETTINGS` stands for."""
+    return [path for path, _ in matches(pattern, simulation.to_dict())]
+
+
+def parsed(value: str) -> Any:
+    """A value of `SETTINGS` as a setting takes it."""
+    return yaml.safe_load(value)
+
+
+def name_of(simulation: Simulation) -> str:
+    """The profile that the simulation's settings follow, or `custom` if they follow none."""
+    settings = checked_simulation(simulation).to_dict()
+    present = [
+        (value, values)
+        for pattern, values, _ in SETTINGS
+        for _, value in matches(pattern, settings)
+    ]
+    for name in NAMES:
+        if all(value == parsed(values[name]) for value, values in present):
+            return name
+    return "custom"
+
+
+def matches(pattern: str, settings: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Paths that a pattern stands for in complete settings, and the values that stand there.
+
+    `[]` in a pattern stands for every entry of a list; a setting that does not occur has no path.
+    """
+    key, _, rest = pattern.partition(".")
+    name = key.removesuffix("[]")
+    if not isinstance(settings, dict) or name not in settings:
+        return
+    path += f".{name}" if path else name
+    if key != name:
+        for i, entry in enumerate(settings[name]):
+            yield from matches(rest, entry, f"{path}[{i}]")
+    elif rest:
+        yield from matches(rest, settings[name], path)
+    else:
+        yield path, settings[name]
+
+
+def _states(stated: Any, path: str) -> bool:
+    """Whether a configuration as written, with its short forms, mentions the setting at `path`."""
+    place = stated
+    for key in path.replace("]", "").replace("[", ".").split("."):
+        if key.isdigit():
+            # A single group may be written without a list.
+            if isinstance(place, (list, tuple)):
+                place = place[int(key)]
+        elif isinstance(place, dict) and key in place:
+            place = place[key]
+        else:
+            return False
+    return True

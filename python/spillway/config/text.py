@@ -1,0 +1,69 @@
+"""Numbers, settings and tables as plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["figures", "number", "point", "setting", "table"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_LONGEST_SETTING = 60  # characters
+_EXACT = 1e15  # whole numbers below this are shown in full
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Columns aligned, the first to the left, the others to the right; row one is the header."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [row[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    lines.insert(1, "-" * max(len(line) for line in lines))
+    return "\n".join(lines)
+
+
+def number(value: float | None) -> str:
+    """A figure for reading, `-` for none; as many decimals as its size calls for."""
+    if value is None:
+        return "-"
+    if value == 0 or isinstance(value, int):
+        return f"{int(value):,}"
+    size = abs(value)
+    decimals = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 1 else 4
+    return f"{value:,.{decimals}f}"
+
+
+def figures(values: Mapping[str, Any]) -> str:
+    """Every figure on a line of its own."""
+    return table([["figure", "value"], *([name, number(value)] for name, value in values.items())])
+
+
+def setting(value: Any) -> str:
+    """The value of any setting for reading, as a configuration file would have it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.0f}" if value.is_integer() and abs(value) < _EXACT else f"{value:.4g}"
+    if isinstance(value, Mapping):
+        text = "{" + ", ".join(f"{name}: {setting(one)}" for name, one in value.items()) + "}"
+    elif isinstance(value, list | tuple):
+        text = "[" + ", ".join(setting(one) for one in value) + "]"
+    else:
+        return str(value)
+    return text if len(text) <= _LONGEST_SETTING else text[: _LONGEST_SETTING - 1] + "…"
+
+
+def point(values: Mapping[str, Any]) -> str:
+    """Settings with their values, in one line."""
+    return ", ".join(f"{name} = {setting(value)}" for name, value in values.items())

@@ -1,0 +1,147 @@
+"""YAML and JSON as configuration files have them.
+
+Plain values are read by the core schema of YAML 1.2: `1e6`, `0x10` and `0o20` are numbers; `1:30`,
+`1_000`, `2024-01-01`, `yes` and `no` are text; `010` is ten. There are no aliases, merge keys or
+tags of other types, so that a file is never larger than it looks, and no key twice in a mapping.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import yaml
+
+from spillway.config import classes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["UnreadableError", "parse", "to_yaml", "unique_keys"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_TAG = "tag:yaml.org,2002:"
+_MOST_DIGITS = 309  # of the largest float
+# What plain scalars mean: tag, pattern and first characters (YAML 1.2.2, section 10.3.2).
+_CORE_SCHEMA = (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", list("-+0123456789")),
+    (
+        "float",
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        list("-+.0123456789"),
+    ),
+)
+
+
+def parse(text: str, name: str, *, is_json: bool = False) -> Any:
+    """The content of a text as dicts, lists, text, numbers, truth values and None.
+
+    Raises ConfigError with the line if it cannot be parsed; `name` stands for the file.
+    """
+    try:
+        if is_json:
+            return json.loads(text, object_pairs_hook=unique_keys, parse_int=_int)
+        return yaml.load(text, Loader=_Loader)
+    except json.JSONDecodeError as error:
+        where = f"{name} line {error.lineno}"
+        raise classes.config_error([(where, "", f"is no JSON: {error.msg}")]) from error
+    except UnreadableError as error:
+        raise classes.config_error([(name, "", f"is no JSON: {error}")]) from error
+    except RecursionError as error:
+        raise classes.config_error([(name, "", "is nested too deeply")]) from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{name} line {mark.line + 1}" if mark else name
+        problem = getattr(error, "problem", None) or "cannot be parsed"
+        raise classes.config_error([(where, "", f"is neither YAML nor JSON: {problem}")]) from error
+
+
+def to_yaml(settings: Mapping[str, Any]) -> str:
+    """YAML text that `parse` reads back as it was."""
+    return yaml.dump(settings, Dumper=_Dumper, sort_keys=False)
+
+
+class UnreadableError(Exception):
+    """Something that JSON allows and a configuration does not."""
+
+
+def _int(text: str) -> int:
+    base = {"0o": 8, "0x": 16}.get(text[:2], 10)
+    if len(text) > _MOST_DIGITS:
+        raise UnreadableError(f"a number of {len(text)} digits; {_MOST_DIGITS} are allowed")
+    return int(text, base)
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object as a dict. Raises UnreadableError if a key is given twice."""
+    found = {}
+    for key, value in pairs:
+        if key in found:
+            raise UnreadableError(f"the key {key!r:.60} is given twice")
+        found[key] = value
+    return found
+
+
+class _Loader(yaml.SafeLoader):
+    yaml_implicit_resolvers = {}  # noqa: RUF012
+    yaml_constructors: ClassVar[dict[str | None, Any]] = {
+        tag: yaml.SafeLoader.yaml_constructors[tag]
+        for tag in (f"{_TAG}str", f"{_TAG}seq", f"{_TAG}map", None)
+    }
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.events.AliasEvent):
+            event = self.peek_event()  # type: ignore[no-untyped-call]
+            problem = f"the alias *{event.anchor} is not supported; write out what it stands for"
+            raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            problem = None
+            if not isinstance(key, str):
+                problem = f"a key must be text, not {key!r:.60}"
+            elif key in seen:
+                problem = f"the key {key!r:.60} is given twice"
+            if problem:
+                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+    def construct_plain(self, node: yaml.ScalarNode) -> Any:
+        """A value of the core schema that is no text; its tag may have been stated."""
+        kind = node.tag.removeprefix(_TAG)
+        plain = self.resolve(yaml.ScalarNode, node.value, (True, False))  # type: ignore[no-untyped-call]
+        if plain != node.tag:
+            problem = f"{node.value!r:.60} is no {kind}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        if kind == "int":
+            try:
+                return _int(node.value)
+            except UnreadableError as error:
+                raise yaml.constructor.ConstructorError(
+                    None, None, str(error), node.start_mark
+                ) from error
+        return getattr(self, f"construct_yaml_{kind}")(node)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that YAML 1.1 or 1.2 would read as something else."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
+        return True
+
+
+for _name, _pattern, _first in _CORE_SCHEMA:
+    for _user in (_Loader, _Dumper):
+        _user.add_implicit_resolver(f"{_TAG}{_name}", re.compile(f"^(?:{_pattern})$"), _first)
+    _Loader.add_constructor(f"{_TAG}{_name}", _Loader.construct_plain)

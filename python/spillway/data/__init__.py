@@ -1,0 +1,17 @@
+"""What runs leave behind: columns, figures, files, statistics over several runs."""
+
+from spillway._lazy import lazy_modules
+
+__all__ = [
+    "archive",
+    "columns",
+    "decisions",
+    "export",
+    "figures",
+    "replications",
+    "requests",
+    "result",
+    "statistics",
+    "timeline",
+]
+__getattr__, __dir__ = lazy_modules(__name__, __all__)

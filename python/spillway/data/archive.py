@@ -1,0 +1,197 @@
+"""Results as files: an .npz archive of arrays and one JSON document, with a digest of both.
+
+Nothing is read into memory before it is known to belong to the result and to fit: an archive says
+what its members hold in headers of a few bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+from spillway.config import filesystem, memory
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from numpy.typing import NDArray
+
+    Table = Mapping[str, NDArray[Any]]
+
+__all__ = ["VERSION", "read", "write"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+VERSION = 5
+"""Of what is written; version 4 (Spillway 0.1.0), which has no digest, is read as well."""
+
+# The tables of a result, and by what prefix of their names their arrays are told apart.
+_PREFIXES = {
+    "columns": "column_",
+    "offered": "offered_",
+    "decisions": "decision_",
+    "timeline": "timeline_",
+    "control": "control_",
+}
+_OUTPUT: Mapping[str, type | tuple[type, ...]] = {
+    "tenants": list,
+    "slo_classes": list,
+    "request_id": list,
+    "ledger": dict,
+    "summary": dict,
+    "by_class": dict,
+    "by_tenant": dict,
+    "instances": list,
+    "steps": int,
+    "events": int,
+    "end_s": (int, float),
+}
+_CODES = {"tenant": "tenants", "slo_class": "slo_classes"}
+# What version 4 held, which does not say so itself. A table that was not asked for is empty, as is
+# `offered`, which it did not have.
+_VERSION_4 = {
+    "columns": "outcome reason admitted tenant slo_class instance rank input_tokens output_tokens "
+    "attempts preemptions arrival_s ttft_s e2e_s tpot_s queue_s scheduling_delay_s itl_mean_s",
+    "decisions": "row time_s instance score regret candidate_instance candidate_score "
+    "candidate_waiting candidate_running candidate_in_flight candidate_kv_utilization "
+    "candidate_age_s",
+    "timeline": "time_s in_flight permits waiting running kv_utilization ready_instances submitted "
+    "dispatched shed completed queued emitted_tokens",
+    "control": "time_s replica action value samples setting permits in_flight",
+}
+
+_Header = tuple[str, tuple[int, ...]]  # type of the elements as NumPy writes it, and shape
+
+
+def write(path: Path, content: Mapping[str, Any], output: Mapping[str, Any]) -> None:
+    """Writes a result: what is no table of arrays goes into the document.
+
+    Raises ConfigError if it cannot be written.
+    """
+    arrays = {
+        prefix + name: np.ascontiguousarray(values)
+        for table, prefix in _PREFIXES.items()
+        for name, values in output[table].items()
+    }
+    document = json.dumps(
+        {
+            "result_version": VERSION,
+            **content,
+            "output": {key: value for key, value in output.items() if key not in _PREFIXES},
+            "arrays": {name: [one.dtype.str, one.shape] for name, one in arrays.items()},
+        }
+    )
+    with filesystem.replacing(path) as temporary, temporary.open("wb") as stream:
+        np.savez_compressed(
+            stream,
+            allow_pickle=False,
+            document=np.array(document),
+            digest=np.array(_digest(document, arrays)),
+            **arrays,
+        )
+
+
+def read(stream: BinaryIO) -> dict[str, Any]:
+    """The document that was written, with its tables in `output` again, read-only.
+
+    Raises ValueError, or what else comes of reading a broken file.
+    """
+    with zipfile.ZipFile(stream) as archive:
+        names = archive.namelist()
+        if len(set(names)) < len(names):
+            raise ValueError("a member stands in it twice")
+        headers = {name.removesuffix(".npy"): _header(archive, name) for name in names}
+        needed = sum(np.dtype(kind).itemsize * _size(shape) for kind, shape in headers.values())
+        if needed > memory.available_bytes():
+            raise ValueError(
+                f"it takes {memory.shown(needed)} of memory, and "
+                f"{memory.shown(memory.available_bytes())} are there"
+            )
+        text = str(_array(archive, "document"))
+        document = json.loads(text)
+        version = document["result_version"]
+        if version not in (4, VERSION):
+            raise ValueError(f"result_version {version}")
+        stated = {name: one for name, one in headers.items() if name not in ("document", "digest")}
+        if version == 4:
+            _check_version_4(stated)
+        elif stated != {name: (kind, tuple(n)) for name, (kind, n) in document["arrays"].items()}:
+            raise ValueError("its arrays are not those that were saved")
+        arrays = {name: _array(archive, name) for name in stated}
+        if version != 4 and str(_array(archive, "digest")) != _digest(text, arrays):
+            raise ValueError("its content is not what was saved: the digest differs")
+    output = document["output"]
+    for key, kind in _OUTPUT.items():
+        if not isinstance(output[key], kind):
+            raise ValueError(f"output.{key} is no {kind}")
+    for array in arrays.values():
+        array.setflags(write=False)
+    for table, prefix in _PREFIXES.items():
+        output[table] = {
+            name.removeprefix(prefix): array
+            for name, array in arrays.items()
+            if name.startswith(prefix)
+        }
+    for column, named in _CODES.items():
+        if (output["columns"][column] >= len(output[named])).any():
+            raise ValueError(f"column {column} holds a number without a name")
+    found: dict[str, Any] = document
+    return found
+
+
+def _header(archive: zipfile.ZipFile, name: str) -> _Header:
+    with archive.open(name) as member:
+        if npy.read_magic(member) != (1, 0):
+            raise ValueError(f"{name} is no array of a result")
+        shape, in_columns, kind = npy.read_array_header_1_0(member)
+    if in_columns or kind.hasobject:
+        raise ValueError(f"{name} is no array of a result")
+    return kind.str, shape
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    product = 1
+    for extent in shape:
+        product *= extent
+    return product
+
+
+def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
+    with archive.open(f"{name}.npy") as member:
+        array: NDArray[Any] = npy.read_array(member, allow_pickle=False)
+        return array
+
+
+def _check_version_4(headers: Mapping[str, _Header]) -> None:
+    """Checks names, types and lengths; what the values were cannot be known."""
+    expected: set[str] = set()
+    for table, known in _VERSION_4.items():
+        names = {_PREFIXES[table] + name for name in known.split()}
+        if table in ("columns", "control") or names & headers.keys():
+            expected |= names
+        if len({headers[name][1][:1] for name in names & headers.keys()}) > 1:
+            raise ValueError(f"its {table} are not equally long")
+    if headers.keys() != expected:
+        wrong = ", ".join(sorted(headers.keys() ^ expected))
+        raise ValueError(f"its arrays are not those of a result: {wrong}")
+    if any(np.dtype(kind).kind not in "biuf" for kind, _ in headers.values()):
+        raise ValueError("an array holds no numbers")
+
+
+def _digest(document: str, arrays: Table) -> str:
+    hasher = hashlib.sha256(document.encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        hasher.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        hasher.update(array.tobytes())
+    return hasher.hexdigest()

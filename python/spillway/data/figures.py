@@ -1,0 +1,50 @@
+"""The figures of a summary: what each is, by the core's descriptors, and those of a population."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from spillway._core.metrics import figures
+from spillway.config import text
+
+__all__ = ["FIGURES", "LATENCIES", "STATISTICS", "Figure", "Figures"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+Figure = float | int | None
+"""The value of a figure; None where it has no population."""
+
+FIGURES = {one.name: one for one in figures}
+"""By key, in the order of a summary."""
+
+LATENCIES = tuple(dict.fromkeys(one.latency for one in figures if one.latency))
+"""Those of which a summary gives statistics."""
+
+STATISTICS = tuple(dict.fromkeys(one.statistic for one in figures if one.statistic))
+"""What it gives of each: num, mean, std, percentiles."""
+
+
+class Figures(Mapping[str, Figure]):
+    """Named figures of one population; None where a figure has no population.
+
+    Keys follow `vllm bench serve`: `p99_ttft_ms`, `mean_tpot_ms`, `request_throughput`, `goodput`.
+    `num_ttft` and its like count the requests (for `itl`: the gaps) behind a percentile.
+    """
+
+    def __init__(self, values: Mapping[str, Figure]) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, name: str) -> Figure:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return text.figures(self._values)

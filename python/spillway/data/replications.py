@@ -1,0 +1,136 @@
+"""Runs of one simulation under several seeds, and what they say together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar, overload
+
+from spillway.config.messages import checked
+from spillway.config.randomness import note_on_copies
+from spillway.data.result import ResultData
+from spillway.data.statistics import Interval, interval
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from typing_extensions import Self
+
+    from spillway.data.figures import Figure, Figures
+
+__all__ = ["Replications"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_Run_co = TypeVar("_Run_co", bound=ResultData, covariant=True)
+
+
+# What a run came to, of its output.
+_OUTCOME = ("summary", "by_class", "by_tenant", "ledger", "instances", "steps", "events", "end_s")
+
+
+class Replications(Sequence[_Run_co]):
+    """Runs of one simulation under several seeds, in the order of the seeds.
+
+    Where seeds change nothing all of them are one run; then figures have no interval.
+    """
+
+    def __init__(self, results: Sequence[_Run_co]) -> None:
+        self._results = tuple(results)
+
+    @overload
+    def __getitem__(self, index: int) -> _Run_co: ...
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: int | slice) -> _Run_co | Self:
+        if isinstance(index, slice):
+            return type(self)(self._results[index])
+        return self._results[index]
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds, in order."""
+        return tuple(result.seed for result in self._results)
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether the runs differ; if they are all the same, they are one observation.
+
+        They are where nothing in the configuration is random (see `randomness.random_streams`).
+        """
+        first = self._results[0]._output if self._results else {}
+        return any(one._output[key] != first[key] for one in self._results[1:] for key in _OUTCOME)
+
+    @property
+    def distinct(self) -> tuple[_Run_co, ...]:
+        """All runs, or the first if they are all the same."""
+        return self._results if self.is_replicated else self._results[:1]
+
+    def notes(self) -> list[str]:
+        """What a reader ought to know of the intervals."""
+        if len(self) < 2 or self.is_replicated:
+            return []
+        return [note_on_copies([self._results[0].simulation])]
+
+    def summary(self, confidence: float = 0.95) -> dict[str, Interval | None]:
+        """Mean over the seeds with its interval per figure; None where no seed has one."""
+        return self._intervals([result.summary() for result in self.distinct], confidence)
+
+    def by_class(self, confidence: float = 0.95) -> dict[str, dict[str, Interval | None]]:
+        """The same per class of service."""
+        return self._grouped([result.by_class() for result in self.distinct], confidence)
+
+    def by_tenant(self, confidence: float = 0.95) -> dict[str, dict[str, Interval | None]]:
+        """The same per tenant."""
+        return self._grouped([result.by_tenant() for result in self.distinct], confidence)
+
+    def interval(self, figure: Callable[[_Run_co], float], confidence: float = 0.95) -> Interval:
+        """Mean over the seeds, with its confidence interval, of a figure of your own."""
+        return interval([figure(result) for result in self.distinct], confidence)
+
+    def minus(
+        self, other: Replications[Any], confidence: float = 0.95
+    ) -> dict[str, Interval | None]:
+        """Mean difference from `other` per figure, paired by seed: both met the same requests.
+
+        Raises ValueError unless both have the same seeds in the same order.
+        """
+        if self.seeds != checked("other", other, Replications, "Results").seeds:
+            raise ValueError(f"the seeds differ: {self.seeds} and {other.seeds}")
+        pairs = zip(self, other, strict=True)
+        gaps = [_difference(a.summary(), b.summary()) for a, b in pairs]
+        if not (self.is_replicated or other.is_replicated):
+            gaps = gaps[:1]
+        return self._intervals(gaps, confidence)
+
+    def _grouped(
+        self, groups: Sequence[Mapping[str, Figures]], confidence: float
+    ) -> dict[str, dict[str, Interval | None]]:
+        names = dict.fromkeys(name for group in groups for name in group)
+        return {
+            name: self._intervals([group[name] for group in groups if name in group], confidence)
+            for name in names
+        }
+
+    @staticmethod
+    def _intervals(
+        populations: Sequence[Mapping[str, Figure]], confidence: float
+    ) -> dict[str, Interval | None]:
+        result: dict[str, Interval | None] = {}
+        for name in populations[0] if populations else ():
+            if name == "approximate":
+                continue
+            values = [float(v) for p in populations if (v := p[name]) is not None]
+            result[name] = interval(values, confidence) if values else None
+        return result
+
+
+def _difference(a: Figures, b: Figures) -> dict[str, Figure]:
+    """The figures of `a` less those of `b`; None where one of them has none."""
+    both = ((name, a[name], b.get(name)) for name in a)
+    return {name: None if x is None or y is None else float(x) - float(y) for name, x, y in both}

@@ -1,0 +1,128 @@
+"""The offered requests of a run as columns."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from spillway.config.extras import require
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from spillway._core.cluster import RequestRecord
+
+__all__ = ["CODED", "Columns", "RequestIds", "Requests"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+CODED = {
+    "outcome": "outcomes",
+    "reason": "reasons",
+    "tenant": "tenants",
+    "slo_class": "slo_classes",
+}
+"""Column that holds codes → key of the names that they stand for."""
+
+
+class Columns(Mapping[str, "NDArray[Any]"]):
+    """Coded columns of a run's requests, each derived when it is first asked for."""
+
+    def __init__(self, names: tuple[str, ...], derive: Callable[[str], NDArray[Any]]) -> None:
+        self._names = names
+        self._derive = derive
+        self._known: dict[str, NDArray[Any]] = {}
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        if name not in self._known:
+            self._known[name] = self._derive(name)
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __reduce__(self) -> tuple[type, tuple[dict[str, NDArray[Any]]]]:
+        return dict, (dict(self),)
+
+
+class RequestIds(Sequence[str]):
+    """The names that a trace gives its requests, fetched when they are first asked for.
+
+    Empty where the row numbers stand for them.
+    """
+
+    def __init__(self, record: RequestRecord) -> None:
+        self._record = record
+
+    @functools.cached_property
+    def _known(self) -> list[str]:
+        return self._record.request_id
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        return self._known[index]
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __reduce__(self) -> tuple[type, tuple[list[str]]]:
+        return list, (self._known,)
+
+
+class Requests(Mapping[str, "NDArray[Any]"]):
+    """One row per offered request in order of arrival, as read-only columns.
+
+    request_id, tenant, slo_class, outcome, reason (text; reason is empty unless the request was
+    rejected); admitted (bool, by the gateway); instance (int, -1: never routed); input_tokens,
+    output_tokens (delivered so far), attempts, preemptions (int); arrival_s, ttft_s, e2e_s, tpot_s,
+    queue_s, scheduling_delay_s, itl_mean_s (seconds, NaN: not applicable). Where clients retry, the
+    row tells of the last attempt, but arrival is that of the first, from which latencies count;
+    queue_s is the last attempt's own.
+    """
+
+    def __init__(
+        self, columns: Mapping[str, NDArray[Any]], names: Mapping[str, Sequence[str]]
+    ) -> None:
+        self._columns = columns
+        self._names = names
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        if name == "request_id":
+            ids = self._names["request_id"]
+            return np.array(ids[: self.num_rows] if ids else [str(i) for i in range(self.num_rows)])
+        if name in CODED:
+            return np.array(self._names[CODED[name]]).take(self._columns[name])
+        return self._columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("request_id", *self._columns))
+
+    def __len__(self) -> int:
+        return 1 + len(self._columns)
+
+    def __repr__(self) -> str:
+        return f"<Requests: {self.num_rows} rows, columns {', '.join(self)}>"
+
+    @property
+    def num_rows(self) -> int:
+        """Number of requests."""
+        return len(self._columns["arrival_s"])
+
+    def to_frame(self) -> pd.DataFrame:
+        """The columns as a pandas DataFrame (extra `frames`)."""
+        pandas = require("pandas", "frames")
+        frame: pd.DataFrame = pandas.DataFrame({name: self[name] for name in self})
+        return frame

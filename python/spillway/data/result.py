@@ -1,0 +1,316 @@
+"""What a run leaves behind."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from spillway import _core
+from spillway._core.cluster import Simulation
+from spillway.config import files, profiles
+from spillway.data.figures import Figures
+from spillway.data.requests import CODED, Columns, RequestIds, Requests
+
+# Views are imported by the method that makes them: few of them are asked for.
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+    from typing_extensions import Self
+
+    from spillway.data.decisions import Decisions
+    from spillway.data.timeline import Control, Timeline
+
+__all__ = ["ResultData"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+class ResultData:
+    """One run: where every request went, what it met, and the figures over all of them.
+
+    What analyses, tables and figures are made from; `Result` offers those as well.
+    """
+
+    def __init__(self, simulation: Simulation, seed: int, output: Mapping[str, Any]) -> None:
+        self.simulation = simulation
+        self.seed = seed
+        self._output = dict(output)
+        record = self._output.pop("record", None)
+        if record is not None:
+            self._output["columns"] = Columns(_core.cluster.columns, record.column)
+            self._output["offered"] = Columns(_core.cluster.offered_columns, record.offered_column)
+            self._output["request_id"] = RequestIds(record)
+
+    @property
+    def has_requests(self) -> bool:
+        """Whether the requests were kept."""
+        return "columns" in self._output
+
+    def _columns(self) -> Mapping[str, NDArray[Any]]:
+        if not self.has_requests:
+            raise _core.sim.UsageError(
+                "the requests of this run were not kept: "
+                + (
+                    "metrics.streaming is on"
+                    if self.simulation.metrics.streaming
+                    else "give run_many keep_requests=True"
+                )
+            )
+        columns: Mapping[str, NDArray[Any]] = self._output["columns"]
+        return columns
+
+    def _offered(self) -> Mapping[str, NDArray[Any]]:
+        """What was asked for: output_tokens, and the number of the prefix_group (-1: none)."""
+        self._columns()
+        offered: Mapping[str, NDArray[Any]] = self._output["offered"]
+        if not offered:
+            raise _core.sim.UsageError(
+                "this result was saved by an earlier version, without what its requests asked for: "
+                "simulate again"
+            )
+        return offered
+
+    def _names(self) -> dict[str, Sequence[str]]:
+        return {
+            "outcomes": _core.cluster.outcomes,
+            "reasons": _core.metrics.reasons,
+            "tenants": self._output["tenants"],
+            "slo_classes": self._output["slo_classes"],
+            "request_id": self._output["request_id"],
+        }
+
+    def summary(self) -> Figures:
+        """Figures over all requests that arrived in the window.
+
+        `priority_inversions` counts, over the whole run, the pairs of requests that wait in the
+        queue of one instance at the same time and of which the one whose class has the lower
+        priority is scheduled first. Waiting lasts from the entry to the engine's queue until the
+        request is first scheduled, or leaves; a later preemption counts for nothing. It is None in
+        streaming mode. With `metrics.accounting: blis` it is the number of pairs of one class and
+        instance of which the earlier took more than twice as long as the later, on instances that
+        schedule by priority.
+        """
+        return Figures(self._output["summary"])
+
+    def by_class(self) -> dict[str, Figures]:
+        """The same per class of service."""
+        return {name: Figures(values) for name, values in self._output["by_class"].items()}
+
+    def by_tenant(self) -> dict[str, Figures]:
+        """The same per tenant."""
+        return {name: Figures(values) for name, values in self._output["by_tenant"].items()}
+
+    @property
+    def requests(self) -> Requests:
+        """One row per offered request.
+
+        Raises UsageError if they were not kept: in streaming mode, or by `run_many` unless it was
+        told to.
+        """
+        return Requests(self._columns(), self._names())
+
+    @property
+    def decisions(self) -> Decisions:
+        """Routing decisions with their best candidates.
+
+        Raises UsageError unless `metrics.traced_candidates` is set.
+        """
+        if not self.simulation.metrics.traced_candidates:
+            raise _core.sim.UsageError(
+                "decisions were not logged: set metrics.traced_candidates, e.g. to 4"
+            )
+        from spillway.data.decisions import Decisions
+
+        return Decisions(self._output["decisions"])
+
+    @property
+    def timeline(self) -> Timeline:
+        """How gateway and fleet went over time.
+
+        Raises UsageError unless `metrics.timeline_step_s` is set.
+        """
+        if self.simulation.metrics.timeline_step_s is None:
+            raise _core.sim.UsageError(
+                "there is no timeline: set metrics.timeline_step_s, e.g. to 1"
+            )
+        from spillway.data.timeline import Timeline
+
+        return Timeline(self._output["timeline"], self._output["tenants"])
+
+    @property
+    def control(self) -> Control:
+        """What the controller of the gateway's limit saw and did; empty without one."""
+        from spillway.data.timeline import Control
+
+        return Control(self._output["control"])
+
+    @property
+    def ledger(self) -> dict[str, Any]:
+        """Where every request went, by outcome and reason; its identities were checked."""
+        return dict(self._output["ledger"])
+
+    @property
+    def activity(self) -> dict[str, Any]:
+        """How far the mechanisms of the run went: what shows that one never acted.
+
+        not_completed: attempts by the reason for which they were not completed; peak_in_flight:
+        most requests between dispatch and last token at once, of the gateway's replica with the
+        most; limit_held: for each `gateway.limit`, whether it kept any request waiting;
+        busy_threshold_exceeded: whether any rank exceeded a threshold of `busy_monitor`;
+        peak_kv_utilization: largest share (0 to 1) of a rank's KV blocks in use at once.
+
+        Of a result that an earlier version saved, only `not_completed`, without what expired, was
+        evicted or cancelled.
+        """
+        ledger = self.ledger
+        known = {"not_completed": {**ledger["rejected"], **ledger["worker_rejected"]}}
+        return dict(self._output.get("activity", known))
+
+    @property
+    def instances(self) -> list[dict[str, Any]]:
+        """Per instance: counts, queue lengths, KV blocks, stepping.
+
+        completed, refused, cancelled (withdrawn after they had entered, for whatever reason),
+        preemptions, steps; mean_waiting (over time), mean_waiting_at_step (over steps); kv_hits
+        (cached blocks used again), kv_misses (blocks taken), kv_lookups (full prompt blocks of the
+        requests that entered the batch).
+
+        `stepping` is "jumps", "plain" where every step had to be made by itself, or "reference"
+        where that was asked for.
+        """
+        return list(self._output["instances"])
+
+    @property
+    def ranks(self) -> list[dict[str, Any]]:
+        """What the gateway was last told of the load of each rank of each worker.
+
+        instance, rank; active_decode_blocks, active_prefill_tokens; worker_is_busy. Empty unless
+        load events are followed: with thresholds of `busy_monitor`, the admission policy
+        `busy_threshold` or an ingress that is not open.
+        """
+        return list(self._output.get("ranks", ()))
+
+    @property
+    def ingresses(self) -> list[dict[str, Any]]:
+        """What the ingress of each instance saw, of those whose ingress is not open.
+
+        instance; entered_at_once, entered_from_queue, refused; unfinished, awaiting_response (of a
+        `dual_limit_gate`), queued at the end; most_unfinished, most_queued. All in requests.
+        """
+        return list(self._output.get("ingresses", ()))
+
+    @property
+    def steps(self) -> int:
+        """Engine steps simulated."""
+        return int(self._output["steps"])
+
+    @property
+    def events(self) -> int:
+        """Events taken from the queue."""
+        return int(self._output["events"])
+
+    @property
+    def end_s(self) -> float:
+        """Instant of the last event, in seconds."""
+        return float(self._output["end_s"])
+
+    @property
+    def digest(self) -> str:
+        """Digest of the results themselves: equal if every request and figure is equal.
+
+        Unlike `fingerprint` it says nothing of the settings, and it does not depend on the stepping
+        or the number of threads. The requests are part of it if they were kept.
+        """
+        hasher = hashlib.sha256()
+        for name, column in self._output.get("columns", {}).items():
+            hasher.update(name.encode())
+            hasher.update(np.ascontiguousarray(column).tobytes())
+        instances = [
+            {key: value for key, value in one.items() if key != "stepping"}
+            for one in self.instances
+        ]
+        keys = ("ledger", "summary", "by_class", "by_tenant", "steps", "end_s")
+        figures = [instances, *(self._output[key] for key in keys)]
+        hasher.update(json.dumps(figures).encode())
+        return hasher.hexdigest()
+
+    @property
+    def outcome_digest(self) -> str:
+        """Digest of what happened to the requests: the ledger and, if kept, their columns.
+
+        Equal if every request has the same outcome at the same instants, whatever figures are
+        derived from them: a figure that is added or defined anew changes `digest` alone.
+        """
+        hasher = hashlib.sha256(json.dumps(self.ledger, sort_keys=True).encode())
+        for name, column in self._output.get("columns", {}).items():
+            hasher.update(name.encode())
+            values = column
+            if name in CODED:
+                # By the names in use, as another version may number them otherwise.
+                labels, values = np.unique(self.requests[name], return_inverse=True)
+                hasher.update(json.dumps(labels.tolist()).encode())
+            hasher.update(np.ascontiguousarray(values).tobytes())
+        return hasher.hexdigest()
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the simulation and Spillway's version; with the seed it names this result."""
+        return files.fingerprint(self.simulation)
+
+    @property
+    def profile(self) -> str:
+        """The profile whose semantics were followed: vllm, blis_0_6 or custom."""
+        return profiles.name_of(self.simulation)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of summary.json."""
+        return {
+            "schema": files.SCHEMA,
+            "profile": self.profile,
+            "seed": self.seed,
+            "fingerprint": self.fingerprint,
+            "ledger": self.ledger,
+            "metrics": dict(self._output["summary"]),
+            "by_class": self._output["by_class"],
+            "by_tenant": self._output["by_tenant"],
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Saves everything into one .npz file, but of a trace itself only the digest.
+
+        Raises UsageError if the requests were not kept, ConfigError if it cannot be written.
+        """
+        from spillway.data import archive
+
+        self._columns()  # or there is nothing to save
+        archive.write(
+            Path(path),
+            {"seed": self.seed, "simulation": self.simulation.to_dict()},
+            {**self._output, "request_id": list(self._output["request_id"])},
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Reads what `save` wrote, also that of Spillway 0.1.0.
+
+        Raises ValueError if the file holds no result, or not what was saved: names, types, lengths
+        and a digest of the content are checked. OSError if it cannot be opened.
+        """
+        from spillway.data import archive
+
+        with Path(path).open("rb") as stream:
+            try:
+                document = archive.read(stream)
+                simulation = Simulation.from_dict(document["simulation"])
+                return cls(simulation, document["seed"], document["output"])
+            except Exception as error:
+                raise ValueError(
+                    f"{path} holds no result that this version can read: {error}"
+                ) from error

@@ -1,0 +1,87 @@
+"""Interval estimates over replicated seeds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Interval", "interval", "student_t_cdf", "student_t_quantile"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over seeds with its two-sided Student-t confidence interval.
+
+    `n` counts the runs for which the figure exists. With fewer than two there is no interval and
+    `low` and `high` are None. Where seeds change nothing there is one run, however many seeds.
+    """
+
+    mean: float
+    low: float | None
+    high: float | None
+    n: int
+
+    def __str__(self) -> str:
+        half = self.half_width
+        return f"{self.mean:.4g}" + ("" if half is None else f" ± {half:.2g}")
+
+    @property
+    def half_width(self) -> float | None:
+        """Half the width of the interval; None with fewer than two runs."""
+        return None if self.high is None else self.high - self.mean
+
+
+def student_t_cdf(t: float, dof: int) -> float:
+    """P(T <= t) for Student's t with `dof` >= 1 degrees of freedom (A&S 26.7.3-4)."""
+    theta = math.atan(t / math.sqrt(dof))
+    cos2 = math.cos(theta) ** 2
+    odd = dof % 2 == 1
+    term = math.cos(theta) if odd else 1.0
+    total = term if dof > 1 else 0.0
+    for k in range(3 if odd else 2, dof - 1, 2):
+        term *= cos2 * (k - 1) / k
+        total += term
+    area = math.sin(theta) * total
+    if odd:
+        area = (theta + area) * 2 / math.pi
+    return 0.5 * (1 + area)
+
+
+def student_t_quantile(p: float, dof: int) -> float:
+    """The t at which `student_t_cdf` reaches `p`, 0.5 <= p < 1, by bisection."""
+    low, high = 0.0, 2.0
+    while student_t_cdf(high, dof) < p:
+        high *= 2
+    for _ in range(100):
+        middle = 0.5 * (low + high)
+        if student_t_cdf(middle, dof) < p:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def interval(
+    values: Sequence[float], confidence: float = 0.95, *, is_replicated: bool = True
+) -> Interval:
+    """Mean and confidence interval of independent replications; `values` must not be empty.
+
+    `is_replicated`: False if they are the values of one run, told once for each seed.
+    """
+    n = len(values)
+    if not is_replicated:
+        return Interval(values[0], None, None, 1)
+    mean = math.fsum(values) / n
+    if n < 2:
+        return Interval(mean, None, None, n)
+    variance = math.fsum((value - mean) ** 2 for value in values) / (n - 1)
+    half = student_t_quantile(0.5 + confidence / 2, n - 1) * math.sqrt(variance / n)
+    return Interval(mean, mean - half, mean + half, n)

@@ -1,0 +1,80 @@
+"""Configuration files read together with what they name: the requests of a trace."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spillway import _core
+from spillway._core.cluster import Simulation
+from spillway.config import files
+from spillway.config.classes import config_error
+from spillway.config.messages import checked
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Configuration", "as_simulation", "from_settings", "load"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+Configuration = Simulation | str | os.PathLike[str]
+"""A simulation, or the path of a configuration file that describes it."""
+
+
+def from_settings(
+    settings: Mapping[str, Any], *, base: Path | None = None, read_trace: bool = True
+) -> Simulation:
+    """A simulation from the settings of a configuration file.
+
+    `base` is the folder that a trace's file is relative to. With `read_trace=False` the trace's
+    requests are left unread, for a caller that replaces them.
+    """
+    simulation = files.to_simulation(settings)
+    workload = simulation.workload
+    if read_trace and isinstance(workload, _core.workload.Trace) and workload.file:
+        simulation = simulation.replace(workload=_resolved(workload, base or Path()))
+    return simulation
+
+
+def load(path: str | Path) -> Simulation:
+    """Reads a configuration file; a trace that it names is read too, relative to the file.
+
+    Raises ConfigError with all violations, and TraceError for a trace that cannot be read. Warns if
+    the file is empty or does not say its `schema`.
+    """
+    settings = files.read_settings(path)
+    simulation = from_settings(settings, base=Path(path).parent)
+    files.note_empty(settings, path)
+    return simulation
+
+
+def as_simulation(given: Configuration) -> Simulation:
+    """The simulation that is meant.
+
+    Raises TypeError for anything else.
+    """
+    if isinstance(given, str | os.PathLike):
+        return load(Path(given))
+    allowed = "a Simulation, or the path of a configuration file"
+    return checked("simulation", given, Simulation, allowed)
+
+
+def _resolved(trace: _core.workload.Trace, base: Path) -> _core.workload.Trace:
+    from spillway.interop.traces import read_trace
+
+    # A stated digest proves that sorting gives back the requests that were meant.
+    found = read_trace(base / trace.file, sort=bool(trace.sha256))
+    if trace.sha256 and trace.sha256 != found.sha256:
+        allowed = f"is not that of {trace.file}: {found.sha256}"
+        if trace.file.endswith(".jsonl"):
+            allowed += (
+                "; a trace that was read in another unit, with other blocks or spread must be "
+                "written first, with spillway.interop.traces.write_mooncake"
+            )
+        raise config_error([("workload.sha256", trace.sha256, allowed)])
+    return found

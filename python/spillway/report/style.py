@@ -1,0 +1,84 @@
+"""What all figures have in common: their lines, axes and legends (extra `plot`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spillway.config.extras import require
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+
+__all__ = [
+    "STYLES",
+    "axes_or_new",
+    "legend_above",
+    "make_x_logarithmic",
+    "number_logarithmic",
+    "pyplot",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+STYLES: tuple[dict[str, Any], ...] = tuple(
+    {"color": color, "linestyle": linestyle}
+    for color, linestyle in (
+        ("#0072B2", "-"),
+        ("#D55E00", "--"),
+        ("#009E73", "-."),
+        ("#CC79A7", ":"),
+        ("#000000", (0, (6, 1, 1, 1, 1, 1))),
+        ("#E69F00", (0, (8, 2))),
+        ("#56B4E9", (0, (3, 1, 1, 1))),
+    )
+)
+"""Keyword arguments of `Axes.plot` for the lines of a figure, told apart by the colour-blind (the
+colours are Okabe and Ito's) and without any colour."""
+
+
+def pyplot() -> Any:
+    """`matplotlib.pyplot`; ImportError names the extra that it comes with."""
+    return require("matplotlib.pyplot", "plot")
+
+
+def axes_or_new(ax: Axes | None) -> Axes:
+    """The axes that a caller gave, or else those of a new figure."""
+    if ax is not None:
+        return ax
+    axes: Axes = pyplot().subplots(figsize=(7, 4), layout="constrained")[1]
+    return axes
+
+
+def make_x_logarithmic(axes: Axes) -> None:
+    """A logarithmic x axis with plain numbers."""
+    axes.set_xscale("log")
+    number_logarithmic(axes.xaxis)
+
+
+def number_logarithmic(axis: Axis, at: Sequence[float] | None = None) -> None:
+    """Plain numbers on a logarithmic axis, at given places or at 1, 2 and 5 times powers of 10."""
+    from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)) if at is None else FixedLocator(at))
+    axis.set_major_formatter("{x:,.7g}")
+    axis.set_minor_formatter(NullFormatter())
+
+
+def legend_above(axes: Axes) -> None:
+    """A legend in one line above the axes, at their right end."""
+    axes.legend(
+        loc="lower right",
+        bbox_to_anchor=(1, 1),
+        ncols=5,
+        fontsize="small",
+        frameon=False,
+        borderaxespad=0.1,
+        handlelength=1.6,
+        columnspacing=1,
+    )

@@ -1,0 +1,190 @@
+"""What the values in the files of studies and sweeps must be, checked before anything is made.
+
+A check takes the path and the value of a setting and raises ConfigError unless it is allowed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from spillway.config.classes import config_error
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = [
+    "MOST_RUNS",
+    "Check",
+    "anything",
+    "by_type",
+    "check_keys",
+    "check_runs",
+    "items",
+    "keys",
+    "mapping",
+    "number",
+    "objectives",
+    "refusal",
+    "seeds",
+    "text",
+    "truth",
+    "whole",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+Check = Callable[[str, Any], None]
+
+MOST_RUNS = 1_000_000
+"""Of one sweep or one batch of a study: configurations times seeds."""
+
+
+def whole(lowest: int, highest: int) -> Check:
+    """A whole number between two others."""
+    allowed = f"must be a whole number >= {lowest} and <= {highest}"
+
+    def check(path: str, value: Any) -> None:
+        if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
+            raise refusal(path, value, allowed)
+
+    return check
+
+
+def number(*, above: float = -math.inf, below: float = math.inf, or_equal: bool = False) -> Check:
+    """A finite number between two others; with `or_equal` the lower one too."""
+    limits = [f"{'>=' if or_equal else '>'} {above:g}"] if math.isfinite(above) else []
+    limits += [f"< {below:g}"] if math.isfinite(below) else []
+    allowed = f"must be a finite number {' and '.join(limits)}".rstrip()
+
+    def check(path: str, value: Any) -> None:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value):
+            raise refusal(path, value, allowed)
+        if not (above < value < below or (or_equal and value == above)):
+            raise refusal(path, value, allowed)
+
+    return check
+
+
+def text(path: str, value: Any) -> None:
+    """Text that is not empty."""
+    if not isinstance(value, str) or not value:
+        raise refusal(path, value, "must be text")
+
+
+def truth(path: str, value: Any) -> None:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise refusal(path, value, "must be true or false")
+
+
+def mapping(of: Check, *, may_be_empty: bool = True) -> Check:
+    """A mapping from text to what `of` allows."""
+
+    def check(path: str, value: Any) -> None:
+        if not isinstance(value, Mapping) or not (value or may_be_empty):
+            what = "a mapping" if may_be_empty else "a mapping of at least one entry"
+            raise refusal(path, value, f"must be {what}")
+        for key, one in value.items():
+            of(f"{path}.{key}", one)
+
+    return check
+
+
+def items(of: Check) -> Check:
+    """A list of what `of` allows."""
+
+    def check(path: str, value: Any) -> None:
+        if not isinstance(value, Sequence) or isinstance(value, str):
+            raise refusal(path, value, "must be a list")
+        for i, one in enumerate(value):
+            of(f"{path}[{i}]", one)
+
+    return check
+
+
+def by_type(checks: Mapping[type, Check], allowed: str) -> Check:
+    """What the check for its type allows; `allowed` says which types there are."""
+
+    def check(path: str, value: Any) -> None:
+        for kind, one in checks.items():
+            if isinstance(value, kind):
+                one(path, value)
+                return
+        raise refusal(path, value, allowed)
+
+    return check
+
+
+def keys(known: Mapping[str, Check], *, required: Sequence[str] = ()) -> Check:
+    """A mapping with no other keys than the known ones, and with what each allows."""
+
+    def check(path: str, value: Any) -> None:
+        if not isinstance(value, Mapping):
+            raise refusal(path, value, f"must be a mapping of {', '.join(known)}")
+        check_keys(value, known, path)
+        for key in required:
+            if key not in value:
+                raise config_error([(f"{path}.{key}", "", "must be given")])
+
+    return check
+
+
+def check_keys(settings: Mapping[str, Any], known: Mapping[str, Check], where: str | Path) -> None:
+    """Checks the values of a file or, with `where` its path, of a setting."""
+    prefix = f"{where}." if isinstance(where, str) else ""
+    for key, value in settings.items():
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(known)}"
+            raise config_error([(f"{where}: {key}", "", f"is no known key; {hint}")])
+        known[key](f"{prefix}{key}", value)
+
+
+def anything(path: str, value: Any) -> None:
+    """What is checked where it is used."""
+
+
+def seeds(path: str, value: Any) -> None:
+    """How many seeds, or a list of different ones."""
+    is_list = isinstance(value, Sequence) and not isinstance(value, str)
+    if not is_list:
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        if not is_number or not 1 <= value <= MOST_RUNS:
+            allowed = f"must be their number, or a list of seeds; >= 1 and <= {MOST_RUNS}"
+            raise refusal(path, value, allowed)
+        return
+    if not value or len(value) > MOST_RUNS:
+        raise refusal(path, value, f"must be their number, or a list of 1 to {MOST_RUNS} seeds")
+    for i, one in enumerate(value):
+        whole(0, 2**64 - 1)(f"{path}[{i}]", one)
+    if len(set(value)) < len(value):
+        raise refusal(path, value, "must be different seeds")
+
+
+def objectives(path: str, value: Any) -> None:
+    """A figure, a mapping of figures to weights, or a list of these."""
+    many = value if isinstance(value, list) else [value]
+    for one in many:
+        if isinstance(one, Mapping):
+            mapping(number(), may_be_empty=False)(path, one)
+        elif not isinstance(one, str):
+            raise refusal(path, one, "must be a figure, or a mapping of figures to weights")
+
+
+def check_runs(path: str, num_configurations: int, num_seeds: int) -> None:
+    """Checks how many runs a sweep makes, before any of them is laid out."""
+    if num_configurations * num_seeds > MOST_RUNS:
+        value = f"{num_configurations:,} configurations under {num_seeds:,} seeds"
+        raise config_error([(path, value, f"must be <= {MOST_RUNS:,} runs")])
+
+
+def refusal(path: str, value: Any, allowed: str) -> Exception:
+    """The ConfigError of one value, which is shortened."""
+    return config_error([(path, f"{value!r:.80}", allowed)])

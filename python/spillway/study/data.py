@@ -1,0 +1,202 @@
+"""A problem and the trials of it: what a search leaves behind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spillway import loading
+from spillway._core.sim import UsageError
+from spillway.config import files, text
+from spillway.config.randomness import note_on_copies
+from spillway.study.evaluation import Evaluator, as_seeds
+from spillway.study.objective import Noted, as_constraints, as_metric, as_objectives
+from spillway.study.ranking import front, ranked
+from spillway.study.records import Trial, from_optuna, mean
+from spillway.study.space import BoundSpace, Space
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from concurrent.futures import Executor
+
+    import optuna
+
+    from spillway._core.cluster import Simulation
+    from spillway.result import Result
+    from spillway.study.objective import Constraint, Metric, Objective
+
+__all__ = ["StudyData"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_LEAST_FOR_MODEL = 4
+
+
+class StudyData:
+    """What a study searches, and the trials that it has made.
+
+    What tables, figures and confirmations are made from; `Study` adds the search.
+    """
+
+    optuna: optuna.Study
+    """The study of Optuna underneath."""
+
+    def __init__(
+        self,
+        simulation: loading.Configuration,
+        space: Space | Mapping[str, Any],
+        objective: Any,
+        constraints: Mapping[str, Any] | Sequence[Constraint] | None,
+        *,
+        seeds: int | Iterable[int],
+        metrics: Sequence[str | Callable[[Result], float]],
+    ) -> None:
+        self.simulation = loading.as_simulation(simulation)
+        self.space = space if isinstance(space, Space) else Space(space)
+        self.bound: BoundSpace = self.space.bind(self.simulation)
+        self.objectives: tuple[Objective, ...] = as_objectives(objective)
+        self.constraints: tuple[Constraint, ...] = tuple(as_constraints(constraints))
+        self.metrics: tuple[Metric, ...] = tuple(as_metric(one) for one in metrics)
+        self.seeds = as_seeds(seeds)
+        self._trials: dict[int, Trial] = {}
+
+    def problem(self) -> dict[str, Any]:
+        """What is searched, as a storage keeps it: trials of another problem do not mix."""
+        return {
+            "simulation": files.fingerprint(self.simulation),
+            "space": self.space.to_dict(),
+            "order": self.space.order_lines(),
+            "objectives": [repr(one) for one in self.objectives],
+            "constraints": [str(one) for one in self.constraints],
+            "metrics": [one.name for one in self.metrics],
+            "seeds": list(self.seeds),
+        }
+
+    def evaluator(
+        self, *, threads: int | None = None, executor: Executor | None = None
+    ) -> Evaluator:
+        """What runs configurations and takes the figures of this problem."""
+        metrics: list[Metric] = [one.metric for one in self.objectives]
+        metrics += [one.metric for one in self.constraints]
+        metrics += [Noted(one) for one in self.metrics]
+        return Evaluator(metrics, threads=threads, executor=executor)
+
+    @property
+    def records(self) -> tuple[Trial, ...]:
+        """All finished trials, in order, of this and of other processes."""
+        for frozen in self.optuna.get_trials(deepcopy=False):
+            if frozen.number not in self._trials:
+                trial = from_optuna(frozen)
+                if trial is not None:
+                    self._trials[frozen.number] = trial
+        return tuple(self._trials[number] for number in sorted(self._trials))
+
+    @property
+    def baseline(self) -> Trial:
+        """The trial of the current configuration."""
+        tried = [one for one in self.records if one.is_baseline]
+        if not tried:
+            raise UsageError("nothing has been tried yet: call optimize first")
+        return next((one for one in tried if one.has_values), tried[0])
+
+    @property
+    def feasible(self) -> tuple[Trial, ...]:
+        """The trials that satisfy the constraints under all seeds, best first.
+
+        Without duplicates. With several objectives: those that no other beats in all come first.
+        """
+        found = [
+            one
+            for one in self.records
+            if one.is_feasible and one.duplicate_of is None and len(one.seeds) == len(self.seeds)
+        ]
+        return ranked(found, self.objectives)
+
+    @property
+    def pareto(self) -> tuple[Trial, ...]:
+        """The feasible trials that no other feasible one beats in every objective."""
+        return front(self.feasible, self.objectives)
+
+    @property
+    def best_trial(self) -> Trial:
+        """The feasible trial with the best mean.
+
+        Raises UsageError if none is feasible, with the nearest one, or if there are several
+        objectives.
+        """
+        if len(self.objectives) > 1:
+            raise UsageError("there are several objectives: choose from study.pareto")
+        found = self.feasible
+        if not found:
+            raise UsageError(self.no_feasible())
+        return found[0]
+
+    @property
+    def recommended(self) -> Trial:
+        """The trial that the sampler's own model thinks best, if it has one; else `best_trial`.
+
+        With `gp` that is the best posterior mean, which luck with the seeds sways less.
+        """
+        recommend = getattr(self.optuna.sampler, "recommend", None)
+        best = self.best_trial
+        if recommend is None or len(self.optuna.get_trials(deepcopy=False)) < _LEAST_FOR_MODEL:
+            return best
+        chosen = self._by_number(recommend(self.optuna).number)
+        original = chosen.number if chosen.duplicate_of is None else chosen.duplicate_of
+        return self._by_number(original)
+
+    def _by_number(self, number: int) -> Trial:
+        for one in self.records:
+            if one.number == number:
+                return one
+        raise UsageError(f"there is no finished trial {number}")
+
+    @property
+    def best(self) -> Simulation:
+        """The configuration of `best_trial`, which runs."""
+        return self.simulation_of(self.best_trial)
+
+    def simulation_of(self, trial: Trial | int) -> Simulation:
+        """The configuration that a trial stands for."""
+        if isinstance(trial, int):
+            trial = self._by_number(trial)
+        return self.simulation if trial.is_baseline else self.bound.apply(trial.point)
+
+    @property
+    def dead(self) -> tuple[str, ...]:
+        """The parameters that changed no run when that was tried before the first trial."""
+        return tuple(self.optuna.user_attrs.get("dead", ()))
+
+    def notes(self) -> list[str]:
+        """What a reader ought to know of the trials: those in which seeds change nothing."""
+        tried = [one for one in self.records if one.has_values]
+        exact = [one for one in tried if one.is_exact]
+        if not exact:
+            return []
+        note = note_on_copies(self.simulation_of(one) for one in exact)
+        return [
+            note if len(exact) == len(tried) else f"{len(exact)} of {len(tried)} trials: {note}"
+        ]
+
+    def no_feasible(self) -> str:
+        """Why no trial is feasible, with the one that comes nearest."""
+        tried = [one for one in self.records if one.has_values]
+        if not tried:
+            failures = [one.failure for one in self.records]
+            last = f"; the last failure: {failures[-1]}" if failures else ""
+            return f"no feasible configuration found: no trial could be run{last}"
+        nearest = min(tried, key=lambda one: (one.violation, one.number))
+        broken = [
+            f"{constraint.name} = {mean(row):.4g} instead of {constraint.relation} "
+            f"{constraint.bound:g}"
+            for constraint, row, violation in zip(
+                self.constraints, nearest.constraints, nearest.violations, strict=True
+            )
+            if violation > 0
+        ]
+        return (
+            f"no feasible configuration found; the nearest is trial {nearest.number} with "
+            f"{', '.join(broken)}: {text.point(nearest.point)}"
+        )

@@ -1,0 +1,118 @@
+"""What stands at a dotted path of a simulation: its descriptor and its present value."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from spillway.config.classes import config_error
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spillway._core.cluster import Simulation
+
+__all__ = ["alternative", "field_of", "lookup"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_STEP = re.compile(r"(?P<name>[^.\[\]]+)|\[(?P<selector>[^\]]*)\]")
+
+
+def lookup(simulation: Simulation, path: str) -> tuple[Mapping[str, Any], Any]:
+    """The descriptor of the field at `path` and its value, as `to_dict` has it.
+
+    Raises ConfigError where the path leads nowhere in this simulation.
+    """
+    steps = [(found["name"], found["selector"]) for found in _STEP.finditer(path)]
+    description: Mapping[str, Any] = simulation._describe()
+    value: Any = simulation.to_dict()
+    field: Mapping[str, Any] = {}
+    inside = True  # a noun, as opposed to a field that a selector may follow
+    for name, selector in steps:
+        if selector is not None:
+            if inside or not isinstance(value, list):
+                raise _nowhere(path, f"[{selector}]")
+            value = _selected(path, value, selector)
+            field = {key: item for key, item in field.items() if key != "sequence"}
+            continue
+        if not inside:
+            if field.get("sequence") and isinstance(value, list):
+                if len(value) != 1:
+                    raise config_error([(path, "", f"say which of the {len(value)} is meant")])
+                value = value[0]
+            description = _noun(path, field, value)
+        if "presets" in description and steps[-1] == (name, selector) == ("preset", None):
+            return _preset(simulation, path, description)
+        field = field_of(description, name, path)
+        value = value[name]
+        inside = False
+    if inside:
+        raise config_error([(path, "", "must be the path of a setting")])
+    return field, value
+
+
+def _preset(
+    simulation: Simulation, path: str, description: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], str | None]:
+    """The preset of a noun as a choice, with the one whose values the simulation has, if any."""
+    names = description["presets"]
+    field = {"name": "preset", "type": "choice", "choices": names, "default": None, "unit": ""}
+    for name in names:
+        if simulation.with_({path: name}) == simulation:
+            return field, name
+    return field, None
+
+
+def field_of(description: Mapping[str, Any], name: str, path: str) -> Mapping[str, Any]:
+    """The descriptor of a noun's field; ConfigError with the fields that there are."""
+    for field in description["fields"]:
+        if field["name"] == name:
+            found: Mapping[str, Any] = field
+            return found
+    names = ", ".join(field["name"] for field in description["fields"]) or "none"
+    raise config_error([(path, "", f"there is no {name!r} here; one of {names}")])
+
+
+def _selected(path: str, items: list[Any], selector: str) -> Any:
+    if selector in map(str, range(len(items))):
+        return items[int(selector)]
+    labels = [_label(item) for item in items]
+    if selector in labels:
+        return items[labels.index(selector)]
+    known = [f"[{i if label is None else label}]" for i, label in enumerate(labels)]
+    raise _nowhere(path, f"[{selector}]", f"; there are: {', '.join(known) or 'none'}")
+
+
+def _label(item: Any) -> str | None:
+    """What an entry of a list is called: its name, its kind, or its first setting if it is text."""
+    if not isinstance(item, dict):
+        return None
+    label = item.get("name", item.get("kind", next(iter(item.values()), None)))
+    return label if isinstance(label, str) else None
+
+
+def _noun(path: str, field: Mapping[str, Any], value: Any) -> Mapping[str, Any]:
+    if value is None or field["type"] not in ("struct", "variant"):
+        raise _nowhere(path, field["name"])
+    if field["type"] == "struct":
+        found: Mapping[str, Any] = field["of"]
+        return found
+    return alternative(field, value["kind"], path)
+
+
+def alternative(field: Mapping[str, Any], kind: str, path: str) -> Mapping[str, Any]:
+    """The descriptor of one kind of a variant; ConfigError with the kinds that there are."""
+    for one in field.get("alternatives", ()):
+        if one["kind"] == kind:
+            found: Mapping[str, Any] = one
+            return found
+    kinds = ", ".join(one["kind"] for one in field.get("alternatives", ())) or "none"
+    raise config_error([(path, repr(kind), f"is no kind of it; one of {kinds}")])
+
+
+def _nowhere(path: str, step: str, hint: str = "") -> Exception:
+    return config_error([(path, "", f"leads nowhere in this simulation, at {step!r}{hint}")])

@@ -1,0 +1,52 @@
+"""How much each parameter of a study matters."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import optuna
+from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+
+from spillway._core.sim import UsageError
+from spillway.study import samplers
+
+if TYPE_CHECKING:
+    from spillway.study.data import StudyData
+
+__all__ = ["importance"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_LEAST_TRIALS = 8
+_BEST_SHARE: Any = 0.25
+
+
+def importance(study: StudyData, objective: int = 0) -> dict[str, float]:
+    """See `Study.importance`."""
+    always_open = [one.name for one in study.bound if one.opens_with is None]
+    known = [one for one in study.records if one.has_values and one.duplicate_of is None]
+    known = [one for one in known if set(one.point) >= set(always_open)]
+    if len(known) < _LEAST_TRIALS:
+        raise UsageError(
+            f"importance needs at least {_LEAST_TRIALS} different trials, there are {len(known)}"
+        )
+    parameters = inspect.signature(PedAnovaImportanceEvaluator).parameters
+    which: Any = "target_quantile" if "target_quantile" in parameters else "baseline_quantile"
+    with samplers.quiet():
+        evaluator = PedAnovaImportanceEvaluator(**{which: _BEST_SHARE})
+        different = optuna.create_study(direction=study.objectives[objective].direction)
+        for one in known:
+            different.add_trial(
+                optuna.trial.create_trial(
+                    value=one.values[objective],
+                    params={name: one.point[name] for name in always_open},
+                    distributions={
+                        name: study.bound.parameters[name].distribution() for name in always_open
+                    },
+                )
+            )
+        return get_param_importances(different, evaluator=evaluator)

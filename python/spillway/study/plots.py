@@ -1,0 +1,255 @@
+"""Studies as matplotlib figures (extra `plot`).
+
+As in `spillway.report.plots`, every function draws into the axes or the figure that it is given, or
+else into a new one, and returns what it drew into. Duplicates are left out, failed trials too.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from spillway._core.sim import UsageError
+from spillway.config.extras import require
+from spillway.report.style import (
+    STYLES,
+    axes_or_new,
+    legend_above,
+    number_logarithmic,
+    pyplot,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure, SubFigure
+
+    from spillway.study.data import StudyData
+    from spillway.study.records import Trial
+    from spillway.study.space import Parameter
+
+__all__ = ["StudyPlots"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_FEASIBLE: dict[str, Any] = {"color": "#0072B2", "marker": "o"}
+_INFEASIBLE: dict[str, Any] = {"color": "#999999", "marker": "x"}
+_BASELINE: dict[str, Any] = {"color": "#D55E00", "marker": "D"}
+
+
+class StudyPlots:
+    """The figures of one study, as `study.plot`."""
+
+    def __init__(self, study: StudyData) -> None:
+        self._study = study
+
+    def history(self, objective: int = 0, *, ax: Axes | None = None) -> Axes:
+        """Draws the objective of every trial, in order, and the best feasible mean so far.
+
+        Bars are standard errors over the seeds.
+        """
+        trials = _evaluated(self._study)
+        axes = axes_or_new(ax)
+        _scatter(
+            axes,
+            trials,
+            [one.number for one in trials],
+            [one.values[objective] for one in trials],
+            [one.ses[objective] for one in trials],
+        )
+        sign = self._study.objectives[objective].sign
+        numbers, best = _running_best(trials, objective, sign)
+        axes.step(numbers, best, where="post", label="best so far", **STYLES[2])
+        axes.set_xlabel("trial")
+        axes.set_ylabel(_value_name(self._study, objective))
+        legend_above(axes)
+        return axes
+
+    def importance(self, objective: int = 0, *, ax: Axes | None = None) -> Axes:
+        """Draws how much each parameter tells the best quarter of the trials from the others.
+
+        See `Study.importance`.
+        """
+        from spillway.study.importance import importance
+
+        shares = importance(self._study, objective)
+        axes = axes_or_new(ax)
+        names = list(shares)[::-1]
+        axes.barh(names, [shares[name] for name in names], color="#0072B2")
+        axes.set_xlabel(f"importance for {self._study.objectives[objective].name} (shares of 1)")
+        axes.set_title(f"{len(_evaluated(self._study))} trials")
+        return axes
+
+    def slices(
+        self,
+        parameters: Sequence[str] | None = None,
+        objective: int = 0,
+        *,
+        figure: Figure | SubFigure | None = None,
+    ) -> Figure | SubFigure:
+        """Draws the objective over each parameter, one panel each.
+
+        `parameters`: which; None: all.
+        """
+        trials = _evaluated(self._study)
+        chosen = [
+            _parameter(self._study, name) for name in parameters or self._study.bound.parameters
+        ]
+        columns = min(3, len(chosen))
+        rows = math.ceil(len(chosen) / columns)
+        if figure is None:
+            figure = pyplot().figure(figsize=(4 * columns, 3 * rows), layout="constrained")
+        panels = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
+        for panel, one in itertools.zip_longest(panels, chosen):
+            if one is None:
+                panel.set_axis_off()
+                continue
+            there = [trial for trial in trials if one.name in trial.point]
+            values = [trial.values[objective] for trial in there]
+            _scatter(panel, there, _places(one, there), values, None)
+            _name_axis(panel.xaxis, one)
+        panels[0].set_ylabel(_value_name(self._study, objective))
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=3)
+        return figure
+
+    def contour(self, x: str, y: str, objective: int = 0, *, ax: Axes | None = None) -> Axes:
+        """Draws the objective over two numeric parameters, interpolated between the trials.
+
+        Trials differ in other parameters too, so that neighbours may disagree.
+        """
+        Triangulation = require("matplotlib.tri", "plot").Triangulation  # noqa: N806
+        across, up = _parameter(self._study, x), _parameter(self._study, y)
+        if not (across.is_numeric and up.is_numeric):
+            raise ValueError(f"{x} and {y} must both be numbers")
+        trials = [one for one in _evaluated(self._study) if x in one.point and y in one.point]
+        axes = axes_or_new(ax)
+        xs, ys = _places(across, trials), _places(up, trials)
+        values = [one.values[objective] for one in trials]
+        if len(set(xs)) > 2 and len(set(ys)) > 2:
+            # Triangles between neighbours as the eye sees them, on logarithmic axes too.
+            seen = Triangulation(
+                [across.share_of(value) for value in xs], [up.share_of(value) for value in ys]
+            )
+            places = Triangulation(xs, ys, seen.triangles)
+            filled = axes.tricontourf(places, values, levels=12, cmap="cividis")
+            figure: Any = axes.figure
+            figure.colorbar(filled, ax=axes, label=_value_name(self._study, objective))
+        _scatter(axes, trials, xs, ys, None)
+        _name_axis(axes.xaxis, across)
+        _name_axis(axes.yaxis, up)
+        legend_above(axes)
+        return axes
+
+    def pareto(self, x: int = 0, y: int = 1, *, ax: Axes | None = None) -> Axes:
+        """Draws two of several objectives against each other, with the front of the best."""
+        if len(self._study.objectives) < 2:
+            raise UsageError("there is one objective, hence no front; see history")
+        trials = _evaluated(self._study)
+        axes = axes_or_new(ax)
+        _scatter(axes, trials, [t.values[x] for t in trials], [t.values[y] for t in trials], None)
+        front = sorted((one.values[x], one.values[y]) for one in self._study.pareto)
+        axes.plot(*zip(*front, strict=True), label="front", drawstyle="default", **STYLES[2])
+        axes.set_xlabel(_value_name(self._study, x))
+        axes.set_ylabel(_value_name(self._study, y))
+        legend_above(axes)
+        return axes
+
+
+def _evaluated(study: StudyData) -> list[Trial]:
+    trials = [one for one in study.records if one.has_values and one.duplicate_of is None]
+    if not trials:
+        raise UsageError("there is nothing to draw: no trial has been evaluated")
+    return trials
+
+
+def _running_best(
+    trials: Sequence[Trial], objective: int, sign: float
+) -> tuple[list[int], list[float]]:
+    numbers: list[int] = []
+    best: list[float] = []
+    for one in trials:
+        value = one.values[objective]
+        if one.is_feasible:
+            best.append(value if not best or sign * value > sign * best[-1] else best[-1])
+            numbers.append(one.number)
+    if numbers and numbers[-1] != trials[-1].number:
+        numbers.append(trials[-1].number)
+        best.append(best[-1])
+    return numbers, best
+
+
+def _scatter(
+    axes: Axes,
+    trials: Sequence[Trial],
+    xs: Sequence[float],
+    ys: Sequence[float],
+    errors: Sequence[float] | None,
+) -> None:
+    """The trials as points that tell feasible, infeasible and the baseline apart."""
+    groups = (
+        ("feasible", _FEASIBLE, [t.is_feasible and not t.is_baseline for t in trials]),
+        ("infeasible", _INFEASIBLE, [not t.is_feasible and not t.is_baseline for t in trials]),
+        ("current configuration", _BASELINE, [t.is_baseline for t in trials]),
+    )
+    for label, style, members in groups:
+        if not any(members):
+            continue
+        mine = [i for i, member in enumerate(members) if member]
+        bars = None if errors is None else np.nan_to_num([errors[i] for i in mine])
+        axes.errorbar(
+            [xs[i] for i in mine],
+            [ys[i] for i in mine],
+            yerr=bars,
+            linestyle="none",
+            markersize=5,
+            elinewidth=0.8,
+            label=label,
+            **style,
+        )
+
+
+def _parameter(study: StudyData, name: str) -> Parameter:
+    if name not in study.bound.parameters:
+        known = ", ".join(study.bound.parameters)
+        raise ValueError(f"{name!r} is no parameter of this study; there are: {known}")
+    return study.bound.parameters[name]
+
+
+def _places(one: Parameter, trials: Sequence[Trial]) -> list[float]:
+    values = [trial.point[one.name] for trial in trials]
+    return values if one.is_numeric else [one.labels.index(value) for value in values]
+
+
+def _name_axis(axis: Axis, one: Parameter) -> None:
+    axis.set_label_text(f"{one.name} ({one.unit})" if one.unit else one.name)
+    if not one.is_numeric:
+        axis.set_ticks(range(len(one.labels)), [str(label) for label in one.labels])
+    elif one.log:
+        if axis is axis.axes.xaxis:
+            axis.axes.set_xscale("log")
+        else:
+            axis.axes.set_yscale("log")
+        # Numbers at 1, 2 and 5 of each decade would overlap where there are many decades.
+        number_logarithmic(axis, _decades(one.low, one.high))
+
+
+def _decades(low: float, high: float) -> list[float]:
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = (1, 2, 5) if high < 200 * low else (1,)
+    places = [step * 10.0**exponent for exponent in exponents for step in steps]
+    return [place for place in places if low * 0.99 <= place <= high * 1.01]
+
+
+def _value_name(study: StudyData, objective: int) -> str:
+    runs = max((one.num_runs for one in _evaluated(study)), default=1)
+    name = study.objectives[objective].name
+    return name if runs == 1 else f"{name}, mean of {runs} seeds"

@@ -1,0 +1,51 @@
+"""Which of a study's trials are better than others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spillway.study.objective import Objective
+    from spillway.study.records import Trial
+
+__all__ = ["front", "ranked"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def ranked(trials: Sequence[Trial], objectives: Sequence[Objective]) -> tuple[Trial, ...]:
+    """The trials, best first, equal ones by number.
+
+    With several objectives those that fewest others beat in all come first.
+    """
+    losses = _losses(trials, objectives)
+    if len(objectives) > 1:
+        losses = [(float(sum(_dominates(other, mine) for other in losses)),) for mine in losses]
+    pairs = zip(losses, trials, strict=True)
+    return tuple(one for _, one in sorted(pairs, key=lambda pair: (pair[0], pair[1].number)))
+
+
+def front(trials: Sequence[Trial], objectives: Sequence[Objective]) -> tuple[Trial, ...]:
+    """The trials that no other one beats in every objective, in order."""
+    losses = _losses(trials, objectives)
+    return tuple(
+        one
+        for one, mine in zip(trials, losses, strict=True)
+        if not any(_dominates(other, mine) for other in losses)
+    )
+
+
+def _losses(trials: Sequence[Trial], objectives: Sequence[Objective]) -> list[tuple[float, ...]]:
+    signs = [one.sign for one in objectives]
+    return [
+        tuple(-sign * value for sign, value in zip(signs, one.values, strict=True))
+        for one in trials
+    ]
+
+
+def _dominates(a: Sequence[float], b: Sequence[float]) -> bool:
+    return all(x <= y for x, y in zip(a, b, strict=True)) and tuple(a) != tuple(b)

@@ -1,0 +1,240 @@
+"""The search: ask for a batch of configurations, run them under all seeds at once, tell."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import optuna
+from optuna.trial import TrialState
+
+from spillway._core.sim import UsageError, build_info
+from spillway.config import files
+from spillway.config.messages import note
+from spillway.study import samplers, storage
+from spillway.study.assessment import assess, judged
+from spillway.study.evaluation import INTERRUPTED
+from spillway.study.feasibility import doubts, shares_in_doubt
+from spillway.study.liveness import dead_parameters
+from spillway.study.records import Trial, attributes, from_optuna
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Executor
+
+    from optuna.storages import BaseStorage
+
+    from spillway.study.data import StudyData
+    from spillway.study.evaluation import Evaluator
+    from spillway.study.racing import Racing
+    from spillway.study.space import Point
+
+__all__ = ["Search", "check_parameters", "opened"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_BASELINE = "baseline"
+_BATCH = "batch"  # the numbers of the trials of the latest one
+
+
+def opened(
+    study: StudyData, sampler: Any, seed: int, kept_in: Any, name: str
+) -> tuple[optuna.Study, BaseStorage]:
+    """Optuna's study of a problem, new or as far as it has come in its storage, and the storage.
+
+    Raises UsageError if the storage holds another study of this name.
+    """
+    made, resolved = samplers.resolve(
+        sampler,
+        seed=seed,
+        n_objectives=len(study.objectives),
+        n_constraints=len(study.constraints),
+        is_conditional=study.bound.is_conditional,
+    )
+    is_shared = kept_in is not None
+    with samplers.quiet():
+        place = storage.resolve(kept_in)
+        found = optuna.create_study(
+            storage=place,
+            sampler=made,
+            study_name=name,
+            directions=[one.direction for one in study.objectives],
+            load_if_exists=is_shared,
+        )
+    problem = study.problem()
+    known = found.user_attrs.get("problem")
+    if known is None:
+        found.set_user_attr("problem", problem)
+    elif known != problem:
+        differing = ", ".join(key for key in problem if known.get(key) != problem[key])
+        # A simulation's fingerprint also differs between versions: their trials do not mix.
+        by = found.user_attrs.get("made_of", {}).get("spillway", "0.1.0 or earlier")
+        raise UsageError(
+            f"the storage holds another study named {name!r}, begun with Spillway {by}: "
+            f"{differing} differ; take another name or another file"
+        )
+    made_of = {
+        "optuna": optuna.__version__,
+        "spillway": build_info["version"],
+        "sampler": resolved,
+    }
+    if found.user_attrs.get("made_of") != made_of:
+        found.set_user_attr("made_of", made_of)
+    if is_shared:
+        storage.release_abandoned(found, place)
+    return found, place
+
+
+def check_parameters(
+    study: StudyData, *, threads: int | None = None, executor: Executor | None = None
+) -> None:
+    """Warns of parameters that change nothing, or that no value in the space makes sound."""
+    dead = dead_parameters(study.bound, study.seeds[:1], threads=threads, executor=executor)
+    study.optuna.set_user_attr("dead", list(dead))
+    if dead:
+        note(
+            f"no run changed with {', '.join(dead)}: searching there varies nothing",
+            RuntimeWarning,
+        )
+    shares = shares_in_doubt(study.bound)
+    throughout = [one.name for one in study.bound if shares.get(one.name) == 1]
+    if throughout:
+        note(
+            f"everywhere in the space something speaks against {', '.join(throughout)}: the "
+            "trials' warnings tell what",
+            RuntimeWarning,
+        )
+
+
+class Search:
+    """Makes the trials of a study in batches; see `Study.optimize`."""
+
+    def __init__(
+        self,
+        study: StudyData,
+        place: BaseStorage,
+        evaluator: Evaluator,
+        race: Racing | None,
+        *,
+        is_shared: bool,
+    ) -> None:
+        self._study = study
+        self._storage = place
+        self._evaluator = evaluator
+        self._race = race
+        self._is_shared = is_shared
+
+    def run(
+        self,
+        n_trials: int,
+        *,
+        total: bool,
+        batch_size: int,
+        progress: Callable[[int, int], object] | None,
+    ) -> None:
+        """Tries the current configuration, unless the study has it, then what is proposed."""
+        made = self._ask_for_baseline()
+        done = len(self._study.records) if total else made
+        while done < n_trials:
+            size = min(self._left_of_a_batch() or batch_size, n_trials - done)
+            self._run_batch(size)
+            done = len(self._study.records) if total else done + size
+            if progress is not None:
+                progress(done, n_trials)
+
+    def _ask_for_baseline(self) -> int:
+        """Queues the current configuration as the next trial, unless the study has it.
+
+        One that failed, as when its process was killed, is tried again. Outside the space it is run
+        at once. Returns how many trials that made.
+        """
+        study = self._study
+        for one in study.optuna.get_trials(deepcopy=False):
+            if _BASELINE not in one.user_attrs:
+                continue
+            known = from_optuna(one)
+            if known is None or known.has_values:
+                return 0
+        point = study.bound.current()
+        outside = study.bound.outside()
+        if outside or study.bound.ordered(point) != point:
+            what = ", ".join(f"{name} = {value}" for name, value in outside.items()) or "its order"
+            note(
+                f"the current configuration lies outside the space ({what}): it is the first "
+                "trial, but the sampler does not learn from it",
+                RuntimeWarning,
+            )
+            study.optuna.add_trial(self._placeholder())
+            return 1
+        study.optuna.enqueue_trial(
+            point, user_attrs={_BASELINE: True, storage.OWNER: storage.process_name()}
+        )
+        return 0
+
+    def _placeholder(self) -> optuna.trial.FrozenTrial:
+        """A trial that no sampler takes into account, for the baseline outside the space."""
+        study = self._study
+        found = self._evaluator.measure([study.simulation], study.seeds)[0]
+        trial = dataclasses.replace(
+            judged(study, 0, study.bound.current(), found),
+            fingerprint=files.fingerprint(study.simulation),
+            warnings=doubts(study.simulation),
+        )
+        return optuna.trial.create_trial(
+            state=TrialState.FAIL, user_attrs={_BASELINE: True, **attributes(trial)}
+        )
+
+    def _run_batch(self, size: int) -> None:
+        study = self._study
+        with samplers.quiet():
+            ask = partial(storage.ask, study.optuna) if self._is_shared else study.optuna.ask
+            asked: list[optuna.Trial] = []
+            points: list[Point] = []
+            try:
+                for _ in range(size):
+                    asked.append(ask())
+                    # At once, so that the next proposal knows of this one.
+                    points.append(study.bound.ordered(study.bound.ask(asked[-1])))
+                numbers = [one.number for one in asked]
+                study.optuna.set_user_attr(_BATCH, numbers)
+                assessed = assess(study, numbers, points, self._evaluator, self._race)
+            except Exception as error:
+                for trial in asked:
+                    self._tell(trial, Trial(number=trial.number, point={}, failure=repr(error)))
+                raise
+            except BaseException:
+                for trial in asked:
+                    storage.requeue(self._storage, trial)
+                raise
+            is_interrupted = False
+            for trial, one in zip(asked, assessed, strict=True):
+                if one.failure == INTERRUPTED:
+                    is_interrupted = True
+                    storage.requeue(self._storage, trial)
+                else:
+                    self._tell(trial, one)
+        if is_interrupted:
+            raise KeyboardInterrupt
+
+    def _left_of_a_batch(self) -> int:
+        """How many trials of the latest batch are still to be run, because it was interrupted.
+
+        They come first, and by themselves: an uninterrupted study proposes nothing before it knows
+        what came of a whole batch.
+        """
+        numbers = self._study.optuna.user_attrs.get(_BATCH, ())
+        waiting = self._study.optuna.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+        return sum(one.number in numbers for one in waiting)
+
+    def _tell(self, trial: optuna.Trial, one: Trial) -> None:
+        for key, value in attributes(one).items():
+            trial.set_user_attr(key, value)
+        if not one.has_values:
+            self._study.optuna.tell(trial, state=TrialState.FAIL)
+            return
+        samplers.set_constraints(trial, [str(c) for c in self._study.constraints], one.violations)
+        self._study.optuna.tell(trial, list(one.values))

@@ -1,0 +1,76 @@
+"""Studies as tables: as plain text, and a row per trial."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from spillway.config.text import setting, table
+from spillway.study.records import Trial, mean, standard_error
+
+if TYPE_CHECKING:
+    from spillway.study.data import StudyData
+
+__all__ = ["rows", "study"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def study(one: StudyData) -> str:
+    """Where a study stands, and the best of it."""
+    states = [trial.state for trial in one.records]
+    counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+    head = f"{len(states)} trials" + (f": {counts}" if counts else "")
+    rows = [["trial", *(objective.name for objective in one.objectives), "se", "state"]]
+    best = one.feasible[:5]
+    current = [trial for trial in one.records if trial.is_baseline]
+    for trial in (*best, *(trial for trial in current if trial not in best)):
+        name = f"{trial.number} (current)" if trial.is_baseline else str(trial.number)
+        values = [f"{value:.4g}" for value in trial.values] or ["-"] * len(one.objectives)
+        ses = "-" if trial.is_exact else ", ".join(f"{se:.2g}" for se in trial.ses)
+        rows.append([name, *values, ses, trial.state])
+    if len(rows) == 1:
+        return head
+    blocks = [f"{head}; best first", table(rows)]
+    if best:
+        shown = (*current, best[0]) if current and best[0] is not current[0] else best[:1]
+        names = ["current" if trial.is_baseline else f"trial {trial.number}" for trial in shown]
+        settings = [["parameter", *names]]
+        for name in one.bound.parameters:
+            values = [trial.point.get(name, "-") for trial in shown]
+            settings.append([name, *(setting(value) for value in values)])
+        blocks.append(table(settings))
+    blocks += [f"note: {note}" for note in one.notes()]
+    return "\n\n".join(blocks)
+
+
+def rows(one: StudyData) -> list[dict[str, Any]]:
+    """One row per finished trial, with the columns of `Study.trials`."""
+    return [_row(one, trial) for trial in one.records]
+
+
+def _row(one: StudyData, trial: Trial) -> dict[str, Any]:
+    row: dict[str, Any] = {"trial": trial.number, "state": trial.state}
+    row |= {name: trial.point.get(name) for name in one.bound.parameters}
+    row["n"] = trial.num_runs
+    named: list[tuple[str, tuple[float, ...] | None]] = []
+    for names, values in (
+        ([figure.name for figure in one.objectives], trial.objectives),
+        ([figure.name for figure in one.constraints], trial.constraints),
+        ([figure.name for figure in one.metrics], trial.metrics),
+    ):
+        named += [(name, values[i] if values else None) for i, name in enumerate(names)]
+    for name, told in named:
+        per_seed = None if told is None else told[: trial.num_runs]
+        row[name] = math.nan if per_seed is None else mean(per_seed)
+        row[f"{name}_se"] = math.nan if per_seed is None else standard_error(per_seed)
+        row[f"{name}_per_seed"] = per_seed
+    for objective, value, se in zip(one.objectives, trial.values, trial.ses, strict=False):
+        row[objective.name] = value
+        row[f"{objective.name}_se"] = math.nan if trial.is_exact else se
+    row["is_baseline"] = trial.is_baseline
+    row["duplicate_of"], row["failure"] = trial.duplicate_of, trial.failure
+    row["warnings"] = "; ".join(trial.warnings)
+    return row

@@ -1,0 +1,6 @@
+"""Comparisons of whole runs with recordings of other systems."""
+
+from spillway._lazy import lazy_modules
+
+__all__ = ["blis"]
+__getattr__, __dir__ = lazy_modules(__name__, __all__)

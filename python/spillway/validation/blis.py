@@ -1,0 +1,276 @@
+"""Comparison with recorded runs of BLIS v0.6.14, request by request.
+
+`spillway.interop.blis` says what a recording is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spillway.data.figures import FIGURES
+from spillway.interop.blis import Recording, recordings
+from spillway.simulate import simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from spillway.result import Result
+
+__all__ = ["Report", "ScenarioReport", "validate"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_MOST_DIFFERENCES = 5
+_RELATIVE_TOLERANCE = 1e-9  # means are summed in another order there
+
+# Figure of a request → column of the run in seconds, tolerance in microseconds. A whole number of
+# microseconds survives the way through seconds to far less than the first tolerance; the second is
+# half of the last digit that is recorded.
+_COLUMNS = {
+    "ttft_us": ("ttft_s", 1e-3),
+    "e2e_us": ("e2e_s", 1e-3),
+    "scheduling_delay_us": ("scheduling_delay_s", 1e-3),
+    "itl_mean_us": ("itl_mean_s", 5e-4 + 1e-6),
+}
+
+# Key of `aggregate` → key of the summary.
+_AGGREGATE = {one.blis: name for name, one in FIGURES.items() if one.blis}
+
+
+@dataclass(frozen=True)
+class ScenarioReport:
+    """How one scenario compares.
+
+    Attributes
+    ----------
+    name : str
+        The folder, relative to the one that was asked for.
+    requests, exact : int
+        Offered requests, and those among them that fare the same in both: completed with equal
+        figures on the same instance, or not completed.
+    unsupported : str or None
+        What the scenario needs and Spillway lacks; it was not run then.
+    aggregate_mismatches : tuple of str
+        Aggregate figures that differ, in words.
+    first_differences : tuple of str
+        The first requests that differ, in words.
+
+    """
+
+    name: str
+    requests: int
+    exact: int
+    unsupported: str | None = None
+    aggregate_mismatches: tuple[str, ...] = ()
+    first_differences: tuple[str, ...] = ()
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the scenario was run and everything is equal."""
+        return (
+            self.unsupported is None
+            and self.exact == self.requests
+            and not self.aggregate_mismatches
+        )
+
+
+@dataclass(frozen=True)
+class Report:
+    """How all scenarios compare."""
+
+    scenarios: tuple[ScenarioReport, ...]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every scenario was run and agrees entirely."""
+        return bool(self.scenarios) and all(scenario.agrees for scenario in self.scenarios)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain dicts and lists."""
+        return {
+            "scenarios": [
+                {
+                    "name": scenario.name,
+                    "requests": scenario.requests,
+                    "exact": scenario.exact,
+                    "unsupported": scenario.unsupported,
+                    "aggregate_mismatches": list(scenario.aggregate_mismatches),
+                }
+                for scenario in self.scenarios
+            ]
+        }
+
+    def table(self) -> str:
+        """Return the report as text: one line per scenario, what differs below."""
+        width = max(len(name) for name in ("scenario", *(one.name for one in self.scenarios)))
+        lines = [f"{'scenario':<{width}}  {'requests':>8}  {'exact':>8}  result"]
+        for scenario in self.scenarios:
+            if scenario.unsupported is not None:
+                exact, result = "-", f"unsupported: {scenario.unsupported}"
+            else:
+                exact, result = str(scenario.exact), "agrees" if scenario.agrees else "differs"
+            lines.append(f"{scenario.name:<{width}}  {scenario.requests:>8}  {exact:>8}  {result}")
+            lines += [f"    {text}" for text in scenario.first_differences]
+            lines += [f"    {text}" for text in scenario.aggregate_mismatches]
+        return "\n".join(lines)
+
+
+def validate(directory: str | Path) -> Report:
+    """Run every scenario in a folder, at any depth, and compare the results with the recorded ones.
+
+    Latencies must be equal to the microsecond (mean gaps between tokens to a nanosecond), instances
+    equal, aggregate figures equal to 1e-9 of their value.
+
+    Raises
+    ------
+    TraceError
+        The folder holds no scenario, or one of them is incomplete or cannot be read.
+
+    """
+    directory = Path(directory)
+    return Report(tuple(_compared(one, directory) for one in recordings(directory)))
+
+
+def _compared(recording: Recording, directory: Path) -> ScenarioReport:
+    folder = recording.folder
+    name = folder.resolve().name if folder == directory else str(folder.relative_to(directory))
+    ids = recording.columns["request_id"]
+    expected = recording.requests()
+    settings, unsupported = recording.settings()
+    rows = len(ids)
+    if unsupported:
+        return ScenarioReport(name, rows, 0, unsupported="; ".join(unsupported))
+    result = simulate(recording.simulation(settings))
+    differences = list(_differences(ids, expected, result))
+    return ScenarioReport(
+        name,
+        rows,
+        rows - len(differences),
+        aggregate_mismatches=tuple(_aggregate_mismatches(recording, result)),
+        first_differences=tuple(differences[:_MOST_DIFFERENCES]),
+    )
+
+
+def _differences(
+    ids: Sequence[str], expected: Mapping[str, Mapping[str, Any]], result: Result
+) -> Iterator[str]:
+    """One text per request that differs."""
+    columns = result.requests
+    outcomes = columns["outcome"].tolist()
+    for row, request_id in enumerate(ids):
+        # A horizon may end the run before the last arrival.
+        outcome = outcomes[row] if row < len(outcomes) else "not offered"
+        recorded = expected.get(request_id)
+        if outcome != "completed" or recorded is None:
+            if outcome == "completed":
+                yield f"request {request_id}: completed here, but not in the recording"
+            elif recorded is not None:
+                yield f"request {request_id}: completed in the recording, {outcome} here"
+            continue
+        parts = []
+        for name, (column, tolerance_us) in _COLUMNS.items():
+            value_us = float(columns[column][row]) * 1e6
+            if not abs(value_us - recorded[name]) <= tolerance_us:
+                parts.append(f"{name} {recorded[name]:.12g} recorded, {value_us:.12g} here")
+        instance = f"instance_{columns['instance'][row]}"
+        if instance != recorded["instance"]:
+            parts.append(f"{recorded['instance']} recorded, {instance} here")
+        if parts:
+            yield f"request {request_id}: {'; '.join(parts)}"
+
+
+def _aggregate_mismatches(recording: Recording, result: Result) -> Iterator[str]:
+    """One text per aggregate figure that differs."""
+    for name, value in _aggregate_of(result).items():
+        recorded = recording.aggregate.get(name)
+        if isinstance(recorded, bool) or not isinstance(recorded, (int, float)):
+            yield f"{name}: {recorded!r} recorded, {value} here"
+        elif not math.isclose(recorded, value, rel_tol=_RELATIVE_TOLERANCE, abs_tol=0):
+            yield f"{name}: {recorded} recorded, {value} here"
+    # Printed only where they are not zero.
+    if (failures := recording.aggregate.get("kv_allocation_failures", 0)) != 0:
+        yield f"kv_allocation_failures: {failures} recorded, 0 here"
+
+    text = recording.text
+    for name, printed in _printed_of(result).items():
+        # Blocks of figures that are all zero are not printed.
+        absent = None
+        if name in _ANOMALIES and "=== Anomaly Counters ===" not in text:
+            absent = "0"
+        elif name == "Cache Hit Rate" and "=== KV Cache Metrics ===" not in text:
+            absent = "0.0000"
+        if text.get(name, absent) != printed:
+            yield f"{name}: {text.get(name)} recorded, {printed} here"
+    targets = {name: count for name, count in text.items() if name.startswith("instance_")}
+    routed = Counter(
+        f"instance_{instance}" for instance in result.requests["instance"].tolist() if instance >= 0
+    )
+    ours = {name: str(count) for name, count in routed.items()}
+    if targets != ours:
+        yield f"target distribution: {_words(targets)} recorded, {_words(ours)} here"
+
+
+def _aggregate_of(result: Result) -> dict[str, float]:
+    """Return the run's figures under the names of `aggregate`; those of nothing are 0 there."""
+    summary = result.summary()
+    columns = result.requests
+    figures = {name: summary[key] or 0 for name, key in _AGGREGATE.items()}
+    in_engine = columns["outcome"] == "running"
+    scheduled = columns["scheduling_delay_s"] >= 0  # NaN: never
+    running = int((in_engine & scheduled).sum())
+    queued = int((in_engine & ~scheduled).sum())
+    unservable = result.ledger["worker_rejected"].get("unservable", 0)
+    return figures | {
+        "still_queued": queued,
+        "still_running": running,
+        "dropped_unservable": unservable,
+        "injected_requests": result.ledger["completed"] + queued + running + unservable,
+        "length_capped_requests": 0,
+        "timed_out_requests": 0,
+    }
+
+
+_ANOMALIES = (
+    "Priority Inversions",
+    "HOL Blocking Events",
+    "Rejected Requests (Admission)",
+    "Rejected Requests (Routing)",
+    "Dropped Unservable",
+    "Length-Capped Requests",
+)
+
+
+def _printed_of(result: Result) -> dict[str, str]:
+    """Return the run's figures as that simulator prints them."""
+    summary = result.summary()
+    ledger = result.ledger
+    rejected = sum(ledger["rejected"].values())
+    counters = (
+        summary["priority_inversions"],
+        summary["head_of_line_blocking"],
+        rejected,
+        0,
+        ledger["worker_rejected"].get("unservable", 0),
+        0,
+    )
+    return {
+        "Score": f"{summary['fitness']:.6f}",
+        **{name: str(count) for name, count in zip(_ANOMALIES, counters, strict=True)},
+        "Cache Hit Rate": f"{summary['cache_hit_rate'] or 0:.4f}",
+        "Mean Regret": f"{summary['mean_regret'] or 0:.6f}",
+        "Max Regret": f"{summary['max_regret'] or 0:.6f}",
+        "Total Decisions": str(ledger["admitted"] + rejected),
+        "Admitted": str(ledger["admitted"]),
+        "Rejected": str(rejected),
+    }
+
+
+def _words(counts: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {counts[name]}" for name in sorted(counts)) or "nothing"
