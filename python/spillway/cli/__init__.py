@@ -1,0 +1,95 @@
+"""The command line: `spillway run|check|describe|init|optimize|sweep|validate`.
+
+Each command is a module of this package with two functions, `add_arguments(parser)` and
+`run(options)`, which returns the exit status. It is imported when it is called, so that no command
+waits for the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from typing import TYPE_CHECKING
+
+import spillway
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["BAD_INPUT", "COMMANDS", "main"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+BAD_INPUT = 2
+"""Exit status for settings, files or arguments that are wrong."""
+
+COMMANDS: Mapping[str, str] = {
+    "run": "run a simulation and print its tables",
+    "check": "check a configuration file",
+    "describe": "explain a setting, a policy or the scenarios",
+    "init": "write a commented configuration file to start from",
+    "optimize": "search for better settings",
+    "sweep": "run configurations side by side, or solve",
+    "validate": "compare with another system's recorded results",
+}
+"""The commands and what each does, in the order of `spillway --help`."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns the exit status."""
+    try:
+        try:
+            status = _run(sys.argv[1:] if arguments is None else arguments)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # what cannot be written is to be known here, not at exit
+    except (
+        spillway.ConfigError,
+        spillway.LivelockError,
+        spillway.TraceError,
+        spillway.UsageError,
+    ) as error:
+        print(f"spillway: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except MemoryError as error:
+        print(f"spillway: {error or 'there is not enough memory'}", file=sys.stderr)
+        return BAD_INPUT
+    except BrokenPipeError:
+        # The reader of the output has gone (e.g. `| head`); say nothing more, not even at exit.
+        sys.stdout = None
+        return 0
+    except OSError as error:
+        sys.stdout = None
+        from spillway.config.filesystem import reason
+
+        what = error.filename or "the output"
+        print(f"spillway: {what}: cannot be written: {reason(error)}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("spillway: interrupted", file=sys.stderr)
+        return 130
+    return status
+
+
+def _run(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="spillway",
+        description="Simulator for overload control in LLM serving.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"spillway {spillway.__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    called = next((one for one in arguments if not one.startswith("-")), None)
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(name, help=summary)
+        if name == called:
+            module = importlib.import_module(f"spillway.cli.{name}")
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
+    options = parser.parse_args(arguments)
+    status: int = options.run(options)
+    return status

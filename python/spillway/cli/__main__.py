@@ -1,0 +1,7 @@
+"""`python -m spillway.cli`."""
+
+import sys
+
+from spillway.cli import main
+
+sys.exit(main())

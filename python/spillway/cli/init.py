@@ -1,0 +1,45 @@
+"""`spillway init [FILE]`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spillway.config.classes import config_error
+from spillway.config.describe import starter
+from spillway.config.filesystem import cannot
+
+if TYPE_CHECKING:
+    import argparse
+
+__all__ = ["add_arguments", "run"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    parser.add_argument(
+        "file", type=Path, nargs="?", help="where to write it (default: standard output)"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Writes a commented configuration file."""
+    text = starter()
+    if options.file is None:
+        print(text, end="")
+        return 0
+    try:
+        with options.file.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError as error:
+        raise config_error(
+            [(str(options.file), "", "exists already; it was left as it is")]
+        ) from error
+    except OSError as error:
+        raise cannot("written", options.file, error) from error
+    print(f"wrote {options.file}; run it with: spillway run {options.file}")
+    return 0

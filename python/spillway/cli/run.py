@@ -1,0 +1,45 @@
+"""`spillway run CONFIG`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import spillway
+from spillway.cli import configuration
+from spillway.config.classes import config_error
+
+if TYPE_CHECKING:
+    import argparse
+
+__all__ = ["add_arguments", "run"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    configuration.add_arguments(parser)
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of every random stream (default 0)"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="write summary.json and requests.csv there"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print the content of summary.json instead of tables"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs a simulation and prints its tables."""
+    if not 0 <= options.seed < 2**64:
+        raise config_error([("--seed", str(options.seed), "must be >= 0 and < 2**64")])
+    result = spillway.simulate(configuration.load(options), options.seed)
+    if options.out is not None:
+        result.write(options.out)
+    print(json.dumps(result.to_dict(), indent=2) if options.json else result)
+    return 0
