@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import spillway
 from spillway import gateway, instance, router, workload
-from spillway._statistics import interval
+from spillway.data.statistics import interval
 from spillway.study import Range, Study
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from spillway._statistics import Interval
-    from spillway.results import Result, Results
+    from spillway.data.statistics import Interval
+    from spillway.result import Result, Results
 
 TARGETS_S = {"critical": 0.2, "standard": 0.5, "sheddable": 0.3}
 SLO_CLASSES = (

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from spillway import Simulation
-    from spillway.results import Result, Results
+    from spillway.result import Result, Results
 
 _RESULT = Path(__file__).with_suffix(".md")
 LOADS = (0.8, 1.2, 2.0)

@@ -27,13 +27,13 @@ from experiments import (
 )
 
 from spillway import gateway, presets, profiles, run_many
-from spillway._statistics import student_t_quantile
+from spillway.data.statistics import student_t_quantile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from spillway import Simulation, workload
-    from spillway.results import Result, Results
+    from spillway.result import Result, Results
 
 _RESULT = Path(__file__).with_suffix(".md")
 _SELECTION_SEEDS = range(1000, 1005)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from spillway import Simulation, workload
-    from spillway._statistics import Interval
-    from spillway.results import Results
+    from spillway.data.statistics import Interval
+    from spillway.result import Results
 
 _RESULT = Path(__file__).with_suffix(".md")
 _GATES = {

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from spillway import _core
-from spillway._config import CORE_MODULES, annotation, config_classes
+from spillway.config.classes import CORE_MODULES, annotation, config_classes
 
 TARGET = Path(__file__).parents[1] / "python" / "spillway" / "_core"
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import spillway
-from spillway import _config, _core
+from spillway import _core
+from spillway.config import classes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,13 +52,13 @@ def test_few_public_names() -> None:
         assert getattr(spillway, name) is not None
 
 
-@pytest.mark.parametrize("name", [name for name in _config.CORE_MODULES if name != "cluster"])
+@pytest.mark.parametrize("name", [name for name in classes.CORE_MODULES if name != "cluster"])
 def test_module_of_nouns_offers_its_classes(name: str) -> None:
     module = getattr(spillway, name)
     core = getattr(_core, name)
     assert inspect.ismodule(module)
     assert name in spillway.__all__
-    assert module.__all__ == [cls.__name__ for cls in _config.config_classes(core)]
+    assert module.__all__ == [cls.__name__ for cls in classes.config_classes(core)]
     assert all(getattr(module, one) is getattr(core, one) for one in module.__all__)
 
 
@@ -116,9 +117,12 @@ def test_everything_public_is_documented(module: ModuleType) -> None:
 
 
 def test_the_walk_sees_the_modules() -> None:
-    assert {"spillway.cli", "spillway.files", "spillway.results", "spillway.report.tables"} <= set(
-        MODULES
-    )
+    assert {
+        "spillway.cli",
+        "spillway.config.files",
+        "spillway.result",
+        "spillway.report.tables",
+    } <= set(MODULES)
 
 
 # --- arguments ------------------------------------------------------------------------------------
@@ -176,7 +180,7 @@ def test_wrong_arguments_are_named(call: Any, message: str) -> None:
 
 
 CONFIG_CLASSES = [
-    cls for name in _config.CORE_MODULES for cls in _config.config_classes(getattr(_core, name))
+    cls for name in classes.CORE_MODULES for cls in classes.config_classes(getattr(_core, name))
 ]
 
 
@@ -251,15 +255,15 @@ def test_import_is_light(code: str) -> None:
         "spillway.report",
         "spillway.interop.traces",
         "spillway.interop.blis",
-        "spillway.files",
-        "spillway.results",
+        "spillway.config.files",
+        "spillway.result",
     }
 
 
 def test_classes_of_settings_are_made_when_they_are_used() -> None:
     imported_by("""
 import spillway
-made = lambda: {one.__name__ for one in spillway._config._classes.values()}
+made = lambda: {one.__name__ for one in spillway.config.classes._classes.values()}
 assert made() == {"Simulation"}
 spillway.Simulation().gateway.admission
 assert made() == {"Simulation", "Gateway", "AlwaysAdmit"}
@@ -315,20 +319,20 @@ def test_run_leaves_what_it_does_not_need(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     spillway.dump(SIMULATION, path)
     imported = imported_by(f"from spillway import cli\ncli.main(['run', {str(path)!r}])")
-    assert {"numpy", "yaml", "spillway.results", "spillway.report.tables"} <= imported
+    assert {"numpy", "yaml", "spillway.result", "spillway.report.tables"} <= imported
     assert not imported & EXTRAS
     assert not imported & {"spillway.study", "spillway.report.plots", "spillway.interop.traces"}
 
 
 @pytest.mark.parametrize(
-    "before", ["", "import spillway.simulate", "import spillway.study", "import spillway.results"]
+    "before", ["", "import spillway.simulate", "import spillway.study", "import spillway.result"]
 )
 def test_every_public_name_is_there_in_any_order(before: str) -> None:
     code = f"""{before}
 import pickle, types
 import spillway
 assert callable(spillway.simulate)
-assert spillway.files.load is spillway.load
+assert spillway.loading.load is spillway.load
 for name in spillway.__all__:
     value = getattr(spillway, name)
     if not isinstance(value, types.ModuleType):

@@ -28,15 +28,15 @@ import spillway
 from spillway import (
     ConfigError,
     Simulation,
-    _config,
     _core,
-    files,
     gateway,
     instance,
+    loading,
     router,
     signals,
     workload,
 )
+from spillway.config import classes, schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -47,13 +47,13 @@ ROOT = Path(__file__).parents[2]
 
 CLASSES: dict[str, type[Any]] = {
     cls.__name__: cls
-    for name in _config.CORE_MODULES
-    for cls in _config.config_classes(getattr(_core, name))
+    for name in classes.CORE_MODULES
+    for cls in classes.config_classes(getattr(_core, name))
 }
 MODULE_OF = {
     cls.__name__: name
-    for name in _config.CORE_MODULES
-    for cls in _config.config_classes(getattr(_core, name))
+    for name in classes.CORE_MODULES
+    for cls in classes.config_classes(getattr(_core, name))
 }
 KINDED = [cls for cls in CLASSES.values() if "kind" in cls._describe()]
 WITH_FIELDS = [cls for cls in CLASSES.values() if cls._describe()["fields"]]
@@ -393,8 +393,8 @@ def test_the_walk_reaches_most_settings() -> None:
 def test_class_names_are_unique() -> None:
     names = Counter(
         cls.__name__
-        for name in _config.CORE_MODULES
-        for cls in _config.config_classes(getattr(_core, name))
+        for name in classes.CORE_MODULES
+        for cls in classes.config_classes(getattr(_core, name))
     )
     assert names.most_common(1)[0][1] == 1
 
@@ -426,7 +426,7 @@ def test_number_has_unit_and_range(cls: type[Any], name: str) -> None:
     field = fields_of(cls)[name]
     full_name = f"{cls.__name__}.{name}"
     assert bool(field["unit"]) != ("dimensionless" in field)
-    bounds = set(_config.BOUNDS) & set(field)
+    bounds = set(classes.BOUNDS) & set(field)
     assert bool(bounds) != (full_name in UNBOUNDED)
     units = {"tokens": "tokens", "us": "us", "ns": "ns", "s": "/s" if "_per_s" in name else "s"}
     suffix = name.rpartition("_")[2]
@@ -619,7 +619,7 @@ def test_signature_is_keywords_with_types_and_defaults(cls: type[Any]) -> None:
     for name, parameter in parameters.items():
         assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
         assert parameter.default == getattr(one, name)
-        assert parameter.annotation == _config.annotation(fields_of(cls)[name])
+        assert parameter.annotation == classes.annotation(fields_of(cls)[name])
     with pytest.raises(TypeError):
         cls({})
     with pytest.raises(TypeError):
@@ -1255,7 +1255,7 @@ def test_admission_policies_and_their_reasons() -> None:
 
 # --- JSON Schema ----------------------------------------------------------------------------------
 
-SCHEMA = files.json_schema()
+SCHEMA = schema.json_schema()
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 
@@ -1286,7 +1286,7 @@ def test_schema_refuses_what_the_core_refuses() -> None:
     for one in refused:
         assert not VALIDATOR.is_valid(one), one
         with pytest.raises(ConfigError):
-            files.from_settings(one)
+            loading.from_settings(one)
 
 
 def mappings(written: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -1323,7 +1323,7 @@ def test_schema_has_the_ranges(path: str) -> None:
     field = next(field for found, field, _ in LEAVES if found == path)
     index = "[0]" if field.get("sequence") else ""
     candidates = [-math.inf, 0.5, math.inf]
-    for word in _config.BOUNDS:
+    for word in classes.BOUNDS:
         if word in field:
             candidates += [field[word] + delta for delta in (-1, 0, 1)]
     for candidate in candidates:

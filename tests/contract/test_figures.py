@@ -6,9 +6,9 @@ import pytest
 from study_problems import overloaded
 
 from spillway import ConfigError, Result, Simulation, simulate
-from spillway._figures import FIGURES, LATENCIES, STATISTICS
-from spillway.interop import blis
+from spillway.data.figures import FIGURES, LATENCIES, STATISTICS
 from spillway.study import Figure, Objective, sweeps
+from spillway.validation import blis
 
 DIRECTIONS = {"higher": "maximize", "lower": "minimize", "neither": None}
 

@@ -21,7 +21,7 @@ from spillway import (
     trace,
     workload,
 )
-from spillway.randomness import random_streams
+from spillway.config.randomness import random_streams
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

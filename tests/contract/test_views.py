@@ -22,7 +22,8 @@ from support.random_simulations import (
 from support.views import CLASSES, failed_checks, failed_views, shed_share
 from support.watchdog import watched
 
-from spillway import Result, describe, simulate
+from spillway import Result, simulate
+from spillway.config import describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from spillway import files
-from spillway.interop import blis
+from spillway import loading
+from spillway.interop.blis import Recording
 from spillway.interop.traces import TraceError
+from spillway.validation import blis
 
 REFERENCE = Path(__file__).parents[2].parent / "shared" / "reference" / "blis"
 
@@ -429,7 +430,7 @@ def test_scorers_reach_the_configuration(
     if scorers is not None:
         options["routing_scorers"] = scorers
     write_summary(folder, options=options)
-    settings, unsupported = blis._Recording(folder).settings()
+    settings, unsupported = Recording(folder).settings()
     assert unsupported == []
     assert settings["router"] == {
         "kind": "weighted",
@@ -484,7 +485,7 @@ def test_every_option_reaches_the_configuration(folder: Path) -> None:
             "horizon": 9_000_000,
         },
     )
-    settings, unsupported = blis._Recording(folder).settings()
+    settings, unsupported = Recording(folder).settings()
     assert unsupported == []
     assert settings["gateway"] == {
         "admission": {"kind": "reject_all"},
@@ -507,7 +508,7 @@ def test_every_option_reaches_the_configuration(folder: Path) -> None:
         "block_size_tokens": 32,
         "scheduler": {"kind": "priority_fcfs", "priority": "age"},
     }
-    simulation = files.from_settings(settings)
+    simulation = loading.from_settings(settings)
     assert simulation.quantum_ns == 1000
     assert simulation.metrics.accounting == "blis"
     assert simulation.router.to_dict()["ties"] == "first"

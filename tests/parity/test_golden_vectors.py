@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import spillway
-from spillway import files
+from spillway import loading
 
 BIG = 132139
 """Blocks of the cache where it is never full."""
@@ -102,7 +102,7 @@ def run(
         output_tokens=[row[6] for row in rows],
         request_id=[f"request_{i}" for i in ids],
     )
-    simulation = files.from_settings(
+    simulation = loading.from_settings(
         {
             "profile": "blis_0_6",
             "horizon_s": 100,

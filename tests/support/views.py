@@ -23,7 +23,6 @@ from spillway import (
     Results,
     Simulation,
     UsageError,
-    _config,
     _core,
     cli,
     dump,
@@ -32,6 +31,7 @@ from spillway import (
     profiles,
     simulate,
 )
+from spillway.config import classes
 from spillway.report import plots
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 CLASSES = {
     cls.__name__: cls
-    for name in _config.CORE_MODULES
-    for cls in _config.config_classes(getattr(_core, name))
+    for name in classes.CORE_MODULES
+    for cls in classes.config_classes(getattr(_core, name))
 }
 COUNTER_VERSIONS = ("dynamo_1_2", "dynamo_1_3", "dynamo_dev_b", "dynamo_dev_c")
 

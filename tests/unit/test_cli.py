@@ -307,7 +307,7 @@ def test_describe(run: Callable[..., str], refused: Callable[..., str]) -> None:
         "attempt_period_s, limit, usage_limit, eviction, controller, guard, sensor, "
         "routing_latency_s, replicas, split"
     )
-    assert json.loads(run("describe", "--schema")) == spillway.files.json_schema()
+    assert json.loads(run("describe", "--schema")) == spillway.config.schema.json_schema()
 
 
 def test_init_writes_a_file_that_means_the_defaults(

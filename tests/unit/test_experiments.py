@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from spillway import Simulation, simulate
-from spillway._statistics import Interval
+from spillway.data.statistics import Interval
 
 _BENCHMARKS = str(Path(__file__).parents[2] / "benchmarks")
 sys.path.insert(0, _BENCHMARKS)

@@ -26,9 +26,7 @@ from spillway import (
     Result,
     Simulation,
     TraceError,
-    _yaml,
     dump,
-    files,
     fingerprint,
     gateway,
     instance,
@@ -41,6 +39,9 @@ from spillway import (
     trace,
     workload,
 )
+from spillway.config import filesystem
+from spillway.config import yaml as _yaml
+from spillway.data import export
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -401,7 +402,7 @@ def test_failed_writing_leaves_what_was_there(tmp_path: Path) -> None:
     path.write_text("before")
 
     def fail() -> None:
-        with files.replacing(path) as temporary:
+        with filesystem.replacing(path) as temporary:
             temporary.write_text("half of the")
             assert path.read_text() == "before"
             raise RuntimeError("power cut")
@@ -410,7 +411,7 @@ def test_failed_writing_leaves_what_was_there(tmp_path: Path) -> None:
         fail()
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
-    with files.replacing(path) as temporary:
+    with filesystem.replacing(path) as temporary:
         temporary.write_text("after")
     assert path.read_text() == "after"
     assert list(tmp_path.iterdir()) == [path]
@@ -423,7 +424,7 @@ def test_failed_results_leave_no_half_file(tmp_path: Path, monkeypatch: pytest.M
         path.write_text("request_id,ten")
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(files, "_write_requests", half)
+    monkeypatch.setattr(export, "_write_requests", half)
     with pytest.raises(ConfigError, match="no space"):
         result.write(tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from spillway import ConfigError, Simulation, _core, _memory, cli, run_many, simulate, trace
+from spillway import ConfigError, Simulation, _core, cli, run_many, simulate, trace
+from spillway.config import memory
 
 SYNTHETIC: dict[str, Any] = {"kind": "synthetic", "requests_per_s": 100}
 
@@ -23,7 +24,7 @@ def refusal(simulation: Simulation) -> str:
 
 @pytest.fixture(autouse=True)
 def eight_gigabytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(_memory.LIMIT, "8")
+    monkeypatch.setenv(memory.LIMIT, "8")
 
 
 def nobody_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +127,7 @@ def test_timeline_of_a_trace_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_streaming_takes_no_memory_per_request() -> None:
     stated = Simulation(workload={**SYNTHETIC, "num_requests": 10**9}, metrics={"streaming": True})
-    assert sum(need.num_bytes for need in _memory.needs(stated)) < 1e6
+    assert sum(need.num_bytes for need in memory.needs(stated)) < 1e6
 
 
 def test_batch_counts_what_runs_at_a_time_and_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +145,7 @@ def test_batch_counts_what_runs_at_a_time_and_what_is_kept(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("limit", ["", "many", "-1", "nan", "0"])
 def test_limit_must_be_a_number(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
-    monkeypatch.setenv(_memory.LIMIT, limit)
+    monkeypatch.setenv(memory.LIMIT, limit)
     expected = f"SPILLWAY_MEMORY_GB = {limit!r}: must be a number of GB, > 0"
     assert refusal(Simulation()) == expected
 
@@ -152,13 +153,13 @@ def test_limit_must_be_a_number(monkeypatch: pytest.MonkeyPatch, limit: str) -> 
 def test_limit_is_what_the_machine_has() -> None:
     code = (
         "import resource, spillway\n"
-        "from spillway import _memory\n"
+        "from spillway.config import memory as _memory\n"
         "print(_memory.available_bytes())\n"
         "size, hard = resource.getrlimit(resource.RLIMIT_AS)\n"
         "resource.setrlimit(resource.RLIMIT_AS, (3 * 10**9, hard))\n"
         "print(_memory.available_bytes())\n"
     )
-    environment = {k: v for k, v in os.environ.items() if k != _memory.LIMIT}
+    environment = {k: v for k, v in os.environ.items() if k != memory.LIMIT}
     ended = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
@@ -172,7 +173,7 @@ def test_estimate_is_near_what_a_run_takes() -> None:
     stated = Simulation(
         workload={**SYNTHETIC, "num_requests": 2_000_000}, gateway={"admission": "reject_all"}
     )
-    expected = sum(need.num_bytes for need in _memory.needs(stated))
+    expected = sum(need.num_bytes for need in memory.needs(stated))
     code = (
         "import resource, spillway\n"
         "from pathlib import Path\n"

@@ -26,7 +26,7 @@ from spillway import (
     trace,
     workload,
 )
-from spillway.randomness import random_streams
+from spillway.config.randomness import random_streams
 from spillway.report import plots
 from spillway.study import grid, max_rate_under_slo, min_instances_for_rate
 

@@ -9,7 +9,7 @@ import pytest
 from gateway_runs import flat, run
 
 from spillway import Result, Simulation, UsageError, instance, simulate, workload
-from spillway.overload import _at_least
+from spillway.analysis.recovery import _at_least
 
 if TYPE_CHECKING:
     from collections.abc import Callable

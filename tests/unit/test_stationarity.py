@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from gateway_runs import flat, run
 
-from spillway import Simulation, gateway, metrics, simulate, stationarity, workload
+from spillway import Simulation, gateway, metrics, simulate, workload
+from spillway.analysis import stationarity
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

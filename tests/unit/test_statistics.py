@@ -19,7 +19,6 @@ from spillway import (
     Result,
     Simulation,
     UsageError,
-    _statistics,
     gateway,
     instance,
     metrics,
@@ -29,6 +28,7 @@ from spillway import (
     workload,
 )
 from spillway._core.metrics import histogram_moments, percentiles, weighted_percentiles
+from spillway.data import statistics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,12 +49,12 @@ Figure = float | int | None
 @pytest.mark.parametrize("dof", [*range(1, 40), 99, 100, 999, 1000])
 def test_student_t(dof: int) -> None:
     for t in (-30.0, -2.0, -0.1, 0.0, 0.5, 1.0, 2.576, 12.0):
-        ours = _statistics.student_t_cdf(t, dof)
+        ours = statistics.student_t_cdf(t, dof)
         assert ours == pytest.approx(stats.t.cdf(t, dof), rel=1e-11, abs=1e-15)
     for p in (0.6, 0.75, 0.9, 0.95, 0.975, 0.995, 0.9995, 0.99995):
-        ours = _statistics.student_t_quantile(p, dof)
+        ours = statistics.student_t_quantile(p, dof)
         assert ours == pytest.approx(stats.t.ppf(p, dof), rel=1e-9)
-    assert _statistics.student_t_quantile(0.5, dof) == pytest.approx(0, abs=1e-12)
+    assert statistics.student_t_quantile(0.5, dof) == pytest.approx(0, abs=1e-12)
 
 
 @FUZZ
@@ -63,7 +63,7 @@ def test_student_t(dof: int) -> None:
     confidence=st.sampled_from((0.5, 0.9, 0.95, 0.99, 0.999)),
 )
 def test_interval_is_students(values: list[float], confidence: float) -> None:
-    ours = _statistics.interval(values, confidence)
+    ours = statistics.interval(values, confidence)
     mean = float(np.mean(values))
     scale = max(1e-9, *map(abs, values))
     assert ours.n == len(values)
@@ -75,7 +75,7 @@ def test_interval_is_students(values: list[float], confidence: float) -> None:
 
 
 def test_one_value_has_no_interval() -> None:
-    one = _statistics.interval([3.5])
+    one = statistics.interval([3.5])
     assert (one.mean, one.low, one.high, one.half_width, one.n) == (3.5, None, None, None, 1)
 
 

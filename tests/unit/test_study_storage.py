@@ -21,7 +21,8 @@ import pytest
 from study_problems import SMALL_SPACE, overloaded
 
 import spillway
-from spillway import ConfigError, Simulation, Study, UsageError, files, instance, trace
+from spillway import ConfigError, Simulation, Study, UsageError, instance, trace
+from spillway.config import files
 from spillway.study import evaluation, storage
 
 if TYPE_CHECKING:
