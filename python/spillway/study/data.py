@@ -62,7 +62,7 @@ class StudyData:
         self.seeds = as_seeds(seeds)
         self._trials: dict[int, Trial] = {}
 
-    def problem(self) -> dict[str, Any]:
+    def _problem(self) -> dict[str, Any]:
         """What is searched, as a storage keeps it: trials of another problem do not mix."""
         return {
             "simulation": files.fingerprint(self.simulation),
@@ -74,7 +74,7 @@ class StudyData:
             "seeds": list(self.seeds),
         }
 
-    def evaluator(
+    def _evaluator(
         self, *, threads: int | None = None, executor: Executor | None = None
     ) -> Evaluator:
         """What runs configurations and takes the figures of this problem."""
@@ -130,7 +130,7 @@ class StudyData:
             raise UsageError("there are several objectives: choose from study.pareto")
         found = self.feasible
         if not found:
-            raise UsageError(self.no_feasible())
+            raise UsageError(self._no_feasible())
         return found[0]
 
     @property
@@ -180,7 +180,7 @@ class StudyData:
             note if len(exact) == len(tried) else f"{len(exact)} of {len(tried)} trials: {note}"
         ]
 
-    def no_feasible(self) -> str:
+    def _no_feasible(self) -> str:
         """Why no trial is feasible, with the one that comes nearest."""
         tried = [one for one in self.records if one.has_values]
         if not tried:

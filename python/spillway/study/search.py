@@ -65,7 +65,7 @@ def opened(
             directions=[one.direction for one in study.objectives],
             load_if_exists=is_shared,
         )
-    problem = study.problem()
+    problem = study._problem()
     known = found.user_attrs.get("problem")
     if known is None:
         found.set_user_attr("problem", problem)

@@ -149,7 +149,7 @@ class Study(StudyData):
             raise ValueError("n_trials and batch_size must be >= 1")
         if seeds is not None:
             self._take_seeds(as_seeds(seeds))
-        evaluator = self.evaluator(threads=threads, executor=executor)
+        evaluator = self._evaluator(threads=threads, executor=executor)
         race = Racing() if racing is True else racing or None
         if race is not None and len(self.objectives) > 1:
             raise UsageError("racing takes one objective, not several")
@@ -160,7 +160,7 @@ class Study(StudyData):
         search = Search(self, self._storage, evaluator, race, is_shared=self._is_shared)
         search.run(n_trials, total=total, batch_size=batch_size, progress=progress)
         if not self.feasible and any(one.has_values for one in self.records):
-            note(self.no_feasible(), RuntimeWarning)
+            note(self._no_feasible(), RuntimeWarning)
         return self
 
     def _take_seeds(self, seeds: tuple[int, ...]) -> None:
@@ -169,7 +169,7 @@ class Study(StudyData):
         if self.records:
             raise UsageError(f"the study's trials met the seeds {self.seeds}; so must all others")
         self.seeds = seeds
-        self.optuna.set_user_attr("problem", self.problem())
+        self.optuna.set_user_attr("problem", self._problem())
 
     def doubts(self, n: int = 128) -> dict[str, float]:
         """By setting, in which share of the space its value cannot work as it is meant to.
@@ -218,7 +218,7 @@ class Study(StudyData):
             seeds = range(max(self.seeds) + 1, max(self.seeds) + 1 + seeds)
         return confirm(
             self,
-            self.evaluator(threads=threads, executor=executor),
+            self._evaluator(threads=threads, executor=executor),
             top=top,
             seeds=as_seeds(seeds),
             confidence=confidence,
