@@ -85,16 +85,18 @@ class Finder:
 def _warn(old: str, new: str) -> None:
     """Warns where the old name is used, which is neither here nor in Python's own import."""
     frame = sys._getframe()
-    while frame.f_back and frame.f_globals["__name__"].partition(".")[0] in (
-        "spillway",
-        "importlib",
-    ):
+    while frame.f_back and _package(frame.f_globals) in ("spillway", "importlib"):
         frame = frame.f_back
     warnings.warn_explicit(
         f"{old} has moved to {new}; the old name goes with the next release",
         DeprecationWarning,
         frame.f_code.co_filename,
         frame.f_lineno,
-        module=frame.f_globals["__name__"],
+        module=frame.f_globals.get("__name__", "<string>"),
         registry=frame.f_globals.setdefault("__warningregistry__", {}),
     )
+
+
+def _package(namespace: Mapping[str, Any]) -> str:
+    """The outermost package of the module that a namespace belongs to."""
+    return str(namespace.get("__name__", "")).partition(".")[0]

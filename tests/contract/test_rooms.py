@@ -1,0 +1,230 @@
+"""The Python package keeps its dependency rule, read from its import statements."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import importlib
+import pkgutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import spillway
+from spillway import cli
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PACKAGE = Path(spillway.__file__).parent
+
+# A module imports from its own room and from those of a lower rank; rooms of one rank are siblings
+# and do not meet. Imports within functions and for type checkers count like all others.
+RANK = {
+    "_core": 0,
+    "_deprecated": 0,
+    "_lazy": 0,
+    "config": 1,
+    "catalog": 2,
+    "data": 2,
+    "analysis": 3,
+    "interop": 3,
+    "report": 3,
+    "loading": 4,
+    "result": 4,
+    "simulate": 5,
+    "study": 6,
+    "validation": 6,
+    "__init__": 7,
+    "testing": 8,
+    "cli": 9,
+}
+
+# Modules that lie beside the rooms, and the room that each belongs to.
+ROOM_OF = {
+    **dict.fromkeys(
+        ("fleet", "gateway", "instance", "metrics", "router", "signals", "workload"), "config"
+    ),
+    **dict.fromkeys(("presets", "scenarios"), "catalog"),
+}
+
+# Names modules of all rooms in its table of what has moved.
+EXEMPT = "_deprecated"
+
+
+def room_of(module: str) -> str:
+    """The room of a module, which is named without the package: `study.space` → `study`."""
+    first = module.partition(".")[0]
+    return ROOM_OF.get(first, first)
+
+
+def modules(root: Path) -> dict[str, Path]:
+    """The modules of a package by their names within it; its own is `__init__`."""
+    found = {}
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        found[".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imported(source: str, known: set[str]) -> Iterator[str]:
+    """What a file imports of the package `spillway`; texts that name a module count too."""
+
+    def within(name: str) -> str | None:
+        """The module that a full name belongs to; None outside of the package."""
+        package, _, rest = name.partition(".")
+        if package != "spillway":
+            return None
+        if not rest:
+            return "__init__"
+        while rest not in known and "." in rest:
+            rest = rest.rpartition(".")[0]
+        return rest if rest in known or rest.startswith("_core") else "__init__"
+
+    for node in ast.walk(ast.parse(source)):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [one.name for one in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative imports are not used"
+            names = [f"{node.module}.{one.name}" for one in node.names]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names = [node.value] if node.value.partition("spillway.")[2] in known else []
+        yield from filter(None, map(within, names))
+
+
+def violations(root: Path) -> list[str]:
+    """Everything in a package that breaks a rule, as `module: what`."""
+    known = modules(root)
+    graph: dict[str, set[str]] = {}
+    found = []
+    for name, path in known.items():
+        room = room_of(name)
+        if room not in RANK:
+            found.append(f"{name}: lies in no known room")
+            continue
+        if name == EXEMPT:
+            continue
+        used = set(imported(path.read_text(encoding="utf-8"), {*known}))
+        graph[name] = used - {name}
+        for other in sorted(used):
+            theirs = room_of(other)
+            if theirs != room and RANK.get(theirs, 0) >= RANK[room]:
+                found.append(f"{name}: imports {other}")
+    if not found:
+        try:
+            graphlib.TopologicalSorter(graph).prepare()
+        except graphlib.CycleError as error:
+            found.append(f"circle: {' → '.join(error.args[1])}")
+    return found
+
+
+def test_package_keeps_the_rule() -> None:
+    assert violations(PACKAGE) == []
+
+
+def test_every_room_is_seen() -> None:
+    seen = {room_of(name) for name in modules(PACKAGE)}
+    assert seen | {"_core", "testing"} == RANK.keys()
+    text = (PACKAGE / "simulate.py").read_text(encoding="utf-8")
+    assert {"_core", "loading", "result"} <= set(imported(text, {*modules(PACKAGE)}))
+
+
+CLEAN = {
+    "__init__.py": 'from spillway.simulate import simulate\n_HOMES = {"load": "spillway.loading"}',
+    "_deprecated.py": 'MOVED = {"spillway.results": ("spillway.result",)}\n',
+    "router.py": "from spillway.config import classes\nfrom spillway._core import sim\n",
+    "config/__init__.py": '"""See `spillway.study`."""\n',
+    "config/classes.py": "from spillway._core.sim import ConfigError\n",
+    "presets.py": "from spillway.router import Weighted\n",
+    "data/result.py": "import json\nfrom spillway.config.classes import rebuild\n",
+    "report/tables.py": "from spillway.data import result\n",
+    "result.py": "def f():\n    from spillway.report.tables import table\n",
+    "loading.py": "from spillway import presets, router\n",
+    "simulate.py": "from spillway.result import Result\nfrom spillway import loading\n",
+    "study/__init__.py": "from spillway.study.space import Space\n",
+    "study/space.py": "import spillway.simulate\n",
+    "cli/__init__.py": "import spillway\nfrom spillway.cli.run import run\n",
+    "cli/run.py": "from spillway import study\n",
+}
+
+BROKEN = {
+    "upwards": ("data/x.py", "from spillway.result import Result", "imports result"),
+    "within a function": ("config/x.py", "def f():\n    import spillway.loading", "loading"),
+    "for types": (
+        "data/x.py",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from spillway.study import Study",
+        "imports study",
+    ),
+    "sibling": ("interop/x.py", "from spillway.report import tables", "imports report.tables"),
+    "sibling module": ("loading.py", "from spillway.result import Result", "imports result"),
+    "a noun": ("workload.py", "from spillway.data.result import ResultData", "imports data.result"),
+    "the package": ("simulate.py", "from spillway import Study", "imports __init__"),
+    "the package itself": ("study/x.py", "import spillway", "imports __init__"),
+    "the command line": ("testing/x.py", "from spillway import cli", "imports cli"),
+    "as text": ("study/x.py", 'import_module("spillway.cli.run")', "imports cli.run"),
+    "a new room": ("utils.py", "", "lies in no known room"),
+    "a circle": (
+        "study/space.py",
+        "from spillway.study.y import f\n",
+        "circle: study.space → study.y → study.space",
+    ),
+}
+
+
+def written(root: Path, files: dict[str, str]) -> Path:
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return root
+
+
+def test_clean_package_has_no_violation(tmp_path: Path) -> None:
+    assert violations(written(tmp_path, CLEAN)) == []
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_violation_is_found(tmp_path: Path, name: str) -> None:
+    file, content, expected = BROKEN[name]
+    around = {"study/y.py": "from spillway.study.space import Space\n"} if "circle" in name else {}
+    (found,) = violations(written(tmp_path, CLEAN | around | {file: content}))
+    assert expected in found
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+def public_modules() -> list[str]:
+    found = [one.name for one in pkgutil.walk_packages(spillway.__path__, "spillway.")]
+    return [one for one in found if not any(part.startswith("_") for part in one.split("."))]
+
+
+def own_names(source: str) -> set[str]:
+    """The names without an underscore that a module binds by anything but an import."""
+    found = set()
+    for one in ast.parse(source).body:
+        if isinstance(one, ast.FunctionDef | ast.ClassDef):
+            found.add(one.name)
+        elif isinstance(one, ast.Assign | ast.AnnAssign):
+            targets = one.targets if isinstance(one, ast.Assign) else [one.target]
+            names = (name for target in targets for name in ast.walk(target))
+            found |= {name.id for name in names if isinstance(name, ast.Name)}
+    return {name for name in found if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("name", public_modules())
+def test_a_module_shows_what_is_public(name: str) -> None:
+    module = importlib.import_module(name)
+    assert dir(module) == sorted(module.__all__)
+    assert len(set(module.__all__)) == len(module.__all__)
+    assert all(getattr(module, one) is not None for one in module.__all__)
+    assert module.__file__ is not None
+    assert own_names(Path(module.__file__).read_text(encoding="utf-8")) <= set(module.__all__)
+
+
+def test_every_command_is_a_module() -> None:
+    for name in cli.COMMANDS:
+        module = importlib.import_module(f"spillway.cli.{name}")
+        assert {"add_arguments", "run"} <= set(module.__all__)
