@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from spillway.config import profiles
     from spillway.config.files import dump, fingerprint
     from spillway.data.statistics import Interval
-    from spillway.interop.formats import TraceError
-    from spillway.interop.traces import read_trace, trace
+    from spillway.interop.traces import TraceError, read_trace, trace
     from spillway.loading import load
     from spillway.result import Result, Results
     from spillway.study import Space, Study
@@ -76,7 +75,7 @@ _HOMES = {
     "Results": "spillway.result",
     "Space": "spillway.study",
     "Study": "spillway.study",
-    "TraceError": "spillway.interop.formats",
+    "TraceError": "spillway.interop.traces",
     "dump": "spillway.config.files",
     "fingerprint": "spillway.config.files",
     "load": "spillway.loading",

@@ -65,16 +65,16 @@ def as_simulation(given: Configuration) -> Simulation:
 
 
 def _resolved(trace: _core.workload.Trace, base: Path) -> _core.workload.Trace:
-    from spillway.interop.traces import read_trace
+    from spillway.interop.traces import format_of, read_trace
 
     # A stated digest proves that sorting gives back the requests that were meant.
     found = read_trace(base / trace.file, sort=bool(trace.sha256))
     if trace.sha256 and trace.sha256 != found.sha256:
         allowed = f"is not that of {trace.file}: {found.sha256}"
-        if trace.file.endswith(".jsonl"):
+        if options := format_of(base / trace.file).options:
             allowed += (
-                "; a trace that was read in another unit, with other blocks or spread must be "
-                "written first, with spillway.interop.traces.write_mooncake"
+                f"; a trace that was read with other options ({', '.join(o.name for o in options)})"
+                " must be written first, with spillway.interop.traces.write_mooncake"
             )
         raise config_error([("workload.sha256", trace.sha256, allowed)])
     return found

@@ -253,7 +253,8 @@ def test_import_is_light(code: str) -> None:
     assert not imported & {
         "spillway.study",
         "spillway.report",
-        "spillway.interop.traces",
+        "spillway.interop.traces.reading",
+        "spillway.interop.traces.table",
         "spillway.interop.blis",
         "spillway.config.files",
         "spillway.result",
@@ -321,7 +322,11 @@ def test_run_leaves_what_it_does_not_need(tmp_path: Path) -> None:
     imported = imported_by(f"from spillway import cli\ncli.main(['run', {str(path)!r}])")
     assert {"numpy", "yaml", "spillway.result", "spillway.report.tables"} <= imported
     assert not imported & EXTRAS
-    assert not imported & {"spillway.study", "spillway.report.plots", "spillway.interop.traces"}
+    assert not imported & {
+        "spillway.study",
+        "spillway.report.plots",
+        "spillway.interop.traces.reading",
+    }
 
 
 @pytest.mark.parametrize(

@@ -515,7 +515,7 @@ def test_missing_files(refused: Callable[..., str]) -> None:
         (HEADER + "0,5,1\n", "bad.csv line 2: holds 3 fields; the header row names 4"),
         ("time,in,out\n0,1,1\n", "bad.csv: the header row is of no known format: time,in,out"),
         (CONFIG, "bad.csv: the header row is of no known format: "),
-        (b"PK\x03\x04\xff\xfe", "bad.csv: is no text file; a CSV file in UTF-8 is needed"),
+        (b"PK\x03\x04\xff\xfe", "bad.csv: is no text file; CSV or JSONL in UTF-8 is needed"),
     ],
 )  # fmt: skip
 def test_bad_trace(refused: Callable[..., str], trace: str | bytes, expected: str) -> None:

@@ -249,6 +249,9 @@ def test_sorting_is_stable_and_moves_whole_rows(write: Callable[..., Path]) -> N
     assert [found["tenants"][i] for i in found["tenant"]] == ["x", "y", "z", "x", "x"]
     assert found["prefix_group"] == [-1, 0, -1, -1, 1]
     assert found["prefix_tokens"] == [0, 3, 0, 0, 4]
+    # The digest depends on this order.
+    early = read_trace(write(header, "1,7,1,x,a,,", "0,8,2,y,b,g,3"), sort=True)
+    assert columns_of(early)["tenants"] == ["x", "y"]
 
 
 # --- azure ----------------------------------------------------------------------------------------
@@ -428,10 +431,9 @@ def test_format_can_be_stated(write: Callable[..., Path]) -> None:
     assert columns_of(read_trace(path, format="azure"))["input_tokens"] == [7]
     with pytest.raises(TraceError, match=r"lacks request_id, tenant_id, .* not of the format blis"):
         read_trace(path, format="blis")
-    with pytest.raises(
-        TraceError, match="format = 'azur': must be one of azure, blis, columns, mooncake, ref"
-    ):
+    with pytest.raises(TraceError) as caught:
         read_trace(path, format="azur")
+    assert str(caught.value) == f"format = 'azur': must be one of {', '.join(sorted(FORMATS))}"
 
 
 @pytest.mark.parametrize(
@@ -472,8 +474,8 @@ def test_an_unknown_header_shows_itself_and_the_known_ones(write: Callable[..., 
         read_trace(path)
     message = str(caught.value)
     assert f"{path}: the header row is of no known format: time,prompt" in message
-    for name, description in FORMATS.items():
-        assert f"{name}: {description}" in message
+    for name, form in FORMATS.items():
+        assert f"{name}: {form.doc}" in message
     jsonl = write('{"timestamp": 0, "input_length": 6955, "hash_ids": [1, 2]}', '{"timestamp": 1}')
     with pytest.raises(TraceError, match="of no known format"):
         read_trace(jsonl)
@@ -650,6 +652,10 @@ def test_mooncake_with_names_and_sorted(write: Callable[..., Path]) -> None:
     assert [columns["slo_classes"][i] for i in columns["slo_class"]] == [
         *("standard", "standard", "batch")
     ]
+    assert (columns["tenants"], columns["slo_classes"]) == (
+        ["default", "gold"],
+        ["standard", "batch"],
+    )
     assert prompts_of(found) == [[(4, 2)], [(1, 512), (2, 88)], [(3, 1)]]
 
 
@@ -725,8 +731,13 @@ def test_bad_options_of_mooncake(
 def test_options_of_mooncake_are_for_mooncake(write: Callable[..., Path]) -> None:
     path = write(COLUMNS, "0,5,1")
     for options in ({"unit": "s"}, {"block_size_tokens": 16}, {"spread_s": 3}):
-        with pytest.raises(TraceError, match="are for traces of the format mooncake"):
-            read_trace(path, **options)  # type: ignore[arg-type]
+        ((name, value),) = options.items()
+        with pytest.raises(TraceError) as caught:
+            read_trace(path, **options)
+        assert str(caught.value) == (
+            f"{path}, {name} = {value!r}: is no option of the format columns, which has none; "
+            "it is one of mooncake"
+        )
 
 
 @pytest.mark.parametrize(
@@ -828,7 +839,7 @@ def test_a_configuration_file_finds_its_mooncake_trace(
     path = write(mooncake(0, 5, [1]), mooncake(1, 5, [1])).rename(tmp_path / "trace.jsonl")
     config = tmp_path / "config.yaml"
     for options in ({}, {"unit": "s"}):
-        simulation = Simulation(workload=read_trace(path, **options))  # type: ignore[arg-type]
+        simulation = Simulation(workload=read_trace(path, **options))
         spillway.dump(simulation, config)
         if not options:
             assert spillway.load(config) == simulation

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import spillway
 from spillway.config.classes import config_error
-from spillway.interop.formats import FORMATS
+from spillway.interop.traces import FORMATS, options_by_name
 
 if TYPE_CHECKING:
     import argparse
@@ -44,30 +44,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--trace-format",
         choices=sorted(FORMATS),
         metavar="F",
-        help="format of the trace: "
-        + ", ".join(sorted(FORMATS))
-        + " (default: told by the file itself)",
+        help="format of the trace: " + ", ".join(sorted(FORMATS)) + " (default: detected)",
     )
-    parser.add_argument(
-        "--trace-unit",
-        choices=("ms", "s"),
-        default="ms",
-        help="what the timestamps of a mooncake trace count (default ms)",
-    )
-    parser.add_argument(
-        "--trace-block-size-tokens",
-        type=int,
-        default=512,
-        metavar="N",
-        help="tokens per hash id of a mooncake trace (default 512)",
-    )
-    parser.add_argument(
-        "--trace-spread-s",
-        type=float,
-        default=0,
-        metavar="S",
-        help="spread the requests of each instant of a mooncake trace over S seconds (default 0)",
-    )
+    for name, by_format in options_by_name().items():
+        (option, *_) = by_format.values()
+        parser.add_argument(
+            f"--trace-{name.replace('_', '-')}",
+            type=option.type,
+            choices=option.choices or None,
+            metavar=None if option.choices else option.type.__name__.upper(),
+            help="; ".join(
+                f"{one.doc} ({form} traces; default {one.default})".replace("%", "%%")
+                for form, one in by_format.items()
+            ),
+        )
     parser.add_argument("--sort", action="store_true", help="sort the trace by arrival time")
     parser.add_argument(
         "--set",
@@ -111,13 +101,12 @@ def _read(options: argparse.Namespace) -> Simulation:
     simulation = _changed(simulation, changes)
     files.note_empty(stated, options.config)
     if options.trace is not None:
+        given = {name: getattr(options, f"trace_{name}") for name in options_by_name()}
         trace = spillway.read_trace(
             options.trace,
             format=options.trace_format,
             sort=options.sort,
-            unit=options.trace_unit,
-            block_size_tokens=options.trace_block_size_tokens,
-            spread_s=options.trace_spread_s,
+            **{name: value for name, value in given.items() if value is not None},
         )
         simulation = simulation.replace(workload=trace)
     return simulation

@@ -24,8 +24,8 @@ from spillway import _core
 from spillway._core.sim import ConfigError
 from spillway._deprecated import moved
 from spillway.config import files, filesystem, yaml
-from spillway.interop.formats import TraceError
-from spillway.interop.traces import Table, read_columns, tables
+from spillway.interop.traces import TraceError, read_columns
+from spillway.interop.traces.csv_table import CsvTable, csv_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -184,8 +184,8 @@ class Recording:
         path = self.folder / "requests.csv"
         required = ("request_id", *FIGURES, "instance")
         found: dict[str, dict[str, Any]] = {}
-        for table in tables(path):
-            if missing := [name for name in required if name not in table.header]:
+        for table in csv_tables(path):
+            if missing := [name for name in required if name not in table.columns]:
                 raise TraceError(f"{path}: lacks the columns {', '.join(missing)}")
             for row, request_id in enumerate(table.texts("request_id")):
                 if request_id in found:
@@ -287,7 +287,7 @@ class Recording:
         return settings, unsupported + [f"option {name}" for name in sorted(left)]
 
 
-def _microseconds(table: Table, row: int, column: str) -> float:
+def _microseconds(table: CsvTable, row: int, column: str) -> float:
     try:
         return float(table.texts(column)[row])
     except ValueError:

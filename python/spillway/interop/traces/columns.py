@@ -1,0 +1,237 @@
+"""The columns of a trace as the core takes them."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from spillway.interop.traces.error import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from spillway.interop.traces.format import Format, Rows
+    from spillway.interop.traces.table import Int64s, Table
+
+__all__ = [
+    "DEFAULT_CLASS",
+    "DEFAULT_TENANT",
+    "MOST_NAMES",
+    "Codes",
+    "Columns",
+    "Names",
+    "block_segments",
+    "group_segments",
+    "no_segments",
+    "num_blocks",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+Codes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint16]]
+
+DEFAULT_TENANT = "default"
+DEFAULT_CLASS = "standard"
+MOST_NAMES = 65535  # the core indexes tenants and classes with 16 bits
+
+
+class Names:
+    """Names as indices in order of first appearance."""
+
+    def __init__(self) -> None:
+        self.index: dict[str, int] = {}
+
+    def codes(self, names: Iterable[str], default: str) -> list[int]:
+        """Return the index of each name; an empty name is the default."""
+        index = self.index
+        return [index.setdefault(name or default, len(index)) for name in names]
+
+    def group_codes(self, names: Iterable[str]) -> list[int]:
+        """Return the index of each name; -1 for an empty name."""
+        index = self.index
+        return [index.setdefault(name, len(index)) if name else -1 for name in names]
+
+
+class Columns:
+    """The columns of a trace, gathered piece by piece.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    form : Format
+        Its format.
+    sort : bool
+        Whether to sort the requests by arrival; if not, the arrivals must ascend.
+
+    """
+
+    def __init__(self, path: Path, form: Format, *, sort: bool) -> None:
+        self._path = path
+        self._form = form
+        self._sort = sort
+        self._last: tuple[int, str, int] | None = None  # arrival, as written, line
+        self._arrival_ns: list[Int64s] = []
+        self._input_tokens: list[Int64s] = []
+        self._output_tokens: list[Int64s] = []
+        self._tenant: list[int] = []
+        self._slo_class: list[int] = []
+        self._prefix_group: list[int] = []
+        self._prefix_tokens: list[Int64s] = []
+        self._hash_ids: list[Sequence[int]] = []
+        self._block_size_tokens = 0
+        self._tenants, self._slo_classes, self._prefix_groups = Names(), Names(), Names()
+        self._line_of: dict[str, int] = {}  # of each request_id
+
+    def add(self, table: Table, rows: Rows) -> None:
+        """Add the requests of a piece of the file."""
+        if not self._sort:
+            self._check_order(table, rows.arrival_ns)
+        self._add_ids(table, rows.request_id)
+        nameless = [""] * len(table)
+        self._tenant += self._tenants.codes(rows.tenant or nameless, DEFAULT_TENANT)
+        self._slo_class += self._slo_classes.codes(rows.slo_class or nameless, DEFAULT_CLASS)
+        for name, names in (("tenant", self._tenants), ("slo_class", self._slo_classes)):
+            if len(names.index) > MOST_NAMES:
+                raise TraceError(
+                    f"{self._path}: {name} has more than {MOST_NAMES} different values"
+                )
+        if rows.prefix_tokens is not None:
+            self._prefix_group += self._prefix_groups.group_codes(rows.prefix_group)
+            self._prefix_tokens.append(rows.prefix_tokens)
+        self._hash_ids += rows.hash_ids
+        self._block_size_tokens = rows.block_size_tokens
+        self._arrival_ns.append(rows.arrival_ns)
+        self._input_tokens.append(rows.input_tokens)
+        self._output_tokens.append(rows.output_tokens)
+
+    def as_arguments(self) -> dict[str, Any]:
+        """Return the arguments of the core's make_trace.
+
+        Raises TraceError if there are no requests.
+        """
+        if not self._arrival_ns:
+            raise TraceError(f"{self._path}: holds no requests")
+        columns: dict[str, Any] = {
+            "arrival_ns": np.concatenate(self._arrival_ns),
+            "input_tokens": np.concatenate(self._input_tokens).astype(np.int32),
+            "output_tokens": np.concatenate(self._output_tokens).astype(np.int32),
+            "tenant": np.array(self._tenant, dtype=np.uint16),
+            "slo_class": np.array(self._slo_class, dtype=np.uint16),
+        }
+        tenants, slo_classes = list(self._tenants.index), list(self._slo_classes.index)
+        request_id = list(self._line_of)
+        order = None
+        if self._sort:
+            order = np.argsort(columns["arrival_ns"], kind="stable")
+            columns = {name: column[order] for name, column in columns.items()}
+            request_id = [request_id[row] for row in order] if request_id else []
+            # A trace's digest depends on the order of its names: in sorted JSONL it is that of the
+            # requests, in CSV that of the file.
+            if self._form.layout == "jsonl":
+                columns["tenant"], tenants = _reordered(columns["tenant"], tenants)
+                columns["slo_class"], slo_classes = _reordered(columns["slo_class"], slo_classes)
+        return {
+            **columns,
+            **self._segments(order, columns["input_tokens"]),
+            "tenants": tenants,
+            "slo_classes": slo_classes,
+            "request_id": request_id,
+            "file": str(self._path),
+        }
+
+    def _check_order(self, table: Table, arrival_ns: Int64s) -> None:
+        """Check that no request is earlier than the one before."""
+        first = [] if self._last is None else [self._last[0]]
+        backward = np.diff(arrival_ns, prepend=np.array(first, dtype=np.int64)) < 0
+        if backward.any():
+            at = int(backward.argmax())
+            row = at if self._last is not None else at + 1
+            if self._last and row == 0:
+                _, before, line = self._last
+            else:
+                before, line = table.shown(row - 1, self._form.arrival), table.lines[row - 1]
+            table.refuse(
+                row,
+                self._form.arrival,
+                f"is earlier than {before} on line {line}; --sort (sort=True in Python) sorts the "
+                "requests by time",
+            )
+        self._last = int(arrival_ns[-1]), table.shown(-1, self._form.arrival), table.lines[-1]
+
+    def _add_ids(self, table: Table, ids: Sequence[str]) -> None:
+        has_ids = bool(self._line_of) if self._arrival_ns else any(ids[:1])
+        for row, (name, line) in enumerate(zip(ids, table.lines, strict=False)):
+            if (name != "") != has_ids:
+                raise TraceError(
+                    f"{self._path} line {line}: request_id must stand on every line or on none"
+                )
+            if has_ids and (first := self._line_of.setdefault(name, line)) != line:
+                table.refuse(
+                    row, "request_id", f"must be unique; it stands on line {first} as well"
+                )
+
+    def _segments(self, order: Int64s | None, input_tokens: Int64s) -> dict[str, Any]:
+        if self._hash_ids:
+            hash_ids = self._hash_ids if order is None else [self._hash_ids[i] for i in order]
+            return block_segments(hash_ids, input_tokens, self._block_size_tokens)
+        if not self._prefix_groups.index:
+            return no_segments()
+        groups = np.array(self._prefix_group, dtype=np.int64)
+        shared = np.concatenate(self._prefix_tokens)
+        if order is not None:
+            groups, shared = groups[order], shared[order]
+        return group_segments(groups, shared)
+
+
+def _reordered(codes: Codes, names: Sequence[str]) -> tuple[Codes, list[str]]:
+    """Return codes and names such that the names stand in order of first appearance."""
+    found, first = np.unique(codes, return_index=True)
+    by_appearance = found[np.argsort(first)]
+    new = np.argsort(by_appearance).astype(np.uint16)
+    return new[codes], [names[code] for code in by_appearance]
+
+
+def no_segments() -> dict[str, Any]:
+    """Return the core's columns of shared segments where no prompt shares anything."""
+    return _segments([], [], [])
+
+
+def group_segments(groups: Int64s, shared: Int64s) -> dict[str, Any]:
+    """Return the same for prompts that begin with `shared` tokens of their group; -1: no group."""
+    found = (groups >= 0) & (shared > 0)
+    return _segments(np.append(0, np.cumsum(found)), groups[found], shared[found])
+
+
+def block_segments(
+    hash_ids: Sequence[Sequence[int]], input_tokens: Sequence[int] | Int64s, block_size_tokens: int
+) -> dict[str, Any]:
+    """Return the same for prompts cut into blocks, of which only the last may be shorter."""
+    counts = np.array([len(ids) for ids in hash_ids], dtype=np.int64)
+    begin = np.append(0, np.cumsum(counts))
+    tokens = np.full(begin[-1], block_size_tokens, dtype=np.int64)
+    tokens[begin[1:] - 1] = np.asarray(input_tokens) - block_size_tokens * (counts - 1)
+    return _segments(begin, list(itertools.chain.from_iterable(hash_ids)), tokens)
+
+
+def num_blocks(tokens: int, block_size_tokens: int) -> int:
+    """Return the number of blocks of a prompt, the last of which may be shorter."""
+    return -(-tokens // block_size_tokens)
+
+
+def _segments(
+    begin: npt.ArrayLike, content: npt.ArrayLike, tokens: npt.ArrayLike
+) -> dict[str, Any]:
+    return {
+        "segment_begin": np.asarray(begin, dtype=np.uint32),
+        "segment_content": np.asarray(content, dtype=np.uint64),
+        "segment_tokens": np.asarray(tokens, dtype=np.uint32),
+    }

@@ -1,0 +1,187 @@
+"""What a trace format states: how its files look, how they are read, and which options it takes."""
+
+from __future__ import annotations
+
+import numbers
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
+
+from spillway.interop.traces.error import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from spillway.interop.traces.table import Int64s
+
+__all__ = ["BLOCK_SIZE_TOKENS", "HIGHEST_ID", "Format", "Layout", "Option", "Rows"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+HIGHEST_ID = 2**64 - 1
+BLOCK_SIZE_TOKENS = 512  # that of the published Mooncake traces
+
+Layout: TypeAlias = Literal["csv", "jsonl"]
+
+_KINDS: dict[type, tuple[Any, str]] = {
+    int: (numbers.Integral, "a whole number"),
+    float: (numbers.Real, "a number"),
+    str: (str, "text"),
+}
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a format: a keyword of `read_trace` and `--trace-…` on the command line.
+
+    Attributes
+    ----------
+    name : str
+        With its unit, e.g. "spread_s".
+    type : type
+        int, float or str.
+    default : int, float or str
+        The value if the option is not given.
+    doc : str
+        Its meaning in a phrase, lower case, without a period.
+    choices : tuple of str
+        The valid values of a text.
+    at_least, at_most : float, optional
+        The range of a number, bounds included.
+
+    """
+
+    name: str
+    type: type[int | float | str]
+    default: float | str
+    doc: str
+    choices: tuple[str, ...] = ()
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @property
+    def allowed(self) -> str:
+        """The valid values in words, or nothing if the type says it all."""
+        if self.choices:
+            return " or ".join(self.choices)
+        bounds = ((">=", self.at_least), ("<=", self.at_most))
+        return " and ".join(f"{sign} {bound}" for sign, bound in bounds if bound is not None)
+
+    def checked(self, value: Any) -> float | str:
+        """Return `value` as the option's type.
+
+        Raises TraceError if it is of another type or out of range.
+        """
+        kind, words = _KINDS[self.type]
+        if isinstance(value, bool) or not isinstance(value, kind):
+            self._refuse(value, f"must be {words}")
+        is_chosen = not self.choices or value in self.choices
+        is_high = self.at_least is None or value >= self.at_least
+        is_low = self.at_most is None or value <= self.at_most
+        if not (is_chosen and is_high and is_low):  # false for NaN
+            self._refuse(value, f"must be {self.allowed}")
+        convert: Callable[[Any], float | str] = self.type
+        return convert(value)
+
+    def _refuse(self, value: Any, allowed: str) -> NoReturn:
+        raise TraceError(f"{self.name} = {value!r:.60}: {allowed}")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The requests of consecutive rows of a file, in the order of the file.
+
+    Attributes
+    ----------
+    arrival_ns : array of int64
+        Arrivals in nanoseconds.
+    input_tokens, output_tokens : array of int64
+        Length of the whole prompt (>= 1) and of the output (>= 0), in tokens.
+    tenant, slo_class : sequence of str
+        "" is the default tenant or class; an empty sequence is the default for all rows.
+    request_id : sequence of str
+        Names of the requests; "" for all, or an empty sequence, if they have no names.
+    prefix_group, prefix_tokens : sequence of str, array of int64
+        The prompts of a group begin with the same `prefix_tokens` tokens; "" is no group.
+    hash_ids : sequence of sequences of int
+        The content of each prompt in blocks of `block_size_tokens`, instead of prefix groups.
+    block_size_tokens : int
+        Tokens per hash id; the last block of a prompt may be shorter.
+
+    """
+
+    arrival_ns: Int64s
+    input_tokens: Int64s
+    output_tokens: Int64s
+    tenant: Sequence[str] = ()
+    slo_class: Sequence[str] = ()
+    request_id: Sequence[str] = ()
+    prefix_group: Sequence[str] = ()
+    prefix_tokens: Int64s | None = None
+    hash_ids: Sequence[Sequence[int]] = ()
+    block_size_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of traces: a table whose rows are requests.
+
+    A format's file is imported when the command line starts, so it imports NumPy and readers inside
+    its functions, if at all.
+
+    Attributes
+    ----------
+    name : str
+        As in `read_trace(format=…)`.
+    doc : str
+        Its meaning and its columns, one line.
+    layout : {"csv", "jsonl"}
+        `csv`: a header row, then a row per request; its tables are `CsvTable`. `jsonl`: a JSON
+        object per line; its tables are `JsonlTable`, whose columns are the objects' keys.
+    required : tuple of str
+        The columns without which a file is not of the format.
+    arrival : str
+        The column with the arrivals, which ascend unless the trace is sorted.
+    rows : callable
+        `rows(table, **options)` returns the `Rows` of some consecutive rows of a file.
+    optional : tuple of str or None
+        Further columns that are read. A warning names those of a file that are neither required nor
+        optional. None: files have many other columns, and there is no warning.
+    suffixes : tuple of str
+        Endings of file names, e.g. ".jsonl", which name the format where no format detects its
+        columns in the first line.
+    options : tuple of Option
+        What a reader of the file must know beyond the file.
+    retime : callable, optional
+        `retime(path, arrival_ns, **options)` returns other arrivals for those of the whole trace,
+        which ascend; so must the result.
+    notes : str
+        What else a user should know; part of the documentation of `read_trace`.
+
+    """
+
+    name: str
+    doc: str
+    layout: Layout
+    required: tuple[str, ...]
+    arrival: str
+    rows: Callable[..., Rows]
+    optional: tuple[str, ...] | None = ()
+    suffixes: tuple[str, ...] = ()
+    options: tuple[Option, ...] = ()
+    retime: Callable[..., Int64s] | None = None
+    notes: str = ""
+
+    def detect(self, columns: Mapping[Layout, Collection[str]]) -> bool:
+        """Whether a file is of the format, by the columns that its first line names per layout."""
+        return set(self.required) <= set(columns[self.layout])
+
+    def check_columns(self, columns: Collection[str], place: str) -> None:
+        """Raise TraceError if a required column is missing; `place`: file, or file and line."""
+        if missing := [name for name in self.required if name not in columns]:
+            raise TraceError(
+                f"{place}: lacks {', '.join(missing)}, so it is not of the format {self.name} "
+                f"({self.doc})"
+            )

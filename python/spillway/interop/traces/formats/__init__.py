@@ -1,0 +1,45 @@
+"""The trace formats: one file each, listed here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spillway.interop.traces.formats import (
+    azure,
+    blis,
+    blis_reference,
+    mooncake,
+    spillway_csv,
+)
+
+if TYPE_CHECKING:
+    from spillway.interop.traces.format import Format, Option
+
+__all__ = ["FORMATS", "options_by_name"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+# A file is of the first format that detects its columns, so the more demanding come first.
+FORMATS: dict[str, Format] = {
+    one.name: one
+    for one in (
+        azure.FORMAT,
+        blis.FORMAT,
+        blis_reference.FORMAT,
+        spillway_csv.FORMAT,
+        mooncake.FORMAT,
+    )
+}
+"""The formats by name."""
+
+
+def options_by_name() -> dict[str, dict[str, Option]]:
+    """Return the options of all formats: by their name, then by the format's."""
+    found: dict[str, dict[str, Option]] = {}
+    for form in FORMATS.values():
+        for option in form.options:
+            found.setdefault(option.name, {})[form.name] = option
+    return found

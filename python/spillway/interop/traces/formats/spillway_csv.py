@@ -1,0 +1,56 @@
+"""Spillway's own CSV, which includes the requests.csv of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spillway.interop.traces.format import Format, Rows
+
+if TYPE_CHECKING:
+    from spillway.interop.traces.csv_table import CsvTable
+    from spillway.interop.traces.table import Int64s
+
+__all__ = ["FORMAT"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def _rows(table: CsvTable) -> Rows:
+    prompt = table.whole("input_tokens", at_least=1)
+    return Rows(
+        arrival_ns=table.seconds_ns("arrival_s"),
+        input_tokens=prompt,
+        output_tokens=table.whole("output_tokens"),
+        tenant=table.texts("tenant"),
+        slo_class=table.texts("slo_class"),
+        request_id=table.ids("request_id"),
+        prefix_group=table.texts("prefix_group"),
+        prefix_tokens=_shared(table, prompt) if "prefix_group" in table.columns else None,
+    )
+
+
+def _shared(table: CsvTable, prompt: Int64s) -> Int64s:
+    shared = table.shared_tokens("prefix_group", "prefix_tokens")
+    if (too_long := shared > prompt).any():
+        row = int(too_long.argmax())
+        table.refuse(row, "prefix_tokens", f"must be <= input_tokens ({prompt[row]})")
+    return shared
+
+
+FORMAT = Format(
+    name="columns",
+    doc="arrival_s,input_tokens,output_tokens and, if wanted, request_id, tenant, slo_class, "
+    "prefix_group, prefix_tokens",
+    layout="csv",
+    required=("arrival_s", "input_tokens", "output_tokens"),
+    optional=("request_id", "tenant", "slo_class", "prefix_group", "prefix_tokens"),
+    arrival="arrival_s",
+    rows=_rows,
+    notes=(
+        "`arrival_s` is in decimal seconds, exact to the nanosecond, further digits rounded; "
+        "`input_tokens` is the whole prompt. A `request_id` names one request. The prompts of a "
+        "`prefix_group` begin with the same `prefix_tokens` tokens."
+    ),
+)

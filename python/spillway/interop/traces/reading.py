@@ -1,0 +1,203 @@
+"""Traces from files of any format."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spillway import _core
+from spillway.config import filesystem
+from spillway.config.messages import note
+from spillway.data import export
+from spillway.interop.traces import csv_table, jsonl_table
+from spillway.interop.traces.columns import Columns
+from spillway.interop.traces.error import TraceError
+from spillway.interop.traces.formats import FORMATS, options_by_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from spillway.interop.traces.format import Format, Layout
+    from spillway.interop.traces.table import Table
+
+__all__ = ["format_of", "read_columns", "read_trace"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_TABLES: Mapping[Layout, Callable[[Path, Format], Iterator[Table]]] = {
+    "csv": csv_table.tables_of,
+    "jsonl": jsonl_table.tables_of,
+}
+
+
+def read_trace(
+    path: str | Path,
+    *,
+    format: str | None = None,  # noqa: A002
+    sort: bool = False,
+    **options: float | str,
+) -> _core.workload.Trace:
+    """Read recorded requests from a CSV or JSONL file.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file, in UTF-8. Columns are found by name, whatever their order.
+    format : str, optional
+        A key of `FORMATS`, see below; by default the columns in the first line decide, then the
+        ending of the file's name.
+    sort : bool
+        Sort the requests by time; those of one instant keep the order of the file.
+    **options : int, float or str
+        Options of the format, see below.
+
+    Returns
+    -------
+    Trace
+        The requests. An empty tenant is "default", an empty class "standard".
+
+    Raises
+    ------
+    TraceError
+        The file cannot be read, is of no known format, or holds no requests; the format does not
+        have an option; a value is invalid; a request is earlier than the one before (without
+        `sort`); a `request_id` occurs twice.
+
+    Warns
+    -----
+    UserWarning
+        The file has columns that are not read, apart from those that Spillway itself writes into
+        requests.csv.
+
+    """
+    return _core.workload.make_trace(**read_columns(path, format=format, sort=sort, **options))
+
+
+def read_columns(
+    path: str | Path,
+    *,
+    format: str | None = None,  # noqa: A002
+    sort: bool = False,
+    **options: float | str,
+) -> dict[str, Any]:
+    """Read a trace as arguments of the core's make_trace, for callers that change some."""
+    path = Path(path)
+    form = format_of(path) if format is None else _named(format)
+    settings = _checked(form, options, path)
+    columns = Columns(path, form, sort=sort)
+    names: dict[str, None] = {}
+    try:
+        for table in _TABLES[form.layout](path, form):
+            names |= dict.fromkeys(table.columns)
+            columns.add(table, form.rows(table, **settings))
+    finally:  # a misspelled column may explain an error
+        _note_unused(path, form, names)
+    arguments = columns.as_arguments()
+    if form.retime is not None:
+        arguments["arrival_ns"] = form.retime(path, arguments["arrival_ns"], **settings)
+    return arguments
+
+
+def format_of(path: str | Path) -> Format:
+    """Return the format of a file: the first that detects its columns, else that of its suffix.
+
+    Raises TraceError if no format fits, or the file cannot be read.
+    """
+    path = Path(path)
+    line = _first_line(path)
+    columns: Mapping[Layout, list[str]] = {
+        "csv": csv_table.columns_in(line),
+        "jsonl": jsonl_table.columns_in(line),
+    }
+    for form in FORMATS.values():
+        if form.detect(columns):
+            return form
+    if of_suffix := [form for form in FORMATS.values() if path.suffix in form.suffixes]:
+        return of_suffix[0]
+    if not line:
+        raise TraceError(f"{path}: is empty; a header row and some requests are needed")
+    tried = "\n".join(f"  {form.name}: {form.doc}" for form in FORMATS.values())
+    raise TraceError(
+        f"{path}: the header row is of no known format: {line[:200]}"
+        f"{'…' if len(line) > 200 else ''}\nFormats tried:\n{tried}"
+    )
+
+
+def _first_line(path: Path) -> str:
+    """Return the first line of a file that is not empty; "" if there is none."""
+    try:
+        with filesystem.open_text(path) as stream:
+            return next((line.strip() for line in stream if line.strip()), "")
+    except OSError as error:
+        raise TraceError(str(filesystem.cannot("read", path, error))) from error
+    except UnicodeDecodeError as error:
+        raise TraceError(f"{path}: is no text file; CSV or JSONL in UTF-8 is needed") from error
+
+
+def _named(name: str) -> Format:
+    if name not in FORMATS:
+        raise TraceError(f"format = {name!r}: must be one of {', '.join(sorted(FORMATS))}")
+    return FORMATS[name]
+
+
+def _checked(form: Format, given: Mapping[str, Any], path: Path) -> dict[str, float | str]:
+    """Return all options of a format with their values.
+
+    Raises TraceError for an option that the format does not have, or a value that is invalid.
+    """
+    known = {option.name: option for option in form.options}
+    for name, value in given.items():
+        if name not in known:
+            place = f"{path}, {name} = {value!r:.60}"
+            has = f"which has {', '.join(known)}" if known else "which has none"
+            others = ", ".join(options_by_name().get(name, ()))
+            of = f"; it is one of {others}" if others else ""
+            raise TraceError(f"{place}: is no option of the format {form.name}, {has}{of}")
+    return {name: one.checked(given.get(name, one.default)) for name, one in known.items()}
+
+
+def _note_unused(path: Path, form: Format, names: Iterable[str]) -> None:
+    """Warn of columns that are not read, which may be misspelled."""
+    if form.optional is None:
+        return
+    known = {*form.required, *form.optional, *export.REQUEST_COLUMNS}
+    unused = []
+    for name in names:
+        if name and name not in known:
+            near = difflib.get_close_matches(name, form.optional, n=1, cutoff=0.75)
+            unused.append(name + (f" (did you mean {near[0]}?)" if near else ""))
+    if unused:
+        note(f"{path}: not used: {', '.join(unused)}; optional are {', '.join(form.optional)}")
+
+
+def _documentation() -> str:
+    """Return the formats and their options as a section of a docstring."""
+    lines = ["Notes", "-----", "The formats:"]
+    for form in FORMATS.values():
+        text = " ".join(part for part in (f"{form.doc}.", form.notes) if part)
+        lines += ["", *_filled(f"- `{form.name}`: {text}", 2)]
+        for one in form.options:
+            kind = f"{{{', '.join(map(repr, one.choices))}}}" if one.choices else one.type.__name__
+            allowed = f", {one.allowed}" if one.allowed and not one.choices else ""
+            head = f"  - `{one.name}` ({kind}{allowed}, default {one.default!r}): {one.doc}"
+            lines += _filled(head, 4)
+    return "\n".join(lines)
+
+
+def _filled(text: str, indent: int) -> list[str]:
+    return textwrap.wrap(
+        text,
+        96,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+read_trace.__doc__ = f"{inspect.cleandoc(read_trace.__doc__ or '')}\n\n{_documentation()}\n"

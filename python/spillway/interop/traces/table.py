@@ -1,0 +1,51 @@
+"""Consecutive rows of a trace's file, whatever its layout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+import numpy as np
+
+from spillway.interop.traces.error import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+__all__ = ["ROWS_AT_ONCE", "Booleans", "Int64s", "Table"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+ROWS_AT_ONCE = 4096
+
+Int64s: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
+Booleans: TypeAlias = np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Consecutive rows of a file, with the number of the line of each row."""
+
+    path: Path
+    columns: Sequence[str]
+    lines: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def cell(self, row: int, column: str) -> Any:
+        """Return the content of a cell as in the file."""
+        raise NotImplementedError
+
+    def shown(self, row: int, column: str) -> str:
+        """Return the content of a cell as errors show it."""
+        return repr(self.cell(row, column))
+
+    def refuse(self, row: int, column: str, allowed: str, *, shown: str = "") -> NoReturn:
+        """Raise the TraceError of one cell; `shown`: its content in other words."""
+        value = shown or self.shown(row, column)
+        raise TraceError(f"{self.path} line {self.lines[row]}, {column} = {value}: {allowed}")

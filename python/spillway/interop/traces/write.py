@@ -1,0 +1,108 @@
+"""Traces to files."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spillway import _core
+from spillway._core.sim import ConfigError
+from spillway.config import filesystem
+from spillway.interop.traces.columns import DEFAULT_CLASS, DEFAULT_TENANT, num_blocks
+from spillway.interop.traces.error import TraceError
+from spillway.interop.traces.format import BLOCK_SIZE_TOKENS
+from spillway.interop.traces.formats.mooncake import BLOCK_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["write_mooncake"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def write_mooncake(
+    trace: _core.workload.Trace,
+    path: str | Path,
+    *,
+    block_size_tokens: int = BLOCK_SIZE_TOKENS,
+) -> None:
+    """Write a trace as Mooncake JSONL, timestamps in milliseconds with all their digits.
+
+    Parameters
+    ----------
+    trace : Trace
+        Its prompts share whole blocks, as those of a Mooncake trace do, or nothing. What a prompt
+        does not share gets ids of its own.
+    path : str or Path
+        The file; it takes the place of another.
+    block_size_tokens : int
+        Tokens per hash id, >= 1.
+
+    A line also has `tenant` and `slo_class` where they are not "default" and "standard", and
+    `request_id` if the trace names its requests; other readers of the format ignore them.
+
+    Raises
+    ------
+    UsageError
+        The trace holds no requests, only their digest.
+    TraceError
+        A prompt shares something else than whole blocks of that size (the message names the
+        request), or the file cannot be written.
+
+    """
+    path = Path(path)
+    BLOCK_SIZE.checked(block_size_tokens)
+    if not trace.has_requests:
+        raise _core.sim.UsageError("the trace holds no requests, only their digest: read it again")
+    lines = _mooncake_lines(trace._columns(), block_size_tokens)
+    try:
+        with (
+            filesystem.replacing(path) as temporary,
+            temporary.open("w", encoding="utf-8") as stream,
+        ):
+            stream.writelines(lines)
+    except ConfigError as error:
+        raise TraceError(str(error)) from error
+
+
+def _mooncake_lines(columns: Mapping[str, Any], block_size_tokens: int) -> Iterator[str]:
+    contents = columns["segment_content"].tolist()
+    lengths = columns["segment_tokens"].tolist()
+    used = set(contents)
+    unused = (number for number in itertools.count() if number not in used)
+    arrivals, prompts, outputs = (
+        columns[name].tolist() for name in ("arrival_ns", "input_tokens", "output_tokens")
+    )
+    begin = columns["segment_begin"].tolist() or [0] * (len(prompts) + 1)
+    for row, prompt in enumerate(prompts):
+        shared = slice(begin[row], begin[row + 1])
+        ids, tokens = contents[shared], lengths[shared]
+        count = num_blocks(prompt, block_size_tokens)
+        whole = [min(block_size_tokens, prompt - block_size_tokens * i) for i in range(len(tokens))]
+        if tokens != whole:
+            raise TraceError(
+                f"request {row} shares segments of {', '.join(map(str, tokens[:8]))} tokens: must "
+                f"be blocks of {block_size_tokens}; only the last of a prompt may be shorter"
+            )
+        ids += itertools.islice(unused, count - len(ids))
+        tenant = columns["tenants"][columns["tenant"][row]]
+        slo_class = columns["slo_classes"][columns["slo_class"][row]]
+        names = {}
+        if columns["request_id"]:
+            names["request_id"] = columns["request_id"][row]
+        if tenant != DEFAULT_TENANT:
+            names["tenant"] = tenant
+        if slo_class != DEFAULT_CLASS:
+            names["slo_class"] = slo_class
+        values = {"input_length": prompt, "output_length": outputs[row], "hash_ids": ids, **names}
+        yield f'{{"timestamp": {_milliseconds(arrivals[row])}, {json.dumps(values)[1:]}\n'
+
+
+def _milliseconds(ns: int) -> str:
+    whole, rest = divmod(ns, 1_000_000)
+    return f"{whole}.{rest:06d}".rstrip("0") if rest else str(whole)
