@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import subprocess
 import sys
 import warnings
@@ -15,7 +17,8 @@ from study_problems import SMALL_SPACE, overloaded
 
 import spillway
 from spillway import ConfigError, Space, Study, UsageError, run_many, simulate, workload
-from spillway.study import Objective, evaluation
+from spillway.study import Objective, evaluation, samplers
+from spillway.study import files as study_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -138,10 +141,8 @@ def trials_of(study: Study) -> list[Any]:
     return [(one.number, one.point, one.objectives) for one in study.records]
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random", "qmc", "cmaes", "nsga2", "gp"])
+@pytest.mark.parametrize("sampler", samplers.SAMPLERS)
 def test_trials_do_not_depend_on_the_threads(sampler: str) -> None:
-    if sampler == "gp":
-        pytest.importorskip("spillway.study.gp")
     studies = [small(sampler=sampler, seed=4).optimize(24, threads=n) for n in (1, 3)]
     assert trials_of(studies[0]) == trials_of(studies[1])
     other = small(sampler=sampler, seed=5).optimize(24)
@@ -166,6 +167,83 @@ def test_total_counts_what_is_there() -> None:
     study = small().optimize(5).optimize(7, total=True)
     assert len(study.records) == 7
     assert len(study.optimize(3, total=True).records) == 7
+
+
+# --- samplers -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("constrained", [False, True])
+@pytest.mark.parametrize("name", samplers.SAMPLERS)
+def test_a_sampler_can_do_what_it_states(name: str, constrained: bool, several: bool) -> None:
+    sampler = samplers.SAMPLERS[name]
+    asked = {"constraints": constrained, "several_objectives": several}
+    lacks = [one for one, is_asked in asked.items() if is_asked and not getattr(sampler, one)]
+
+    def made() -> Study:
+        objective: Any = ["goodput", "output_throughput"] if several else "goodput"
+        constraints = {"shed": "<=0.9"} if constrained else None
+        space: Any = {**SMALL_SPACE, "router": {"kinds": {"round_robin": {}, "weighted": {}}}}
+        return Study(overloaded(), space, objective, constraints, seeds=1, sampler=name)
+
+    if not lacks:
+        assert all(one.has_values for one in made().optimize(14, check=False).records)
+        return
+    with pytest.raises(ConfigError) as caught:
+        made()
+    assert len(caught.value.violations) == len(lacks)
+    for violation, ability in zip(caught.value.violations, lacks, strict=True):
+        able = [other for other, one in samplers.SAMPLERS.items() if getattr(one, ability)]
+        what = f"cannot search with {ability.replace('_', ' ')}; take one of {', '.join(able)}"
+        assert violation == ("sampler", name, what)
+        assert "tpe" in able
+        assert name not in able
+
+
+def test_every_sampler_is_documented() -> None:
+    assert Study.__doc__ is not None
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    for name in samplers.SAMPLERS:
+        assert re.search(rf"\b{name}\b", Study.__doc__)
+        assert f"`{name}`" in readme
+
+
+def test_a_new_sampler_works_in_a_study_and_a_study_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    halton = samplers.Sampler(
+        load=lambda: optuna.samplers.QMCSampler,
+        arguments={"qmc_type": "halton", "scramble": True, "warn_independent_sampling": False},
+        constraints=True,
+        several_objectives=False,
+    )
+    with pytest.raises(ConfigError, match="sampler = 'halton': must be one of tpe, cmaes"):
+        small(sampler="halton")
+    monkeypatch.setitem(samplers.SAMPLERS, "halton", halton)
+    study = small(sampler="halton").optimize(8, check=False)
+    assert trials_of(study) == trials_of(small(sampler="halton").optimize(8, check=False))
+    assert trials_of(study) != trials_of(small(sampler="qmc").optimize(8, check=False))
+    assert study.optuna.user_attrs["made_of"]["sampler"] == {
+        "name": "halton",
+        "seed": 0,
+        **halton.arguments,
+    }
+    spillway.dump(overloaded(), tmp_path / "simulation.yaml")
+    (tmp_path / "study.yaml").write_text(
+        json.dumps(
+            {
+                "simulation": "simulation.yaml",
+                "space": SMALL_SPACE,
+                "maximize": "goodput",
+                "seeds": 2,
+                "sampler": {"name": "halton", "scramble": True},
+            }
+        )
+    )
+    stated = study_files.read_study(tmp_path / "study.yaml").study(None)
+    assert trials_of(stated.optimize(8, check=False)) == trials_of(study)
+    with pytest.raises(ConfigError, match=r"sampler = halton: cannot search with several objec"):
+        Study(overloaded(), SMALL_SPACE, ["goodput", "output_throughput"], sampler="halton")
 
 
 # --- the best -------------------------------------------------------------------------------------

@@ -9,9 +9,9 @@ storage do not repeat each other.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import inspect
 import warnings
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HAS_TRIAL_CONSTRAINTS",
-    "NAMES",
+    "SAMPLERS",
     "FreshPerTrial",
+    "Sampler",
     "constraints_of",
     "quiet",
     "resolve",
@@ -43,10 +44,93 @@ def __dir__() -> list[str]:
     return __all__
 
 
-NAMES = ("tpe", "cmaes", "nsga2", "random", "qmc", "gp")
-
 HAS_TRIAL_CONSTRAINTS = hasattr(optuna.trial.Trial, "set_constraint")
 """Whether trials carry their constraints themselves (Optuna 5) or the sampler asks a function."""
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """What a study must know of a sampler.
+
+    Attributes
+    ----------
+    load
+        Returns its class; a module that it needs beyond Optuna is imported here.
+    arguments
+        Its arguments by name, without its seed; for Optuna's, every one that matters.
+    constraints
+        Whether it suits a study with constraints: its proposals heed them, or learn from no result.
+    several_objectives
+        Whether it suits a study with several objectives.
+    conditional
+        Further arguments, from the other ones, where some parameters exist only with certain values
+        of others.
+    fresh_per_trial
+        Whether it keeps nothing but a random state from trial to trial, see `FreshPerTrial`.
+    """
+
+    load: Callable[[], type[BaseSampler]]
+    arguments: Mapping[str, Any]
+    constraints: bool
+    several_objectives: bool
+    conditional: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    fresh_per_trial: bool = False
+
+
+def _gp() -> type[BaseSampler]:
+    from spillway.study.gp import GpSampler
+
+    return GpSampler
+
+
+SAMPLERS: dict[str, Sampler] = {
+    "tpe": Sampler(
+        load=lambda: optuna.samplers.TPESampler,
+        arguments={
+            "n_startup_trials": 10,
+            "n_ei_candidates": 24,
+            "multivariate": True,
+            "constant_liar": True,
+            "warn_independent_sampling": False,
+        },
+        constraints=True,
+        several_objectives=True,
+        conditional=lambda arguments: {"group": True} if arguments["multivariate"] else {},
+        fresh_per_trial=True,
+    ),
+    "cmaes": Sampler(
+        load=lambda: optuna.samplers.CmaEsSampler,
+        arguments={
+            "n_startup_trials": 1,
+            "with_margin": True,
+            "warn_independent_sampling": False,
+        },
+        constraints=False,
+        several_objectives=False,
+    ),
+    "nsga2": Sampler(
+        load=lambda: optuna.samplers.NSGAIISampler,
+        arguments={"population_size": 20, "crossover_prob": 0.9, "swapping_prob": 0.5},
+        constraints=True,
+        several_objectives=True,
+        fresh_per_trial=True,
+    ),
+    "random": Sampler(
+        load=lambda: optuna.samplers.RandomSampler,
+        arguments={},
+        constraints=True,
+        several_objectives=True,
+        fresh_per_trial=True,
+    ),
+    "qmc": Sampler(
+        load=lambda: optuna.samplers.QMCSampler,
+        arguments={"qmc_type": "sobol", "scramble": True, "warn_independent_sampling": False},
+        constraints=True,
+        several_objectives=True,
+    ),
+    "gp": Sampler(load=_gp, arguments={}, constraints=True, several_objectives=True),
+}
+"""The samplers by name."""
 
 
 def resolve(
@@ -58,6 +142,9 @@ def resolve(
     is_conditional: bool,
 ) -> tuple[BaseSampler, dict[str, Any]]:
     """A sampler and what it is made of.
+
+    Raises ConfigError if there is no such sampler, it does not suit the study, or an argument is
+    invalid.
 
     Parameters
     ----------
@@ -72,24 +159,17 @@ def resolve(
         return sampler, {"name": type(sampler).__name__}
     options = {"name": sampler} if isinstance(sampler, str) else dict(sampler)
     name = options.pop("name", None)
-    if name not in NAMES:
-        allowed = f"must be one of {', '.join(NAMES)}, or a sampler of Optuna's"
+    if not isinstance(name, str) or name not in SAMPLERS:
+        allowed = f"must be one of {', '.join(SAMPLERS)}, or a sampler of Optuna's"
         raise config_error([("sampler", repr(name), allowed)])
-    if n_objectives > 1 and name == "cmaes":
-        raise config_error([("sampler", "cmaes", "has one objective only; take tpe or nsga2")])
-    if n_constraints and name == "cmaes":
-        warnings.warn(
-            "the sampler cmaes does not heed constraints; only the choice of the best does",
-            RuntimeWarning,
-            stacklevel=3,
-        )
+    _check_abilities(name, constraints=n_constraints > 0, several_objectives=n_objectives > 1)
     _check_arguments(name, options)
-    arguments = _DEFAULTS[name] | ({"group": True} if name == "tpe" and is_conditional else {})
-    if name == "tpe" and options.get("multivariate") is False:
-        arguments.pop("group", None)
-    arguments |= options
+    known = SAMPLERS[name]
+    arguments = {**known.arguments, **options}
+    if is_conditional and known.conditional is not None:
+        arguments = {**known.conditional(arguments), **arguments}
     resolved = {"name": name, "seed": seed, **arguments}
-    if n_constraints and name in ("tpe", "nsga2") and not HAS_TRIAL_CONSTRAINTS:
+    if n_constraints and not HAS_TRIAL_CONSTRAINTS and "constraints_func" in _parameters(name):
         arguments["constraints_func"] = constraints_of
 
     def make(own_seed: int) -> BaseSampler:
@@ -99,10 +179,7 @@ def resolve(
             except (TypeError, ValueError) as error:
                 raise refusal(f"sampler.{name}", options, str(error)) from error
 
-    if name in ("tpe", "random", "nsga2"):
-        make(seed)  # wrong arguments are to be known at once
-        return FreshPerTrial(make, seed), resolved
-    return make(seed), resolved
+    return FreshPerTrial(make, seed) if known.fresh_per_trial else make(seed), resolved
 
 
 def constraints_of(trial: FrozenTrial) -> Sequence[float]:
@@ -209,6 +286,18 @@ class _Continuing:
         return {} if space.keys() <= trial.params.keys() else space
 
 
+def _check_abilities(name: str, **asked: bool) -> None:
+    """Checks that a sampler has the abilities that a study asks for."""
+    violations = []
+    for ability, is_asked in asked.items():
+        if is_asked and not getattr(SAMPLERS[name], ability):
+            able = ", ".join(other for other, one in SAMPLERS.items() if getattr(one, ability))
+            allowed = f"cannot search with {ability.replace('_', ' ')}; take one of {able}"
+            violations.append(("sampler", name, allowed))
+    if violations:
+        raise config_error(violations)
+
+
 def _check_arguments(name: str, options: Mapping[str, Any]) -> None:
     """Checks that arguments are of the type that the sampler's own defaults have."""
     of_type: dict[type, Check] = {
@@ -217,41 +306,19 @@ def _check_arguments(name: str, options: Mapping[str, Any]) -> None:
         float: number(),
         str: text,
     }
-    parameters = inspect.signature(_class(name)).parameters
-    known = {key: one for key, one in parameters.items() if key != "seed"}
+    known = {key: one for key, one in _parameters(name).items() if key != "seed"}
     for key, value in options.items():
         if key not in known:
             allowed = f"is no argument of it; one of {', '.join(known)}"
             raise config_error([(f"sampler.{key}", "", allowed)])
-        default = _DEFAULTS[name].get(key, known[key].default)
+        default = SAMPLERS[name].arguments.get(key, known[key].default)
         of_type.get(type(default), anything)(f"sampler.{key}", value)
 
 
-_DEFAULTS: dict[str, dict[str, Any]] = {
-    "tpe": {
-        "n_startup_trials": 10,
-        "n_ei_candidates": 24,
-        "multivariate": True,
-        "constant_liar": True,
-        "warn_independent_sampling": False,
-    },
-    "cmaes": {"n_startup_trials": 1, "with_margin": True, "warn_independent_sampling": False},
-    "nsga2": {"population_size": 20, "crossover_prob": 0.9, "swapping_prob": 0.5},
-    "random": {},
-    "qmc": {"qmc_type": "sobol", "scramble": True, "warn_independent_sampling": False},
-    "gp": {},
-}
+def _parameters(name: str) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(SAMPLERS[name].load()).parameters
 
 
 def _class(name: str) -> Callable[..., BaseSampler]:
-    if name == "gp":
-        made = importlib.import_module("spillway.study.gp").GpSampler
-    else:
-        made = {
-            "tpe": optuna.samplers.TPESampler,
-            "cmaes": optuna.samplers.CmaEsSampler,
-            "nsga2": optuna.samplers.NSGAIISampler,
-            "random": optuna.samplers.RandomSampler,
-            "qmc": optuna.samplers.QMCSampler,
-        }[name]
+    made = SAMPLERS[name].load()
     return type(made.__name__, (_Continuing, made), {})

@@ -55,8 +55,8 @@ class Study(StudyData):
         Seeds of the runs of every configuration: all meet the same requests. An int n stands for
         0, …, n - 1. A configuration in which nothing is random is run once for all seeds.
     sampler
-        What proposes configurations: tpe, cmaes, nsga2, random, qmc, gp; a mapping of `name` and
-        the sampler's arguments; or a sampler of Optuna's.
+        What proposes configurations: tpe, cmaes (one objective, no constraints), nsga2, random,
+        qmc, gp; a mapping of `name` and the sampler's arguments; or a sampler of Optuna's.
     seed
         Of the sampler.
     metrics
