@@ -25,7 +25,7 @@ from spillway._deprecated import Finder
 from spillway.simulate import run_many, simulate
 
 if TYPE_CHECKING:
-    from spillway import presets, scenarios, study
+    from spillway import catalog, study
     from spillway.config import profiles
     from spillway.config.files import dump, fingerprint
     from spillway.data.statistics import Interval
@@ -49,6 +49,7 @@ __all__ = [
     "TraceError",
     "UsageError",
     "build_info",
+    "catalog",
     "dump",
     "fingerprint",
     "fleet",
@@ -56,12 +57,10 @@ __all__ = [
     "instance",
     "load",
     "metrics",
-    "presets",
     "profiles",
     "read_trace",
     "router",
     "run_many",
-    "scenarios",
     "signals",
     "simulate",
     "study",

@@ -1,4 +1,4 @@
-"""Configuration files read together with what they name: the requests of a trace."""
+"""Configuration files read together with what they name: presets and the requests of a trace."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from spillway import _core
 from spillway._core.cluster import Simulation
-from spillway.config import files
+from spillway.config import files, schema
 from spillway.config.classes import config_error
 from spillway.config.messages import checked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Configuration", "as_simulation", "from_settings", "load"]
+__all__ = ["Configuration", "as_simulation", "from_settings", "json_schema", "load"]
 
 
 def __dir__() -> list[str]:
@@ -34,6 +34,10 @@ def from_settings(
     `base` is the folder that a trace's file is relative to. With `read_trace=False` the trace's
     requests are left unread, for a caller that replaces them.
     """
+    if "presets" in settings:
+        from spillway.catalog import by_name
+
+        settings = by_name.resolve(settings)
     simulation = files.to_simulation(settings)
     workload = simulation.workload
     if read_trace and isinstance(workload, _core.workload.Trace) and workload.file:
@@ -62,6 +66,13 @@ def as_simulation(given: Configuration) -> Simulation:
         return load(Path(given))
     allowed = "a Simulation, or the path of a configuration file"
     return checked("simulation", given, Simulation, allowed)
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of a configuration file, with the names of all presets."""
+    from spillway.catalog import by_name
+
+    return schema.file_schema(presets=by_name.json_schema())
 
 
 def _resolved(trace: _core.workload.Trace, base: Path) -> _core.workload.Trace:

@@ -162,9 +162,9 @@ SIMULATION = spillway.Simulation(workload={"kind": "synthetic", "num_requests": 
         (lambda: spillway.dump(5, "a.yaml"), "simulation must be a Simulation, not 5"),
         (lambda: spillway.profiles.name_of(5), "simulation must be a Simulation, not 5"),
         (lambda: spillway.profiles.vllm(5), "simulation must be a Simulation, not 5"),
-        (lambda: spillway.scenarios.get("baseline").apply(5), "simulation must be a Simulation"),
-        (lambda: spillway.presets.gateway_pre().apply(5), "simulation must be a Simulation"),
-        (lambda: spillway.presets.dynamo_1_2().apply(5), "simulation must be a Simulation"),
+        (lambda: spillway.catalog.get("baseline").apply(5), "simulation must be a Simulation"),
+        (lambda: spillway.catalog.vllm_on_eks.pre().apply(5), "simulation must be a Simulation"),
+        (lambda: spillway.catalog.dynamo.v1_2().apply(5), "simulation must be a Simulation"),
         (lambda: spillway.load(5), "expected str, bytes or os.PathLike object, not int"),
         (lambda: spillway.read_trace(5), "expected str, bytes or os.PathLike object, not int"),
         (lambda: spillway.trace(5), "takes 0 positional arguments but 1 was given"),
@@ -323,6 +323,7 @@ def test_run_leaves_what_it_does_not_need(tmp_path: Path) -> None:
     assert {"numpy", "yaml", "spillway.result", "spillway.report.tables"} <= imported
     assert not imported & EXTRAS
     assert not imported & {
+        "spillway.catalog",
         "spillway.study",
         "spillway.report.plots",
         "spillway.interop.traces.reading",

@@ -36,7 +36,7 @@ from spillway import (
     signals,
     workload,
 )
-from spillway.config import classes, schema
+from spillway.config import classes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -1255,7 +1255,7 @@ def test_admission_policies_and_their_reasons() -> None:
 
 # --- JSON Schema ----------------------------------------------------------------------------------
 
-SCHEMA = schema.json_schema()
+SCHEMA = loading.json_schema()
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 

@@ -214,6 +214,7 @@ def own_names(source: str) -> set[str]:
     return {name for name in found if not name.startswith("_")}
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of former names
 @pytest.mark.parametrize("name", public_modules())
 def test_a_module_shows_what_is_public(name: str) -> None:
     module = importlib.import_module(name)

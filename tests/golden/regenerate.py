@@ -16,13 +16,13 @@ from spillway import (
     Simulation,
     gateway,
     instance,
-    presets,
     router,
     signals,
     simulate,
     trace,
     workload,
 )
+from spillway.catalog import llm_d
 
 FOLDER = Path(__file__).parent / "decisions"
 SEED = 20260101
@@ -200,7 +200,7 @@ def admitted_by(admission: object) -> Simulation:
 
 def flow_control() -> Simulation:
     """llm-d's flow control with little room, ceilings and evictions."""
-    preset = presets.llm_d_flow_control(
+    preset = llm_d.flow_control(
         detector="concurrency",
         fairness=gateway.TenantRoundRobin(),
         usage_limit=gateway.PriorityHoldback(min_ceiling=0.4),

@@ -1,11 +1,11 @@
 """A budget of streams under control, before a plant whose figures were measured.
 
 The code of the gateway of vllm-on-eks (2dca487, 0c78403) was once run on a virtual clock before the
-plant of `presets.toy_plant`, under the load of the scenario toy-plant, with one seed. Its figures
-stand in the tables below. Ours are medians over 25 seeds and must be within a quarter. Single runs
-differ more where few permits are out: those of a wave come back together, so that it matters where
-in a wave a tenant begins. What is proved beside the figures is their order and what absorbs a
-limit; closed forms follow at the end.
+plant of `vllm_on_eks.toy_plant`, under the load of the scenario toy-plant, with one seed. Its
+figures stand in the tables below. Ours are medians over 25 seeds and must be within a quarter.
+Single runs differ more where few permits are out: those of a wave come back together, so that it
+matters where in a wave a tenant begins. What is proved beside the figures is their order and what
+absorbs a limit; closed forms follow at the end.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spillway import Result, Simulation, gateway, presets, scenarios, simulate
+from spillway import Result, Simulation, catalog, gateway, simulate
+from spillway.catalog import vllm_on_eks
 
 SEEDS = range(25)
-PLANT = presets.toy_plant().plant
+PLANT = vllm_on_eks.toy_plant().instances.plant
 TARGET_S, BAND = 2.0, 0.2
 # When caps were read, and when the percentiles' warm-up ended.
 CAPS_AT_S = (30, 60, 120, 180, 300)
@@ -53,10 +54,10 @@ TO_THREE_QUARTERS = gateway.Aimd(band=BAND, decrease_factor=0.75)
 
 
 def configured(setup: Setup) -> Simulation:
-    loaded = scenarios.get("toy-plant").apply(
-        Simulation(instances=presets.toy_plant(), horizon_s=HORIZON_S)
+    loaded = catalog.get("toy-plant").apply(
+        Simulation(instances=vllm_on_eks.toy_plant().instances, horizon_s=HORIZON_S)
     )
-    simulation = presets.gateway_post4().apply(loaded)
+    simulation = vllm_on_eks.post4().apply(loaded)
     limits = dict(zip("AB", setup.queue_max, strict=True))
     tenants = [
         one.replace(queue_max=limits.get(one.name, one.queue_max)) for one in simulation.tenants
@@ -159,12 +160,12 @@ def test_latencies_are_those_that_were_published(row: str) -> None:
 
 def test_presets_are_rows_of_the_table() -> None:
     for preset, setup in (
-        (presets.gateway_pre(), SPIRAL),
-        (presets.gateway_post4(), POST4),
-        (presets.gateway_post5(), POST5),
+        (vllm_on_eks.pre(), SPIRAL),
+        (vllm_on_eks.post4(), POST4),
+        (vllm_on_eks.post5(), POST5),
     ):
-        loaded = scenarios.get("toy-plant").apply(
-            Simulation(instances=presets.toy_plant(), horizon_s=HORIZON_S)
+        loaded = catalog.get("toy-plant").apply(
+            Simulation(instances=vllm_on_eks.toy_plant().instances, horizon_s=HORIZON_S)
         )
         for seed, result in zip(SEEDS, runs(setup), strict=True):
             ours = simulate(preset.apply(loaded), seed)
@@ -286,8 +287,10 @@ def test_the_longer_the_wait_the_lower_the_limit() -> None:
 # --- semaphores per tenant ------------------------------------------------------------------------
 
 
-def static_caps(preset: presets.GatewayPreset) -> tuple[Result, ...]:
-    loaded = scenarios.get("static-caps").apply(Simulation(instances=presets.toy_plant()))
+def static_caps(preset: catalog.Preset) -> tuple[Result, ...]:
+    loaded = catalog.get("static-caps").apply(
+        Simulation(instances=vllm_on_eks.toy_plant().instances)
+    )
     return tuple(simulate(preset.apply(loaded), seeds=SEEDS))
 
 
@@ -316,7 +319,7 @@ def test_semaphores_per_tenant_protect_the_others_from_a_burst() -> None:
     """Published: 603 ms for A, 472 for C, 16.9 s (median) and 30.5 s for B, 404 of whose 450
     requests failed; without caps 33.2, 34.3 and 32.4 s and no failure. C's is a third higher here:
     the plant tells A and C apart no more than their requests are."""
-    capped = static_caps(presets.static_caps())
+    capped = static_caps(vllm_on_eks.static_caps())
     assert tenant_p_s(capped, "A", 99) == pytest.approx(0.603, rel=0.25)
     assert 0.472 < tenant_p_s(capped, "C", 99) < 0.7
     assert tenant_p_s(capped, "B", 50) == pytest.approx(16.9, rel=0.25)
@@ -324,7 +327,7 @@ def test_semaphores_per_tenant_protect_the_others_from_a_burst() -> None:
     assert failures(capped, "B") == pytest.approx(404, rel=0.05)
     assert failures(capped, "A") == failures(capped, "C") == 0
 
-    free = static_caps(presets.static_caps(caps=(1000, 1000, 1000)))
+    free = static_caps(vllm_on_eks.static_caps(caps=(1000, 1000, 1000)))
     # The figures of the plant end at 400 requests; that run had 649.
     assert min(tenant_p_s(free, tenant, 99) for tenant in "ABC") > 30
     assert failures(free, "B") == 0

@@ -1,4 +1,4 @@
-"""The published sweep over caps per worker, on engines that make steps (`presets.l4_fleet`).
+"""The published sweep over caps per worker, on engines that make steps (`vllm_on_eks.l4`).
 
 Nothing here is told but prompts, memory and the duration of steps; queues, waits and what the
 controller does with them follow. `tools/fit_l4.py` holds what was published and how it is compared.
@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spillway import Result, instance, presets, simulate
+from spillway import Result, instance, simulate
+from spillway.catalog import vllm_on_eks
 
 TOOL = Path(__file__).parents[2] / "tools" / "fit_l4.py"
 specification = importlib.util.spec_from_file_location("fit_l4", TOOL)
@@ -29,7 +30,7 @@ CAPS = (16, 32, 64, 128, 256)
 
 @functools.cache
 def runs(cap: int, controlled: bool = False, blocks: int = 2400, **changes: Any) -> list[Result]:
-    fleet = presets.l4_fleet().replace(num_kv_blocks=blocks)
+    fleet = vllm_on_eks.l4().instances.replace(num_kv_blocks=blocks)
     simulation = fit_l4.swept(cap, controlled=controlled, fleet=fleet)
     return list(simulate(simulation.with_(changes), seeds=SEEDS))
 
@@ -65,7 +66,7 @@ def median(figure: Any, results: list[Result]) -> float:
 def test_preset_is_the_fit() -> None:
     values, outputs, error = fit_l4.rounded_fit()
     ours = instance.Linear.preset("qwen2.5-7b-l4")
-    assert presets.l4_fleet().latency == ours
+    assert vllm_on_eks.l4().instances.latency == ours
     assert {name: getattr(ours, name) for name in values} == pytest.approx(values)
     assert (ours.alpha0_us, ours.alpha_input_us, ours.alpha_output_us) == (0, 0, 0)
     assert 90 <= outputs <= 110
@@ -77,16 +78,16 @@ def test_throughput_of_a_full_fleet_is_that_which_was_published(row: int) -> Non
     """By simulation, so that it judges the formula of the fit as well."""
     capacity = fit_l4.CAPACITIES[row]
     _, outputs, _ = fit_l4.rounded_fit()
-    ours = fit_l4.saturated(capacity, outputs, presets.l4_fleet())
+    ours = fit_l4.saturated(capacity, outputs, vllm_on_eks.l4().instances)
     assert ours == pytest.approx(capacity.requests_per_s, rel=0.1)
 
 
 def test_memory_of_the_preset_fits_best() -> None:
     misfits = {
-        blocks: fit_l4.misfit(presets.l4_fleet().replace(num_kv_blocks=blocks))
+        blocks: fit_l4.misfit(vllm_on_eks.l4().instances.replace(num_kv_blocks=blocks))
         for blocks in (1600, 2000, 2400, 3000, 3600, 4600)
     }
-    assert min(misfits, key=misfits.__getitem__) == presets.l4_fleet().num_kv_blocks
+    assert min(misfits, key=misfits.__getitem__) == vllm_on_eks.l4().instances.num_kv_blocks
     # A fifth off is next to nothing where most figures are edges of a histogram.
     assert misfits[2400] < 0.25
     assert misfits[4600] > 4 * misfits[2400]

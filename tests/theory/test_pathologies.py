@@ -2,8 +2,8 @@
 
 The death spiral, the floor that absorbs a limit and the band that freezes it stand in
 test_gateway.py, with the published figures; the quirks of that gateway in test_gateway_quirks.py.
-Here are the others, before the plant of `presets.toy_plant`: 4.4 requests/s with 64 inside, 5.9 at
-best, with 128 to 200.
+Here are the others, before the plant of `vllm_on_eks.toy_plant`: 4.4 requests/s with 64 inside,
+5.9 at best, with 128 to 200.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ import pytest
 from spillway import (
     Result,
     Simulation,
+    catalog,
     gateway,
     instance,
-    presets,
-    scenarios,
     signals,
     simulate,
     workload,
 )
+from spillway.catalog import vllm_on_eks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 SEEDS = range(20)
-PLANT = presets.toy_plant().plant
+PLANT = vllm_on_eks.toy_plant().instances.plant
 BEST_PER_S = max(n / e2e for n, e2e in zip(PLANT.concurrency, PLANT.e2e_s, strict=True) if n)
 
 
@@ -52,16 +52,18 @@ def client(tenant: str, requests_per_s: float, until_s: float, **settings: Any) 
 
 
 def asked(
-    preset: presets.GatewayPreset,
+    preset: catalog.Preset,
     clients: Sequence[workload.Client],
     horizon_s: float,
     changes: Mapping[str, Any],
     queue_max: tuple[int, int] | None = None,
 ) -> Simulation:
     """A preset with changes before the plant, under the load of `clients`."""
-    loaded = scenarios.get("toy-plant").apply(
+    loaded = catalog.get("toy-plant").apply(
         Simulation(
-            instances=presets.toy_plant(), horizon_s=horizon_s, metrics={"timeline_step_s": 1}
+            instances=vllm_on_eks.toy_plant().instances,
+            horizon_s=horizon_s,
+            metrics={"timeline_step_s": 1},
         )
     )
     simulation = preset.apply(loaded.replace(workload=workload.Synthetic(clients=clients)))
@@ -96,9 +98,9 @@ def timely(result: Result, after_s: float = 0) -> int:
 
 
 def test_short_queues_and_a_floor_cure_the_death_spiral() -> None:
-    clients = scenarios.get("toy-plant").workload.clients
-    spiral = asked(presets.gateway_pre(), clients, 300, {})
-    cured = asked(presets.gateway_pre(), clients, 300, {"gateway.guard.floor": 16}, (2, 1))
+    clients = catalog.get("toy-plant").workload.clients
+    spiral = asked(vllm_on_eks.pre(), clients, 300, {})
+    cured = asked(vllm_on_eks.pre(), clients, 300, {"gateway.guard.floor": 16}, (2, 1))
     for sick, well in zip(simulate(spiral, seeds=SEEDS), simulate(cured, seeds=SEEDS), strict=True):
         assert at(sick, 60) == at(sick, 300) == 1
         assert p99_s(sick, after_s=90) > 15
@@ -122,7 +124,7 @@ def test_limit_never_climbs_if_demand_is_a_queue() -> None:
             "gateway.guard.demand": demand,
         }
         return list(
-            simulate(asked(presets.gateway_post4(), clients, 300, changes, (2, 2)), seeds=SEEDS)
+            simulate(asked(vllm_on_eks.post4(), clients, 300, changes, (2, 2)), seeds=SEEDS)
         )
 
     for result in run("queued_only"):
@@ -144,7 +146,7 @@ def cuts(cooldown_ticks: int, clients: Sequence[workload.Client], horizon_s: flo
         "gateway.guard.cooldown_ticks": cooldown_ticks,
     }
     return list(
-        simulate(asked(presets.gateway_post4(), clients, horizon_s, changes, (64, 64)), seeds=SEEDS)
+        simulate(asked(vllm_on_eks.post4(), clients, horizon_s, changes, (64, 64)), seeds=SEEDS)
     )
 
 
@@ -171,7 +173,7 @@ def test_lasting_overload_is_cut_for_at_every_tick_without_cooldown() -> None:
             "gateway.guard.ceiling": 256,
             "gateway.guard.cooldown_ticks": cooldown_ticks,
         }
-        simulation = asked(presets.gateway_post4(), clients, 120, changes)
+        simulation = asked(vllm_on_eks.post4(), clients, 120, changes)
         return [
             (one.control.count("decrease"), at(one, 120))
             for one in simulate(simulation, seeds=SEEDS)
@@ -204,7 +206,7 @@ def scoped(scope: str) -> list[Result]:
         "gateway.sensor.tenant": "A" if scope == "tenant" else "",
         "tenants[0].weight": 8,
     }
-    simulation = asked(presets.gateway_post4(), clients, 600, changes, (8, 16))
+    simulation = asked(vllm_on_eks.post4(), clients, 600, changes, (8, 16))
     return list(simulate(simulation, seeds=SEEDS))
 
 
@@ -248,7 +250,7 @@ def adaptive(controller: Any, **settings: Any) -> Simulation:
             guard=gateway.Guard(demand_gate=False, **guard),
             sensor=signals.Sensor(**sensor),
         ),
-        instances=presets.toy_plant(),
+        instances=vllm_on_eks.toy_plant().instances,
         workload=workload.Synthetic(requests_per_s=12, duration_s=horizon_s),
         horizon_s=horizon_s,
     )
@@ -502,7 +504,7 @@ OVERLOAD = [client("A", 6, 900), client("B", 6, 900)]
 
 def replicated(replicas: int, split: str = "round_robin", divided_by: int = 1) -> list[Result]:
     """post5 on several gateways; `divided_by`: each with so much less of everything."""
-    guard = presets.gateway_post5().gateway.guard
+    guard = vllm_on_eks.post5().gateway.guard
     changes = {
         "gateway.replicas": replicas,
         "gateway.split": split,
@@ -512,7 +514,7 @@ def replicated(replicas: int, split: str = "round_robin", divided_by: int = 1) -
         "gateway.controller.increase_step": 1 / divided_by,
     }
     queue_max = (2, 1) if divided_by == 1 else (1, 1)
-    simulation = asked(presets.gateway_post5(), OVERLOAD, 900, changes, queue_max)
+    simulation = asked(vllm_on_eks.post5(), OVERLOAD, 900, changes, queue_max)
     return list(simulate(simulation, seeds=SEEDS))
 
 
@@ -549,7 +551,7 @@ def test_gateways_of_equal_load_keep_unequal_budgets() -> None:
             "gateway.limit[0].cap_per_worker": 64 // replicas,
             "gateway.controller.increase_step": 1 / replicas,
         }
-        simulation = asked(presets.gateway_post5(), OVERLOAD, 900, changes)
+        simulation = asked(vllm_on_eks.post5(), OVERLOAD, 900, changes)
         return list(simulate(simulation, seeds=SEEDS))
 
     def spread(result: Result) -> float:

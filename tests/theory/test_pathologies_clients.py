@@ -11,11 +11,11 @@ from spillway import (
     gateway,
     instance,
     metrics,
-    presets,
     run_many,
     signals,
     workload,
 )
+from spillway.catalog import vllm_on_eks
 
 if TYPE_CHECKING:
     from spillway import Results
@@ -45,7 +45,7 @@ def storm(retries: list[workload.Retry], surge_per_s: float = 12) -> Simulation:
         workload=workload.Synthetic(clients=[usual, surge], duration_s=600),
         slo_classes=[workload.SloClass(target_e2e_s=25)],
         reaction=workload.Reaction(timeout_s=25, retries=retries),
-        instances=presets.toy_plant(),
+        instances=vllm_on_eks.toy_plant().instances,
         router="least_loaded",
         horizon_s=640,
         warm_up_s=30,

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from gateway_runs import SECOND, flat, outcomes, run, ways
 
-from spillway import Result, gateway, instance, presets, signals, workload
+from spillway import Result, gateway, instance, signals, workload
+from spillway.catalog import llm_d
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +24,7 @@ CLASSES = [
 
 def preset(**arguments: Any) -> dict[str, Any]:
     """Settings of a simulation: llm-d's gateway and what it hears of the instances."""
-    found = presets.llm_d_flow_control(**arguments)
+    found = llm_d.flow_control(**arguments)
     return {"gateway": found.gateway, "signals": found.signals}
 
 

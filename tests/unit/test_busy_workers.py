@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from gateway_runs import flat, run
 
-from spillway import ConfigError, Result, fleet, gateway, instance, presets, signals
+from spillway import ConfigError, Result, catalog, fleet, gateway, instance, signals
+from spillway.catalog import dynamo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -320,28 +321,44 @@ def test_a_fleet_may_start_empty() -> None:
 
 
 def test_version_1_2_fills_in_what_is_missing() -> None:
-    monitor = presets.dynamo_1_2(active_decode_blocks_threshold=0.7).busy_monitor
+    monitor = dynamo.v1_2(active_decode_blocks_threshold=0.7).busy_monitor
     assert monitor.active_decode_blocks_threshold == 0.7
     assert monitor.active_prefill_tokens_threshold == 10_000_000
     assert monitor.active_prefill_tokens_threshold_frac == 64
-    other = presets.dynamo_1_2(active_prefill_tokens_threshold=5).busy_monitor
+    other = dynamo.v1_2(active_prefill_tokens_threshold=5).busy_monitor
     assert other.active_decode_blocks_threshold == 1
-    assert presets.dynamo_1_2().busy_monitor == signals.BusyMonitor(decode_latch=False)
-    monitor = presets.dynamo_1_3(active_decode_blocks_threshold=0.7).busy_monitor
+    assert dynamo.v1_2().busy_monitor == signals.BusyMonitor(decode_latch=False)
+    monitor = dynamo.v1_3(active_decode_blocks_threshold=0.7).busy_monitor
     assert monitor == signals.BusyMonitor(active_decode_blocks_threshold=0.7)
 
 
 @pytest.mark.parametrize(
-    ("preset", "status"),
+    ("version", "preset", "status"),
     [
-        (presets.dynamo_1_2(active_prefill_tokens_threshold=500, engine_request_limit=4), 503),
-        (presets.dynamo_1_3(active_prefill_tokens_threshold=500, engine_request_limit=4), 529),
-        (presets.dynamo_dev_b(active_prefill_tokens_threshold=500, engine_request_limit=4), 529),
-        (presets.dynamo_dev_c(active_prefill_tokens_threshold=500, request_limit=4), 529),
+        (
+            "dynamo_1_2",
+            dynamo.v1_2(active_prefill_tokens_threshold=500, engine_request_limit=4),
+            503,
+        ),
+        (
+            "dynamo_1_3",
+            dynamo.v1_3(active_prefill_tokens_threshold=500, engine_request_limit=4),
+            529,
+        ),
+        (
+            "dynamo_dev_b",
+            dynamo.dev_b(active_prefill_tokens_threshold=500, engine_request_limit=4),
+            529,
+        ),
+        (
+            "dynamo_dev_c",
+            dynamo.dev_c(active_prefill_tokens_threshold=500, request_limit=4),
+            529,
+        ),
     ],
-    ids=lambda value: getattr(value, "name", ""),
+    ids=["1.2", "1.3", "dev b", "dev c"],
 )
-def test_presets_and_their_counters(preset: presets.DynamoPreset, status: int) -> None:
+def test_presets_and_their_counters(version: Any, preset: catalog.Preset, status: int) -> None:
     base = asked([0], instances=flat(e2e_s=10, ttft_s=4)).simulation
     simulation = preset.apply(base)
     result = run(
@@ -354,14 +371,14 @@ def test_presets_and_their_counters(preset: presets.DynamoPreset, status: int) -
     )
     # Three prompts of 250 tokens are above 500, for 4 s; so the limit of 4 is never reached.
     assert rejected(result) == [*range(3, 30)]
-    shown = result.counters(preset.name)
+    shown = result.counters(version)
     assert shown["dynamo_frontend_model_rejection_total"] == 27
     assert shown['dynamo_frontend_worker_active_prefill_tokens{worker_id="0",dp_rank="0"}'] == 0
     assert shown[f'spillway_responses_total{{code="{status}"}}'] == 27
     assert shown['spillway_responses_total{code="200"}'] == 3
-    assert ("dynamo_engine_request" in str(shown)) == (preset.name in ("dynamo_1_2", "dynamo_1_3"))
+    assert ("dynamo_engine_request" in str(shown)) == (version in ("dynamo_1_2", "dynamo_1_3"))
     gate = 'dynamo_backend_admission_request_admit_total{source="direct",worker_id="0"}'
-    assert shown.get(gate) == (3 if preset.name == "dynamo_dev_c" else None)
+    assert shown.get(gate) == (3 if version == "dynamo_dev_c" else None)
 
 
 def test_counters_of_a_full_worker() -> None:

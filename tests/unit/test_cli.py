@@ -16,13 +16,13 @@ import yaml
 import spillway
 from spillway import (
     Simulation,
+    catalog,
     cli,
     fingerprint,
     gateway,
     load,
     profiles,
     read_trace,
-    scenarios,
     simulate,
 )
 
@@ -307,7 +307,7 @@ def test_describe(run: Callable[..., str], refused: Callable[..., str]) -> None:
         "attempt_period_s, limit, usage_limit, eviction, controller, guard, sensor, "
         "routing_latency_s, replicas, split"
     )
-    assert json.loads(run("describe", "--schema")) == spillway.config.schema.json_schema()
+    assert json.loads(run("describe", "--schema")) == spillway.loading.json_schema()
 
 
 def test_init_writes_a_file_that_means_the_defaults(
@@ -590,7 +590,7 @@ def test_scenario_replaces_workload_tenants_and_classes(
     Path("fleet.yaml").write_text(
         "schema: 1\ninstances: {count: 3}\ntenants: [{name: A, weight: 9}]\n"
     )
-    expected = scenarios.get("baseline").apply(Simulation().with_({"instances.count": 3}))
+    expected = catalog.get("baseline").apply(Simulation().with_({"instances.count": 3}))
     digest = fingerprint(expected)[:12]
     assert f"fingerprint {digest}" in run("check", "fleet.yaml", "--scenario", "baseline")
     out = json.loads(run("run", "fleet.yaml", "--scenario", "baseline", "--json"))
@@ -606,7 +606,7 @@ def test_scenario_replaces_workload_tenants_and_classes(
 
 
 def test_describe_scenarios(run: Callable[..., str]) -> None:
-    assert run("describe", "scenarios") == f"{scenarios.table()}\n"
+    assert run("describe", "scenarios") == f"{catalog.text.scenarios()}\n"
 
 
 @pytest.mark.parametrize(

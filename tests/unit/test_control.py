@@ -18,11 +18,11 @@ from spillway import (
     gateway,
     instance,
     metrics,
-    presets,
     signals,
     simulate,
     trace,
 )
+from spillway.catalog import vllm_on_eks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -249,7 +249,7 @@ def test_soon_refusals_look_like_soon_answers() -> None:
     """Nothing is served, yet the limit climbs by one at every tick but the first, which only opens
     the window; without these samples it stays where it is."""
     gate = instance.ControlledDelay(max_requests=1, delay_s=0.5)
-    preset = presets.gateway_post5(workers=1).gateway
+    preset = vllm_on_eks.post5(workers=1).gateway
     for config, cap in ((preset, 64 + 5), (preset.with_({"sensor.includes_refusals": False}), 64)):
         result = run(
             [0.1 * i for i in range(330)],

@@ -327,7 +327,7 @@ def crowded(**settings):
         metrics=metrics.Metrics(timeline_step_s=1),
     )
     return (
-        spillway.scenarios.get("toy-plant")
+        spillway.catalog.get("toy-plant")
         .apply(plant)
         .replace(
             gateway=gateway.Gateway(

@@ -10,20 +10,20 @@ import pytest
 from spillway import (
     ConfigError,
     Simulation,
+    catalog,
     gateway,
     instance,
-    presets,
-    scenarios,
     signals,
     simulate,
     trace,
     workload,
 )
+from spillway.catalog import blis, llm_d, vllm_on_eks
 
 PRESETS = {
-    "pre": presets.gateway_pre,
-    "post4": presets.gateway_post4,
-    "post5": presets.gateway_post5,
+    "pre": vllm_on_eks.pre,
+    "post4": vllm_on_eks.post4,
+    "post5": vllm_on_eks.post5,
 }
 each_preset = pytest.mark.parametrize("name", PRESETS)
 each_semantics = pytest.mark.parametrize("semantics", ["verbatim", "corrected"])
@@ -81,7 +81,7 @@ def test_values_are_those_that_were_published(name: str, semantics: Any) -> None
     }
     which = list(PRESETS).index(name)
     assert values == {row: columns[which] for row, columns in TABLE.items()}
-    assert preset.name == name
+    assert preset.name == f"vllm-on-eks-{name}"
     assert [one.name for one in preset.tenants] == ["A", "B", "C"]
 
 
@@ -127,7 +127,7 @@ def test_semantics_are_three_settings(name: str) -> None:
 
 def test_unknown_semantics_are_refused() -> None:
     with pytest.raises(ConfigError, match="verbatim"):
-        presets.gateway_post4(semantics="faithful")  # type: ignore[arg-type]
+        vllm_on_eks.post4(semantics="faithful")  # type: ignore[arg-type]
 
 
 @each_preset
@@ -141,7 +141,7 @@ def test_workers_may_follow_the_fleet(name: str) -> None:
 
 
 def test_static_caps() -> None:
-    preset = presets.static_caps()
+    preset = vllm_on_eks.static_caps()
     assert [(one.name, one.max_in_flight) for one in preset.tenants] == [
         ("A", 64),
         ("B", 8),
@@ -153,15 +153,18 @@ def test_static_caps() -> None:
     assert band.queue.timeout_s == 30
     assert band.queue.max_requests is None
     assert {one.queue_max for one in preset.tenants} == {None}
-    other = presets.static_caps(caps=(1, 2, 3), timeout_s=5)
+    other = vllm_on_eks.static_caps(caps=(1, 2, 3), timeout_s=5)
     assert [one.max_in_flight for one in other.tenants] == [1, 2, 3]
     assert other.gateway.bands[0].queue.timeout_s == 5
-    with pytest.raises(ValueError, match="zip"):
-        presets.static_caps(caps=(1, 2))
+    for bad in [(1, 2), (1, 2, 0), (1, 2, 3.5), (1, True, 2), "abc", 5]:
+        with pytest.raises(ConfigError, match=r"^caps = .*: must be three whole numbers >= 1"):
+            vllm_on_eks.static_caps(caps=bad)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="timeout_s"):
+        vllm_on_eks.static_caps(timeout_s=0)
 
 
 def test_toy_plant_has_the_published_figures() -> None:
-    group = presets.toy_plant()
+    group = vllm_on_eks.toy_plant().instances
     assert group.count == 1
     assert isinstance(group.plant, instance.ProcessorSharing)
     table = zip(group.plant.concurrency, group.plant.e2e_s, group.plant.ttft_s, strict=True)
@@ -182,25 +185,26 @@ def test_toy_plant_has_the_published_figures() -> None:
 
 
 def test_l4_fleet_is_what_was_deployed() -> None:
-    group = presets.l4_fleet()
+    group = vllm_on_eks.l4().instances
     assert (group.count, group.max_model_len) == (2, 8192)
     # Defaults of vLLM 0.19.1 for a server on a GPU of this size.
     assert (group.max_num_seqs, group.max_num_batched_tokens) == (256, 2048)
     assert group.kv_cache.prefix_caching
     assert group.latency == instance.Linear.preset("qwen2.5-7b-l4")
     assert isinstance(group.plant, instance.StepLoop)
-    assert presets.l4_fleet(workers=3) == group.replace(count=3)
+    assert vllm_on_eks.l4(workers=3).instances == group.replace(count=3)
     # Below what 90 % of 22 GiB leave beside 14.2 GiB of weights.
     block_bytes = group.block_size_tokens * 57_344
     assert 2 * 2**30 < group.num_kv_blocks * block_bytes < (0.9 * 22 - 14.2) * 2**30
-    with pytest.raises(ConfigError, match="count"):
-        presets.l4_fleet(workers=0)
+    for workers in (0, 1.5, "2", True):
+        with pytest.raises(ConfigError, match=r"^workers = .*: must be a whole number >= 1$"):
+            vllm_on_eks.l4(workers=workers)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", [*PRESETS, "static-caps"])
 def test_apply_changes_nothing_else(name: str) -> None:
-    preset = {**PRESETS, "static-caps": presets.static_caps}[name]()
-    before = scenarios.get("toy-plant").apply(Simulation(instances=presets.toy_plant()))
+    preset = {**PRESETS, "static-caps": vllm_on_eks.static_caps}[name]()
+    before = catalog.get("toy-plant").apply(Simulation(instances=vllm_on_eks.toy_plant().instances))
     after = preset.apply(before)
     assert (after.gateway, after.tenants) == (preset.gateway, preset.tenants)
     assert after.replace(gateway=before.gateway, tenants=before.tenants) == before
@@ -212,7 +216,7 @@ def test_apply_changes_nothing_else(name: str) -> None:
 
 
 def test_tenants_that_the_preset_does_not_name_stay() -> None:
-    preset = presets.gateway_post4()
+    preset = vllm_on_eks.post4()
     tenants = [workload.Tenant(name="other", weight=5), workload.Tenant(name="B", weight=7)]
     after = preset.apply(Simulation(tenants=tenants, workload=asked_by("other")))
     assert after.tenants == (*preset.tenants, tenants[0])
@@ -229,7 +233,7 @@ def test_a_sheddable_request_passes_a_fresh_critical_one_after_700_ms() -> None:
                 slo_class=["critical", "sheddable", "critical"],
             ),
             instances=instance.InstanceGroup(
-                max_num_seqs=1, scheduler=presets.iteration_14_scheduler()
+                max_num_seqs=1, scheduler=blis.iteration_14().scheduler
             ),
         )
         _, sheddable, critical = simulate(simulation).requests["ttft_s"] + np.array(
@@ -242,7 +246,7 @@ def test_a_sheddable_request_passes_a_fresh_critical_one_after_700_ms() -> None:
 
 
 def test_flow_control_has_the_defaults_of_llm_d() -> None:
-    preset = presets.llm_d_flow_control()
+    preset = llm_d.flow_control()
     ours = preset.gateway
     assert [band.priority for band in ours.bands] == [4, 3, -1, -2, -3]
     assert {band.ceiling for band in ours.bands} == {1}
@@ -258,22 +262,22 @@ def test_flow_control_has_the_defaults_of_llm_d() -> None:
     assert ours.usage_limit == gateway.StaticCeilings()
     assert ours.max_queued is None
     assert ours.eviction == gateway.Eviction(max_victims=0, grace_s=0.5, timeout_s=10)
-    assert presets.llm_d_flow_control(evicts_in_flight=True).gateway.eviction.max_victims == 2
+    assert llm_d.flow_control(evicts_in_flight=True).gateway.eviction.max_victims == 2
     assert (preset.signals.period_s, preset.signals.stale_after_s) == (0.05, 0.2)
 
 
 def test_flow_control_of_may_waits_for_ever() -> None:
-    older = presets.llm_d_flow_control(version="2026-05").gateway
-    newer = presets.llm_d_flow_control(version="2026-08").gateway
+    older = llm_d.flow_control(version="2026-05").gateway
+    newer = llm_d.flow_control(version="2026-08").gateway
     assert {band.queue.timeout_s for band in older.bands} == {None}
     changes = {f"bands[{i}].queue.timeout_s": 60 for i in range(5)}
     assert older.with_(changes) == newer
     with pytest.raises(ConfigError, match="2026-05"):
-        presets.llm_d_flow_control(version="2025-01")  # type: ignore[arg-type]
+        llm_d.flow_control(version="2025-01")  # type: ignore[arg-type]
 
 
 def test_flow_control_brings_its_signals() -> None:
-    preset = presets.llm_d_flow_control(priorities=(0,))
+    preset = llm_d.flow_control(priorities=(0,))
     before = Simulation(tenants=[workload.Tenant(name="x")], workload=asked_by("x"))
     after = preset.apply(before)
     assert after.signals == preset.signals

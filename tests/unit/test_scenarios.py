@@ -8,7 +8,7 @@ from collections import defaultdict
 import pytest
 
 import spillway
-from spillway import ConfigError, Simulation, gateway, scenarios, simulate, workload
+from spillway import ConfigError, Simulation, catalog, gateway, simulate, workload
 
 # bench/scenarios of Nicolas-Richard/vllm-on-eks:
 # total in s, and per client: tenant, requests/s, start in s, duration in s, prompts.
@@ -64,30 +64,30 @@ PUBLISHED: dict[str, tuple[float, Clients]] = {
 # Clients that stop at an instant: tenant, requests/s, start in s, duration in s.
 WINDOWS = {"toy-plant": (300, [("B", 6, 0, 300), ("A", 4, 60, 240)])}
 
-each_scenario = pytest.mark.parametrize("name", scenarios.names())
+each_scenario = pytest.mark.parametrize("name", catalog.names("scenario"))
 
 
 def offered(name: str, seed: int = 1) -> spillway.Result:
     """The scenario's requests, turned away at once."""
-    scenario = scenarios.get(name)
+    scenario = catalog.get(name)
     return simulate(
         scenario.apply(Simulation(gateway=gateway.Gateway(admission=gateway.RejectAll()))), seed
     )
 
 
 def test_names() -> None:
-    names = scenarios.names()
+    names = catalog.names("scenario")
     assert sorted(names) == sorted([*PUBLISHED, *WINDOWS])  # none twice
     for name in names:
-        scenario = scenarios.get(name)
+        scenario = catalog.get(name)
         assert scenario.name == name
-        assert scenario.workload != scenarios.get(names[names.index(name) - 1]).workload
+        assert scenario.workload != catalog.get(names[names.index(name) - 1]).workload
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_clients_are_those_that_were_published(name: str) -> None:
     total_s, clients = PUBLISHED[name]
-    scenario = scenarios.get(name)
+    scenario = catalog.get(name)
     assert scenario.duration_s == total_s
     assert [
         (one.tenant, one.requests_per_s, one.start_s, one.num_requests)
@@ -122,7 +122,7 @@ def test_requests_are_those_that_were_published(name: str) -> None:
 @pytest.mark.parametrize("name", WINDOWS)
 def test_windows(name: str) -> None:
     total_s, clients = WINDOWS[name]
-    scenario = scenarios.get(name)
+    scenario = catalog.get(name)
     assert scenario.duration_s == total_s
     requests = offered(name).requests
     for tenant, rate, start_s, duration_s in clients:
@@ -136,7 +136,7 @@ def test_windows(name: str) -> None:
 
 @each_scenario
 def test_lengths_arrivals_tenants_and_classes(name: str) -> None:
-    scenario = scenarios.get(name)
+    scenario = catalog.get(name)
     prompt = 128 if name == "autoscale-demo-128" else 512
     for one in scenario.workload.clients:
         assert one.input_tokens == workload.Fixed(tokens=prompt)
@@ -151,7 +151,7 @@ def test_lengths_arrivals_tenants_and_classes(name: str) -> None:
 
 @each_scenario
 def test_apply_changes_nothing_else(name: str) -> None:
-    scenario = scenarios.get(name)
+    scenario = catalog.get(name)
     before = Simulation(router="least_loaded", warm_up_s=5)
     after = scenario.apply(before)
     assert after.workload == scenario.workload
@@ -167,7 +167,7 @@ def test_apply_changes_nothing_else(name: str) -> None:
 
 
 def test_a_scenario_runs() -> None:
-    result = simulate(scenarios.get("baseline").apply(), 0)
+    result = simulate(catalog.get("baseline").apply(), 0)
     assert result.ledger["completed"] == 180
     assert list(result.by_tenant()) == ["A", "B", "C"]
     assert result.summary()["goodput"] is not None
@@ -178,19 +178,19 @@ def test_a_scenario_runs() -> None:
     [
         ("noisy-neighbour", "did you mean 'noisy-neighbor'?"),
         ("autoscale_demo", "did you mean 'autoscale-demo'?"),
-        ("xyz", f"one of {', '.join(scenarios.names())}"),
-        ("", f"one of {', '.join(scenarios.names())}"),
+        ("xyz", f"one of {', '.join(catalog.names())}"),
+        ("", f"one of {', '.join(catalog.names())}"),
     ],
 )
 def test_unknown_names(name: str, hint: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        scenarios.get(name)
-    assert caught.value.violations == (("scenario", repr(name), f"is no known scenario; {hint}"),)
+        catalog.get(name)
+    assert caught.value.violations == (("preset", repr(name), f"is no known preset; {hint}"),)
 
 
-def test_table_tells_all() -> None:
-    text = scenarios.table()
-    for name in scenarios.names():
+def test_scenarios_in_words() -> None:
+    text = catalog.text.scenarios()
+    for name in catalog.names("scenario"):
         assert f"{name} (" in text
     assert "    B: 30 requests/s from 120 s until 1,800 requests" in text
     assert "    A: 4 requests/s from 60 s for 240 s" in text

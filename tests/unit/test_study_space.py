@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from study_problems import overloaded
 
-from spillway import ConfigError, Space, gateway, instance, presets, router, scenarios
+from spillway import ConfigError, Space, catalog, gateway, instance, router
+from spillway.catalog import vllm_on_eks
 from spillway.study import Choice, Kinds, Range
 from spillway.study.feasibility import doubts, offered_per_s
 
@@ -23,7 +24,7 @@ CAPS = {
 
 
 def budgeted() -> Any:
-    return presets.gateway_post5().apply(scenarios.get("noisy-neighbor").apply())
+    return vllm_on_eks.post5().apply(catalog.get("noisy-neighbor").apply())
 
 
 def asked(space: Any, number: int = 1) -> list[dict[str, Any]]:
@@ -251,7 +252,7 @@ def test_doubts_name_the_setting(change: dict[str, Any], message: str) -> None:
         "gateway.sensor.tick_drift_s": 0,
         "gateway.guard.cooldown_ticks": 4,
     }
-    base = budgeted().with_(sound).replace(instances=(presets.toy_plant(),))
+    base = budgeted().with_(sound).replace(instances=(vllm_on_eks.toy_plant().instances,))
     assert doubts(base) == ()
     found = doubts(base.with_(change))
     assert any(message in one for one in found)

@@ -30,7 +30,7 @@ BAD_INPUT = 2
 COMMANDS: Mapping[str, str] = {
     "run": "run a simulation and print its tables",
     "check": "check a configuration file",
-    "describe": "explain a setting, a policy or the scenarios",
+    "describe": "explain a setting, a policy or a preset",
     "init": "write a commented configuration file to start from",
     "optimize": "search for better settings",
     "sweep": "run configurations side by side, or solve",

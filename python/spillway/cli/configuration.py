@@ -65,7 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         dest="changes",
         metavar="PATH=VALUE",
-        help="change one setting, e.g. gateway.admission[0].capacity_tokens=5000; may be repeated",
+        help="change one setting, e.g. gateway.admission[0].capacity_tokens=5000, or presets=NAME "
+        "for the settings of a preset; may be repeated",
     )
 
 
@@ -90,14 +91,19 @@ def _read(options: argparse.Namespace) -> Simulation:
     from spillway import loading
     from spillway.config import files
 
-    settings = files.read_settings(options.config)
-    stated = dict(settings)
+    settings = stated = files.read_settings(options.config)
     if options.scenario is not None:
-        settings |= spillway.scenarios.get(options.scenario).to_dict()
+        from spillway.catalog import by_name
+
+        settings = by_name.with_scenario(stated, options.scenario)
     changes = dict(_parse_change(change) for change in options.changes)
     simulation = loading.from_settings(
         settings, base=options.config.parent, read_trace=options.trace is None
     )
+    if "presets" in changes:
+        from spillway.catalog import by_name
+
+        simulation = by_name.apply(changes.pop("presets"), simulation)
     simulation = _changed(simulation, changes)
     files.note_empty(stated, options.config)
     if options.trace is not None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from spillway import scenarios
+from spillway.catalog import text
 from spillway.config.describe import describe
-from spillway.config.schema import json_schema
+from spillway.loading import json_schema
 
 if TYPE_CHECKING:
     import argparse
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "path",
         nargs="?",
         default="",
-        help="e.g. gateway.admission.token_bucket, or scenarios for the named workloads",
+        help="e.g. gateway.admission.token_bucket, presets, presets.noisy-neighbor, or scenarios",
     )
     parser.add_argument(
         "--schema", action="store_true", help="print the JSON Schema of configuration files"
@@ -33,11 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints what there is to know about a setting, the scenarios or the whole schema."""
+    """Prints what there is to know about a setting, a preset or the whole schema."""
     if options.schema:
         print(json.dumps(json_schema(), indent=2))
-    elif options.path == "scenarios":
-        print(scenarios.table())
     else:
-        print(describe(options.path))
+        print(text.describe(options.path) or describe(options.path))
     return 0

@@ -5,7 +5,7 @@ A configuration file is YAML or JSON with the keys of `Simulation`, plus `schema
 
 YAML is read by the core schema of version 1.2 (see `spillway.config.yaml`): `1:30`, `1_000` and
 `yes` are text, `0x10` is 16, and there are no aliases. What a file names beside its own settings,
-as the requests of a trace, is read by `spillway.loading`.
+presets and the requests of a trace, is read by `spillway.loading`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from spillway.config.files import SCHEMA
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["json_schema"]
+__all__ = ["file_schema"]
 
 
 def __dir__() -> list[str]:
@@ -21,12 +21,13 @@ def __dir__() -> list[str]:
 _JSON_TYPES = {"bool": "boolean", "int": "integer", "float": "number", "str": "string"}
 
 
-def json_schema() -> dict[str, Any]:
-    """JSON Schema (2020-12) of a configuration file."""
+def file_schema(*, presets: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON Schema (2020-12) of a configuration file; `presets`: that of the key of this name."""
     schema = _object_schema(Simulation._describe())
     schema["properties"] = {
         "schema": {"const": SCHEMA, "description": "Version of the file format."},
         "profile": {"enum": list(profiles.NAMES), "description": "Whose semantics to follow."},
+        "presets": presets,
         **schema["properties"],
     }
     return {

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spillway import loading, scenarios
+from spillway import loading
+from spillway.catalog import by_name
 from spillway.config import files, filesystem, yaml
 from spillway.config.classes import config_error
 from spillway.study import solvers, sweeps
@@ -72,6 +73,7 @@ _BASE: dict[str, Check] = {
         {str: text, Mapping: mapping(anything)}, "must be a file or a mapping of settings"
     ),
     "scenario": text,
+    "presets": anything,
     "seeds": seeds,
     "metrics": _FIGURES,
 }
@@ -159,7 +161,7 @@ class StudyFile:
             **{
                 key: value
                 for key, value in self.settings.items()
-                if key not in ("simulation", "scenario")
+                if key not in ("simulation", "scenario", "presets")
             },
         }
         with filesystem.replacing(path) as temporary:
@@ -173,7 +175,8 @@ def read_study(path: str | Path) -> StudyFile:
     """Reads a study's file.
 
     `simulation`: a configuration file or its settings; `scenario`: a named workload instead of its
-    own; `space` and `order`, see `Space`; `maximize` or `minimize`: a figure, a mapping of figures
+    own; `presets`: presets whose settings take the place of its own (see `spillway.catalog`);
+    `space` and `order`, see `Space`; `maximize` or `minimize`: a figure, a mapping of figures
     to weights, or a list of such; `constraints`; `seeds`: their number or a list; `sampler`,
     `seed`, `trials`, `batch_size`, `metrics`; `racing`: true or {first_seeds, p}; `check`;
     `confirm`: true, false or {top, seeds, confidence, within}.
@@ -221,10 +224,10 @@ def write_results(study: Study, folder: Path, confirmation: Confirmation | None)
 def run_sweep(path: str | Path, *, threads: int | None = None) -> Sweep | Solution:
     """Runs what a sweep's file says.
 
-    Beside `simulation`, `scenario`, `seeds` and `metrics` it holds one of: `grid` ({path: values}),
-    `isolation` ({name: {path: value}}), `sobol` ({space, order, n, seed}), `one_at_a_time` ({space,
-    order, points}), `max_rate_under_slo` ({slo, low, high, tolerance, max_requests}) and
-    `min_instances_for_rate` ({slo, rate_per_s, group, most, max_requests}).
+    Beside `simulation`, `scenario`, `presets`, `seeds` and `metrics` it holds one of: `grid`
+    ({path: values}), `isolation` ({name: {path: value}}), `sobol` ({space, order, n, seed}),
+    `one_at_a_time` ({space, order, points}), `max_rate_under_slo` ({slo, low, high, tolerance,
+    max_requests}) and `min_instances_for_rate` ({slo, rate_per_s, group, most, max_requests}).
 
     Raises ConfigError with what is wrong.
     """
@@ -276,8 +279,8 @@ def _simulation(settings: Mapping[str, Any], base: Path) -> Simulation:
         stated = files.read_settings(path)
         files.note_empty(stated, path)
     if "scenario" in settings:
-        stated = {**stated, **scenarios.get(settings["scenario"]).to_dict()}
-    return loading.from_settings(stated, base=base)
+        stated = by_name.with_scenario(stated, settings["scenario"])
+    return by_name.apply(settings.get("presets", []), loading.from_settings(stated, base=base))
 
 
 def _objectives(settings: Mapping[str, Any]) -> list[Objective]:

@@ -1,0 +1,31 @@
+"""Published scenarios, gateways and servers by name.
+
+    simulation = catalog.get("noisy-neighbor").apply()
+    simulation = catalog.vllm_on_eks.post5(workers=None).apply(simulation)
+
+puts a gateway before a workload; in a configuration file it is
+`presets: [noisy-neighbor, {name: vllm-on-eks-post5, workers: null}]` (see `by_name`), in a shell
+`--set 'presets=[noisy-neighbor, vllm-on-eks-post5]'`. A gateway comes after a scenario, as it
+bounds the scenario's tenants. A setting of a preset is changed in the simulation that it makes:
+
+    simulation = simulation.with_({"gateway.limit[0].cap_per_worker": 16})
+
+To add a preset:
+
+1. Write a function in the module of its system, or in a new one, that returns a `Preset`.
+2. Give its parameters names with units, and defaults; values out of range are a ConfigError.
+3. Append the function to the `PRESETS` of the module.
+4. List a new module in `by_name.py` and below.
+5. Run `pytest tests/unit/test_catalog.py`, and type the published values once more in a test.
+"""
+
+from spillway.catalog import blis, dynamo, llm_d, vllm_on_eks
+from spillway.catalog._preset import Preset
+from spillway.catalog.by_name import KINDS, get, names
+from spillway.catalog.text import table
+
+__all__ = ["KINDS", "Preset", "blis", "dynamo", "get", "llm_d", "names", "table", "vllm_on_eks"]
+
+
+def __dir__() -> list[str]:
+    return __all__
