@@ -36,7 +36,8 @@ SEEDS = range(2) if FAST else range(10)
 
 # %%
 import spillway
-from spillway import presets, scenarios, workload
+from spillway import catalog, workload
+from spillway.catalog import vllm_on_eks
 from spillway.gateway import (
     Aimd,
     Band,
@@ -106,7 +107,7 @@ static = Gateway(
 
 def before(gateway, scenario="toy-plant", **queue_max):
     """The gateway before the plant, under a named load; `queue_max` by tenant."""
-    simulation = scenarios.get(scenario).apply(
+    simulation = catalog.get(scenario).apply(
         spillway.Simulation(
             gateway=gateway,
             instances=[InstanceGroup(plant=plant)],
@@ -423,7 +424,7 @@ def client(tenant, requests_per_s, start_s, duration_s):
     return workload.Client(
         name=tenant,
         tenant=tenant,
-        slo_class=scenarios.CLASS_OF[tenant],
+        slo_class=vllm_on_eks.CLASS_OF[tenant],
         requests_per_s=requests_per_s,
         start_s=start_s,
         duration_s=duration_s,
@@ -474,7 +475,7 @@ legend = axes[0].legend(title="demand", fontsize="small")
 #
 # The plant knows what was measured with so many requests inside.
 # Does it follow from less?
-# `presets.l4_fleet()` is the same fleet as two engines with continuous batching, which know
+# `vllm_on_eks.l4().instances` is the same fleet as two engines with continuous batching, which know
 # prompts, a memory of 38,400 tokens each, and how long a step takes.
 # The duration of a step is fitted to published throughputs, the memory to published latencies
 # (`tools/fit_l4.py`); queues, waits and what the controller does with them follow.
@@ -500,10 +501,12 @@ STATIC = {"gateway.controller": "static"}
 
 
 def on_engines(cap, how):
-    loaded = scenarios.get(SCENARIO).apply(
-        spillway.Simulation(instances=presets.l4_fleet(), metrics=Metrics(timeline_step_s=1))
+    loaded = catalog.get(SCENARIO).apply(
+        spillway.Simulation(
+            instances=vllm_on_eks.l4().instances, metrics=Metrics(timeline_step_s=1)
+        )
     )
-    simulation = presets.gateway_post4().apply(loaded)
+    simulation = vllm_on_eks.post4().apply(loaded)
     # Who started below the floor of 16 had a lower one.
     changes = STATIC if how == "kept" else {"gateway.guard.floor": min(cap, 16)}
     return simulation.with_({CAP: cap, **changes})

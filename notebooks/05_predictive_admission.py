@@ -45,7 +45,8 @@ SUSTAINED = 1_500 if FAST else 5_000  # requests
 
 # %%
 import spillway
-from spillway import gateway, instance, presets, router, signals, workload
+from spillway import gateway, instance, router, signals, workload
+from spillway.catalog import blis
 from spillway.report import plots
 
 TARGETS_S = {"critical": 0.2, "standard": 0.5, "sheddable": 0.3}
@@ -104,7 +105,7 @@ def weighted(prefix, queue, kv=0):
 
 
 STRONG, PLAIN = weighted(4, 3), weighted(3, 2, 2)
-BY_CLASS = presets.iteration_14_scheduler()
+BY_CLASS = blis.iteration_14().scheduler
 
 
 def fleet(load, admission="always_admit", routing=STRONG, scheduler="fcfs"):

@@ -34,7 +34,8 @@ SEEDS = range(2) if FAST else range(5)
 
 # %%
 import spillway
-from spillway import gateway, instance, metrics, presets, signals, workload
+from spillway import gateway, instance, metrics, signals, workload
+from spillway.catalog import dynamo, vllm_on_eks
 from spillway.report import plots
 
 TARGET_S = 1.0
@@ -81,7 +82,7 @@ def tabulate(rows, label):
 #
 # A worker is busy if the prompts that it has not answered yet exceed a number of tokens.
 # The router passes over busy workers; when all are busy, requests are rejected (status 529).
-# `presets.dynamo_1_3` has these rules and Dynamo's router.
+# `dynamo.v1_3` has these rules and Dynamo's router.
 # The fleet can serve about 180 requests/s; 240 arrive.
 
 # %%
@@ -89,7 +90,7 @@ RATE_PER_S = 240
 loaded = fleet(RATE_PER_S)
 THRESHOLDS = (None, 2_000, 8_000, 32_000, 128_000)
 protected = {
-    threshold: presets.dynamo_1_3(active_prefill_tokens_threshold=threshold).apply(loaded)
+    threshold: dynamo.v1_3(active_prefill_tokens_threshold=threshold).apply(loaded)
     for threshold in THRESHOLDS
 }
 every = spillway.run_many(list(protected.values()), seeds=SEEDS, keep_requests=True)
@@ -231,7 +232,7 @@ trace = spillway.trace(
     input_tokens=np.concatenate([[1300], np.full(SHORT, 64)]),
     output_tokens=np.concatenate([[290], np.full(SHORT, 40)]),
 )
-ranked = presets.dynamo_1_3(active_decode_blocks_threshold=0.8).apply(
+ranked = dynamo.v1_3(active_decode_blocks_threshold=0.8).apply(
     spillway.Simulation(
         workload=trace,
         instances=instance.InstanceGroup(data_parallel_size=4, num_kv_blocks=100),
@@ -295,11 +296,11 @@ long_answers = spillway.Simulation(
     instances=instance.InstanceGroup(num_kv_blocks=200),
 )
 COUNTS = {
-    "1.2": presets.dynamo_1_2(active_decode_blocks_threshold=0.6),
-    "1.2, tracks outputs": presets.dynamo_1_2(
+    "1.2": dynamo.v1_2(active_decode_blocks_threshold=0.6),
+    "1.2, tracks outputs": dynamo.v1_2(
         active_decode_blocks_threshold=0.6, track_output_blocks=True
     ),
-    "1.3": presets.dynamo_1_3(active_decode_blocks_threshold=0.6),
+    "1.3": dynamo.v1_3(active_decode_blocks_threshold=0.6),
 }
 print(f"{'version':20}  rejected  preemptions  mean end-to-end latency (s)")
 thrown_out = {}
@@ -326,7 +327,7 @@ SIZES = (2, 32, 512) if FAST else (2, 4, 8, 16, 32, 64, 128, 256, 512)
 LIMITS = (16, 32, 64)
 every = spillway.run_many(
     [
-        presets.dynamo_1_3(engine_request_limit=limit, queue_size=size).apply(loaded)
+        dynamo.v1_3(engine_request_limit=limit, queue_size=size).apply(loaded)
         for limit in LIMITS
         for size in SIZES
     ],
@@ -390,15 +391,13 @@ for limit, by_size in queues.items():
 
 # %%
 GATES = {
-    "1.3, N = 64, Q = 16": presets.dynamo_1_3(engine_request_limit=64, queue_size=16),
-    "1.3, N = 64, Q = 512": presets.dynamo_1_3(engine_request_limit=64, queue_size=512),
-    "dev b, as it comes": presets.dynamo_dev_b(),
-    "dev b, N = 64": presets.dynamo_dev_b(engine_request_limit=64),
-    "dev b, N = 64, 0.5 s": presets.dynamo_dev_b(
-        engine_request_limit=64, request_queue_timeout_s=0.5
-    ),
-    "dev c, as it comes": presets.dynamo_dev_c(),
-    "dev c, 4 before first token, Q = 16": presets.dynamo_dev_c(wait_limit=4, queue_size=16),
+    "1.3, N = 64, Q = 16": dynamo.v1_3(engine_request_limit=64, queue_size=16),
+    "1.3, N = 64, Q = 512": dynamo.v1_3(engine_request_limit=64, queue_size=512),
+    "dev b, as it comes": dynamo.dev_b(),
+    "dev b, N = 64": dynamo.dev_b(engine_request_limit=64),
+    "dev b, N = 64, 0.5 s": dynamo.dev_b(engine_request_limit=64, request_queue_timeout_s=0.5),
+    "dev c, as it comes": dynamo.dev_c(),
+    "dev c, 4 before first token, Q = 16": dynamo.dev_c(wait_limit=4, queue_size=16),
 }
 every = spillway.run_many(
     [preset.apply(loaded) for preset in GATES.values()], seeds=SEEDS, keep_requests=True
@@ -411,7 +410,7 @@ tabulate(gates, "gate")
 # So with late events one refusal takes it out for as long:
 
 # %%
-capped = presets.dynamo_1_3(engine_request_limit=64, queue_size=16).apply(loaded)
+capped = dynamo.v1_3(engine_request_limit=64, queue_size=16).apply(loaded)
 TRANSPORTS = {
     "at once": capped,
     "every 5 s": capped.replace(signals=signals.Scraped(period_s=5, jitter=1)),
@@ -449,7 +448,7 @@ def surged(retries, surge_per_s=12):
         workload=workload.Synthetic(clients=[usual, surge], duration_s=600),
         slo_classes=workload.SloClass(target_e2e_s=25),
         reaction=workload.Reaction(timeout_s=25, retries=retries),
-        instances=presets.toy_plant(),
+        instances=vllm_on_eks.toy_plant().instances,
         router="least_loaded",
         horizon_s=640,
         warm_up_s=30,

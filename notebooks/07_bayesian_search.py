@@ -40,7 +40,8 @@ FRESH_SEEDS = 4 if FAST else 16
 
 # %%
 import spillway
-from spillway import Study, gateway, instance, presets, router, scenarios, study, workload
+from spillway import Study, catalog, gateway, instance, router, study, workload
+from spillway.catalog import vllm_on_eks
 from spillway.report import plots
 
 # %% [markdown]
@@ -255,9 +256,9 @@ Markdown(
 # mean over four seeds can be trusted.
 
 # %%
-base = spillway.Simulation(router="round_robin", instances=[presets.toy_plant()])
-base = scenarios.get("noisy-neighbor").apply(base)
-by_hand = presets.gateway_post5().apply(base).with_({"slo_classes[critical].weight": 2})
+base = spillway.Simulation(router="round_robin", instances=[vllm_on_eks.toy_plant().instances])
+base = catalog.get("noisy-neighbor").apply(base)
+by_hand = vllm_on_eks.post5().apply(base).with_({"slo_classes[critical].weight": 2})
 
 TIMEOUT = "gateway.bands[0].queue.timeout_s"
 QUEUE_A, QUEUE_B, QUEUE_C = (f"tenants[{name}].queue_max" for name in "ABC")
@@ -356,7 +357,7 @@ ax.figure.set_size_inches(6.5, 4)
 # which the search has not seen?
 
 # %%
-engines = [presets.l4_fleet()]
+engines = [vllm_on_eks.l4().instances]
 pair = [one.replace(instances=engines) for one in (by_hand, tuned.best)]
 before, on_engines = spillway.run_many(pair, seeds=fresh)
 for name, results in (("by hand", before), ("tuned", on_engines)):
