@@ -26,7 +26,8 @@ from experiments import (
     weighted,
 )
 
-from spillway import gateway, presets, profiles, run_many
+from spillway import gateway, profiles, run_many
+from spillway.catalog import blis
 from spillway.data.statistics import student_t_quantile
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def fixed_configurations(load: workload.Synthetic) -> dict[str, Simulation]:
     """Those of the matrix that predict nothing."""
     plain: dict[str, Any] = {"routing": weighted(3, 2, 2)}
     strong: dict[str, Any] = {"routing": weighted(4, 3)}
-    by_class: dict[str, Any] = strong | {"scheduler": presets.iteration_14_scheduler()}
+    by_class: dict[str, Any] = strong | {"scheduler": blis.iteration_14().scheduler}
     gated = gateway.SloGated()
     made = experiments.simulation
     return {
@@ -104,7 +105,7 @@ def predictive_configurations(
             load,
             admission=admission,
             routing=weighted(4, 3),
-            scheduler=presets.iteration_14_scheduler(),
+            scheduler=blis.iteration_14().scheduler,
         ),
         f"4 predictive {_NAMES[estimator]} only": made(
             load, admission=admission.replace(ahead="all"), routing=weighted(3, 2, 2)
@@ -326,7 +327,7 @@ _FIGURES: dict[str, tuple[Callable[[Result], float], int]] = {
 
 
 def _settings() -> dict[str, dict[str, Any]]:
-    scheduler = presets.iteration_14_scheduler()
+    scheduler = blis.iteration_14().scheduler
     return {
         "round robin": {},
         "base pa3,qd2,kv2": {"routing": weighted(3, 2, 2)},

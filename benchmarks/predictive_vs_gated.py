@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import experiments
 from experiments import log_range, markdown, mean_interval, paired, shown, values, weighted
 
-from spillway import gateway, presets, run_many
+from spillway import gateway, run_many
+from spillway.catalog import blis
 from spillway.study import Choice
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def common_space() -> dict[str, Any]:
     return {
         "router": Choice({"pa4,qd3": weighted(4, 3), "pa3,qd2,kv2": weighted(3, 2, 2)}),
         "instances[0].scheduler": Choice(
-            {"fcfs": "fcfs", "by class and age": presets.iteration_14_scheduler()}
+            {"fcfs": "fcfs", "by class and age": blis.iteration_14().scheduler}
         ),
     }
 
@@ -91,7 +92,7 @@ def base(load: workload.Synthetic, contender: Contender) -> Simulation:
         load,
         admission=contender.admission,
         routing=weighted(4, 3),
-        scheduler=presets.iteration_14_scheduler(),
+        scheduler=blis.iteration_14().scheduler,
     )
 
 

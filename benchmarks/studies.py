@@ -27,7 +27,8 @@ import optuna
 from scipy.stats import qmc
 
 import spillway
-from spillway import presets, scenarios
+from spillway import catalog
+from spillway.catalog import vllm_on_eks
 from spillway.study import Space, Study, evaluation, isolation, samplers
 from spillway.study.files import read_study
 from spillway.study.gp import GpSampler
@@ -62,8 +63,8 @@ QUEUES = {f"tenants[{name}].queue_max": {"low": 1, "high": 64, "log": True} for 
 def noisy_neighbour(fleet: InstanceGroup) -> Simulation:
     """The blog's last gateway under its noisy neighbour; A, who pays twice, counts twice."""
     simulation = spillway.Simulation(router="round_robin", instances=[fleet])
-    simulation = scenarios.get("noisy-neighbor").apply(simulation)
-    simulation = presets.gateway_post5().apply(simulation)
+    simulation = catalog.get("noisy-neighbor").apply(simulation)
+    simulation = vllm_on_eks.post5().apply(simulation)
     return simulation.with_({"slo_classes[critical].weight": 2})
 
 
@@ -105,7 +106,7 @@ def fleets() -> dict[str, Fleet]:
     """The problems by name."""
     planned = read_study(_PLANNED)
     admitting = planned.simulation.with_({"workload.num_requests": 1000})
-    controlled = noisy_neighbour(presets.toy_plant())
+    controlled = noisy_neighbour(vllm_on_eks.toy_plant().instances)
     return {
         "noisy neighbour x AIMD": Fleet(
             "noisy neighbour x AIMD", Space(AIMD_SPACE).bind(controlled), "weighted_goodput"
@@ -275,7 +276,7 @@ def overhead(share: float = 1) -> str:
 
 def tuned(share: float = 1) -> str:
     """The section on the AIMD gateway."""
-    base = noisy_neighbour(presets.toy_plant())
+    base = noisy_neighbour(vllm_on_eks.toy_plant().instances)
     study = Study(base, AIMD_SPACE | QUEUES, "weighted_goodput", seeds=4, sampler="gp")
     start = time.perf_counter(), time.process_time()
     study.optimize(_part(60, share))
@@ -303,7 +304,7 @@ def tuned(share: float = 1) -> str:
         ]
         for name in sorted(changes, key=lambda name: -(gains[name].mean if gains[name] else 0))
     ]
-    engines = [presets.l4_fleet()]
+    engines = [vllm_on_eks.l4().instances]
     shares = []
     for where, (before, after) in {
         "the plant of the search": (base, point),

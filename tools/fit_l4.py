@@ -1,4 +1,4 @@
-"""Fits the engines of presets.l4_fleet() to what was published about them, and shows how well.
+"""Fits the engines of vllm_on_eks.l4() to what was published about them, and shows how well.
 
     python tools/fit_l4.py
 
@@ -29,7 +29,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.optimize import nnls
 
-from spillway import Simulation, metrics, presets, scenarios, simulate, workload
+from spillway import Simulation, catalog, metrics, simulate, workload
+from spillway.catalog import vllm_on_eks
 from spillway.gateway import Band, FixedLimit, Gateway, Queue
 
 if TYPE_CHECKING:
@@ -158,12 +159,13 @@ def swept(cap: int, *, controlled: bool, fleet: InstanceGroup | None = None) -> 
 
     Whoever started below the floor of 16 had a lower one, as such runs stayed where they started.
     """
-    loaded = scenarios.get("work-conservation-priority").apply(
+    loaded = catalog.get("work-conservation-priority").apply(
         Simulation(
-            instances=fleet or presets.l4_fleet(), metrics=metrics.Metrics(timeline_step_s=1)
+            instances=fleet or vllm_on_eks.l4().instances,
+            metrics=metrics.Metrics(timeline_step_s=1),
         )
     )
-    simulation = presets.gateway_post4().apply(loaded)
+    simulation = vllm_on_eks.post4().apply(loaded)
     simulation = simulation.with_({"gateway.limit[0].cap_per_worker": cap})
     if controlled:
         return simulation.with_({"gateway.guard.floor": min(cap, 16)})
@@ -221,7 +223,9 @@ def main() -> None:
     """Prints the fit and how near what was published it comes."""
     values, outputs, error = rounded_fit()
     print(f"{values}\n{outputs} output tokens in the capacity sweep, rms error {error:.1%}\n")
-    fleet = presets.l4_fleet().with_({f"latency.{name}": one for name, one in values.items()})
+    fleet = vllm_on_eks.l4().instances.with_(
+        {f"latency.{name}": one for name, one in values.items()}
+    )
     print(f"{'requests/s':26} inside  published simulated")
     for one in CAPACITIES:
         ours = saturated(one, outputs, fleet)
