@@ -446,6 +446,7 @@ def test_invalid_presets(presets: Any, path: str, value: str, allowed: str) -> N
         ("vllm-on-eks-l4", "workers", 0),
         ("llm-d-flow-control", "priorities", 4),
         ("llm-d-flow-control", "detector", "smoke"),
+        ("llm-d-flow-control", "fairness", 0),
         ("llm-d-flow-control", "ordering", "random"),
         ("llm-d-flow-control", "evicts_in_flight", "yes"),
         ("dynamo-1.2", "active_decode_blocks_threshold", 1.5),
@@ -467,7 +468,7 @@ def test_parameters_out_of_range(name: str, parameter: str, value: Any) -> None:
     path, shown, allowed = violation(caught)
     assert path == f"preset.{parameter}"
     assert shown in (repr(value), json.dumps(value))
-    assert allowed.startswith("must be")
+    assert allowed.startswith("must ")
 
 
 def test_what_conflicts_with_presets_is_named() -> None:

@@ -105,14 +105,14 @@ def flow_control(
                     Band(
                         priority=priority,
                         max_requests=5000,
-                        fairness=fairness or GlobalFifo(),
+                        fairness=GlobalFifo() if fairness is None else fairness,
                         queue=queue,
                     )
                     for priority in priorities
                 ],
                 dispatch="one_per_attempt",
                 limit=Saturation(detector=detector),
-                usage_limit=usage_limit or StaticCeilings(),
+                usage_limit=StaticCeilings() if usage_limit is None else usage_limit,
                 eviction=Eviction(max_victims=2 if evicts_in_flight else 0),
             ),
             "signals": Scraped(period_s=0.05, stale_after_s=0.2, when_stale="fail_closed"),

@@ -25,8 +25,8 @@ prompts from its start on, however long that takes: the duration in the file is 
 the gaps so that the last one ends exactly at number / rate; here they stay as drawn, and n requests
 take sqrt(n) / rate more or less.
 
-That gateway has no classes. Here the tenants have one each, so that policies can distinguish them:
-A pays and is `critical`, C is the `standard` background, B is the free tier and `sheddable`. Each
+That gateway has no classes. Here each tenant has one, so that policies can distinguish them: A
+pays and is `critical`, C is the `standard` background, B is the free tier and `sheddable`. Each
 class is promised a time to first token of 2 s, the target of that gateway's controller.
 """
 
