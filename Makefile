@@ -45,7 +45,7 @@ test-dist: $(VENV)/.dev  ## Build the sdist, build and install from it in an emp
 	$(BIN)/python -m build --sdist --outdir build/dist .
 	$(PYTHON) -m venv build/dist-venv
 	build/dist-venv/bin/pip install --quiet --disable-pip-version-check build/dist/*.tar.gz
-	cd build && dist-venv/bin/spillway run ../examples/noisy_neighbour.yaml > /dev/null
+	cd build && dist-venv/bin/spillway run ../examples/noisy_neighbor.yaml > /dev/null
 	cd build && dist-venv/bin/python -c "import spillway; print(spillway.build_info)"
 
 check: $(VENV)/.dev  ## Formatters, linters, types, stubs

@@ -1,6 +1,6 @@
 """A noisy neighbor, without and with a gateway before the fleet: what `make demo` shows.
 
-The tenants are those of noisy_neighbour.yaml; for a minute the crawler asks for much more than
+The tenants are those of noisy_neighbor.yaml; for a minute the crawler asks for much more than
 otherwise. Both runs meet the same requests on the same servers, which take them in order of
 arrival. Only the gateway differs.
 """
@@ -35,7 +35,7 @@ Runs = dict[str, spillway.Result]  # by what differs, in words
 
 def simulations() -> dict[str, spillway.Simulation]:
     """The same requests before the same fleet, without and with the gateway."""
-    example = spillway.load(Path(__file__).parent / "noisy_neighbour.yaml")
+    example = spillway.load(Path(__file__).parent / "noisy_neighbor.yaml")
     assert isinstance(example.workload, workload.Synthetic)
     clients = [
         client.replace(rate_fraction=1, requests_per_s=RATES[client.name], duration_s=DURATION_S)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROOT = Path(__file__).parents[2]
-EXAMPLE = ROOT / "examples" / "noisy_neighbour.yaml"
+EXAMPLE = ROOT / "examples" / "noisy_neighbor.yaml"
 SMALLEST = ROOT / "tests" / "golden" / "configs" / "smallest_v1.yaml"
 
 CONFIG = """\

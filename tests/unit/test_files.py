@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 RESULT_4 = ROOT / "tests" / "data" / "result_v4.npz"  # saved by Spillway 0.1.0
 SMALLEST = ROOT / "tests" / "golden" / "configs" / "smallest_v1.yaml"
-EXAMPLE = ROOT / "examples" / "noisy_neighbour.yaml"
+EXAMPLE = ROOT / "examples" / "noisy_neighbor.yaml"
 
 TRACE_CSV = "arrival_s,input_tokens,output_tokens,tenant\n0,100,5,gold\n0.5,200,3,free\n"
 ONE_CLIENT = [workload.Client(name="a", tenant="gold")]
