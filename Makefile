@@ -8,7 +8,7 @@ SOURCES := $(shell find cpp cmake python -type f \( -name '*.cpp' -o -name '*.h'
 CPP_FILES = $(shell find cpp tests/native benchmarks -name '*.cpp' -o -name '*.h')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-native test-python test-long test-fuzz test-tsan smoke test-dist bench bench-search bench-studies iteration14 predictive-vs-gated head-to-head check format stubs notebooks clean
+.PHONY: help demo test test-native test-python test-long test-fuzz test-tsan smoke test-dist bench experiments check format stubs notebooks clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-20s %s\n", $$1, $$2}'
@@ -37,8 +37,8 @@ test-long: $(VENV)/.dev  ## Theory tests to one per cent; minutes
 test-fuzz: $(VENV)/.dev  ## 10,000 random simulations through every check and view; twenty minutes
 	$(BIN)/python tests/fuzz/fuzz.py $(FUZZ)
 
-smoke: $(VENV)/.dev  ## Every script of benchmarks/ and every example at its smallest size
-	$(BIN)/python benchmarks/smoke.py
+smoke: $(VENV)/.dev  ## Every benchmark, experiment and example at its smallest size
+	$(BIN)/python tools/smoke.py
 
 test-dist: $(VENV)/.dev  ## Build the sdist, build and install from it in an empty environment, run it
 	rm -rf build/dist build/dist-venv
@@ -71,20 +71,12 @@ notebooks: $(VENV)/.dev  ## Execute the notebooks and store them with their outp
 bench: $(VENV)/.dev  ## Measure everything and write benchmarks/README.md; a quarter of an hour on a quiet machine
 	$(BIN)/python benchmarks/make_readme.py --full
 
-bench-search: $(VENV)/.dev  ## Regret and speed of the Gaussian-process search; minutes
-	$(BIN)/python benchmarks/search.py
-
-bench-studies: $(VENV)/.dev  ## Searches over fleets, measured; writes benchmarks/STUDIES.md; minutes
-	$(BIN)/python benchmarks/studies.py
-
-iteration14: $(VENV)/.dev  ## The matrix of BLIS's iteration 14 with its missing controls; minutes
-	$(BIN)/python benchmarks/iteration14.py
-
-predictive-vs-gated: $(VENV)/.dev  ## Predictive admission against the SLO gate, both tuned; minutes
-	$(BIN)/python benchmarks/predictive_vs_gated.py
-
-head-to-head: $(VENV)/.dev  ## Admission policies after a short search each, on one workload; minutes
-	$(BIN)/python benchmarks/head_to_head.py
+experiments: $(if $(NAME),$(VENV)/.dev)  ## List the experiments, or run NAME=one and write its README.md; minutes
+ifdef NAME
+	$(BIN)/python -m experiments.$(NAME).run $(ARGS)
+else
+	@awk 'FNR == 1 { split(FILENAME, part, "/"); sub(/^"""/, ""); printf "%-22s %s\n", part[2], $$0 }' experiments/*/run.py
+endif
 
 clean:  ## Remove everything that was built
 	rm -rf $(VENV) build dist python/spillway/*.so

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import search
 import suite
 from bench import child
 from scenarios import SCENARIOS
@@ -190,12 +191,23 @@ Size is the number of pending events, of owners of alarms, or of requests in the
 with alarms; `events_immediate` makes an event for the current instant and takes it; an operation of
 `decoders_join_advance_pop` is the whole stay of one request.
 
+## Searches
+
+What a trial costs beside its runs, by sampler: the search of `examples/mixed_targets_study.yaml`
+with 1,000 requests a run, after 200 trials in memory; wall time without that of the runs, median of
+10 batches.
+
+{overhead}
+
+{fits}
+
 ## How to run
 
 ```bash
 python benchmarks/bench.py --all               # the scenarios
 python benchmarks/bench.py --scenario W8 --json  # one; also --reference, --num-requests, --repeats
 python benchmarks/suite.py                     # the further figures; also --only, --full
+python benchmarks/search.py                    # searches; also --only
 python benchmarks/compare.py main              # a revision against the working tree
 python benchmarks/make_readme.py --full        # everything, and this file; also --only, --reuse
 ```
@@ -213,6 +225,19 @@ _HEAD = (
     "ratio",
     "same digest",
 )
+
+
+def _fits(searches: dict[str, Any]) -> str:
+    """How long fits and proposals of the Gaussian process take, in a sentence each."""
+    fits, batches = searches["fits"], searches["batches"]
+    ours, theirs, ratios = fits["spillway (ms)"], fits["scikit-learn (ms)"], fits["ratios"]
+    sizes = ", ".join(f"{size} in {times[0]:.1f} ms" for size, times in batches.items())
+    return (
+        f"A fit of {fits['n']} noisy values of six parameters takes {ours[0]:.0f} ms "
+        f"({ours[1]:.0f} ms of processor time), that of scikit-learn {theirs[0]:,.0f} ms "
+        f"({theirs[1]:,.0f} ms): medians of runs in turns, ratios {ratios[0]:.1f} and "
+        f"{ratios[1]:.1f}. `gp` proposes, after 200 trials and with the refit, {sizes}."
+    )
 
 
 def _text(results: dict[str, Any]) -> str:
@@ -247,6 +272,14 @@ def _text(results: dict[str, Any]) -> str:
             f"- **{name}**: {(function.__doc__ or '').strip().splitlines()[0]}"
             for name, function in SCENARIOS.items()
         ),
+        overhead=_table(
+            ("sampler", f"ms per batch of {search.BATCH}", "ms per trial"),
+            [
+                [f"`{name}`", f"{ms:.1f}", f"{ms / search.BATCH:.1f}"]
+                for name, ms in results["searches"]["overhead"].items()
+            ],
+        ),
+        fits=_fits(results["searches"]),
         micro=_table(
             ("operation", "size", "ns"),
             [
@@ -263,6 +296,7 @@ def main() -> None:
         "micro": _micro,
         "scenarios": _scenarios,
         "further": lambda: suite.run_all(full=options.full),
+        "searches": search.run_all,
     }
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--reuse", action="store_true", help="text only, from build/bench.json")
@@ -279,6 +313,7 @@ def main() -> None:
             "micro": list,
             "scenarios": lambda: _scenarios(100),
             "further": lambda: suite.run_all(share=suite.SMOKE_SHARE),
+            "searches": lambda: search.run_all(search.SMOKE_SHARE),
         }
     results: dict[str, Any] = {}
     if options.reuse or options.only:

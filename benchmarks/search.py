@@ -1,31 +1,28 @@
-"""Regret and speed of the Gaussian-process search: `make bench-search`.
+"""Speed of searches: fits, proposals, and what a trial costs beside its runs.
 
-Regret is what the *recommended* point loses against the optimum under the noiseless function, after
-trials whose values carry normal noise of a tenth of the function's range. For `gp` that is the
-trial with the best posterior mean, for TPE the best trial, as Optuna tells it. The second column
-of TPE takes its recommendation from the Gaussian process instead: what is left is the difference in
-where the trials lie.
-
-The seeds from 0 on are for this script; tuning used others (from 5000 on).
+`python benchmarks/search.py` measures all of it, `--only NAME` one part; `--smoke` takes a tenth.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import functools
 import json
 import math
 import statistics
 import time
+import unittest.mock
 import warnings
-from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import optuna
 
+import spillway
 from spillway._core import search
+from spillway.study import Study, evaluation
+from spillway.study.files import read_study
 from spillway.study.gp import GpSampler
 
 if TYPE_CHECKING:
@@ -33,104 +30,24 @@ if TYPE_CHECKING:
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
+_PLANNED = Path(__file__).resolve().parents[1] / "examples" / "mixed_targets_study.yaml"
+_SAMPLERS = ("random", "qmc", "tpe", "cmaes", "gp")
+BATCH = 4
+_DIMENSIONS = 6
+_NOISE_SD = 0.1
+SMOKE_SHARE = 0.1
+"""Of trials and repeats, where all that matters is whether the measurement runs."""
 
-@dataclasses.dataclass(frozen=True)
-class Problem:
-    """To be minimised over the unit cube.
-
-    `measure(point, rng)` returns a value and its standard error; `truth(point)` what the value is
-    without noise.
-    """
-
-    dimensions: int
-    measure: Callable[[np.ndarray, np.random.Generator], tuple[float, float]]
-    truth: Callable[[np.ndarray], float]
-    optimum: float
+Part = dict[str, Any]
 
 
-def branin(point: np.ndarray) -> float:
-    """Branin; from 0.397887 to 308.13."""
-    x, y = 15 * point[0] - 5, 15 * point[1]
-    bowl = (y - 5.1 * x * x / (4 * math.pi**2) + 5 * x / math.pi - 6) ** 2
-    return float(bowl + 10 * (1 - 1 / (8 * math.pi)) * math.cos(x) + 10)
-
-
-_HARTMANN_A = np.array(
-    [
-        [10, 3, 17, 3.5, 1.7, 8],
-        [0.05, 10, 17, 0.1, 8, 14],
-        [3, 3.5, 1.7, 10, 17, 8],
-        [17, 8, 0.05, 10, 0.1, 14],
-    ]
-)
-_HARTMANN_P = 1e-4 * np.array(
-    [
-        [1312, 1696, 5569, 124, 8283, 5886],
-        [2329, 4135, 8307, 3736, 1004, 9991],
-        [2348, 1451, 3522, 2883, 3047, 6650],
-        [4047, 8828, 8732, 5743, 1091, 381],
-    ]
-)
-
-
-def hartmann6(point: np.ndarray) -> float:
-    """Hartmann's function of six variables; from -3.32237 to 0."""
-    distances = (_HARTMANN_A * (point - _HARTMANN_P) ** 2).sum(axis=1)
-    return -float(np.array([1, 1.2, 3, 3.2]) @ np.exp(-distances))
-
-
-def noisy(
-    truth: Callable[[np.ndarray], float], sd: float, point: np.ndarray, rng: np.random.Generator
-) -> tuple[float, float]:
-    """A value with normal noise of known size."""
-    return truth(point) + sd * rng.normal(), sd
-
-
-PROBLEMS = {
-    "branin": Problem(2, functools.partial(noisy, branin, 30.77), branin, 0.397887),
-    "hartmann6": Problem(6, functools.partial(noisy, hartmann6, 0.332237), hartmann6, -3.32237),
-}
-
-
-def make_tpe(seed: int) -> optuna.samplers.BaseSampler:
-    """TPE as Spillway sets it."""
-    return optuna.samplers.TPESampler(
-        seed=seed, multivariate=True, constant_liar=True, n_startup_trials=10
-    )
-
-
-def searched(
-    problem: Problem, sampler: optuna.samplers.BaseSampler, trials: int, seed: int
-) -> optuna.Study:
-    """A study of so many trials, one after the other."""
-    rng = np.random.default_rng([seed, 99])
-    study = optuna.create_study(sampler=sampler)
-    for _ in range(trials):
-        trial = study.ask()
-        point = [trial.suggest_float(f"x{i}", 0, 1) for i in range(problem.dimensions)]
-        value, error = problem.measure(np.array(point), rng)
-        trial.set_user_attr("objective_se", [error])
-        study.tell(trial, value)
-    return study
-
-
-def regret(problem: Problem, trial: optuna.trial.FrozenTrial) -> float:
-    """What the trial's point loses."""
-    point = [trial.params[f"x{i}"] for i in range(problem.dimensions)]
-    return problem.truth(np.array(point)) - problem.optimum
-
-
-def regrets(name: str, seed: int, share: float = 1) -> dict[str, float]:
-    """Of one repetition, with a share of the trials."""
-    problem = PROBLEMS[name]
-    gp = GpSampler(seed=seed)
-    by_gp = searched(problem, gp, math.ceil(30 * share), seed)
-    by_tpe = searched(problem, make_tpe(seed), math.ceil(60 * share), seed)
-    return {
-        "gp, 30 trials": regret(problem, gp.recommend(by_gp)),
-        "tpe, 60 trials": regret(problem, by_tpe.best_trial),
-        "tpe, 60 trials, posterior mean": regret(problem, GpSampler(seed=seed).recommend(by_tpe)),
-    }
+def bumps(points: np.ndarray) -> np.ndarray:
+    """A smooth function on the unit cube: four bumps of different widths."""
+    rng = np.random.default_rng(0)
+    centers, widths = rng.random((4, _DIMENSIONS)), rng.uniform(0.3, 2, (4, _DIMENSIONS))
+    distances = (((points[:, None] - centers) / widths) ** 2).sum(axis=2)
+    heights: np.ndarray = -np.exp(-distances) @ np.array([1, 1.2, 3, 3.2])
+    return heights
 
 
 def times_of(action: Callable[[], Any]) -> np.ndarray:
@@ -140,24 +57,25 @@ def times_of(action: Callable[[], Any]) -> np.ndarray:
     return 1e3 * np.array([time.perf_counter() - start[0], time.process_time() - start[1]])
 
 
-def fit_times(data_sets: int, size: int = 400) -> dict[str, Any]:
-    """Fits of noisy values of Hartmann's function without priors: ours and scikit-learn's.
+def fits(share: float = 1) -> Part:
+    """Fits of noisy values without priors: ours and scikit-learn's, in turns.
 
-    In turns, so that a busy machine is busy for both.
+    A busy machine is then busy for both.
     """
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
+    size = round(400 * share)
     times = []
     gains = []
-    for seed in range(data_sets):
+    for seed in range(math.ceil(12 * share)):
         rng = np.random.default_rng(seed)
-        points = rng.random((size, 6))
-        values = np.array([hartmann6(point) for point in points]) + 0.1 * rng.normal(size=size)
+        points = rng.random((size, _DIMENSIONS))
+        values = bumps(points) + _NOISE_SD * rng.normal(size=size)
         scale = values.std()
         values = (values - values.mean()) / scale
-        noise = np.full(size, (0.1 / scale) ** 2)
-        kernel = ConstantKernel() * Matern(np.ones(6), nu=2.5) + WhiteKernel(0.01)
+        noise = np.full(size, (_NOISE_SD / scale) ** 2)
+        kernel = ConstantKernel() * Matern(np.ones(_DIMENSIONS), nu=2.5) + WhiteKernel(0.01)
         theirs = GaussianProcessRegressor(kernel, alpha=noise)
         fit = functools.partial(search.fit, points, values, noise, priors=None)
         with warnings.catch_warnings():
@@ -166,37 +84,46 @@ def fit_times(data_sets: int, size: int = 400) -> dict[str, Any]:
         likelihood = search.log_marginal_likelihood(points, values, noise, fit())[0]
         gains.append(likelihood - theirs.log_marginal_likelihood_value_)
     rounds = np.array(times)
-    ratios = rounds[:, 1] / rounds[:, 0]
-    ours, others = np.median(rounds, axis=0).round(1).tolist()
+    ours, others = np.median(rounds, axis=0).tolist()
+    ratios = np.median(rounds[:, 1] / rounds[:, 0], axis=0).tolist()
     return {
-        "ms (wall, processor)": {"ours": ours, "scikit-learn": others},
-        "ratio (wall, processor)": {
-            "median": np.median(ratios, axis=0).round(1).tolist(),
-            "min": ratios.min(axis=0).round(1).tolist(),
-        },
-        "smallest gain in log likelihood": round(min(gains), 3),
+        "n": size,
+        "spillway (ms)": ours,
+        "scikit-learn (ms)": others,
+        "ratios": ratios,
+        "smallest gain in log likelihood": min(gains),
     }
 
 
-def batch_times(repeats: int, size: int, finished: int = 200) -> dict[str, Any]:
-    """Batches of proposals from finished trials of six parameters on, refit included."""
+def batches(share: float = 1) -> Part:
+    """Batches of proposals by `gp`, refit included, by their size."""
+    return {f"{size}": _batch(size, share) for size in (1, 4, 8)}
+
+
+def _batch(size: int, share: float) -> list[float]:
+    """Wall time and time of the processor of one batch after 200 finished trials, in ms."""
     sampler = GpSampler(seed=0)
     study = optuna.create_study(sampler=sampler)
     rng = np.random.default_rng(1)
-    problem = PROBLEMS["hartmann6"]
-    ranges = {f"x{i}": optuna.distributions.FloatDistribution(0, 1) for i in range(6)}
-    for point in rng.random((finished, 6)):
-        value, error = problem.measure(point, rng)
+    ranges: dict[str, optuna.distributions.BaseDistribution] = {
+        f"x{i}": optuna.distributions.FloatDistribution(0, 1) for i in range(_DIMENSIONS)
+    }
+
+    def value_of(point: list[float]) -> float:
+        return float(bumps(np.array([point]))[0] + _NOISE_SD * rng.normal())
+
+    errors = {"objective_se": [_NOISE_SD]}
+    for point in rng.random((round(200 * share), _DIMENSIONS)).tolist():
         study.add_trial(
             optuna.create_trial(
-                params=dict(zip(ranges, point.tolist(), strict=True)),
+                params=dict(zip(ranges, point, strict=True)),
                 distributions=ranges,
-                value=value,
-                user_attrs={"objective_se": [error]},
+                value=value_of(point),
+                user_attrs=errors,
             )
         )
     times = []
-    for _ in range(1 + repeats):
+    for _ in range(1 + math.ceil(5 * share)):
         batch: list[optuna.Trial] = []
 
         def ask(batch: list[optuna.Trial] = batch) -> None:
@@ -204,45 +131,63 @@ def batch_times(repeats: int, size: int, finished: int = 200) -> dict[str, Any]:
 
         times.append(times_of(ask))
         for trial in batch:
-            value, error = problem.measure(np.array(list(trial.params.values())), rng)
-            trial.set_user_attr("objective_se", [error])
-            study.tell(trial, value)
+            trial.set_user_attr("objective_se", errors["objective_se"])
+            study.tell(trial, value_of(list(trial.params.values())))
     # The first fit of all is not a warm start.
-    return {
-        "trials": size,
-        "ms (wall, processor)": np.median(times[1:], axis=0).round(1).tolist(),
-        "first": times[0].round(1).tolist(),
-    }
+    median: list[float] = np.median(times[1:], axis=0).tolist()
+    return median
+
+
+def overhead(share: float = 1) -> Part:
+    """Wall time of a batch of four trials without that of the runs, in ms, by sampler.
+
+    The search of examples/mixed_targets_study.yaml with 1,000 requests a run, after 200 trials.
+    """
+    read = read_study(_PLANNED)
+    simulation = read.simulation.with_({"workload.num_requests": 1000})
+    simulating_s = [0.0]
+
+    def timed(*args: Any, **settings: Any) -> Any:
+        start = time.perf_counter()
+        results = spillway.run_many(*args, **settings)
+        simulating_s[0] += time.perf_counter() - start
+        return results
+
+    found = {}
+    with unittest.mock.patch.object(evaluation, "run_many", timed):
+        for name in _SAMPLERS:
+            study = Study(simulation, read.settings["space"], "goodput", seeds=3, sampler=name)
+            study.optimize(round(200 * share), check=False)
+            times = []
+            for _ in range(math.ceil(10 * share)):
+                start, simulating_s[0] = time.perf_counter(), 0.0
+                study.optimize(BATCH)
+                times.append(1e3 * (time.perf_counter() - start - simulating_s[0]))
+            found[name] = statistics.median(times)
+    return found
+
+
+FUNCTIONS: dict[str, Callable[[float], Part]] = {
+    "fits": fits,
+    "batches": batches,
+    "overhead": overhead,
+}
+
+
+def run_all(share: float = 1) -> dict[str, Part]:
+    """All parts by name."""
+    return {name: function(share) for name, function in FUNCTIONS.items()}
 
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repetitions", type=int, default=100)
-    parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--part", choices=("regret", "speed", "all"), default="all")
-    parser.add_argument("--smoke", action="store_true", help="with a tenth of each, once")
-    arguments = parser.parse_args()
-    share = 0.1 if arguments.smoke else 1
-    if arguments.smoke:
-        arguments.repetitions = 1
-    report: dict[str, Any] = {}
-    if arguments.part != "speed":
-        seeds = range(arguments.first_seed, arguments.first_seed + arguments.repetitions)
-        with ProcessPoolExecutor(arguments.processes) as executor:
-            for name in PROBLEMS:
-                rows = list(executor.map(functools.partial(regrets, name, share=share), seeds))
-                report[f"median regret, {name}"] = {
-                    what: round(statistics.median(row[what] for row in rows), 3) for what in rows[0]
-                }
-    if arguments.part != "regret":
-        size, finished = round(400 * share), round(200 * share)
-        report[f"fit, n = {size}"] = fit_times(math.ceil(12 * share), size)
-        report[f"batch after {finished} trials"] = [
-            batch_times(math.ceil(5 * share), size, finished) for size in (1, 4, 8)
-        ]
-    print(json.dumps(report, indent=2))
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", choices=FUNCTIONS)
+    parser.add_argument("--smoke", action="store_true", help="with a tenth of each")
+    options = parser.parse_args()
+    share = SMOKE_SHARE if options.smoke else 1
+    found = {options.only: FUNCTIONS[options.only](share)} if options.only else run_all(share)
+    print(json.dumps(found, indent=2))
 
 
 if __name__ == "__main__":

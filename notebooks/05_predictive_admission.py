@@ -28,7 +28,7 @@
 # prompts that let everybody in.
 # Nor did the experiment have the controls that its reviewers asked for, *priority only* and
 # *admission only*.
-# This notebook runs a reduced form of it (few seeds, short runs; `benchmarks/iteration14.py` is the
+# This notebook runs a reduced form of it (few seeds, short runs; `experiments/iteration_14` is the
 # whole one), and then asks what a predictor needs.
 
 # %%

@@ -13,22 +13,22 @@ import pytest
 from spillway import Simulation, simulate
 from spillway.data.statistics import Interval
 
-_BENCHMARKS = str(Path(__file__).parents[2] / "benchmarks")
-sys.path.insert(0, _BENCHMARKS)
+_ROOT = str(Path(__file__).parents[2])
+sys.path.insert(0, _ROOT)
 try:
-    import experiments
-    import head_to_head
-    import iteration14
-    import predictive_vs_gated
+    from experiments import common
+    from experiments.head_to_head import run as head_to_head
+    from experiments.iteration_14 import run as iteration_14
+    from experiments.predictive_vs_gated import run as predictive_vs_gated
 finally:
-    sys.path.remove(_BENCHMARKS)
+    sys.path.remove(_ROOT)
 
 pytest.importorskip("optuna")
 
 
 def test_experiments_workloads_have_the_published_shape() -> None:
     requests = simulate(
-        experiments.simulation(experiments.orthogonal(900, 20_000), routing="round_robin"), 1
+        common.simulation(common.orthogonal(900, 20_000), routing="round_robin"), 1
     ).requests
     assert requests["input_tokens"].mean() == pytest.approx(770, rel=0.01)
     assert requests["input_tokens"].min() == 512 + 64
@@ -42,7 +42,7 @@ def test_experiments_workloads_have_the_published_shape() -> None:
 
 
 def test_experiments_prefix_groups_follow_zipf() -> None:
-    load = experiments.prefix_groups(1600, 1000)
+    load = common.prefix_groups(1600, 1000)
     by_group: dict[str, float] = {}
     for client in load.clients:
         by_group[client.prefix_group] = by_group.get(client.prefix_group, 0) + client.rate_fraction
@@ -53,21 +53,21 @@ def test_experiments_prefix_groups_follow_zipf() -> None:
 
 
 def test_verdict_needs_the_whole_interval() -> None:
-    assert experiments.exceeds(Interval(1, 0.5, 1.5, 10)) == "confirmed"
-    assert experiments.exceeds(Interval(-1, -1.5, -0.5, 10)) == "refuted"
-    assert experiments.exceeds(Interval(0.1, -0.5, 0.7, 10)) == "undecided"
-    assert experiments.exceeds(Interval(1, None, None, 1)) == "undecided"
-    assert experiments.exceeds(Interval(0, 0, 0, 10)) == "confirmed"
-    assert experiments.all_of("confirmed", "undecided") == "undecided"
-    assert experiments.all_of("undecided", "refuted") == "refuted"
-    assert experiments.all_of("confirmed", "confirmed") == "confirmed"
+    assert common.exceeds(Interval(1, 0.5, 1.5, 10)) == "confirmed"
+    assert common.exceeds(Interval(-1, -1.5, -0.5, 10)) == "refuted"
+    assert common.exceeds(Interval(0.1, -0.5, 0.7, 10)) == "undecided"
+    assert common.exceeds(Interval(1, None, None, 1)) == "undecided"
+    assert common.exceeds(Interval(0, 0, 0, 10)) == "confirmed"
+    assert common.all_of("confirmed", "undecided") == "undecided"
+    assert common.all_of("undecided", "refuted") == "refuted"
+    assert common.all_of("confirmed", "confirmed") == "confirmed"
 
 
 def test_prediction_interval_holds_as_often_as_it_says() -> None:
     rng = np.random.default_rng(7)
     inside = 0
     for _ in range(2000):
-        low, high = iteration14.prediction_interval(rng.normal(5, 2, size=12).tolist(), 3)
+        low, high = iteration_14.prediction_interval(rng.normal(5, 2, size=12).tolist(), 3)
         inside += low <= rng.normal(5, 2, size=3).mean() <= high
     # Binomial with p = 0.99: a deviation of four sigmas is 0.9 %.
     assert inside / 2000 == pytest.approx(0.99, abs=0.009)
@@ -81,7 +81,7 @@ def _fake(**columns: Any) -> Any:
 
 def test_max_p99_is_the_largest_of_any_instance() -> None:
     result = _fake(ttft_s=[0.1, 0.1, 0.5, 0.7, np.nan], instance=[0, 0, 1, 1, -1])
-    assert iteration14.max_p99_ms(result) == pytest.approx(500 + 0.99 * 200)
+    assert iteration_14.max_p99_ms(result) == pytest.approx(500 + 0.99 * 200)
 
 
 def test_wasted_tokens_are_those_of_requests_that_missed() -> None:
@@ -106,17 +106,17 @@ def test_head_to_head_has_every_admission_policy() -> None:
     assert compared == kinds - {"reject_all"}
 
 
-def test_iteration14_settles_every_hypothesis() -> None:
-    cell = iteration14.Cell("tiny", experiments.orthogonal(2000, 120), 2000)
+def test_iteration_14_settles_every_hypothesis() -> None:
+    cell = iteration_14.Cell("tiny", common.orthogonal(2000, 120), 2000)
     published = tuple(
         rows[:1]
         for rows in (
-            iteration14.reported_rows(),
-            iteration14.corrected_rows(),
-            iteration14.group_rows(),
+            iteration_14.reported_rows(),
+            iteration_14.corrected_rows(),
+            iteration_14.group_rows(),
         )
     )
-    text = iteration14.report([cell], published, num_seeds=2, num_theirs=3, threads=1)
+    text = iteration_14.report([cell], published, num_seeds=2, num_theirs=3, threads=1)
     configurations = [f"| {number} " for number in range(1, 8)]
     assert all(one in text for one in configurations)
     verdicts = [line for line in text.splitlines() if line.startswith("| tiny | E")]
@@ -128,41 +128,41 @@ def test_iteration14_settles_every_hypothesis() -> None:
         assert words[:1] + words[2:] == ["not applicable"] * 4
 
 
-def test_iteration14_says_where_a_hypothesis_is_not_applicable() -> None:
-    load = experiments.orthogonal(2000, 3000)
-    cell = iteration14.Cell("overload", load, 2000)
-    simulations = iteration14.matrix(cell, ["seats_and_memory"])
-    tight = experiments.predictive("seats_and_memory", standard_s=0.02, sheddable_s=0.02)
+def test_iteration_14_says_where_a_hypothesis_is_not_applicable() -> None:
+    load = common.orthogonal(2000, 3000)
+    cell = iteration_14.Cell("overload", load, 2000)
+    simulations = iteration_14.matrix(cell, ["seats_and_memory"])
+    tight = common.predictive("seats_and_memory", standard_s=0.02, sheddable_s=0.02)
     simulations["3 predictive E3"] = simulations["3 predictive E3"].with_(
         {"gateway.admission": tight}
     )
-    found = iteration14.run_matrix(simulations, range(2), threads=1)
-    row = iteration14.verdict_row(cell, "seats_and_memory", found)
+    found = iteration_14.run_matrix(simulations, range(2), threads=1)
+    row = iteration_14.verdict_row(cell, "seats_and_memory", found)
     assert row[2] != "0.0%"
     # All prompts share one prefix, which is warm at once: no hit rate is left to gain.
     assert row[5] == "not applicable"
     assert "not applicable" not in row[6:8]
-    calm = iteration14.run_matrix(
-        iteration14.matrix(iteration14.Cell("calm", experiments.orthogonal(50, 50), 50), []),
+    calm = iteration_14.run_matrix(
+        iteration_14.matrix(iteration_14.Cell("calm", common.orthogonal(50, 50), 50), []),
         range(2),
         threads=1,
     )
-    assert not iteration14.can_complete_more(calm["2 SLO-gated"])
+    assert not iteration_14.can_complete_more(calm["2 SLO-gated"])
 
 
 def test_published_rows_are_all_there() -> None:
-    assert len(iteration14.reported_rows()) == 20
-    assert len(iteration14.corrected_rows()) == 9
-    semantics = iteration14.reported_rows()[0].simulation()
+    assert len(iteration_14.reported_rows()) == 20
+    assert len(iteration_14.corrected_rows()) == 9
+    semantics = iteration_14.reported_rows()[0].simulation()
     assert semantics.instances[0].completion == "step_start"
-    compound = iteration14.reported_rows()[2].simulation()
+    compound = iteration_14.reported_rows()[2].simulation()
     assert compound.instances[0].scheduler.priority == "slo_class"
     assert compound.router.picker.ties == "first"
 
 
 def test_predictive_vs_gated_reports_every_contender() -> None:
     text = predictive_vs_gated.report(
-        {"tiny": experiments.orthogonal(2000, 120)}, trials=2, num_seeds=2, threads=1
+        {"tiny": common.orthogonal(2000, 120)}, trials=2, num_seeds=2, threads=1
     )
     for name in predictive_vs_gated.contenders():
         assert f"- {name}: router = " in text

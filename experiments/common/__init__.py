@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import spillway
@@ -21,7 +22,6 @@ from spillway.study import Range, Study
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from spillway.data.statistics import Interval
     from spillway.result import Result, Results
@@ -281,12 +281,10 @@ def say(what: str) -> None:
 
 
 def add_options(parser: argparse.ArgumentParser, path: Path, seeds: int) -> None:
-    """The options of all experiments."""
-    from pathlib import Path as AnyPath
-
+    """The options of the experiments on admission."""
     parser.add_argument("--seeds", type=int, default=seeds, help=f"default: {seeds}")
     parser.add_argument("--threads", type=int, help="default: one per CPU")
     parser.add_argument(
         "--requests", type=int, default=10_000, help="of a sustained run; default: 10,000"
     )
-    parser.add_argument("--output", type=AnyPath, default=path, help=f"default: {path.name}")
+    parser.add_argument("--output", type=Path, default=path, help=f"default: {path.name}")

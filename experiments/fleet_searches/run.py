@@ -1,7 +1,7 @@
-"""Searches over fleets, measured: `make bench-studies` writes STUDIES.md; about five minutes.
+"""What searches over fleets find, by sampler, budget and noise.
 
-The problems of `search.py` are functions; these are simulations. Seeds from 1,000,000 on are fresh:
-no search has seen them.
+Writes README.md. The problems of `search_regret` are functions; these are simulations. Seeds from
+1,000,000 on are fresh: no search has seen them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ import math
 import os
 import platform
 import statistics
-import sys
 import time
-import unittest.mock
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -27,9 +25,10 @@ import optuna
 from scipy.stats import qmc
 
 import spillway
+from experiments.common import markdown, publish
 from spillway import catalog
 from spillway.catalog import vllm_on_eks
-from spillway.study import Space, Study, evaluation, isolation, samplers
+from spillway.study import Space, Study, isolation, samplers
 from spillway.study.files import read_study
 from spillway.study.gp import GpSampler
 from spillway.study.records import standard_error
@@ -42,8 +41,7 @@ if TYPE_CHECKING:
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
-_HERE = Path(__file__).resolve().parent
-_PLANNED = _HERE.parent / "examples" / "mixed_targets_study.yaml"
+_PLANNED = Path(__file__).resolve().parents[2] / "examples" / "mixed_targets_study.yaml"
 _FRESH = 1_000_000
 _TRUTH_SEEDS = 32
 _SMOKE_SHARE = 0.1
@@ -60,8 +58,8 @@ AIMD_SPACE = {
 QUEUES = {f"tenants[{name}].queue_max": {"low": 1, "high": 64, "log": True} for name in "BC"}
 
 
-def noisy_neighbour(fleet: InstanceGroup) -> Simulation:
-    """The blog's last gateway under its noisy neighbour; A, who pays twice, counts twice."""
+def noisy_neighbor(fleet: InstanceGroup) -> Simulation:
+    """The blog's last gateway under its noisy neighbor; A, who pays twice, counts twice."""
     simulation = spillway.Simulation(router="round_robin", instances=[fleet])
     simulation = catalog.get("noisy-neighbor").apply(simulation)
     simulation = vllm_on_eks.post5().apply(simulation)
@@ -106,10 +104,10 @@ def fleets() -> dict[str, Fleet]:
     """The problems by name."""
     planned = read_study(_PLANNED)
     admitting = planned.simulation.with_({"workload.num_requests": 1000})
-    controlled = noisy_neighbour(vllm_on_eks.toy_plant().instances)
+    controlled = noisy_neighbor(vllm_on_eks.toy_plant().instances)
     return {
-        "noisy neighbour x AIMD": Fleet(
-            "noisy neighbour x AIMD", Space(AIMD_SPACE).bind(controlled), "weighted_goodput"
+        "noisy neighbor x AIMD": Fleet(
+            "noisy neighbor x AIMD", Space(AIMD_SPACE).bind(controlled), "weighted_goodput"
         ),
         "orthogonal x predictive": Fleet(
             "orthogonal x predictive", Space(planned.settings["space"]).bind(admitting), "goodput"
@@ -224,7 +222,7 @@ def regret(
         f"range, normal noise is added to each run. `gp` recommends the best posterior mean, TPE "
         f"its best trial; the third column takes TPE's trials and the recommendation of `gp`. The "
         f"second fleet runs 1,000 requests here.\n\n"
-        f"{_table(head, rows)}\n\n" + "\n".join(notes)
+        f"{markdown(head, rows)}\n\n" + "\n".join(notes)
     )
 
 
@@ -247,36 +245,9 @@ def planned(share: float = 1) -> str:
     )
 
 
-def overhead(share: float = 1) -> str:
-    """The section on what a trial costs beside its runs."""
-    read = read_study(_PLANNED)
-    simulation = read.simulation.with_({"workload.num_requests": 1000})
-    simulating_s = [0.0]
-
-    def timed(*args: Any, **settings: Any) -> Any:
-        start = time.perf_counter()
-        results = spillway.run_many(*args, **settings)
-        simulating_s[0] += time.perf_counter() - start
-        return results
-
-    rows = []
-    with unittest.mock.patch.object(evaluation, "run_many", timed):
-        for name in ("random", "qmc", "tpe", "cmaes", "gp"):
-            study = Study(simulation, read.settings["space"], "goodput", seeds=3, sampler=name)
-            study.optimize(_part(200, share), check=False)
-            batches = []
-            for _ in range(_part(10, share)):
-                start, simulating_s[0] = time.perf_counter(), 0.0
-                study.optimize(4)
-                batches.append(1e3 * (time.perf_counter() - start - simulating_s[0]))
-            batch = statistics.median(batches)
-            rows.append((f"`{name}`", f"{batch:.1f}", f"{batch / 4:.1f}"))
-    return _table(("sampler", "ms per batch of 4", "ms per trial"), rows)
-
-
 def tuned(share: float = 1) -> str:
     """The section on the AIMD gateway."""
-    base = noisy_neighbour(vllm_on_eks.toy_plant().instances)
+    base = noisy_neighbor(vllm_on_eks.toy_plant().instances)
     study = Study(base, AIMD_SPACE | QUEUES, "weighted_goodput", seeds=4, sampler="gp")
     start = time.perf_counter(), time.process_time()
     study.optimize(_part(60, share))
@@ -327,10 +298,10 @@ def tuned(share: float = 1) -> str:
         f"```\n{confirmation}\n```\n\n"
         "What each parameter is worth: alone, put into the blog's last gateway; and left out, put "
         "back in the winner.\n\n"
-        f"{_table(['parameter', 'importance', 'alone', 'left out'], rows)}\n\n"
+        f"{markdown(['parameter', 'importance', 'alone', 'left out'], rows)}\n\n"
         "Who gains, and whether it holds for engines that make steps, which the search has not "
         "seen:\n\n"
-        + _table(["fleet", "gateway", "weighted goodput", "A", "B (noisy)", "C", "gain"], shares)
+        + markdown(["fleet", "gateway", "weighted goodput", "A", "B (noisy)", "C", "gain"], shares)
     )
 
 
@@ -338,15 +309,10 @@ def _shown(gain: Any) -> str:
     return "" if gain is None else f"{gain.mean:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    rule = ["---"] + ["---:"] * (len(head) - 1)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *rows))
-
-
 _TEXT = """\
 # Searches over fleets
 
-Generated by `studies.py` (`make bench-studies`); every figure comes from running it.
+Written by `make experiments NAME=fleet_searches`.
 
 {machine}
 
@@ -358,14 +324,7 @@ Generated by `studies.py` (`make bench-studies`); every figure comes from runnin
 
 {regret}
 
-## What a trial costs beside its runs
-
-The planned search, 1,000 requests a run, after 200 trials in memory: wall time without
-that of the runs, median of 10 batches.
-
-{overhead}
-
-## An adaptive limit, tuned on the noisy neighbour
+## An adaptive limit, tuned on the noisy neighbor
 
 {tuned}
 """
@@ -377,10 +336,8 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=100)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--limit-s", type=float, default=math.inf, help="no repetition after this")
-    parser.add_argument("--output", type=Path, default=_HERE / "STUDIES.md")
-    parser.add_argument(
-        "--only", choices=("planned", "regret", "overhead", "tuned"), help="print this part"
-    )
+    parser.add_argument("--output", type=Path, default=Path(__file__).with_name("README.md"))
+    parser.add_argument("--only", choices=("planned", "regret", "tuned"), help="print this part")
     parser.add_argument("--smoke", action="store_true", help="with a tenth of everything")
     options = parser.parse_args()
     share = _SMOKE_SHARE if options.smoke else 1
@@ -390,8 +347,6 @@ def main() -> None:
     parts = {}
     if options.only in (None, "planned"):
         parts["planned"] = planned(share)
-    if options.only in (None, "overhead"):
-        parts["overhead"] = overhead(share)
     if options.only in (None, "tuned"):
         parts["tuned"] = tuned(share)
     if options.only in (None, "regret"):
@@ -405,8 +360,7 @@ def main() -> None:
         f"{platform.python_version()}, Optuna {optuna.__version__}; load average at the start "
         f"{load:.1f}."
     )
-    options.output.write_text(_TEXT.format(machine=machine, **parts), encoding="utf-8")
-    print(f"written: {options.output.name}", file=sys.stderr)
+    publish(_TEXT.format(machine=machine, **parts), options.output)
 
 
 if __name__ == "__main__":

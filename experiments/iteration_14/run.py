@@ -1,6 +1,6 @@
-"""The component matrix of BLIS's iteration 14, with its missing controls: `make iteration14`.
+"""The component matrix of BLIS's iteration 14, with its missing controls.
 
-Writes iteration14.md. What is compared, by which statistics, stands there.
+Writes README.md. What is compared, by which statistics, stands there.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import experiments
 import numpy as np
-from experiments import (
+
+from experiments import common
+from experiments.common import (
     all_of,
     exceeds,
     markdown,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from spillway import Simulation, workload
     from spillway.result import Result, Results
 
-_RESULT = Path(__file__).with_suffix(".md")
+_RESULT = Path(__file__).with_name("README.md")
 _SELECTION_SEEDS = range(1000, 1005)
 _BETTER_ESTIMATORS = ("priority_aware", "token_backlog", "seats_and_memory")
 _NAMES = {
@@ -45,7 +46,7 @@ _NAMES = {
     "token_backlog": "E2",
     "seats_and_memory": "E3",
 }
-_CLASSES = tuple(experiments.TARGETS_S)
+_CLASSES = tuple(common.TARGETS_S)
 
 
 # --- the matrix -----------------------------------------------------------------------------------
@@ -70,10 +71,10 @@ def cells(sustained: int) -> list[Cell]:
     found = []
     for rate in (900, 1100, 2000):
         for n in (500, 1000, 2000, sustained):
-            load = experiments.orthogonal(rate, n)
+            load = common.orthogonal(rate, n)
             found.append(Cell(f"orthogonal, {rate:,}/s, n = {n:,}", load, rate))
     for n in (1500, sustained):
-        load = experiments.prefix_groups(1600, n)
+        load = common.prefix_groups(1600, n)
         found.append(Cell(f"24 groups, 1,600/s, n = {n:,}", load, 1600, avg_step_s=0.02))
     return found
 
@@ -84,7 +85,7 @@ def fixed_configurations(load: workload.Synthetic) -> dict[str, Simulation]:
     strong: dict[str, Any] = {"routing": weighted(4, 3)}
     by_class: dict[str, Any] = strong | {"scheduler": blis.iteration_14().scheduler}
     gated = gateway.SloGated()
-    made = experiments.simulation
+    made = common.simulation
     return {
         "1 baseline": made(load, **plain),
         "2 SLO-gated": made(load, admission=gated, **by_class),
@@ -99,7 +100,7 @@ def predictive_configurations(
 ) -> dict[str, Simulation]:
     """Predictive admission among the other components, and on its own."""
     admission = predictive(estimator, **settings)
-    made = experiments.simulation
+    made = common.simulation
     return {
         f"3 predictive {_NAMES[estimator]}": made(
             load,
@@ -285,7 +286,7 @@ class Published:
             changes["instances[0].scheduler"] = settings.pop("scheduler")
         if "routing" in settings:
             changes["router"] = settings.pop("routing")
-        made = profiles.blis_0_6(experiments.simulation(self.load, **settings))
+        made = profiles.blis_0_6(common.simulation(self.load, **settings))
         return made.with_(changes) if changes else made
 
 
@@ -383,7 +384,7 @@ def reported_rows() -> list[Published]:
     return [
         Published(
             f"{iteration}: {name}, {rate:,}/s, n = {n:,}",
-            experiments.orthogonal(rate, n, bounded=False),
+            common.orthogonal(rate, n, bounded=False),
             dict(zip(names, figures, strict=True)),
             settings[name],
         )
@@ -442,7 +443,7 @@ def corrected_rows() -> list[Published]:
     return [
         Published(
             name,
-            experiments.orthogonal(2000, 1500, bounded=False),
+            common.orthogonal(2000, 1500, bounded=False),
             dict(zip(names, row, strict=True)),
             chosen,
         )
@@ -476,7 +477,7 @@ def group_rows() -> list[Published]:
     return [
         Published(
             name,
-            experiments.prefix_groups(1600, 1500),
+            common.prefix_groups(1600, 1500),
             dict(zip(names, row, strict=True)),
             chosen,
             num_seeds=1,
@@ -540,8 +541,8 @@ def _comparison(published: Sequence[Published], seeds: Sequence[int], threads: i
 
 _TEXT = """# Iteration 14: predictive admission, with the controls that were missing
 
-Written by `make iteration14`; figures are means over {num_seeds} seeds (0 to {last_seed}) with 95 %
-intervals by Student's t.
+Written by `make experiments NAME=iteration_14`; figures are means over {num_seeds} seeds (0 to
+{last_seed}) with 95 % intervals by Student's t.
 
 The strategy experiments of BLIS proposed to admit a request if the first token is predicted within
 the budget of its class, but ran it with an empty prefix index of its own and a bypass that admitted
@@ -562,9 +563,9 @@ most do; the predictor those whose first token it predicts in time on no instanc
 refuses critical requests. Classes count 10, 5 and 3 in the queues and 10 more per second of age. E0
 predicts 7 ms per request that waits in the instance (20 ms with 24 groups), E1 counts only those
 that go first and adds what is left of the step under way, E2 works out the steps that their tokens
-fill, E3 also seats and memory. Fleet and workloads: `experiments.py`. Goodput is the share of all
-arrivals that complete with their first token within 200 ms (critical), 500 ms (standard), 300 ms
-(sheddable).
+fill, E3 also seats and memory. Fleet and workloads: `experiments/common`. Goodput is the share of
+all arrivals that complete with their first token within 200 ms (critical), 500 ms (standard),
+300 ms (sheddable).
 
 ## Estimators
 
@@ -650,14 +651,14 @@ def report(
     chosen = ("queue_depth", best)
     verdicts, tables = [], []
     for cell in workloads:
-        experiments.say(cell.name)
+        common.say(cell.name)
         found = run_matrix(matrix(cell, chosen), range(num_seeds), threads)
         verdicts += [verdict_row(cell, one, found) for one in chosen]
         rows = [matrix_row(name, results) for name, results in found.items()]
         tables.append(f"### {cell.name}\n\n{markdown(_MATRIX_HEADER, rows)}")
     theirs = []
     for rows_of in published:
-        experiments.say(f"published: {len(rows_of)} rows")
+        common.say(f"published: {len(rows_of)} rows")
         theirs.append(_comparison(rows_of, range(num_theirs), threads))
     return _TEXT.format(
         num_seeds=num_seeds,
@@ -678,7 +679,7 @@ def report(
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    experiments.add_options(parser, _RESULT, seeds=10)
+    common.add_options(parser, _RESULT, seeds=10)
     parser.add_argument(
         "--published-seeds", type=int, default=40, help="for what was published; default: 40"
     )
@@ -690,7 +691,7 @@ def main() -> None:
         num_theirs=options.published_seeds,
         threads=options.threads,
     )
-    experiments.publish(text, options.output)
+    common.publish(text, options.output)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Predictive admission against the SLO gate, both tuned: `make predictive-vs-gated`.
+"""Predictive admission against the SLO gate, both tuned.
 
-Writes predictive_vs_gated.md. How they are tuned and judged stands there.
+Writes README.md. How they are tuned and judged stands there.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import experiments
-from experiments import log_range, markdown, mean_interval, paired, shown, values, weighted
-
+from experiments import common
+from experiments.common import log_range, markdown, mean_interval, paired, shown, values, weighted
 from spillway import gateway, run_many
 from spillway.catalog import blis
 from spillway.study import Choice
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from spillway.data.statistics import Interval
     from spillway.result import Results
 
-_RESULT = Path(__file__).with_suffix(".md")
+_RESULT = Path(__file__).with_name("README.md")
 _GATES = {
     "longest queue": "max_waiting",
     "mean load": "mean_effective_load",
@@ -46,9 +45,9 @@ class Contender:
 def cases(sustained: int) -> dict[str, workload.Synthetic]:
     """The three workloads."""
     return {
-        f"orthogonal, 1,100/s, n = {sustained:,}": experiments.orthogonal(1100, sustained),
-        f"orthogonal, 2,000/s, n = {sustained:,}": experiments.orthogonal(2000, sustained),
-        f"24 groups, 1,600/s, n = {sustained:,}": experiments.prefix_groups(1600, sustained),
+        f"orthogonal, 1,100/s, n = {sustained:,}": common.orthogonal(1100, sustained),
+        f"orthogonal, 2,000/s, n = {sustained:,}": common.orthogonal(2000, sustained),
+        f"24 groups, 1,600/s, n = {sustained:,}": common.prefix_groups(1600, sustained),
     }
 
 
@@ -72,7 +71,7 @@ def contenders() -> dict[str, Contender]:
         }
         if estimator == "priority_aware":
             space["gateway.admission.avg_step_s"] = log_range(0.002, 0.05)
-        found[f"predictive {name}"] = Contender(experiments.predictive(estimator), space)
+        found[f"predictive {name}"] = Contender(common.predictive(estimator), space)
     return found
 
 
@@ -88,7 +87,7 @@ def common_space() -> dict[str, Any]:
 
 def base(load: workload.Synthetic, contender: Contender) -> Simulation:
     """Where the search for a contender starts."""
-    return experiments.simulation(
+    return common.simulation(
         load,
         admission=contender.admission,
         routing=weighted(4, 3),
@@ -104,7 +103,7 @@ def without_admission(load: workload.Synthetic) -> dict[str, Simulation]:
         "prefix 2, queue 3": weighted(2, 3),
     }
     return {
-        f"no admission control, {name}": experiments.simulation(load, routing=routing)
+        f"no admission control, {name}": common.simulation(load, routing=routing)
         for name, routing in routings.items()
     }
 
@@ -124,14 +123,14 @@ def compare(
     """One row per contender, and the tuned settings in words."""
     simulations, settings = {}, []
     for name, contender in contenders().items():
-        experiments.say(f"  {name}")
-        simulations[name], best = experiments.tuned(
+        common.say(f"  {name}")
+        simulations[name], best = common.tuned(
             base(load, contender),
             common_space() | dict(contender.space),
             trials=trials,
             threads=threads,
         )
-        settings.append(f"- {name}: {experiments.point(best)}")
+        settings.append(f"- {name}: {common.point(best)}")
     controls = without_admission(load)
     every = controls | simulations
     runs = run_many(list(every.values()), seeds, threads=threads)
@@ -164,8 +163,8 @@ def _figures(results: Results) -> list[str]:
         shown(mean_interval(results, "weighted_goodput"), 4),
         shown(mean_interval(results, "goodput"), 4),
         *(
-            shown(mean_interval(results, experiments.of_class(slo_class, "goodput")))
-            for slo_class in experiments.TARGETS_S
+            shown(mean_interval(results, common.of_class(slo_class, "goodput")))
+            for slo_class in common.TARGETS_S
         ),
         shown(mean_interval(results, "completed"), 0),
     ]
@@ -175,7 +174,7 @@ _HEADER = (
     "admission",
     "weighted goodput",
     "goodput",
-    *(f"goodput, {name}" for name in experiments.TARGETS_S),
+    *(f"goodput, {name}" for name in common.TARGETS_S),
     "completed",
     "gain over the best gate",
     "verdict",
@@ -183,7 +182,7 @@ _HEADER = (
 
 _TEXT = """# Predictive admission against the SLO gate, both tuned
 
-Written by `make predictive-vs-gated`.
+Written by `make experiments NAME=predictive_vs_gated`.
 
 Every contender has {trials} trials of the tree-structured Parzen estimator (seed 0) for each
 workload, the untuned configuration being the first, on seeds {first_tuning} to {last_tuning}; what
@@ -193,7 +192,8 @@ of arrival and by class and age. The gate comes in the three variants that were 
 longest queue of an instance, the mean load and all queues together, each with its two thresholds
 from 1 to 1,024; the predictors have their budgets for standard and sheddable requests, from 20 ms
 to 1 s, and whose work they count as ahead; E1 also what it takes for a request ahead. None ever
-refuses critical requests. Targets are 200, 500 and 300 ms; fleet and workloads: `experiments.py`.
+refuses critical requests. Targets are 200, 500 and 300 ms; fleet and workloads:
+`experiments/common`.
 
 Figures are means over {num_seeds} fresh seeds (0 to {last_seed}) with 95 % intervals. The gain is
 the difference in weighted goodput seed by seed from the gate that did best on these very seeds; the
@@ -223,7 +223,7 @@ def report(
     """Runs everything and says what came of it."""
     sections = []
     for name, load in workloads.items():
-        experiments.say(name)
+        common.say(name)
         rows, settings = compare(load, trials=trials, seeds=range(num_seeds), threads=threads)
         lines = "\n".join(settings)
         sections.append(f"## {name}\n\n{markdown(_HEADER, rows)}\n\nTuned:\n\n{lines}")
@@ -232,8 +232,8 @@ def report(
         luck=_LUCK_OF_TUNING,
         num_seeds=num_seeds,
         last_seed=num_seeds - 1,
-        first_tuning=experiments.TUNING_SEEDS[0],
-        last_tuning=experiments.TUNING_SEEDS[-1],
+        first_tuning=common.TUNING_SEEDS[0],
+        last_tuning=common.TUNING_SEEDS[-1],
         sections="\n\n".join(sections),
     )
 
@@ -241,7 +241,7 @@ def report(
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    experiments.add_options(parser, _RESULT, seeds=30)
+    common.add_options(parser, _RESULT, seeds=30)
     parser.add_argument("--trials", type=int, default=40, help="per contender; default: 40")
     options = parser.parse_args()
     text = report(
@@ -250,7 +250,7 @@ def main() -> None:
         num_seeds=options.seeds,
         threads=options.threads,
     )
-    experiments.publish(text, options.output)
+    common.publish(text, options.output)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Admission policies after a short search each, on one workload: `make head-to-head`.
+"""Admission policies after a short search each, on one workload.
 
-Writes head_to_head.md. The workload, the tuning and the figures are explained there.
+Writes README.md. The workload, the tuning and the figures are explained there.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import experiments
 import numpy as np
-from experiments import log_range, markdown, mean_interval, predictive, shown, weighted
 
+from experiments import common
+from experiments.common import log_range, markdown, mean_interval, predictive, shown, weighted
 from spillway import gateway, run_many, workload
 from spillway.study import Choice, max_rate_under_slo
 from spillway.study.objective import Figure
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from spillway import Simulation
     from spillway.result import Result, Results
 
-_RESULT = Path(__file__).with_suffix(".md")
+_RESULT = Path(__file__).with_name("README.md")
 LOADS = (0.8, 1.2, 2.0)
 _TENANTS = {"large": 1 / 2, "small 1": 1 / 6, "small 2": 1 / 6, "small 3": 1 / 6}
 _PATIENCE_S = 2.0
 _PROMISE = {"goodput": ">=0.99"}
-_TARGETS = np.array(list(experiments.TARGETS_S.values()))
+_TARGETS = np.array(list(common.TARGETS_S.values()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,8 +144,8 @@ def contenders() -> dict[str, Contender]:
 
 def base(requests_per_s: float, num_requests: int) -> Simulation:
     """The workload on a fleet whose gateway admits everything."""
-    return experiments.simulation(
-        experiments.orthogonal(requests_per_s, num_requests, _TENANTS), routing=weighted(3, 2, 2)
+    return common.simulation(
+        common.orthogonal(requests_per_s, num_requests, _TENANTS), routing=weighted(3, 2, 2)
     ).replace(
         tenants=[workload.Tenant(name=name) for name in _TENANTS],
         reaction=workload.Reaction(first_token_timeout_s=_PATIENCE_S),
@@ -155,7 +155,12 @@ def base(requests_per_s: float, num_requests: int) -> Simulation:
 def capacity_per_s(num_requests: int, seeds: Sequence[int], threads: int | None) -> float:
     """The highest rate at which 99 % meet their targets if everything is admitted."""
     found = max_rate_under_slo(
-        base(900, num_requests), _PROMISE, tolerance=0.02, seeds=seeds, threads=threads
+        base(900, num_requests),
+        _PROMISE,
+        tolerance=0.02,
+        max_requests=10 * num_requests,
+        seeds=seeds,
+        threads=threads,
     )
     if found.feasible is None:
         raise RuntimeError("no rate keeps the promises")
@@ -170,7 +175,7 @@ def wasted_share(result: Result) -> float:
     requests = result.requests
     ttft_s = requests["ttft_s"]
     served = ~np.isnan(ttft_s)
-    names = list(experiments.TARGETS_S)
+    names = list(common.TARGETS_S)
     target_s = _TARGETS[[names.index(name) for name in requests["slo_class"]]]
     missed = served & ((ttft_s > target_s) | (requests["outcome"] != "completed"))
     tokens = requests["input_tokens"] + requests["output_tokens"]
@@ -186,7 +191,7 @@ def withdrawn_share(result: Result) -> float:
 
 def _row(name: str, results: Results) -> list[str]:
     shed, worst = Figure("shed"), Figure("goodput[worst tenant]")
-    critical = experiments.of_class("critical", "goodput")
+    critical = common.of_class("critical", "goodput")
     return [
         name,
         shown(mean_interval(results, "goodput")),
@@ -214,13 +219,14 @@ _HEADER = (
 
 _TEXT = """# Admission policies after a short search each
 
-Written by `make head-to-head`.
+Written by `make experiments NAME=head_to_head`.
 
 One workload: mixed classes of equal shape (a shared prefix of 512 tokens, 256 of one's own, 128
 out), a third each critical, standard and sheddable, with 200, 500 and 300 ms to the first token
 promised. Four tenants of equal weight ask, one for half of everything, three for a sixth each.
 Clients withdraw a request that has no first token after {patience:g} s, and do not ask again. Eight
-instances that serve in order of arrival behind prefix 3, queue 2, KV 2 routing: `experiments.py`.
+instances that serve in order of arrival behind prefix 3, queue 2, KV 2 routing:
+`experiments/common`.
 
 **Capacity** is {capacity:,.0f} requests/s: within 2 %, the highest rate that the fleet was shown to
 sustain with 99 % of all requests within their targets if everything is admitted
@@ -267,17 +273,15 @@ def at_load(
     """The table of one load."""
     rows, settings = [], []
     for name, contender in contenders().items():
-        experiments.say(f"  {name}")
+        common.say(f"  {name}")
         start = base(rate_per_s, num_requests).with_(
             {"gateway.admission": contender.admission, **contender.changes}
         )
-        simulation, best = experiments.tuned(
-            start, contender.paths(), trials=trials, threads=threads
-        )
+        simulation, best = common.tuned(start, contender.paths(), trials=trials, threads=threads)
         results = run_many([simulation], seeds, threads=threads, keep_requests=True)[0]
         weight = mean_interval(results, "weighted_goodput")
         rows.append((weight.mean if weight else 0.0, _row(name, results)))
-        settings.append(f"- {name}: {experiments.point(best)}")
+        settings.append(f"- {name}: {common.point(best)}")
     rows.sort(key=lambda pair: -pair[0])
     table = markdown(_HEADER, [row for _, row in rows])
     lines = "\n".join(settings)
@@ -296,10 +300,10 @@ def report(
     threads: int | None,
 ) -> str:
     """Runs everything and says what came of it."""
-    capacity = capacity_per_s(num_requests, experiments.TUNING_SEEDS, threads)
+    capacity = capacity_per_s(num_requests, common.TUNING_SEEDS, threads)
     sections = []
     for factor in loads:
-        experiments.say(f"{factor:g} x {capacity:,.0f} requests/s")
+        common.say(f"{factor:g} x {capacity:,.0f} requests/s")
         sections.append(
             at_load(
                 factor,
@@ -318,8 +322,8 @@ def report(
         trials=trials,
         num_seeds=num_seeds,
         last_seed=num_seeds - 1,
-        first_tuning=experiments.TUNING_SEEDS[0],
-        last_tuning=experiments.TUNING_SEEDS[-1],
+        first_tuning=common.TUNING_SEEDS[0],
+        last_tuning=common.TUNING_SEEDS[-1],
         sections="\n\n".join(sections),
     )
 
@@ -327,7 +331,7 @@ def report(
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    experiments.add_options(parser, _RESULT, seeds=16)
+    common.add_options(parser, _RESULT, seeds=16)
     parser.add_argument("--trials", type=int, default=16, help="per policy and load; default: 16")
     options = parser.parse_args()
     text = report(
@@ -336,7 +340,7 @@ def main() -> None:
         num_seeds=options.seeds,
         threads=options.threads,
     )
-    experiments.publish(text, options.output)
+    common.publish(text, options.output)
 
 
 if __name__ == "__main__":
