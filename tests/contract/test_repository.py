@@ -1,0 +1,73 @@
+"""What holds the repository together: workflows, hooks, citation and indexes name what exists."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+import spillway
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+TARGETS = set(re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def commands(workflow: Path) -> Iterator[str]:
+    """Every command of a workflow, once for each combination of its job's matrix."""
+    for job in yaml.safe_load(workflow.read_text())["jobs"].values():
+        matrix: dict[str, list[Any]] = job.get("strategy", {}).get("matrix", {})
+        for values in itertools.product(*matrix.values()):
+            for step in job["steps"]:
+                text = step.get("run", "")
+                for name, value in zip(matrix, values, strict=True):
+                    text = text.replace(f"${{{{ matrix.{name} }}}}", str(value))
+                yield from text.splitlines()
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
+def test_workflows_make_what_exists(workflow: Path) -> None:
+    targets = [line.split()[1:] for line in commands(workflow) if line.startswith("make ")]
+    assert set(itertools.chain(*targets)) <= TARGETS
+
+
+def test_workflows_cover_the_supported_pythons() -> None:
+    (tests,) = (path for path in WORKFLOWS if path.name == "tests.yml")
+    tested = yaml.safe_load(tests.read_text())["jobs"]["test"]["strategy"]["matrix"]["python"]
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    built = re.findall(r"cp3(\d+)-\*", project)
+    assert tested == [f"3.{minor}" for minor in built]
+    assert f'requires-python = ">={tested[0]}"' in project
+
+
+def test_citation_is_of_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == spillway.__version__
+
+
+def test_changelog_has_this_version() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"## [{spillway.__version__}]" in changelog
+
+
+def test_pre_commit_uses_the_tools_of_the_checks() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    entries = [hook["entry"] for repo in hooks["repos"] for hook in repo["hooks"]]
+    assert len(entries) == 3
+    for entry in entries:
+        command = entry.removesuffix(" --force-exclude").replace(".venv/bin", "$(BIN)")
+        assert f"\t{command}" in makefile.replace("\t@", "\t"), entry
+
+
+def test_index_lists_every_experiment() -> None:
+    index = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8")
+    names = {path.parent.name for path in (ROOT / "experiments").glob("*/run.py")}
+    assert set(re.findall(r"\]\((\w+)/README\.md\)", index)) == names
