@@ -34,7 +34,7 @@ _TARGETS = np.array(list(common.TARGETS_S.values()))
 
 @dataclasses.dataclass(frozen=True)
 class Contender:
-    """A policy with what may be tuned of it, and of the settings it goes by."""
+    """A policy with the settings to tune: its own, and others that it reads."""
 
     admission: Any
     space: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -49,7 +49,7 @@ class Contender:
 
 
 def contenders() -> dict[str, Contender]:
-    """All policies; `reject_all` is left out, which serves nobody."""
+    """All policies but `reject_all`, which serves no request."""
     capacity, refill = log_range(1e4, 3e6), log_range(1e5, 3e6)
     buckets = {"capacity_tokens": capacity, "refill_tokens_per_s": refill}
     detector = {

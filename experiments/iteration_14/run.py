@@ -209,7 +209,7 @@ def matches_throughput(mine: Results, gated: Results) -> str:
 
 
 def can_complete_more(gated: Results) -> bool:
-    """Whether so many requests arrive that 1.3 times the completions of the gate are possible."""
+    """Whether enough requests arrive for 1.3 times the completions of the gate."""
     return sum(values(gated, "offered")) >= 1.3 * sum(values(gated, "completed"))
 
 
@@ -578,7 +578,7 @@ over all workloads, is **{best}**; budgets and coefficients are not tuned.
 
 - **H14-1**, at the same P99 of critical requests 30 to 40 % more requests are admitted than by the
   SLO gate: completions at least 1.3 times, critical P99 at most 1.1 times those of 2. Beside it, in
-  the next column, whether *priority only*, which refuses nobody, does the same: where it does, the
+  the next column, whether *priority only*, which rejects nothing, does the same: where it does, the
   predictor has no part in it.
 - **H14-2**, admission by prediction raises the hit rate: that of 3 is at least one point above that
   of 6, which serves all who arrive.

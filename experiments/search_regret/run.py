@@ -95,7 +95,7 @@ def make_tpe(seed: int) -> optuna.samplers.BaseSampler:
 def searched(
     problem: Problem, sampler: optuna.samplers.BaseSampler, trials: int, seed: int
 ) -> optuna.Study:
-    """A study of so many trials, one after the other."""
+    """A study of a number of trials, one after the other."""
     rng = np.random.default_rng([seed, 99])
     study = optuna.create_study(sampler=sampler)
     for _ in range(trials):
