@@ -26,7 +26,6 @@ from experiments.common import (
     values,
     weighted,
 )
-
 from spillway import gateway, profiles, run_many
 from spillway.catalog import blis
 from spillway.data.statistics import student_t_quantile

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import spillway
-from spillway._figures import FIGURES
+from spillway.data.figures import FIGURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
