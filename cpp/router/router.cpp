@@ -8,8 +8,6 @@
 
 namespace spillway::router {
 
-namespace {
-
 std::unique_ptr<RoutingPolicy> make_policy(const Router& config, std::int64_t block_size_tokens) {
   return std::visit(
       [&](const auto& c) {
@@ -21,8 +19,6 @@ std::unique_ptr<RoutingPolicy> make_policy(const Router& config, std::int64_t bl
       },
       config);
 }
-
-}  // namespace
 
 signals::Needs needs_of(const Router& config) { return signals::needs_of(config); }
 bool rates_ranks(const Router& config) {

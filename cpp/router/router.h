@@ -71,6 +71,8 @@ class Dispatcher {
   std::vector<sim::InstanceId> candidates_;  // kept for its memory
 };
 
+/// The policy that is configured. `block_size_tokens`: of the gateway's prefix index.
+std::unique_ptr<RoutingPolicy> make_policy(const Router& config, std::int64_t block_size_tokens);
 /// What the policy needs to see.
 signals::Needs needs_of(const Router& config);
 /// Whether the policy rates the ranks of the instances and chooses among them.
