@@ -228,6 +228,122 @@ class Acquisition:
     ) -> NDArray[Any]: ...
     def believe(self, point: ArrayLike, noise_variances: Sequence[float]) -> None: ...
 """,
+    "testing": """\
+class Admission:
+    def __init__(self, simulation: _cluster.Simulation, seed: int) -> None: ...
+    def decide(
+        self,
+        request: tuple[Any, ...],
+        now_s: float | None,
+        instances: Sequence[tuple[Any, ...]] | None,
+        has_workers: bool,
+        next_choice: int | None,
+        commit: bool,
+    ) -> tuple[int, str]: ...
+    def dispatched(self, request_id: int, instance: int, now_s: float | None) -> None: ...
+    def first_token(self, request_id: int, now_s: float | None) -> None: ...
+    def finished(self, request_id: int, outcome: str, now_s: float | None) -> None: ...
+
+class Limit:
+    def __init__(self, simulation: _cluster.Simulation, seed: int) -> None: ...
+    def offer(self, request: tuple[Any, ...], now_s: float | None) -> int: ...
+    def decide(
+        self,
+        request_id: int,
+        ceiling: float,
+        instances: Sequence[tuple[Any, ...]] | None,
+        now_s: float | None,
+    ) -> tuple[bool, bool, float | None, float | None, float]: ...
+    def started(self, request_id: int) -> None: ...
+    def first_token(self, request_id: int) -> None: ...
+    def ended(self, request_id: int) -> None: ...
+    def resize(self, setting: float) -> None: ...
+    def set_workers(self, workers: int) -> None: ...
+
+class Fairness:
+    def __init__(self, simulation: _cluster.Simulation, seed: int) -> None: ...
+    def joined(self, request: tuple[Any, ...], now_s: float | None) -> int: ...
+    def decide(self, may_start: Sequence[str] | None, now_s: float | None) -> int | None: ...
+    def left(self, request_id: int, now_s: float | None) -> None: ...
+    def first_token(self, request_id: int, now_s: float | None) -> None: ...
+    def emitted(self, request_id: int, tokens: int) -> None: ...
+    def finished(self, request_id: int, outcome: str, now_s: float | None) -> None: ...
+
+class UsageLimit:
+    def __init__(self, simulation: _cluster.Simulation, seed: int) -> None: ...
+    def decide(self, saturation: float) -> list[float]: ...
+
+class Controller:
+    def __init__(self, simulation: _cluster.Simulation, seed: int) -> None: ...
+    def decide(
+        self,
+        value: float,
+        samples: int,
+        in_flight: int,
+        queued: int,
+        max_in_flight: int,
+        shed: int,
+        kv_utilization: float,
+        hit_rate: float,
+        now_s: float | None,
+    ) -> tuple[str, float]: ...
+    def sample(
+        self, value: float, dispatched_s: float | None, now_s: float | None
+    ) -> None: ...
+    @property
+    def limit(self) -> float: ...
+    def resize(self, limit: float) -> None: ...
+
+class Router:
+    def __init__(self, simulation: _cluster.Simulation, seed: int) -> None: ...
+    def decide(
+        self,
+        request: tuple[Any, ...],
+        now_s: float | None,
+        instances: Sequence[tuple[Any, ...]] | None,
+        learn: bool,
+    ) -> tuple[int, int, int | None, list[float]]: ...
+    def first_token(self, request_id: int, now_s: float | None) -> None: ...
+    def finished(self, request_id: int, now_s: float | None) -> None: ...
+
+class Scorer:
+    def __init__(self, simulation: _cluster.Simulation, seed: int) -> None: ...
+    def decide(
+        self,
+        request: tuple[Any, ...],
+        now_s: float | None,
+        instances: Sequence[tuple[Any, ...]] | None,
+    ) -> tuple[int, list[float]]: ...
+    def learn(self, request_id: int, instance: int) -> None: ...
+
+class Filter:
+    def __init__(self, simulation: _cluster.Simulation, seed: int) -> None: ...
+    def decide(
+        self,
+        request: tuple[Any, ...],
+        now_s: float | None,
+        instances: Sequence[tuple[Any, ...]] | None,
+    ) -> tuple[int, list[int]]: ...
+    def learn(self, request_id: int, instance: int) -> None: ...
+
+class Picker:
+    def __init__(self, simulation: _cluster.Simulation, seed: int) -> None: ...
+    def decide(self, scores: Sequence[float]) -> int: ...
+
+""",
+}
+
+# What `spillway.testing.build` takes, by what it makes of it: a noun and its field.
+BUILT = {
+    "Admission": (_core.gateway.Gateway, "admission"),
+    "Limit": (_core.gateway.Gateway, "limit"),
+    "Fairness": (_core.gateway.Band, "fairness"),
+    "UsageLimit": (_core.gateway.Gateway, "usage_limit"),
+    "Controller": (_core.gateway.Gateway, "controller"),
+    "Router": (_core.cluster.Simulation, "router"),
+    "Scorer": (_core.router.Weighted, "scorers"),
+    "Filter": (_core.router.Weighted, "filters"),
+    "Picker": (_core.router.Weighted, "picker"),
 }
 
 IMPORTS = """\
@@ -311,11 +427,23 @@ def loosened(text: str) -> str:
     return f"{text} | Mapping[str, Any] | str"
 
 
+def policy_aliases(owners: dict[str, str]) -> str:
+    """A private alias for the classes of policies that each class of `testing` is built of."""
+    lines = []
+    for built, (noun, name) in BUILT.items():
+        (field,) = (one for one in noun._describe()["fields"] if one["name"] == name)
+        policies = " | ".join(one["name"] for one in field["alternatives"])
+        lines.append(f"_{built}Policy: TypeAlias = {qualified(policies, owners, 'testing')}\n")
+    return "".join(lines)
+
+
 def module_stub(name: str, owners: dict[str, str]) -> str:
     """The stub of one core module."""
     classes = config_classes(getattr(_core, name)) if name in CORE_MODULES else []
     body = "\n".join(class_stub(cls, owners, name) for cls in classes)
     body += ("\n" if body and name in HAND_WRITTEN else "") + HAND_WRITTEN.get(name, "")
+    if name == "testing":
+        body += policy_aliases(owners)
     others = sorted(owner for owner in set(owners.values()) if f"_{owner}." in body)
     imports = used(IMPORTS, body)
     if others:

@@ -5,12 +5,13 @@
 namespace spillway::bindings {
 
 // One function per folder of the core that has more than settings, in the order of the data flow,
-// and one for all settings.
+// one for all settings, and one for policies by themselves.
 void bind_sim(py::module_& module);
 void bind_settings(py::module_& module);
 void bind_workload(py::module_& module);
 void bind_metrics(py::module_& module);
 void bind_cluster(py::module_& module);
 void bind_search(py::module_& module);
+void bind_testing(py::module_& module);
 
 }  // namespace spillway::bindings

@@ -2,7 +2,8 @@
 
 PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
   using namespace spillway::bindings;
-  m.doc() = "The compiled core of Spillway. Sub-modules mirror the folders of cpp/.";
+  m.doc() =
+      "The compiled core of Spillway. Sub-modules mirror the folders of cpp/, but for testing.";
   const auto add = [&](const char* name, const char* doc, auto... bind) {
     py::module_ sub = m.def_submodule(name, doc);
     (bind(sub), ...);
@@ -17,4 +18,5 @@ PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
   add("metrics", "What happened.", bind_metrics);
   add("cluster", "One experiment.", bind_cluster);
   add("search", "Where to measure next.", bind_search);
+  add("testing", "Policies by themselves, without a run.", bind_testing);
 }

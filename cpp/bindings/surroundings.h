@@ -1,0 +1,381 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "bindings/settings.h"
+#include "cluster/config.h"
+#include "signals/busy_monitor.h"
+#include "signals/exact_estimator.h"
+#include "signals/needs.h"
+#include "signals/outstanding.h"
+#include "signals/prefix_index.h"
+#include "signals/probe.h"
+#include "signals/view.h"
+#include "sim/error.h"
+#include "sim/ids.h"
+#include "sim/names.h"
+#include "sim/time.h"
+#include "sim/value.h"
+#include "workload/outcome.h"
+#include "workload/request_table.h"
+
+/// What surrounds a policy in a test: requests, a fleet that reports what the test says, what the
+/// gateway remembers, and the clock.
+namespace spillway::bindings::testing {
+
+using cluster::Simulation;
+using sim::InstanceId;
+using sim::RequestId;
+using sim::Time;
+using workload::Outcome;
+
+// Every one of them is provided here.
+static_assert(sizeof(signals::Needs) == 8, "a test must be able to script each need of a policy");
+
+// What Python passes of a request and of an instance: the fields of its `Request` and
+// `InstanceSignals`, in order.
+using Offer = std::tuple<std::int32_t,                    // input_tokens
+                         std::int32_t,                    // output_tokens
+                         std::string,                     // tenant
+                         std::string,                     // slo_class
+                         std::optional<double>,           // arrival_s; none: now
+                         std::optional<std::string>,      // prefix_group
+                         std::uint32_t>;                  // prefix_tokens
+using Script = std::tuple<std::int32_t,                   // waiting
+                          std::int32_t,                   // running
+                          double,                         // kv_utilization
+                          std::optional<std::int64_t>,    // free_blocks; none: those not in use
+                          std::int64_t,                   // prefill_tokens
+                          std::int64_t,                   // prefix_hits
+                          std::int64_t,                   // prefix_lookups
+                          std::optional<double>,          // measured_s; none: now
+                          std::int32_t,                   // in_flight
+                          bool,                           // is_busy
+                          std::int64_t,                   // cached_blocks
+                          std::optional<double>>;         // exact_first_token_s; none: never
+inline constexpr std::size_t kInFlight = 8, kIsBusy = 9;  // of a script
+using Scripts = std::optional<std::vector<Script>>;       // none: as before
+using When = std::optional<double>;                       // in seconds; none: no time has passed
+
+[[noreturn]] inline void refuse(std::string path, std::string value, std::string allowed) {
+  throw sim::ConfigError({{std::move(path), std::move(value), std::move(allowed)}});
+}
+
+inline Time time_of(const char* path, double seconds) {
+  if (!(seconds >= 0 && seconds <= sim::kLongestSpan_s)) {
+    refuse(path, sim::to_text(seconds), "must be >= 0 and <= " + sim::to_text(sim::kLongestSpan_s));
+  }
+  return sim::from_seconds(seconds);
+}
+
+template <class Named>
+std::uint16_t position(const std::vector<Named>& all, const std::string& name, const char* path) {
+  const std::size_t found = sim::index_of_name(all, name);
+  if (found < all.size()) return static_cast<std::uint16_t>(found);
+  std::string names;
+  for (const Named& one : all) names += (names.empty() ? "'" : ", '") + one.name + "'";
+  refuse(path, "'" + name + "'", "must be one of " + names);
+}
+
+inline Outcome outcome_of(const std::string& name) {
+  for (std::size_t i = 0; i <= static_cast<std::size_t>(Outcome::cancelled); ++i) {
+    if (workload::kOutcomeNames[i] == name) return static_cast<Outcome>(i);
+  }
+  refuse("outcome", "'" + name + "'", "must be how a request ends, e.g. 'completed'");
+}
+
+/// An instance that reports what the test says.
+class ScriptedInstance final : public signals::Probe {
+ public:
+  explicit ScriptedInstance(const signals::Capacity& capacity) : capacity_(capacity) {
+    reported_.free_blocks = capacity.num_kv_blocks;
+  }
+
+  void set(const Script& script) {
+    const auto& [waiting, running, kv_utilization, free_blocks, prefill_tokens, prefix_hits,
+                 prefix_lookups, measured_s, in_flight, is_busy, cached_blocks,
+                 exact_first_token_s] = script;
+    const double unused = (1 - kv_utilization) * static_cast<double>(capacity_.num_kv_blocks);
+    reported_ = {.waiting = waiting,
+                 .running = running,
+                 .kv_utilization = kv_utilization,
+                 .free_blocks = free_blocks.value_or(std::llround(unused)),
+                 .prefill_tokens = prefill_tokens,
+                 .prefix_hits = prefix_hits,
+                 .prefix_lookups = prefix_lookups};
+    measured_ = measured_s ? std::optional(time_of("measured_s", *measured_s)) : std::nullopt;
+    cached_blocks_ = cached_blocks;
+    exact_first_token_ =
+        exact_first_token_s ? time_of("exact_first_token_s", *exact_first_token_s) : sim::kUnset;
+  }
+  Time exact_first_token() const { return exact_first_token_; }
+
+  signals::InstanceSignal read(Time now) override {
+    signals::InstanceSignal seen = reported_;
+    seen.measured = measured_.value_or(now);
+    return seen;
+  }
+  signals::Occupancy occupancy() const override { return {reported_.waiting, reported_.running}; }
+  signals::Capacity capacity() const override { return capacity_; }
+  std::int64_t cached_blocks(RequestId, Time) override { return cached_blocks_; }
+
+ private:
+  signals::Capacity capacity_;
+  signals::InstanceSignal reported_;
+  std::optional<Time> measured_;  // none: always now
+  std::int64_t cached_blocks_ = 0;
+  Time exact_first_token_ = sim::kUnset;
+};
+
+/// A source of no requests, which knows the tenants and classes of those that tests add.
+class NoArrivals final : public workload::ArrivalStream {
+ public:
+  explicit NoArrivals(const Simulation& simulation) {
+    for (const auto& one : simulation.tenants) add(tenants_, one.name);
+    for (const auto& one : simulation.slo_classes) add(slo_classes_, one.name);
+    if (const auto* synthetic = std::get_if<workload::Synthetic>(&simulation.workload)) {
+      for (const auto& client : synthetic->clients) add(tenants_, client.tenant);
+    } else if (const auto& requests = std::get<workload::Trace>(simulation.workload).requests) {
+      for (const std::string& name : requests->tenants) add(tenants_, name);
+      for (const std::string& name : requests->slo_classes) add(slo_classes_, name);
+    }
+    if (tenants_.empty()) tenants_.emplace_back("default");
+  }
+  std::optional<workload::Arrival> next() override { return std::nullopt; }
+  const std::vector<std::string>& tenants() const override { return tenants_; }
+  const std::vector<std::string>& slo_classes() const override { return slo_classes_; }
+  bool shares_segments() const override { return true; }
+
+ private:
+  static void add(std::vector<std::string>& names, const std::string& name) {
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+  }
+
+  std::vector<std::string> tenants_;
+  std::vector<std::string> slo_classes_;
+};
+
+/// What surrounds a policy: requests, a scripted fleet, the gateway's own records, the clock.
+class Surroundings : private signals::ExactEstimator {
+ public:
+  Surroundings(const Settings& settings, std::uint64_t with_seed, const signals::Needs& needs)
+      : simulation(settings.as<Simulation>()),
+        seed(with_seed),
+        requests(std::make_unique<NoArrivals>(simulation), true, nullptr, simulation.tenants,
+                 simulation.slo_classes, Time{0}),
+        needs_(needs) {
+    check_scriptable();
+  }
+  Surroundings(const Surroundings&) = delete;
+  Surroundings& operator=(const Surroundings&) = delete;
+  ~Surroundings() override = default;
+
+  const Simulation simulation;
+  const std::uint64_t seed;
+  workload::RequestTable requests;
+
+  // ---- the clock ---------------------------------------------------------------------------
+
+  Time advance(const When& now_s) {
+    if (!now_s) return now_;
+    const Time now = time_of("now_s", *now_s);
+    if (now < now_) {
+      refuse("now_s", sim::to_text(*now_s),
+             "must be >= " + sim::to_text(sim::to_seconds(now_)) +
+                 ", the instant of the call before: time does not go backwards");
+    }
+    return now_ = now;
+  }
+
+  // ---- requests ----------------------------------------------------------------------------
+
+  /// Where a request is, for calls that only make sense there.
+  enum class Stage : std::uint8_t { offered, admitted, dispatched, answered, over };
+
+  RequestId add(const Offer& offer) {
+    const auto& [input_tokens, output_tokens, tenant, slo_class, arrival_s, prefix_group,
+                 prefix_tokens] = offer;
+    workload::Arrival arrival{.time = arrival_s ? time_of("arrival_s", *arrival_s) : now_,
+                              .input_tokens = input_tokens,
+                              .output_tokens = output_tokens,
+                              .tenant = position(requests.tenants, tenant, "tenant"),
+                              .slo_class = position(requests.slo_classes, slo_class, "slo_class"),
+                              .segments = {}};
+    if (arrival.time > now_) {
+      refuse("arrival_s", sim::to_text(*arrival_s),
+             "must be <= now_s (" + sim::to_text(sim::to_seconds(now_)) + ")");
+    }
+    std::array<workload::Segment, 1> prefix;
+    if (prefix_group) {
+      const std::uint64_t next = groups_.size();
+      prefix[0] = {groups_.try_emplace(*prefix_group, next).first->second, prefix_tokens};
+      arrival.segments = prefix;
+    }
+    stages_.push_back(Stage::offered);
+    return requests.add(arrival);
+  }
+  signals::RequestView request(RequestId id) const { return {requests, id}; }
+
+  Stage stage(RequestId id) const { return stages_.at(id.index()); }
+  void set_stage(RequestId id, Stage stage) { stages_[id.index()] = stage; }
+  /// Throws UsageError unless the request is in one of `stages`, which `allowed` says in words.
+  void expect(RequestId id, std::initializer_list<Stage> stages, const char* allowed) const {
+    if (std::find(stages.begin(), stages.end(), stage(id)) == stages.end()) {
+      throw sim::UsageError(std::string("the request must be one that ") + allowed);
+    }
+  }
+
+  // ---- the fleet ---------------------------------------------------------------------------
+
+  /// Of the simulation.
+  std::size_t count_configured() const {
+    std::size_t total = 0;
+    for (const auto& group : simulation.instances) total += static_cast<std::size_t>(group.count);
+    return total;
+  }
+  /// Of the test; 0: not settled yet.
+  std::size_t num_instances() const { return fleet_.size(); }
+  /// How many there are is settled by the first call.
+  void script(const Scripts& scripts) {
+    if (scripts && scripts->empty()) refuse("instances", "[]", "must hold at least one instance");
+    if (fleet_.empty()) settle(scripts ? scripts->size() : count_configured());
+    if (!scripts) return;
+    if (scripts->size() != fleet_.size()) {
+      refuse("instances", std::to_string(scripts->size()) + " of them",
+             "must be as many as in the first call: " + std::to_string(fleet_.size()));
+    }
+    for (std::size_t i = 0; i < fleet_.size(); ++i) {
+      const Script& one = (*scripts)[i];
+      fleet_[i].set(one);
+      in_flight_[i] = std::get<kInFlight>(one);
+      busy_->report(InstanceId{i}, {}, now_);  // without any load it is not busy
+      if (std::get<kIsBusy>(one)) busy_->mark_overloaded(InstanceId{i});
+    }
+  }
+  InstanceId instance(std::int64_t index) const {
+    if (index < 0 || index >= std::ssize(fleet_)) {
+      refuse("instance", std::to_string(index),
+             "must be >= 0 and < " + std::to_string(fleet_.size()) + ", the number of instances");
+    }
+    return InstanceId{static_cast<std::size_t>(index)};
+  }
+  signals::View view(bool has_workers = true) {
+    return {sources_,
+            {.in_flight = in_flight_,
+             .prefix_index = prefix_index_.get(),
+             .outstanding = outstanding_.get(),
+             .exact_estimator = this,
+             .next_choice = std::nullopt,
+             .busy = &*busy_,
+             .has_workers = has_workers},
+            now_};
+  }
+
+  // ---- what the gateway remembers ----------------------------------------------------------
+
+  void note_admitted(RequestId id) {
+    if (!outstanding_) return;
+    std::int64_t fewest = requests.input_tokens(id);
+    for (std::size_t i = 0; i < fleet_.size(); ++i) {
+      fewest = std::min(fewest, uncached_tokens(id, InstanceId{i}));
+    }
+    outstanding_->admitted(id, fewest);
+  }
+  void note_lost(RequestId id) {
+    if (outstanding_) outstanding_->lost(id);
+  }
+  /// Precondition: `note_admitted`.
+  void note_sent(RequestId id, InstanceId instance) {
+    if (sent_to_.size() <= id.index()) sent_to_.resize(id.index() + 1);
+    sent_to_[id.index()] = instance;
+    if (outstanding_) outstanding_->sent(id, instance, uncached_tokens(id, instance), now_);
+    if (prefix_index_) prefix_index_->sent(id, instance.index(), 0);
+  }
+  void note_first_token(RequestId id) {
+    if (outstanding_) outstanding_->first_token(id, sent_to(id), now_);
+  }
+  void note_ended(RequestId id) {
+    if (outstanding_) outstanding_->ended(id, sent_to(id), now_);
+  }
+  /// Precondition: `note_sent`.
+  InstanceId sent_to(RequestId id) const { return sent_to_[id.index()]; }
+
+ private:
+  void check_scriptable() const {
+    for (std::size_t i = 0; i < simulation.instances.size(); ++i) {
+      const std::int64_t ranks = simulation.instances[i].data_parallel_size;
+      if (ranks == 1) continue;
+      refuse(sim::index_path("instances", i) + ".data_parallel_size", std::to_string(ranks),
+             "must be 1 in a test: ranks cannot be scripted");
+    }
+    const auto* scraped = std::get_if<signals::Scraped>(&simulation.signals);
+    if (scraped && scraped->stale_after_s) {
+      refuse("signals.stale_after_s", sim::to_text(*scraped->stale_after_s),
+             "must be absent in a test: stale signals cannot be scripted");
+    }
+  }
+  // Instances have the capacities of those configured, the last ones that of the last group.
+  void settle(std::size_t count) {
+    for (const auto& group : simulation.instances) {
+      const signals::Capacity capacity{.max_num_seqs = group.max_num_seqs,
+                                       .max_num_batched_tokens = group.max_num_batched_tokens,
+                                       .num_kv_blocks = group.num_kv_blocks,
+                                       .block_size_tokens = group.block_size_tokens};
+      const bool is_last = &group == &simulation.instances.back();
+      for (std::int64_t k = 0; fleet_.size() < count && (is_last || k < group.count); ++k) {
+        fleet_.emplace_back(capacity);
+      }
+    }
+    for (ScriptedInstance& one : fleet_) probes_.push_back(&one);
+    sources_.probes = probes_;
+    in_flight_.resize(count);
+    busy_.emplace(signals::BusyMonitor{}, count);
+    if (needs_.prefix_index) {
+      const std::vector<std::size_t> ranks(count, 1);
+      prefix_index_ =
+          std::make_unique<signals::PrefixIndex>(simulation.prefix_index, requests, ranks);
+    }
+    if (needs_.outstanding) {
+      outstanding_ = std::make_unique<signals::Outstanding>(requests, count);
+    }
+  }
+
+  std::int64_t uncached_tokens(RequestId id, InstanceId instance) {
+    const std::int64_t prompt = requests.input_tokens(id);
+    if (!prefix_index_) return prompt;
+    return prompt -
+           prefix_index_->matched_blocks(id, instance.index()) * prefix_index_->block_size_tokens();
+  }
+
+  Time first_token(RequestId, InstanceId instance, Time) override {
+    return fleet_[instance.index()].exact_first_token();
+  }
+
+  signals::Needs needs_;
+  Time now_{0};
+  std::vector<Stage> stages_;  // by request
+  std::unordered_map<std::string, std::uint64_t> groups_;
+  std::vector<ScriptedInstance> fleet_;
+  std::vector<signals::Probe*> probes_;
+  std::vector<std::int32_t> in_flight_;
+  signals::Sources sources_;
+  std::optional<signals::BusyWorkers> busy_;
+  std::unique_ptr<signals::PrefixIndex> prefix_index_;
+  std::unique_ptr<signals::Outstanding> outstanding_;
+  std::vector<InstanceId> sent_to_;  // by request
+};
+
+}  // namespace spillway::bindings::testing
