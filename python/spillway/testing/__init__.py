@@ -1,0 +1,59 @@
+"""Unit tests of policies: what they decide, without a run.
+
+`build` makes a policy as a gateway makes it; its `decide` answers in microseconds, given requests
+and what the instances report. State persists from call to call:
+
+    from spillway import gateway, testing
+
+    bucket = testing.build(gateway.TokenBucket(capacity_tokens=100, refill_tokens_per_s=10))
+    assert bucket.decide(testing.Request(input_tokens=80), now_s=0).admitted
+    assert not bucket.decide(testing.Request(input_tokens=80), now_s=1).admitted
+
+`check_policy` puts a policy through everything that each policy must stand, and
+`check_conservation` checks the result of a run.
+"""
+
+from spillway.testing.checks import check_conservation, check_policy
+from spillway.testing.policies import (
+    Admission,
+    Controller,
+    Fairness,
+    Filter,
+    Limit,
+    Picker,
+    Router,
+    Scorer,
+    UsageLimit,
+    build,
+)
+from spillway.testing.values import (
+    ControlDecision,
+    Decision,
+    InstanceSignals,
+    LimitDecision,
+    Reading,
+    Request,
+    RoutingDecision,
+)
+
+__all__ = [
+    "Admission",
+    "ControlDecision",
+    "Controller",
+    "Decision",
+    "Fairness",
+    "Filter",
+    "InstanceSignals",
+    "Limit",
+    "LimitDecision",
+    "Picker",
+    "Reading",
+    "Request",
+    "Router",
+    "RoutingDecision",
+    "Scorer",
+    "UsageLimit",
+    "build",
+    "check_conservation",
+    "check_policy",
+]

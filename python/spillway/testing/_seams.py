@@ -1,0 +1,108 @@
+"""Where in a simulation a policy has its place, read from the descriptions of the settings."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from spillway._config import config_error
+from spillway._core.cluster import Simulation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+@dataclass(frozen=True)
+class Seam:
+    """A setting of a simulation that holds policies.
+
+    Attributes
+    ----------
+    name
+        Noun and setting, e.g. "Gateway.admission".
+    path
+        Where it is, e.g. "gateway.bands[0].fairness".
+    is_list
+        Whether it holds several policies.
+    above
+        What must be chosen on the way there: paths with what they are then set to.
+    """
+
+    name: str
+    path: str
+    is_list: bool
+    above: tuple[tuple[str, Any], ...]
+
+
+@functools.cache
+def seams() -> Mapping[str, Seam]:
+    """The seam of every policy, by the name of its class; the one nearest to the root."""
+    found: dict[str, Seam] = {}
+    places: deque[tuple[Mapping[str, Any], str, tuple[tuple[str, Any], ...]]] = deque()
+    places.append((Simulation._describe(), "", ()))
+    while places:  # breadth first
+        noun, prefix, above = places.popleft()
+        for field in noun["fields"]:
+            path = f"{prefix}{field['name']}"
+            is_list = bool(field.get("sequence"))
+            entry = f"{path}[0]" if is_list else path
+            if field["type"] == "struct":
+                is_there = not field.get("optional") and field["default"] != []
+                default: Any = [{}] if is_list else {}
+                more = above if is_there else (*above, (path, default))
+                places.append((field["of"], f"{entry}.", more))
+            elif field["type"] == "variant":
+                seam = Seam(f"{noun['name']}.{field['name']}", path, is_list, above)
+                for one in field["alternatives"]:
+                    found.setdefault(one["name"], seam)
+                    kind = {"kind": one["kind"]}
+                    chosen = (path, [kind] if is_list else kind)
+                    places.append((one, f"{entry}.", (*above, chosen)))
+    return found
+
+
+def seam_of(policy: object) -> Seam:
+    """The seam of a policy.
+
+    Raises ConfigError if it is no policy.
+    """
+    seam = seams().get(type(policy).__name__)
+    if seam is None or not hasattr(type(policy), "kind"):
+        allowed = "must be a policy, e.g. gateway.TokenBucket()"
+        raise config_error([("policy", repr(policy), allowed)])
+    return seam
+
+
+def placed(
+    policies: Sequence[object], simulation: Simulation, changes: Mapping[str, Any]
+) -> Simulation:
+    """The simulation with `changes`, and with policies of one seam in their place.
+
+    Raises ConfigError if they do not fit there.
+    """
+    seam = seam_of(policies[0])
+    for i, policy in enumerate(policies):
+        if seam_of(policy) != seam:
+            allowed = f"must be of the same setting as the first, {seam.name}"
+            raise config_error([(f"policy[{i}]", repr(policy), allowed)])
+    if len(policies) > 1 and not seam.is_list:
+        raise config_error([("policy", f"{len(policies)} of them", f"{seam.path} takes one")])
+    value = list(policies) if seam.is_list else policies[0]
+    for path, chosen in seam.above:
+        if not _is_chosen(simulation, path, chosen):
+            simulation = simulation.with_({path: chosen})
+    return simulation.with_({**changes, seam.path: value})
+
+
+def _is_chosen(simulation: Simulation, path: str, chosen: Any) -> bool:
+    """Whether what stands at the path is of the chosen kind already."""
+    held: Any = simulation
+    for step in re.findall(r"\w+", path):
+        held = held[int(step)] if step.isdigit() else getattr(held, step)
+    if isinstance(chosen, list):
+        (chosen,) = chosen
+        held = held[0] if held else None
+    return held is not None and chosen.get("kind") == getattr(held, "kind", None)

@@ -1,0 +1,431 @@
+"""What each policy must stand, and what each result must meet."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import pickle
+import random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from spillway import _core
+from spillway._config import CORE_MODULES, config_classes
+from spillway._core.cluster import Simulation
+from spillway._messages import checked_simulation
+from spillway.simulate import run_many, simulate
+from spillway.testing._seams import placed, seam_of
+from spillway.testing.policies import (
+    BUILT,
+    Admission,
+    Controller,
+    Fairness,
+    Limit,
+    Picker,
+    Router,
+    UsageLimit,
+    build,
+)
+from spillway.testing.values import InstanceSignals, Reading, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from spillway.results import Result
+
+_SEED = 1
+_ROUNDING_S = 1e-8
+
+
+def check_policy(policy: Any, *, simulation: Simulation | None = None) -> None:
+    """Puts a policy through what every policy must stand.
+
+    It is described; its repr is code that makes it again; it survives pickling and its written
+    form, compares equal and hashes alike. Built twice (where `build` takes it), it makes the same
+    valid decisions about the same random requests and signals. A small simulation with a light
+    load, in which nothing else sheds, and one with an extreme load, in which nearly everything is
+    shed, run, print and conserve requests; each has the same digest when it is run again, with
+    every step made by itself, and on two threads.
+
+    Parameters
+    ----------
+    policy
+        What stands at any seam: an admission policy, a router, a scorer, a scheduler, a latency
+        model, an arrival process, …
+    simulation
+        The surroundings; their workload's rate and length are changed. None: two tenants, two
+        classes, four instances.
+
+    Raises
+    ------
+    AssertionError
+        At the first check that fails; it names the check and says how.
+    ConfigError
+        If it is no policy.
+    """
+    seam_of(policy)
+    around = _default_surroundings() if simulation is None else checked_simulation(simulation)
+    for name, check in (
+        ("it is described", _check_description),
+        ("its repr is code that makes it again", _check_repr),
+        ("it survives pickling and its written form", _check_copies),
+        ("it makes the same decisions when it is built twice", _check_decisions),
+        ("it runs with a light load", _check_light_load),
+        ("it runs with an extreme load", _check_extreme_load),
+    ):
+        with _named(f"{policy!r} fails the check that {name}"):
+            check(policy, around)
+
+
+def check_conservation(result: Result) -> None:
+    """Checks that the ledger and the requests of a result agree.
+
+    Every request has one outcome, and the ledger counts the same; no request gets more tokens than
+    it asked for, and a completed one gets all; instants are in order. Of a result that has not kept
+    its requests, only the ledger is checked.
+
+    Raises
+    ------
+    AssertionError
+        It lists everything that does not agree.
+    """
+    found = list(_ledger_errors(result.ledger))
+    if result.has_requests:
+        found += _column_errors(result)
+    if found:
+        raise AssertionError("\n".join(["the result does not add up:", *found]))
+
+
+@contextlib.contextmanager
+def _named(what: str) -> Iterator[None]:
+    """Whatever is raised becomes an AssertionError that names the check."""
+    try:
+        yield
+    except Exception as error:
+        how = str(error) if isinstance(error, AssertionError) else repr(error)
+        raise AssertionError(f"{what}: {how}") from error
+
+
+def _require(holds: object, what: str) -> None:
+    # Unlike an `assert`, it holds with `python -O`, too.
+    if not holds:
+        raise AssertionError(what)
+
+
+# ---- a policy by itself --------------------------------------------------------------------------
+
+
+def _check_description(policy: Any, _around: Simulation) -> None:
+    description = type(policy)._describe()
+    _require(description["doc"], "it has no documentation")
+    for field in description["fields"]:
+        _require(field["doc"], f"its setting {field['name']} has no documentation")
+
+
+def _check_repr(policy: Any, _around: Simulation) -> None:
+    classes = {
+        cls.__name__: cls for name in CORE_MODULES for cls in config_classes(getattr(_core, name))
+    }
+    code = repr(policy)
+    made = eval(code, classes)
+    _require(made == policy, f"{code} makes {made!r}")
+
+
+def _check_copies(policy: Any, _around: Simulation) -> None:
+    written = json.loads(json.dumps(policy.to_dict()))
+    for how, copy in (
+        ("pickling", pickle.loads(pickle.dumps(policy))),
+        ("its written form", type(policy).from_dict(written)),
+    ):
+        _require(copy == policy, f"{how} makes {copy!r}")
+        _require(hash(copy) == hash(policy), f"{how} changes its hash")
+
+
+def _check_decisions(policy: Any, around: Simulation) -> None:
+    if seam_of(policy).name not in BUILT:
+        return
+    # A controller needs a limit to move, which the defaults of `build` have.
+    of_policy = None if seam_of(policy).name == "Gateway.controller" else around
+    first, second = (_decisions(build(policy, simulation=of_policy), around) for _ in range(2))
+    for i, (one, other) in enumerate(zip(first, second, strict=True)):
+        _require(one == other, f"decision {i} is {one}, and then {other}")
+
+
+def _decisions(built: Any, around: Simulation) -> list[Any]:
+    """What it decides about random requests and signals."""
+    draws = random.Random(_SEED)
+    requests = [_random_request(draws, around) for _ in range(50)]
+    if isinstance(built, UsageLimit):
+        ceilings = [built.decide(draws.uniform(0, 2)) for _ in requests]
+        _require(not any(math.isnan(one) for each in ceilings for one in each), "a ceiling is NaN")
+        return ceilings
+    if isinstance(built, Picker):
+        scores = [[draws.random() for _ in range(3)] for _ in requests]
+        return [built.decide(one) for one in scores]
+    if isinstance(built, Controller):
+        return [built.decide(_random_reading(draws), now_s=i) for i in range(len(requests))]
+    if isinstance(built, Fairness):
+        for request in requests:
+            built.joined(request)
+        return [_values_of(built.decide(now_s=i)) for i in range(len(requests) + 1)]
+    return [
+        _decision(built, request, [_random_signals(draws) for _ in range(3)], now_s)
+        for now_s, request in enumerate(requests)
+    ]
+
+
+def _decision(
+    built: Any, request: Request, instances: list[InstanceSignals], now_s: float
+) -> object:
+    """What it decides about a request, which then goes through its life."""
+    if isinstance(built, Admission):
+        decision = built.decide(request, now_s=now_s, instances=instances, next_choice=0)
+        if decision.admitted:
+            built.dispatched(request, now_s=now_s + 0.1)
+            built.first_token(request, now_s=now_s + 0.2)
+            built.finished(request, now_s=now_s + 0.3)
+        return decision
+    if isinstance(built, Limit):
+        allowed = built.decide(request, now_s=now_s, instances=instances)
+        _require(allowed.is_open or not allowed.may_start, "a closed limit lets a request go")
+        if allowed.may_start:
+            built.started(request)
+        return allowed
+    if isinstance(built, Router):
+        choice = built.decide(request, now_s=now_s, instances=instances)
+        _require(0 <= choice.instance < len(instances), f"it chooses instance {choice.instance}")
+        _require(not any(math.isnan(score) for score in choice.scores), "a score is NaN")
+        built.first_token(request)
+        built.finished(request)
+        return choice
+    decided: tuple[float, ...] = built.decide(request, now_s=now_s, instances=instances)
+    _require(len(decided) > 0, "it keeps no instance")
+    _require(not any(math.isnan(one) for one in decided), "a score is NaN")
+    return decided
+
+
+def _values_of(request: Request | None) -> tuple[Any, ...] | None:
+    return None if request is None else tuple(vars(request).values())
+
+
+def _random_request(draws: random.Random, around: Simulation) -> Request:
+    tenants = [one.name for one in around.tenants] or ["default"]
+    prefix = {"prefix_group": draws.choice("ab"), "prefix_tokens": 100}
+    return Request(
+        input_tokens=draws.randint(100, 1000),
+        output_tokens=draws.randint(0, 1000),
+        tenant=draws.choice(tenants),
+        slo_class=draws.choice([one.name for one in around.slo_classes]),
+        **(prefix if draws.random() < 0.5 else {}),  # type: ignore[arg-type]
+    )
+
+
+def _random_signals(draws: random.Random) -> InstanceSignals:
+    return InstanceSignals(
+        waiting=draws.randint(0, 20),
+        running=draws.randint(0, 20),
+        kv_utilization=draws.random(),
+        prefill_tokens=draws.randint(0, 10_000),
+        in_flight=draws.randint(0, 40),
+        is_busy=draws.random() < 0.3,
+        cached_blocks=draws.randint(0, 6),
+    )
+
+
+def _random_reading(draws: random.Random) -> Reading:
+    return Reading(
+        value=draws.uniform(0, 5) if draws.random() < 0.9 else None,
+        samples=draws.randint(0, 100),
+        in_flight=draws.randint(0, 100),
+        queued=draws.randint(0, 10),
+        shed=draws.randint(0, 3),
+        kv_utilization=draws.random(),
+        hit_rate=draws.random(),
+    )
+
+
+# ---- a policy in runs ----------------------------------------------------------------------------
+
+
+def _default_surroundings() -> Simulation:
+    return Simulation(
+        tenants=[{"name": "heavy", "weight": 2}, {"name": "light"}],
+        instances=[{"count": 4}],
+        workload={
+            "kind": "synthetic",
+            "clients": [
+                {"name": "a", "tenant": "heavy", "slo_class": "standard"},
+                {"name": "b", "tenant": "light", "slo_class": "sheddable"},
+            ],
+        },
+    )
+
+
+def _check_light_load(policy: Any, around: Simulation) -> None:
+    _check_runs(policy, around, {}, requests_per_s=1, num_requests=20)
+
+
+def _check_extreme_load(policy: Any, around: Simulation) -> None:
+    # Queues are short, and clients soon give up.
+    changes = {
+        "gateway.limit": [{"kind": "fixed", "max_in_flight": 8}],
+        "gateway.bands[0].queue.max_requests": 5,
+        "gateway.bands[0].queue.timeout_s": 0.05,
+        "reaction.timeout_s": 0.1,
+        "instances[0].max_num_seqs": 2,
+    }
+    _check_runs(policy, around, changes, requests_per_s=5000, num_requests=300)
+
+
+def _check_runs(
+    policy: Any,
+    around: Simulation,
+    changes: Mapping[str, Any],
+    *,
+    requests_per_s: float,
+    num_requests: int,
+) -> None:
+    load: dict[str, Any] = {}
+    if isinstance(around.workload, _core.workload.Synthetic):
+        load = {
+            "workload.requests_per_s": requests_per_s,
+            "workload.num_requests": num_requests,
+            "workload.duration_s": 2 * num_requests / requests_per_s,  # users stop as well
+        }
+    if seam_of(policy).name == "Gateway.controller":
+        load["gateway.limit"] = [{"kind": "fixed"}]
+    simulation = placed([policy], around, {**load, **changes})
+    result = simulate(simulation, _SEED)
+    _require(repr(result), "the result prints nothing")
+    check_conservation(result)
+    on_threads = run_many([simulation] * 2, [_SEED], threads=2, keep_requests=True)
+    for how, digest in (
+        ("again", simulate(simulation, _SEED).digest),
+        ("step by step", simulate(simulation, _SEED, reference=True).digest),
+        *(("on two threads", one[0].digest) for one in on_threads),
+    ):
+        _require(digest == result.digest, f"run {how}, it gives another result")
+
+
+# ---- results -------------------------------------------------------------------------------------
+
+
+def _ledger_errors(ledger: Mapping[str, Any]) -> Iterator[str]:
+    """Identities of conservation: what comes in is what is there and what has left."""
+    evicted_inside = ledger.get("evicted_in_flight", 0)
+    cancelled_inside = ledger.get("cancelled_in_flight", 0)
+    refused = sum(ledger["worker_rejected"].values())
+    sums = {
+        "attempts": {
+            "at admission": ledger["at_admission"],
+            "admitted": ledger["admitted"],
+            "rejected": sum(ledger["rejected"].values()),
+        },
+        "admitted": {
+            "queued": ledger["queued"],
+            "dispatched": ledger["dispatched"],
+            "expired": ledger["expired"],
+            "evicted from a queue": ledger["evicted"] - evicted_inside,
+            "cancelled in a queue": ledger["cancelled"] - cancelled_inside,
+        },
+        "dispatched": {
+            "in transit": ledger["in_transit"],
+            "running": ledger["running"],
+            "completed": ledger["completed"],
+            "failed": ledger["failed"],
+            "evicted from an instance": evicted_inside,
+            "cancelled in an instance": cancelled_inside,
+            "rejected by a worker": refused,
+        },
+    }
+    for whole, parts in sums.items():
+        total = sum(parts.values())
+        if total != ledger[whole]:
+            listed = " + ".join(f"{count} {name}" for name, count in parts.items() if count)
+            yield f"ledger: {ledger[whole]} {whole}, but {listed or 'nothing'} make {total}"
+    if ledger["attempts"] < ledger["logical_requests"]:
+        yield f"ledger: {ledger['attempts']} attempts at {ledger['logical_requests']} requests"
+
+
+def _column_errors(result: Result) -> Iterator[str]:
+    requests, ledger = result.requests, result.ledger
+    outcome, reason = requests["outcome"], requests["reason"]
+    if len(outcome) != ledger["logical_requests"]:
+        yield f"{len(outcome)} requests, but {ledger['logical_requests']} in the ledger"
+    attempts = int(requests["attempts"].sum())
+    if attempts != ledger["attempts"]:
+        yield f"{attempts} attempts of all requests, but {ledger['attempts']} in the ledger"
+    yield from _outcome_errors(outcome, reason, ledger)
+    is_completed = outcome == "completed"
+    yield from _listed("are completed and have a reason", is_completed & (reason != ""))
+    yield from _listed("are rejected without a reason", (outcome == "rejected") & (reason == ""))
+    # What a request was before it was admitted or routed, it cannot be afterwards.
+    later = np.isin(outcome, ("completed", "expired", "queued", "running", "failed"))
+    yield from _listed("went on without being admitted", later & ~requests["admitted"])
+    is_routed = requests["instance"] >= 0
+    yield from _listed("are completed and were never routed", is_completed & ~is_routed)
+    counts = np.bincount(
+        requests["instance"][is_completed & is_routed], minlength=len(result.instances)
+    )
+    for i, one in enumerate(result.instances):
+        if one["completed"] != counts[i]:
+            yield f"instance {i} completed {one['completed']}, but {counts[i]} requests say so"
+    yield from _token_errors(result, is_completed)
+    yield from _time_errors(result, is_completed)
+
+
+def _outcome_errors(
+    outcome: NDArray[Any], reason: NDArray[Any], ledger: Mapping[str, Any]
+) -> Iterator[str]:
+    """The last attempts by outcome and reason; those before have left no columns."""
+    reasons = {**ledger["rejected"], **ledger["worker_rejected"]}
+    booked = {
+        **{name: ledger[name] for name in _core.cluster.outcomes if name in ledger},
+        "rejected": sum(reasons.values()),
+        "in_transit": ledger["in_transit"] + ledger["at_admission"],
+    }
+    is_all = ledger["attempts"] == ledger["logical_requests"]
+    for what, column, known in (
+        ("", outcome, booked),
+        ("rejected by ", reason[outcome == "rejected"], reasons),
+    ):
+        names, counts = np.unique(column, return_counts=True)
+        seen = dict(zip(names.tolist(), counts.tolist(), strict=True))
+        for name in sorted({*seen, *known}):
+            count, expected = seen.get(name, 0), known.get(name, 0)
+            if count > expected or (is_all and count < expected):
+                yield f"{count} requests are {what}{name}, but {expected} in the ledger"
+
+
+def _token_errors(result: Result, is_completed: NDArray[Any]) -> Iterator[str]:
+    got, asked = result.requests["output_tokens"], result._offered()["output_tokens"]
+    yield from _listed("got more tokens than they asked for", got > asked)
+    yield from _listed("are completed without all their tokens", is_completed & (got < asked))
+
+
+def _time_errors(result: Result, is_completed: NDArray[Any]) -> Iterator[str]:
+    requests = result.requests
+    arrival_s, ttft_s, e2e_s = (requests[name] for name in ("arrival_s", "ttft_s", "e2e_s"))
+    yield from _listed("arrived before the one above", np.diff(arrival_s, prepend=0.0) < 0)
+    for name in ("ttft_s", "e2e_s", "tpot_s", "queue_s", "scheduling_delay_s", "itl_mean_s"):
+        yield from _listed(f"have a negative {name}", requests[name] < 0)
+    yield from _listed("are completed without e2e_s", is_completed & np.isnan(e2e_s))
+    if result.simulation.metrics.accounting == "blis":
+        return  # its latencies are made of parts that do not add up
+    yield from _listed("ended before their first token", ttft_s > e2e_s + _ROUNDING_S)
+    yield from _listed(
+        "got their first token before dispatch", requests["queue_s"] > ttft_s + _ROUNDING_S
+    )
+    if all(group.output_overhead == "in_step" for group in result.simulation.instances):
+        late = arrival_s + e2e_s > result.end_s + _ROUNDING_S
+        yield from _listed("ended after the run", late)
+
+
+def _listed(what: str, is_wrong: NDArray[Any]) -> Iterator[str]:
+    rows = np.flatnonzero(is_wrong)
+    if rows.size:
+        yield f"{rows.size} requests {what}, the first in row {rows[0]}"
