@@ -18,7 +18,6 @@ from spillway import (
     Result,
     Simulation,
     UsageError,
-    _config,
     _core,
     gateway,
     instance,
@@ -30,6 +29,7 @@ from spillway import (
     trace,
     workload,
 )
+from spillway.config import classes
 from spillway.testing import InstanceSignals, Reading, Request, build, checks
 from spillway.testing._seams import seams
 from spillway.testing.policies import BUILT
@@ -1087,8 +1087,8 @@ def test_requests_are_equal_to_themselves_alone() -> None:
 # Each class of policy that can stand in a simulation as it is.
 POLICIES = [
     cls
-    for module in _config.CORE_MODULES
-    for cls in _config.config_classes(getattr(_core, module))
+    for module in classes.CORE_MODULES
+    for cls in classes.config_classes(getattr(_core, module))
     if cls.__name__ in seams() and seams()[cls.__name__].name != "Simulation.workload"
 ]
 

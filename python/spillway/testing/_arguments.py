@@ -5,7 +5,14 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from spillway._config import config_error
+from spillway.config.classes import config_error
+
+__all__ = ["LONGEST_S", "check_real", "check_text", "check_whole"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 LONGEST_S = 3.2e9
 _MOST = 1_000_000_000

@@ -8,11 +8,17 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from spillway._config import config_error
 from spillway._core.cluster import Simulation
+from spillway.config.classes import config_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+__all__ = ["Seam", "placed", "seam_of", "seams"]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from spillway import _core
-from spillway._config import CORE_MODULES, config_classes
 from spillway._core.cluster import Simulation
-from spillway._messages import checked_simulation
+from spillway.config.classes import CORE_MODULES, config_classes
+from spillway.config.messages import checked_simulation
 from spillway.simulate import run_many, simulate
 from spillway.testing._seams import placed, seam_of
 from spillway.testing.policies import (
@@ -35,7 +35,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from spillway.results import Result
+    from spillway.result import Result
+
+__all__ = ["check_conservation", "check_policy"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 _SEED = 1
 _ROUNDING_S = 1e-8

@@ -14,10 +14,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from spillway import _core
-from spillway._config import config_error
 from spillway._core.cluster import Simulation
 from spillway._core.workload import SloClass, Tenant
-from spillway._messages import checked, checked_simulation
+from spillway.config.classes import config_error
+from spillway.config.messages import checked, checked_simulation
 from spillway.testing._arguments import LONGEST_S, check_real, check_whole
 from spillway.testing._seams import placed, seam_of
 from spillway.testing.values import (
@@ -53,6 +53,25 @@ if TYPE_CHECKING:
         slo_classes: Sequence[SloClass] | None
         simulation: Simulation | None
         seed: int
+
+
+__all__ = [
+    "BUILT",
+    "Admission",
+    "Controller",
+    "Fairness",
+    "Filter",
+    "Limit",
+    "Picker",
+    "Router",
+    "Scorer",
+    "UsageLimit",
+    "build",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 _MOST = 1e9
