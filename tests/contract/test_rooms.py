@@ -133,7 +133,7 @@ def test_every_room_is_seen() -> None:
 
 CLEAN = {
     "__init__.py": 'from spillway.simulate import simulate\n_HOMES = {"load": "spillway.loading"}',
-    "_deprecated.py": 'MOVED = {"spillway.results": ("spillway.result",)}\n',
+    "_deprecated.py": 'MODULES = {"spillway.old": ("spillway.result",)}\n',
     "router.py": "from spillway.config import classes\nfrom spillway._core import sim\n",
     "config/__init__.py": '"""See `spillway.study`."""\n',
     "config/classes.py": "from spillway._core.sim import ConfigError\n",
