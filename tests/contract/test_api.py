@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.paths import ROOT
 
 import spillway
 from spillway import _core
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
 
-ROOT = Path(__file__).parents[2]
 EXTRAS = {"pandas", "pyarrow", "matplotlib", "scipy", "optuna", "distributed", "tqdm", "IPython"}
 
 

@@ -23,6 +23,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.paths import ROOT
 
 import spillway
 from spillway import (
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import SearchStrategy
 
-ROOT = Path(__file__).parents[2]
 
 CLASSES: dict[str, type[Any]] = {
     cls.__name__: cls

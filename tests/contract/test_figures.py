@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from study_problems import overloaded
+from support.study_problems import overloaded
 
 from spillway import ConfigError, Result, Simulation, simulate
 from spillway.data.figures import FIGURES, LATENCIES, STATISTICS

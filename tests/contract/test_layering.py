@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-CPP = Path(__file__).parents[2] / "cpp"
+CPP = ROOT / "cpp"
 
 # A folder includes itself and lower ranks; folders of one rank are siblings and do not meet.
 RANK = {

@@ -1,12 +1,12 @@
 """The notebooks run, and their stored form is that of their sources."""
 
 import importlib.util
-from pathlib import Path
 
 import nbformat
 import pytest
+from support.paths import ROOT
 
-TOOL = Path(__file__).parents[2] / "tools" / "render_notebooks.py"
+TOOL = ROOT / "tools" / "render_notebooks.py"
 specification = importlib.util.spec_from_file_location("render_notebooks", TOOL)
 render_notebooks = importlib.util.module_from_spec(specification)
 specification.loader.exec_module(render_notebooks)

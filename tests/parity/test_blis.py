@@ -5,17 +5,20 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.paths import SHARED
 
 from spillway import loading
 from spillway.interop.blis import Recording
 from spillway.interop.traces import TraceError
 from spillway.validation import blis
 
-REFERENCE = Path(__file__).parents[2].parent / "shared" / "reference" / "blis"
+if TYPE_CHECKING:
+    from pathlib import Path
+
+REFERENCE = SHARED / "reference" / "blis"
 
 SCENARIOS = (
     "single_fcfs",

@@ -1,0 +1,313 @@
+"""Instances that join and leave: schedule, readiness, autoscaler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from support.runs import flat
+
+from spillway import ConfigError, Simulation, fleet, gateway, instance, simulate, workload
+
+STEP = instance.Linear(
+    alpha0_us=0,
+    alpha_input_us=0,
+    alpha_output_us=0,
+    beta0_us=50_000,
+    beta_prefill_us=0,
+    beta_decode_us=0,
+)
+
+
+def simulation(count: int = 3, requests_per_s: float = 10, **settings: Any) -> Simulation:
+    return Simulation(
+        workload=workload.Synthetic(
+            requests_per_s=requests_per_s,
+            duration_s=100,
+            clients=[workload.Client(output_tokens=workload.Fixed(tokens=20))],
+        ),
+        instances=[instance.InstanceGroup(count=count, latency=STEP)],
+        **settings,
+    )
+
+
+def test_constant_fleet_is_the_default() -> None:
+    assert simulate(simulation()).digest == simulate(simulation(fleet={"startup_s": 7})).digest
+
+
+def test_schedule_adds_after_the_startup_and_removes_at_once() -> None:
+    result = simulate(
+        simulation(
+            fleet=fleet.Fleet(
+                initial_instances=1,
+                schedule=[
+                    fleet.FleetChange(at_s=60, instances=2),
+                    fleet.FleetChange(at_s=20, instances=3),
+                ],
+                startup_s=10,
+            ),
+            metrics={"timeline_step_s": 0.5},
+        )
+    )
+    routed = result.requests["arrival_s"] + result.requests["queue_s"]
+    where = result.requests["instance"]
+    assert set(where[routed < 30]) == {0}
+    assert set(where[(routed >= 30) & (routed < 60)]) == {0, 1, 2}
+    assert set(where[routed >= 60]) == {0, 1}
+    times, ready = result.timeline["time_s"], result.timeline["ready_instances"]
+    assert (ready == np.select([times < 30, times < 60], [1, 3], 2)).all()
+    # Whoever leaves finishes what it has.
+    assert result.ledger["completed"] == result.ledger["attempts"]
+    last = (where == 2) & (routed > 59)
+    assert last.any()
+    assert (result.requests["arrival_s"] + result.requests["e2e_s"])[last].max() > 60
+
+
+def test_instance_that_is_reported_ready_too_early_keeps_its_requests_waiting() -> None:
+    early = fleet.Fleet(
+        initial_instances=1,
+        schedule=[fleet.FleetChange(at_s=20, instances=2)],
+        startup_s=40,
+        reported_ready_after_s=3,
+    )
+    result = simulate(simulation(count=2, fleet=early))
+    routed = result.requests["arrival_s"] + result.requests["queue_s"]
+    there = result.requests["instance"] == 1
+    assert 23 <= routed[there].min() < 24
+    first_token = result.requests["arrival_s"] + result.requests["ttft_s"]
+    waited = there & (routed < 60)
+    assert waited.sum() > 100
+    assert first_token[waited].min() == pytest.approx(60.05, abs=1e-9)
+    truthful = simulate(simulation(count=2, fleet=early.replace(reported_ready_after_s=None)))
+    assert result.summary()["p99_ttft_ms"] > 30_000
+    assert truthful.summary()["p99_ttft_ms"] < 200
+
+
+def test_budget_follows_the_instances_that_are_ready() -> None:
+    """P13: an instance that is taken for ready too early raises the budget for nothing."""
+
+    def run(reported_s: float | None) -> Any:
+        return simulate(
+            simulation(
+                count=4,
+                requests_per_s=40,
+                gateway=gateway.Gateway(
+                    bands=[gateway.Band(queue=gateway.Queue(max_requests=8, timeout_s=1))],
+                    limit=[gateway.WorkerBudget(cap_per_worker=16)],
+                ),
+                router="least_loaded",
+                fleet=fleet.Fleet(
+                    initial_instances=2,
+                    schedule=[fleet.FleetChange(at_s=20, instances=4)],
+                    startup_s=40,
+                    reported_ready_after_s=reported_s,
+                ),
+                metrics={"timeline_step_s": 1},
+            )
+        )
+
+    early, truthful = run(3), run(None)
+    for result, joined in ((early, 23), (truthful, 60)):
+        times, permits = result.timeline["time_s"], result.timeline["permits"]
+        assert (permits == np.where(times < joined, 32, 64)).all()
+    slow = [
+        ((result.requests["ttft_s"] > 5) & (result.requests["arrival_s"] < 60)).sum()
+        for result in (early, truthful)
+    ]
+    assert slow[0] >= 32 - 1
+    assert slow[1] == 0
+
+
+def emptied(*, resize: str, permits_after: int) -> None:
+    """Two workers, none from 10 s to 20 s, two again; what they serve outlasts the gap."""
+    result = simulate(
+        simulation(
+            count=2,
+            requests_per_s=20,
+            gateway=gateway.Gateway(limit=gateway.WorkerBudget(cap_per_worker=4, resize=resize)),
+            fleet=fleet.Fleet(
+                schedule=[
+                    fleet.FleetChange(at_s=10, instances=0),
+                    fleet.FleetChange(at_s=20, instances=2),
+                ],
+                startup_s=0,
+            ),
+            metrics={"timeline_step_s": 0.5},
+            horizon_s=25,
+        ).replace(instances=flat(30, 30, reference_output_tokens=20).replace(count=2))
+    )
+    at, permits = result.timeline["time_s"], result.timeline["permits"]
+    assert (permits == np.where((at >= 10) & (at < 20), 0, 8)).all()
+    assert result.timeline["in_flight"][at < 20].max() == 8
+    assert result.timeline["in_flight"][at >= 20].max() == permits_after
+
+
+def test_a_fleet_of_zero_reaches_the_budget() -> None:
+    emptied(resize="corrected", permits_after=8)
+    # The published gateway does not net a growth against permits that are still to be swallowed.
+    emptied(resize="verbatim", permits_after=16)
+
+
+def test_the_budget_of_a_fleet_that_starts_empty() -> None:
+    result = simulate(
+        simulation(
+            count=2,
+            gateway=gateway.Gateway(limit=gateway.WorkerBudget(cap_per_worker=4)),
+            fleet=fleet.Fleet(
+                initial_instances=0,
+                schedule=[fleet.FleetChange(at_s=3, instances=2)],
+                startup_s=0,
+            ),
+            metrics={"timeline_step_s": 1},
+        )
+    )
+    at, permits = result.timeline["time_s"], result.timeline["permits"]
+    assert (permits == np.where(at < 3, 0, 8)).all()
+
+
+def test_an_idle_fleet_scales_to_zero_and_back() -> None:
+    clients = [
+        workload.Client(name=name, requests_per_s=5, start_s=start_s, duration_s=20)
+        for name, start_s in (("early", 0), ("late", 200))
+    ]
+    result = simulate(
+        simulation().with_(
+            {
+                "workload": workload.Synthetic(clients=clients),
+                "fleet": fleet.Fleet(
+                    initial_instances=1,
+                    autoscaler=fleet.QueueScaler(
+                        min_instances=0,
+                        max_instances=3,
+                        up_stabilization_s=0,
+                        up_period_s=5,
+                        down_stabilization_s=30,
+                        down_period_s=5,
+                    ),
+                    startup_s=10,
+                ),
+                "metrics": {"timeline_step_s": 1},
+            }
+        )
+    )
+    at, ready = result.timeline["time_s"], result.timeline["ready_instances"]
+    assert ready[(at > 100) & (at < 200)].max() == 0
+    assert result.summary()["completed"] == result.summary()["offered"]
+    assert result.requests["queue_s"].max() > 10
+
+
+def test_order_of_jumps_makes_no_difference() -> None:
+    one = simulation(
+        requests_per_s=30,
+        gateway=gateway.Gateway(
+            bands=[gateway.Band(queue=gateway.Queue(timeout_s=0.5))],
+            limit=[gateway.WorkerBudget(cap_per_worker=8)],
+        ),
+        fleet=fleet.Fleet(
+            initial_instances=1,
+            autoscaler=fleet.QueueScaler(
+                max_instances=3, up_stabilization_s=5, up_period_s=5, down_stabilization_s=20
+            ),
+            startup_s=7,
+        ),
+    )
+    assert simulate(one).digest == simulate(one, reference=True).digest
+
+
+def expected_instances(
+    config: fleet.QueueScaler, times: list[float], queued: list[int], shed: list[int]
+) -> list[int]:
+    """The autoscaler's rule, written down plainly; `times` are its polls."""
+    instances, wishes, history = config.min_instances, [], [(0.0, 0)]
+    added = removed = -np.inf
+    result = []
+    for now, waiting, lost in zip(times, queued, shed, strict=True):
+        past = [entry for entry in history if now - entry[0] >= config.shed_window_s]
+        since, before = past[-1] if past else history[0]
+        history.append((now, lost))
+        rate = (lost - before) / (now - since)
+        wish = np.ceil(max(waiting / config.queue_threshold, rate / config.shed_per_s_threshold))
+        wishes.append((now, min(max(wish, config.min_instances), config.max_instances)))
+        up = min(w for t, w in wishes if now - t <= config.up_stabilization_s)
+        down = max(w for t, w in wishes if now - t <= config.down_stabilization_s)
+        adds = up > instances and now >= config.up_stabilization_s
+        removes = down < instances and now >= config.down_stabilization_s
+        if adds and now - added >= config.up_period_s:
+            instances, added = instances + 1, now
+        elif removes and now - removed >= config.down_period_s:
+            instances, removed = instances - 1, now
+        result.append(instances)
+    return result
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_autoscaler_follows_its_rule(seed: int) -> None:
+    config = fleet.QueueScaler(
+        poll_s=5,
+        queue_threshold=3,
+        shed_per_s_threshold=2,
+        shed_window_s=20,
+        max_instances=4,
+        up_stabilization_s=15,
+        up_period_s=10,
+        down_stabilization_s=40,
+        down_period_s=20,
+    )
+    clients = [
+        workload.Client(name="steady", output_tokens=workload.Fixed(tokens=20), requests_per_s=2),
+        workload.Client(
+            name="burst",
+            output_tokens=workload.Fixed(tokens=20),
+            requests_per_s=25,
+            start_s=30,
+            duration_s=90,
+        ),
+    ]
+    result = simulate(
+        Simulation(
+            workload=workload.Synthetic(clients=clients, duration_s=400),
+            instances=[instance.InstanceGroup(count=4, latency=STEP)],
+            gateway=gateway.Gateway(
+                bands=[gateway.Band(queue=gateway.Queue(max_requests=9, timeout_s=2))],
+                limit=[gateway.WorkerBudget(cap_per_worker=4)],
+                drain_latency_s=1e-6,  # so a sample shows the queues as the poll saw them
+            ),
+            fleet=fleet.Fleet(initial_instances=1, autoscaler=config, startup_s=0),
+            metrics={"timeline_step_s": 5},
+        ),
+        seed,
+    )
+    timeline = result.timeline
+    polls = slice(1, None)  # there is none at the start
+    times = timeline["time_s"][polls].tolist()
+    queued = timeline["queued"][polls].sum(axis=1).tolist()
+    shed = timeline["shed"][polls].sum(axis=1).tolist()
+    expected = expected_instances(config, times, queued, shed)
+    assert timeline["ready_instances"][polls].tolist() == expected
+    assert max(expected) >= 3
+    assert expected[-1] == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "clue"),
+    [
+        ({"initial_instances": 4}, "fleet.initial_instances = 4: must be <= the number"),
+        (
+            {"schedule": [{"at_s": 1, "instances": 9}]},
+            "fleet.schedule[0].instances = 9: must be <= the number of instances (3)",
+        ),
+        (
+            {"autoscaler": {"kind": "queue", "max_instances": 5}},
+            "fleet.autoscaler.max_instances = 5: must be <= the number of instances (3)",
+        ),
+        (
+            {"autoscaler": {"kind": "queue", "min_instances": 3, "max_instances": 2}},
+            "fleet.autoscaler.min_instances = 3: must be <= max_instances (2)",
+        ),
+    ],
+)
+def test_number_that_the_simulation_does_not_have(settings: dict[str, Any], clue: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        simulation(fleet=settings)
+    assert clue in str(caught.value)

@@ -1,0 +1,920 @@
+"""Predictive admission: every verdict restated in plain Python from the requests' own stamps."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from support.runs import ns
+
+from spillway import (
+    ConfigError,
+    Result,
+    Simulation,
+    UsageError,
+    gateway,
+    instance,
+    router,
+    signals,
+    simulate,
+    workload,
+)
+from spillway import trace as recorded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+BLOCK = 16
+PLAIN = instance.Linear(alpha0_us=0, alpha_input_us=0, alpha_output_us=0)
+PRIORITY = {one.name: one.priority for one in Simulation().slo_classes}
+ESTIMATORS = ("queue_depth", "priority_aware", "token_backlog", "seats_and_memory")
+
+
+# --- what a gateway knows, by the stamps ----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Way:
+    """One request, in nanoseconds; None: it did not come so far."""
+
+    row: int
+    slo_class: str
+    group: str | None
+    prefix_tokens: int
+    input_tokens: int
+    admitted: bool
+    instance: int
+    arrived: int
+    sent: int | None
+    scheduled: int | None
+    first: int | None
+    ended: int | None
+    lost: int | None
+
+    @property
+    def priority(self) -> int:
+        return PRIORITY[self.slo_class]
+
+
+def ways(
+    result: Result, groups: list[str | None], prefix_tokens: list[int], timeout_s: float | None
+) -> list[Way]:
+    requests = result.requests
+    arrived = ns(requests["arrival_s"])
+
+    def instants(name: str) -> list[int | None]:
+        spans = ns(requests[name])
+        return [None if s < 0 else at + s for at, s in zip(arrived, spans, strict=True)]
+
+    spans = ("queue_s", "scheduling_delay_s", "ttft_s", "e2e_s")
+    expired = requests["outcome"] == "expired"
+    timeout = round((timeout_s or 0) * 1e9)
+    return [
+        Way(*one)
+        for one in zip(
+            range(len(arrived)),
+            requests["slo_class"].tolist(),
+            groups,
+            prefix_tokens,
+            requests["input_tokens"].tolist(),
+            requests["admitted"].astype(bool).tolist(),
+            requests["instance"].tolist(),
+            arrived,
+            *(instants(name) for name in spans),
+            [
+                at + timeout if is_late else None
+                for at, is_late in zip(arrived, expired, strict=True)
+            ],
+            strict=True,
+        )
+    ]
+
+
+def before(instant: int | None, now: int) -> bool:
+    return instant is not None and instant < now
+
+
+@dataclass
+class Twin:
+    """The policy as its documentation tells it, asked in order of arrival."""
+
+    simulation: Simulation
+    them: list[Way]
+    seed: int
+    margin_s: float = 0.0
+    regression: Any = None
+    open: dict[int, tuple[float, int, list[float]]] = field(default_factory=dict)
+    learnt: int = -1  # up to this instant
+    passed: int = 0
+    total: int = 0
+    groups: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        (self.policy,) = self.simulation.gateway.admission
+        self.count = sum(group.count for group in self.simulation.instances)
+        self.fleet = self.simulation.instances[0]
+
+    # What is known at an instant.
+
+    def sent_to(self, i: int, now: int) -> Iterator[Way]:
+        return (one for one in self.them if one.instance == i and before(one.sent, now))
+
+    def awaiting(self, i: int, now: int) -> list[Way]:
+        return [one for one in self.sent_to(i, now) if not before(one.first, now)]
+
+    def in_flight(self, i: int, now: int) -> list[Way]:
+        return [one for one in self.sent_to(i, now) if one.ended is None or one.ended > now]
+
+    def uncached(self, way: Way, i: int, now: int) -> int:
+        if way.group is None:
+            return way.input_tokens
+        known = any(
+            one.group == way.group and (one.sent, one.row) < (now, way.row)
+            for one in self.sent_to(i, now + 1)
+        )
+        return way.input_tokens - (way.prefix_tokens // BLOCK * BLOCK if known else 0)
+
+    def fewest(self, way: Way) -> int:
+        return min(self.uncached(way, i, way.arrived) for i in range(self.count))
+
+    def queued(self, way: Way) -> list[Way]:
+        now = way.arrived
+        return [
+            one
+            for one in self.them[: way.row]
+            if one.admitted and not before(one.sent, now) and not before(one.lost, now)
+        ]
+
+    def is_ahead(self, one: Way, way: Way) -> bool:
+        return self.policy.ahead == "all" or one.priority >= way.priority
+
+    def measured(self, now: int) -> int:
+        if not isinstance(self.simulation.signals, signals.Scraped):
+            return now
+        period = round(self.simulation.signals.period_s * 1e9)
+        return now // period * period
+
+    def waiting(self, i: int, at: int) -> int:
+        sent = (one for one in self.them if one.instance == i and one.sent is not None)
+        return sum(one.sent < at and (one.scheduled or 10**18) > at for one in sent)
+
+    def news(self, i: int, now: int) -> int:
+        instants = []
+        for one in self.sent_to(i, now):
+            assert one.sent is not None
+            if not self.in_flight(i, one.sent):
+                instants.append(one.sent)
+            instants += [at for at in (one.first, one.ended) if at is not None and at < now]
+        return max(instants)
+
+    def releases(self, i: int, now: int) -> tuple[float, int | None]:
+        """Mean gap in s and the last release of this busy period."""
+        events = []
+        for one in self.sent_to(i, now):
+            events.append((one.sent, 1, one))
+            if before(one.ended, now):
+                events.append((one.ended, 0, one))
+        gap_s, last = 0.0, None
+        for at, kind, _ in sorted(events, key=lambda event: event[:2]):
+            if kind == 1:
+                last = last if self.in_flight(i, at) else None
+                continue
+            if last is not None:
+                gap_s += (1 if gap_s == 0 else 0.1) * ((at - last) / 1e9 - gap_s)
+            last = at
+        return gap_s, last
+
+    # The estimate.
+
+    def rest_s(self, i: int, step_s: float, now: int) -> float:
+        step = int(step_s * 1e9 + 0.5)
+        if not step or not self.in_flight(i, now):
+            return 0.0
+        return (step - (now - self.news(i, now)) % step) / 1e9
+
+    def estimate(self, way: Way, i: int) -> tuple[float, list[float]]:
+        policy, now = self.policy, way.arrived
+        queued = self.queued(way)
+        uncached = self.uncached(way, i, now)
+        prefill_s = (policy.beta0_us + policy.beta_prefill_us * uncached) / 1e6
+        if policy.estimator == "queue_depth":
+            seen = self.measured(now)
+            depth: float = self.waiting(i, seen)
+            if policy.corrects_staleness:
+                depth += sum(one.sent > seen for one in self.awaiting(i, now))
+                depth += len(queued) / self.count
+            return depth * policy.avg_step_s + prefill_s, []
+        queued = [one for one in queued if self.is_ahead(one, way)]
+        ahead = [one for one in self.awaiting(i, now) if self.is_ahead(one, way)]
+        requests = len(ahead) + len(queued) / self.count
+        if policy.estimator == "priority_aware":
+            return (
+                self.rest_s(i, policy.avg_step_s, now) + requests * policy.avg_step_s + prefill_s,
+                [],
+            )
+        tokens = sum(self.uncached(one, i, one.sent or 0) for one in ahead)
+        tokens_ahead = tokens + sum(self.fewest(one) for one in queued) / self.count
+        decodes = len(self.in_flight(i, now)) - len(self.awaiting(i, now))
+        x = [1, 1e-3 * uncached, 1e-3 * tokens_ahead, 1e-2 * decodes]
+        if policy.calibration.forgetting:
+            found_s = float(self.regression.theta @ np.array(x))
+        else:
+            step_us = policy.beta0_us + policy.beta_decode_us * decodes
+            room = max(self.fleet.max_num_batched_tokens - decodes, 1)
+            steps = max(math.ceil((tokens_ahead + uncached) / room), 1)
+            found_s = (
+                self.rest_s(i, step_us / 1e6, now)
+                + (steps * step_us + policy.beta_prefill_us * (tokens_ahead + uncached)) / 1e6
+            )
+        if policy.estimator == "seats_and_memory":
+            need = requests + decodes - self.fleet.max_num_seqs + 1
+            gap_s, last = self.releases(i, now)
+            if need > 0 and gap_s:
+                passed_s = (now - last) / 1e9 if last is not None else 0
+                found_s += max(need * gap_s - passed_s, 0)
+        return found_s, x
+
+    def routed(self, way: Way) -> int:
+        """Where the router would send it as it arrives."""
+        if way.sent == way.arrived:
+            return way.instance
+        assert isinstance(self.simulation.router, router.RoundRobin), "its choice is known"
+        return sum(before(one.sent, way.arrived) for one in self.them) % self.count
+
+    # What is learnt, in order of time.
+
+    def learn(self, now: int) -> None:
+        news = []
+        for one in self.them:
+            at = one.lost if one.first is None else one.first
+            if at is not None and self.learnt < at < now:
+                news.append((at, *self.place(one), one))
+        self.learnt = now - 1
+        for at, *_, one in sorted(news, key=lambda event: event[:-1]):
+            estimate_s, best, x = self.open.pop(one.row)
+            is_protected = (
+                self.policy.protected_priority is not None
+                and one.priority >= self.policy.protected_priority
+            )
+            kept = (at - one.arrived) / 1e9 <= estimate_s + self.margin_s
+            # Of one that is lost it is not known that it would have kept within the estimate.
+            is_told = one.first is not None or not kept
+            if self.policy.margin.quantile and not is_protected and is_told:
+                step_s = self.policy.margin.step_s
+                self.margin_s += step_s * (self.policy.margin.quantile - kept)
+            if one.first is not None and self.regression and one.instance == best:
+                self.regression.update(np.array(x), (one.first - one.sent) / 1e9)
+
+    def place(self, one: Way) -> tuple[int, int, int, int]:
+        """Order of news at one instant: instances, and their batches in order of entry."""
+        by_priority = not isinstance(self.fleet.scheduler, instance.Fcfs)
+        rank = -one.priority if by_priority else 0
+        return (one.instance, one.scheduled or 0, rank, one.row)
+
+    # The verdict.
+
+    def admits(self, way: Way) -> bool:
+        policy, cold, now = self.policy, self.policy.cold_start, way.arrived
+        self.learn(now)
+        if policy.calibration.forgetting and self.regression is None:
+            self.regression = Regression(policy, self.fleet.max_num_batched_tokens)
+        priced = [self.routed(way)] if policy.instance == "routed" else range(self.count)
+        found = [(*self.estimate(way, i), i) for i in priced]
+        estimate_s, x, best = min(found, key=lambda one: one[0])
+        is_protected = (
+            policy.protected_priority is not None and way.priority >= policy.protected_priority
+        )
+        budgets = {one.slo_class: one.budget_s for one in policy.budgets}
+        targets = {one.name: one.target_ttft_s for one in self.simulation.slo_classes}
+        limit_s = budgets.get(way.slo_class, targets[way.slo_class] or math.inf) * policy.headroom
+        if cold.warming_share:
+            blocks = way.input_tokens // BLOCK
+            match = (blocks - self.fewest(way) // BLOCK) / max(blocks, 1)
+            if match >= cold.warming_match:
+                limit_s *= 1 - cold.warming_share
+        passes = is_protected or estimate_s + self.margin_s <= limit_s
+        passed = None
+        if not passes and way.group and self.passed <= cold.largest_share * self.total:
+            passed = self.passes(self.known(way.group, now), now)
+        admits = passes or passed is not None
+        if not admits and policy.exploration:
+            draws = np.random.Philox(key=[self.seed, 4], counter=[0, way.row, 0, 0])
+            admits = np.random.Generator(draws).random() < policy.exploration
+        if admits:
+            self.total += 1
+            self.passed += passed is not None
+            self.open[way.row] = (estimate_s, best, x)
+            if way.group:
+                one = self.known(way.group, now)
+                one["admitted"] += 1
+                one["last"] = now
+                if passed == "floor":
+                    one["tokens"], one["at"] = self.tokens(one, now) - 1, now
+                self.groups[way.group] = one
+        return admits
+
+    def known(self, group: str, now: int) -> dict[str, float]:
+        cold = self.policy.cold_start
+        one = self.groups.get(group)
+        if one is None or now - one["last"] >= cold.group_memory_s * 1e9:
+            return {"admitted": 0, "last": now, "tokens": cold.floor_burst, "at": now}
+        return one
+
+    def tokens(self, one: Mapping[str, float], now: int) -> float:
+        cold = self.policy.cold_start
+        return min(cold.floor_burst, one["tokens"] + cold.floor_per_s * (now - one["at"]) / 1e9)
+
+    def passes(self, one: Mapping[str, float], now: int) -> str | None:
+        cold = self.policy.cold_start
+        if one["admitted"] < cold.bonus_requests:
+            return "bonus"
+        return "floor" if cold.floor_per_s and self.tokens(one, now) >= 1 else None
+
+
+class Regression:
+    """Recursive least squares by the textbook."""
+
+    def __init__(self, policy: gateway.PredictiveTtft, tokens_per_step: int) -> None:
+        per_token = policy.beta_prefill_us + policy.beta0_us / tokens_per_step
+        self.theta = np.array(
+            [
+                policy.beta0_us / 1e6,
+                policy.beta_prefill_us / 1e3,
+                per_token / 1e3,
+                policy.beta_decode_us / 1e4,
+            ]
+        )
+        self.rules = policy.calibration
+        self.p = np.eye(4) * self.rules.initial_variance
+        self.samples = 0
+        self.weight = self.mean_square = 0.0
+
+    def update(self, x: Any, y: float) -> None:
+        error = y - float(self.theta @ x)
+        usual = self.rules.outlier_sigmas * math.sqrt(self.mean_square)
+        is_outlier = self.samples >= 20 and abs(error) > usual
+        self.weight = self.rules.forgetting * self.weight + 1
+        self.mean_square += (error**2 - self.mean_square) / self.weight
+        if is_outlier:
+            return
+        self.samples += 1
+        bounded = np.trace(self.p) / self.rules.forgetting <= self.rules.largest_trace
+        forgetting = self.rules.forgetting if bounded else 1
+        gain = self.p @ x / (forgetting + x @ self.p @ x)
+        self.p = (self.p - np.outer(gain, x @ self.p)) / forgetting
+        self.theta = np.maximum(self.theta + gain * error, 0)
+
+
+# --- random configurations ------------------------------------------------------------------------
+
+
+def random_policy(rng: random.Random, estimator: str, priced: str) -> gateway.PredictiveTtft:
+    learns = estimator in ("token_backlog", "seats_and_memory") and rng.random() < 0.5
+    return gateway.PredictiveTtft(
+        estimator=estimator,
+        instance=priced,
+        budgets=[
+            gateway.TtftBudget(slo_class=name, budget_s=rng.choice((0.03, 0.08, 0.15, 0.3)))
+            for name in rng.sample(list(PRIORITY), rng.randint(1, 4))
+        ],
+        headroom=rng.choice((1, 0.7, 1.5)),
+        protected_priority=rng.choice((4, 4, 3, None)),
+        avg_step_s=rng.choice((0.007, 0.012)),
+        beta_prefill_us=rng.choice((17.67, 25)),
+        ahead=rng.choice(("same_or_higher", "all")),
+        corrects_staleness=rng.random() < 0.6,
+        margin=gateway.TtftMargin(quantile=rng.choice((None, 0.5, 0.9)), step_s=0.004),
+        calibration=gateway.TtftCalibration(forgetting=rng.choice((0.9, 0.99)) if learns else None),
+        exploration=rng.choice((0, 0, 0.1)),
+        cold_start=gateway.ColdStart(
+            floor_per_s=rng.choice((None, 1, 4)),
+            floor_burst=rng.choice((1, 3)),
+            bonus_requests=rng.choice((0, 0, 3)),
+            group_memory_s=rng.choice((600, 0.3)),
+            warming_share=rng.choice((0, 0.4)),
+            warming_match=rng.choice((0.2, 0.5)),
+            largest_share=rng.choice((1, 0.05)),
+        ),
+    )
+
+
+def random_run(
+    seed: int, estimator: str, priced: str = "best"
+) -> tuple[Simulation, Result, list[Way]]:
+    rng = random.Random(f"{estimator} {seed}")
+    n, rate, timeout_s = 220, rng.choice((100, 200, 400)), rng.choice((None, 0.1))
+    arrivals = np.cumsum([rng.expovariate(rate) for _ in range(n)])
+    sizes = {"p": 64, "q": 160, "r": 400}
+    groups = [rng.choice((None, "p", "q", "r")) for _ in range(n)]
+    prefix = [sizes[one] if one else 0 for one in groups]
+    requests = recorded(
+        arrival_s=arrivals,
+        input_tokens=[one + rng.randint(1, 300) for one in prefix],
+        output_tokens=[rng.randint(1, 40) for _ in range(n)],
+        slo_class=[rng.choice(list(PRIORITY)) for _ in range(n)],
+        prefix_group=groups,
+        prefix_tokens=prefix,
+    )
+    simulation = Simulation(
+        workload=requests,
+        slo_classes=[
+            workload.SloClass(name=name, priority=priority, target_ttft_s=target_s)
+            for (name, priority), target_s in zip(
+                PRIORITY.items(), (0.1, None, 0.2, 0.05, None), strict=True
+            )
+        ],
+        gateway=gateway.Gateway(
+            admission=random_policy(rng, estimator, priced),
+            bands=[gateway.Band(queue=gateway.Queue(timeout_s=timeout_s))],
+            limit=rng.choice(("unlimited", gateway.FixedLimit(max_in_flight=rng.randint(20, 60)))),
+        ),
+        router=rng.choice(
+            (
+                router.LeastLoaded(),
+                router.Weighted(
+                    scorers=[router.PrefixAffinity(weight=2), router.QueueDepth(weight=1)]
+                ),
+            )
+        )
+        if priced == "best"
+        else router.RoundRobin(),
+        signals=rng.choice(
+            (signals.Live(), signals.Scraped(period_s=0.05), signals.Scraped(period_s=0.4))
+        ),
+        instances=[
+            instance.InstanceGroup(
+                count=rng.choice((1, 2, 3)),
+                latency=PLAIN,
+                max_num_seqs=rng.choice((8, 64)),
+                max_num_batched_tokens=rng.choice((256, 1024)),
+                scheduler=rng.choice(("fcfs", instance.PriorityFcfs(priority="slo_class"))),
+            )
+        ],
+    )
+    result = simulate(simulation, seed)
+    return simulation, result, ways(result, groups, prefix, timeout_s)
+
+
+@pytest.mark.parametrize("priced", ["best", "routed"])
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_every_verdict_is_the_documented_one(estimator: str, priced: str) -> None:
+    rejected = 0
+    for seed in range(25):
+        simulation, result, them = random_run(seed, estimator, priced)
+        twin = Twin(simulation, them, seed)
+        for way in them:
+            assert twin.admits(way) == way.admitted, (seed, way)
+        reasons = set(result.requests["reason"].tolist())
+        assert reasons <= {"", "predicted_ttft", "queue_timeout"}
+        rejected += sum(not way.admitted for way in them)
+    assert 500 < rejected < 25 * 220 - 500
+
+
+# --- every setting counts -------------------------------------------------------------------------
+
+TOKENS = {"estimator": "token_backlog"}
+LEARNING = TOKENS | {"calibration.forgetting": 0.99}
+FLOOR = {"cold_start.floor_per_s": 2}
+# By setting: what it needs beside itself, and another value of it.
+CHANGES: dict[str, tuple[dict[str, Any], Any]] = {
+    "estimator": ({}, "token_backlog"),
+    "instance": ({}, "routed"),
+    "budgets.slo_class": ({}, "batch"),
+    "budgets.budget_s": ({}, 0.02),
+    "headroom": ({}, 0.5),
+    "protected_priority": ({}, None),
+    "avg_step_s": ({}, 0.02),
+    "beta0_us": ({}, 20000),
+    "beta_prefill_us": ({}, 60),
+    "beta_decode_us": (TOKENS, 2000),
+    "ahead": (TOKENS, "all"),
+    "corrects_staleness": ({}, False),
+    "margin.quantile": ({}, 0.9),
+    "margin.step_s": ({"margin.quantile": 0.9}, 0.02),
+    "calibration.forgetting": (TOKENS, 0.9),
+    "calibration.initial_variance": (LEARNING, 1e-3),
+    "calibration.largest_trace": (LEARNING, 1e-3),
+    "calibration.outlier_sigmas": (LEARNING, 0.5),
+    "exploration": ({}, 0.2),
+    "cold_start.floor_per_s": ({}, 2),
+    "cold_start.floor_burst": (FLOOR, 8),
+    "cold_start.bonus_requests": ({}, 100),
+    "cold_start.group_memory_s": (FLOOR, 0.02),
+    "cold_start.warming_share": ({}, 0.5),
+    "cold_start.warming_match": ({"cold_start.warming_share": 0.5}, 0.1),
+    "cold_start.largest_share": (FLOOR, 0.01),
+}
+
+
+def settings_of(description: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    for one in description["fields"]:
+        if one["type"] == "struct":
+            yield from settings_of(one["of"], f"{path}{one['name']}.")
+        else:
+            yield path + one["name"]
+
+
+def test_every_setting_is_tried() -> None:
+    assert set(settings_of(gateway.PredictiveTtft._describe())) == set(CHANGES)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_every_setting_changes_some_run(name: str) -> None:
+    needs, value = CHANGES[name]
+    rng = random.Random(1)
+    n = 600
+    groups = [rng.choice((None, "p", "q", "r")) for _ in range(n)]
+    prefix = [320 if one else 0 for one in groups]
+    simulation = Simulation(
+        workload=recorded(
+            arrival_s=np.cumsum([rng.expovariate(300) for _ in range(n)]),
+            input_tokens=[one + rng.randint(1, 400) for one in prefix],
+            output_tokens=[rng.randint(1, 60) for _ in range(n)],
+            slo_class=[
+                rng.choice(("critical", "standard", "sheddable", "batch")) for _ in range(n)
+            ],
+            prefix_group=groups,
+            prefix_tokens=prefix,
+        ),
+        gateway=gateway.Gateway(
+            admission=gateway.PredictiveTtft(
+                budgets=[
+                    gateway.TtftBudget(slo_class="critical", budget_s=0.1),
+                    gateway.TtftBudget(slo_class="standard", budget_s=0.08),
+                    gateway.TtftBudget(slo_class="sheddable", budget_s=0.05),
+                ]
+            )
+        ),
+        router=router.LeastLoaded(),
+        signals=signals.Scraped(period_s=0.1),
+        instances=[instance.InstanceGroup(count=2, latency=PLAIN, max_num_batched_tokens=512)],
+    )
+
+    def path(setting: str) -> str:
+        return "gateway.admission[0]." + setting.replace("budgets.", "budgets[1].")
+
+    base = simulation.with_({path(setting): of for setting, of in needs.items()})
+    assert simulate(base).digest != simulate(base.with_({path(name): value})).digest
+
+
+# --- particular cases -----------------------------------------------------------------------------
+
+
+def test_rules_that_span_settings() -> None:
+    twice = [gateway.TtftBudget(), gateway.TtftBudget(budget_s=1)]
+    with pytest.raises(ConfigError, match=r"budgets\[1\].slo_class = 'standard': must differ"):
+        gateway.PredictiveTtft(budgets=twice)
+    learning = gateway.TtftCalibration(forgetting=0.99)
+    with pytest.raises(ConfigError, match=r"calibration.forgetting = 0.99: needs an estimator"):
+        gateway.PredictiveTtft(calibration=learning)
+    gateway.PredictiveTtft(calibration=learning, estimator="token_backlog")
+
+
+def test_full_memory_adds_the_time_to_the_next_release() -> None:
+    """Of two that fit, each needs most of the memory; ends 0.7 s apart are known of by then."""
+    blocks, prompt = 100, 16 * 60
+
+    def admitted(estimator: str, budget_s: float) -> bool:
+        result = simulate(
+            Simulation(
+                workload=recorded(
+                    arrival_s=[0, 0.5, 1, 5, 5.2],
+                    input_tokens=[16, 16, 16, prompt, prompt],
+                    output_tokens=[100, 100, 100, 300, 10],
+                ),
+                gateway=gateway.Gateway(
+                    admission=gateway.PredictiveTtft(
+                        estimator=estimator,
+                        budgets=[gateway.TtftBudget(slo_class="standard", budget_s=budget_s)],
+                    )
+                ),
+                instances=[instance.InstanceGroup(latency=PLAIN, num_kv_blocks=blocks)],
+            )
+        )
+        assert result.requests["admitted"][:4].all()
+        return bool(result.requests["admitted"][4])
+
+    # 7 ms a step, at most 17 ms for the prompt.
+    assert admitted("token_backlog", 0.04)
+    assert not admitted("seats_and_memory", 0.04)
+    assert admitted("seats_and_memory", 1)
+
+
+def test_admission_by_group_age_counts_requests() -> None:
+    groups = ["a", "a", None, "a", "b", "b", "a", "b", "c"]
+    arrival_s = [0, 0.5, 0.6, 1.2, 2.1, 2.2, 2.3, 3.5, 3.9]
+    simulation = Simulation(
+        workload=recorded(
+            arrival_s=arrival_s,
+            input_tokens=[100] * 9,
+            output_tokens=[1] * 9,
+            prefix_group=groups,
+            prefix_tokens=[50 if one else 0 for one in groups],
+        ),
+        # Six prompts go in, and then none.
+        gateway=gateway.Gateway(
+            admission=gateway.TokenBucket(capacity_tokens=650, refill_tokens_per_s=0)
+        ),
+    )
+    result = simulate(simulation)
+    table = result.admission_by_group_age(step_s=1, new_for_s=1)
+    assert table["start_s"].tolist() == [0, 1, 2, 3]
+    assert table["new_offered"].tolist() == [2, 0, 2, 1]
+    assert table["new_admitted"].tolist() == [2, 0, 2, 0]
+    assert table["established_offered"].tolist() == [0, 1, 1, 1]
+    assert table["established_admitted"].tolist() == [0, 1, 0, 0]
+    assert table["new_ratio"].tolist()[::2] == [1, 1]
+    assert np.isnan(table["ratio"]).all()
+    whole = result.admission_by_group_age(step_s=10, new_for_s=1)
+    assert whole["ratio"].tolist() == [4 / 5 / (1 / 3)]
+    with pytest.raises(UsageError, match="step_s = 0 must be > 0"):
+        result.admission_by_group_age(step_s=0)
+
+
+def test_streamed_runs_decide_alike() -> None:
+    """Where the numbers of requests that have left are given to others."""
+    simulation = Simulation(
+        workload=workload.Synthetic(
+            num_requests=3000,
+            requests_per_s=150,
+            clients=[
+                workload.Client(name=name, slo_class=name, prefix_group="g", prefix_tokens=200)
+                for name in ("critical", "standard", "sheddable")
+            ],
+        ),
+        gateway=gateway.Gateway(
+            admission=gateway.PredictiveTtft(
+                estimator="seats_and_memory",
+                budgets=[
+                    gateway.TtftBudget(slo_class="standard", budget_s=0.06),
+                    gateway.TtftBudget(slo_class="sheddable", budget_s=0.03),
+                ],
+                margin=gateway.TtftMargin(quantile=0.9),
+                calibration=gateway.TtftCalibration(forgetting=0.99),
+                cold_start=gateway.ColdStart(floor_per_s=1),
+            )
+        ),
+        signals=signals.Scraped(period_s=0.1),
+    )
+    kept = simulate(simulation).ledger
+    assert simulate(simulation.with_({"metrics.streaming": True})).ledger == kept
+    rejected = kept["rejected"]
+    assert 100 < sum(rejected.values()) < 2500, "neither all nor none"
+
+
+# --- the exact estimate ---------------------------------------------------------------------------
+
+
+def random_fleet(rng: random.Random, count: int = 1) -> instance.InstanceGroup:
+    latency = instance.Linear(beta_context_us=rng.choice((0, 0.01)))
+    return instance.InstanceGroup(
+        count=count,
+        latency=rng.choice((latency, instance.Jittered(mean=latency, cv=0.2))),
+        max_num_seqs=rng.choice((3, 8, 64)),
+        max_num_batched_tokens=rng.choice((64, 256, 2048)),
+        long_prefill_token_threshold=rng.choice((0, 0, 50)),
+        num_kv_blocks=rng.choice((60, 90, 10000)),
+        kv_cache=instance.KvCache(
+            prefix_caching=rng.random() < 0.7,
+            allocation=rng.choice(("check_then_act", "roll_back")),
+        ),
+        scheduler=rng.choice(("fcfs", "sjf", instance.PriorityFcfs(priority="slo_class"))),
+        completion=rng.choice(("step_end", "step_end", "step_start")),
+        preemption=rng.choice(("keep_emitted", "restart")),
+    )
+
+
+EVERY_ROUTER = (
+    router.RoundRobin(),
+    router.LeastLoaded(),
+    router.LeastLoaded(ties="random"),
+    router.AlwaysBusiest(),
+    router.Weighted(),
+    router.Weighted(
+        filters=[
+            router.PrefixCacheAffinity(exploration=0.3),
+            router.UtilizationFilter(queue_depth_threshold=1),
+        ],
+        scorers=[router.NoHitLru(), router.LoadAware()],
+        picker=router.PowerOfTwo(),
+    ),
+    router.Weighted(
+        scorers=[
+            router.ActiveRequests(),
+            router.LoadBalance(),
+            router.NoHitLru(weight=2),
+            router.PrecisePrefixCache(),
+        ],
+    ),
+    router.Weighted(scorers=[router.QueueDepth()], picker=router.Random()),
+    router.Weighted(scorers=[router.RunningRequests()], picker=router.Softmax()),
+    router.Weighted(scorers=[router.VllmDp()], picker=router.WeightedRandom()),
+    router.KvCost(),
+    router.KvCost(overlap="sent", temperature=0.5),
+)
+
+
+def kinds_in(value: Any) -> Iterator[str]:
+    """The kinds that a written value is made of."""
+    if isinstance(value, dict):
+        if "kind" in value:
+            yield value["kind"]
+        value = list(value.values())
+    if isinstance(value, list):
+        for one in value:
+            yield from kinds_in(one)
+
+
+def kinds_of(field: Mapping[str, Any]) -> Iterator[str]:
+    """The kinds that a field's values may be made of."""
+    for one in field.get("alternatives", ()):
+        yield one["kind"]
+        for below in one["fields"]:
+            yield from kinds_of(below)
+
+
+def test_every_router_is_among_these() -> None:
+    field = next(one for one in Simulation._describe()["fields"] if one["name"] == "router")
+    assert set(kinds_in([one.to_dict() for one in EVERY_ROUTER])) == set(kinds_of(field))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_exact_estimate_is_right_to_the_nanosecond_if_no_other_follows(seed: int) -> None:
+    """Each last request is admitted with a budget of what it really takes, not with 1 ns less.
+
+    On a fleet that holds for the instance that the router chooses, so it must be the one priced.
+    """
+    rng = random.Random(seed)
+    n, rate = 60, rng.choice((20, 60, 200))
+    arrivals = np.cumsum([rng.expovariate(rate) for _ in range(n)])
+    groups = [rng.choice((None, "p", "q")) for _ in range(n)]
+    prefix = [100 if one else 0 for one in groups]
+    inputs = [one + rng.randint(1, 300) for one in prefix]
+    outputs = [rng.randint(0, 60) for _ in range(n)]
+    classes = [rng.choice(("standard", "batch")) for _ in range(n)]
+    probe = workload.SloClass(name="probe", priority=rng.choice((3, -1, 9)))
+    is_alone = seed % 2 == 0
+    fleet = random_fleet(rng, count=1 if is_alone else rng.randint(2, 4))
+    routing = rng.choice(EVERY_ROUTER)
+
+    def run(length: int, admission: Any) -> Result:
+        return simulate(
+            Simulation(
+                workload=recorded(
+                    arrival_s=arrivals[:length],
+                    input_tokens=inputs[:length],
+                    output_tokens=outputs[:length],
+                    slo_class=[*classes[: length - 1], "probe"],
+                    prefix_group=groups[:length],
+                    prefix_tokens=prefix[:length],
+                ),
+                slo_classes=[*Simulation().slo_classes, probe],
+                gateway=gateway.Gateway(admission=admission),
+                router=routing,
+                instances=[fleet],
+            ),
+            seed,
+        )
+
+    for length in rng.sample(range(2, n + 1), 8):
+        took_ns = ns(run(length, gateway.AlwaysAdmit()).requests["ttft_s"])[-1]
+        for budget_ns, admitted in ((took_ns, True), (took_ns - 1, False)):
+            exact = gateway.PredictiveTtft(
+                estimator="exact",
+                instance="best" if is_alone else "routed",
+                protected_priority=None,
+                budgets=[gateway.TtftBudget(slo_class="probe", budget_s=budget_ns / 1e9)],
+            )
+            assert bool(run(length, exact).requests["admitted"][-1]) is admitted
+
+
+def test_the_exact_estimate_is_still_read_by_its_former_name() -> None:
+    written = gateway.PredictiveTtft(estimator="exact").to_dict()
+    assert written["estimator"] == "exact"
+    assert gateway.PredictiveTtft.from_dict(written | {"estimator": "oracle"}) == (
+        gateway.PredictiveTtft(estimator="exact")
+    )
+    with pytest.raises(ConfigError, match=r"seats_and_memory, exact$"):
+        gateway.PredictiveTtft(estimator="orakel")
+
+
+# --- which instance is priced ---------------------------------------------------------------------
+
+
+def crowded(**settings: Any) -> Simulation:
+    """Two classes of prompts in groups, more of them than the fleet can serve."""
+    clients = [
+        workload.Client(
+            name=f"{name} {group}",
+            slo_class=name,
+            prefix_group=f"{group}",
+            prefix_tokens=320,
+            input_tokens=workload.Exponential(mean_tokens=200, max_tokens=1500),
+            output_tokens=workload.Exponential(mean_tokens=40, max_tokens=200),
+        )
+        for name in ("standard", "sheddable")
+        for group in range(6)
+    ]
+    base = Simulation(
+        workload=workload.Synthetic(requests_per_s=300, num_requests=500, clients=clients),
+        instances=[instance.InstanceGroup(count=4, max_num_seqs=16, num_kv_blocks=800)],
+    )
+    return base.replace(**settings)
+
+
+@pytest.mark.parametrize("number", range(len(EVERY_ROUTER)))
+@pytest.mark.parametrize(
+    "read",
+    [signals.Live(), signals.OnRead(period_s=0.02), signals.Scraped(period_s=0.05, jitter=0.5)],
+    ids=lambda one: one.to_dict()["kind"],
+)
+def test_to_ask_the_router_changes_nothing(number: int, read: Any) -> None:
+    admits_all = gateway.PredictiveTtft(
+        instance="routed", headroom=1000, budgets=[], protected_priority=None
+    )
+    generous = [
+        workload.SloClass(name=name, priority=priority, target_ttft_s=1e6)
+        for name, priority in PRIORITY.items()
+    ]
+    base = crowded(
+        router=EVERY_ROUTER[number],
+        signals=read,
+        slo_classes=generous,
+        metrics={"traced_candidates": 4},
+    )
+
+    def run(admission: Any) -> Result:
+        limit = gateway.FixedLimit(max_in_flight=48)
+        return simulate(
+            base.replace(gateway=gateway.Gateway(admission=admission, limit=limit)), seed=3
+        )
+
+    plain, asked = run(gateway.AlwaysAdmit()), run(admits_all)
+    assert asked.ledger == plain.ledger
+    for name, column in plain.requests.items():
+        np.testing.assert_array_equal(asked.requests[name], column, err_msg=name)
+    for name, column in plain.decisions.items():
+        np.testing.assert_array_equal(asked.decisions[name], column, err_msg=name)
+
+
+@pytest.mark.parametrize("estimator", [*ESTIMATORS, "exact"])
+def test_a_worse_instance_is_priced_where_the_router_chooses_it(estimator: str) -> None:
+    """The router takes the busiest instance: only `routed` sees the queue there."""
+    simulation = Simulation(
+        workload=recorded(
+            arrival_s=[0, 0.001, 0.002, 0.003],
+            input_tokens=[4000] * 4,
+            output_tokens=[10] * 4,
+            slo_class=["critical"] * 3 + ["standard"],
+        ),
+        gateway=gateway.Gateway(
+            admission=gateway.PredictiveTtft(
+                estimator=estimator,
+                avg_step_s=0.1,
+                ahead="all",
+                budgets=[gateway.TtftBudget(slo_class="standard", budget_s=0.2)],
+            )
+        ),
+        router=router.AlwaysBusiest(),
+        instances=[instance.InstanceGroup(count=4, latency=PLAIN)],
+    )
+    path = "gateway.admission[0].instance"
+    admitted = {
+        priced: simulate(simulation.with_({path: priced})).requests["admitted"].tolist()
+        for priced in ("best", "routed")
+    }
+    assert admitted == {"best": [True] * 4, "routed": [True, True, True, False]}
+    idle = simulation.with_({"router": router.LeastLoaded(), path: "routed"})
+    assert simulate(idle).requests["admitted"].all(), "the router chooses the best one"
+
+
+@pytest.mark.parametrize("estimator", [*ESTIMATORS, "exact"])
+def test_on_one_instance_the_best_is_the_routed(estimator: str) -> None:
+    simulation = crowded(
+        gateway=gateway.Gateway(
+            admission=gateway.PredictiveTtft(estimator=estimator, protected_priority=None)
+        ),
+        instances=[instance.InstanceGroup(max_num_seqs=16, num_kv_blocks=800)],
+    )
+    best = simulate(simulation)
+    routed = simulate(simulation.with_({"gateway.admission[0].instance": "routed"}))
+    assert 0 < best.summary()["rejected"] < 500
+    for name, column in best.requests.items():
+        np.testing.assert_array_equal(routed.requests[name], column, err_msg=name)
+
+
+def test_the_routed_instance_is_priced_among_those_that_are_ready() -> None:
+    """After an instance has left, positions among the others are not numbers of the fleet."""
+    simulation = crowded(
+        router=router.AlwaysBusiest(),
+        fleet={"schedule": [{"at_s": 0.2, "instances": 2}, {"at_s": 0.6, "instances": 3}]},
+        gateway=gateway.Gateway(
+            admission=gateway.PredictiveTtft(instance="routed", protected_priority=None)
+        ),
+    )
+    result = simulate(simulation)
+    assert 0 < result.summary()["rejected"] < 500

@@ -1,0 +1,717 @@
+"""Figures against SciPy, NumPy and plain recomputation from the requests."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from itertools import pairwise, permutations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from support.runs import ns
+
+from spillway import (
+    Result,
+    Simulation,
+    UsageError,
+    gateway,
+    instance,
+    metrics,
+    router,
+    simulate,
+    trace,
+    workload,
+)
+from spillway._core.metrics import histogram_moments, percentiles, weighted_percentiles
+from spillway.data import statistics
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FUZZ = settings(
+    max_examples=200,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+Figure = float | int | None
+
+
+# Intervals
+
+
+@pytest.mark.parametrize("dof", [*range(1, 40), 99, 100, 999, 1000])
+def test_student_t(dof: int) -> None:
+    for t in (-30.0, -2.0, -0.1, 0.0, 0.5, 1.0, 2.576, 12.0):
+        ours = statistics.student_t_cdf(t, dof)
+        assert ours == pytest.approx(stats.t.cdf(t, dof), rel=1e-11, abs=1e-15)
+    for p in (0.6, 0.75, 0.9, 0.95, 0.975, 0.995, 0.9995, 0.99995):
+        ours = statistics.student_t_quantile(p, dof)
+        assert ours == pytest.approx(stats.t.ppf(p, dof), rel=1e-9)
+    assert statistics.student_t_quantile(0.5, dof) == pytest.approx(0, abs=1e-12)
+
+
+@FUZZ
+@given(
+    values=st.lists(st.floats(-1e9, 1e9), min_size=2, max_size=30),
+    confidence=st.sampled_from((0.5, 0.9, 0.95, 0.99, 0.999)),
+)
+def test_interval_is_students(values: list[float], confidence: float) -> None:
+    ours = statistics.interval(values, confidence)
+    mean = float(np.mean(values))
+    scale = max(1e-9, *map(abs, values))
+    assert ours.n == len(values)
+    assert ours.mean == pytest.approx(mean, abs=1e-12 * scale)
+    half = stats.t.ppf(0.5 + confidence / 2, len(values) - 1) * stats.sem(values)
+    assert ours.half_width == pytest.approx(half, rel=1e-9, abs=1e-9 * scale)
+    assert ours.low == pytest.approx(mean - half, rel=1e-9, abs=1e-9 * scale)
+    assert ours.high == pytest.approx(mean + half, rel=1e-9, abs=1e-9 * scale)
+
+
+def test_one_value_has_no_interval() -> None:
+    one = statistics.interval([3.5])
+    assert (one.mean, one.low, one.high, one.half_width, one.n) == (3.5, None, None, None, 1)
+
+
+def test_results_summarise_over_their_seeds() -> None:
+    results = simulate(Simulation(), seeds=range(5))
+    each = [result.summary()["mean_ttft_ms"] for result in results]
+    interval = results.summary(confidence=0.9)["mean_ttft_ms"]
+    assert interval is not None
+    low, high = stats.t.interval(0.9, 4, np.mean(each), stats.sem(each))
+    assert (interval.low, interval.high) == pytest.approx((low, high), rel=1e-9)
+    assert results.summary()["goodput"] is None  # no class has targets
+    assert results.by_tenant(confidence=0.9)["default"]["mean_ttft_ms"] == interval
+
+
+# Percentiles
+
+RANKS = st.lists(
+    st.sampled_from((0.0, 50.0, 90.0, 95.0, 99.0, 100.0)) | st.floats(0, 100), max_size=8
+).map(sorted)
+
+
+@FUZZ
+@given(values=st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=60), ranks=RANKS)
+def test_percentiles_are_numpys(values: list[float], ranks: list[float]) -> None:
+    assert percentiles(values=values, ps=ranks) == np.percentile(values, ranks).tolist()
+
+
+@FUZZ
+@given(values=st.lists(st.sampled_from((0.0, 1.0, 5.0)), min_size=1, max_size=60), ranks=RANKS)
+def test_percentiles_of_ties_are_numpys(values: list[float], ranks: list[float]) -> None:
+    assert percentiles(values=values, ps=ranks) == np.percentile(values, ranks).tolist()
+
+
+@FUZZ
+@given(
+    pairs=st.lists(
+        st.tuples(st.integers(-5, 5) | st.integers(-(2**50), 2**50), st.integers(0, 9)),
+        min_size=1,
+        max_size=30,
+    ).filter(lambda pairs: any(count for _, count in pairs)),
+    ranks=RANKS,
+)
+def test_weighted_percentiles_are_numpys(pairs: list[tuple[int, int]], ranks: list[float]) -> None:
+    every = np.repeat([float(value) for value, _ in pairs], [count for _, count in pairs])
+    assert weighted_percentiles(pairs=pairs, ps=ranks) == np.percentile(every, ranks).tolist()
+
+
+def test_weighted_percentiles_of_very_many_values() -> None:
+    # More than are kept before equal ones are put together, with and without many equal ones.
+    for distinct in (1000, 10**9):
+        rng = np.random.default_rng(1)
+        values = rng.integers(0, distinct, 300_000)
+        ranks = [0.0, 1.0, 50.0, 99.0, 99.9, 100.0]
+        pairs = [(value, 1) for value in values.tolist()]
+        expected = np.percentile(values.astype(float), ranks).tolist()
+        assert weighted_percentiles(pairs=pairs, ps=ranks) == expected
+
+
+def awkward(kind: str, size: int) -> np.ndarray:
+    rng = np.random.default_rng(size)
+    values = {
+        "normal": lambda: rng.normal(0, 1e6, size),
+        "heavy tail": lambda: rng.pareto(0.5, size),
+        "heavier tail": lambda: np.exp(rng.normal(0, 30, size)),
+        "heavy on both sides": lambda: rng.standard_cauchy(size),
+        "mostly zeros": lambda: np.where(rng.random(size) < 0.95, 0.0, rng.exponential(1, size)),
+        "hardly any zeros": lambda: np.where(
+            rng.random(size) < 0.01, 0, rng.normal(1e9, 1e6, size)
+        ),
+        "all equal": lambda: np.full(size, 0.1),
+        "all but one equal": lambda: np.where(np.arange(size) == size // 3, 1e18, 0.1),
+        "two values": lambda: rng.choice([1.5, 1e9], size),
+        "few values": lambda: rng.integers(0, 7, size).astype(float),
+        "negative": lambda: -rng.exponential(1e3, size),
+        "neighbours": lambda: 1 + rng.integers(0, 5, size) * np.finfo(float).eps,
+        "ascending": lambda: np.arange(size) / 7,
+        "descending": lambda: -np.arange(size) / 7,
+        "organ pipe": lambda: np.minimum(np.arange(size), np.arange(size)[::-1]) / 3,
+        "saw tooth": lambda: np.arange(size) % 64 / 3.0,
+        "denormal": lambda: rng.integers(0, 100, size) * 5e-324,
+        "largest": lambda: rng.choice([-1e150, 0, 1e150], size),
+    }
+    return values[kind]()
+
+
+AWKWARD = (
+    "normal",
+    "heavy tail",
+    "heavier tail",
+    "heavy on both sides",
+    "mostly zeros",
+    "hardly any zeros",
+    "all equal",
+    "all but one equal",
+    "two values",
+    "few values",
+    "negative",
+    "neighbours",
+    "ascending",
+    "descending",
+    "organ pipe",
+    "saw tooth",
+    "denormal",
+    "largest",
+)
+MANY_RANKS = [0.0, 0.01, 1.0, 25.0, 49.99, 50.0, 75.0, 90.0, 94.9, 95.0, 99.0, 99.99, 100.0]
+
+
+@pytest.mark.parametrize("size", [2047, 2048, 2049, 5000, 100_003])
+@pytest.mark.parametrize("kind", AWKWARD)
+def test_percentiles_of_very_many_values(kind: str, size: int) -> None:
+    values = awkward(kind, size)
+    for ranks in (MANY_RANKS, [50.0], [99.0], [0.0, 100.0], [50.0, 90.0, 95.0, 99.0]):
+        expected = np.percentile(values, ranks).tolist()
+        assert percentiles(values=values.tolist(), ps=ranks) == expected
+
+
+# The streaming mode's histogram
+
+HISTOGRAM_ERROR = 2**-8
+COUNTED = st.integers(0, 300) | st.integers(0, 2**50) | st.sampled_from([2**i for i in range(51)])
+
+
+def assert_moments(parts: list[list[int]], ranks: list[float]) -> None:
+    values = np.array([value for part in parts for value in part], dtype=float)
+    mean, std_dev, found = histogram_moments(parts=parts, ps=ranks)
+    assert mean == pytest.approx(np.mean(values), rel=1e-9)
+    assert std_dev == pytest.approx(np.std(values), rel=1e-9, abs=1e-9 * np.mean(values))
+    for ours, theirs in zip(found, np.percentile(values, ranks).tolist(), strict=True):
+        assert ours == pytest.approx(theirs, rel=HISTOGRAM_ERROR, abs=1e-9)
+
+
+@FUZZ
+@given(parts=st.lists(st.lists(COUNTED, max_size=40), min_size=1, max_size=5), ranks=RANKS)
+def test_histogram_is_close_to_numpy(parts: list[list[int]], ranks: list[float]) -> None:
+    if any(parts):
+        assert_moments(parts, ranks)
+
+
+@pytest.mark.parametrize("largest", [1, 200, 255, 256, 257, 10**4, 10**9, 2**50])
+def test_histogram_of_very_many_values(largest: int) -> None:
+    rng = np.random.default_rng(largest)
+    values = rng.integers(0, largest, 50_000, endpoint=True)
+    skewed = np.exp(rng.uniform(0, math.log(largest + 1), 50_000)).astype(np.int64)
+    for one in (values, skewed, np.full(50_000, largest)):
+        assert_moments([one.tolist()], MANY_RANKS)
+
+
+@FUZZ
+@given(values=st.lists(COUNTED, min_size=1, max_size=60), cuts=st.lists(st.integers(0, 60)))
+def test_merged_histograms_equal_one(values: list[int], cuts: list[int]) -> None:
+    ranks = [0.0, 50.0, 99.0, 100.0]
+    ends = [0, *sorted(cuts), 60]
+    parts = [values[begin:end] for begin, end in pairwise(ends)]
+    mean, std_dev, found = histogram_moments(parts=[values], ps=ranks)
+    merged_mean, merged_std_dev, merged = histogram_moments(parts=parts, ps=ranks)
+    assert merged == found
+    assert merged_mean == pytest.approx(mean, rel=1e-9)
+    assert merged_std_dev == pytest.approx(std_dev, rel=1e-9, abs=1e-9 * mean)
+
+
+def test_small_values_are_counted_exactly() -> None:
+    values = np.random.default_rng(1).integers(0, 256, 10_000)
+    found = histogram_moments(parts=[values.tolist()], ps=MANY_RANKS)[2]
+    assert found == np.percentile(values, MANY_RANKS).tolist()
+
+
+def test_histogram_does_not_forget_a_small_spread() -> None:
+    values = [2**50 + one for one in (0, 1, 2, 3)] * 1000
+    mean, std_dev, _ = histogram_moments(parts=[values[:1500], values[1500:]], ps=[50.0])
+    assert mean == pytest.approx(2**50 + 1.5, rel=1e-15)
+    assert std_dev == pytest.approx(math.sqrt(1.25), rel=0.2)
+
+
+def test_nothing_has_no_percentiles() -> None:
+    with pytest.raises(UsageError):
+        percentiles(values=[], ps=[50.0])
+    with pytest.raises(UsageError):
+        weighted_percentiles(pairs=[(3, 0)], ps=[50.0])
+    with pytest.raises(UsageError):
+        histogram_moments(parts=[[], []], ps=[50.0])
+    with pytest.raises(UsageError):
+        histogram_moments(parts=[[1], [-1]], ps=[50.0])
+
+
+# Figures of a run
+
+FITNESS = {
+    "throughput": ("request_throughput", 100),
+    "tokens_per_sec": ("output_throughput", 10_000),
+    "mean_ttft": ("mean_ttft_ms", None),
+    "p50_ttft": ("p50_ttft_ms", None),
+    "p99_ttft": ("p99_ttft_ms", None),
+    "mean_e2e": ("mean_e2el_ms", None),
+    "p50_e2e": ("p50_e2el_ms", None),
+    "p99_e2e": ("p99_e2el_ms", None),
+}
+
+
+def random_class(rng: random.Random, name: str) -> workload.SloClass:
+    return workload.SloClass(
+        name=name,
+        priority=rng.randint(-2, 4),
+        weight=rng.choice((0, 1, rng.uniform(0, 5))),
+        target_ttft_s=rng.choice((None, 0.1, 0.5)),
+        target_tpot_s=rng.choice((None, 0.012, 0.03)),
+        target_e2e_s=rng.choice((None, 0.5, 3)),
+    )
+
+
+def random_client(rng: random.Random, index: int) -> workload.Client:
+    return workload.Client(
+        name=f"client {index}",
+        tenant=rng.choice(("gold", "silver", "new")),
+        slo_class=rng.choice(("a", "b")),
+        rate_fraction=rng.uniform(0.2, 2),
+        arrivals=workload.Gamma(cv=rng.choice((0.5, 1, 3))),
+        input_tokens=workload.Exponential(mean_tokens=200, max_tokens=1700),
+        output_tokens=workload.Exponential(
+            mean_tokens=rng.choice((2, 20, 200)), min_tokens=0, max_tokens=400
+        ),
+    )
+
+
+def random_scheduler(rng: random.Random) -> Any:
+    priority = rng.choice(("slo_class", "constant", "age", "inverted_age"))
+    return rng.choice(
+        (
+            instance.Fcfs(),
+            instance.Sjf(),
+            instance.PriorityFcfs(priority=priority),
+            instance.ReversePriority(priority=priority),
+        )
+    )
+
+
+def random_simulation(rng: random.Random) -> Simulation:
+    """An overloaded fleet with everything that the figures depend on."""
+    warm_up_s = rng.choice((0, 0, 0.5, 2))
+    return Simulation(
+        workload=workload.Synthetic(
+            requests_per_s=rng.choice((5, 50, 500)),
+            num_requests=rng.randint(1, 150),
+            clients=tuple(random_client(rng, i) for i in range(rng.randint(1, 4))),
+        ),
+        # "new" is no tenant here but in the workload; "idle" the other way round.
+        tenants=tuple(
+            workload.Tenant(name=name, weight=rng.choice((1, rng.uniform(0.1, 9))))
+            for name in ("idle", "gold", "silver", "new")
+        ),
+        slo_classes=(random_class(rng, "a"), random_class(rng, "b")),
+        gateway=gateway.Gateway(
+            admission=rng.choice(
+                (
+                    gateway.AlwaysAdmit(),
+                    gateway.TokenBucket(capacity_tokens=3000, refill_tokens_per_s=5000),
+                )
+            ),
+            limit=rng.choice((gateway.Unlimited(), gateway.FixedLimit(max_in_flight=12))),
+        ),
+        router=rng.choice((router.RoundRobin(), router.LeastLoaded(), router.AlwaysBusiest())),
+        instances=(
+            instance.InstanceGroup(
+                count=rng.choice((1, 2, 3)),
+                max_num_seqs=rng.choice((1, 4, 256)),
+                max_model_len=rng.choice((0, 400)),
+                num_kv_blocks=135,
+                scheduler=random_scheduler(rng),
+            ),
+            instance.InstanceGroup(max_num_seqs=2, scheduler=random_scheduler(rng)),
+        ),
+        metrics=metrics.Metrics(
+            fitness=tuple(
+                metrics.FitnessTerm(metric=metric, weight=rng.uniform(-1, 2))
+                for metric in rng.sample(sorted(FITNESS), rng.randint(1, 4))
+            )
+        ),
+        horizon_s=rng.choice((None, None, warm_up_s + 1)),
+        warm_up_s=warm_up_s,
+    )
+
+
+def seconds(column: np.ndarray) -> list[float | None]:
+    return [None if math.isnan(value) else value for value in column.tolist()]
+
+
+def has_targets(one: workload.SloClass) -> bool:
+    targets = (one.target_ttft_s, one.target_tpot_s, one.target_e2e_s)
+    return any(target is not None for target in targets)
+
+
+def is_good(row: Mapping[str, Any], targets: workload.SloClass) -> bool:
+    if row["outcome"] != "completed":
+        return False
+    promised = (
+        (targets.target_ttft_s, row["ttft"]),
+        (targets.target_tpot_s, row["tpot"]),
+        (targets.target_e2e_s, row["e2e"]),
+    )
+    # An answer of one token has no time per further token, so that promise is kept.
+    return all(target is None or told is None or told <= target for target, told in promised)
+
+
+def rows_of(result: Result) -> list[dict[str, Any]]:
+    columns = {
+        name.removesuffix("_s"): seconds(values) if name.endswith("_s") else values.tolist()
+        for name, values in result.requests.items()
+    }
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def ratio(numerator: float, denominator: float | None) -> float | None:
+    return numerator / denominator if denominator else None
+
+
+def distribution(name: str, values: list[float]) -> dict[str, Figure]:
+    ms = [value * 1e3 for value in values]
+    ranks = (50, 90, 95, 99)
+    names = [f"mean_{name}_ms", f"std_{name}_ms", *(f"p{rank}_{name}_ms" for rank in ranks)]
+    figures: list[Figure] = [None] * len(names)
+    if ms:
+        figures = [np.mean(ms), np.std(ms), *np.percentile(ms, ranks)]
+    return {f"num_{name}": len(ms), **dict(zip(names, figures, strict=True))}
+
+
+def expected_figures(
+    rows: list[dict[str, Any]], window_s: float, classes: dict[str, workload.SloClass]
+) -> dict[str, Figure]:
+    completed = [row for row in rows if row["outcome"] == "completed"]
+    input_tokens = sum(row["input_tokens"] for row in completed)
+    output_tokens = sum(row["output_tokens"] for row in completed)
+    duration = None
+    if completed:
+        last = max(row["arrival"] + row["e2e"] for row in completed)
+        duration = last - min(row["arrival"] for row in rows)
+    promised = [row for row in rows if has_targets(classes[row["slo_class"]])]
+    good = sum(is_good(row, classes[row["slo_class"]]) for row in promised)
+    unfinished = ("queued", "running", "in_transit")
+    figures: dict[str, Figure] = {
+        "offered": len(rows),
+        "completed": len(completed),
+        "rejected": sum(row["outcome"] == "rejected" for row in rows),
+        "unfinished": sum(row["outcome"] in unfinished for row in rows),
+        "total_input_tokens": input_tokens,
+        "total_output_tokens": output_tokens,
+        "duration": duration,
+        "request_throughput": ratio(len(completed), duration),
+        "output_throughput": ratio(output_tokens, duration),
+        "total_token_throughput": ratio(input_tokens + output_tokens, duration),
+        "goodput": ratio(good, len(promised)),
+        "request_goodput": ratio(good, max(0, window_s)) if promised else None,
+    }
+    for name, column in (
+        ("ttft", "ttft"),
+        ("tpot", "tpot"),
+        ("e2el", "e2e"),
+        ("queue", "queue"),
+        ("scheduling_delay", "scheduling_delay"),
+    ):
+        values = [row[column] for row in rows if row[column] is not None]
+        figures |= distribution(name, values)
+    if not figures["unfinished"]:
+        # Every gap between tokens is known by the sum over its request.
+        gaps = sum(max(row["output_tokens"] - 1, 0) for row in completed)
+        decoding = math.fsum(row["e2e"] - row["ttft"] for row in completed)
+        figures |= {"num_itl": gaps, "mean_itl_ms": decoding * 1e3 / gaps if gaps else None}
+    return figures
+
+
+def weighted_goodput(
+    rows: list[dict[str, Any]], classes: dict[str, workload.SloClass]
+) -> float | None:
+    """The mean of the classes' goodputs, weighted by weight and number of requests."""
+    above = below = 0.0
+    for name, one in classes.items():
+        own = [row for row in rows if row["slo_class"] == name]
+        goodput = expected_figures(own, 1, classes)["goodput"]
+        if goodput is not None:
+            above += one.weight * len(own) * goodput
+            below += one.weight * len(own)
+    return ratio(above, below)
+
+
+def jain(rows: list[dict[str, Any]], tenants: tuple[workload.Tenant, ...]) -> float | None:
+    """Over the tenants that asked for anything."""
+    asked = {row["tenant"] for row in rows}
+    service = [
+        sum(
+            row["input_tokens"] + row["output_tokens"]
+            for row in rows
+            if row["tenant"] == tenant.name and row["outcome"] == "completed"
+        )
+        / tenant.weight
+        for tenant in tenants
+        if tenant.name in asked
+    ]
+    return ratio(sum(service) ** 2, len(service) * sum(one**2 for one in service))
+
+
+def inversions(result: Result, rows: list[dict[str, Any]]) -> int:
+    """Pairs in one instance's queue of which the less important is scheduled first.
+
+    Nothing leaves a queue unscheduled here.
+    """
+    simulation = result.simulation
+    priority = {one.name: one.priority for one in simulation.slo_classes}
+    latency = [group.latency for group in simulation.instances for _ in range(group.count)]
+    stays = []  # priority, instance, entered, scheduled or None
+    for row in rows:
+        if row["queue"] is None or row["instance"] < 0:
+            continue
+        one = latency[row["instance"]]
+        delay_ns = int((one.alpha0_us + one.alpha_input_us * row["input_tokens"]) * 1e3)
+        (arrival_ns, queue_ns) = ns([row["arrival"], row["queue"]])
+        entered = arrival_ns + queue_ns + delay_ns
+        scheduled = None
+        if row["scheduling_delay"] is not None:
+            scheduled = arrival_ns + ns([row["scheduling_delay"]])[0]
+        elif row["outcome"] != "running":
+            continue
+        stays.append((priority[row["slo_class"]], row["instance"], entered, scheduled))
+    return sum(
+        low[0] < high[0]
+        and low[1] == high[1]
+        and low[3] is not None
+        and high[2] <= low[3]
+        and (high[3] is None or low[3] < high[3])
+        for low, high in permutations(stays, 2)
+    )
+
+
+def blocked_instances(result: Result) -> int:
+    waiting = [one["mean_waiting"] for one in result.instances]
+    return sum(one > 2 * np.mean(waiting) for one in waiting) if len(waiting) > 1 else 0
+
+
+def fitness(result: Result, figures: Mapping[str, Figure]) -> float | None:
+    """The score; there is none if a term looks at what nobody has."""
+    total = 0.0
+    for term in result.simulation.metrics.fitness:
+        name, half = FITNESS[term.metric]
+        value = figures[name]
+        if value is None:
+            return None
+        total += term.weight * (1 / (1 + value) if half is None else value / (value + half))
+    return total
+
+
+def assert_figures(ours: Mapping[str, Figure], expected: Mapping[str, Figure]) -> None:
+    for name, value in expected.items():
+        if value is None or isinstance(value, int):
+            assert ours[name] == value, name
+        else:
+            assert ours[name] == pytest.approx(value, rel=1e-9, abs=1e-9), name
+
+
+def assert_recomputed(result: Result) -> dict[str, int]:
+    """Compares everything; returns how often what is rare occurred."""
+    simulation = result.simulation
+    classes = {one.name: one for one in simulation.slo_classes}
+    every = rows_of(result)
+    rows = [row for row in every if row["arrival"] >= simulation.warm_up_s]
+    end_s = simulation.horizon_s or max((row["arrival"] for row in every), default=0)
+    window_s = end_s - simulation.warm_up_s
+    expected = expected_figures(rows, window_s, classes)
+    summary = result.summary()
+    assert_figures(summary, expected)
+    whole = {
+        "weighted_goodput": weighted_goodput(rows, classes),
+        "jain_tenant": jain(rows, simulation.tenants),
+        "preemptions": sum(row["preemptions"] for row in every),
+        "priority_inversions": inversions(result, every),
+        "head_of_line_blocking": blocked_instances(result),
+    }
+    assert_figures(summary, whole)
+    score = fitness(result, expected)
+    assert_figures(summary, {"fitness": score})
+
+    assert set(result.by_class()) == {row["slo_class"] for row in rows}
+    for name, figures in result.by_class().items():
+        own = [row for row in rows if row["slo_class"] == name]
+        assert_figures(figures, expected_figures(own, window_s, classes))
+    assert list(result.by_tenant()) == [tenant.name for tenant in simulation.tenants]
+    for name, figures in result.by_tenant().items():
+        own = [row for row in rows if row["tenant"] == name]
+        assert_figures(figures, expected_figures(own, window_s, classes))
+    return {
+        "inverted": int(whole["priority_inversions"] > 0),
+        "blocked": int(whole["head_of_line_blocking"] > 0),
+        "preempted": int(whole["preemptions"] > 0),
+        "partly good": int(0 < (expected["goodput"] or 0) < 1),
+        "weighted": int(whole["weighted_goodput"] not in (None, expected["goodput"])),
+        "unfair": int(0 < (whole["jain_tenant"] or 0) < 0.8),
+        "unfinished": int(bool(expected["unfinished"])),
+        "rejected": int(bool(expected["rejected"])),
+        "scored": int(score is not None),
+        "not scored": int(score is None),
+        "nothing counted": int(not rows),
+    }
+
+
+@FUZZ
+@given(rng=st.randoms(use_true_random=False))
+def test_figures_are_those_of_the_requests(rng: random.Random) -> None:
+    assert_recomputed(simulate(random_simulation(rng), seed=rng.randint(0, 100)))
+
+
+def test_seeded_runs_reach_what_they_are_meant_to() -> None:
+    reached: Counter[str] = Counter()
+    runs = 150
+    for seed in range(runs):
+        result = simulate(random_simulation(random.Random(seed)), seed)
+        reached.update(assert_recomputed(result))
+    assert min(reached.values()) >= 0.03 * runs, reached
+
+
+def test_fitness_of_nothing() -> None:
+    nobody = Simulation(gateway=gateway.Gateway(admission=gateway.RejectAll()))
+    assert simulate(nobody).summary()["fitness"] is None
+    # BLIS takes what nobody has for zero: a full score for latencies, none for rates.
+    terms = {metric: float(2**i) for i, metric in enumerate(FITNESS)}
+    blis = metrics.Metrics(
+        accounting="blis",
+        fitness=tuple(metrics.FitnessTerm(metric=m, weight=w) for m, w in terms.items()),
+    )
+    full = sum(terms[metric] for metric, (_, half) in FITNESS.items() if half is None)
+    assert simulate(nobody.replace(metrics=blis)).summary()["fitness"] == full
+
+
+# Inversions of priority
+
+BY_PRIORITY = instance.PriorityFcfs(priority="slo_class")
+
+
+def one_seat(
+    arrival_s: list[float],
+    classes: list[str],
+    output_tokens: list[int],
+    *,
+    scheduler: Any = "fcfs",
+    tenant: list[str] | None = None,
+    **settings: Any,
+) -> Result:
+    """One request at a time, a hundredth of a second per token."""
+    latency = instance.Linear(
+        alpha0_us=0,
+        alpha_input_us=0,
+        alpha_output_us=0,
+        beta0_us=10_000,
+        beta_prefill_us=0,
+        beta_decode_us=0,
+    )
+    group = instance.InstanceGroup(max_num_seqs=1, latency=latency, scheduler=scheduler)
+    requests = trace(
+        arrival_s=arrival_s,
+        input_tokens=[16] * len(arrival_s),
+        output_tokens=output_tokens,
+        slo_class=classes,
+        tenant=tenant or ["default"] * len(arrival_s),
+    )
+    return simulate(Simulation(workload=requests, instances=[group], **settings))
+
+
+def inversions_of(*args: Any, **settings: Any) -> Figure:
+    return one_seat(*args, **settings).summary()["priority_inversions"]
+
+
+# The first is served for half a second; what comes meanwhile waits for it.
+MEANWHILE: tuple[list[float], list[str], list[int]] = (
+    [0, 0.1, 0.2, 0.3],
+    ["standard", "sheddable", "critical", "standard"],
+    [50, 10, 10, 10],
+)
+
+
+def test_service_in_order_of_arrival_inverts_priorities() -> None:
+    assert inversions_of(*MEANWHILE) == 2, "the sheddable one goes before two others"
+    assert inversions_of(*MEANWHILE, scheduler=BY_PRIORITY) == 0
+    reverse = instance.ReversePriority(priority="slo_class")
+    assert inversions_of(*MEANWHILE, scheduler=reverse) == 3, "and a standard one before critical"
+
+
+def test_equal_priorities_and_other_times_are_no_inversion() -> None:
+    _, classes, tokens = MEANWHILE
+    assert inversions_of(MEANWHILE[0], ["standard"] * 4, tokens) == 0
+    assert inversions_of([0, 1, 2, 3], classes, tokens) == 0, "none of them waits"
+
+
+def test_requests_of_one_instant_can_be_inverted() -> None:
+    assert inversions_of([0, 0], ["sheddable", "critical"], [10, 10]) == 1
+
+
+def test_a_request_that_still_waits_at_the_end_has_been_overtaken() -> None:
+    assert inversions_of(*MEANWHILE, horizon_s=0.55) == 2
+
+
+@pytest.mark.parametrize(("timeout_s", "expected"), [(0.2, 1), (0.35, 2)])
+def test_a_request_that_gives_up_was_overtaken_while_it_waited(
+    timeout_s: float, expected: int
+) -> None:
+    """The critical one does before or after the sheddable one is scheduled at 0.5 s."""
+    result = one_seat(
+        *MEANWHILE,
+        tenant=["default", "default", "hasty", "default"],
+        tenants=[workload.Tenant(name="hasty", reaction={"timeout_s": timeout_s})],
+    )
+    assert result.requests["outcome"].tolist().count("cancelled") == 1
+    assert result.summary()["priority_inversions"] == expected
+
+
+def test_every_attempt_counts_by_itself() -> None:
+    """The sheddable one is scheduled at 0.5 s, gives up at 0.55 s and returns to an idle seat."""
+    again = {"on": ["timeout"], "max_attempts": 2, "backoff_s": 5, "jitter": "none"}
+    hasty = workload.Tenant(name="hasty", reaction={"timeout_s": 0.45, "retries": [again]})
+    result = one_seat(
+        *MEANWHILE, tenant=["default", "hasty", "default", "default"], tenants=[hasty]
+    )
+    assert result.requests["attempts"].tolist() == [1, 2, 1, 1]
+    assert result.summary()["priority_inversions"] == 2
+
+
+def test_a_preempted_request_counts_where_it_is_first_scheduled() -> None:
+    """The sheddable one leaves its seat to the critical one and returns before the standard one."""
+    result = one_seat(
+        [0, 0.1, 0.2],
+        ["sheddable", "critical", "standard"],
+        [50, 50, 10],
+        scheduler=BY_PRIORITY.replace(preemption_margin=3),
+    )
+    assert result.requests["preemptions"].tolist() == [1, 0, 0]
+    assert result.summary()["priority_inversions"] == 0
+
+
+def test_blis_counts_late_ends_within_a_class() -> None:
+    blis = metrics.Metrics(accounting="blis")
+    apart = ([0, 10, 20, 30], ["critical", "sheddable"] * 2, [50, 5, 5, 5])
+    assert inversions_of(*apart, scheduler=BY_PRIORITY) == 0, "they never meet"
+    assert inversions_of(*apart, scheduler=BY_PRIORITY, metrics=blis) == 1
+    assert inversions_of(*MEANWHILE, metrics=blis) == 0, "not scheduled by priority"

@@ -1,0 +1,709 @@
+"""The command line: what it does, and what it says when the input is wrong."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from support.paths import ROOT, TESTS
+
+import spillway
+from spillway import (
+    Simulation,
+    catalog,
+    cli,
+    fingerprint,
+    gateway,
+    load,
+    profiles,
+    read_trace,
+    simulate,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+EXAMPLE = ROOT / "examples" / "noisy_neighbor.yaml"
+SMALLEST = TESTS / "golden" / "configs" / "smallest_v1.yaml"
+
+CONFIG = """\
+schema: 1
+workload: {kind: synthetic, num_requests: 50, requests_per_s: 20}
+tenants: [{name: default}, {name: gold}]
+gateway: {admission: {kind: token_bucket, capacity_tokens: 5000}}
+instances: {count: 2}
+"""
+HEADER = "arrival_s,input_tokens,output_tokens,request_id\n"
+TRACE = HEADER + "0,400,3,first\n0.25,500,2,second\n0.5,9999,1,third\n"
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("config.yaml").write_text(CONFIG)
+    Path("requests.csv").write_text(TRACE)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs a command that succeeds and returns what it prints."""
+
+    def succeed(*arguments: str | Path) -> str:
+        status = cli.main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        assert (status, err) == (0, "")
+        return out
+
+    return succeed
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs a command that is refused and returns its message."""
+
+    def fail(*arguments: str | Path) -> str:
+        status = cli.main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        assert (status, out) == (2, "")
+        assert err.startswith("spillway: ")
+        assert err.endswith("\n")
+        assert err.count("spillway: ") == 1
+        assert "Traceback" not in err
+        return err.removeprefix("spillway: ").removesuffix("\n")
+
+    return fail
+
+
+# --- run ------------------------------------------------------------------------------------------
+
+
+def test_run_prints_tables(run: Callable[..., str]) -> None:
+    out = run("run", "config.yaml")
+    assert out == f"{simulate(load('config.yaml'))}\n"
+    assert "50 requests: " in out
+    assert f"profile vllm, seed 0, fingerprint {fingerprint(load('config.yaml'))[:12]}" in out
+    assert run("run", "config.yaml") == out
+
+
+def test_run_of_the_example(run: Callable[..., str]) -> None:
+    out = run("run", EXAMPLE, "--set", "workload.num_requests=300")
+    for word in ("gold", "silver", "bronze", "critical", "sheddable", "ttft", "goodput"):
+        assert word in out
+
+
+def test_seed(run: Callable[..., str]) -> None:
+    outs = {seed: run("run", "config.yaml", "--seed", seed) for seed in ("0", "7", str(2**64 - 1))}
+    assert outs["0"] == run("run", "config.yaml")
+    assert len(set(outs.values())) == 3
+    assert json.loads(run("run", "config.yaml", "--seed", "7", "--json"))["seed"] == 7
+
+
+def test_out_and_json_hold_the_same(run: Callable[..., str]) -> None:
+    printed = run("run", "config.yaml", "--seed", "4", "--json", "--out", "results/deep")
+    summary = json.loads(Path("results/deep/summary.json").read_text())
+    assert json.loads(printed) == summary == simulate(load("config.yaml"), 4).to_dict()
+    with Path("results/deep/requests.csv").open(newline="") as stream:
+        assert len(list(csv.reader(stream))) == 51
+    # Again into the same folder; tables instead of JSON change nothing about the files.
+    run("run", "config.yaml", "--seed", "4", "--out", "results/deep")
+    assert json.loads(Path("results/deep/summary.json").read_text()) == summary
+    assert sorted(path.name for path in Path("results/deep").iterdir()) == [
+        "requests.csv",
+        "summary.json",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "value"),
+    [
+        (["warm_up_s=0.5"], "warm_up_s", 0.5),
+        (["warm_up_s=1e-1"], "warm_up_s", 0.1),
+        (["horizon_s=2"], "horizon_s", 2),
+        (["horizon_s=null"], "horizon_s", None),
+        (["workload.num_requests=7"], "workload.num_requests", 7),
+        (["workload.num_requests=7", "workload.num_requests=8"], "workload.num_requests", 8),
+        (["gateway.limit=fixed"], "gateway.limit", "fixed"),
+        (["gateway.limit={kind: fixed, max_in_flight: 3}"], "gateway.limit",
+         {"kind": "fixed", "max_in_flight": 3}),
+        (["gateway.admission=[token_bucket, reject_all]"], "gateway.admission",
+         ["token_bucket", "reject_all"]),
+        (["gateway.admission[0].capacity_tokens=700"],
+         "gateway.admission[0].capacity_tokens", 700),
+        (["gateway.admission[token_bucket].capacity_tokens= 700 "],
+         "gateway.admission[0].capacity_tokens", 700),
+        (["tenants[gold].weight=2"], "tenants[1].weight", 2),
+        (["tenants[gold].name=a=b"], "tenants[1].name", "a=b"),
+        (["tenants[gold].name='12'"], "tenants[1].name", "12"),
+    ],
+)  # fmt: skip
+def test_set(run: Callable[..., str], changes: list[str], path: str, value: Any) -> None:
+    options = [word for change in changes for word in ("--set", change)]
+    found = json.loads(run("run", "config.yaml", "--json", *options))
+    assert found["fingerprint"] == fingerprint(load("config.yaml").with_({path: value}))
+
+
+def test_several_changes_at_once(run: Callable[..., str]) -> None:
+    out = run("check", "config.yaml", "--set", "router=least_loaded", "--set", "warm_up_s=1")
+    expected = load("config.yaml").with_({"router": "least_loaded", "warm_up_s": 1})
+    assert fingerprint(expected)[:12] in out
+
+
+def test_later_changes_build_on_earlier_ones(run: Callable[..., str]) -> None:
+    out = run("check", "config.yaml", "--set", "router=least_loaded", "--set", "router.ties=random")
+    expected = load("config.yaml").with_({"router": {"kind": "least_loaded", "ties": "random"}})
+    assert fingerprint(expected)[:12] in out
+
+
+def test_trace_replaces_the_workload(run: Callable[..., str]) -> None:
+    for config in ("config.yaml", SMALLEST):
+        run("run", config, "--trace", "requests.csv", "--out", "out")
+        with Path("out/requests.csv").open(newline="") as stream:
+            rows = list(csv.DictReader(stream))
+        assert [row["request_id"] for row in rows] == ["first", "second", "third"]
+        assert [row["outcome"] for row in rows][:2] == ["completed", "completed"]
+    expected = simulate(load("config.yaml").replace(workload=read_trace("requests.csv")))
+    printed = run("run", "config.yaml", "--trace", "requests.csv", "--json")
+    assert json.loads(printed)["metrics"] == dict(expected.summary())
+
+
+def test_trace_of_the_file_is_not_read_in_vain(run: Callable[..., str]) -> None:
+    Path("trace.yaml").write_text("schema: 1\nworkload: {kind: trace, file: gone.csv}\n")
+    assert "3 requests" in run("run", "trace.yaml", "--trace", "requests.csv")
+
+
+def test_mooncake_traces(
+    run: Callable[..., str], refused: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def line(timestamp: float, tokens: int, ids: list[int]) -> str:
+        keys = ("timestamp", "input_length", "output_length", "hash_ids")
+        return json.dumps(dict(zip(keys, (timestamp, tokens, 2, ids), strict=True))) + "\n"
+
+    Path("m.jsonl").write_text(line(0, 600, [1, 2]) + line(40, 700, [1, 3]))
+    arguments = ("run", "config.yaml", "--json", "--trace", "m.jsonl", "--trace-format", "mooncake")
+    expected = simulate(load("config.yaml").replace(workload=read_trace("m.jsonl")))
+    assert json.loads(run(*arguments)) == expected.to_dict()
+    Path("m.jsonl").write_text(line(0, 30, [1, 2]) + line(4, 20, [1, 3]))
+    options = ("--trace-unit", "s", "--trace-block-size-tokens", 16, "--trace-spread-s", 0.5)
+    trace = read_trace("m.jsonl", unit="s", block_size_tokens=16, spread_s=0.5)
+    found = json.loads(run(*arguments, *options))
+    assert found["fingerprint"] == fingerprint(load("config.yaml").replace(workload=trace))
+    assert "m.jsonl line 1, hash_ids = 2 ids: must be 1" in refused(*arguments)
+    Path("m.jsonl").write_text(line(0, 30, [1]) * 100)
+    assert cli.main(list(map(str, arguments))) == 0
+    warning = capsys.readouterr().err
+    assert warning.startswith("spillway: warning: m.jsonl: its 100 requests arrive at only 1 inst")
+    assert warning.count("\n") == 1
+
+
+def test_trace_formats_and_sorting(run: Callable[..., str], refused: Callable[..., str]) -> None:
+    azure = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    late, early = "2023-11-16 18:15:47,300,2\n", "2023-11-16 18:15:46,200,1\n"
+    Path("azure.csv").write_text(azure + early + late)
+    assert "2 requests" in run("run", "config.yaml", "--trace", "azure.csv")
+    assert "2 requests" in run(
+        "run", "config.yaml", "--trace", "azure.csv", "--trace-format", "azure"
+    )
+    wrong = refused("run", "config.yaml", "--trace", "azure.csv", "--trace-format", "columns")
+    assert wrong.startswith("azure.csv: lacks arrival_s, input_tokens, output_tokens")
+    Path("azure.csv").write_text(azure + late + early)
+    unsorted = refused("run", "config.yaml", "--trace", "azure.csv")
+    assert unsorted.startswith("azure.csv line 3, TIMESTAMP = '2023-11-16 18:15:46': is earlier")
+    assert "--sort" in unsorted
+    assert "2 requests" in run("run", "config.yaml", "--trace", "azure.csv", "--sort")
+
+
+def test_heavy_shedding_is_explained(run: Callable[..., str]) -> None:
+    out = run("run", "config.yaml", "--set", "gateway.admission.refill_tokens_per_s=1")
+    share = "82.0% of the requests were not completed: insufficient_tokens"
+    assert f"note: {share}, decided by gateway.admission[0] = token_bucket " in out
+    assert "(capacity_tokens = 5000, refill_tokens_per_s = 1)" in out
+    refusing = run("run", "config.yaml", "--set", "gateway.admission=[always_admit, reject_all]")
+    assert (
+        "note: 100.0% of the requests were not completed: reject_all, decided by "
+        "gateway.admission[1] = reject_all." in refusing
+    )
+    admitting = ("--set", "gateway.admission=always_admit")
+    assert "not completed" not in run("run", "config.yaml", *admitting)
+    small = run("run", "config.yaml", *admitting, "--set", "instances.num_kv_blocks=2")
+    assert (
+        "100.0% of the requests were not completed: unservable, decided by "
+        "instances[0].num_kv_blocks = 2." in small
+    )
+
+
+def test_notes_on_files_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("empty.yaml").write_text("")
+    Path("users.csv").write_text("arrival_s,input_tokens,output_tokens,user\n0,5,5,a\n")
+    for arguments, expected in (
+        (["empty.yaml"], ["empty.yaml: is empty, so every setting has its default"]),
+        (
+            ["config.yaml", "--trace", "users.csv"],
+            [
+                (
+                    "users.csv: not used: user; optional are request_id, tenant, slo_class, "
+                    "prefix_group, prefix_tokens"
+                )
+            ],
+        ),
+    ):
+        for command in ("run", "check"):
+            assert cli.main([command, *arguments]) == 0
+            err = capsys.readouterr().err
+            assert err.splitlines() == [f"spillway: warning: {line}" for line in expected]
+
+
+def test_refused_run_writes_nothing(refused: Callable[..., str]) -> None:
+    Path("taken").mkdir()
+    Path("taken/summary.json").mkdir()
+    wrong = refused("run", "config.yaml", "--out", "taken")
+    assert wrong == "taken/summary.json: cannot be written: Is a directory"
+    assert [path.name for path in Path("taken").iterdir()] == ["summary.json"]
+
+
+def test_unfinished_requests_are_explained(run: Callable[..., str]) -> None:
+    out = run(
+        "run", "config.yaml", "--set", "horizon_s=0.2", "--set", "gateway.admission_latency_s=1"
+    )
+    assert "note: 100.0% of the requests had not finished when the run ended" in out
+    assert "horizon_s = 0.2" in out
+
+
+# --- check, describe, init, validate --------------------------------------------------------------
+
+
+def test_check(run: Callable[..., str]) -> None:
+    for path, name in (("config.yaml", "vllm"), (EXAMPLE, "vllm"), (SMALLEST, "vllm")):
+        digest = fingerprint(load(path))[:12]
+        assert run("check", path) == f"{path}: ok, profile {name}, fingerprint {digest}\n"
+    Path("blis.yaml").write_text("profile: blis_0_6\n" + CONFIG)
+    assert "profile blis_0_6" in run("check", "blis.yaml")
+    assert "profile custom" in run("check", "blis.yaml", "--set", "quantum_ns=1")
+    run("check", SMALLEST, "--trace", "requests.csv")
+
+
+def test_describe(run: Callable[..., str], refused: Callable[..., str]) -> None:
+    whole = run("describe")
+    for name in Simulation().to_dict():
+        assert f"  {name} = " in whole
+    bucket = run("describe", "gateway.admission.token_bucket")
+    assert "capacity_tokens = 10000.0    [tokens; >= 0; search 1000 to 1e+06 (log)]" in bucket
+    assert "insufficient_tokens: the bucket holds fewer tokens than the prompt" in bucket
+    one = run("describe", "gateway.admission[0].token_bucket.capacity_tokens")
+    assert one.startswith("gateway.admission[0].token_bucket.capacity_tokens: float = 10000.0")
+    kinds = run("describe", "gateway.admission")
+    for kind in ("always_admit", "reject_all", "token_bucket"):
+        assert f"  {kind}: " in kinds
+    assert "llama-3.1-8b-h100-tp2" in run("describe", "instances.latency.linear")
+    assert refused("describe", "gateway.admision") == (
+        "gateway.admision: there is no 'admision' in gateway; there are: admission, "
+        "admission_latency_s, bands, max_queued, queue_shedding, drain_latency_s, dispatch, "
+        "attempt_period_s, limit, usage_limit, eviction, controller, guard, sensor, "
+        "routing_latency_s, replicas, split"
+    )
+    assert json.loads(run("describe", "--schema")) == spillway.loading.json_schema()
+
+
+def test_init_writes_a_file_that_means_the_defaults(
+    run: Callable[..., str], refused: Callable[..., str]
+) -> None:
+    text = run("init")
+    assert run("init", "new.yaml") == "wrote new.yaml; run it with: spillway run new.yaml\n"
+    assert Path("new.yaml").read_text() == text
+    assert load("new.yaml") == Simulation()
+    Path("blis.yaml").write_text(text.replace("profile: vllm", "profile: blis_0_6"))
+    assert load("blis.yaml") == profiles.blis_0_6()
+    run("run", "new.yaml", "--set", "workload.num_requests=5")
+    assert max(map(len, text.splitlines())) <= 100
+
+    # Every setting stands there with its documentation, also those that the profile decides.
+    settings = yaml.safe_load(text)
+    assert settings["gateway"] == gateway.Gateway().to_dict()
+    assert "# quantum_ns: 1  # (as the profile says)" in text
+
+    Path("new.yaml").write_text("mine")
+    assert refused("init", "new.yaml") == "new.yaml: exists already; it was left as it is"
+    assert Path("new.yaml").read_text() == "mine"
+    assert refused("init", "no/such/folder.yaml") == (
+        "no/such/folder.yaml: cannot be written: No such file or directory"
+    )
+
+
+# One request that meets nobody: 1000 + 2 · 100 µs to enter, 5000 + 10 · 100 to prefill, 5003 to
+# decode the second token; 300 to deliver each, reported, but not on the clock.
+END_S = 0.012203
+FIGURES_MS = {"ttft": 7.5, "e2e": 12.803, "itl": 5.303}
+SCORE = 0.4 / (1 + 100 * END_S) + 0.3 / (1 + 7.5) + 0.3 / (1 + 12.803)
+SCENARIO = {
+    "trace.csv": (
+        "request_id,client_id,tenant_id,slo_class,prefix_group,prefix_length,input_tokens,"
+        "output_tokens,arrival_time_us\n0,c,t0,standard,,0,100,2,0\n"
+    ),
+    "requests.csv": (
+        "request_id,ttft_us,e2e_us,scheduling_delay_us,itl_mean_us,instance\n"
+        "0,7500,12803,1200,5303,instance_0\n"
+    ),
+    "summary.json": json.dumps(
+        {
+            "instances": 1,
+            "total_kv_blocks": 100,
+            "alpha": [1000, 2, 300],
+            "beta": [5000, 10, 3],
+            "options": {},
+            "aggregate": {
+                "completed_requests": 1,
+                "injected_requests": 1,
+                "total_input_tokens": 100,
+                "total_output_tokens": 1,
+                "vllm_estimated_duration_s": END_S,
+                "responses_per_sec": 1 / END_S,
+                "tokens_per_sec": 1 / END_S,
+                "scheduling_delay_p99_ms": 1.2,
+                **{
+                    f"{name}_{statistic}_ms": value
+                    for name, value in FIGURES_MS.items()
+                    for statistic in ("mean", "p90", "p95", "p99")
+                },
+                **dict.fromkeys(
+                    (
+                        "preemption_count",
+                        "still_queued",
+                        "still_running",
+                        "dropped_unservable",
+                        "length_capped_requests",
+                        "timed_out_requests",
+                    ),
+                    0,
+                ),
+            },
+            "text": [
+                f"Score: {SCORE:.6f}",
+                "Total Decisions: 1",
+                "Admitted: 1",
+                "Rejected: 0",
+                "Target Distribution:",
+                "instance_0: 1",
+                "Mean Regret: 0.000000",
+                "Max Regret: 0.000000",
+            ],
+        }
+    ),
+}
+
+
+def test_validate(
+    run: Callable[..., str], refused: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path("recorded") / "tiny"
+    folder.mkdir(parents=True)
+    for name, content in SCENARIO.items():
+        (folder / name).write_text(content)
+    out = run("validate", "blis", "recorded")
+    assert out.splitlines()[1].split() == ["tiny", "1", "1", "agrees"]
+    (scenario,) = json.loads(run("validate", "blis", "recorded", "--json"))["scenarios"]
+    assert (scenario["requests"], scenario["exact"]) == (1, 1)
+
+    requests = folder / "requests.csv"
+    requests.write_text(SCENARIO["requests.csv"].replace("7500", "7501"))
+    assert cli.main(["validate", "blis", "recorded"]) == 1
+    out, err = capsys.readouterr()
+    assert "differs" in out
+    assert "7501" in out
+    assert err == ""
+
+    requests.write_text(SCENARIO["requests.csv"])
+    summary = folder / "summary.json"
+    summary.write_text(SCENARIO["summary.json"].replace("Max Regret: 0", "Max Regret: 1"))
+    assert cli.main(["validate", "blis", "recorded"]) == 1
+    assert "Max Regret: 1.000000 recorded, 0.000000 here" in capsys.readouterr().out
+
+    requests.unlink()
+    assert refused("validate", "blis", "recorded").startswith(f"{requests}: cannot be read")
+    assert refused("validate", "blis", "elsewhere") == "elsewhere: is no folder"
+
+
+# --- wrong input ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ("routr: round_robin\n", "routr = 'round_robin': is not a setting; did you mean 'router'?"),
+        ("workload: {kind: synthetic, requests_per_s: -1}\n",
+         "workload.requests_per_s = -1: must be > 0 and <= 1000000000 (requests/s)"),
+        ("gateway: {admission: {kind: token_bucket, refill_tokens_per_s: -5}}\n",
+         "gateway.admission[0].refill_tokens_per_s = -5: must be >= 0 (tokens/s)"),
+        ("instances: [{}, {num_kv_blocks: 0}]\n",
+         "instances[1].num_kv_blocks = 0: must be >= 1 and <= 1000000000000 (blocks)"),
+        ("router: lest_loaded\n",
+         "router.kind = 'lest_loaded': is no known kind; did you mean 'least_loaded'?"),
+        ("instances: {latency: {kind: linear, preset: llama-8b}}\n",
+         "instances[0].latency.preset = 'llama-8b': is no known preset; one of llama-3.1-8b-"),
+        ("warm_up_s: ten\n", "warm_up_s = 'ten': must be a number"),
+        ("warm_up_s: .inf\n", "warm_up_s = inf: must be a finite number >= 0 and <= 3200000000"),
+        ("schema: 3\n", "schema = 3: must be 1"),
+        ("profile: sglang\n", "profile = 'sglang': must be one of vllm, blis_0_6"),
+        ("a: [1\n", "bad.yaml line 2: is neither YAML nor JSON: "),
+        ("just words\n", "bad.yaml: must be a mapping of settings such as `router: round_robin`"),
+        (TRACE, "bad.yaml: must be a mapping of settings such as `router: round_robin`"),
+        (b"\x00\xff\xfe", "bad.yaml: is no text file; a configuration is YAML or JSON"),
+        ("workload: {kind: trace, file: gone.csv}\n",
+         "gone.csv: cannot be read: No such file or directory"),
+        ("workload: {kind: trace, file: requests.csv, sha256: abc}\n",
+         "workload.sha256 = abc: is not that of requests.csv: "),
+        ("horizon_s: 1\nwarm_up_s: 1\n", "warm_up_s = 1: must be < horizon_s (1)"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_bad_configuration(
+    refused: Callable[..., str], command: str, config: str | bytes, expected: str
+) -> None:
+    Path("bad.yaml").write_bytes(config if isinstance(config, bytes) else config.encode())
+    found = refused(command, "bad.yaml")
+    assert found.startswith(expected)
+    assert "\n" not in found
+
+
+def test_no_number(refused: Callable[..., str]) -> None:
+    Path("bad.yaml").write_text("warm_up_s: .nan\n")
+    assert (
+        refused("run", "bad.yaml")
+        == "warm_up_s = nan: must be a finite number >= 0 and <= 3200000000 (s)"
+    )
+
+
+def test_every_violation_has_a_line(refused: Callable[..., str]) -> None:
+    Path("bad.yaml").write_text("routr: a\nquantum_ns: 0\ninstances: {count: x}\n")
+    assert refused("check", "bad.yaml").splitlines() == [
+        "routr = 'a': is not a setting; did you mean 'router'?",
+        "instances[0].count = 'x': must be a whole number",
+        "quantum_ns = 0: must be >= 1 and <= 1000000000 (ns)",
+    ]
+
+
+def test_missing_files(refused: Callable[..., str]) -> None:
+    assert refused("run", "gone.yaml") == "gone.yaml: cannot be read: No such file or directory"
+    assert refused("run", ".") == ".: cannot be read: Is a directory"
+    assert refused("run", "config.yaml", "--trace", "gone.csv") == (
+        "gone.csv: cannot be read: No such file or directory"
+    )
+
+
+@pytest.mark.parametrize(
+    ("trace", "expected"),
+    [
+        ("", "bad.csv: is empty; a header row and some requests are needed"),
+        (HEADER, "bad.csv: holds no requests, only a header row"),
+        (HEADER + "1,5,1,a\n0.5,5,1,b\n",
+         "bad.csv line 3, arrival_s = '0.5': is earlier than '1' on line 2; --sort "),
+        (HEADER + "0,5,1,a\nsoon,5,1,b\n",
+         "bad.csv line 3, arrival_s = 'soon': must be a decimal number of seconds >= 0 and <= "),
+        (HEADER + "nan,5,1,a\n", "bad.csv line 2, arrival_s = 'nan': must be a decimal number"),
+        (HEADER + "-1,5,1,a\n", "bad.csv line 2, arrival_s = '-1': must be a decimal number"),
+        (HEADER + "0,many,1,a\n",
+         "bad.csv line 2, input_tokens = 'many': must be a whole number >= 1 and <= 100000000"),
+        (HEADER + "0,0,1,a\n", "bad.csv line 2, input_tokens = '0': must be a whole number >= 1"),
+        (HEADER + "0,5,1.5,a\n",
+         "bad.csv line 2, output_tokens = '1.5': must be a whole number >= 0"),
+        (HEADER + "0,5,,a\n", "bad.csv line 2, output_tokens = '': must be a whole number >= 0"),
+        (HEADER + "0,5,1\n", "bad.csv line 2: holds 3 fields; the header row names 4"),
+        ("time,in,out\n0,1,1\n", "bad.csv: the header row is of no known format: time,in,out"),
+        (CONFIG, "bad.csv: the header row is of no known format: "),
+        (b"PK\x03\x04\xff\xfe", "bad.csv: is no text file; CSV or JSONL in UTF-8 is needed"),
+    ],
+)  # fmt: skip
+def test_bad_trace(refused: Callable[..., str], trace: str | bytes, expected: str) -> None:
+    Path("bad.csv").write_bytes(trace if isinstance(trace, bytes) else trace.encode())
+    found = refused("run", "config.yaml", "--trace", "bad.csv", "--out", "out")
+    assert found.startswith(expected)
+    assert not Path("out").exists()
+
+
+def test_trace_configuration_needs_a_trace(refused: Callable[..., str]) -> None:
+    assert refused("run", SMALLEST) == (
+        "workload = an empty trace: holds no requests; give it some with --trace FILE, or in "
+        "Python with spillway.read_trace(FILE)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("foo", "--set = 'foo': must be PATH=VALUE"),
+        ("=3", "--set = '=3': must be PATH=VALUE"),
+        ("", "--set = '': must be PATH=VALUE"),
+        ("gatway.limit=fixed",
+         "gatway.limit: there is no 'gatway' here; did you mean 'gateway'?"),
+        ("gateway.admission.capacity=1",
+         "gateway.admission.capacity: there is no 'capacity' here; one of "),
+        ("tenants[gld].weight=1",
+         "tenants[gld].weight: there is no 'gld' here; did you mean 'gold'?"),
+        ("instances[5].count=1", "instances[5].count: there is no '5' here"),
+        ("instances.count=many", "instances[0].count = 'many': must be a whole number"),
+        ("instances.count=0", "instances[0].count = 0: must be >= 1 and <= 100000 (instances)"),
+        ("instances.count=", "instances[0].count = null: must be a whole number"),
+        ("router={kind: x", "--set router line 1: is neither YAML nor JSON: "),
+        ("warm_up_s=2024-01-01", "warm_up_s = '2024-01-01': must be a number"),
+        ("warm_up_s=1:30", "warm_up_s = '1:30': must be a number"),
+        ("router=round_robin\nother: 1", "--set router line 2: is neither YAML nor JSON: "),
+        ("router: round_robin\nother=1", "router: round_robin\nother: "),
+        ("router=[", "--set router line 1: is neither YAML nor JSON: "),
+        ("a..b=1", "a..b: is no dotted path such as gateway.admission[0].capacity_tokens"),
+    ],
+)  # fmt: skip
+def test_bad_changes(refused: Callable[..., str], change: str, expected: str) -> None:
+    assert refused("run", "config.yaml", "--set", change).startswith(expected)
+
+
+@pytest.mark.parametrize("seed", ["-1", str(2**64)])
+def test_bad_seed(refused: Callable[..., str], seed: str) -> None:
+    expected = f"--seed = {seed}: must be >= 0 and < 2**64"
+    assert refused("run", "config.yaml", "--seed", seed) == expected
+
+
+def test_results_that_cannot_be_written(refused: Callable[..., str]) -> None:
+    expected = "cannot be written: "
+    assert refused("run", "config.yaml", "--out", "requests.csv") == (
+        f"requests.csv: {expected}File exists"
+    )
+    assert refused("run", "config.yaml", "--out", "requests.csv/below") == (
+        f"requests.csv/below: {expected}Not a directory"
+    )
+    assert Path("requests.csv").read_text() == TRACE
+
+
+def test_place_of_a_result_is_taken(refused: Callable[..., str]) -> None:
+    Path("out/summary.json").mkdir(parents=True)
+    assert refused("run", "config.yaml", "--out", "out").startswith("out/summary.json: ")
+
+
+def test_scenario_replaces_workload_tenants_and_classes(
+    run: Callable[..., str], refused: Callable[..., str]
+) -> None:
+    # The file's own workload would not fit these tenants.
+    Path("fleet.yaml").write_text(
+        "schema: 1\ninstances: {count: 3}\ntenants: [{name: A, weight: 9}]\n"
+    )
+    expected = catalog.get("baseline").apply(Simulation().with_({"instances.count": 3}))
+    digest = fingerprint(expected)[:12]
+    assert f"fingerprint {digest}" in run("check", "fleet.yaml", "--scenario", "baseline")
+    out = json.loads(run("run", "fleet.yaml", "--scenario", "baseline", "--json"))
+    assert out["metrics"]["completed"] == 180
+    change = "workload.clients[B].num_requests=100"
+    out = json.loads(
+        run("run", "fleet.yaml", "--scenario", "noisy-neighbor-small", "--set", change, "--json")
+    )
+    assert out["metrics"]["offered"] == 700
+    assert refused("run", "fleet.yaml", "--scenario", "noisy-neighbour") == (
+        "scenario = 'noisy-neighbour': is no known scenario; did you mean 'noisy-neighbor'?"
+    )
+
+
+def test_describe_scenarios(run: Callable[..., str]) -> None:
+    assert run("describe", "scenarios") == f"{catalog.text.scenarios()}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ([], "required"),
+        (["run", "config.yaml", "--scenario", "baseline", "--trace", "a.csv"], "--scenario"),
+        (["walk"], "walk"),
+        (["run"], "CONFIG"),
+        (["run", "config.yaml", "--seed", "1.5"], "--seed"),
+        (["run", "config.yaml", "--sed", "1"], "--sed"),
+        (["run", "config.yaml", "--trace", "a.csv", "--trace-format", "x"], "--trace-format"),
+        (["validate", "other", "."], "other"),
+    ],
+)
+def test_bad_arguments(capsys: pytest.CaptureFixture[str], arguments: list[str], word: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    assert caught.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert word in err.splitlines()[-1]
+
+
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--help"], ["run", "--help"], ["--version"]):
+        with pytest.raises(SystemExit) as caught:
+            cli.main(arguments)
+        assert caught.value.code == 0
+    out = capsys.readouterr().out
+    assert f"spillway {spillway.__version__}\n" in out
+    for word in (
+        "run",
+        "check",
+        "describe",
+        "init",
+        "validate",
+        "--set",
+        "--trace",
+        "--scenario",
+        "--out",
+    ):
+        assert word in out
+
+
+# --- as a program ---------------------------------------------------------------------------------
+
+
+def program(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "spillway.cli", *arguments],
+        env={**os.environ, "PYTHONPATH": str(Path(spillway.__file__).parents[1])},
+        text=True,
+        check=False,
+        **options,
+    )
+
+
+def test_program(run: Callable[..., str]) -> None:
+    good = program("run", "config.yaml", "--json", capture_output=True)
+    assert (good.returncode, good.stderr) == (0, "")
+    assert good.stdout == run("run", "config.yaml", "--json")
+    bad = program("run", "gone.yaml", capture_output=True)
+    assert (bad.returncode, bad.stdout) == (2, "")
+    assert bad.stderr == "spillway: gone.yaml: cannot be read: No such file or directory\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("arguments", [["run", "config.yaml"], ["describe", "--schema"]])
+def test_output_that_cannot_be_written_is_one_line(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = program(*arguments, stdout=full, stderr=subprocess.PIPE)
+    assert ended.returncode == cli.BAD_INPUT
+    assert ended.stderr == "spillway: the output: cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize("module", ["numpy", "yaml", "spillway"])
+def test_interruption_while_it_is_imported_is_quiet(tmp_path: Path, module: str) -> None:
+    (tmp_path / f"{module}.py").write_text("raise KeyboardInterrupt\n")
+    root = str(Path(spillway.__file__).parents[1])
+    code = "import sys, spillway_cli; sys.exit(spillway_cli.main())"
+    ended = subprocess.run(
+        [sys.executable, "-c", code, "run", str(EXAMPLE)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), root])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (130, "")
+    assert ended.stderr == "spillway: interrupted\n"
+
+
+def test_reader_of_the_output_may_go() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        ended = program("describe", "--schema", stdout=write, stderr=subprocess.PIPE)
+    finally:
+        os.close(write)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -1,0 +1,462 @@
+"""What a result says of itself: why requests were lost, and what never acted."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.runs import fixed, flat, peak, random_simulation, run
+
+from spillway import (
+    Result,
+    Simulation,
+    _core,
+    fleet,
+    gateway,
+    instance,
+    signals,
+    simulate,
+    workload,
+)
+from spillway.report.notes import Parts, deciders
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+# --- who decides a reason -------------------------------------------------------------------------
+
+# Reasons of nouns that are no policies: what may be set for one to occur.
+OF_SETTINGS: Mapping[str, list[dict[str, Any]]] = {
+    "queue_full": [
+        {"gateway.bands[0].queue.max_requests": 3},
+        {"gateway.bands[0].max_requests": 3},
+        {"gateway.max_queued": 3},
+        {"tenants": [{"name": "default", "queue_max": 3}]},
+    ],
+    "queue_timeout": [{"gateway.bands[0].queue.timeout_s": 3}],
+    "queue_delay": [{"gateway.bands[0].queue.codel_target_s": 3}],
+    "in_flight_eviction": [{"gateway.limit": "saturation", "gateway.eviction.max_victims": 3}],
+    "unservable": [{"instances[0].num_kv_blocks": 3}, {"instances[0].max_model_len": 3}],
+    "client_timeout": [
+        {"reaction.timeout_s": 3},
+        {"reaction.first_token_timeout_s": 3},
+        {"reaction.deadline_s": 3},
+        {"tenants": [{"name": "default", "reaction": {"deadline_s": 3}}]},
+    ],
+}
+
+
+def policies() -> Iterator[tuple[str, str, str]]:
+    """Path, kind and reason of every policy that lists one."""
+
+    def below(description: Mapping[str, Any], path: str) -> Iterator[tuple[str, str, str]]:
+        for field in description["fields"]:
+            at = f"{path}{field['name']}{'[0]' if field.get('sequence') else ''}"
+            if field["type"] == "struct":
+                yield from below(field["of"], f"{at}.")
+            for one in field.get("alternatives", ()):
+                for reason in one.get("reasons", ()):
+                    yield at, one["kind"], reason["name"]
+                yield from below(one, f"{at}.")
+
+    yield from below(Simulation._describe(), "")
+
+
+POLICIES = list(policies())
+
+
+def shedding(simulation: Simulation, reason: str) -> Result:
+    """A result whose every attempt ended for this reason."""
+    result = simulate(Simulation(workload=workload.Synthetic(num_requests=20)))
+    output = result._output
+    activity = output["activity"] | {"not_completed": {reason: output["ledger"]["attempts"]}}
+    return Result(simulation, 0, output | {"activity": activity})
+
+
+def test_every_reason_is_tried() -> None:
+    names = list(_core.metrics.reasons[1:])
+    assert len(set(names)) == len(names)
+    assert {reason for *_, reason in POLICIES} | set(OF_SETTINGS) == set(names)
+
+
+@pytest.mark.parametrize(("path", "kind", "reason"), POLICIES)
+def test_policy_that_sheds_everything_is_named(path: str, kind: str, reason: str) -> None:
+    result = shedding(Simulation().with_({path: kind}), reason)
+    (note,) = [one for one in result.notes() if "not completed" in one]
+    assert note.startswith(f"100.0% of the requests were not completed: {reason}, decided by ")
+    assert f"{path} = {kind}" in note
+    assert f"note: {note}" in repr(result)
+
+
+@pytest.mark.parametrize(
+    ("reason", "changes"),
+    [(reason, one) for reason, many in OF_SETTINGS.items() for one in many],
+)
+def test_setting_that_sheds_everything_is_named(reason: str, changes: dict[str, Any]) -> None:
+    result = shedding(Simulation().with_(changes), reason)
+    (note,) = [one for one in result.notes() if "not completed" in one]
+    decided = {"queue_max": "tenants[0].queue_max", "reaction": "tenants[0].reaction.deadline_s"}
+    (path, value) = list(changes.items())[-1]
+    if path == "tenants":
+        path = decided[list(value[0])[-1]]
+    assert f"{path} = 3" in note
+    # What is not set has decided nothing.
+    assert "null" not in note
+    if reason != "unservable":
+        assert note.count(" = ") == 1
+
+
+def test_settings_that_reasons_name_exist() -> None:
+    simulation = Simulation(
+        tenants=[workload.Tenant(reaction=workload.Reaction())], gateway=gateway.Gateway()
+    )
+    known = re.sub(r"\[\d+\]", "[]", "\n".join(paths(simulation.to_dict()))).splitlines()
+    for description in nouns(Simulation._describe()):
+        for reason in description.get("reasons", ()):
+            assert set(reason["decided_by"]) <= set(known), reason["name"]
+
+
+def nouns(description: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield description
+    for field in description["fields"]:
+        for one in [field["of"]] if "of" in field else field.get("alternatives", ()):
+            yield from nouns(one)
+
+
+def paths(settings: Any, path: str = "") -> Iterator[str]:
+    if path:
+        yield path
+    if isinstance(settings, dict):
+        for name, value in settings.items():
+            yield from paths(value, f"{path}.{name}" if path else name)
+    elif isinstance(settings, list):
+        for i, value in enumerate(settings):
+            yield from paths(value, f"{path}[{i}]")
+
+
+def test_all_that_may_have_decided_are_named() -> None:
+    chain = Simulation(gateway=gateway.Gateway(admission=["token_bucket", "token_bucket"]))
+    assert [one.partition(" = ")[0] for one in deciders(Parts(chain), "insufficient_tokens")] == [
+        "gateway.admission[0]",
+        "gateway.admission[1]",
+    ]
+    bands = [gateway.Band(priority=i, queue=gateway.Queue(timeout_s=1)) for i in range(7)]
+    many = shedding(Simulation(gateway=gateway.Gateway(bands=bands)), "queue_timeout")
+    assert "decided by gateway.bands[].queue.timeout_s = [1, 1, 1, 1, 1, 1, 1]." in many.notes()[0]
+    busy = Simulation(
+        gateway=gateway.Gateway(admission="busy_threshold"),
+        busy_monitor=signals.BusyMonitor(active_decode_blocks_threshold=0.5),
+    )
+    assert deciders(Parts(busy), "all_workers_busy") == [
+        "gateway.admission[0] = busy_threshold (proportional = false, overload_status = 529)",
+        "busy_monitor.active_decode_blocks_threshold = 0.5",
+    ]
+
+
+def test_what_was_changed_comes_first() -> None:
+    policy = gateway.PredictiveTtft(headroom=0.7)
+    (text,) = deciders(
+        Parts(Simulation(gateway=gateway.Gateway(admission=policy))), "predicted_ttft"
+    )
+    assert text.startswith("gateway.admission[0] = predictive_ttft (headroom = 0.7, ")
+    assert text.endswith(", …)")
+
+
+def notes_of_losses(result: Result) -> list[str]:
+    return [note for note in result.notes() if "not completed" in note]
+
+
+def test_expiry_eviction_and_withdrawal_are_explained() -> None:
+    together = {"arrival_s": [0.0] * 10, "slo_class": "standard"}
+    limited = {"limit": fixed(1)}
+    expired = run(
+        **together,
+        gateway=gateway.Gateway(**limited, bands=gateway.Band(queue=gateway.Queue(timeout_s=0.5))),
+    )
+    assert expired.activity["not_completed"] == {"queue_timeout": 9}
+    assert notes_of_losses(expired) == [
+        (
+            "90.0% of the requests were not completed: queue_timeout, decided by "
+            "gateway.bands[0].queue.timeout_s = 0.5."
+        )
+    ]
+    full = run(**together, gateway=gateway.Gateway(**limited, max_queued=2))
+    assert notes_of_losses(full)[0].endswith("queue_full, decided by gateway.max_queued = 2.")
+    evicted = run(
+        **together,
+        gateway=gateway.Gateway(
+            **limited, bands=gateway.Band(queue=gateway.Queue(max_requests=2, drop="head"))
+        ),
+    )
+    assert evicted.ledger["evicted"] == 7
+    assert notes_of_losses(evicted)[0].endswith("gateway.bands[0].queue.max_requests = 2.")
+    impatient = run(
+        **together,
+        gateway=gateway.Gateway(**limited),
+        reaction=workload.Reaction(timeout_s=1.5, retries=[workload.Retry(max_attempts=2)]),
+    )
+    assert notes_of_losses(impatient)[0].endswith("decided by reaction.timeout_s = 1.5.")
+    assert "of the attempts were not completed: client_timeout" in notes_of_losses(impatient)[0]
+
+
+def test_ingress_is_named_not_the_memory() -> None:
+    ingress = instance.EngineRequestLimit(max_requests=1, queue_size=2)
+    result = run([0.0] * 10, slo_class="standard", instances=flat().replace(ingress=ingress))
+    assert set(result.ledger["worker_rejected"]) == {"worker_at_capacity"}
+    (note,) = notes_of_losses(result)
+    assert note.endswith(
+        "worker_at_capacity, decided by instances[0].ingress = "
+        "engine_request_limit (max_requests = 1, queue_size = 2)."
+    )
+
+
+def test_several_causes_together_are_heavy() -> None:
+    result = run(
+        [0.0] * 10,
+        slo_class="standard",
+        gateway=gateway.Gateway(
+            limit=fixed(3), max_queued=4, bands=gateway.Band(queue=gateway.Queue(timeout_s=0.5))
+        ),
+    )
+    found = notes_of_losses(result)
+    assert [note.partition(":")[0][:5] for note in found] == ["40.0%", "30.0%"]
+    assert "queue_timeout" in found[0]
+    assert "queue_full" in found[1]
+
+
+# --- where the requests went ----------------------------------------------------------------------
+
+
+def parts_of(line: str) -> tuple[list[int], list[int]]:
+    whole, _, parts = line.partition(": ")
+    numbers = re.compile(r"[\d,]+(?= )")
+    return (
+        [int(found.replace(",", "")) for found in numbers.findall(whole)],
+        [int(numbers.match(part)[0].replace(",", "")) for part in parts.split(", ")],  # type: ignore[index]
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_parts_add_up_to_the_attempts(seed: int) -> None:
+    rng = random.Random(seed)
+    retries = [workload.Retry(max_attempts=3, backoff_s=0.1)]
+    simulation = random_simulation(seed).replace(
+        reaction=workload.Reaction(timeout_s=rng.choice((None, 0.5)), retries=retries),
+        horizon_s=rng.choice((None, 2.0)),
+    )
+    result = simulate(simulation, seed)
+    line = repr(result).splitlines()[1]
+    whole, parts = parts_of(line)
+    ledger = result.ledger
+    assert whole[0] == ledger["logical_requests"]
+    assert whole[-1] == sum(parts) == ledger["attempts"]
+    assert len(whole) == 1 + (ledger["attempts"] != ledger["logical_requests"])
+
+
+def test_headline() -> None:
+    storm = run(
+        [0.0] * 4,
+        gateway=gateway.Gateway(limit=fixed(1)),
+        reaction=workload.Reaction(timeout_s=1.5, retries=[workload.Retry(max_attempts=2)]),
+    )
+    assert repr(storm).splitlines()[1].startswith("4 requests in 7 attempts: ")
+    assert repr(run([0.0])).splitlines()[1] == "1 requests: 1 completed"
+    assert "fitness" not in repr(storm)
+
+
+# --- mechanisms that never acted ------------------------------------------------------------------
+
+
+def idle(result: Result) -> str:
+    return "\n".join(result.notes())
+
+
+AT_EASE = [0.0, 5.0, 10.0]
+IN_A_ROW = [0.0] * 10
+
+
+@pytest.mark.parametrize(
+    ("settings", "never"),
+    [
+        (
+            {"gateway": gateway.Gateway(limit=fixed(4))},
+            ("gateway.limit[0] = fixed (max_in_flight = 4) never held a request back: "
+            "at most 1 were in flight at once."),
+        ),
+        (
+            {"gateway": gateway.Gateway(max_queued=3, limit=fixed(1))},
+            "gateway.max_queued = 3 never cost a request.",
+        ),
+        (
+            {"gateway": gateway.Gateway(bands=gateway.Band(queue=gateway.Queue(timeout_s=0.1)),
+                                        limit=fixed(1))},
+            "gateway.bands[0].queue.timeout_s = 0.1 never cost a request.",
+        ),
+        (
+            {"gateway": gateway.Gateway(
+                admission=gateway.TokenBucket(capacity_tokens=20, refill_tokens_per_s=10))},
+            ("gateway.admission[0] = token_bucket (capacity_tokens = 20, refill_tokens_per_s = 10) "
+            "never refused a request."),
+        ),
+        (
+            {"instances": flat().replace(
+                ingress=instance.EngineRequestLimit(max_requests=2, queue_size=2))},
+            ("instances[0].ingress = engine_request_limit (max_requests = 2, queue_size = 2) "
+            "never refused a request."),
+        ),
+        (
+            {
+                "gateway": gateway.Gateway(admission="busy_threshold"),
+                "busy_monitor": signals.BusyMonitor(active_prefill_tokens_threshold=20),
+            },
+            "busy_monitor.active_prefill_tokens_threshold = 20 never was exceeded.",
+        ),
+        (
+            {"gateway": gateway.Gateway(
+                limit=fixed(4), controller=gateway.Aimd(), sensor=signals.Sensor(tick_s=1))},
+            "gateway.controller = aimd ",
+        ),
+    ],
+)  # fmt: skip
+def test_what_never_acted_is_said(settings: dict[str, Any], never: str) -> None:
+    assert never in idle(run(AT_EASE, slo_class="standard", **settings))
+    busy = run(IN_A_ROW, slo_class="standard", **settings)
+    assert busy.ledger["attempts"] == 10
+    if "controller" not in never:
+        assert f"{never.partition(' never ')[0]} never" not in idle(busy)
+
+
+def test_controller_that_moves() -> None:
+    control = {
+        "limit": fixed(4),
+        "controller": gateway.Aimd(target_s=0.1),
+        "sensor": signals.Sensor(tick_s=1, min_samples=1, window_s=5),
+    }
+    moved = run([i / 2 for i in range(40)], gateway=gateway.Gateway(**control))
+    assert moved.control.count("decrease") > 0
+    assert "gateway.controller" not in idle(moved)
+
+
+def test_ingress_that_only_holds_has_acted() -> None:
+    ingress = instance.EngineRequestLimit(max_requests=1, queue_size=20)
+    result = run(IN_A_ROW, instances=flat().replace(ingress=ingress))
+    assert result.ledger["completed"] == 10
+    assert "ingress" not in idle(result)
+
+
+def test_plain_run_claims_nothing_to_be_idle() -> None:
+    result = run(AT_EASE, slo_classes=[workload.SloClass(target_ttft_s=1)])
+    assert [note for note in result.notes() if "never" in note] == []
+
+
+def test_few_notes() -> None:
+    bands = [
+        gateway.Band(priority=i, queue=gateway.Queue(timeout_s=9, max_requests=9), max_requests=9)
+        for i in range(4)
+    ]
+    result = run(AT_EASE, gateway=gateway.Gateway(bands=bands, limit=fixed(9), max_queued=99))
+    assert len(result.notes()) <= 6
+    assert "likewise without effect: gateway.max_queued, " in idle(result)
+
+
+def test_no_target() -> None:
+    for classes, is_said in (
+        ([workload.SloClass()], True),
+        ([workload.SloClass(), workload.SloClass(name="gold", target_ttft_s=1)], True),
+        ([workload.SloClass(target_ttft_s=1)], False),
+    ):
+        result = run([0.0], slo_class="standard", slo_classes=classes)
+        assert ("no class with traffic has a latency target" in idle(result)) == is_said
+        assert (result.summary()["goodput"] is None) == is_said
+
+
+def test_unused_memory() -> None:
+    workload_ = workload.Synthetic(num_requests=30, requests_per_s=20)
+    ample = simulate(Simulation(workload=workload_))
+    assert 0 < ample.activity["peak_kv_utilization"] < 0.03
+    assert "of the KV blocks were in use" in idle(ample)
+    scarce = simulate(Simulation(workload=workload_).with_({"instances[0].num_kv_blocks": 300}))
+    assert scarce.activity["peak_kv_utilization"] > 0.1
+    assert "KV blocks" not in idle(scarce)
+    assert "KV blocks" not in idle(run([0.0]))  # a plant without memory
+
+
+# --- what a run tells of its mechanisms -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_activity(seed: int) -> None:
+    simulation = random_simulation(seed)
+    result = simulate(simulation, seed)
+    activity = result.activity
+    reasons = Counter(one for one in result.requests["reason"].tolist() if one)
+    assert activity["not_completed"] == dict(reasons)
+    is_clock = simulation.metrics.accounting == "clock"
+    if is_clock and simulation.gateway.replicas == 1 and result.ledger["dispatched"]:
+        assert activity["peak_in_flight"] == peak(result)
+    assert len(activity["limit_held"]) == len(simulation.gateway.limit)
+    assert activity == simulate(simulation, seed, reference=True).activity
+    assert result.notes()
+    assert repr(result)
+
+
+def test_peak_of_memory_is_that_of_every_step() -> None:
+    for seed in range(8):
+        rng = random.Random(seed)
+        group = instance.InstanceGroup(
+            num_kv_blocks=rng.choice((200, 500)),
+            data_parallel_size=rng.choice((1, 2)),
+            preemption=rng.choice(("keep_emitted", "restart")),
+            max_num_seqs=rng.choice((8, 64)),
+        )
+        simulation = Simulation(
+            workload=workload.Synthetic(num_requests=60, requests_per_s=rng.choice((5, 80))),
+            instances=group,
+            metrics={"timeline_step_s": 0.01},
+        )
+        result = simulate(simulation, seed)
+        reference = simulate(simulation, seed, reference=True)
+        found = result.activity["peak_kv_utilization"]
+        assert found == reference.activity["peak_kv_utilization"]
+        assert found >= result.timeline["kv_utilization"].max() - 1e-12
+        assert found <= 1
+
+
+def test_limit_that_held() -> None:
+    limits = [fixed(2), gateway.PerTenant(max_in_flight=1)]
+    held = run([0.0, 0.0], gateway=gateway.Gateway(limit=limits)).activity["limit_held"]
+    assert held == [False, True]
+    held = run(
+        [0.0, 0.0, 0.0], tenant=["a", "b", "c"], gateway=gateway.Gateway(limit=limits),
+        tenants=[workload.Tenant(name=name) for name in "abc"],
+    ).activity["limit_held"]  # fmt: skip
+    assert held == [True, False]
+
+
+def test_saved_results_keep_their_notes(tmp_path: Any) -> None:
+    result = run(IN_A_ROW, gateway=gateway.Gateway(limit=fixed(20), max_queued=3))
+    result.save(tmp_path / "result.npz")
+    assert Result.load(tmp_path / "result.npz").notes() == result.notes()
+
+
+def test_results_of_earlier_versions_have_notes() -> None:
+    result = run(IN_A_ROW, gateway=gateway.Gateway(admission="reject_all"))
+    output = {key: value for key, value in result._output.items() if key != "activity"}
+    earlier = Result(result.simulation, 0, output)
+    assert notes_of_losses(earlier) == notes_of_losses(result)
+    assert repr(earlier)
+
+
+def test_streaming_tells_the_same() -> None:
+    simulation = Simulation(
+        workload=workload.Synthetic(num_requests=200, requests_per_s=100),
+        gateway=gateway.Gateway(limit=fixed(3), bands={"queue": {"timeout_s": 0.2}}),
+        fleet=fleet.Fleet(),
+    )
+    exact = simulate(simulation)
+    streamed = simulate(simulation.with_({"metrics.streaming": True}))
+    assert streamed.activity == exact.activity
+    assert notes_of_losses(streamed) == notes_of_losses(exact) != []

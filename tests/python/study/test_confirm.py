@@ -1,0 +1,299 @@
+"""Racing, dead parameters, confirmation and cliffs."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from scipy import stats
+from support.study_problems import SMALL_SPACE, overloaded
+
+from spillway import Study, UsageError, gateway, run_many, simulate
+from spillway.study import Kinds, Objective, Racing, evaluation
+from spillway.study.confirmation import neighbours
+from spillway.study.liveness import dead_parameters
+from spillway.study.racing import referred
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from spillway import Result
+
+
+def small(**settings: Any) -> Study:
+    stated: dict[str, Any] = {"seeds": 8, "sampler": "tpe"}
+    return Study(overloaded(), SMALL_SPACE, "goodput", **(stated | settings))
+
+
+# --- racing ---------------------------------------------------------------------------------------
+
+
+def test_stages_double_what_has_been_run() -> None:
+    assert Racing(3).stages(range(16)) == [
+        (0, 1, 2), (3, 4, 5), (6, 7, 8, 9, 10, 11), (12, 13, 14, 15),
+    ]  # fmt: skip
+    assert Racing(4).stages(range(3)) == [(0, 1, 2)]
+
+
+@pytest.mark.parametrize("n", [2, 3, 8])
+def test_test_is_a_one_sided_t_test(n: int) -> None:
+    draw = random.Random(n)
+    for _ in range(50):
+        values = [draw.gauss(0.6, 1) for _ in range(n)]
+        p = stats.ttest_1samp(values, 0, alternative="greater").pvalue
+        assert Racing(p=0.1).is_more(values) == (p <= 0.1)
+    assert Racing().is_more([1.0, 1.0])
+    assert not Racing().is_more([0.0, 0.0])
+
+
+def test_losers_are_spared_seeds_and_survivors_get_all() -> None:
+    raced, full = small(seed=2), small(seed=2)
+    raced.optimize(24, racing=Racing(3), check=False)
+    full.optimize(24, check=False)
+    n = [len(one.seeds) for one in raced.records]
+    assert set(n) <= {3, 6, 8}
+    assert n[:4] == [8] * 4  # there was nothing to lose against yet
+    assert 3 in n[4:]
+    assert 8 in n[4:]
+    for one in raced.records:
+        results = simulate(raced.simulation_of(one), seeds=one.seeds)
+        assert one.objectives[0] == tuple(r.summary()["goodput"] for r in results)
+    assert len(raced.best_trial.seeds) == 8
+    assert sum(n) < 0.7 * 8 * 24
+
+
+def test_spared_trial_is_surely_worse_than_the_best_of_its_time() -> None:
+    study = small(seed=2).optimize(24, racing=Racing(3, p=0.05), check=False)
+    spared = [one for one in study.records if len(one.seeds) < 8]
+    assert spared
+    for one in spared:
+        earlier = [e for e in study.records[: one.number // 4 * 4] if len(e.seeds) == 8]
+        leader = max(earlier, key=lambda e: (e.values[0], -e.number))
+        mine, best = one.objectives[0], leader.objectives[0][: len(one.seeds)]
+        gaps = [b - m for b, m in zip(best, mine, strict=True)]
+        if len(set(gaps)) > 1:
+            assert stats.ttest_1samp(gaps, 0, alternative="greater").pvalue <= 0.05
+        # What the search is told does not profit from seeds that happen to be easy.
+        expected = leader.values[0] - sum(gaps) / len(gaps)
+        assert one.values[0] == pytest.approx(expected, abs=1e-12)
+        assert one.values[0] < leader.values[0]
+
+
+def test_referred_mean_uses_the_pairs() -> None:
+    value, error = referred([1.0, 3.0], [2.0, 5.0, 11.0])
+    assert value == 6 - 1.5
+    assert error == pytest.approx(math.hypot(0.5, stats.sem([2, 5, 11])))
+
+
+def test_racing_counts_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[int, tuple[int, ...]]] = []
+
+    def noted(simulations: Any, seeds: Any, **options: Any) -> Any:
+        calls.append((len(simulations), tuple(seeds)))
+        return run_many(simulations, seeds, **options)
+
+    study = small().optimize(4, check=False)
+    monkeypatch.setattr(evaluation, "run_many", noted)
+    study.optimize(4, racing=True)
+    first, *others = calls
+    assert first == (4, (0, 1, 2))
+    assert [seeds for _, seeds in others] == [(3, 4, 5), (6, 7)][: len(others)]
+    assert sum(n * len(seeds) for n, seeds in calls) == sum(
+        len(one.seeds) for one in study.records[4:]
+    )
+
+
+def test_racing_takes_one_objective() -> None:
+    with pytest.raises(UsageError, match="one objective"):
+        Study(overloaded(), SMALL_SPACE, ["goodput", "shed"]).optimize(4, racing=True)
+    with pytest.raises(ValueError, match="first_seeds = 1"):
+        Racing(1)
+
+
+# --- dead parameters ------------------------------------------------------------------------------
+
+
+def test_parameters_that_change_nothing_are_named() -> None:
+    space = {
+        **SMALL_SPACE,
+        "gateway.sensor.window_s": "auto",  # there is no controller to look
+        "gateway.guard.floor": "auto",  # nor to be kept from anything
+    }
+    study = Study(overloaded(), space, "goodput", seeds=2)
+    with pytest.warns(RuntimeWarning, match="no run changed with gateway.sensor.window_s, gateway"):
+        study.optimize(2)
+    assert study.dead == ("gateway.sensor.window_s", "gateway.guard.floor")
+
+
+def test_what_lives_only_elsewhere_in_the_space_is_found_alive() -> None:
+    # The window matters to a controller only, and the present configuration has none.
+    space = {"gateway.controller": ["static", "aimd"], "gateway.sensor.window_s": (1, 60)}
+    study = Study(overloaded(), space, "goodput", seeds=1)
+    assert dead_parameters(study.bound, (0,)) == ()
+    alone = Study(overloaded(), {"gateway.sensor.window_s": (1, 60)}, "goodput", seeds=1)
+    assert dead_parameters(alone.bound, (0,)) == ("gateway.sensor.window_s",)
+
+
+def test_parameters_of_another_kind_are_checked_with_that_kind() -> None:
+    kinds = Kinds(
+        {"fixed": {"max_in_flight": (1, 64)}, "per_tenant": {"max_in_flight": (1000, 2000)}}
+    )
+    study = Study(overloaded(), {"gateway.limit": kinds}, "goodput", seeds=1)
+    assert dead_parameters(study.bound, (0,)) == ("gateway.limit[per_tenant].max_in_flight",)
+
+
+# --- confirmation ---------------------------------------------------------------------------------
+
+
+def test_confirmation_is_paired_and_on_fresh_seeds() -> None:
+    study = small(seeds=3).optimize(24, check=False)
+    found = study.confirm(2, 6)
+    assert found.seeds == tuple(range(3, 9))
+    assert len(found.candidates) == 2
+    base = simulate(overloaded(), seeds=found.seeds)
+    for one, trial in zip(found.candidates, study.feasible, strict=False):
+        assert one.number == trial.number
+        mine = simulate(study.simulation_of(trial), seeds=found.seeds)
+        expected = mine.minus(base, confidence=1 - 0.05 / 2)["goodput"]
+        assert expected is not None
+        assert one.gain is not None
+        assert one.gain.mean == pytest.approx(expected.mean)
+        assert one.gain.low == pytest.approx(expected.low)
+    assert found.winner is not None
+    winner = next(one for one in found.candidates if one.number == found.winner)
+    assert winner.gain
+    assert winner.gain.low
+    assert winner.gain.low > 0
+    assert found.best == study.simulation_of(found.winner)
+    assert f"trial {found.winner} wins" in repr(found)
+
+
+def test_no_winner_without_a_real_difference() -> None:
+    # Nothing but the name of the objective to choose by: all configurations do the same.
+    space = {"gateway.sensor.window_s": (1, 60)}
+    study = Study(overloaded(), space, "goodput", seeds=2, sampler="random")
+    study.optimize(4, check=False)
+    found = study.confirm(3, 4)
+    assert found.winner is None
+    assert "no candidate's gain over the baseline excludes zero" in found.reason
+    assert found.best == overloaded()
+    assert all(one.gain and one.gain.mean == 0 for one in found.candidates)
+
+
+def test_luck_of_the_search_does_not_win() -> None:
+    # An objective of pure noise: the best of many trials is the luckiest.
+    study = Study(
+        overloaded(),
+        {"gateway.sensor.window_s": (1, 60)},
+        Objective(noise, "maximize"),
+        seeds=2,
+        sampler="random",
+    ).optimize(40, check=False)
+    assert study.best_trial.values[0] > study.baseline.values[0] + 0.5
+    assert study.confirm(3, 8).winner is None
+
+
+def noise(result: Result) -> float:
+    text = f"{result.seed} {result.simulation.gateway.sensor.window_s}"
+    return random.Random(text).gauss(0, 1)
+
+
+def test_winner_keeps_the_constraints_on_fresh_seeds() -> None:
+    study = Study(
+        overloaded(), SMALL_SPACE, "goodput", {"shed": "<=0.15"}, seeds=2, sampler="tpe"
+    ).optimize(24, check=False)
+    found = study.confirm(5, 8)
+    for one in found.candidates:
+        assert one.is_feasible == (one.constraints[0].mean <= 0.15)
+    winner = [one for one in found.candidates if one.number == found.winner]
+    assert all(one.is_feasible for one in winner)
+
+
+def test_infeasible_baseline_need_not_be_beaten() -> None:
+    study = Study(
+        overloaded(), SMALL_SPACE, Objective("shed", "minimize"), {"p99_ttft_ms": "<=2500"},
+        seeds=2, sampler="tpe",
+    ).optimize(24, check=False)  # fmt: skip
+    assert study.baseline.state == "infeasible"
+    found = study.confirm(3, 6)
+    assert found.winner is not None
+    assert "the baseline is out (it violates a constraint)" in found.reason
+
+
+def test_seeds_of_the_search_confirm_nothing() -> None:
+    study = small(seeds=3).optimize(4, check=False)
+    with pytest.raises(ValueError, match=r"\[2\] were part of the search"):
+        study.confirm(1, [2, 7, 8])
+
+
+def test_confirmation_can_be_written(tmp_path: Path) -> None:
+    found = small(seeds=3).optimize(8, check=False).confirm(2, 3)
+    found.write(tmp_path / "confirmation.json")
+    read = json.loads((tmp_path / "confirmation.json").read_text())
+    assert read["seeds"] == [3, 4, 5]
+    assert read["winner"] == found.winner
+    assert read["candidates"][0]["gain"]["mean"] == found.candidates[0].gain.mean  # type: ignore[union-attr]
+
+
+def test_changes_of_the_winner_are_put_back_one_by_one() -> None:
+    study = small(seeds=3).optimize(24, check=False)
+    found = study.confirm(1, 6)
+    assert found.winner is not None
+    best = study.simulation_of(found.winner)
+    limit, timeout = SMALL_SPACE
+    assert {one.parameter: one.value for one in found.reverted} == {limit: 32, timeout: 5}
+    there = simulate(best, seeds=found.seeds)
+    for one in found.reverted:
+        back = simulate(best.with_({one.parameter: one.value}), seeds=found.seeds)
+        expected = back.minus(there)["goodput"]
+        assert expected is not None
+        assert one.gain is not None
+        assert (one.gain.mean, one.gain.low) == pytest.approx((expected.mean, expected.low))
+    losses = [one.gain.mean for one in found.reverted if one.gain]
+    assert losses == sorted(losses)
+    assert f"{found.reverted[0].parameter}" in repr(found)
+
+
+# --- cliffs ---------------------------------------------------------------------------------------
+
+
+def test_neighbours_move_one_parameter_by_the_share() -> None:
+    study = small()
+    limit, timeout = SMALL_SPACE
+    found = neighbours(study.bound, {limit: 30, timeout: 2.0}, 0.1)
+    assert [(one.name, value) for one, value, _ in found] == [
+        (limit, 27), (limit, 33), (timeout, 1.8), (timeout, 2.2),
+    ]  # fmt: skip
+    small_ones = neighbours(study.bound, {limit: 1, timeout: 0.05}, 0.1)
+    assert [value for one, value, _ in small_ones if one.name == limit] == [2]
+    for one, value, simulation in found:
+        point = {limit: 30, timeout: 2.0, one.name: value}
+        assert simulation == study.bound.apply(point)
+
+
+def edge(result: Result) -> float:
+    """Falls from 20 to nothing beyond a limit of 20."""
+    permits = result.simulation.gateway.limit[0].max_in_flight  # type: ignore[union-attr]
+    return permits + result.seed / 100 if permits <= 20 else result.seed / 100
+
+
+def test_cliff_beside_the_optimum_is_found() -> None:
+    study = Study(
+        overloaded(gateway=gateway.Gateway(limit=gateway.FixedLimit(max_in_flight=4))),
+        {"gateway.limit[0].max_in_flight": (1, 30)},
+        Objective(edge, "maximize"),
+        seeds=2,
+        sampler="tpe",
+    ).optimize(40, check=False)
+    found = study.confirm(1, 4)
+    assert study.best_trial.point["gateway.limit[0].max_in_flight"] == 20
+    assert found.cliff is not None
+    assert (found.cliff.parameter, found.cliff.value) == ("gateway.limit[0].max_in_flight", 22)
+    assert found.cliff.is_steep
+    assert found.cliff.gain is not None
+    assert found.cliff.gain.mean == pytest.approx(-20)
+    assert "cliff: with gateway.limit[0].max_in_flight = 22" in repr(found)
+    assert study.confirm(1, 4, within=0).cliff is None

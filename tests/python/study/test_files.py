@@ -1,0 +1,412 @@
+"""Studies and sweeps from files and from the shell, and their figures."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+import yaml
+from support.study_problems import SMALL_SPACE, overloaded
+
+import spillway
+from spillway import ConfigError, Study, UsageError, cli, load
+from spillway.study import Kinds
+from spillway.study.files import read_study
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LIMIT, TIMEOUT = SMALL_SPACE
+STUDY: dict[str, Any] = {
+    "simulation": "base.yaml",
+    "space": {LIMIT: [1, 64], TIMEOUT: {"low": 0.05, "high": 10, "log": True}},
+    "maximize": "goodput",
+    "constraints": {"shed": "<=0.5"},
+    "seeds": 2,
+    "trials": 8,
+    "check": False,
+    "confirm": {"top": 1, "seeds": 4},
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    spillway.dump(overloaded(), tmp_path / "base.yaml")
+    return tmp_path
+
+
+def written(folder: Path, **changes: Any) -> str:
+    path = folder / "study.yaml"
+    path.write_text(yaml.safe_dump(STUDY | changes, sort_keys=False))
+    return str(path)
+
+
+def test_optimize_leaves_a_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = folder / "results"
+    assert cli.main(["optimize", written(folder), "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    names = {path.name for path in out.iterdir()}
+    assert names == {
+        "study.yaml", "trials.csv", "best.yaml", "confirmation.json", "journal.log",
+    }  # fmt: skip
+    with (out / "trials.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    same = Study(
+        overloaded(), STUDY["space"], "goodput", {"shed": "<=0.5"}, seeds=2
+    ).optimize(8, check=False)  # fmt: skip
+    assert [float(row["goodput"]) for row in rows] == [one.values[0] for one in same.records]
+    assert rows[0]["is_baseline"] == "True"
+    read = json.loads((out / "confirmation.json").read_text())
+    assert read["seeds"] == [2, 3, 4, 5]
+    expected = same.best if read["winner"] is not None else overloaded()
+    assert load(out / "best.yaml") == expected
+    assert read["reason"] in printed
+    # The folder stands alone, and a second call goes on with its trials.
+    (folder / "base.yaml").unlink()
+    again = ["optimize", str(out / "study.yaml"), "--out", str(out), "--trials", "10"]
+    assert cli.main(again) == 0
+    with (out / "trials.csv").open() as stream:
+        more = list(csv.DictReader(stream))
+    assert more[:8] == rows
+    assert len(more) == 10
+
+
+def test_impossible_study_ends_with_the_nearest(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(folder, constraints={"p99_ttft_ms": "<=1"}, trials=4)
+    assert cli.main(["optimize", path, "--out", str(folder / "out")]) == 1
+    assert "no feasible configuration found; the nearest is trial" in capsys.readouterr().err
+    assert not (folder / "out" / "best.yaml").exists()
+    assert (folder / "out" / "trials.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"spase": {}}, "did you mean 'space'"),
+        ({"space": {}}, "space = {}: must be a mapping of at least one entry"),
+        ({"maximize": 3}, "must be a figure, or a mapping"),
+        ({"maximize": []}, "maximize: must be given, or minimize"),
+        ({"trials": 0}, "must be a whole number >= 1"),
+        ({"seeds": "many"}, "must be their number, or a list"),
+        ({"sampler": "best"}, "must be one of tpe, cmaes"),
+        ({"sampler": {"name": "tpe", "speed": 3}}, "speed"),
+        ({"racing": {"first": 3}}, "racing"),
+        ({"simulation": "none.yaml"}, "cannot be read"),
+        ({"constraints": {"shed": 0.5}}, "must be a relation and a number"),
+        ({"constraints": ["a"]}, "constraints = ['a']: must be a mapping"),
+        ({"space": ["a"]}, "space = ['a']: must be a mapping of at least one entry"),
+        ({"space": {LIMIT: {"low": "a", "high": 3}}}, f"space.{LIMIT}.low = 'a': must be a finite"),
+        ({"space": {LIMIT: {"low": 1, "high": 3, "log": 3}}}, f"space.{LIMIT}.log = 3: must be"),
+        ({"space": {LIMIT: {"low": 1, "high": 3, "step": 0}}}, f"space.{LIMIT}.step = 0: must be"),
+        ({"space": {LIMIT: {"choices": 5}}}, f"space.{LIMIT}.choices = 5: must be a list"),
+        ({"space": {LIMIT: {"choices": [1, 1]}}}, f"space.{LIMIT} = [1, 1]: two options"),
+        (
+            {"space": {"gateway.controller": {"kinds": ["aimd"]}}},
+            "controller.kinds = ['aimd']: must",
+        ),
+        (
+            {"space": {"gateway.controller": {"kinds": {"aimd": 3}}}},
+            "kinds.aimd = 3: must be a map",
+        ),
+        ({"space": {"instances[²].count": [1, 2]}}, "leads nowhere in this simulation"),
+        ({"order": 3}, "order = 3: must be like `a <= b`, or a list of such"),
+        ({"order": [3]}, "order[0] = 3: must be text"),
+        ({"maximize": {"goodput": "abc"}}, "maximize.goodput = 'abc': must be a finite number"),
+        ({"maximize": {"goodput": math.nan}}, "maximize.goodput = nan: must be a finite number"),
+        ({"maximize": [["goodput"]]}, "maximize = ['goodput']: must be a figure, or a mapping"),
+        ({"maximize": {}}, "maximize = {}: must be a mapping of at least one entry"),
+        ({"minimize": {"mean_ttft_ms": True}}, "minimize.mean_ttft_ms = True: must be a finite"),
+        ({"batch_size": 0}, "batch_size = 0: must be a whole number >= 1"),
+        ({"batch_size": "x"}, "batch_size = 'x': must be a whole number >= 1"),
+        ({"trials": True}, "trials = True: must be a whole number >= 1"),
+        ({"sampler": ["tpe"]}, "sampler = ['tpe']: must be a name, or a mapping"),
+        ({"sampler": {"name": ["tpe"]}}, "sampler = ['tpe']: must be one of tpe, cmaes"),
+        ({"sampler": {"name": "tpe", "n_startup_trials": "x"}}, "sampler.n_startup_trials = 'x': "),
+        (
+            {"sampler": {"name": "qmc", "scramble": 3}},
+            "sampler.scramble = 3: must be true or false",
+        ),
+        ({"sampler": {"name": "qmc", "qmc_type": "x"}}, "sampler.qmc = {'qmc_type': 'x'}: "),
+        ({"seed": -1}, "seed = -1: must be a whole number >= 0"),
+        ({"seed": "x"}, "seed = 'x': must be a whole number >= 0"),
+        ({"confirm": "maybe"}, "confirm = 'maybe': must be true, false, or a mapping of top"),
+        ({"confirm": {"x": 1}}, "confirm: x: is no known key"),
+        ({"confirm": {"seeds": "x"}}, "confirm.seeds = 'x': must be their number, or a list"),
+        ({"confirm": {"confidence": 2}}, "confirm.confidence = 2: must be a finite number > 0"),
+        ({"metrics": 5}, "metrics = 5: must be a list"),
+        ({"metrics": "goodput"}, "metrics = 'goodput': must be a list"),
+        ({"metrics": [5]}, "metrics[0] = 5: must be a figure"),
+        ({"seeds": 1_000_000_000_000}, "seeds = 1000000000000: must be their number"),
+        ({"seeds": [-1]}, "seeds[0] = -1: must be a whole number >= 0"),
+        ({"seeds": [1, 1]}, "seeds = [1, 1]: must be different seeds"),
+        ({"seeds": [2**64]}, "seeds[0] = 18446744073709551616: must be a whole number"),
+        ({"racing": "x"}, "racing = 'x': must be true, false, or a mapping of first_seeds and p"),
+        ({"racing": {"p": 0.7}}, "racing.p = 0.7: must be a finite number > 0 and < 0.5"),
+        ({"check": "maybe"}, "check = 'maybe': must be true or false"),
+        ({"schema": 2}, "schema = 2: must be a whole number >= 1 and <= 1"),
+        ({"scenario": ["baseline"]}, "scenario = ['baseline']: must be text"),
+        ({"simulation": 3}, "simulation = 3: must be a file or a mapping"),
+    ],
+)
+def test_what_is_wrong_with_a_study_is_said(
+    folder: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], message: str
+) -> None:
+    assert cli.main(["optimize", written(folder, **changes)]) == cli.BAD_INPUT
+    found = capsys.readouterr().err
+    assert message in found
+    assert found.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"grid": {LIMIT: 5}}, f"grid.{LIMIT} = 5: must be a list"),
+        ({"grid": {LIMIT: []}}, f"{LIMIT} = []: must be a list of at least one value"),
+        ({"grid": 5}, "grid = 5: must be a mapping"),
+        (
+            {"grid": {f"path{i}": list(range(1000)) for i in range(3)}},
+            "grid = 1,000,000,000 configurations under 2 seeds: must be <= 1,000,000 runs",
+        ),
+        ({"isolation": {"a": 1}}, "isolation.a = 1: must be a mapping"),
+        (
+            {"sobol": {"space": {LIMIT: [1, 8]}, "n": -1}},
+            "sobol.n = -1: must be a whole number >= 1",
+        ),
+        ({"sobol": {"space": {LIMIT: [1, 8]}, "n": 10**12}}, "sobol.n = 1000000000000: must be"),
+        (
+            {"sobol": {"space": {LIMIT: [1, 8]}, "n": 10**6}},
+            "sobol = 1,000,000 configurations under 2 seeds: must be <= 1,000,000 runs",
+        ),
+        ({"sobol": {"n": 4}}, "sobol.space: must be given"),
+        ({"one_at_a_time": {"space": {LIMIT: [1, 8]}, "points": 1}}, "one_at_a_time.points = 1: "),
+        (
+            {"one_at_a_time": {"space": {LIMIT: [1, 8]}, "points": 10**6}},
+            "one_at_a_time = 1,000,001 configurations under 2 seeds",
+        ),
+        (
+            {"max_rate_under_slo": {"slo": ["a"]}},
+            "max_rate_under_slo.slo = ['a']: must be a mapping",
+        ),
+        ({"max_rate_under_slo": {"slo": {"shed": "<=1"}, "low": "x"}}, "slo.low = 'x': must be a"),
+        ({"max_rate_under_slo": {"slo": {"shed": "<=1"}, "low": 5, "high": 4}}, "low < high"),
+        ({"min_instances_for_rate": {"slo": {"shed": "<=1"}, "most": 0}}, "most = 0: must be"),
+        ({"min_instances_for_rate": {"slo": {"shed": "<=1"}, "group": 3}}, "instances[3].count: "),
+        ({"min_instances_for_rate": {"slo": {"shed": "<=1"}, "rate_per_s": 0}}, "rate_per_s = 0: "),
+        ({"metrics": 3, "grid": {LIMIT: [1]}}, "metrics = 3: must be a list"),
+    ],
+)
+def test_what_is_wrong_with_a_sweep_is_said(
+    folder: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], message: str
+) -> None:
+    path = folder / "sweep.yaml"
+    path.write_text(yaml.safe_dump({"simulation": "base.yaml", "seeds": 2} | changes))
+    assert cli.main(["sweep", str(path)]) == cli.BAD_INPUT
+    found = capsys.readouterr().err
+    assert message in found
+    assert found.count("\n") == 1
+
+
+def test_too_many_seeds_are_refused_before_they_are_listed() -> None:
+    with pytest.raises(ValueError, match="seeds: 1,000,000,000,000 of them; 1,000,000 are allowed"):
+        Study(overloaded(), SMALL_SPACE, "goodput", seeds=10**12)
+    with pytest.raises(ConfigError, match="nan: must be a finite number"):
+        Study(overloaded(), SMALL_SPACE, {"goodput": math.nan})
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("journal.log", b"garbage\n"),
+        ("journal.log", b"\x00\xff"),
+        ("journal.log", None),
+        ("study.yaml", None),
+    ],
+)
+def test_results_folder_that_cannot_be_used_is_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes | None
+) -> None:
+    out = folder / "out"
+    out.mkdir()
+    if content is None:
+        (out / name).mkdir()
+    else:
+        (out / name).write_bytes(content)
+    assert cli.main(["optimize", written(folder), "--out", str(out)]) == cli.BAD_INPUT
+    found = capsys.readouterr().err
+    assert found.startswith(f"spillway: {out / name}")
+    assert found.count("\n") == 1
+
+
+def test_file_says_all_that_a_study_can(folder: Path) -> None:
+    path = written(
+        folder,
+        simulation={},
+        scenario="noisy-neighbor",
+        space={"gateway.controller": {"kinds": {"aimd": {"band": "auto"}, "static": None}}},
+        order=[],
+        maximize=["goodput", {"jain": 1.0, "shed": -0.5}],
+        minimize="p99_ttft_ms[worst tenant]",
+        racing={"first_seeds": 4},
+        sampler={"name": "tpe", "n_startup_trials": 3},
+        metrics=["shed"],
+        seeds=[4, 5],
+        confirm=False,
+    )
+    stated = read_study(path)
+    study = stated.study()
+    assert study.simulation == spillway.catalog.get("noisy-neighbor").apply()
+    assert [one.direction for one in study.objectives] == ["maximize", "maximize", "minimize"]
+    assert study.seeds == (4, 5)
+    assert study.bound.is_conditional
+    assert stated.confirm is None
+    assert study.optuna.user_attrs["made_of"]["sampler"]["n_startup_trials"] == 3
+
+
+@pytest.mark.parametrize("kind", ["grid", "isolation", "sobol", "one_at_a_time"])
+def test_sweep_from_a_file(folder: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
+    space = {LIMIT: [1, 64]}
+    stated: dict[str, Any] = {
+        "grid": {LIMIT: [4, 8, 16]},
+        "isolation": {"few": {LIMIT: 4}},
+        "sobol": {"space": space, "n": 4},
+        "one_at_a_time": {"space": space, "points": 3},
+    }
+    rows = {"grid": 3, "isolation": 2, "sobol": 4, "one_at_a_time": 4}
+    path = folder / "sweep.yaml"
+    content = {"simulation": "base.yaml", "seeds": 2, "metrics": ["goodput"], kind: stated[kind]}
+    path.write_text(yaml.safe_dump(content))
+    assert cli.main(["sweep", str(path), "--out", str(folder / "out"), "--threads", "1"]) == 0
+    assert "2 seeds, means with 95 % confidence intervals" in capsys.readouterr().out
+    with (folder / "out" / "sweep.csv").open() as stream:
+        assert len(list(csv.DictReader(stream))) == rows[kind]
+
+
+def test_solver_from_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = folder / "sweep.yaml"
+    slo = {"goodput": ">=0.9"}
+    solver = {"slo": slo, "tolerance": 0.2}
+    content = {"simulation": "base.yaml", "seeds": 2, "max_rate_under_slo": solver}
+    path.write_text(yaml.safe_dump(content))
+    assert cli.main(["sweep", str(path), "--out", str(folder / "out")]) == 0
+    found = json.loads((folder / "out" / "solution.json").read_text())
+    assert found["feasible"] < found["infeasible"] <= 1.2 * found["feasible"]
+    assert "broken at" in capsys.readouterr().out
+    path.write_text(yaml.safe_dump(content | {"grid": {}}))
+    assert cli.main(["sweep", str(path)]) == cli.BAD_INPUT
+    assert "must hold one of" in capsys.readouterr().err
+    solver["tolerence"] = 1
+    path.write_text(yaml.safe_dump(content))
+    assert cli.main(["sweep", str(path)]) == cli.BAD_INPUT
+    assert "did you mean 'tolerance'" in capsys.readouterr().err
+
+
+# --- frame and figures ----------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def no_windows() -> Iterator[None]:
+    before = mpl.get_backend()
+    mpl.use("Agg")
+    yield
+    mpl.pyplot.close("all")
+    mpl.use(before)
+
+
+@pytest.fixture(scope="module")
+def study() -> Study:
+    space = {**SMALL_SPACE, "router": ["round_robin", "least_loaded"]}
+    found = Study(
+        overloaded(), space, "goodput", {"shed": "<=0.4"}, seeds=3, metrics=["p99_ttft_ms"]
+    )
+    return found.optimize(20, check=False)
+
+
+def test_frame_has_a_row_per_trial(study: Study) -> None:
+    frame = study.trials
+    assert list(frame["trial"]) == list(range(20))
+    assert list(frame["state"]) == [one.state for one in study.records]
+    for row, one in zip(frame.to_dict("records"), study.records, strict=True):
+        assert {name: row[name] for name in one.point} == one.point
+        assert row["goodput"] == one.values[0] == pytest.approx(np.mean(row["goodput_per_seed"]))
+        se = np.std(row["shed_per_seed"], ddof=1) / math.sqrt(3)
+        assert row["shed_se"] == pytest.approx(se)
+        assert row["n"] == len(row["p99_ttft_ms_per_seed"]) == 3
+
+
+def test_importance_knows_what_matters(study: Study) -> None:
+    shares = study.importance()
+    assert set(shares) == {LIMIT, TIMEOUT, "router"}
+    assert sum(shares.values()) == pytest.approx(1)
+    assert min(shares, key=lambda name: shares[name]) == "router"  # one instance: no choice
+    with pytest.raises(UsageError, match="at least 8 different trials"):
+        Study(overloaded(), SMALL_SPACE, "goodput", seeds=1).optimize(3, check=False).importance()
+
+
+def test_history_shows_every_trial_and_the_best_so_far(study: Study) -> None:
+    axes = study.plot.history()
+    best = next(line for line in axes.lines if line.get_label() == "best so far")
+    feasible = [one for one in study.records if one.is_feasible]
+    running = np.maximum.accumulate([one.values[0] for one in feasible])
+    drawn = np.asarray(best.get_ydata(), dtype=float)
+    assert drawn[: len(running)] == pytest.approx(running)
+    points = sum(len(bars[0].get_xdata()) for bars in axes.containers)  # type: ignore[index]
+    assert points == len({one.fingerprint for one in study.records})
+
+
+def test_slices_have_a_panel_per_parameter(study: Study) -> None:
+    figure = study.plot.slices()
+    names = [axes.get_xlabel() for axes in figure.axes]
+    assert names[0].startswith(LIMIT)
+    assert names[1] == f"{TIMEOUT} (s)"
+    assert figure.axes[1].get_xscale() == "log"
+    ticks = [label.get_text() for label in figure.axes[2].get_xticklabels()]
+    assert ticks == ["round_robin", "least_loaded"]
+    with pytest.raises(ValueError, match="is no parameter of this study"):
+        study.plot.slices(["nope"])
+
+
+def test_contour_and_importance_are_drawn(study: Study) -> None:
+    axes = study.plot.contour(LIMIT, TIMEOUT)
+    assert axes.get_yscale() == "log"
+    with pytest.raises(ValueError, match="must both be numbers"):
+        study.plot.contour(LIMIT, "router")
+    bars = study.plot.importance().patches
+    widths = sorted(bar.get_width() for bar in bars)  # type: ignore[attr-defined]
+    assert widths == pytest.approx(sorted(study.importance().values()))
+
+
+def test_front_of_two_objectives() -> None:
+    two = Study(overloaded(), SMALL_SPACE, ["goodput", "output_throughput"], seeds=1)
+    two.optimize(12, check=False)
+    axes = two.plot.pareto()
+    front = next(line for line in axes.lines if line.get_label() == "front")
+    drawn = set(zip(front.get_xdata(), front.get_ydata(), strict=True))  # type: ignore[arg-type]
+    assert drawn == {one.values for one in two.pareto}
+    with pytest.raises(UsageError, match="no front"):
+        Study(overloaded(), SMALL_SPACE, "goodput").plot.pareto()
+
+
+def test_conditional_study_runs_and_draws() -> None:
+    kinds = Kinds({"fixed": {"max_in_flight": (1, 64)}, "token_budget": {}})
+    found = Study(overloaded(), {"gateway.limit": kinds, TIMEOUT: (0.1, 9)}, "goodput", seeds=1)
+    found.optimize(16, check=False)
+    assert {one.point["gateway.limit"] for one in found.records} == {"fixed", "token_budget"}
+    assert all(one.has_values for one in found.records)
+    assert len(found.plot.slices().axes) == 3
+    assert set(found.importance()) == {"gateway.limit", TIMEOUT}
+
+
+def test_study_tells_where_it_stands(study: Study) -> None:
+    text = repr(study)
+    assert text.startswith("20 trials: ")
+    assert f"trial {study.best_trial.number}" in text
+    assert "0 (current)" in text
+    assert repr(Study(overloaded(), SMALL_SPACE, "goodput")) == "0 trials"

@@ -1,0 +1,178 @@
+"""Figures, objectives and constraints, against the summaries they are taken from."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from support.study_problems import overloaded
+
+from spillway import ConfigError, Simulation, simulate, workload
+from spillway.study import Figure, NoFigureError, Objective
+from spillway.study.objective import WeightedSum, as_constraints, as_objectives, rewards_shedding
+
+RESULT = simulate(overloaded())
+SUMMARY, CLASSES, TENANTS = RESULT.summary(), RESULT.by_class(), RESULT.by_tenant()
+
+
+def shed(figures: Any) -> float:
+    lost = figures["rejected"] + figures["expired"] + figures["evicted"]
+    return float(lost / figures["offered"])
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("goodput", SUMMARY["goodput"]),
+        (" p99_ttft_ms[ critical ]", CLASSES["critical"]["p99_ttft_ms"]),
+        ("p99_ttft_ms[b]", TENANTS["b"]["p99_ttft_ms"]),
+        ("goodput[class=sheddable]", CLASSES["sheddable"]["goodput"]),
+        ("goodput[tenant=a]", TENANTS["a"]["goodput"]),
+        ("jain[tenant]", SUMMARY["jain_tenant"]),
+        ("jain", SUMMARY["jain_tenant"]),
+        ("shed", shed(SUMMARY)),
+        ("shed[b]", shed(TENANTS["b"])),
+        ("goodput[worst tenant]", min(one["goodput"] for one in TENANTS.values())),  # type: ignore[type-var]
+        ("p99_ttft_ms[worst class]", max(one["p99_ttft_ms"] for one in CLASSES.values())),  # type: ignore[type-var]
+    ],
+)
+def test_figures(text: str, value: float) -> None:
+    assert Figure(text).of(RESULT) == value
+
+
+def test_shed_counts_what_the_ledger_does() -> None:
+    ledger = RESULT.ledger
+    lost = sum(ledger["rejected"].values()) + ledger["expired"] + ledger["evicted"]
+    assert 0 < Figure("shed").of(RESULT) == lost / ledger["logical_requests"]
+
+
+def test_name_of_both_a_class_and_a_tenant_must_say_which() -> None:
+    base = overloaded(
+        tenants=(workload.Tenant(name="critical"), workload.Tenant(name="b")),
+        workload=workload.Synthetic(
+            num_requests=10,
+            clients=[
+                workload.Client(name="x", tenant="critical", slo_class="critical"),
+                workload.Client(name="y", tenant="b", slo_class="critical"),
+            ],
+        ),
+    )
+    result = simulate(base)
+    with pytest.raises(ConfigError, match=r"say \[class=critical\] or \[tenant=critical\]"):
+        Figure("goodput[critical]").of(result)
+    offered = Figure("offered[tenant=critical]").of(result)
+    assert offered == result.by_tenant()["critical"]["offered"]
+    assert offered < Figure("offered[class=critical]").of(result)
+
+
+@pytest.mark.parametrize("text", ["", "goodput[", "goodput[a][b]", "1/goodput", "goodput[a] + 1"])
+def test_what_is_no_figure(text: str) -> None:
+    with pytest.raises(ConfigError, match="must be a figure and perhaps a selector"):
+        Figure(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("godput", "did you mean 'goodput'"),
+        ("goodput[gold]", "there is no class or tenant 'gold'"),
+        ("goodput[zone=a]", "must be a class, a tenant"),
+    ],
+)
+def test_what_there_is_not(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Figure(text).of(RESULT)
+
+
+def test_no_population_is_told_from_no_target() -> None:
+    silent = simulate(overloaded().with_({"gateway.limit[0].max_in_flight": 1, "horizon_s": 0.1}))
+    with pytest.raises(NoFigureError, match="no request of its population has one"):
+        Figure("p99_e2el_ms").of(silent)
+    plain = simulate(Simulation())
+    assert plain.summary()["goodput"] is None
+    with pytest.raises(ConfigError, match="no class of these requests has a target"):
+        Figure("goodput").of(plain)
+
+
+# --- objectives -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("metric", "direction"),
+    [
+        ("goodput", "maximize"),
+        ("jain[tenant]", "maximize"),
+        ("output_throughput", "maximize"),
+        ("p99_ttft_ms[critical]", "minimize"),
+        ("shed", "minimize"),
+        ({"goodput": 1, "jain": 0.5}, "maximize"),
+        ({"goodput": 1, "shed[b]": -0.5}, "maximize"),
+        ({"shed": 1, "p99_ttft_ms": 0.01}, "minimize"),
+    ],
+)
+def test_direction_that_goes_without_saying(metric: Any, direction: str) -> None:
+    assert Objective(metric).direction == direction
+
+
+@pytest.mark.parametrize("metric", ["offered", {"goodput": 1, "shed": 1}, lambda _: 1.0])
+def test_direction_that_must_be_said(metric: Any) -> None:
+    with pytest.raises(ConfigError, match="say whether to"):
+        Objective(metric)
+    assert Objective(metric, "minimize").sign == -1
+
+
+def test_weighted_sum() -> None:
+    objective = Objective({"goodput": 1, "shed": -0.5})
+    assert isinstance(objective.metric, WeightedSum)
+    goodput = SUMMARY["goodput"]
+    assert goodput is not None
+    assert objective.metric.of(RESULT) == pytest.approx(goodput - 0.5 * shed(SUMMARY), abs=1e-15)
+    assert objective.name == "goodput -0.5 shed"
+
+
+def test_several_objectives() -> None:
+    found = as_objectives(["goodput", Objective("shed")])
+    assert [one.name for one in found] == ["goodput", "shed"]
+    with pytest.raises(ConfigError):
+        as_objectives([])
+
+
+# --- constraints ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("bound", "value", "violation"),
+    [
+        ("<=200", 300, 0.5),
+        ("<= 200", 100, -0.5),
+        ("<200", 200, 0),
+        (">=0.9", 0.45, 0.5),
+        (">= 9e-1", 0.99, -0.1),
+        ("<=0", 0.25, 0.25),
+        (">=-2", -3, 0.5),
+    ],
+)
+def test_violation_is_signed_and_in_shares_of_the_bound(
+    bound: str, value: float, violation: float
+) -> None:
+    (one,) = as_constraints({"shed": bound})
+    assert one.violation(value) == pytest.approx(violation)
+
+
+@pytest.mark.parametrize("bound", ["200", "=200", "<=", "<=a", "<=1e999", 200])
+def test_what_is_no_constraint(bound: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        as_constraints({"goodput": ">=0.5", "shed": bound})
+    assert caught.value.violations == (
+        ("constraints.shed", repr(bound), "must be a relation and a number, e.g. '<=200'"),
+    )
+
+
+def test_latencies_alone_reward_shedding() -> None:
+    latency, goodput = as_objectives("p99_ttft_ms"), as_objectives("goodput")
+    assert rewards_shedding(latency, [])
+    assert rewards_shedding(latency, as_constraints({"p50_e2el_ms": "<=1"}))
+    assert not rewards_shedding(latency, as_constraints({"shed": "<=0.1"}))
+    assert not rewards_shedding(goodput, as_constraints({"p99_ttft_ms": "<=1"}))
+    assert math.isfinite(goodput[0].sign)

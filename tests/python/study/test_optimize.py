@@ -1,0 +1,443 @@
+"""The loop of a study: batches, reproducibility, the first trial, failures, the best."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import optuna
+import pytest
+from support.study_problems import SMALL_SPACE, overloaded
+
+import spillway
+from spillway import ConfigError, Space, Study, UsageError, run_many, simulate, workload
+from spillway.study import Objective, evaluation, samplers
+from spillway.study import files as study_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spillway import Results, Simulation
+
+
+def small(**settings: Any) -> Study:
+    stated: dict[str, Any] = {"seeds": 2, "sampler": "random"}
+    return Study(overloaded(), SMALL_SPACE, "goodput", **(stated | settings))
+
+
+class Calls:
+    """Stands in for run_many and notes what it is called with."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, tuple[int, ...]]] = []
+
+    def __call__(
+        self, simulations: Iterable[Simulation], seeds: Iterable[int], **options: Any
+    ) -> list[Results]:
+        many, seeds = list(simulations), tuple(seeds)
+        self.calls.append((len(many), seeds))
+        return run_many(many, seeds, **options)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    made = Calls()
+    monkeypatch.setattr(evaluation, "run_many", made)
+    return made
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+def test_each_batch_is_one_call_over_configurations_and_seeds(calls: Calls) -> None:
+    study = small(seeds=[3, 5, 8])
+    study.optimize(10, batch_size=4, check=False)
+    assert calls.calls == [(4, (3, 5, 8)), (4, (3, 5, 8)), (2, (3, 5, 8))]
+    assert len(study.records) == 10
+
+
+def test_first_trial_is_the_current_configuration() -> None:
+    study = small().optimize(3)
+    first = study.records[0]
+    assert first.is_baseline
+    assert study.baseline is first
+    assert study.simulation_of(0) == overloaded()
+    goodput = [simulate(overloaded(), seed).summary()["goodput"] for seed in range(2)]
+    assert first.objectives == (tuple(goodput),)
+    assert not any(one.is_baseline for one in study.records[1:])
+
+
+def test_what_a_trial_holds_is_what_its_simulation_gives() -> None:
+    study = Study(
+        overloaded(),
+        SMALL_SPACE,
+        "goodput",
+        {"p99_ttft_ms[critical]": "<=900"},
+        seeds=3,
+        metrics=["shed"],
+        sampler="random",
+    ).optimize(5)
+    for one in study.records:
+        results = simulate(study.simulation_of(one), seeds=range(3))
+        goodput = [float(r.summary()["goodput"]) for r in results]  # type: ignore[arg-type]
+        p99 = [float(r.by_class()["critical"]["p99_ttft_ms"]) for r in results]  # type: ignore[arg-type]
+        assert one.objectives[0] == tuple(goodput)
+        assert one.constraints[0] == tuple(p99)
+        assert one.values[0] == pytest.approx(sum(goodput) / 3, abs=1e-15)
+        interval = results.summary()["goodput"]
+        assert interval is not None
+        assert interval.half_width == pytest.approx(one.ses[0] * 4.302652729911275)
+        assert one.violations[0] == pytest.approx((sum(p99) / 3 - 900) / 900)
+        offered = [r.summary() for r in results]
+        lost = [(f["rejected"] + f["expired"] + f["evicted"]) / f["offered"] for f in offered]  # type: ignore[operator]
+        assert one.metrics[0] == tuple(lost)
+
+
+def test_optuna_carries_what_samplers_of_others_need() -> None:
+    study = Study(
+        overloaded(), SMALL_SPACE, "goodput", {"shed": "<=0.5"}, seeds=3, sampler="random"
+    ).optimize(4)
+    for frozen, one in zip(study.optuna.trials, study.records, strict=True):
+        assert frozen.values == list(one.values)
+        assert frozen.user_attrs["objective_se"] == list(one.ses)
+        assert frozen.user_attrs["constraints"] == list(one.violations)
+        assert frozen.user_attrs["constraints_se"] == list(one.violation_ses)
+        assert one.fingerprint == spillway.fingerprint(study.simulation_of(one))
+    made_of = study.optuna.user_attrs["made_of"]
+    assert made_of["optuna"] == optuna.__version__
+    assert made_of["sampler"] == {"name": "random", "seed": 0}
+
+
+def test_standard_error_is_unknown_with_one_seed() -> None:
+    study = small(seeds=1).optimize(2)
+    assert math.isnan(study.optuna.trials[0].user_attrs["objective_se"][0])
+
+
+def test_proposals_of_a_batch_know_of_each_other() -> None:
+    seen: list[list[dict[str, Any]]] = []
+
+    class Looking(optuna.samplers.RandomSampler):
+        def sample_relative(self, study: Any, trial: Any, search_space: Any) -> dict[str, Any]:
+            running = study.get_trials(states=(optuna.trial.TrialState.RUNNING,))
+            seen.append([one.params for one in running if one.number != trial.number])
+            return super().sample_relative(study, trial, search_space)
+
+    study = small(sampler=Looking(seed=1)).optimize(3, batch_size=3, check=False)
+    params = [one.params for one in study.optuna.trials]
+    assert seen[-1] == params[:2]
+    assert all(len(one) == 2 for one in params)
+
+
+# --- reproducibility ------------------------------------------------------------------------------
+
+
+def trials_of(study: Study) -> list[Any]:
+    return [(one.number, one.point, one.objectives) for one in study.records]
+
+
+@pytest.mark.parametrize("sampler", samplers.SAMPLERS)
+def test_trials_do_not_depend_on_the_threads(sampler: str) -> None:
+    studies = [small(sampler=sampler, seed=4).optimize(24, threads=n) for n in (1, 3)]
+    assert trials_of(studies[0]) == trials_of(studies[1])
+    other = small(sampler=sampler, seed=5).optimize(24)
+    assert trials_of(studies[0]) != trials_of(other)
+
+
+def test_trials_are_proposed_alike_however_optimize_is_called() -> None:
+    whole = small(sampler="tpe").optimize(16, batch_size=4)
+    parts = small(sampler="tpe").optimize(8, batch_size=4).optimize(8, batch_size=4)
+    assert trials_of(whole) == trials_of(parts)
+
+
+def test_seeds_are_those_of_all_trials() -> None:
+    study = small(seeds=2).optimize(2, seeds=3)
+    assert all(one.seeds == (0, 1, 2) for one in study.records)
+    study.optimize(2, seeds=range(3))
+    with pytest.raises(UsageError, match=r"met the seeds \(0, 1, 2\)"):
+        study.optimize(2, seeds=4)
+
+
+def test_total_counts_what_is_there() -> None:
+    study = small().optimize(5).optimize(7, total=True)
+    assert len(study.records) == 7
+    assert len(study.optimize(3, total=True).records) == 7
+
+
+# --- samplers -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("constrained", [False, True])
+@pytest.mark.parametrize("name", samplers.SAMPLERS)
+def test_a_sampler_can_do_what_it_states(name: str, constrained: bool, several: bool) -> None:
+    sampler = samplers.SAMPLERS[name]
+    asked = {"constraints": constrained, "several_objectives": several}
+    lacks = [one for one, is_asked in asked.items() if is_asked and not getattr(sampler, one)]
+
+    def made() -> Study:
+        objective: Any = ["goodput", "output_throughput"] if several else "goodput"
+        constraints = {"shed": "<=0.9"} if constrained else None
+        space: Any = {**SMALL_SPACE, "router": {"kinds": {"round_robin": {}, "weighted": {}}}}
+        return Study(overloaded(), space, objective, constraints, seeds=1, sampler=name)
+
+    if not lacks:
+        assert all(one.has_values for one in made().optimize(14, check=False).records)
+        return
+    with pytest.raises(ConfigError) as caught:
+        made()
+    assert len(caught.value.violations) == len(lacks)
+    for violation, ability in zip(caught.value.violations, lacks, strict=True):
+        able = [other for other, one in samplers.SAMPLERS.items() if getattr(one, ability)]
+        what = f"cannot search with {ability.replace('_', ' ')}; take one of {', '.join(able)}"
+        assert violation == ("sampler", name, what)
+        assert "tpe" in able
+        assert name not in able
+
+
+def test_every_sampler_is_documented() -> None:
+    assert Study.__doc__ is not None
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    for name in samplers.SAMPLERS:
+        assert re.search(rf"\b{name}\b", Study.__doc__)
+        assert f"`{name}`" in readme
+
+
+def test_a_new_sampler_works_in_a_study_and_a_study_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    halton = samplers.Sampler(
+        load=lambda: optuna.samplers.QMCSampler,
+        arguments={"qmc_type": "halton", "scramble": True, "warn_independent_sampling": False},
+        constraints=True,
+        several_objectives=False,
+    )
+    with pytest.raises(ConfigError, match="sampler = 'halton': must be one of tpe, cmaes"):
+        small(sampler="halton")
+    monkeypatch.setitem(samplers.SAMPLERS, "halton", halton)
+    study = small(sampler="halton").optimize(8, check=False)
+    assert trials_of(study) == trials_of(small(sampler="halton").optimize(8, check=False))
+    assert trials_of(study) != trials_of(small(sampler="qmc").optimize(8, check=False))
+    assert study.optuna.user_attrs["made_of"]["sampler"] == {
+        "name": "halton",
+        "seed": 0,
+        **halton.arguments,
+    }
+    spillway.dump(overloaded(), tmp_path / "simulation.yaml")
+    (tmp_path / "study.yaml").write_text(
+        json.dumps(
+            {
+                "simulation": "simulation.yaml",
+                "space": SMALL_SPACE,
+                "maximize": "goodput",
+                "seeds": 2,
+                "sampler": {"name": "halton", "scramble": True},
+            }
+        )
+    )
+    stated = study_files.read_study(tmp_path / "study.yaml").study(None)
+    assert trials_of(stated.optimize(8, check=False)) == trials_of(study)
+    with pytest.raises(ConfigError, match=r"sampler = halton: cannot search with several objec"):
+        Study(overloaded(), SMALL_SPACE, ["goodput", "output_throughput"], sampler="halton")
+
+
+# --- the best -------------------------------------------------------------------------------------
+
+
+def test_search_finds_better_than_the_baseline_and_it_runs() -> None:
+    study = small(sampler="tpe", seeds=3).optimize(30)
+    best = study.best_trial
+    assert best.values[0] == max(one.values[0] for one in study.records)
+    assert best.values[0] > study.baseline.values[0] + 0.1
+    again = [simulate(study.best, seed).summary()["goodput"] for seed in range(3)]
+    assert again == list(best.objectives[0])
+
+
+def test_minimising_picks_the_least() -> None:
+    study = Study(
+        overloaded(), SMALL_SPACE, Objective("p99_ttft_ms"), {"shed": "<=1"}, sampler="random"
+    ).optimize(8)
+    assert study.best_trial.values[0] == min(one.values[0] for one in study.records)
+
+
+def test_best_satisfies_the_constraints() -> None:
+    study = Study(
+        overloaded(), SMALL_SPACE, "goodput", {"shed": "<=0.2"}, seeds=2, sampler="tpe"
+    ).optimize(24)
+    states = {one.state for one in study.records}
+    assert states == {"complete", "infeasible"}
+    assert study.best_trial.violations[0] <= 0
+    shed = [sum(one.constraints[0]) / 2 for one in study.feasible]
+    assert shed
+    assert max(shed) <= 0.2
+
+
+def test_impossible_constraint_ends_with_the_nearest() -> None:
+    study = Study(
+        overloaded(), SMALL_SPACE, "goodput", {"p99_ttft_ms": "<=1"}, seeds=2, sampler="tpe"
+    )
+    with pytest.warns(RuntimeWarning, match="no feasible configuration found; the nearest is"):
+        study.optimize(8)
+    with pytest.raises(UsageError, match="no feasible configuration found") as error:
+        _ = study.best
+    nearest = min(study.records, key=lambda one: one.violations[0])
+    assert f"trial {nearest.number} with p99_ttft_ms = " in str(error.value)
+    assert "instead of <= 1" in str(error.value)
+
+
+def test_several_objectives_leave_a_front() -> None:
+    study = Study(
+        overloaded(), SMALL_SPACE, ["goodput", "output_throughput"], seeds=2, sampler="tpe"
+    ).optimize(16)
+    front = study.pareto
+    assert {one.number for one in front} == {one.number for one in study.optuna.best_trials}
+    assert study.feasible[0] in front
+    with pytest.raises(UsageError, match=r"study\.pareto"):
+        _ = study.best
+
+
+# --- what goes wrong ------------------------------------------------------------------------------
+
+
+def test_invalid_combination_is_recorded_and_the_search_goes_on() -> None:
+    base = overloaded().with_({"gateway.controller": "aimd", "gateway.guard.ceiling": 64})
+    study = Study(
+        base,
+        {"gateway.guard.floor": (1, 100), "gateway.guard.ceiling": (1, 100)},
+        "goodput",
+        seeds=1,
+        sampler="random",
+    ).optimize(20, check=False)
+    failed = [one for one in study.records if one.state == "failed"]
+    assert 0 < len(failed) < 19
+    for one in failed:
+        with pytest.raises(ConfigError) as error:
+            study.bound.apply(one.point)
+        assert one.failure == str(error.value)
+        assert one.point["gateway.guard.floor"] > one.point["gateway.guard.ceiling"]
+        assert study.optuna.trials[one.number].state == optuna.trial.TrialState.FAIL
+    assert all(one.has_values for one in study.records if one not in failed)
+
+
+def test_goodput_without_targets_is_an_error_rather_than_zero() -> None:
+    classes = [workload.SloClass(name="critical"), workload.SloClass(name="sheddable")]
+    base = overloaded(slo_classes=classes)
+    study = Study(base, SMALL_SPACE, "goodput", seeds=2)
+    with pytest.raises(ConfigError, match="no class of these requests has a target"):
+        study.optimize(4)
+    assert all(one.state == "failed" for one in study.records)
+
+
+def test_unknown_figure_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'p99_ttft_ms'"):
+        small_with("p99_tft_ms").optimize(2)
+    with pytest.raises(ConfigError, match="there is no class or tenant 'gold'"):
+        small_with("p99_ttft_ms[gold]").optimize(2)
+
+
+def small_with(figure: str) -> Study:
+    return Study(overloaded(), SMALL_SPACE, Objective(figure, "minimize"), {"shed": "<=1"}, seeds=1)
+
+
+def test_latency_alone_is_warned_of() -> None:
+    with pytest.warns(RuntimeWarning, match="refusing most requests is best"):
+        Study(overloaded(), SMALL_SPACE, "p99_ttft_ms")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Study(overloaded(), SMALL_SPACE, "p99_ttft_ms", {"shed": "<=0.1"})
+
+
+def test_parameter_without_a_sound_value_is_warned_of() -> None:
+    base = overloaded().with_({"gateway.controller": "aimd", "gateway.sensor.window_s": 9})
+    space = {
+        "gateway.guard.cooldown_ticks": (0, 3),
+        "gateway.sensor.window_s": (6, 9.5),
+        "gateway.bands[0].queue.timeout_s": (0.4, 6),
+    }
+    study = Study(base, space, "goodput", seeds=1)
+    shares = study.doubts()
+    assert shares["gateway.sensor.window_s"] == 1
+    assert 0 < shares["gateway.bands[0].queue.timeout_s"] < 1
+    assert 0 < shares["gateway.guard.cooldown_ticks"] < 1
+    with pytest.warns(RuntimeWarning) as caught:
+        study.optimize(1)
+    said = [str(one.message) for one in caught]
+    # All these windows span a single tick, so that it does not matter which it is.
+    assert any("no run changed with gateway.sensor.window_s:" in one for one in said)
+    assert any("something speaks against gateway.sensor.window_s:" in one for one in said)
+    assert any("less than two ticks" in one for one in study.baseline.warnings)
+
+
+def test_same_configuration_is_run_once(calls: Calls) -> None:
+    space = {"gateway.limit[0].max_in_flight": [8, 16, 32]}
+    study = Study(overloaded(), space, "goodput", seeds=2, sampler="random")
+    study.optimize(12, check=False)
+    assert sum(n for n, _ in calls.calls) == 3
+    duplicates = [one for one in study.records if one.state == "duplicate"]
+    assert len(duplicates) == 9
+    for one in duplicates:
+        assert one.duplicate_of is not None
+        original = study.records[one.duplicate_of]
+        assert original.duplicate_of is None
+        assert original.number < one.number
+        assert (one.fingerprint, one.values) == (original.fingerprint, original.values)
+    assert len(study.feasible) == 3
+
+
+def test_current_configuration_outside_the_space_is_still_the_first_trial() -> None:
+    space = Space({"gateway.limit[0].max_in_flight": (1, 16)})
+    study = Study(overloaded(), space, "goodput", seeds=2, sampler="tpe")
+    with pytest.warns(RuntimeWarning, match=r"outside the space .*max_in_flight = 32"):
+        study.optimize(6)
+    assert len(study.records) == 6
+    first = study.baseline
+    assert first.number == 0
+    assert study.simulation_of(first) == overloaded()
+    assert first.values[0] == pytest.approx(
+        sum(float(simulate(overloaded(), s).summary()["goodput"]) for s in range(2)) / 2  # type: ignore[arg-type]
+    )
+
+
+def test_function_of_a_result_as_objective() -> None:
+    def steps(result: spillway.Result) -> float:
+        return result.summary()["completed"] or 0
+
+    study = Study(overloaded(), SMALL_SPACE, Objective(steps, "maximize"), seeds=1).optimize(3)
+    assert study.baseline.values[0] == simulate(overloaded()).summary()["completed"]
+
+
+def test_interruption_keeps_what_was_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = small().optimize(4)
+
+    def interrupted(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(evaluation, "run_many", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        study.optimize(4)
+    assert [one.state for one in study.records] == 4 * ["complete"]
+
+
+def test_missing_extra_is_named() -> None:
+    text = (
+        "import sys; sys.modules['optuna'] = None\n"
+        "import spillway\n"
+        "try:\n"
+        "    spillway.Study(spillway.Simulation(), {'instances[0].max_num_seqs': 'auto'}, 'shed')\n"
+        "except ImportError as error:\n"
+        "    print(error)\n"
+    )
+    root = Path(spillway.__file__).parents[1]
+    ended = subprocess.run(
+        [sys.executable, "-c", text],
+        env={"PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "spillway-sim[study]" in ended.stdout

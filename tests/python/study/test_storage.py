@@ -1,0 +1,485 @@
+"""Studies that outlive their process, share a file with another, or run elsewhere."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import optuna
+import pytest
+from support.paths import DATA, TESTS
+from support.study_problems import SMALL_SPACE, overloaded
+
+import spillway
+from spillway import ConfigError, Simulation, Study, UsageError, instance, trace
+from spillway.config import files
+from spillway.study import evaluation, samplers, storage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SCRIPT = """
+import sys
+from support.study_problems import SMALL_SPACE, overloaded
+from spillway import Study
+study = Study(
+    overloaded(), SMALL_SPACE, "goodput", {"shed": "<=0.9"}, seeds=2, storage=sys.argv[1]
+)
+study.optimize(int(sys.argv[2]), total=True, check=False)
+"""
+
+
+def started(
+    journal: Path, trials: int, script: str = SCRIPT, *more: str
+) -> subprocess.Popen[bytes]:
+    path = os.pathsep.join([str(Path(spillway.__file__).parents[1]), str(TESTS)])
+    return subprocess.Popen(
+        [sys.executable, "-c", script, str(journal), str(trials), *more],
+        env={**os.environ, "PYTHONPATH": path},
+        stderr=subprocess.PIPE,
+    )
+
+
+def small(**settings: Any) -> Study:
+    stated: dict[str, Any] = {"constraints": {"shed": "<=0.9"}, "seeds": 2}
+    return Study(overloaded(), SMALL_SPACE, "goodput", **(stated | settings))
+
+
+def finished_in(journal: Path) -> set[int]:
+    """Numbers of the trials that a journal says are complete."""
+    numbers = set()
+    for line in journal.read_text().splitlines():
+        entry = json.loads(line)
+        if entry.get("state") == optuna.trial.TrialState.COMPLETE and "trial_id" in entry:
+            numbers.add(entry["trial_id"])
+    return numbers
+
+
+def trials_of(study: Study) -> list[Any]:
+    return [(one.number, one.point, one.objectives, one.state) for one in study.records]
+
+
+@functools.cache
+def uninterrupted(n: int, sampler: str = "tpe") -> list[Any]:
+    """The trials of a study that was left alone."""
+    return trials_of(small(sampler=sampler).optimize(n, check=False))
+
+
+# --- a file ---------------------------------------------------------------------------------------
+
+
+def test_nothing_is_written_unless_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    study = small().optimize(2)
+    assert list(tmp_path.iterdir()) == []
+    assert isinstance(study.optuna._storage, optuna.storages.InMemoryStorage)
+
+
+def test_study_goes_on_where_it_was(tmp_path: Path) -> None:
+    whole = small(storage=tmp_path / "whole.log").optimize(12, batch_size=4)
+    small(storage=tmp_path / "parts.log").optimize(8, batch_size=4)
+    again = small(storage=tmp_path / "parts.log")
+    assert len(again.records) == 8
+    again.optimize(12, batch_size=4, total=True)
+    assert trials_of(again) == trials_of(whole) == trials_of(small().optimize(12, batch_size=4))
+    assert [one.is_baseline for one in again.records] == [True] + [False] * 11
+
+
+def test_killed_study_loses_no_finished_trial(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.log"
+    process = started(journal, 10_000)
+    try:
+        while not journal.exists() or len(finished_in(journal)) < 9:
+            assert process.poll() is None, process.stderr and process.stderr.read()
+            time.sleep(0.02)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    before = finished_in(journal)
+    study = small(storage=journal)
+    kept = {one.number for one in study.records if one.has_values}
+    assert kept >= before
+    assert len(kept - before) <= 4  # evaluated, but killed before it could be told
+    n = len(study.records)
+    study.optimize(4)
+    assert len(study.records) == n + 4
+    # What was running when the process died was run again, so that the trials are those of a study
+    # that was never killed.
+    assert [one.state for one in study.optuna.trials] == (n + 4) * [
+        optuna.trial.TrialState.COMPLETE
+    ]
+    assert trials_of(study) == trials_of(small().optimize(n + 4))
+
+
+@pytest.mark.parametrize("at", [0, 6])
+def test_study_killed_while_it_asks_leaves_nothing_running(tmp_path: Path, at: int) -> None:
+    journal = tmp_path / "journal.log"
+    script = """
+import os, signal, sys
+import optuna
+class Dying(optuna.samplers.RandomSampler):
+    def before_trial(self, study, trial):
+        if trial.number == int(sys.argv[3]):
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+    script += SCRIPT.replace("storage=", "sampler=Dying(), storage=")
+    process = started(journal, 12, script, str(at))
+    _, errors = process.communicate(timeout=600)
+    assert process.returncode == -signal.SIGKILL, errors.decode()
+    study = small(storage=journal)
+    killed = study.optuna.trials[at]
+    assert killed.state == optuna.trial.TrialState.WAITING
+    n = len(study.records)
+    study.optimize(4)
+    assert [one.state for one in study.optuna.trials] == (n + 4) * [
+        optuna.trial.TrialState.COMPLETE
+    ]
+    assert [one.number for one in study.records if one.is_baseline] == [0]
+    assert study.baseline.has_values
+
+
+def test_trial_that_kills_its_process_twice_is_given_up(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.log"
+    script = (
+        """
+import os, signal
+from spillway.study import evaluation
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+evaluation.run_many = die
+"""
+        + SCRIPT
+    )
+    for _ in range(2):
+        process = started(journal, 4, script)
+        process.communicate(timeout=120)
+        assert process.returncode == -signal.SIGKILL
+    study = small(storage=journal).optimize(1)
+    assert [one.failure for one in study.records[:4]] == 4 * ["it was abandoned"]
+    assert study.baseline.has_values
+
+
+class InterruptedOnce:
+    """Stands for `run_many` and is interrupted in its n-th call, before or within it."""
+
+    def __init__(self, n: int, over: int | None) -> None:
+        self.calls_left = n
+        self.over = over  # how many simulations are over then; None: it does not come so far
+
+    def __call__(self, simulations: Any, seeds: Any, **options: Any) -> Any:
+        self.calls_left -= 1
+        if self.calls_left != 0:
+            return spillway.run_many(simulations, seeds, **options)
+        if self.over is None:
+            raise KeyboardInterrupt
+        results = spillway.run_many(simulations, seeds, **options)
+        return results[: self.over] + [one[:1] for one in results[self.over :]]
+
+
+@pytest.mark.parametrize("over", [None, 0, 1, 3])
+@pytest.mark.parametrize("sampler", [name for name in samplers.SAMPLERS if name != "cmaes"])
+@pytest.mark.parametrize("reopened", [True, False])
+def test_interrupted_study_equals_one_that_was_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampler: str, over: int | None, reopened: bool
+) -> None:
+    path = tmp_path / "journal.log" if reopened else None
+    study = small(sampler=sampler, storage=path)
+    monkeypatch.setattr(evaluation, "run_many", InterruptedOnce(4, over))
+    with pytest.raises(KeyboardInterrupt):
+        study.optimize(18, check=False)
+    n = 12 + (over or 0)
+    assert trials_of(study) == uninterrupted(18, sampler)[:n]
+    if reopened:
+        study = small(sampler=sampler, storage=path)
+    study.optimize(18, total=True, check=False)
+    assert trials_of(study) == uninterrupted(18, sampler)
+
+
+@pytest.mark.parametrize("halfway", [False, True])
+@pytest.mark.parametrize("at", [0, 5, 7, 14])
+def test_study_interrupted_while_it_asks_equals_one_that_was_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, halfway: bool
+) -> None:
+    study = small(storage=tmp_path / "journal.log")
+    ask = study.bound.ask
+
+    def interrupted(trial: Any) -> Any:
+        if trial.number == at:
+            if halfway:
+                next(iter(study.bound)).suggest(trial)
+            raise KeyboardInterrupt
+        return ask(trial)
+
+    monkeypatch.setattr(study.bound, "ask", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        study.optimize(16, check=False)
+    again = small(storage=tmp_path / "journal.log").optimize(16, total=True, check=False)
+    assert trials_of(again) == uninterrupted(16)
+
+
+# --- what happens to files ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def journal_of_six(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    journal = tmp_path_factory.mktemp("journal") / "journal.log"
+    small(storage=journal).optimize(6, check=False)
+    return journal.read_bytes()
+
+
+@pytest.mark.parametrize("cut", range(1, 25))
+def test_torn_last_line_is_cut_off(tmp_path: Path, journal_of_six: bytes, cut: int) -> None:
+    last = journal_of_six.rstrip().rfind(b"\n") + 1
+    ends = last + cut * (len(journal_of_six) - last) // 25
+    journal = tmp_path / "journal.log"
+    journal.write_bytes(journal_of_six[:ends])
+    again = small(storage=journal)
+    assert trials_of(again) == uninterrupted(8)[: len(again.records)]
+    assert len(again.records) >= 5
+    again.optimize(8, total=True, check=False)
+    assert trials_of(again) == trials_of(small(storage=journal)) == uninterrupted(8)
+
+
+def test_last_line_that_lacks_nothing_but_its_end_is_kept(
+    tmp_path: Path, journal_of_six: bytes
+) -> None:
+    journal = tmp_path / "journal.log"
+    journal.write_bytes(journal_of_six[:-1])
+    assert len(small(storage=journal).records) == 6
+    assert journal.read_bytes().startswith(journal_of_six)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"garbage\n", "line 1: is no entry of a study's journal"),
+        (b"garbage", "line 1: is no entry of a study's journal"),
+        (b'{"some": "settings"}', "line 1: is no entry of a study's journal"),
+        (b"\x00\xff\xfe\n", "line 1: is no entry of a study's journal"),
+        (b"[1]\n", "line 1: is no entry of a study's journal"),
+        (b'{"op_code": 4}\n', "is no journal of a study, or was changed since"),
+        (b'{"op_code": 999, "worker_id": "a"}\n', "is no journal of a study, or was changed since"),
+        (9999 * b"[" + b"\n", "line 1: is no entry of a study's journal"),
+    ],
+)
+def test_file_that_is_no_journal_is_refused_and_left(
+    tmp_path: Path, content: bytes, expected: str
+) -> None:
+    journal = tmp_path / "journal.log"
+    journal.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        small(storage=journal)
+    assert str(caught.value).startswith(str(journal))
+    assert expected in str(caught.value)
+    assert journal.read_bytes() == content
+
+
+def test_torn_line_in_the_middle_is_named(tmp_path: Path, journal_of_six: bytes) -> None:
+    lines = journal_of_six.splitlines(keepends=True)
+    lines[20] = lines[20][:30] + b"\n"
+    journal = tmp_path / "journal.log"
+    journal.write_bytes(b"".join(lines))
+    with pytest.raises(ConfigError, match="line 21: is no entry of a study's journal"):
+        small(storage=journal)
+
+
+def test_places_that_cannot_hold_a_journal(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "pipe")
+    for place, problem in (
+        (tmp_path, "Is a directory"),
+        (tmp_path / "file" / "below", "Not a directory"),
+        (tmp_path / "none" / "journal.log", "No such file or directory"),
+        (tmp_path / "pipe", "Not a regular file"),
+    ):
+        with pytest.raises(ConfigError, match=f"{place}: cannot be written: {problem}"):
+            small(storage=place)
+
+
+def test_full_disk_leaves_a_journal_that_opens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = tmp_path / "journal.log"
+    study = small(storage=journal).optimize(4, check=False)
+    write = os.write
+    room = 2000
+
+    def limited(handle: int, data: bytes) -> int:
+        nonlocal room
+        if room == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = write(handle, data[:room])
+        room -= written
+        return written
+
+    monkeypatch.setattr(storage.os, "write", limited)
+    with pytest.raises(ConfigError, match="cannot be written: No space left on device"):
+        study.optimize(8, check=False)
+    monkeypatch.undo()
+    assert journal.read_bytes().endswith(b"\n")
+    again = small(storage=journal)
+    again.optimize(12, total=True, check=False)
+    assert trials_of(again) == uninterrupted(12)
+
+
+def test_journal_of_an_earlier_version_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = tmp_path / "journal.log"
+    shutil.copy(DATA / "study_0_1_0.log", journal)
+    recorded = [json.loads(line) for line in journal.read_text().splitlines()]
+    problem = next(p for one in recorded if (p := one.get("user_attr", {}).get("problem")))
+    own = files.fingerprint(overloaded())
+    monkeypatch.setattr(
+        files,
+        "fingerprint",
+        lambda simulation: problem["simulation"] if simulation == overloaded() else "another",
+    )
+    study = small(storage=journal)
+    assert [one.state for one in study.records] == 6 * ["complete"]
+    assert [one.point[name] for one in study.records[:2] for name in SMALL_SPACE][:2] == [32, 5.0]
+    assert study.baseline.objectives == ((0.17, 0.135),)
+    # Trials of two versions do not mix: the fingerprint tells them apart.
+    shutil.copy(DATA / "study_0_1_0.log", journal)
+    monkeypatch.setattr(files, "fingerprint", lambda _: own + "of another version")
+    with pytest.raises(UsageError, match=r"with Spillway 0\.1\.0 or earlier: simulation differ"):
+        small(storage=journal)
+
+
+def test_two_processes_share_a_journal(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.log"
+    processes = [started(journal, 24) for _ in range(2)]
+    for process in processes:
+        _, errors = process.communicate(timeout=600)
+        assert process.returncode == 0, errors.decode()
+    study = small(storage=journal)
+    # Each looks before a batch, so that together they make a batch too many at most.
+    assert 24 <= len(study.records) <= 28
+    assert all(one.has_values for one in study.records)
+    owners = [one.user_attrs["owner"] for one in study.optuna.trials]
+    assert len(set(owners)) == 2
+    points = [tuple(one.point.values()) for one in study.records if not one.is_baseline]
+    assert len(set(points)) == len(points)
+    first = spillway.run_many([study.simulation_of(one) for one in study.records], range(2))
+    for one, results in zip(study.records, first, strict=True):
+        assert one.objectives[0] == tuple(result.summary()["goodput"] for result in results)
+
+
+def test_other_problem_in_the_same_file_is_refused(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.log"
+    small(storage=journal).optimize(2)
+    with pytest.raises(UsageError, match="objectives differ"):
+        Study(overloaded(), SMALL_SPACE, "shed", {"shed": "<=0.9"}, seeds=2, storage=journal)
+    with pytest.raises(UsageError, match="seeds differ"):
+        small(storage=journal, seeds=3)
+    with pytest.raises(UsageError, match="simulation, space differ"):
+        Study(
+            overloaded(warm_up_s=1),
+            {"gateway.limit[0].max_in_flight": (1, 8)},
+            "goodput",
+            {"shed": "<=0.9"},
+            seeds=2,
+            storage=journal,
+        )
+    small(storage=journal, seeds=3, name="another")
+
+
+def test_storage_of_optuna_is_taken_as_it_is() -> None:
+    storage = optuna.storages.InMemoryStorage()
+    small(storage=storage).optimize(3)
+    assert len(small(storage=storage).records) == 3
+
+
+# --- executors ------------------------------------------------------------------------------------
+
+
+class Noting(Executor):
+    """Runs tasks at once, after a trip through pickle, and notes their sizes."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        import pickle
+
+        packed = pickle.dumps((fn, args, kwargs))
+        self.sizes.append(len(packed))
+        fn, args, kwargs = pickle.loads(packed)
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+def test_any_executor_gives_the_same_trials() -> None:
+    here = small().optimize(8)
+    noting = Noting()
+    assert trials_of(small().optimize(8, executor=noting)) == trials_of(here)
+    assert len(noting.sizes) > 8
+    with ThreadPoolExecutor(2) as executor:
+        assert trials_of(small().optimize(8, executor=executor)) == trials_of(here)
+
+
+def test_processes_give_the_same_trials() -> None:
+    here = small().optimize(8)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, mp_context=context) as executor:
+        study = small().optimize(8, executor=executor)
+        confirmation = study.confirm(2, 4, executor=executor)
+    assert trials_of(study) == trials_of(here)
+    assert confirmation == here.confirm(2, 4)
+
+
+# What a cluster warns of when it starts and stops is not Spillway's business.
+@pytest.mark.filterwarnings("default")
+def test_dask_gives_the_same_trials() -> None:
+    distributed = pytest.importorskip("distributed")
+    here = small().optimize(8)
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        study = small().optimize(8, executor=client.get_executor())
+    assert trials_of(study) == trials_of(here)
+
+
+def test_trace_does_not_travel_with_every_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "_TRACES", {})
+    n = 20_000
+    requests = trace(
+        arrival_s=[i * 0.01 for i in range(n)],
+        input_tokens=[100 + i % 7 for i in range(n)],
+        output_tokens=[4] * n,
+    )
+    group = instance.InstanceGroup(max_num_seqs=4)
+    base = Simulation(workload=requests, horizon_s=5, instances=group)
+    study = Study(
+        base, {"instances[0].max_num_seqs": (1, 16)}, "output_throughput", seeds=1, sampler="random"
+    )
+    noting = Noting()
+    study.optimize(12, batch_size=2, check=False, executor=noting)
+    assert all(one.has_values for one in study.records)
+    large = [i for i, size in enumerate(noting.sizes) if size > 100_000]
+    assert large == [2, 3]  # the two of the first batch, the second time
+    assert len(noting.sizes) > 6
+    here = Study(
+        base, {"instances[0].max_num_seqs": (1, 16)}, "output_throughput", seeds=1, sampler="random"
+    )
+    assert trials_of(here.optimize(12, batch_size=2, check=False)) == trials_of(study)
+
+
+def test_threads_and_executor_exclude_each_other() -> None:
+    with pytest.raises(TypeError, match="threads or executor"):
+        small().optimize(2, threads=1, executor=Noting())

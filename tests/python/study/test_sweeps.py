@@ -1,0 +1,325 @@
+"""Sweeps against single runs, and solvers against what is known of the answer."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.isotonic import IsotonicRegression
+from support.study_problems import SMALL_SPACE, overloaded
+
+from spillway import ConfigError, Simulation, UsageError, gateway, instance, simulate, workload
+from spillway.study import (
+    grid,
+    isolation,
+    max_rate_under_slo,
+    min_instances_for_rate,
+    one_at_a_time,
+    sobol,
+)
+from spillway.study.solvers import isotonic
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LIMIT, TIMEOUT = SMALL_SPACE
+QUEUE_SLO = {"mean_queue_ms": "<=50", "shed": "<=0"}
+
+
+def test_grid_runs_every_combination_under_the_same_seeds() -> None:
+    found = grid(
+        overloaded(), {LIMIT: [4, 16], TIMEOUT: [1, 5]}, seeds=[2, 7], metrics=["goodput", "shed"]
+    )
+    assert [row.settings for row in found.rows] == [
+        {LIMIT: limit, TIMEOUT: timeout} for limit, timeout in itertools.product((4, 16), (1, 5))
+    ]
+    for row, simulation in zip(found.rows, found.simulations, strict=True):
+        assert simulation == overloaded().with_(row.settings)
+        goodput = [simulate(simulation, seed).summary()["goodput"] for seed in (2, 7)]
+        assert row.values[0] == tuple(goodput)
+
+
+def test_differences_are_paired() -> None:
+    found = grid(overloaded(), {LIMIT: [4, 16]}, seeds=4, metrics=["goodput"])
+    names = [row.name for row in found.rows]
+    gaps = np.subtract(found.rows[1].values[0], found.rows[0].values[0])
+    one = found.difference(names[1], "goodput")
+    assert one is not None
+    low, high = stats.t.interval(0.95, 3, gaps.mean(), stats.sem(gaps))
+    assert (one.mean, one.low, one.high) == pytest.approx((gaps.mean(), low, high))
+    with pytest.raises(KeyError, match="no such row"):
+        found.difference("nobody", "goodput")
+    with pytest.raises(KeyError, match="was not noted"):
+        found.interval(names[0], "shed")
+
+
+def test_sobol_fills_the_space_evenly() -> None:
+    found = sobol(overloaded(), SMALL_SPACE, 16, seeds=1, metrics=["shed"])
+    shares = [math.log(row.settings[TIMEOUT] / 0.05) / math.log(200) for row in found.rows]
+    # Each sixteenth of a dimension holds exactly one of sixteen points.
+    assert sorted(int(share * 16) for share in shares) == list(range(16))
+    again = sobol(overloaded(), SMALL_SPACE, 16, seeds=1, metrics=["shed"])
+    assert [row.settings for row in again.rows] == [row.settings for row in found.rows]
+    other = sobol(overloaded(), SMALL_SPACE, 16, seed=1, seeds=1, metrics=["shed"])
+    assert [row.settings for row in other.rows] != [row.settings for row in found.rows]
+
+
+def test_one_at_a_time_changes_one_thing() -> None:
+    space = {**SMALL_SPACE, "router": ["round_robin", "least_loaded"]}
+    found = one_at_a_time(overloaded(), space, 3, seeds=1, metrics=["goodput"])
+    changed = [row.settings for row in found.rows]
+    assert changed[0] == {}
+    assert [one[LIMIT] for one in changed if LIMIT in one] == [1, 8, 64]
+    assert [one["router"] for one in changed if "router" in one] == ["round_robin", "least_loaded"]
+    for row, simulation in zip(found.rows, found.simulations, strict=True):
+        assert simulation == overloaded().with_(row.settings)
+
+
+def test_isolation_matrix() -> None:
+    components: dict[str, Any] = {
+        "limit": {LIMIT: 8},
+        "timeout": {TIMEOUT: 0.5},
+        "turns": {"gateway.bands[0].fairness": "deficit_round_robin"},
+    }
+    found = isolation(overloaded(), components, seeds=2, metrics=["goodput"])
+    assert [row.name for row in found.rows] == [
+        "base", "limit", "timeout", "turns",
+        "all", "all but limit", "all but timeout", "all but turns",
+    ]  # fmt: skip
+    by_name = dict(zip([row.name for row in found.rows], found.simulations, strict=True))
+    everything = {path: v for one in components.values() for path, v in one.items()}
+    assert by_name["all"] == overloaded().with_(everything)
+    without = overloaded().with_({**components["limit"], **components["turns"]})
+    assert by_name["all but timeout"] == without
+    whole = isolation(overloaded(), {"default": Simulation()}, seeds=1, metrics=["shed"])
+    assert [row.name for row in whole.rows] == ["base", "default"]
+
+
+def test_invalid_row_is_marked_and_the_others_run(tmp_path: Path) -> None:
+    found = grid(overloaded(), {LIMIT: [-1, 4]}, seeds=2, metrics=["goodput", "p99_tpot_ms"])
+    assert found.simulations[0] is None
+    assert "must be >= 0" in str(found.rows[0].failure)
+    assert found.rows[1].failure is None
+    assert "failed" in repr(found)
+    found.write(tmp_path / "sweep.csv")
+    with (tmp_path / "sweep.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert rows[0]["goodput"] == ""
+    assert float(rows[1]["goodput"]) == sum(found.rows[1].values[0]) / 2
+    seeds = [float(one) for one in rows[1]["goodput_per_seed"].split()]
+    assert tuple(seeds) == found.rows[1].values[0]
+    assert list(found.to_frame()["name"]) == [row.name for row in found.rows]
+
+
+def test_values_of_a_grid_must_be_lists() -> None:
+    with pytest.raises(ConfigError, match="must be a list"):
+        grid(overloaded(), {"router": "round_robin"})
+
+
+# --- solvers --------------------------------------------------------------------------------------
+
+
+def server(
+    rate: float, *, e2e_s: float = 0.5, permits: int = 8, num_requests: int = 3000
+) -> Simulation:
+    """A server of `permits` places, each of which takes `e2e_s`; nothing is ever shed."""
+    plant = instance.ProcessorSharing(concurrency=[0], e2e_s=[e2e_s], ttft_s=[0.1])
+    return Simulation(
+        workload=workload.Synthetic(requests_per_s=rate, num_requests=num_requests),
+        gateway=gateway.Gateway(limit=gateway.FixedLimit(max_in_flight=permits)),
+        instances=instance.InstanceGroup(plant=plant),
+    )
+
+
+def erlang_wait_s(places: int, rate: float, service_s: float) -> float:
+    load = rate * service_s
+    terms = [load**k / math.factorial(k) for k in range(places)]
+    full = load**places / math.factorial(places) * places / (places - load)
+    return full / (sum(terms) + full) / (places / service_s - rate)
+
+
+@pytest.mark.parametrize("start", [2, 40])
+def test_highest_rate_is_where_the_queue_grows_too_long(start: float) -> None:
+    # 8 places of 0.5 s: the mean wait of M/D/8 is about half of that of M/M/8, which Erlang knows.
+    found = max_rate_under_slo(server(start), QUEUE_SLO, tolerance=0.02, seeds=4)
+    low, high = found.feasible_max, found.infeasible_min
+    assert low is not None
+    assert high is not None
+    assert low < high <= low * 1.02
+    assert erlang_wait_s(8, low, 0.5) / 2 == pytest.approx(0.05, rel=0.25)
+    assert found.first_breach is not None
+    assert found.first_breach.startswith("mean_queue_ms <= 50, but it is ")
+    assert found.simulation is not None
+    assert found.simulation.workload.requests_per_s == pytest.approx(low)  # type: ignore[union-attr]
+    assert found.simulation.workload.num_requests == 3000  # type: ignore[union-attr]
+    waits = [
+        np.mean([
+            simulate(server(r, num_requests=100_000), s).summary()["mean_queue_ms"]  # type: ignore[misc]
+            for s in range(4)
+        ])
+        for r in (low, high)
+    ]  # fmt: skip
+    assert waits[0] <= 50 < waits[1]
+
+
+# A place is free again after 0.5 s, so 16 requests/s are all that can be served; who comes within
+# the first half minute of a slight overload is served in time all the same.
+CAPACITY_PER_S = 16
+PATIENT = {"slo_classes[standard].target_ttft_s": 4}
+PROMISE = {"goodput": ">=0.99"}
+
+
+@pytest.mark.parametrize("start", [4, 17])
+def test_what_only_short_runs_sustain_is_no_capacity(start: float) -> None:
+    short = server(start, num_requests=500).with_(PATIENT)
+    at_capacity = short.with_({"workload.requests_per_s": 1.05 * CAPACITY_PER_S})
+    goodput = simulate(at_capacity, seeds=range(4)).summary()["goodput"]
+    assert goodput is not None
+    assert goodput.mean > 0.99
+    found = max_rate_under_slo(short, PROMISE, tolerance=0.02, max_requests=50_000)
+    assert found.feasible is not None
+    assert found.infeasible is not None
+    assert 0.95 * CAPACITY_PER_S < found.feasible < 1.005 * CAPACITY_PER_S
+    assert found.infeasible < 1.05 * CAPACITY_PER_S
+    ends = {
+        one.value: one for one in found.probes if one.value in (found.feasible, found.infeasible)
+    }
+    assert ends[found.feasible].num_requests == 50_000
+    assert ends[found.feasible].growth is not None
+    assert not ends[found.feasible].growth.is_growing  # type: ignore[union-attr]
+    assert found.undecided == ()
+    assert found.notes == ()
+    assert "50,000" in repr(found)
+
+
+def test_what_the_budget_cannot_tell_is_undecided() -> None:
+    short = server(4, num_requests=500).with_(PATIENT)
+    found = max_rate_under_slo(short, PROMISE, tolerance=0.02, max_requests=500)
+    assert found.feasible is not None
+    assert found.infeasible is not None
+    assert found.undecided
+    assert found.feasible < min(found.undecided) <= max(found.undecided) < found.infeasible
+    assert all(one.num_requests == 500 for one in found.probes)
+    assert "a larger max_requests decides" in found.notes[0]
+    assert "undecided at" in repr(found)
+    more = max_rate_under_slo(short, PROMISE, tolerance=0.02, max_requests=50_000)
+    assert more.feasible is not None
+    assert more.infeasible is not None
+    assert more.infeasible / more.feasible < found.infeasible / found.feasible
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"horizon_s": 60}, "horizon_s = 60 ends it"),
+        ({"workload.clients[0].num_requests": 500}, "clients have a duration_s or num_requests"),
+        (
+            {"fleet.schedule": [{"at_s": 1000, "instances": 1}], "instances[0].count": 2},
+            "the fleet changes by its schedule",
+        ),
+    ],
+)  # fmt: skip
+def test_workloads_that_end_by_themselves_are_not_lengthened(
+    changes: dict[str, Any], reason: str
+) -> None:
+    short = server(4, num_requests=500).with_({**PATIENT, **changes})
+    found = max_rate_under_slo(short, PROMISE, tolerance=0.1, seeds=2, high=64)
+    assert {one.num_requests for one in found.probes} == {500}
+    assert any(f"no run was lengthened: {reason}" in note for note in found.notes)
+
+
+def test_duration_is_lengthened_as_well() -> None:
+    timed = server(4).with_(
+        {**PATIENT, "workload": {"kind": "synthetic", "requests_per_s": 4, "duration_s": 100}}
+    )
+    found = max_rate_under_slo(timed, PROMISE, tolerance=0.1, seeds=2, max_requests=10_000)
+    assert found.feasible is not None
+    assert found.feasible < CAPACITY_PER_S
+    ends = [one for one in found.probes if one.value == found.feasible]
+    assert ends[0].num_requests == 10_000
+    assert found.simulation is not None
+    assert found.simulation.workload.duration_s == 100  # type: ignore[union-attr]
+
+
+def test_budget_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="max_requests = 0"):
+        max_rate_under_slo(server(4), PROMISE, max_requests=0)
+
+
+def test_all_clients_grow_by_the_same_factor() -> None:
+    base = overloaded().with_({"gateway.limit[0].max_in_flight": 16})
+    found = max_rate_under_slo(base, {"goodput": ">=0.9", "shed": "<=0.1"}, tolerance=0.1, seeds=2)
+    assert found.simulation is not None
+    shares = [client.rate_fraction for client in found.simulation.workload.clients]  # type: ignore[union-attr]
+    assert shares == [0.5, 0.5]
+    explicit = base.replace(
+        workload=workload.Synthetic(
+            num_requests=200,
+            clients=[
+                workload.Client(name="a", tenant="a", slo_class="critical", requests_per_s=9),
+                workload.Client(name="b", tenant="b", slo_class="critical", requests_per_s=3),
+            ],
+        )
+    )
+    scaled = max_rate_under_slo(explicit, {"goodput": ">=0.9"}, tolerance=0.1, seeds=2)
+    assert scaled.simulation is not None
+    rates = [client.requests_per_s for client in scaled.simulation.workload.clients]  # type: ignore[union-attr]
+    assert rates[0] == pytest.approx(3 * rates[1])
+    assert sum(rates) == pytest.approx(scaled.feasible_max)
+
+
+def test_bounds_of_the_rate_are_kept() -> None:
+    slo = QUEUE_SLO
+    easy = max_rate_under_slo(server(2), slo, high=4, seeds=1)
+    assert (easy.feasible_max, easy.infeasible_min, easy.first_breach) == (4, None, None)
+    hard = max_rate_under_slo(server(100), slo, low=50, seeds=1)
+    assert hard.feasible_max is None
+    assert hard.infeasible_min == 50
+    assert hard.simulation is None
+
+
+@pytest.mark.parametrize("rate", [5, 60, 200])
+def test_fewest_instances(rate: float) -> None:
+    # An instance's places are its own; the gateway has permits for all.
+    group = instance.InstanceGroup(
+        plant=instance.ProcessorSharing(
+            concurrency=[0, 8, 80], e2e_s=[0.5, 0.5, 5], ttft_s=[0.1] * 3
+        )
+    )
+    base = server(rate, permits=10_000).replace(instances=group, router="least_loaded")
+    slo = {"mean_e2el_ms": "<=520", "shed": "<=0"}
+    found = min_instances_for_rate(base, slo, seeds=2)
+    assert found.feasible is not None
+    assert found.infeasible in (None, found.feasible - 1)
+
+    def mean_ms(count: float) -> float:
+        there = base.with_({"instances[0].count": int(count)})
+        return float(np.mean([simulate(there, s).summary()["mean_e2el_ms"] for s in range(2)]))  # type: ignore[arg-type]
+
+    assert mean_ms(found.feasible) <= 520
+    if found.infeasible is not None:
+        assert mean_ms(found.infeasible) > 520
+    else:
+        assert found.feasible == 1
+    again = min_instances_for_rate(server(1, permits=10_000).replace(
+        instances=group, router="least_loaded"), slo, rate, seeds=2)  # fmt: skip
+    assert again.feasible == found.feasible
+
+
+def test_solvers_need_promises_about_who_got_through() -> None:
+    with pytest.raises(UsageError, match="at least one promise"):
+        max_rate_under_slo(server(1), {})
+    with pytest.warns(RuntimeWarning, match="only latencies of requests that get through"):
+        max_rate_under_slo(server(1), {"p99_ttft_ms": "<=1000"}, high=2, seeds=1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_isotonic_smoothing(seed: int) -> None:
+    values = np.random.default_rng(seed).normal(size=12) + np.linspace(0, 1, 12)
+    expected = IsotonicRegression().fit_transform(np.arange(12), values)
+    assert isotonic(values.tolist()) == pytest.approx(expected.tolist())

@@ -1,0 +1,403 @@
+"""Which workers are busy, in a run: what counts, when it is heard of, and what comes of it.
+
+The rules by themselves stand case by case in tests/native/signals/busy_monitor_test.cpp.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from support.runs import flat, run
+
+from spillway import ConfigError, Result, catalog, fleet, gateway, instance, signals
+from spillway.catalog import dynamo
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+BUSY = gateway.BusyThreshold()
+
+
+def asked(arrival_s: Sequence[float], *, admission: Any = BUSY, **settings: Any) -> Result:
+    """Before a worker of 100 blocks of 16 tokens that takes 10 s and answers after 4 s."""
+    server = flat(e2e_s=10, ttft_s=4).replace(num_kv_blocks=100, max_num_batched_tokens=500)
+    settings = {"instances": server, "gateway": gateway.Gateway(admission=admission)} | settings
+    return run(arrival_s, **settings)
+
+
+def rejected(result: Result) -> list[int]:
+    reasons = result.requests["reason"]
+    assert set(reasons) <= {"", "all_workers_busy"}
+    return np.flatnonzero(reasons != "").tolist()
+
+
+# ---- what counts ---------------------------------------------------------------------------------
+
+
+def test_without_thresholds_nobody_is_ever_busy() -> None:
+    assert rejected(asked([0.01 * i for i in range(200)])) == []
+
+
+def test_prompts_in_flight_fill_kv_blocks() -> None:
+    """Ten blocks each: six in flight exceed half of a hundred, five do not."""
+    monitor = signals.BusyMonitor(active_decode_blocks_threshold=0.5)
+    # One per second; the first ends at second 10, and one is let in.
+    result = asked([*range(12)], input_tokens=160, busy_monitor=monitor)
+    assert rejected(result) == [6, 7, 8, 9]
+
+
+def test_a_block_that_is_begun_counts() -> None:
+    monitor = signals.BusyMonitor(active_decode_blocks_threshold=0.5)
+    result = asked([*range(6)], input_tokens=161, busy_monitor=monitor)
+    assert rejected(result) == [5]
+
+
+@pytest.mark.parametrize(
+    "monitor",
+    [
+        signals.BusyMonitor(active_prefill_tokens_threshold=500),
+        signals.BusyMonitor(active_prefill_tokens_threshold_frac=1),
+        signals.BusyMonitor(active_prefill_tokens_threshold_frac=1.0019),
+    ],
+)
+def test_prompts_count_until_their_first_token(monitor: signals.BusyMonitor) -> None:
+    """250 tokens each, for 4 s: three exceed 500."""
+    result = asked([0, 1, 2, 3, 4, 5], input_tokens=250, busy_monitor=monitor)
+    # The first answers at second 4, before whoever comes then.
+    assert rejected(result) == [3]
+
+
+def test_generated_tokens_count_if_they_are_tracked() -> None:
+    """Eight prompts of two blocks are 16 % of the memory, with what they generate it is full."""
+    monitor = signals.BusyMonitor(active_decode_blocks_threshold=0.5, decode_latch=False)
+    arrival_s = [*([0.0] * 8), *(0.1 * i for i in range(1, 100))]
+    late = {}
+    for tracks in (False, True):
+        result = asked(
+            arrival_s[:30],
+            input_tokens=32,
+            output_tokens=[160] * 8 + [1] * 22,
+            instances=instance.InstanceGroup(num_kv_blocks=100),
+            busy_monitor=monitor.replace(track_output_blocks=tracks),
+        )
+        late[tracks] = rejected(result)
+    assert late[False] == []
+    assert late[True]
+    assert all(row >= 8 for row in late[True])
+
+
+def test_generated_tokens_leave_with_their_requests() -> None:
+    monitor = signals.BusyMonitor(active_decode_blocks_threshold=0.5, track_output_blocks=True)
+    result = asked(
+        [0.2 * i for i in range(50)],
+        input_tokens=32,
+        output_tokens=200,
+        instances=instance.InstanceGroup(num_kv_blocks=60, max_num_seqs=3),
+        busy_monitor=monitor,
+    )
+    assert rejected(result)
+    (rank,) = result.ranks
+    assert rank["active_decode_blocks"] == rank["active_prefill_tokens"] == 0
+    assert not rank["worker_is_busy"]
+
+
+def test_the_latch_also_hears_what_the_engine_reports() -> None:
+    """Long outputs behind short prompts: only the engine knows how full it is."""
+    monitor = signals.BusyMonitor(active_decode_blocks_threshold=0.5)
+    settings = {
+        "input_tokens": 16,
+        "output_tokens": 300,
+        "instances": instance.InstanceGroup(num_kv_blocks=60),
+    }
+    arrival_s = [0.25 * i for i in range(20)]
+    assert rejected(asked(arrival_s, busy_monitor=monitor, **settings))
+    without = monitor.replace(decode_latch=False)
+    assert rejected(asked(arrival_s, busy_monitor=without, **settings)) == []
+
+
+def test_restarted_requests_cannot_be_tracked() -> None:
+    with pytest.raises(ConfigError, match="keep_emitted"):
+        asked(
+            [0.0],
+            busy_monitor=signals.BusyMonitor(track_output_blocks=True),
+            instances=instance.InstanceGroup(preemption="restart"),
+        )
+
+
+SLOW_PREFILL = instance.Linear(beta0_us=6900, beta_prefill_us=400)
+PLANTS = {
+    "processor_sharing": flat(e2e_s=10, ttft_s=4),
+    "step_loop": instance.InstanceGroup(latency=SLOW_PREFILL),
+    "late entry": instance.InstanceGroup(latency=SLOW_PREFILL.replace(alpha0_us=900_000)),
+    "a queue before the engine": instance.InstanceGroup(
+        latency=SLOW_PREFILL, ingress=instance.EngineRequestLimit(max_requests=1, queue_size=16)
+    ),
+}
+
+
+@pytest.mark.parametrize("policy", ["round_robin", "least_loaded", "kv_cost"])
+@pytest.mark.parametrize(("share", "per_rank"), [(1, True), (0, False)])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_request_counts_at_its_rank_from_its_routing(
+    plant: str, ranks: int, share: float, per_rank: bool, policy: str
+) -> None:
+    """Each prompt makes its rank busy: as many get in as must be busy, and then none."""
+    server = PLANTS[plant].replace(num_kv_blocks=100_000, data_parallel_size=ranks)
+    result = asked(
+        [0, 0.1, 0.2, 0.3, 0.4],
+        input_tokens=[12_000] * 3 + [10] * 2,
+        output_tokens=100,
+        instances=server,
+        router=policy,
+        busy_monitor=signals.BusyMonitor(
+            active_prefill_tokens_threshold=10_000, busy_rank_share=share
+        ),
+        horizon_s=0.45,
+    )
+    admitted = ranks if per_rank else 1
+    assert rejected(result) == [*range(admitted, 5)]
+    assert len({*result.requests["rank"][:admitted]}) == admitted
+    booked = [rank["active_prefill_tokens"] for rank in result.ranks]
+    assert sorted(booked, reverse=True) == [12_000] * admitted + [0] * (ranks - admitted)
+
+
+# ---- when it is heard of -------------------------------------------------------------------------
+
+
+def test_scraped_loads_are_those_of_the_last_scrape_that_has_arrived() -> None:
+    """Every 10 s, known 1 s later: three prompts at second 1 close the gate from 11 to 21."""
+    monitor = signals.BusyMonitor(active_decode_blocks_threshold=0.2)
+    arrival_s = [1, 1, 1, 9.5, 10.5, 11, 11.5, 16, 20.5, 21, 22]
+    result = asked(
+        arrival_s,
+        input_tokens=160,
+        busy_monitor=monitor,
+        signals=signals.Scraped(period_s=10, delay_s=1),
+    )
+    # At second 10 the first three and the fourth are inside; at 20 the fifth alone.
+    assert rejected(result) == [5, 6, 7, 8]
+
+
+def test_lost_scrapes_are_not_heard_of() -> None:
+    """With almost all of them lost, the gate hears of the load late or never."""
+    monitor = signals.BusyMonitor(active_decode_blocks_threshold=0.2)
+    arrival_s = [0.05 * i for i in range(400)]
+    shed = {
+        loss: len(
+            rejected(
+                asked(
+                    arrival_s,
+                    input_tokens=160,
+                    busy_monitor=monitor,
+                    signals=signals.Scraped(period_s=0.1, loss_probability=loss, jitter=0.5),
+                )
+            )
+        )
+        for loss in (0, 0.99)
+    }
+    assert shed[0] > 350
+    assert shed[0.99] < shed[0]
+
+
+def test_readings_on_read_are_made_when_a_decision_is_due() -> None:
+    monitor = signals.BusyMonitor(active_decode_blocks_threshold=0.2)
+    result = asked(
+        [1, 1, 1, 4, 4.5, 5, 9, 9.9, 11.5, 14.9, 17],
+        input_tokens=160,
+        busy_monitor=monitor,
+        signals=signals.OnRead(period_s=5),
+    )
+    # Read at 5 (five inside), and at 11.5 (the two that came at 4 and 4.5: 20 % is not above it).
+    assert rejected(result) == [5, 6, 7]
+
+
+def test_new_thresholds_wait_for_a_load_event() -> None:
+    """While nothing happens to the worker, the old ones stand."""
+    monitor = signals.BusyMonitor(
+        active_decode_blocks_threshold=1,
+        schedule=[signals.BusyThresholdChange(at_s=1, active_decode_blocks_threshold=0.05)],
+    )
+    # At second 2 it is not known yet, which that request's own dispatch changes.
+    result = asked([0, 2, 3, 4.1, 9.9, 12.5], input_tokens=160, busy_monitor=monitor)
+    assert rejected(result) == [2, 3, 4]
+
+
+def test_each_gateway_counts_its_own() -> None:
+    """Two replicas see half of the prompts each, so that twice as many get in."""
+    monitor = signals.BusyMonitor(active_decode_blocks_threshold=0.5, decode_latch=False)
+    counts = []
+    for replicas in (1, 2):
+        front = gateway.Gateway(admission=BUSY, replicas=replicas)
+        result = asked(
+            [0.1 * i for i in range(40)], input_tokens=160, busy_monitor=monitor, gateway=front
+        )
+        counts.append(result.ledger["admitted"])
+    assert counts == [6, 12]
+
+
+# ---- what comes of it ----------------------------------------------------------------------------
+
+
+def test_the_router_passes_over_busy_workers() -> None:
+    """The first worker holds a long prompt; in turns it would get every other request."""
+    monitor = signals.BusyMonitor(active_prefill_tokens_threshold=1000)
+    server = flat(e2e_s=10, ttft_s=4).replace(count=2)
+    prompts = [5000, 10, 10, 10, 10, 10]
+    chosen = {}
+    for skips in (True, False):
+        result = asked(
+            [0, 1, 2, 3, 3.5, 4],
+            input_tokens=prompts,
+            instances=server,
+            busy_monitor=monitor.replace(router_skips_busy=skips),
+        )
+        chosen[skips] = result.requests["instance"].tolist()
+    assert chosen[False] == [0, 1, 0, 1, 0, 1]
+    assert chosen[True][:5] == [0, 1, 1, 1, 1]  # at second 4 its first token has come
+
+
+def test_a_refusal_marks_the_worker_until_its_next_load_event() -> None:
+    """One worker is full with three; the other takes what comes until something ends there."""
+    full = flat(e2e_s=10, ttft_s=4).replace(
+        ingress=instance.EngineRequestLimit(max_requests=1, queue_size=2)
+    )
+    result = asked(
+        [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 3.9, 4.1, 4.2, 4.3],
+        admission=gateway.AlwaysAdmit(),
+        instances=[full, flat(e2e_s=100, ttft_s=50)],
+    )
+    chosen = result.requests["instance"].tolist()
+    # In turns; the seventh is refused by worker 0, whose next event is a first token at second 4.
+    assert chosen[:7] == [0, 1, 0, 1, 0, 1, 0]
+    assert result.requests["reason"][6] == "worker_at_capacity"
+    assert chosen[7:10] == [1, 1, 1]
+    assert 0 in chosen[10:12]
+
+
+def test_refusals_can_make_all_workers_busy() -> None:
+    """Without any threshold: the only worker is marked, and admission knows."""
+    full = flat(e2e_s=10, ttft_s=4).replace(
+        ingress=instance.EngineRequestLimit(max_requests=1, queue_size=2)
+    )
+    result = asked([0, 0.1, 0.2, 0.3, 0.4, 3.9, 4.1], instances=full)
+    assert result.requests["reason"].tolist() == [
+        "", "", "", "worker_at_capacity", "all_workers_busy", "all_workers_busy",
+        "worker_at_capacity",
+    ]  # fmt: skip
+
+
+def test_what_can_never_be_served_marks_nobody() -> None:
+    result = asked(
+        [0, 1, 2], input_tokens=[16, 999_999, 16], instances=instance.InstanceGroup(num_kv_blocks=9)
+    )
+    assert result.requests["reason"].tolist() == ["", "unservable", ""]
+
+
+def test_no_workers_is_another_reason() -> None:
+    """None from second 5 to second 20; without the policy, requests wait for the next worker."""
+    schedule = [fleet.FleetChange(at_s=5, instances=0), fleet.FleetChange(at_s=15, instances=1)]
+    settings = {"fleet": fleet.Fleet(schedule=schedule, startup_s=5)}
+    result = asked([0, 4, 6, 19, 21], **settings)
+    assert result.requests["reason"].tolist() == ["", "", "no_workers", "no_workers", ""]
+    waits = asked([0, 4, 6, 19, 21], admission=gateway.AlwaysAdmit(), **settings)
+    assert waits.requests["queue_s"] == pytest.approx([0, 0, 14, 1, 0])
+
+
+def test_a_fleet_may_start_empty() -> None:
+    schedule = [fleet.FleetChange(at_s=5, instances=1)]
+    settings = {"fleet": fleet.Fleet(initial_instances=0, schedule=schedule, startup_s=1)}
+    waits = asked([0, 3], admission=gateway.AlwaysAdmit(), **settings)
+    assert waits.requests["queue_s"] == pytest.approx([6, 3])
+    for_ever = asked(
+        [0, 3], admission=gateway.AlwaysAdmit(), fleet=fleet.Fleet(initial_instances=0)
+    )
+    assert for_ever.ledger["queued"] == 2
+
+
+# ---- as in Dynamo --------------------------------------------------------------------------------
+
+
+def test_version_1_2_fills_in_what_is_missing() -> None:
+    monitor = dynamo.v1_2(active_decode_blocks_threshold=0.7).busy_monitor
+    assert monitor.active_decode_blocks_threshold == 0.7
+    assert monitor.active_prefill_tokens_threshold == 10_000_000
+    assert monitor.active_prefill_tokens_threshold_frac == 64
+    other = dynamo.v1_2(active_prefill_tokens_threshold=5).busy_monitor
+    assert other.active_decode_blocks_threshold == 1
+    assert dynamo.v1_2().busy_monitor == signals.BusyMonitor(decode_latch=False)
+    monitor = dynamo.v1_3(active_decode_blocks_threshold=0.7).busy_monitor
+    assert monitor == signals.BusyMonitor(active_decode_blocks_threshold=0.7)
+
+
+@pytest.mark.parametrize(
+    ("version", "preset", "status"),
+    [
+        (
+            "dynamo_1_2",
+            dynamo.v1_2(active_prefill_tokens_threshold=500, engine_request_limit=4),
+            503,
+        ),
+        (
+            "dynamo_1_3",
+            dynamo.v1_3(active_prefill_tokens_threshold=500, engine_request_limit=4),
+            529,
+        ),
+        (
+            "dynamo_dev_b",
+            dynamo.dev_b(active_prefill_tokens_threshold=500, engine_request_limit=4),
+            529,
+        ),
+        (
+            "dynamo_dev_c",
+            dynamo.dev_c(active_prefill_tokens_threshold=500, request_limit=4),
+            529,
+        ),
+    ],
+    ids=["1.2", "1.3", "dev b", "dev c"],
+)
+def test_presets_and_their_counters(version: Any, preset: catalog.Preset, status: int) -> None:
+    base = asked([0], instances=flat(e2e_s=10, ttft_s=4)).simulation
+    simulation = preset.apply(base)
+    result = run(
+        [0.1 * i for i in range(30)],
+        input_tokens=250,
+        **{
+            name: getattr(simulation, name)
+            for name in ("gateway", "router", "busy_monitor", "instances")
+        },
+    )
+    # Three prompts of 250 tokens are above 500, for 4 s; so the limit of 4 is never reached.
+    assert rejected(result) == [*range(3, 30)]
+    shown = result.counters(version)
+    assert shown["dynamo_frontend_model_rejection_total"] == 27
+    assert shown['dynamo_frontend_worker_active_prefill_tokens{worker_id="0",dp_rank="0"}'] == 0
+    assert shown[f'spillway_responses_total{{code="{status}"}}'] == 27
+    assert shown['spillway_responses_total{code="200"}'] == 3
+    assert ("dynamo_engine_request" in str(shown)) == (version in ("dynamo_1_2", "dynamo_1_3"))
+    gate = 'dynamo_backend_admission_request_admit_total{source="direct",worker_id="0"}'
+    assert shown.get(gate) == (3 if version == "dynamo_dev_c" else None)
+
+
+def test_counters_of_a_full_worker() -> None:
+    server = flat(e2e_s=10, ttft_s=4).replace(
+        ingress=instance.EngineRequestLimit(max_requests=2, queue_size=3)
+    )
+    result = asked([0.0] * 9, admission=gateway.AlwaysAdmit(), instances=server, horizon_s=1)
+    shown = result.counters("dynamo_1_3")
+    assert shown['dynamo_engine_request{worker_id="0"}'] == 2
+    assert shown['dynamo_request_queue{worker_id="0"}'] == 3
+    assert shown['dynamo_rejection_request_total{worker_id="0"}'] == 4
+    assert shown["dynamo_frontend_model_rejection_total"] == 4
+    with pytest.raises(ValueError, match="dynamo_1_2"):
+        result.counters("dynamo_2")  # type: ignore[arg-type]
+
+
+def test_counters_survive_saving(tmp_path: Any) -> None:
+    result = asked([0, 1, 2], busy_monitor=signals.BusyMonitor(active_prefill_tokens_threshold=1))
+    result.save(tmp_path / "run.npz")
+    loaded = Result.load(tmp_path / "run.npz")
+    assert loaded.counters("dynamo_1_3") == result.counters("dynamo_1_3")
+    assert loaded.ranks == result.ranks

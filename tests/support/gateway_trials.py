@@ -1,0 +1,165 @@
+"""Random gateways before a plain server: as configured, and as their plain twin."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from support.runs import SECOND, fixed, flat, ns
+from support.twins import gateway as plain
+
+from spillway import Result, Simulation, gateway, simulate, trace, workload
+
+CLASSES = (("urgent", 4, 0.3), ("plain", 3, None), ("lenient", -1, 1.0))
+SERVER = plain.Server()
+
+
+@dataclass(frozen=True)
+class Trial:
+    result: Result
+    requests: list[plain.Request]
+
+    def told(self) -> list[tuple[str, str, int, int]]:
+        columns = self.result.requests
+        return list(
+            zip(
+                columns["outcome"].tolist(),
+                columns["reason"].tolist(),
+                ns(columns["queue_s"]),
+                ns(columns["e2e_s"]),
+                strict=True,
+            )
+        )
+
+    def expected(self) -> list[tuple[str, str, int, int]]:
+        return [
+            (
+                one.outcome,
+                one.reason,
+                -1 if one.dispatched is None else one.dispatched - one.arrival,
+                -1 if one.ended is None else one.ended - one.arrival,
+            )
+            for one in self.requests
+        ]
+
+
+def random_queue(rng: random.Random) -> dict[str, Any]:
+    return {
+        "max_requests": rng.choice((None, None, 1, 3)),
+        "timeout_s": rng.choice((None, None, 0.05, 0.4, 2)),
+        "ordering": rng.choice(("fcfs", "lifo", "adaptive_lifo", "edf", "slo_deadline")),
+        "drop": rng.choice(("tail", "head", "lowest_priority")),
+        "codel_target_s": rng.choice((None, None, 0.1)),
+        "codel_interval_s": rng.choice((0.1, 0.5)),
+    }
+
+
+def random_cost(rng: random.Random, charge_at: str) -> dict[str, Any]:
+    return {
+        "unit": rng.choice(("requests", "prompt_tokens", "uncached_tokens", "weighted_tokens")),
+        "prompt_weight": rng.choice((0, 1, 3)),
+        "output_weight": rng.choice((1, 2)),
+        "output_estimate": rng.choice(("none", "mean", "oracle")),
+        "estimate_bias": rng.choice((1, 0.5, 2)),
+        "charge_at": charge_at,
+        "settles": rng.random() < 0.5,
+    }
+
+
+def fairness_of(
+    kind: str, rng: random.Random, cost: dict[str, Any], weights: list[float]
+) -> tuple[Any, plain.GlobalFifo]:
+    """The policy as configured, and its plain twin."""
+    if kind == "sfq":
+        return gateway.StartTimeFair(cost=cost), plain.StartTimeFair(weights)
+    if kind == "vtc":
+        lift = rng.choice(("min_backlogged", "last_departed", "max", "none"))
+        policy = gateway.VirtualTokenCounter(lift=lift, cost=cost)
+        return policy, plain.VirtualTokenCounter(weights, lift)
+    if kind == "las":
+        half_life_s = rng.choice((0.5, 10))
+        policy = gateway.LeastAttainedService(half_life_s=half_life_s, cost=cost)
+        return policy, plain.LeastAttainedService(len(weights), 0.8, 0.2, half_life_s)
+    if kind == "drr":
+        quantum = rng.choice((1, 20, 300))
+        policy = gateway.DeficitRoundRobin(quantum=quantum, cost=cost)
+        return policy, plain.DeficitRoundRobin(weights, quantum, cost["charge_at"])
+    return gateway.GlobalFifo(), plain.GlobalFifo()
+
+
+def trial(seed: int, kind: str = "fifo", charge_at: str = "dispatch") -> Trial | None:
+    """One run and its twin; None where the twin cannot tell on which side of an instant it is."""
+    rng = random.Random(f"{seed} {kind} {charge_at}")
+    n, num_tenants = rng.randint(5, 60), rng.randint(1, 4)
+    gaps = [
+        rng.choice((0, 0, rng.randint(1, 6 * 10**7), rng.randint(1, 6 * 10**8))) for _ in range(n)
+    ]
+    weights = [rng.choice((1, 2, 0.5)) for _ in range(num_tenants)]
+    queue_max = [rng.choice((None, None, 2)) for _ in range(num_tenants)]
+    queue, cost = random_queue(rng), random_cost(rng, charge_at)
+    policy, twin = fairness_of(kind, rng, cost, weights)
+    permits, latency_s = rng.randint(1, 4), rng.choice((0, 0, 0.001))
+
+    requests = []
+    classes = []
+    for arrival in np.cumsum(gaps).tolist():
+        name, priority, target_s = rng.choice(CLASSES)
+        classes.append(name)
+        target = None if target_s is None else round(target_s * SECOND)
+        tokens = rng.choice((0, 1, 2, rng.randint(1, 60)))
+        tenant, prompt = rng.randrange(num_tenants), rng.randint(1, 300)
+        requests.append(plain.Request(arrival, tenant, prompt, tokens, priority, target))
+
+    result = simulate(
+        Simulation(
+            workload=trace(
+                arrival_s=np.array([one.arrival for one in requests]) / SECOND,
+                input_tokens=[one.prompt for one in requests],
+                output_tokens=[one.output for one in requests],
+                tenant=[f"t{one.tenant}" for one in requests],
+                slo_class=classes,
+            ),
+            tenants=[
+                workload.Tenant(name=f"t{i}", weight=weight, queue_max=most)
+                for i, (weight, most) in enumerate(zip(weights, queue_max, strict=True))
+            ],
+            slo_classes=[
+                workload.SloClass(name=name, priority=priority, target_ttft_s=target_s)
+                for name, priority, target_s in CLASSES
+            ],
+            instances=flat(1, SERVER.first_ns / 1e9, reference_output_tokens=100),
+            gateway=gateway.Gateway(
+                bands=[gateway.Band(fairness=policy, queue=queue)],
+                limit=fixed(permits),
+                drain_latency_s=latency_s,
+            ),
+        )
+    )
+
+    def span(name: str) -> int | None:
+        return None if queue[name] is None else round(queue[name] * SECOND)
+
+    twin_queues = plain.Queues(
+        ordering=queue["ordering"],
+        drop=queue["drop"],
+        most=[queue["max_requests"] if most is None else most for most in queue_max],
+        timeout=span("timeout_s"),
+        target=span("codel_target_s"),
+        interval=span("codel_interval_s"),
+        flows=[[] for _ in weights],
+    )
+    twin_gateway = plain.Gateway(
+        twin_queues,
+        twin,
+        permits,
+        SERVER,
+        cost=None if kind == "fifo" else plain.Cost(**cost),
+        drain_latency=round(latency_s * SECOND),
+    )
+    try:
+        twin_gateway.run(requests)
+    except plain.AmbiguousError:
+        return None
+    return Trial(result, requests)
