@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.runs import SECOND, fixed, flat, ns, outcomes, peak, random_simulation, run, ways
+from support.random_gateways import random_simulation
+from support.runs import SECOND, fixed, flat, ns, outcomes, peak, run, ways
 
 from spillway import Result, gateway, instance, metrics, signals, simulate
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from support.runs import random_simulation
+from support.random_gateways import random_simulation
 
 from spillway import (
     ConfigError,

@@ -6,18 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.runs import flat
+from support.runs import flat, steady
 
 from spillway import ConfigError, Simulation, fleet, gateway, instance, simulate, workload
 
-STEP = instance.Linear(
-    alpha0_us=0,
-    alpha_input_us=0,
-    alpha_output_us=0,
-    beta0_us=50_000,
-    beta_prefill_us=0,
-    beta_decode_us=0,
-)
+STEP = steady(50)
 
 
 def simulation(count: int = 3, requests_per_s: float = 10, **settings: Any) -> Simulation:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.runs import SECOND, fixed, flat, outcomes, peak, run, ways
+from support.runs import MS, SECOND, fixed, flat, outcomes, peak, run, ways
 from support.twins import flow_control as plain
 
 from spillway import (
@@ -21,7 +21,6 @@ from spillway import (
     workload,
 )
 
-MS = SECOND // 1000
 CLASSES = {"urgent": 4, "plain": 3, "spare": -1, "scrap": -2}
 SLO_CLASSES = [workload.SloClass(name=name, priority=one) for name, one in CLASSES.items()]
 

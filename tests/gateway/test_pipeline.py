@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from support.runs import MS, ns
+from support.runs import run_ns as run
 
-from spillway import Result, Simulation, fleet, gateway, instance, simulate, trace, workload
+from spillway import Result, Simulation, fleet, gateway, instance, simulate, workload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,35 +24,6 @@ FUZZ = settings(
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-
-MS = 1_000_000  # nanoseconds
-
-
-def run(
-    arrival_ns: Sequence[int],
-    input_tokens: Sequence[int] | int = 16,
-    output_tokens: Sequence[int] | int = 1,
-    *,
-    slo_class: Sequence[str] | str = "standard",
-    tenant: Sequence[str] | str = "default",
-    seed: int = 0,
-    **settings_: Any,
-) -> Result:
-    """A run of given requests; `settings_` are those of the simulation."""
-    n = len(arrival_ns)
-    requests = trace(
-        arrival_s=np.array(arrival_ns) / 1e9,
-        input_tokens=np.broadcast_to(input_tokens, n),
-        output_tokens=np.broadcast_to(output_tokens, n),
-        slo_class=slo_class,
-        tenant=tenant,
-    )
-    return simulate(Simulation(workload=requests, **settings_), seed)
-
-
-def ns(seconds: np.ndarray[Any, np.dtype[np.float64]]) -> list[int]:
-    """Instants in whole nanoseconds, -1 for none."""
-    return np.rint(np.nan_to_num(seconds * 1e9, nan=-1)).astype(np.int64).tolist()
 
 
 def admitted(result: Result) -> list[bool]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from support.runs import SECOND, ns, run_ns
 
 from spillway import (
     ConfigError,
@@ -36,7 +37,6 @@ FUZZ = settings(
     suppress_health_check=[HealthCheck.too_slow],
 )
 
-SECOND = 10**9  # nanoseconds
 DEFAULT = instance.ProcessorSharing()
 
 
@@ -59,19 +59,8 @@ def run(
     **settings_: Any,
 ) -> Result:
     """A run of given requests; `settings_` are those of the simulation."""
-    n = len(arrival_ns)
-    requests = trace(
-        arrival_s=np.array(arrival_ns) / 1e9,
-        input_tokens=np.full(n, 16),
-        output_tokens=np.broadcast_to(output_tokens, n),
-    )
     instances = instance.InstanceGroup(plant=plant, **(group or {}))
-    return simulate(Simulation(workload=requests, instances=instances, **settings_))
-
-
-def ns(seconds: np.ndarray[Any, np.dtype[np.float64]]) -> list[int]:
-    """Spans in whole nanoseconds, -1 for none."""
-    return np.rint(np.nan_to_num(seconds * 1e9, nan=-1)).astype(np.int64).tolist()
+    return run_ns(arrival_ns, output_tokens=output_tokens, instances=instances, **settings_)
 
 
 # --- closed forms ---------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.runs import MS, instants_ns, ns
 
 from spillway import (
     ConfigError,
@@ -24,13 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
-
-MS = 1_000_000  # nanoseconds
-
-
-def ns(seconds: NDArray[Any]) -> list[int]:
-    found: list[int] = np.rint(np.nan_to_num(seconds * 1e9, nan=-1)).astype(np.int64).tolist()
-    return found
 
 
 def ranks_of(result: Result) -> list[int]:
@@ -188,8 +182,7 @@ def test_the_rank_is_the_one_with_the_least_load_as_a_request_is_sent(chunk: int
             for at, tokens in zip(arrival, requests["input_tokens"].tolist(), strict=True)
         ]
         scheduled, finished = (
-            [at + span for at, span in zip(arrival, ns(requests[name]), strict=True)]
-            for name in ("scheduling_delay_s", "e2e_s")
+            instants_ns(result, span) for span in ("scheduling_delay_s", "e2e_s")
         )
         for row in np.flatnonzero(requests["outcome"] == "rejected").tolist():
             scheduled[row] = finished[row] = entry[row]  # when it is refused

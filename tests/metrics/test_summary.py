@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from support.runs import ns
+from support.runs import ns, run, steady
 
 from spillway import (
     Result,
@@ -24,7 +24,6 @@ from spillway import (
     metrics,
     router,
     simulate,
-    trace,
     workload,
 )
 from spillway._core.metrics import histogram_moments, percentiles, weighted_percentiles
@@ -620,23 +619,15 @@ def one_seat(
     **settings: Any,
 ) -> Result:
     """One request at a time, a hundredth of a second per token."""
-    latency = instance.Linear(
-        alpha0_us=0,
-        alpha_input_us=0,
-        alpha_output_us=0,
-        beta0_us=10_000,
-        beta_prefill_us=0,
-        beta_decode_us=0,
-    )
-    group = instance.InstanceGroup(max_num_seqs=1, latency=latency, scheduler=scheduler)
-    requests = trace(
-        arrival_s=arrival_s,
-        input_tokens=[16] * len(arrival_s),
+    group = instance.InstanceGroup(max_num_seqs=1, latency=steady(10), scheduler=scheduler)
+    return run(
+        arrival_s,
         output_tokens=output_tokens,
         slo_class=classes,
-        tenant=tenant or ["default"] * len(arrival_s),
+        tenant=tenant or "default",
+        instances=group,
+        **settings,
     )
-    return simulate(Simulation(workload=requests, instances=[group], **settings))
 
 
 def inversions_of(*args: Any, **settings: Any) -> Figure:

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.random_gateways import TENANTS, random_simulation
 from support.runs import (
+    MS,
     SECOND,
-    TENANTS,
     Way,
     fixed,
     flat,
     ns,
-    random_simulation,
     run,
+    steady,
     ways,
 )
 from support.twins.gateway import Request, Server
@@ -25,17 +26,9 @@ from spillway import Result, UsageError, gateway, instance, metrics, signals, si
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MS = 10**6
 STEP_NS = 10 * MS
 # Every step takes as long, whoever is in it.
-STEADY = instance.Linear(
-    alpha0_us=0,
-    alpha_input_us=0,
-    alpha_output_us=0,
-    beta0_us=STEP_NS / 1000,
-    beta_prefill_us=0,
-    beta_decode_us=0,
-)
+STEADY = steady(STEP_NS / MS)
 
 
 def sampled(step_s: float) -> metrics.Metrics:

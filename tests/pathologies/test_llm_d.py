@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from support.runs import SECOND, flat, outcomes, run, ways
+from support.runs import MS, SECOND, flat, outcomes, run, ways
 
 from spillway import Result, gateway, instance, signals, workload
 from spillway.catalog import llm_d
@@ -15,7 +15,6 @@ from spillway.catalog import llm_d
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-MS = SECOND // 1000
 CLASSES = [
     workload.SloClass(name="high", priority=4),
     workload.SloClass(name="low", priority=3),

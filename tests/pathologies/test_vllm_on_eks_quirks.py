@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pytest
+from support import runs
 
-from spillway import Result, Simulation, gateway, instance, signals, simulate, trace
+from spillway import Result, gateway, instance, signals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,10 +22,7 @@ Semantics = Literal["verbatim", "corrected"]
 
 
 def plant(e2e_s: float, ttft_s: float = 0.01) -> instance.InstanceGroup:
-    """Everybody takes the same, however many they are."""
-    return instance.InstanceGroup(
-        plant=instance.ProcessorSharing(concurrency=[0], e2e_s=[e2e_s], ttft_s=[ttft_s])
-    )
+    return runs.flat(e2e_s, ttft_s)
 
 
 def run(
@@ -35,18 +33,14 @@ def run(
     **settings: Any,
 ) -> Result:
     """A run of requests given as (arrival in s, tenant), in this order."""
-    n = len(arrivals)
-    requests = trace(
-        arrival_s=[at for at, _ in arrivals],
-        input_tokens=np.full(n, 16),
-        output_tokens=np.full(n, 10),
+    weights = weights or {"A": 1}
+    return runs.run(
+        [at for at, _ in arrivals],
         tenant=[tenant for _, tenant in arrivals],
-    )
-    tenants = [{"name": name, "weight": weight} for name, weight in (weights or {"A": 1}).items()]
-    return simulate(
-        Simulation(
-            workload=requests, tenants=tenants, gateway=config, instances=instances, **settings
-        )
+        tenants=[{"name": name, "weight": weight} for name, weight in weights.items()],
+        gateway=config,
+        instances=instances,
+        **settings,
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.runs import MS, ROUTER_STREAM, instants_ns, ns, run_ns, steady
 
 from spillway import ConfigError, Result, Simulation, _core, instance, router, simulate, trace
 
@@ -21,8 +22,6 @@ FUZZ = settings(
     suppress_health_check=[HealthCheck.too_slow],
 )
 
-MS = 1_000_000  # nanoseconds
-ROUTER_STREAM = 5
 NEVER = 2**62
 
 
@@ -35,11 +34,6 @@ class Load:
     blocks: float
     end_of_prefill: int
     end: int
-
-
-def ns(seconds: np.ndarray[Any, np.dtype[np.float64]]) -> list[int]:
-    found: list[int] = np.rint(np.nan_to_num(seconds * 1e9, nan=NEVER)).astype(np.int64).tolist()
-    return found
 
 
 def costs(
@@ -134,11 +128,8 @@ class Case:
 def assert_equals_model(case: Case) -> Result:
     result = simulate(case.simulation(), case.seed)
     log, requests = result.decisions, result.requests
-    arrival = ns(requests["arrival_s"])
-    first, end, scheduled = (
-        [at + min(span, NEVER) for at, span in zip(arrival, ns(requests[name]), strict=True)]
-        for name in ("ttft_s", "e2e_s", "scheduling_delay_s")
-    )
+    spans = ("ttft_s", "e2e_s", "scheduling_delay_s")
+    first, end, scheduled = (instants_ns(result, span, NEVER) for span in spans)
     loads: list[Load] = []
     routed: list[list[int]] = [[] for _ in case.ranks]
     for at, row in enumerate(log["row"].tolist()):
@@ -248,14 +239,7 @@ def test_costs_do_not_depend_on_the_stepping(case: Case) -> None:
 
 # --- by hand --------------------------------------------------------------------------------------
 
-SLOW = instance.Linear(
-    alpha0_us=0,
-    alpha_input_us=0,
-    alpha_output_us=0,
-    beta0_us=100_000,
-    beta_prefill_us=0,
-    beta_decode_us=0,
-)
+SLOW = steady(100)
 
 
 def run(
@@ -270,20 +254,17 @@ def run(
     **cost: Any,
 ) -> Result:
     """Prompts of a group share 64 tokens; `group` is what all instances are like."""
-    requests = trace(
-        arrival_s=np.array(arrival_ms) / 1e3,
-        input_tokens=input_tokens,
-        output_tokens=output_tokens,
-        prefix_group=[one.strip() for one in groups] if groups else None,
-        prefix_tokens=[64 if one.strip() else 0 for one in groups] if groups else None,
-    )
-    simulation = Simulation(
-        workload=requests,
+    names = [one.strip() for one in groups]
+    return run_ns(
+        [MS * at for at in arrival_ms],
+        input_tokens,
+        output_tokens,
+        prefixes=[(name, 64 if name else 0) for name in names] if names else None,
+        seed=seed,
         router=router.KvCost(**cost),
         instances={"count": count, "latency": SLOW} | (group or {}),
         metrics={"traced_candidates": count},
     )
-    return simulate(simulation, seed)
 
 
 def costs_of(result: Result) -> list[list[float]]:

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.runs import MS, ROUTER_STREAM, ns, steady
+from support.runs import run_ns as run
 
 from spillway import (
     ConfigError,
@@ -21,7 +23,6 @@ from spillway import (
     router,
     signals,
     simulate,
-    trace,
     workload,
 )
 
@@ -39,45 +40,6 @@ FUZZ = settings(
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-
-MS = 1_000_000  # nanoseconds
-ROUTER_STREAM = 5
-
-
-def latency(step_ms: float, entry_ms: float = 0) -> instance.Linear:
-    """A server whose every step takes as long, after a delay of every request."""
-    return instance.Linear(
-        alpha0_us=1000 * entry_ms,
-        alpha_input_us=0,
-        alpha_output_us=0,
-        beta0_us=1000 * step_ms,
-        beta_prefill_us=0,
-        beta_decode_us=0,
-    )
-
-
-def run(
-    arrival_ns: Sequence[int],
-    input_tokens: Sequence[int] | int = 16,
-    output_tokens: Sequence[int] | int = 1,
-    *,
-    prefixes: Sequence[tuple[str, int]] | None = None,
-    seed: int = 0,
-    **settings_: Any,
-) -> Result:
-    n = len(arrival_ns)
-    requests = trace(
-        arrival_s=np.array(arrival_ns) / 1e9,
-        input_tokens=np.broadcast_to(input_tokens, n),
-        output_tokens=np.broadcast_to(output_tokens, n),
-        prefix_group=None if prefixes is None else [group for group, _ in prefixes],
-        prefix_tokens=None if prefixes is None else [tokens for _, tokens in prefixes],
-    )
-    return simulate(Simulation(workload=requests, **settings_), seed)
-
-
-def ns(seconds: np.ndarray[Any, np.dtype[np.float64]]) -> list[int]:
-    return np.rint(np.nan_to_num(seconds * 1e9, nan=-1)).astype(np.int64).tolist()
 
 
 def chosen(result: Result) -> list[int]:
@@ -107,7 +69,7 @@ def test_round_robin_ignores_load_and_speed() -> None:
     result = run(
         [0] * 6,
         output_tokens=20,
-        instances=[{"latency": latency(1)}, {"count": 2, "latency": latency(50)}],
+        instances=[{"latency": steady(1)}, {"count": 2, "latency": steady(50)}],
     )
     assert chosen(result) == [0, 1, 2, 0, 1, 2]
 
@@ -205,7 +167,7 @@ def test_least_loaded_equals_its_oracle(
         seed=seed,
         router=router.LeastLoaded(ties=ties),
         signals=transport,
-        instances=[{"latency": latency(step_ms, entry_ms)} for step_ms in steps_ms],
+        instances=[{"latency": steady(step_ms, entry_ms)} for step_ms in steps_ms],
         gateway=gateway.Gateway(
             admission_latency_s=latencies_ms[0] / 1000, routing_latency_s=latencies_ms[1] / 1000
         ),
@@ -230,7 +192,7 @@ def test_slower_server_gets_less() -> None:
         [i * 20 * MS for i in range(200)],
         output_tokens=5,
         router="least_loaded",
-        instances=[{"latency": latency(40)}, {"latency": latency(10)}],
+        instances=[{"latency": steady(40)}, {"latency": steady(10)}],
     )
     slow, fast = (one["completed"] for one in result.instances)
     assert slow + fast == 200
@@ -242,7 +204,7 @@ def test_reported_requests_count_twice() -> None:
     # second is still on its way to instance 1: load 1.
     settings_: dict[str, Any] = {
         "router": "least_loaded",
-        "instances": {"count": 2, "latency": latency(100, entry_ms=10)},
+        "instances": {"count": 2, "latency": steady(100, entry_ms=10)},
     }
     arrivals = [0, 15 * MS, 20 * MS]
     assert chosen(run(arrivals, **settings_)) == [0, 1, 1]
@@ -260,8 +222,8 @@ def test_readings_are_renewed_at_decisions() -> None:
             router="least_loaded",
             signals=signals.OnRead(period_s=0.03),
             instances=[
-                {"latency": latency(500, entry_ms=31)},
-                {"latency": latency(500, entry_ms=200)},
+                {"latency": steady(500, entry_ms=31)},
+                {"latency": steady(500, entry_ms=200)},
             ],
         )
         assert chosen(result)[:2] == [0, 1]
@@ -274,7 +236,7 @@ def test_readings_are_renewed_at_decisions() -> None:
 # --- ties and random numbers ----------------------------------------------------------------------
 
 APART = [i * 10**9 for i in range(60)]  # everyone meets idle servers, so all are tied
-FOUR: dict[str, Any] = {"instances": {"count": 4, "latency": latency(10)}}
+FOUR: dict[str, Any] = {"instances": {"count": 4, "latency": steady(10)}}
 
 
 def drawn(seed: int, rows: Sequence[int]) -> list[int]:
@@ -323,10 +285,10 @@ SKEWED: dict[str, Any] = {
     "output_tokens": [1 + (row * 101) % 60 for row in range(150)],
 }
 UNEQUAL = [
-    instance.InstanceGroup(max_num_seqs=2, num_kv_blocks=200, latency=latency(30)),
-    instance.InstanceGroup(max_num_seqs=3, num_kv_blocks=150, latency=latency(15, entry_ms=20)),
-    instance.InstanceGroup(max_num_seqs=1, num_kv_blocks=300, latency=latency(8)),
-    instance.InstanceGroup(max_num_seqs=9, num_kv_blocks=400, latency=latency(60)),
+    instance.InstanceGroup(max_num_seqs=2, num_kv_blocks=200, latency=steady(30)),
+    instance.InstanceGroup(max_num_seqs=3, num_kv_blocks=150, latency=steady(15, entry_ms=20)),
+    instance.InstanceGroup(max_num_seqs=1, num_kv_blocks=300, latency=steady(8)),
+    instance.InstanceGroup(max_num_seqs=9, num_kv_blocks=400, latency=steady(60)),
 ]
 
 
@@ -432,7 +394,7 @@ def test_score_is_that_of_the_formula(
 
 
 def test_load_aware_ends_at_128_waiting_requests() -> None:
-    one_by_one = {"max_num_seqs": 1, "latency": latency(1000)}
+    one_by_one = {"max_num_seqs": 1, "latency": steady(1000)}
     _, now = watched(
         weighted("load_aware"),
         one_by_one,
@@ -931,7 +893,7 @@ def test_affinity_filter_holds_from_its_threshold_on() -> None:
             [0, MS],
             [64, 80],
             prefixes=[("A", 64), ("A", 64)],
-            instances={"count": 2, "latency": latency(100)},
+            instances={"count": 2, "latency": steady(100)},
             router=router.Weighted(
                 filters=[router.PrefixCacheAffinity(threshold=threshold, exploration=0)],
                 scorers=["load_balance"],
@@ -950,7 +912,7 @@ def test_exploration_lets_as_many_go_as_it_says() -> None:
         [i * 10**9 + delay for i in range(pairs) for delay in (0, MS)],
         80,
         prefixes=[(f"pair {i}", 80) for i in range(pairs) for _ in range(2)],
-        instances={"count": 2, "latency": latency(100)},
+        instances={"count": 2, "latency": steady(100)},
         router=router.Weighted(
             filters=[router.PrefixCacheAffinity(threshold=1, exploration=0.1)],
             scorers=["load_balance"],
@@ -969,7 +931,7 @@ def test_queue_at_its_threshold_is_too_long(threshold: float, headroom: float, s
     """One request waits at instance 0, which the scorer likes best; none does at instance 1."""
     result = run(
         [0, MS, 2 * MS],
-        instances={"count": 2, "max_num_seqs": 1, "latency": latency(100)},
+        instances={"count": 2, "max_num_seqs": 1, "latency": steady(100)},
         router=router.Weighted(
             filters=[
                 router.UtilizationFilter(
@@ -992,7 +954,7 @@ def test_two_filters_in_either_order() -> None:
             [0, MS, 2 * MS],
             64,
             prefixes=[("A", 64)] * 3,  # one runs, one waits
-            instances={"count": 2, "max_num_seqs": 1, "latency": latency(100)},
+            instances={"count": 2, "max_num_seqs": 1, "latency": steady(100)},
             router=router.Weighted(filters=filters, scorers=["load_balance"]),
         )
         assert chosen(result)[:2] == [0, 0]
@@ -1019,9 +981,9 @@ def test_filters_are_checked() -> None:
 
 def test_groups_are_numbered_in_order_and_keep_their_speed() -> None:
     groups = [
-        instance.InstanceGroup(count=2, latency=latency(5, entry_ms=1)),
-        instance.InstanceGroup(latency=latency(70, entry_ms=30)),
-        instance.InstanceGroup(count=2, latency=latency(11)),
+        instance.InstanceGroup(count=2, latency=steady(5, entry_ms=1)),
+        instance.InstanceGroup(latency=steady(70, entry_ms=30)),
+        instance.InstanceGroup(count=2, latency=steady(11)),
     ]
     result = run(APART[:10], output_tokens=3, instances=groups)
     assert chosen(result) == [0, 1, 2, 3, 4] * 2
@@ -1047,8 +1009,8 @@ def test_scheduler_is_that_of_the_group() -> None:
         [0, 0, 0, 0, 1, 1],
         [16, 16, 900, 900, 8, 8],
         instances=[
-            {"scheduler": "fcfs", "max_num_seqs": 1, "latency": latency(10)},
-            {"scheduler": "sjf", "max_num_seqs": 1, "latency": latency(10)},
+            {"scheduler": "fcfs", "max_num_seqs": 1, "latency": steady(10)},
+            {"scheduler": "sjf", "max_num_seqs": 1, "latency": steady(10)},
         ],
     )
     delay = ns(result.requests["scheduling_delay_s"])

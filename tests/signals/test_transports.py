@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
+from support.runs import ns
 
 import spillway
 from spillway import _core, instance, router, signals, workload
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 SCRAPE_STREAM = 8
 
@@ -83,10 +81,6 @@ def test_scrape_shows_the_instance_as_it_was(period_s: float, delay_s: float) ->
 # --- scrapes that are late or lost ----------------------------------------------------------------
 
 
-def ns(seconds: NDArray[Any]) -> NDArray[np.int64]:
-    return np.rint(seconds * 1e9).astype(np.int64)
-
-
 def scrapes_ns(transport: signals.Scraped, seed: int, one: int, until_ns: int) -> list[int]:
     """When the scrapes of an instance are made, without those that are lost."""
     period_ns, phase_ns = round(transport.period_s * 1e9), round(transport.phase_s * 1e9)
@@ -104,7 +98,7 @@ class Truth:
 
     def __init__(self, result: spillway.Result) -> None:
         requests = result.requests
-        arrival = ns(requests["arrival_s"])
+        arrival = np.array(ns(requests["arrival_s"]))
         self._instance = requests["instance"]
         self._entered = arrival + 1_500_000
         self._scheduled = arrival + ns(requests["scheduling_delay_s"])
@@ -167,11 +161,11 @@ def test_decisions_see_the_scrapes_that_were_made(name: str, ranks: int) -> None
     truth, log = Truth(result), result.decisions
     for column in log:
         assert np.array_equal(log[column], plain[column], equal_nan=True)
-    last_ns = int(ns(log["time_s"])[-1])
-    made = [scrapes_ns(transport, seed, one, last_ns) for one in range(3)]
+    times_ns = ns(log["time_s"])
+    made = [scrapes_ns(transport, seed, one, times_ns[-1]) for one in range(3)]
     found = dict.fromkeys(("fresh", "missing", "shunned", "held"), 0)
     for at, row in enumerate(log["row"].tolist()):
-        now = int(ns(log["time_s"])[at])
+        now = times_ns[at]
         known = now - round(transport.delay_s * 1e9)
         measured = [max((m for m in some if m <= known), default=None) for some in made]
         missing = [m is None or now - m >= stale_ns for m in measured]
@@ -235,7 +229,7 @@ def test_who_is_missing_gets_all_some_or_nothing(seed: int) -> None:
         result = spillway.simulate(simulation(transport), seed)
         log = result.decisions
         gone_to_missing = []
-        for at, now in enumerate(ns(log["time_s"]).tolist()):
+        for at, now in enumerate(ns(log["time_s"])):
             made = [scrapes_ns(transport, seed, one, now) for one in range(3)]
             is_missing = [not some or now - some[-1] >= 120_000_000 for some in made]
             if len(set(is_missing)) == 2:
@@ -290,7 +284,7 @@ def test_every_policy_shuns_who_is_missing(policy: Any) -> None:
     result = spillway.simulate(simulation(transport).with_({"router": policy}), 1)
     log = result.decisions
     shunned = 0
-    for at, now in enumerate(ns(log["time_s"]).tolist()):
+    for at, now in enumerate(ns(log["time_s"])):
         made = [scrapes_ns(transport, 1, one, now) for one in range(3)]
         fresh = {i for i, some in enumerate(made) if some and now - some[-1] < 120_000_000}
         assert int(log["instance"][at]) in (fresh or {0, 1, 2})

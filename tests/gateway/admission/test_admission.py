@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.admission_policies import POLICIES
-from support.runs import SECOND, fixed, flat, ns, outcomes, run, ways
+from support.runs import MS, SECOND, fixed, flat, ns, outcomes, run, steady, ways
 from support.twins import admission as plain
 
 from spillway import (
@@ -58,16 +58,8 @@ SLO_CLASSES = [
 
 def one_seat(count: int) -> instance.InstanceGroup:
     """What the oracle's fleet is: one request at a time, a hundredth of a second per token."""
-    latency = instance.Linear(
-        alpha0_us=0,
-        alpha_input_us=0,
-        alpha_output_us=0,
-        beta0_us=STEP / 1000,
-        beta_prefill_us=0,
-        beta_decode_us=0,
-    )
     return instance.InstanceGroup(
-        count=count, max_num_seqs=1, num_kv_blocks=BLOCKS, latency=latency
+        count=count, max_num_seqs=1, num_kv_blocks=BLOCKS, latency=steady(STEP / MS)
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from support.runs import ns
+from support.runs import instants_ns, ns
 
 from spillway import (
     ConfigError,
@@ -65,11 +65,6 @@ def ways(
 ) -> list[Way]:
     requests = result.requests
     arrived = ns(requests["arrival_s"])
-
-    def instants(name: str) -> list[int | None]:
-        spans = ns(requests[name])
-        return [None if s < 0 else at + s for at, s in zip(arrived, spans, strict=True)]
-
     spans = ("queue_s", "scheduling_delay_s", "ttft_s", "e2e_s")
     expired = requests["outcome"] == "expired"
     timeout = round((timeout_s or 0) * 1e9)
@@ -84,7 +79,7 @@ def ways(
             requests["admitted"].astype(bool).tolist(),
             requests["instance"].tolist(),
             arrived,
-            *(instants(name) for name in spans),
+            *(instants_ns(result, span) for span in spans),
             [
                 at + timeout if is_late else None
                 for at, is_late in zip(arrived, expired, strict=True)

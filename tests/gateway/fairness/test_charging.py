@@ -7,7 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 from support.gateway_trials import trial
-from support.runs import fixed, flat, order, random_simulation, run
+from support.random_gateways import random_simulation
+from support.runs import fixed, flat, order, run
 
 from spillway import Simulation, gateway, instance, simulate, trace
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from support.gateway_trials import trial
+from support.random_gateways import random_simulation
 from support.runs import (
     fixed,
     ns,
     order,
     outcomes,
-    random_simulation,
     run,
     ways,
 )

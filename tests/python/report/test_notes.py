@@ -8,7 +8,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.runs import fixed, flat, peak, random_simulation, run
+from support.random_gateways import random_simulation
+from support.runs import fixed, flat, peak, run
 
 from spillway import (
     Result,
