@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.effort import in_parts, scaled, trials
 from support.random_gateways import random_simulation
 
 from spillway import (
@@ -218,16 +219,16 @@ def replayed(simulation: Simulation) -> Simulation:
     return simulation.replace(workload=recorded)
 
 
-@pytest.mark.parametrize("part", range(4))
-def test_random_configurations_on_a_trace(part: int) -> None:
+@pytest.mark.parametrize("numbers", in_parts(trials(120), 4))
+def test_random_configurations_on_a_trace(numbers: range) -> None:
     found = Counter[bool]()
-    for number in range(part * 30, part * 30 + 30):
+    for number in numbers:
         simulation = replayed(random_simulation(number))
         is_random = bool(random_streams(simulation))
         found[is_random] += 1
         if not is_random:
             assert len(digests(simulation)) == 1, number
-    assert min(found[True], found[False]) >= 3
+    assert min(found[True], found[False]) >= scaled(3)
 
 
 def test_one_instance_leaves_nothing_to_draw() -> None:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from support.effort import examples
 from support.random_simulations import (
     CHOICES,
     PRESSURES,
@@ -98,13 +99,7 @@ def test_every_alternative_under_every_pressure(
     assert_views(result, tmp_path, draws=draws)
 
 
-@settings(
-    max_examples=60,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     seed=st.integers(0, 2**32),
     choice=st.sampled_from(list(CHOICES)),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.runs import MS, ns
 from support.runs import run_ns as run
@@ -16,14 +16,6 @@ from spillway import Result, Simulation, fleet, gateway, instance, simulate, wor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-FUZZ = settings(
-    max_examples=150,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
 
 
 def admitted(result: Result) -> list[bool]:
@@ -54,7 +46,6 @@ def bucket_oracle(
     return verdicts
 
 
-@FUZZ
 @given(
     gaps_ns=st.lists(
         st.sampled_from([0, 1, MS, 10 * MS, 250 * MS]) | st.integers(0, 2 * 10**9), max_size=40
@@ -164,7 +155,6 @@ def test_rejection_by_a_later_policy_leaves_the_bucket_full() -> None:
     assert admitted(run([0, 0, 0], [60, 50, 50], gateway=chain(large))) == [True, False, False]
 
 
-@FUZZ
 @given(
     costs=st.lists(st.integers(1, 60), min_size=1, max_size=30),
     gaps_ns=st.lists(st.integers(0, 10**9), min_size=30, max_size=30),
@@ -271,7 +261,6 @@ def check_limit(ways: list[Passage], limit: int) -> int:
     return sum(way.dispatched > way.admitted for way in ways)
 
 
-@FUZZ
 @given(
     gaps_ns=st.lists(st.sampled_from([0, MS]) | st.integers(0, 80 * MS), min_size=1, max_size=30),
     outputs=st.lists(st.integers(0, 12), min_size=31, max_size=31),
@@ -376,7 +365,6 @@ def band_of(slo_class: str, bands: Sequence[int]) -> int:
     return max(reached, default=min(bands))
 
 
-@FUZZ
 @given(
     gaps_ns=st.lists(st.sampled_from([0]) | st.integers(0, 30 * MS), min_size=5, max_size=30),
     bands=st.lists(st.integers(-4, 5), min_size=1, max_size=4, unique=True),

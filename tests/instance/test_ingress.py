@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.runs import flat, run
 
@@ -17,13 +17,6 @@ from spillway import ConfigError, Result, Simulation, instance, signals, simulat
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-FUZZ = settings(
-    max_examples=150,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
 # Requests arrive in whole hundredths of a second, and no sum of these spans is one.
 E2E_S = 1.0037
 TTFT_S = 0.3019
@@ -144,7 +137,6 @@ def limited(n: int, q: int) -> instance.EngineRequestLimit:
     return instance.EngineRequestLimit(max_requests=n, queue_size=q)
 
 
-@FUZZ
 @given(arrival_s=arrivals, n=st.integers(1, 6), q=st.integers(2, 6))
 def test_no_more_than_n_plus_q_and_no_less(arrival_s: list[float], n: int, q: int) -> None:
     result = run(arrival_s, instances=behind(limited(n, q)))
@@ -157,7 +149,6 @@ def test_no_more_than_n_plus_q_and_no_less(arrival_s: list[float], n: int, q: in
     assert ingress["unfinished"] == ingress["queued"] == 0
 
 
-@FUZZ
 @given(
     arrival_s=arrivals,
     n=st.integers(1, 5),
@@ -246,7 +237,6 @@ def test_a_limit_that_never_binds_changes_nothing() -> None:
 # ---- the others ----------------------------------------------------------------------------------
 
 
-@FUZZ
 @given(
     arrival_s=arrivals,
     n=st.integers(1, 5),
@@ -291,7 +281,6 @@ def test_the_limit_follows_the_batch_if_none_is_given() -> None:
         assert result.ingresses[0]["most_unfinished"] == limit
 
 
-@FUZZ
 @given(
     arrival_s=arrivals, n=st.integers(1, 6), awaiting=st.integers(1, 6), queue=st.integers(0, 40)
 )

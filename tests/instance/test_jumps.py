@@ -9,6 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.effort import in_parts, trials
 
 import spillway
 from spillway import (
@@ -27,11 +28,10 @@ from spillway import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SEEDS = range(480)
-CHUNKS = [SEEDS[first : first + 40] for first in range(0, len(SEEDS), 40)]
-JITTERED_SEEDS = range(60)
-PRIORITY_SEEDS = range(240)
-STREAMED_SEEDS = range(48)
+SEEDS = trials(480)
+JITTERED_SEEDS = trials(60)
+PRIORITY_SEEDS = trials(240)
+STREAMED_SEEDS = trials(48)
 
 CLASSES = ("critical", "standard", "batch", "sheddable")
 TENANTS = ("gold", "silver", "bronze")
@@ -301,7 +301,7 @@ def run(seed: int) -> tuple[Result, Result]:
     return simulate(simulation, seed), simulate(simulation, seed, reference=True)
 
 
-@pytest.mark.parametrize("seeds", CHUNKS, ids=lambda seeds: f"{seeds.start}-{seeds.stop - 1}")
+@pytest.mark.parametrize("seeds", in_parts(SEEDS, 12))
 def test_jumps_equal_plain_stepping(seeds: range) -> None:
     for seed in seeds:
         jumping, plain = run(seed)

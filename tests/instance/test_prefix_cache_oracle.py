@@ -16,6 +16,7 @@ from instance.test_step_loop_oracle import (
     random_scheduler,
     trace_of,
 )
+from support.effort import trials
 from support.twins import instance as oracle
 
 from spillway import Simulation, instance, metrics, profiles
@@ -23,7 +24,7 @@ from spillway import Simulation, instance, metrics, profiles
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SEEDS = range(1000)
+SEEDS = trials(1000)
 KINDS = (*profiles.NAMES, "any")
 
 # The share of the seeds that must show a feature, by kind of case (absent: any kind).

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from support.effort import examples
 from support.runs import SECOND, ns, run_ns
 
 from spillway import (
@@ -29,13 +30,6 @@ from spillway import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-FUZZ = settings(
-    max_examples=200,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
 
 DEFAULT = instance.ProcessorSharing()
 
@@ -207,7 +201,7 @@ def plants(draw: st.DrawFn) -> instance.ProcessorSharing:
     )
 
 
-@FUZZ
+@examples(200)
 @given(
     plant=plants(),
     gaps=st.lists(

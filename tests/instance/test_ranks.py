@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.effort import in_parts, scaled, trials
 from support.runs import MS, instants_ns, ns
 
 from spillway import (
@@ -113,11 +114,11 @@ def random_trace(rng: random.Random, gaps_ns: Sequence[int]) -> workload.Trace:
 SUMS = ("completed", "refused", "preemptions", "steps", "kv_hits", "kv_misses", "kv_lookups")
 
 
-@pytest.mark.parametrize("chunk", range(4))
-def test_ranks_are_a_fleet_that_is_routed_by_their_rule(chunk: int) -> None:
+@pytest.mark.parametrize("seeds", in_parts(trials(400), 4))
+def test_ranks_are_a_fleet_that_is_routed_by_their_rule(seeds: range) -> None:
     """Every stamp, count and signal, if no two requests come at once and all enter at once."""
     shown = dict.fromkeys(("preemptions", "refused", "kv_hits", "horizon"), 0)
-    for seed in range(100 * chunk, 100 * chunk + 100):
+    for seed in seeds:
         rng = random.Random(seed)
         group, count = random_group(rng), rng.randint(2, 4)
         common: dict[str, Any] = {
@@ -147,17 +148,17 @@ def test_ranks_are_a_fleet_that_is_routed_by_their_rule(chunk: int) -> None:
         for name in ("preemptions", "refused", "kv_hits"):
             shown[name] += report[name] > 0
         shown["horizon"] += together.ledger["running"] > 0
-    assert min(shown.values()) > 3
+    assert min(shown.values()) > scaled(3)
 
 
-@pytest.mark.parametrize("chunk", range(2))
-def test_the_rank_is_the_one_with_the_least_load_as_a_request_is_sent(chunk: int) -> None:
+@pytest.mark.parametrize("seeds", in_parts(trials(120), 2))
+def test_the_rank_is_the_one_with_the_least_load_as_a_request_is_sent(seeds: range) -> None:
     """4 waiting + running by the requests' stamps, one after the other where they come at once.
 
     A request on its way counts as waiting. Memory is plenty, so none goes back to the queue.
     """
     at_once = several = 0
-    for seed in range(60 * chunk, 60 * chunk + 60):
+    for seed in seeds:
         rng = random.Random(seed)
         group: dict[str, Any] = {
             "max_num_seqs": rng.choice([1, 2, 64]),
@@ -196,8 +197,8 @@ def test_the_rank_is_the_one_with_the_least_load_as_a_request_is_sent(chunk: int
             at_once += any(arrival[there[-1]] == now for there in sent if there)
             several += min(loads) > 0 and len(set(loads)) > 1
             sent[ranks_of(result)[row]].append(row)
-    assert at_once > 100
-    assert several > 100
+    assert at_once > scaled(100)
+    assert several > scaled(100)
 
 
 def test_requests_that_come_at_once_are_spread() -> None:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.effort import examples, trials
 from support.twins import instance as oracle
 from support.watchdog import watched
 
@@ -33,14 +34,7 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import SearchStrategy
 
-FUZZ = settings(
-    max_examples=600,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-SEEDS = range(300)
+SEEDS = trials(300)
 
 # Equal priorities, zero and negative ones all occur.
 CLASSES = tuple(
@@ -413,19 +407,19 @@ def assert_same(simulation: Simulation, requests: list[oracle.Request]) -> oracl
     return whole
 
 
-@FUZZ
+@examples(600)
 @given(rng=randoms())
 def test_vllm_profile(rng: random.Random) -> None:
     assert_same(*random_case(rng, "vllm"))
 
 
-@FUZZ
+@examples(600)
 @given(rng=randoms())
 def test_blis_0_6_profile(rng: random.Random) -> None:
     assert_same(*random_case(rng, "blis_0_6"))
 
 
-@FUZZ
+@examples(600)
 @given(rng=randoms())
 def test_any_combination_on_several_instances(rng: random.Random) -> None:
     assert_same(*random_case(rng, None))
@@ -436,7 +430,7 @@ def random_case_of_priorities(rng: random.Random) -> tuple[Simulation, list[orac
     return simulation.with_({"instances[0].scheduler": random_priorities(rng)}), requests
 
 
-@FUZZ
+@examples(600)
 @given(rng=randoms())
 def test_priorities_that_grow_and_preempt(rng: random.Random) -> None:
     assert_same(*random_case_of_priorities(rng))
@@ -509,7 +503,7 @@ def test_seeded_cases_reach_what_they_are_meant_to(profile: str) -> None:
 # Every run ends
 
 
-@FUZZ
+@examples(600)
 @given(rng=randoms())
 def test_every_run_drains_and_conserves_requests(rng: random.Random) -> None:
     simulation, requests = random_case(rng, None)

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from support.effort import trials
 from support.twins.instance import Outcome, Request, Run, Server, simulate
 
 US = 1000
@@ -494,7 +495,7 @@ def test_scheduler_order(scheduler: str, priority: str, order: str) -> None:
     assert sorted(finished, key=lambda name: finished[name]) == order.split()
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", trials(200))
 def test_random_runs_keep_the_invariants(seed: int) -> None:
     rng = random.Random(seed)
     server = replace(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.effort import trials
 
 from spillway import (
     Result,
@@ -114,7 +115,7 @@ def test_figures_of_many_requests() -> None:
     assert min(summary[name] for name in ("completed", "rejected", "preemptions")) > 50
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", trials(5))
 @pytest.mark.parametrize(
     "changes",
     [

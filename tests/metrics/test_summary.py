@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from support.effort import examples, trials
 from support.runs import ns, run, steady
 
 from spillway import (
@@ -32,13 +33,6 @@ from spillway.data import statistics
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-FUZZ = settings(
-    max_examples=200,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
 Figure = float | int | None
 
 
@@ -56,7 +50,7 @@ def test_student_t(dof: int) -> None:
     assert statistics.student_t_quantile(0.5, dof) == pytest.approx(0, abs=1e-12)
 
 
-@FUZZ
+@examples(200)
 @given(
     values=st.lists(st.floats(-1e9, 1e9), min_size=2, max_size=30),
     confidence=st.sampled_from((0.5, 0.9, 0.95, 0.99, 0.999)),
@@ -96,19 +90,19 @@ RANKS = st.lists(
 ).map(sorted)
 
 
-@FUZZ
+@examples(200)
 @given(values=st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=60), ranks=RANKS)
 def test_percentiles_are_numpys(values: list[float], ranks: list[float]) -> None:
     assert percentiles(values=values, ps=ranks) == np.percentile(values, ranks).tolist()
 
 
-@FUZZ
+@examples(200)
 @given(values=st.lists(st.sampled_from((0.0, 1.0, 5.0)), min_size=1, max_size=60), ranks=RANKS)
 def test_percentiles_of_ties_are_numpys(values: list[float], ranks: list[float]) -> None:
     assert percentiles(values=values, ps=ranks) == np.percentile(values, ranks).tolist()
 
 
-@FUZZ
+@examples(200)
 @given(
     pairs=st.lists(
         st.tuples(st.integers(-5, 5) | st.integers(-(2**50), 2**50), st.integers(0, 9)),
@@ -207,7 +201,7 @@ def assert_moments(parts: list[list[int]], ranks: list[float]) -> None:
         assert ours == pytest.approx(theirs, rel=HISTOGRAM_ERROR, abs=1e-9)
 
 
-@FUZZ
+@examples(200)
 @given(parts=st.lists(st.lists(COUNTED, max_size=40), min_size=1, max_size=5), ranks=RANKS)
 def test_histogram_is_close_to_numpy(parts: list[list[int]], ranks: list[float]) -> None:
     if any(parts):
@@ -223,7 +217,7 @@ def test_histogram_of_very_many_values(largest: int) -> None:
         assert_moments([one.tolist()], MANY_RANKS)
 
 
-@FUZZ
+@examples(200)
 @given(values=st.lists(COUNTED, min_size=1, max_size=60), cuts=st.lists(st.integers(0, 60)))
 def test_merged_histograms_equal_one(values: list[int], cuts: list[int]) -> None:
     ranks = [0.0, 50.0, 99.0, 100.0]
@@ -576,7 +570,7 @@ def assert_recomputed(result: Result) -> dict[str, int]:
     }
 
 
-@FUZZ
+@examples(200)
 @given(rng=st.randoms(use_true_random=False))
 def test_figures_are_those_of_the_requests(rng: random.Random) -> None:
     assert_recomputed(simulate(random_simulation(rng), seed=rng.randint(0, 100)))
@@ -584,11 +578,11 @@ def test_figures_are_those_of_the_requests(rng: random.Random) -> None:
 
 def test_seeded_runs_reach_what_they_are_meant_to() -> None:
     reached: Counter[str] = Counter()
-    runs = 150
-    for seed in range(runs):
+    seeds = trials(150)
+    for seed in seeds:
         result = simulate(random_simulation(random.Random(seed)), seed)
         reached.update(assert_recomputed(result))
-    assert min(reached.values()) >= 0.03 * runs, reached
+    assert min(reached.values()) >= 0.03 * len(seeds), reached
 
 
 def test_fitness_of_nothing() -> None:

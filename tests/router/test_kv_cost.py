@@ -8,19 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.runs import MS, ROUTER_STREAM, instants_ns, ns, run_ns, steady
 
 from spillway import ConfigError, Result, Simulation, _core, instance, router, simulate, trace
-
-FUZZ = settings(
-    max_examples=150,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
 
 NEVER = 2**62
 
@@ -222,13 +214,11 @@ def cases(draw: st.DrawFn) -> Case:
     )
 
 
-@FUZZ
 @given(case=cases())
 def test_cost_and_choice_equal_the_model(case: Case) -> None:
     assert_equals_model(case)
 
 
-@FUZZ
 @given(case=cases())
 def test_costs_do_not_depend_on_the_stepping(case: Case) -> None:
     result = simulate(case.simulation(), case.seed)

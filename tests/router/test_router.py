@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.runs import MS, ROUTER_STREAM, ns, steady
 from support.runs import run_ns as run
@@ -32,14 +32,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
-
-FUZZ = settings(
-    max_examples=150,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
 
 
 def chosen(result: Result) -> list[int]:
@@ -135,7 +127,6 @@ def least_loaded_oracle(
     return best
 
 
-@FUZZ
 @given(
     gaps_ns=st.lists(
         st.sampled_from([0, 5 * MS, 10 * MS]) | st.integers(0, 40 * MS), min_size=3, max_size=30
@@ -823,7 +814,6 @@ UTILIZATION = st.builds(
 )
 
 
-@FUZZ
 @given(
     filters=st.lists(AFFINITY | UTILIZATION, min_size=1, max_size=3),
     scorer=st.sampled_from(range(len(SCORES))),

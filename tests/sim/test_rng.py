@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from support.effort import examples
 
 from spillway._core.sim import Draws, philox4x64
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-FUZZ = settings(max_examples=300, derandomize=True, deadline=None, database=None)
 WORD = st.integers(0, 2**64 - 1)
 # Carries run through words of which all bits are set.
 WORD_OR_EDGE = WORD | st.sampled_from((0, 1, 2**63, 2**64 - 2, 2**64 - 1))
@@ -73,7 +73,7 @@ def test_philox_gives_the_published_answers(
     assert philox4x64(counter=counter, key=key) == expected
 
 
-@FUZZ
+@examples(300)
 @given(counter=st.lists(WORD_OR_EDGE, min_size=4, max_size=4), key=st.tuples(WORD, WORD))
 def test_philox_equals_numpys(counter: list[int], key: tuple[int, int]) -> None:
     # NumPy increments the counter, a number of 256 bits, before it generates.
@@ -86,7 +86,7 @@ def test_philox_equals_numpys(counter: list[int], key: tuple[int, int]) -> None:
     assert philox4x64(counter=counter, key=list(key)) == numpys.random_raw(4).tolist()
 
 
-@FUZZ
+@examples(300)
 @given(seed=WORD, stream=WORD, entity=WORD_OR_EDGE, sub_entity=WORD_OR_EDGE, n=st.integers(1, 30))
 def test_bits_equal_numpys(seed: int, stream: int, entity: int, sub_entity: int, n: int) -> None:
     ours = Draws(seed=seed, stream=stream, entity=entity, sub_entity=sub_entity)
@@ -94,7 +94,7 @@ def test_bits_equal_numpys(seed: int, stream: int, entity: int, sub_entity: int,
     assert [ours.bits() for _ in range(n)] == numpys.random_raw(n).tolist()
 
 
-@FUZZ
+@examples(300)
 @given(seed=WORD, stream=WORD, entity=WORD, sub_entity=WORD, n=st.integers(1, 30))
 def test_uniform_equals_numpys(
     seed: int, stream: int, entity: int, sub_entity: int, n: int
@@ -179,7 +179,7 @@ def test_below_is_uniform_for_large_ranges(n: int) -> None:
     assert stats.chisquare(thirds).pvalue > SMALLEST_P
 
 
-@FUZZ
+@examples(300)
 @given(n=st.integers(1, 2**64 - 1), seed=WORD)
 def test_below_stays_below(n: int, seed: int) -> None:
     generator = Draws(seed=seed, stream=1)

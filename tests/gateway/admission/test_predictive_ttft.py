@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.effort import trials
 from support.runs import instants_ns, ns
 
 from spillway import (
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 BLOCK = 16
 PLAIN = instance.Linear(alpha0_us=0, alpha_input_us=0, alpha_output_us=0)
 PRIORITY = {one.name: one.priority for one in Simulation().slo_classes}
+TRIALS = trials(25)
 ESTIMATORS = ("queue_depth", "priority_aware", "token_backlog", "seats_and_memory")
 
 
@@ -458,7 +460,7 @@ def random_run(
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_every_verdict_is_the_documented_one(estimator: str, priced: str) -> None:
     rejected = 0
-    for seed in range(25):
+    for seed in TRIALS:
         simulation, result, them = random_run(seed, estimator, priced)
         twin = Twin(simulation, them, seed)
         for way in them:
@@ -466,7 +468,7 @@ def test_every_verdict_is_the_documented_one(estimator: str, priced: str) -> Non
         reasons = set(result.requests["reason"].tolist())
         assert reasons <= {"", "predicted_ttft", "queue_timeout"}
         rejected += sum(not way.admitted for way in them)
-    assert 500 < rejected < 25 * 220 - 500
+    assert 20 < rejected / len(TRIALS) < 200
 
 
 # --- every setting counts -------------------------------------------------------------------------
@@ -737,7 +739,7 @@ def test_every_router_is_among_these() -> None:
     assert set(kinds_in([one.to_dict() for one in EVERY_ROUTER])) == set(kinds_of(field))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", trials(60))
 def test_the_exact_estimate_is_right_to_the_nanosecond_if_no_other_follows(seed: int) -> None:
     """Each last request is admitted with a budget of what it really takes, not with 1 ns less.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.effort import scaled, trials
 from support.runs import SECOND, fixed, flat, ns, outcomes, run, ways
 
 from spillway import (
@@ -128,7 +129,7 @@ def expected_readings(
 @pytest.mark.parametrize("source", ["ttft", "engine_ttft", "e2e", "e2e_per_token", "queue_delay"])
 def test_controller_measures_what_the_stamps_tell(source: str, aggregation: str) -> None:
     measured = refused = 0
-    for seed in range(12):
+    for seed in trials(12):
         rng = random.Random(seed)
         sensor = signals.Sensor(
             includes_refusals=seed % 2 == 1,
@@ -181,8 +182,8 @@ def test_controller_measures_what_the_stamps_tell(source: str, aggregation: str)
         last = max(way.ended for way in ways(result) if way.ended is not None)
         assert ticks[-2] < last <= ticks[-1] if len(ticks) > 1 else last <= ticks[-1]
         refused += sensor.includes_refusals * sum(is_refused(way) for way in ways(result))
-    assert measured > 20
-    assert refused > 20
+    assert measured > scaled(20)
+    assert refused > scaled(20)
 
 
 def behind_a_gate(**sensor: Any) -> Result:
@@ -350,7 +351,7 @@ class PublishedController:
 
 def test_published_controller() -> None:
     seen: dict[str, int] = {}
-    for seed in range(40):
+    for seed in trials(40):
         rng = random.Random(seed)
         factor = rng.choice((0.5, 0.75, None))
         window_s, tick_s = rng.choice(((10, 5), (30, 5), (4, 1)))
@@ -410,8 +411,10 @@ def test_published_controller() -> None:
             assert control["setting"][i] == twin.cap
             assert control["permits"][i] == 2 * twin.cap
             assert control["in_flight"][i] == in_flight
-    assert min(seen[action] for action in ("increase", "decrease", "cooldown", "no_signal")) > 50
-    assert seen["hold"] > 10
+    assert min(
+        seen[action] for action in ("increase", "decrease", "cooldown", "no_signal")
+    ) > scaled(50)
+    assert seen["hold"] > scaled(10)
 
 
 def one_more_permit(**settings: Any) -> gateway.Gateway:

@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from support.effort import scaled, trials
 from support.gateway_trials import trial
 from support.random_gateways import random_simulation
 from support.runs import fixed, flat, order, run
@@ -13,7 +14,7 @@ from support.runs import fixed, flat, order, run
 from spillway import Simulation, gateway, instance, simulate, trace
 
 MOMENTS = ("enqueue", "dispatch", "first_token", "token", "completion")
-TRIALS = 60
+TRIALS = trials(60)
 
 
 @pytest.mark.parametrize(
@@ -27,7 +28,7 @@ TRIALS = 60
 )
 def test_gateway_equals_its_plain_twin(kind: str, charge_at: str) -> None:
     seen: Counter[str] = Counter()
-    for seed in range(TRIALS):
+    for seed in TRIALS:
         one = trial(seed, kind, charge_at)
         if one is None:
             continue
@@ -37,16 +38,16 @@ def test_gateway_equals_its_plain_twin(kind: str, charge_at: str) -> None:
         seen["estimated"] += sum(request.cost_output > 0 for request in one.requests)
         dispatched = [request.dispatched for request in one.requests if request.dispatched]
         seen["reordered"] += dispatched != sorted(dispatched)
-    assert seen["compared"] >= TRIALS - 2
-    assert min(seen[word] for word in ("expired", "evicted", "rejected", "reordered")) > 10
-    assert (seen["estimated"] > 20) == (charge_at != "token")
+    assert seen["compared"] >= len(TRIALS) - 2
+    assert min(seen[word] for word in ("expired", "evicted", "rejected", "reordered")) > scaled(10)
+    assert (seen["estimated"] > scaled(20)) == (charge_at != "token")
 
 
 def test_jumps_charge_tokens_as_single_steps_do() -> None:
     """Counters are read between steps; what they read is what token-by-token charging has."""
     seen: Counter[str] = Counter()
     differs_from_completion = 0
-    for seed in range(240):
+    for seed in trials(240):
         simulation = random_simulation(seed, unit="weighted_tokens", charge_at="token")
         result = simulate(simulation, seed)
         plain = simulate(simulation, seed, reference=True)
@@ -62,12 +63,12 @@ def test_jumps_charge_tokens_as_single_steps_do() -> None:
         seen["expired"] += result.ledger["expired"] > 0
         later = random_simulation(seed, unit="weighted_tokens", charge_at="completion")
         differs_from_completion += simulate(later, seed).digest != result.digest
-    assert seen["preempted"] > 50
-    assert seen["several instances"] > 50
-    assert seen["jittered"] > 50
-    assert seen["expired"] > 30
-    assert min(seen["step_end"], seen["step_start"]) > 50
-    assert differs_from_completion > 50
+    assert seen["preempted"] > scaled(50)
+    assert seen["several instances"] > scaled(50)
+    assert seen["jittered"] > scaled(50)
+    assert seen["expired"] > scaled(30)
+    assert min(seen["step_end"], seen["step_start"]) > scaled(50)
+    assert differs_from_completion > scaled(50)
 
 
 # With the same prefix as a request before, 16 of 80 tokens are left; tags advance by them.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.effort import scaled, trials
 from support.runs import SECOND, fixed, flat, order, outcomes, peak, run, ways
 
 from spillway import Result, gateway, instance, metrics, signals, workload
@@ -72,7 +73,7 @@ def random_limit(name: str, rng: random.Random) -> tuple[list[Any], Any, int]:
 @pytest.mark.parametrize("name", ["fixed", "workers", "fleet", "tokens", "several"])
 def test_limit_holds_and_wastes_nothing(name: str) -> None:
     waited = 0
-    for seed in range(30):
+    for seed in trials(30):
         rng = random.Random(seed)
         limits, allows, count = random_limit(name, rng)
         n = 40
@@ -84,10 +85,10 @@ def test_limit_holds_and_wastes_nothing(name: str) -> None:
             gateway=limited(*limits),
         )
         waited += check(result, allows)
-    assert waited > 200
+    assert waited > scaled(200)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", trials(20))
 def test_tenants_have_permits_of_their_own(seed: int) -> None:
     rng = random.Random(seed)
     n, own = 60, {"a": 1, "b": 2, "c": 4}

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from support.effort import scaled, trials
 from support.gateway_trials import trial
 from support.random_gateways import random_simulation
 from support.runs import (
@@ -54,7 +55,7 @@ def check_ledger(result: Result) -> Counter[str]:
 
 def test_queues_equal_their_plain_twin() -> None:
     seen: Counter[str] = Counter()
-    for seed in range(600):
+    for seed in trials(600):
         one = trial(seed)
         assert one is not None
         assert one.told() == one.expected(), seed
@@ -66,19 +67,19 @@ def test_queues_equal_their_plain_twin() -> None:
         seen[queue.ordering] += dispatched != sorted(dispatched)
         seen.update(f"{queue.drop} {outcome}" for outcome in told)
         seen.update(reasons)
-    assert min(seen["lifo"], seen["slo_deadline"]) > 20
+    assert min(seen["lifo"], seen["slo_deadline"]) > scaled(20)
     assert seen["adaptive_lifo"] > 0
     assert seen["fcfs"] == seen["edf"] == 0
     assert seen["tail evicted"] == seen["head rejected"] == 0
     both = ("lowest_priority evicted", "lowest_priority rejected")
-    assert min(seen[one] for one in ("tail rejected", "head evicted", *both)) > 30
-    assert min(seen[one] for one in ("queue_timeout", "queue_full", "queue_delay")) > 15
+    assert min(seen[one] for one in ("tail rejected", "head evicted", *both)) > scaled(30)
+    assert min(seen[one] for one in ("queue_timeout", "queue_full", "queue_delay")) > scaled(15)
 
 
 def test_streaming_keeps_the_same_books() -> None:
     """Requests that are lost give their ids to others, as those that are served do."""
     seen: Counter[str] = Counter()
-    for seed in range(150):
+    for seed in trials(150):
         simulation = random_simulation(seed)
         exact = simulate(simulation, seed)
         streamed = simulate(simulation.with_({"metrics.streaming": True}), seed)
@@ -95,7 +96,7 @@ def test_streaming_keeps_the_same_books() -> None:
                     if isinstance(value, int) and count != "priority_inversions":
                         assert theirs[name][count] == value, (seed, name, count)
         seen.update(check_ledger(exact).keys())
-    assert min(seen[word] for word in ("expired", "evicted", "rejected", "queued")) > 10
+    assert min(seen[word] for word in ("expired", "evicted", "rejected", "queued")) > scaled(10)
 
 
 # --- bounds ---------------------------------------------------------------------------------------

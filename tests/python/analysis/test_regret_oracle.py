@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.effort import trials
 from support.paths import DATA
 
 from spillway import Result, Simulation, UsageError, fleet, simulate, trace, workload
@@ -268,7 +269,7 @@ def random_settings(draw: random.Random) -> dict[str, Any]:
     return settings
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", trials(60))
 def test_a_rejected_request_meets_what_it_meets_by_itself(seed: int) -> None:
     draw = random.Random(seed)
     outputs = [draw.choice([0, 1, 2, 7, 60, 300]) for _ in range(80)]

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.effort import examples
 from support.paths import DATA, ROOT, TESTS
 
 import spillway
@@ -590,13 +591,7 @@ def test_fingerprint_tells_every_change(changes: dict[str, Any]) -> None:
     assert fingerprint(base.with_(changes)) != fingerprint(base)
 
 
-@settings(
-    max_examples=100,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@examples(100)
 @given(
     a=st.floats(0, 3.2e9),
     b=st.floats(0, 3.2e9),

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.effort import trials
 from support.random_gateways import random_simulation
 from support.runs import fixed, flat, peak, run
 
@@ -240,7 +241,7 @@ def parts_of(line: str) -> tuple[list[int], list[int]]:
     )
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", trials(40))
 def test_parts_add_up_to_the_attempts(seed: int) -> None:
     rng = random.Random(seed)
     retries = [workload.Retry(max_attempts=3, backoff_s=0.1)]
@@ -388,7 +389,7 @@ def test_unused_memory() -> None:
 # --- what a run tells of its mechanisms -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", trials(60))
 def test_activity(seed: int) -> None:
     simulation = random_simulation(seed)
     result = simulate(simulation, seed)

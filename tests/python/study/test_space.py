@@ -6,8 +6,9 @@ from typing import Any
 
 import optuna
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.effort import examples
 from support.study_problems import overloaded
 
 from spillway import ConfigError, Space, catalog, gateway, instance, router
@@ -132,7 +133,7 @@ def test_kinds_of_a_chain_of_one() -> None:
 
 
 @given(st.lists(st.floats(0, 1), min_size=3, max_size=3))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_order_is_kept_and_costs_no_point(shares: list[float]) -> None:
     bound = Space(CAPS, ORDER).bind(budgeted())
     free = {one.name: one.at(share) for one, share in zip(bound, shares, strict=True)}

@@ -1,0 +1,56 @@
+"""How many random cases the tests try, which the profile decides.
+
+A test names the number that continuous integration tries. The profile `dev` tries a sixth of them,
+`nightly` many times as many. The first cases of a larger number are those of a smaller one, where a
+test counts seeds. SPILLWAY_TEST_PROFILE names the profile; `dev` is the default.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from fractions import Fraction
+
+from hypothesis import HealthCheck, settings
+
+SHARES = {"dev": Fraction(1, 6), "ci": Fraction(1), "nightly": Fraction(40, 3)}
+PROFILE = os.environ.get("SPILLWAY_TEST_PROFILE", "dev")
+if PROFILE not in SHARES:
+    raise ValueError(f"SPILLWAY_TEST_PROFILE = {PROFILE!r}: must be one of {', '.join(SHARES)}")
+
+EXAMPLES = 150
+"""Of a property, unless its test says otherwise: 25, 150 or 2,000."""
+
+
+def scaled(number: int) -> int:
+    """What the profile makes of a number that holds for continuous integration; at least 1."""
+    return max(1, round(number * SHARES[PROFILE]))
+
+
+def trials(number: int) -> range:
+    """The seeds of so many random cases."""
+    return range(scaled(number))
+
+
+def in_parts(seeds: range, number: int) -> list[range]:
+    """The seeds in so many parts, for tests that can run side by side."""
+    ends = [len(seeds) * part // number for part in range(number + 1)]
+    return [seeds[first:last] for first, last in itertools.pairwise(ends)]
+
+
+def examples(number: int, **more: object) -> settings:
+    """Settings of a property that needs another number of examples than most."""
+    return settings(max_examples=scaled(number), **more)  # type: ignore[arg-type]
+
+
+def load_profile() -> None:
+    """Makes hypothesis try as many examples as the profile says, the same ones every time."""
+    settings.register_profile(
+        PROFILE,
+        max_examples=scaled(EXAMPLES),
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+    settings.load_profile(PROFILE)
