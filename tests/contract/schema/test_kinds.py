@@ -1,0 +1,71 @@
+"""Policies: their names, their files, their reasons."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.paths import ROOT
+from support.settings import (
+    CLASSES,
+    KINDED,
+    MODULE_OF,
+)
+
+from spillway import (
+    Simulation,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+DECLARED = re.compile(r"^struct (\w+) (?:: [\w:]+ )?{", re.MULTILINE)
+
+
+@pytest.mark.parametrize("cls", KINDED, ids=lambda cls: cls.__name__)
+def test_kind_is_the_name_of_its_header(cls: type[Any]) -> None:
+    """Or its class is, where the kind alone says too little; kinds of a few lines share one."""
+    structs = {
+        header.stem: DECLARED.findall(header.read_text())
+        for header in (ROOT / "cpp" / MODULE_OF[cls.__name__]).rglob("*.h")
+    }
+    (header,) = (stem for stem, names in structs.items() if cls.__name__ in names)
+    kinds = {one.__name__ for one in KINDED}.intersection(structs[header])
+    if kinds == {cls.__name__}:
+        assert cls.kind.replace("_", "") in cls.__name__.lower()
+        assert header in (cls.kind, re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower())
+
+
+def alternatives(path: str) -> list[dict[str, Any]]:
+    """What may stand at a path of settings."""
+    place = Simulation._describe()
+    for step in path.split("."):
+        field = next(field for field in place["fields"] if field["name"] == step)
+        place = field.get("of") or field
+    return list(place["alternatives"])
+
+
+def test_every_policy_occurs_in_the_tree() -> None:
+    def kinds(description: Mapping[str, Any]) -> Iterator[str]:
+        for field in description["fields"]:
+            below = [field["of"]] if "of" in field else field.get("alternatives", [])
+            for one in below:
+                yield one["name"]
+                yield from kinds(one)
+
+    assert set(kinds(Simulation._describe())) | {"Simulation"} == set(CLASSES)
+
+
+def test_admission_policies_and_their_reasons() -> None:
+    policies = alternatives("gateway.admission")
+    assert {one["kind"] for one in policies} >= {"always_admit", "reject_all", "token_bucket"}
+    reasons = [reason for one in policies for reason in one.get("reasons", ())]
+    names = [reason["name"] for reason in reasons]
+    assert len(set(names)) == len(names)
+    assert all(reason["doc"] for reason in reasons)
+    for one in policies:
+        assert bool(one.get("reasons")) == (one["kind"] != "always_admit")
+        for reason in one.get("reasons", ()):
+            assert reason["name"] in CLASSES[one["name"]].__doc__

@@ -1,0 +1,315 @@
+"""Every configuration class of the core, and valid settings of each at random."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+from hypothesis import strategies as st
+
+from spillway import Simulation, _core, gateway, instance, router, signals, workload
+from spillway.config import classes, schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from hypothesis.strategies import SearchStrategy
+
+
+CLASSES: dict[str, type[Any]] = {
+    cls.__name__: cls
+    for name in classes.CORE_MODULES
+    for cls in classes.config_classes(getattr(_core, name))
+}
+MODULE_OF = {
+    cls.__name__: name
+    for name in classes.CORE_MODULES
+    for cls in classes.config_classes(getattr(_core, name))
+}
+KINDED = [cls for cls in CLASSES.values() if "kind" in cls._describe()]
+WITH_FIELDS = [cls for cls in CLASSES.values() if cls._describe()["fields"]]
+
+each_class = pytest.mark.parametrize("cls", CLASSES.values(), ids=CLASSES)
+each_class_with_fields = pytest.mark.parametrize(
+    "cls", WITH_FIELDS, ids=[cls.__name__ for cls in WITH_FIELDS]
+)
+
+
+# The columns of a table: lists of one length.
+TABLE = ("concurrency", "e2e_s", "ttft_s")
+
+
+def fields_of(cls: type[Any]) -> dict[str, dict[str, Any]]:
+    return {field["name"]: field for field in cls._describe()["fields"]}
+
+
+def is_number(field: Mapping[str, Any]) -> bool:
+    return field["type"] in ("int", "float")
+
+
+NUMBERS = [
+    (cls, name) for cls in CLASSES.values() for name, field in fields_of(cls).items()
+    if is_number(field)
+]  # fmt: skip
+SCALAR_NUMBERS = [(cls, name) for cls, name in NUMBERS if "sequence" not in fields_of(cls)[name]]
+
+
+def each_number(numbers: list[tuple[type[Any], str]]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        ("cls", "name"), numbers, ids=[f"{cls.__name__}.{name}" for cls, name in numbers]
+    )
+
+
+def companions(cls: type[Any], name: str, value: Any) -> dict[str, Any]:
+    """Settings that a valid `value` of a field needs beside itself."""
+    if name == "prefix_tokens" and value:
+        return {"prefix_group": "group"}
+    end, _, what = name.partition("_")
+    if end == "min" and (most := fields_of(cls).get(f"max_{what}")):
+        return {f"max_{what}": most.get("at_most", 10**8)}
+    if end == "max" and (least := fields_of(cls).get(f"min_{what}")):
+        return {f"min_{what}": least["at_least"]}
+    if f"{cls.__name__}.{name}" == "Empirical.weights":
+        return {"values": [1, 2]}
+    if cls is instance.ProcessorSharing and name in TABLE:
+        return {column: [1] for column in TABLE if column != name}
+    return {}
+
+
+def built(cls: type[Any], name: str, value: Any) -> Any:
+    """An object in which one field, or each entry of it, has a value."""
+    given = [value, 1] if f"{cls.__name__}.{name}" == "Empirical.weights" else value
+    if "sequence" in fields_of(cls)[name] and not isinstance(given, list):
+        given = [value]
+    return cls(**{name: given, **companions(cls, name, value)})
+
+
+# --- valid settings at random ---------------------------------------------------------------------
+
+NAMES = ("default", "gold", "größe", "a.b[0]", 'it\'s "quoted"\n', "")
+
+
+def value_of(field: Mapping[str, Any]) -> SearchStrategy[Any]:
+    kind = field["type"]
+    value: SearchStrategy[Any]
+    low = field.get("at_least", field.get("more_than"))
+    high = field.get("at_most", field.get("less_than"))
+    if kind == "int":
+        value = st.integers(int(low) if low is not None else -(2**53), int(high or 2**53))
+    elif kind == "float":
+        value = st.floats(
+            low,
+            high,
+            allow_nan=False,
+            allow_infinity=False,
+            exclude_min="more_than" in field,
+            exclude_max="less_than" in field,
+        )
+    elif kind == "bool":
+        value = st.booleans()
+    elif kind == "choice":
+        value = st.sampled_from(field["choices"])
+    elif kind == "str":
+        value = st.sampled_from(NAMES) | st.text(max_size=5)
+    elif kind == "struct":
+        value = settings_of(field["of"])
+    else:
+        value = st.one_of([settings_of(one) for one in field["alternatives"]])
+    if field.get("sequence"):
+        value = st.lists(value, min_size=1, max_size=3)
+    if kind in ("struct", "variant"):  # half of the nouns stay as they are: all at once is too much
+        drawn, default = value, st.just(field["default"])
+        value = st.booleans().flatmap(lambda draws: drawn if draws else default)
+    return st.none() | value if field.get("optional") else value
+
+
+def settings_of(description: Mapping[str, Any]) -> SearchStrategy[dict[str, Any]]:
+    """Complete valid settings of a class in their written form."""
+    entries = {field["name"]: value_of(field) for field in description["fields"]}
+    if "kind" in description:
+        entries = {"kind": st.just(description["kind"]), **entries}
+    return st.fixed_dictionaries(entries).map(lambda drawn: repaired(description["name"], drawn))
+
+
+def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
+    """The settings, changed where two of them contradict each other."""
+    if "min_tokens" in drawn:
+        drawn["min_tokens"], drawn["max_tokens"] = sorted(
+            (drawn["min_tokens"], drawn["max_tokens"])
+        )
+    if name == "Empirical":
+        drawn["weights"] = (drawn["weights"] * 3)[: len(drawn["values"])]
+        if not sum(drawn["weights"]):
+            drawn["weights"] = []
+    if name == "ProcessorSharing":
+        drawn["concurrency"] = sorted(set(drawn["concurrency"]))
+        for column in TABLE:
+            drawn[column] = (drawn[column] * 3)[: len(drawn["concurrency"])]
+    if name == "Client" and drawn["arrivals"]["kind"] == "closed_loop":
+        drawn |= {"requests_per_s": None, "num_requests": drawn["num_requests"] or 9}
+    if name == "Client" and (drawn["requests_per_s"] or drawn["arrivals"]["kind"] == "closed_loop"):
+        drawn["rate_fraction"] = 1.0
+    if name == "Client" and not (drawn["prefix_group"] and drawn["prefix_tokens"]):
+        drawn |= {"prefix_group": "", "prefix_tokens": 0}
+    if name == "InstanceGroup" and drawn["max_model_len"] == 1:
+        drawn["max_model_len"] = 0
+    if name == "InstanceGroup" and drawn["ingress"]["kind"] == "dual_limit_gate":
+        drawn["completion"] = "step_end"
+    if name == "Simulation" and drawn["busy_monitor"]["track_output_blocks"]:
+        for group in drawn["instances"]:
+            group["preemption"] = "keep_emitted"
+    if name == "Synthetic":
+        drawn["clients"] = unique(drawn["clients"], "name")
+        for client in drawn["clients"]:
+            if client["prefix_group"]:
+                client["prefix_tokens"] = 7
+    if name == "PriorityFcfs":
+        drawn["class_priorities"] = unique(drawn["class_priorities"], "name")
+        if drawn["age_weight_per_s"] < 1e-6:
+            drawn["age_weight_per_s"] = 0.0
+        if drawn["class_priorities"] or drawn["age_weight_per_s"] or drawn["preemption_margin"]:
+            drawn["priority"] = "slo_class"
+    if name == "QueueScaler":
+        drawn["min_instances"], drawn["max_instances"] = sorted(
+            (drawn["min_instances"], drawn["max_instances"])
+        )
+    if name == "PredictiveTtft":
+        drawn["budgets"] = unique(drawn["budgets"], "slo_class")
+        if drawn["estimator"] in ("queue_depth", "priority_aware", "exact"):
+            drawn["calibration"]["forgetting"] = None
+    if name == "TenantBudget":
+        drawn["budgets"] = unique(drawn["budgets"], "tenant")
+    if name == "TenantTokenBucket":
+        drawn["own"] = unique(drawn["own"], "tenant")
+        drawn["reserves"] = unique(drawn["reserves"], "slo_class")
+    if name == "PriorityHoldback":
+        drawn["min_ceiling"], drawn["max_ceiling"] = sorted(
+            (drawn["min_ceiling"], drawn["max_ceiling"])
+        )
+    if name == "Guard":
+        drawn["floor"], drawn["ceiling"] = sorted((drawn["floor"], drawn["ceiling"]))
+    if name == "Gateway":
+        drawn["bands"] = unique(drawn["bands"], "priority")
+        drawn["split"] = "tenant_hash"  # the one that goes with every cost
+        drawn["limit"] = [*drawn["limit"], {"kind": "fixed", "max_in_flight": 9}]  # can be moved
+        if drawn["dispatch"] == "one_per_attempt":
+            drawn["drain_latency_s"] = 0.0
+        if all(one["kind"] != "saturation" for one in drawn["limit"]):
+            drawn["eviction"]["max_victims"] = 0
+    if name == "Weighted":
+        drawn["scorers"] = unique(drawn["scorers"], "kind")
+    if name == "Simulation":
+        if drawn["metrics"]["streaming"]:
+            drawn["metrics"]["traced_candidates"] = 0
+        drawn["gateway"]["sensor"]["scope"] = "pooled"
+        for policy in drawn["gateway"]["admission"]:  # whom they name must exist
+            policy |= {key: [] for key in ("budgets", "own", "reserves") if key in policy}
+            if policy.get("estimator") == "exact":  # not for every fleet
+                policy["estimator"] = "seats_and_memory"
+        drawn["fleet"] |= {"initial_instances": None, "schedule": []}
+        drawn["fleet"]["autoscaler"] = {"kind": "none"}
+        drawn["tenants"] = unique(drawn["tenants"], "name") or [{"name": "default"}]
+        drawn["slo_classes"] = unique(drawn["slo_classes"], "name")
+        if drawn["horizon_s"] is not None:
+            drawn["warm_up_s"] = drawn["horizon_s"] / 2
+            if drawn["warm_up_s"] == drawn["horizon_s"]:
+                drawn["warm_up_s"] = 0.0
+        for client in drawn["workload"].get("clients", ()):
+            client["tenant"] = drawn["tenants"][-1]["name"]
+            client["slo_class"] = drawn["slo_classes"][-1]["name"]
+    return drawn
+
+
+def unique(entries: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
+    return list({entry[key]: entry for entry in entries}.values())
+
+
+def valid(cls: type[Any]) -> SearchStrategy[Any]:
+    return settings_of(cls._describe()).map(cls.from_dict)
+
+
+# A simulation with something at every place that a path can lead to.
+RICH = Simulation(
+    workload=workload.Synthetic(
+        duration_s=30,
+        clients=[
+            workload.Client(name="chat", tenant="gold", slo_class="critical", arrivals="gamma"),
+            workload.Client(
+                name="crawl",
+                tenant="free",
+                arrivals={"kind": "weibull", "cv": 2},
+                input_tokens="lognormal",
+                output_tokens=workload.Empirical(values=[3, 5], weights=[0.5, 1.5]),
+                prefix_group="system",
+                prefix_tokens=20,
+            ),
+        ],
+    ),
+    tenants=[workload.Tenant(name="gold", weight=3), workload.Tenant(name="free")],
+    slo_classes=[
+        workload.SloClass(name="critical", target_ttft_s=0.5, target_tpot_s=0.05, target_e2e_s=9),
+        workload.SloClass(),
+    ],
+    reaction=workload.Reaction(timeout_s=30, retries=[workload.Retry(on=["saturated"])]),
+    gateway=gateway.Gateway(
+        admission=[gateway.TokenBucket(), gateway.AlwaysAdmit()],
+        admission_latency_s=0.001,
+        bands=[
+            gateway.Band(priority=2, fairness=gateway.DeficitRoundRobin()),
+            gateway.Band(fairness=gateway.VirtualTokenCounter()),
+        ],
+        limit=gateway.FixedLimit(),
+        routing_latency_s=0.002,
+    ),
+    router=router.Weighted(
+        filters=[router.PrefixCacheAffinity(), router.UtilizationFilter()],
+        scorers=[router.QueueDepth(), router.PrefixAffinity()],
+        picker=router.Softmax(),
+    ),
+    signals=signals.Scraped(),
+    instances=[
+        instance.InstanceGroup(count=2, scheduler="priority_fcfs", ingress="engine_request_limit"),
+        instance.InstanceGroup(
+            max_model_len=4096, plant="processor_sharing", ingress="vllm_queue_limits"
+        ),
+    ],
+    horizon_s=60,
+    warm_up_s=5,
+)
+
+
+def leaves(
+    description: Mapping[str, Any], written: Mapping[str, Any], path: str = ""
+) -> Iterator[tuple[str, dict[str, Any], Any]]:
+    """Dotted path, descriptor and value of every setting that holds no other ones."""
+    for field in description["fields"]:
+        here = f"{path}.{field['name']}".lstrip(".")
+        value = written[field["name"]]
+        if value is None:
+            yield here, field, value
+        elif field["type"] in ("struct", "variant"):
+            entries = {here: value} if not isinstance(value, list) else {
+                f"{here}[{i}]": entry for i, entry in enumerate(value)
+            }  # fmt: skip
+            for place, entry in entries.items():
+                below = field.get("of") or next(
+                    one for one in field["alternatives"] if one["kind"] == entry["kind"]
+                )
+                yield from leaves(below, entry, place)
+        else:
+            yield here, field, value
+
+
+LEAVES = list(leaves(Simulation._describe(), RICH.to_dict()))
+
+
+def at(written: Any, path: str) -> Any:
+    """What stands at a dotted path of a written form."""
+    for key in path.replace("]", "").replace("[", ".").split("."):
+        written = written[int(key)] if key.isdigit() else written[key]
+    return written
+
+
+SCHEMA = loading.json_schema()
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
