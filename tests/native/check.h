@@ -1,17 +1,14 @@
 #pragma once
 
-#include <cstdio>
-#include <cstdlib>
 #include <source_location>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 /// Ends the program with a message unless `holds`.
-inline void check(bool holds, const std::string& what,
-                  std::source_location where = std::source_location::current()) {
-  if (holds) return;
-  std::fprintf(stderr, "%s:%u: check failed: %s\n", where.file_name(), where.line(), what.c_str());
-  std::exit(1);
-}
+void check(bool holds, const std::string& what,
+           std::source_location where = std::source_location::current());
 
 /// Ends the program unless calling `action` throws an Error.
 template <class Error, class Action>
@@ -24,3 +21,15 @@ void check_throws(const Action& action, const std::string& what,
   }
   check(false, what + ": nothing was thrown", where);
 }
+
+using Case = void (*)();
+
+/// Registers cases before main. `names` are those of the functions, with commas between; the suite
+/// is named after its file: `gateway/bands` in tests/native/gateway/bands_test.cpp.
+struct Suite {
+  Suite(std::string_view names, const std::vector<Case>& cases,
+        std::source_location where = std::source_location::current());
+};
+
+/// The functions of a file that are its cases, each named after its function.
+#define CASES(...) const Suite suite(#__VA_ARGS__, {__VA_ARGS__})

@@ -151,10 +151,5 @@ void nothing_to_run() {
 
 }  // namespace
 
-int main() {
-  outputs_do_not_depend_on_threads();
-  runs_without_random_streams_are_made_once();
-  caller_can_end_a_batch();
-  failing_run_ends_the_batch();
-  nothing_to_run();
-}
+CASES(outputs_do_not_depend_on_threads, runs_without_random_streams_are_made_once,
+      caller_can_end_a_batch, failing_run_ends_the_batch, nothing_to_run);

@@ -364,23 +364,12 @@ void requests_of_the_source_belong_to_no_user() {
 
 }  // namespace
 
-int main() {
-  the_source_sends_one_request_at_a_time();
-  passive_clients_never_react();
-  a_client_retries_until_it_has_made_all_attempts();
-  the_last_attempt_is_final();
-  a_completed_request_is_not_retried();
-  a_budget_pays_for_retries();
-  each_tenant_has_a_budget_of_its_own();
-  the_cause_decides_which_rule_applies();
-  what_cannot_be_served_is_not_retried();
-  a_deadline_covers_all_attempts();
-  patience_ends_with_time_outs();
-  a_retry_waits_anew();
-  tenants_may_have_reactions_of_their_own();
-  a_timer_does_not_find_the_next_request_of_its_id();
-  users_think_before_they_ask_again();
-  a_refusal_takes_time();
-  a_user_asks_again_when_no_retry_is_left();
-  requests_of_the_source_belong_to_no_user();
-}
+CASES(the_source_sends_one_request_at_a_time, passive_clients_never_react,
+      a_client_retries_until_it_has_made_all_attempts, the_last_attempt_is_final,
+      a_completed_request_is_not_retried, a_budget_pays_for_retries,
+      each_tenant_has_a_budget_of_its_own, the_cause_decides_which_rule_applies,
+      what_cannot_be_served_is_not_retried, a_deadline_covers_all_attempts,
+      patience_ends_with_time_outs, a_retry_waits_anew, tenants_may_have_reactions_of_their_own,
+      a_timer_does_not_find_the_next_request_of_its_id, users_think_before_they_ask_again,
+      a_refusal_takes_time, a_user_asks_again_when_no_retry_is_left,
+      requests_of_the_source_belong_to_no_user);

@@ -87,9 +87,5 @@ void paths_address_entries_by_index_name_and_kind() {
 
 }  // namespace
 
-int main() {
-  defaults_are_valid_and_round_trip();
-  every_violation_is_reported();
-  short_forms_mean_what_they_stand_for();
-  paths_address_entries_by_index_name_and_kind();
-}
+CASES(defaults_are_valid_and_round_trip, every_violation_is_reported,
+      short_forms_mean_what_they_stand_for, paths_address_entries_by_index_name_and_kind);

@@ -284,25 +284,17 @@ void an_attempt_for_a_tick_is_no_pending_work() {
 
 }  // namespace
 
-int main() {
-  a_drain_that_would_be_next_is_made_at_once();
-  a_drain_waits_for_what_is_due();
-  the_first_request_starts_the_latency();
-  without_a_clock_only_requests_lead_to_drains();
-  a_series_begins_a_period_after_requests_were_left_waiting();
-  a_series_ends_with_the_first_attempt_that_finds_none();
-  a_series_does_not_see_what_happens_between_attempts();
-  attempts_that_cannot_succeed_are_left_out();
-  a_series_resumes_before_its_first_attempt();
-  a_drain_that_leaves_requests_which_may_go_resumes_a_series();
-  an_attempt_of_this_instant_sees_what_precedes_the_drains();
-  an_attempt_of_this_instant_does_not_see_what_follows_the_drains();
-  drains_that_were_over_earlier_do_not_delay_an_attempt();
-  nothing_wakes_a_gateway_without_a_series();
-  requests_that_saturation_holds_are_tried_again();
-  a_poll_ends_with_the_queue();
-  a_gate_may_open_until_everything_has_been_reported();
-  a_request_in_flight_may_open_a_gate_at_any_time();
-  a_drain_for_a_tick_is_no_pending_work();
-  an_attempt_for_a_tick_is_no_pending_work();
-}
+CASES(a_drain_that_would_be_next_is_made_at_once, a_drain_waits_for_what_is_due,
+      the_first_request_starts_the_latency, without_a_clock_only_requests_lead_to_drains,
+      a_series_begins_a_period_after_requests_were_left_waiting,
+      a_series_ends_with_the_first_attempt_that_finds_none,
+      a_series_does_not_see_what_happens_between_attempts,
+      attempts_that_cannot_succeed_are_left_out, a_series_resumes_before_its_first_attempt,
+      a_drain_that_leaves_requests_which_may_go_resumes_a_series,
+      an_attempt_of_this_instant_sees_what_precedes_the_drains,
+      an_attempt_of_this_instant_does_not_see_what_follows_the_drains,
+      drains_that_were_over_earlier_do_not_delay_an_attempt,
+      nothing_wakes_a_gateway_without_a_series, requests_that_saturation_holds_are_tried_again,
+      a_poll_ends_with_the_queue, a_gate_may_open_until_everything_has_been_reported,
+      a_request_in_flight_may_open_a_gate_at_any_time, a_drain_for_a_tick_is_no_pending_work,
+      an_attempt_for_a_tick_is_no_pending_work);

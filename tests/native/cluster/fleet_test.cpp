@@ -315,21 +315,11 @@ void exact_estimates_know_of_requests_in_transit() {
 
 }  // namespace
 
-int main() {
-  a_constant_fleet_is_ready_from_the_start();
-  the_schedule_counts_once_instances_are_ready();
-  requests_may_wait_for_the_first_instance();
-  the_autoscaler_is_polled();
-  a_request_enters_is_served_and_leaves();
-  a_request_is_in_transit_for_its_entry_delay();
-  an_instance_that_does_not_serve_yet_lets_nothing_in();
-  a_request_inside_is_evicted_at_once();
-  a_request_in_transit_is_evicted_as_it_enters();
-  an_eviction_is_carried_out_once();
-  a_request_that_has_ended_is_not_evicted();
-  requests_count_at_their_ranks();
-  samples_add_up_instances_and_tenants();
-  the_end_of_a_run_is_written_down();
-  only_scraped_instances_have_scrapes();
-  exact_estimates_know_of_requests_in_transit();
-}
+CASES(a_constant_fleet_is_ready_from_the_start, the_schedule_counts_once_instances_are_ready,
+      requests_may_wait_for_the_first_instance, the_autoscaler_is_polled,
+      a_request_enters_is_served_and_leaves, a_request_is_in_transit_for_its_entry_delay,
+      an_instance_that_does_not_serve_yet_lets_nothing_in, a_request_inside_is_evicted_at_once,
+      a_request_in_transit_is_evicted_as_it_enters, an_eviction_is_carried_out_once,
+      a_request_that_has_ended_is_not_evicted, requests_count_at_their_ranks,
+      samples_add_up_instances_and_tenants, the_end_of_a_run_is_written_down,
+      only_scraped_instances_have_scrapes, exact_estimates_know_of_requests_in_transit);

@@ -503,26 +503,13 @@ void a_wall_clock_may_be_late() {
 
 }  // namespace
 
-int main() {
-  a_request_passes_through();
-  a_refused_request_is_not_queued();
-  a_request_before_admission_is_pending_work();
-  a_first_token_may_return_a_permit();
-  queues_are_drained_after_a_latency();
-  attempts_follow_while_requests_wait();
-  a_held_request_makes_no_attempts();
-  requests_that_saturation_holds_are_tried_again();
-  one_time_out_is_pending_at_a_time();
-  time_outs_are_watched_before_a_late_drain();
-  a_withdrawn_request_leaves_its_queue();
-  a_gap_lets_the_request_behind_go();
-  what_leaves_a_queue_is_not_outstanding();
-  requests_wait_for_workers();
-  there_are_no_ticks_without_a_controller();
-  ticks_follow_each_other_while_the_run_goes_on();
-  a_dispatch_restarts_the_ticks();
-  a_tick_may_let_a_request_go();
-  an_id_is_given_to_the_next_request();
-  a_wall_clock_drives_a_replica();
-  a_wall_clock_may_be_late();
-}
+CASES(a_request_passes_through, a_refused_request_is_not_queued,
+      a_request_before_admission_is_pending_work, a_first_token_may_return_a_permit,
+      queues_are_drained_after_a_latency, attempts_follow_while_requests_wait,
+      a_held_request_makes_no_attempts, requests_that_saturation_holds_are_tried_again,
+      one_time_out_is_pending_at_a_time, time_outs_are_watched_before_a_late_drain,
+      a_withdrawn_request_leaves_its_queue, a_gap_lets_the_request_behind_go,
+      what_leaves_a_queue_is_not_outstanding, requests_wait_for_workers,
+      there_are_no_ticks_without_a_controller, ticks_follow_each_other_while_the_run_goes_on,
+      a_dispatch_restarts_the_ticks, a_tick_may_let_a_request_go,
+      an_id_is_given_to_the_next_request, a_wall_clock_drives_a_replica, a_wall_clock_may_be_late);

@@ -57,10 +57,5 @@ void message_names_what_repeats() {
 
 }  // namespace
 
-int main() {
-  few_may_not_do_much();
-  many_may_do_much();
-  attempts_count();
-  time_that_advances_begins_anew();
-  message_names_what_repeats();
-}
+CASES(few_may_not_do_much, many_may_do_much, attempts_count, time_that_advances_begins_anew,
+      message_names_what_repeats);

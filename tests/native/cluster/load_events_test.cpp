@@ -320,22 +320,12 @@ void a_request_that_cannot_be_served_is_no_sign_of_overload() {
 
 }  // namespace
 
-int main() {
-  nothing_is_read_without_need();
-  an_ingress_is_a_need();
-  live_workers_are_read_once_an_instant();
-  each_live_worker_has_an_event_of_its_own();
-  a_request_that_ends_is_news();
-  what_workers_emit_is_read_where_it_counts();
-  each_rank_is_read();
-  scrapes_arrive_after_their_delay();
-  scrapes_without_delay_arrive_at_once();
-  readings_arrive_in_the_order_of_their_scrapes();
-  a_scraped_worker_is_not_read_for_news();
-  lost_scrapes_read_nothing();
-  readings_are_renewed_by_age();
-  live_workers_are_not_read_for_decisions();
-  each_gateway_counts_what_it_has_sent();
-  a_worker_that_turns_requests_away_is_overloaded();
-  a_request_that_cannot_be_served_is_no_sign_of_overload();
-}
+CASES(nothing_is_read_without_need, an_ingress_is_a_need, live_workers_are_read_once_an_instant,
+      each_live_worker_has_an_event_of_its_own, a_request_that_ends_is_news,
+      what_workers_emit_is_read_where_it_counts, each_rank_is_read,
+      scrapes_arrive_after_their_delay, scrapes_without_delay_arrive_at_once,
+      readings_arrive_in_the_order_of_their_scrapes, a_scraped_worker_is_not_read_for_news,
+      lost_scrapes_read_nothing, readings_are_renewed_by_age,
+      live_workers_are_not_read_for_decisions, each_gateway_counts_what_it_has_sent,
+      a_worker_that_turns_requests_away_is_overloaded,
+      a_request_that_cannot_be_served_is_no_sign_of_overload);

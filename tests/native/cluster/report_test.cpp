@@ -283,16 +283,9 @@ void blis_averages_the_hit_rates_of_instances() {
 
 }  // namespace
 
-int main() {
-  requests_that_are_over_are_accounted_for();
-  requests_that_are_not_over_are_where_they_are();
-  books_that_do_not_balance_are_a_defect();
-  activity_shows_which_mechanisms_acted();
-  replicas_are_taken_together();
-  the_load_of_ranks_is_what_the_gateway_knows();
-  only_ingresses_that_are_not_open_are_reported();
-  queues_are_averaged_over_time_and_over_steps();
-  regret_is_averaged_over_decisions();
-  the_hit_rate_is_that_of_all_lookups();
-  blis_averages_the_hit_rates_of_instances();
-}
+CASES(requests_that_are_over_are_accounted_for, requests_that_are_not_over_are_where_they_are,
+      books_that_do_not_balance_are_a_defect, activity_shows_which_mechanisms_acted,
+      replicas_are_taken_together, the_load_of_ranks_is_what_the_gateway_knows,
+      only_ingresses_that_are_not_open_are_reported, queues_are_averaged_over_time_and_over_steps,
+      regret_is_averaged_over_decisions, the_hit_rate_is_that_of_all_lookups,
+      blis_averages_the_hit_rates_of_instances);

@@ -162,11 +162,6 @@ void empty_trace_is_refused() {
 
 }  // namespace
 
-int main() {
-  every_combination_drains();
-  horizon_leaves_requests_where_they_are();
-  runs_share_nothing();
-  interruption_ends_a_run();
-  interruption_ends_the_generation_of_requests();
-  empty_trace_is_refused();
-}
+CASES(every_combination_drains, horizon_leaves_requests_where_they_are, runs_share_nothing,
+      interruption_ends_a_run, interruption_ends_the_generation_of_requests,
+      empty_trace_is_refused);

@@ -112,10 +112,6 @@ void samples_keep_what_they_are_given() {
 
 }  // namespace
 
-int main() {
-  there_are_no_samples_unless_they_are_asked_for();
-  samples_are_due_as_long_as_the_run_goes_on();
-  tenants_are_counted_apart();
-  what_a_client_withdraws_is_not_shed();
-  samples_keep_what_they_are_given();
-}
+CASES(there_are_no_samples_unless_they_are_asked_for, samples_are_due_as_long_as_the_run_goes_on,
+      tenants_are_counted_apart, what_a_client_withdraws_is_not_shed,
+      samples_keep_what_they_are_given);

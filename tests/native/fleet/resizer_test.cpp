@@ -119,13 +119,7 @@ void the_simulation_bounds_a_fleet() {
 
 }  // namespace
 
-int main() {
-  a_constant_fleet_never_changes();
-  the_schedule_takes_effect_in_order_of_time();
-  changes_that_are_due_together_leave_the_last();
-  a_change_is_applied_once();
-  the_autoscaler_is_polled_periodically();
-  the_autoscaler_sees_what_was_shed();
-  schedule_and_autoscaler_work_side_by_side();
-  the_simulation_bounds_a_fleet();
-}
+CASES(a_constant_fleet_never_changes, the_schedule_takes_effect_in_order_of_time,
+      changes_that_are_due_together_leave_the_last, a_change_is_applied_once,
+      the_autoscaler_is_polled_periodically, the_autoscaler_sees_what_was_shed,
+      schedule_and_autoscaler_work_side_by_side, the_simulation_bounds_a_fleet);

@@ -125,10 +125,6 @@ void configured_observers_learn_what_becomes_of_requests() {
 
 }  // namespace
 
-int main() {
-  policies_are_asked_in_order();
-  the_first_rejection_wins();
-  only_observers_are_notified();
-  configured_reasons_are_those_of_the_policy();
-  configured_observers_learn_what_becomes_of_requests();
-}
+CASES(policies_are_asked_in_order, the_first_rejection_wins, only_observers_are_notified,
+      configured_reasons_are_those_of_the_policy,
+      configured_observers_learn_what_becomes_of_requests);

@@ -251,20 +251,12 @@ void tokens_of_another_band_do_not_count() {
 
 }  // namespace
 
-int main() {
-  a_request_joins_the_highest_band_that_its_class_reaches();
-  a_tenant_with_a_full_queue_is_refused();
-  a_tenant_s_own_bound_counts_instead();
-  a_queue_that_drops_its_head_has_room_in_every_bound();
-  a_full_band_refuses_every_tenant();
-  a_full_gateway_refuses_unless_it_sheds();
-  a_full_gateway_displaces_the_least_important();
-  only_more_important_requests_displace();
-  only_sheddable_requests_are_displaced();
-  waits_end_after_the_time_out_of_their_band();
-  one_that_comes_too_late_is_taken_out_undispatched();
-  policies_that_commit_are_due_while_nothing_waits();
-  a_request_that_leaves_undispatched_gets_its_charge_back();
-  tokens_are_charged_once_and_to_their_tenant();
-  tokens_of_another_band_do_not_count();
-}
+CASES(a_request_joins_the_highest_band_that_its_class_reaches,
+      a_tenant_with_a_full_queue_is_refused, a_tenant_s_own_bound_counts_instead,
+      a_queue_that_drops_its_head_has_room_in_every_bound, a_full_band_refuses_every_tenant,
+      a_full_gateway_refuses_unless_it_sheds, a_full_gateway_displaces_the_least_important,
+      only_more_important_requests_displace, only_sheddable_requests_are_displaced,
+      waits_end_after_the_time_out_of_their_band, one_that_comes_too_late_is_taken_out_undispatched,
+      policies_that_commit_are_due_while_nothing_waits,
+      a_request_that_leaves_undispatched_gets_its_charge_back,
+      tokens_are_charged_once_and_to_their_tenant, tokens_of_another_band_do_not_count);

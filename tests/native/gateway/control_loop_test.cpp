@@ -203,13 +203,8 @@ void memory_use_is_the_mean_of_the_fleet() {
 
 }  // namespace
 
-int main() {
-  a_tick_without_samples_moves_nothing();
-  what_the_sensor_measures_moves_the_limit();
-  each_source_has_its_moment();
-  refusals_count_where_they_are_included();
-  counts_are_since_the_last_tick();
-  nothing_rises_without_demand();
-  the_hit_rate_is_of_what_was_looked_up_since_the_last_tick();
-  memory_use_is_the_mean_of_the_fleet();
-}
+CASES(a_tick_without_samples_moves_nothing, what_the_sensor_measures_moves_the_limit,
+      each_source_has_its_moment, refusals_count_where_they_are_included,
+      counts_are_since_the_last_tick, nothing_rises_without_demand,
+      the_hit_rate_is_of_what_was_looked_up_since_the_last_tick,
+      memory_use_is_the_mean_of_the_fleet);

@@ -523,25 +523,11 @@ void concur_by_hand() {
 
 }  // namespace
 
-int main() {
-  order_equals_that_of_the_gateway();
-  order_of_a_tick();
-  rises_need_demand();
-  clamps_from_outside();
-  small_steps_add_up_whatever_is_in_force();
-  limit_can_be_set_from_outside();
-  static_limit_never_moves();
-  aimd_climbs_by_one_and_cuts_by_a_truncated_factor();
-  bucket_artefacts_decide();
-  mimd_moves_in_proportion();
-  pid_by_hand();
-  pid_rests_where_it_is_held_back();
-  vegas_by_hand();
-  vegas_measures_anew();
-  gradient2_by_hand();
-  envoy_gradient_by_hand();
-  envoy_gradient_measures_anew_at_the_minimum();
-  envoy_gradient_with_a_fixed_least_latency();
-  envoy_gradient_stalls_while_it_measures();
-  concur_by_hand();
-}
+CASES(order_equals_that_of_the_gateway, order_of_a_tick, rises_need_demand, clamps_from_outside,
+      small_steps_add_up_whatever_is_in_force, limit_can_be_set_from_outside,
+      static_limit_never_moves, aimd_climbs_by_one_and_cuts_by_a_truncated_factor,
+      bucket_artefacts_decide, mimd_moves_in_proportion, pid_by_hand,
+      pid_rests_where_it_is_held_back, vegas_by_hand, vegas_measures_anew, gradient2_by_hand,
+      envoy_gradient_by_hand, envoy_gradient_measures_anew_at_the_minimum,
+      envoy_gradient_with_a_fixed_least_latency, envoy_gradient_stalls_while_it_measures,
+      concur_by_hand);

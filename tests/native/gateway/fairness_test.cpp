@@ -1015,30 +1015,15 @@ void least_attained_service_weighs_service_and_wait() {
 
 }  // namespace
 
-int main() {
-  shares_follow_the_weights();
-  lone_tenant_gets_every_permit();
-  nobody_is_forgotten_or_named_in_vain();
-  flow_with_a_limit_of_its_own_blocks_nobody();
-  round_robin_takes_turns();
-  ring_walks_in_order();
-  fractions_of_weights_are_lost_in_verbatim();
-  idle_singletons_hoard_credit_in_verbatim_only();
-  visit_while_another_is_live_erases_the_hoard();
-  verbatim_commits_before_a_permit_is_there();
-  corrected_banks_nothing_when_idle();
-  interrupted_visit_goes_on_unless_the_flow_empties();
-  corrected_equals_its_transcription();
-  verbatim_equals_its_transcription();
-  lag_is_bounded();
-  service_gap_is_bounded();
-  idle_tenant_monopolises_without_a_lift();
-  start_tags_are_even_after_idleness();
-  departure_by_expiry_counts_for_the_lift();
-  lift_when_nobody_waits();
-  fair_requests_are_unfair_tokens();
-  biased_estimates_make_a_lag_that_settlement_cures();
-  debt_outlives_idleness_in_deficit_round_robin();
-  least_attained_service_weighs_service_and_wait();
-  return 0;
-}
+CASES(shares_follow_the_weights, lone_tenant_gets_every_permit,
+      nobody_is_forgotten_or_named_in_vain, flow_with_a_limit_of_its_own_blocks_nobody,
+      round_robin_takes_turns, ring_walks_in_order, fractions_of_weights_are_lost_in_verbatim,
+      idle_singletons_hoard_credit_in_verbatim_only, visit_while_another_is_live_erases_the_hoard,
+      verbatim_commits_before_a_permit_is_there, corrected_banks_nothing_when_idle,
+      interrupted_visit_goes_on_unless_the_flow_empties, corrected_equals_its_transcription,
+      verbatim_equals_its_transcription, lag_is_bounded, service_gap_is_bounded,
+      idle_tenant_monopolises_without_a_lift, start_tags_are_even_after_idleness,
+      departure_by_expiry_counts_for_the_lift, lift_when_nobody_waits,
+      fair_requests_are_unfair_tokens, biased_estimates_make_a_lag_that_settlement_cures,
+      debt_outlives_idleness_in_deficit_round_robin,
+      least_attained_service_weighs_service_and_wait);

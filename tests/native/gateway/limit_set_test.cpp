@@ -191,15 +191,8 @@ void a_cycle_lets_no_band_rise_above_the_one_before() {
 
 }  // namespace
 
-int main() {
-  all_limits_must_agree();
-  only_the_first_closed_limit_holds();
-  a_closed_limit_holds_nothing_where_nothing_waits();
-  every_limit_is_notified();
-  figures_are_of_the_tightest_limit();
-  only_limits_that_no_report_can_open_are_shut();
-  traits_of_one_are_those_of_all();
-  static_ceilings_are_set_once();
-  ceilings_that_follow_begin_as_configured();
-  a_cycle_lets_no_band_rise_above_the_one_before();
-}
+CASES(all_limits_must_agree, only_the_first_closed_limit_holds,
+      a_closed_limit_holds_nothing_where_nothing_waits, every_limit_is_notified,
+      figures_are_of_the_tightest_limit, only_limits_that_no_report_can_open_are_shut,
+      traits_of_one_are_those_of_all, static_ceilings_are_set_once,
+      ceilings_that_follow_begin_as_configured, a_cycle_lets_no_band_rise_above_the_one_before);

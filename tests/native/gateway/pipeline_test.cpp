@@ -172,12 +172,7 @@ void heads_block_where_requests_differ() {
 
 }  // namespace
 
-int main() {
-  permits_let_requests_out_in_order();
-  an_attempt_lets_one_out();
-  rejections_name_their_stage();
-  what_leaves_a_queue_undispatched_is_dropped();
-  saturation_takes_sheddable_requests_out_of_the_instances();
-  first_tokens_wake_the_queues_where_they_free_a_permit();
-  heads_block_where_requests_differ();
-}
+CASES(permits_let_requests_out_in_order, an_attempt_lets_one_out, rejections_name_their_stage,
+      what_leaves_a_queue_undispatched_is_dropped,
+      saturation_takes_sheddable_requests_out_of_the_instances,
+      first_tokens_wake_the_queues_where_they_free_a_permit, heads_block_where_requests_differ);

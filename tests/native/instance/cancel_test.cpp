@@ -604,9 +604,5 @@ void the_ledger_tells_where_requests_were_withdrawn() {
 
 }  // namespace
 
-int main() {
-  a_plain_model_agrees();
-  jumps_equal_single_steps();
-  the_others_share_what_a_processor_gives();
-  the_ledger_tells_where_requests_were_withdrawn();
-}
+CASES(a_plain_model_agrees, jumps_equal_single_steps, the_others_share_what_a_processor_gives,
+      the_ledger_tells_where_requests_were_withdrawn);

@@ -103,7 +103,4 @@ void predictions_come_true() {
 
 }  // namespace
 
-int main() {
-  a_copy_does_what_the_original_will_do();
-  predictions_come_true();
-}
+CASES(a_copy_does_what_the_original_will_do, predictions_come_true);

@@ -343,15 +343,7 @@ void those_in_the_queue_are_counted_as_entered() {
 
 }  // namespace
 
-int main() {
-  the_least_loaded_rank_is_next();
-  calls_reach_their_rank();
-  ranks_are_read_as_one();
-  counters_are_added_at_the_end();
-  requests_enter_up_to_the_limit();
-  first_tokens_free_places();
-  those_that_wait_too_long_are_refused();
-  a_full_engine_refuses();
-  withdrawals_come_from_the_queue_or_the_engine();
-  those_in_the_queue_are_counted_as_entered();
-}
+CASES(the_least_loaded_rank_is_next, calls_reach_their_rank, ranks_are_read_as_one,
+      counters_are_added_at_the_end, requests_enter_up_to_the_limit, first_tokens_free_places,
+      those_that_wait_too_long_are_refused, a_full_engine_refuses,
+      withdrawals_come_from_the_queue_or_the_engine, those_in_the_queue_are_counted_as_entered);

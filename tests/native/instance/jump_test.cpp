@@ -235,7 +235,4 @@ void a_lone_request_takes_two_jumps() {
 
 }  // namespace
 
-int main() {
-  a_jump_equals_its_steps();
-  a_lone_request_takes_two_jumps();
-}
+CASES(a_jump_equals_its_steps, a_lone_request_takes_two_jumps);

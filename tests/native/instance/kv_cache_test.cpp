@@ -152,7 +152,7 @@ class PlainFreeList {
   int next_ = 0;
 };
 
-void free_list_equals_the_plain_one(Allocation allocation) {
+void check_free_list(Allocation allocation) {
   std::int64_t replaced = 0;
   std::int64_t revived = 0;
   for (std::uint64_t round = 0; round < 200; ++round) {
@@ -248,7 +248,7 @@ struct Held {
   std::int64_t computed = 0;
 };
 
-void every_block_is_free_or_held(Allocation allocation, bool prefix_caching) {
+void check_blocks(Allocation allocation, bool prefix_caching) {
   std::int64_t hits = 0;
   std::int64_t refused = 0;
   std::int64_t found_again = 0;
@@ -445,17 +445,20 @@ void a_preempted_request_finds_what_was_not_taken() {
   }
 }
 
+void free_list_equals_the_plain_one() {
+  for (const Allocation one : {Allocation::check_then_act, Allocation::roll_back}) {
+    check_free_list(one);
+  }
+}
+
+void every_block_is_free_or_held() {
+  for (const Allocation one : {Allocation::check_then_act, Allocation::roll_back}) {
+    for (const bool prefix_caching : {true, false}) check_blocks(one, prefix_caching);
+  }
+}
+
 }  // namespace
 
-int main() {
-  map_equals_the_standard_one();
-  for (const Allocation allocation : {Allocation::check_then_act, Allocation::roll_back}) {
-    free_list_equals_the_plain_one(allocation);
-    every_block_is_free_or_held(allocation, true);
-    every_block_is_free_or_held(allocation, false);
-  }
-  what_was_released_first_is_taken_first();
-  what_is_used_again_becomes_the_newest();
-  shared_blocks_are_held_once();
-  a_preempted_request_finds_what_was_not_taken();
-}
+CASES(map_equals_the_standard_one, free_list_equals_the_plain_one, every_block_is_free_or_held,
+      what_was_released_first_is_taken_first, what_is_used_again_becomes_the_newest,
+      shared_blocks_are_held_once, a_preempted_request_finds_what_was_not_taken);

@@ -58,4 +58,4 @@ void inversions_are_the_pairs_of_the_definition() {
 
 }  // namespace
 
-int main() { inversions_are_the_pairs_of_the_definition(); }
+CASES(inversions_are_the_pairs_of_the_definition);

@@ -141,9 +141,5 @@ void covariance_stays_bounded() {
 
 }  // namespace
 
-int main() {
-  equals_the_batch_solution();
-  never_negative();
-  outliers_are_left_out_until_they_are_the_rule();
-  covariance_stays_bounded();
-}
+CASES(equals_the_batch_solution, never_negative, outliers_are_left_out_until_they_are_the_rule,
+      covariance_stays_bounded);

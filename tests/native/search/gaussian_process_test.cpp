@@ -344,16 +344,8 @@ void misuse_is_refused() {
 
 }  // namespace
 
-int main() {
-  posterior_is_that_of_the_definition();
-  slopes_are_those_of_differences();
-  belief_is_an_observation_of_the_mean();
-  fit_finds_a_stationary_point_in_the_box();
-  minimum_respects_the_box();
-  improvement_is_its_integral();
-  maximum_is_allowed_and_new();
-  small_space_is_exhausted_before_a_point_repeats();
-  constraints_decide_what_is_best();
-  edges_are_discounted_categories_are_not();
-  misuse_is_refused();
-}
+CASES(posterior_is_that_of_the_definition, slopes_are_those_of_differences,
+      belief_is_an_observation_of_the_mean, fit_finds_a_stationary_point_in_the_box,
+      minimum_respects_the_box, improvement_is_its_integral, maximum_is_allowed_and_new,
+      small_space_is_exhausted_before_a_point_repeats, constraints_decide_what_is_best,
+      edges_are_discounted_categories_are_not, misuse_is_refused);

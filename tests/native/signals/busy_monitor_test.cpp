@@ -208,12 +208,6 @@ void one_schedule_can_set_what_was_unset() {
 
 }  // namespace
 
-int main() {
-  one_report();
-  the_latch_opens_when_both_signals_are_low();
-  what_is_not_told_stands();
-  marks_last_until_the_next_load_event();
-  unknown_workers_are_ignored();
-  thresholds_change_with_load_events();
-  one_schedule_can_set_what_was_unset();
-}
+CASES(one_report, the_latch_opens_when_both_signals_are_low, what_is_not_told_stands,
+      marks_last_until_the_next_load_event, unknown_workers_are_ignored,
+      thresholds_change_with_load_events, one_schedule_can_set_what_was_unset);

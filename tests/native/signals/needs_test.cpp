@@ -193,16 +193,9 @@ void needs_of_each_part_of_a_weighted_router_are_found() {
 
 }  // namespace
 
-int main() {
-  each_field_survives_a_union();
-  needs_of_each_admission_policy_are_found();
-  needs_may_depend_on_settings();
-  needs_of_each_limit_are_found();
-  limits_that_first_tokens_free_need_them();
-  costs_need_what_they_are_made_of();
-  fairness_policies_need_what_their_costs_do();
-  needs_of_each_controller_are_found();
-  sensors_need_their_source_where_a_controller_reads_them();
-  needs_of_each_router_are_found();
-  needs_of_each_part_of_a_weighted_router_are_found();
-}
+CASES(each_field_survives_a_union, needs_of_each_admission_policy_are_found,
+      needs_may_depend_on_settings, needs_of_each_limit_are_found,
+      limits_that_first_tokens_free_need_them, costs_need_what_they_are_made_of,
+      fairness_policies_need_what_their_costs_do, needs_of_each_controller_are_found,
+      sensors_need_their_source_where_a_controller_reads_them, needs_of_each_router_are_found,
+      needs_of_each_part_of_a_weighted_router_are_found);

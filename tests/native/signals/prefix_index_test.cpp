@@ -224,9 +224,5 @@ void own_blocks_push_out_shared_ones() {
 
 }  // namespace
 
-int main() {
-  random_use_equals_the_plain_memory();
-  ranks_have_memories_of_their_own();
-  a_prompt_beyond_the_capacity_is_not_found();
-  own_blocks_push_out_shared_ones();
-}
+CASES(random_use_equals_the_plain_memory, ranks_have_memories_of_their_own,
+      a_prompt_beyond_the_capacity_is_not_found, own_blocks_push_out_shared_ones);

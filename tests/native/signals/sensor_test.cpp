@@ -1,35 +1,16 @@
 // What a sensor tells equals what follows from all its samples by definition; a bucketed quantile
-// is the one of vllm-on-eks, window and all; nothing is allocated once a window has been filled.
+// is the one of vllm-on-eks, window and all.
 #include "signals/sensor.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
-#include <new>
 #include <span>
 #include <vector>
 
 #include "check.h"
 #include "numerics/percentile.h"
 #include "sim/rng.h"
-
-namespace {
-
-std::atomic<std::int64_t> allocations{0};
-
-}  // namespace
-
-// The other forms of new and delete lead to these.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  void* memory = std::malloc(size == 0 ? 1 : size);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 using spillway::signals::Aggregate;
 using spillway::signals::Aggregation;
@@ -290,26 +271,6 @@ void quantile_equals_percentiles() {
   }
 }
 
-void nothing_is_allocated_once_warm() {
-  for (int aggregation = 0; aggregation < 5; ++aggregation) {
-    Sensor config;
-    config.aggregation = static_cast<Aggregation>(aggregation);
-    config.scope = SensorScope::max_over_tenants;
-    SensorState state(config, 2, 0);
-    std::int64_t before = 0;
-    for (int tick = 1; tick <= 100; ++tick) {
-      if (tick == 20) before = allocations.load();
-      for (int i = 0; i < 100; ++i) {
-        const double at_s = 5 * (tick - 1) + 0.05 * i;
-        state.record(TenantId{static_cast<std::size_t>(i % 2)}, 0.1 * i, from_seconds(at_s));
-      }
-      state.read(from_seconds(5 * tick));
-    }
-    const std::int64_t after = allocations.load();
-    check(after == before, "a filled window costs no allocation");
-  }
-}
-
 void what_is_read_at_ticks_needs_no_samples() {
   Sensor config;
   check(config.needs_samples(), "latencies are sampled");
@@ -322,12 +283,6 @@ void what_is_read_at_ticks_needs_no_samples() {
 
 }  // namespace
 
-int main() {
-  bucketed_quantiles_by_hand();
-  drifting_ticks_shorten_a_bucketed_window();
-  samples_of_a_window_long_past_are_forgotten();
-  equals_the_definition_on_random_samples();
-  quantile_equals_percentiles();
-  nothing_is_allocated_once_warm();
-  what_is_read_at_ticks_needs_no_samples();
-}
+CASES(bucketed_quantiles_by_hand, drifting_ticks_shorten_a_bucketed_window,
+      samples_of_a_window_long_past_are_forgotten, equals_the_definition_on_random_samples,
+      quantile_equals_percentiles, what_is_read_at_ticks_needs_no_samples);

@@ -234,12 +234,7 @@ void random_use_equals_the_reference() {
 
 }  // namespace
 
-int main() {
-  order_equals_that_of_a_stable_sort();
-  event_for_the_current_instant_takes_its_phase();
-  nothing_beyond_the_horizon_comes_out();
-  alarm_is_replaced_and_cleared();
-  alarm_precedes_later_phases_of_its_instant();
-  dueness_of_events_and_alarms();
-  random_use_equals_the_reference();
-}
+CASES(order_equals_that_of_a_stable_sort, event_for_the_current_instant_takes_its_phase,
+      nothing_beyond_the_horizon_comes_out, alarm_is_replaced_and_cleared,
+      alarm_precedes_later_phases_of_its_instant, dueness_of_events_and_alarms,
+      random_use_equals_the_reference);

@@ -104,7 +104,4 @@ void an_element_can_move_to_the_end() {
 
 }  // namespace
 
-int main() {
-  random_use_equals_plain_sequences();
-  an_element_can_move_to_the_end();
-}
+CASES(random_use_equals_plain_sequences, an_element_can_move_to_the_end);

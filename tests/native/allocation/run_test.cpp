@@ -3,63 +3,26 @@
 //
 // Where arrivals and lengths are random, high-water marks of queues and batches and the table of
 // distinct gaps between tokens may still grow. All of them grow by doubling, so `kDoublings`
-// allocations are allowed then; one per request, preemption or step would be thousands.
-#include <atomic>
+// allocations are allowed then (a run of twice the length makes about a dozen more); one per
+// request, preemption or step would be thousands.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <new>
 #include <string>
 #include <vector>
 
+#include "allocation/counting.h"
 #include "check.h"
 #include "cluster/run.h"
-
-namespace {
-
-std::atomic<std::int64_t> allocations{0};
-
-void* allocate(std::size_t size, std::size_t alignment = alignof(std::max_align_t)) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  // aligned_alloc takes multiples of the alignment.
-  const std::size_t rounded = (size + alignment - 1) / alignment * alignment;
-  void* memory = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-// The other forms of new and delete lead to these.
-// Not inlined, or the compiler sees `free` take what `operator new` returned.
-[[gnu::noinline]] void* operator new(std::size_t size) { return allocate(size); }
-[[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t alignment) {
-  return allocate(size, static_cast<std::size_t>(alignment));
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
 
 using namespace spillway;
 
 namespace {
 
-// Built with sanitizers, a run checks KV memory after every event, which allocates.
-#if defined(SPILLWAY_CHECK_EVERY_EVENT) || defined(__SANITIZE_ADDRESS__) || \
-    defined(__SANITIZE_THREAD__)
-constexpr bool kCanCount = false;
-#else
-constexpr bool kCanCount = true;
-#endif
 constexpr std::size_t kWarmUp = 4;  // samples; a run is asked every 2^14 events
 constexpr std::size_t kFewest = 24;
-constexpr std::int64_t kDoublings = 32;
+constexpr std::int64_t kDoublings = 128;
 
 struct Sampled {
   cluster::Output output;
@@ -74,7 +37,7 @@ Sampled run_sampled(const cluster::Simulation& simulation, bool keep_requests = 
   const auto sample = [&] {
     // Allocates nothing itself.
     if (sampled.samples.size() == sampled.samples.capacity()) std::abort();
-    sampled.samples.push_back(allocations.load(std::memory_order_relaxed));
+    sampled.samples.push_back(allocations());
     return false;
   };
   // Generated before, so that all samples are of the run.
@@ -92,13 +55,13 @@ void check_steady(const std::string& name, const Sampled& sampled, std::int64_t 
 }
 
 void allocations_are_counted() {
-  const std::int64_t before = allocations;
+  const std::int64_t before = allocations();
   const std::vector<int> some(100);
   struct alignas(128) Wide {
     char bytes[128];
   };
   const std::vector<Wide> aligned(2);
-  check(allocations == before + 2 && !some.empty() && !aligned.empty(), "two allocations");
+  check(allocations() == before + 2 && !some.empty() && !aligned.empty(), "two allocations");
 }
 
 // Eight instances below their capacity. Constant lengths: few gaps are distinct.
@@ -193,15 +156,6 @@ void shared_processors_allocate_nothing() {
 
 }  // namespace
 
-int main() {
-  allocations_are_counted();
-  if (!kCanCount) {
-    std::puts("skipped: with sanitizers the runs' own checks allocate");
-    return 0;
-  }
-  constant_lengths_allocate_nothing();
-  tight_memory_allocates_nothing();
-  latencies_that_are_reported_allocate_nothing();
-  streaming_allocates_nothing();
-  shared_processors_allocate_nothing();
-}
+CASES(allocations_are_counted, constant_lengths_allocate_nothing, tight_memory_allocates_nothing,
+      latencies_that_are_reported_allocate_nothing, streaming_allocates_nothing,
+      shared_processors_allocate_nothing);
