@@ -7,8 +7,12 @@ SOURCES := $(shell find cpp cmake python -type f \( -name '*.cpp' -o -name '*.h'
            CMakeLists.txt cpp/CMakeLists.txt pyproject.toml
 CPP_FILES = $(shell find cpp tests/native benchmarks -name '*.cpp' -o -name '*.h')
 
+# The folder below build/ in which the installed extension was compiled has the name of its tag.
+WHEEL_TAG = from importlib.metadata import distribution; \
+            print(distribution('spillway-sim').read_text('WHEEL').split('Tag: ')[1].split()[0])
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-native test-python test-long test-fuzz test-tsan smoke test-dist bench experiments check format stubs notebooks clean
+.PHONY: help demo test test-full test-native test-asan test-tsan test-python test-every test-long test-fuzz smoke test-dist bench experiments check format stubs notebooks clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-20s %s\n", $$1, $$2}'
@@ -16,9 +20,17 @@ help:  ## Print this list
 demo: $(VENV)/.installed  ## Set up and show a noisy neighbor without and with a gateway
 	@$(BIN)/python examples/noisy_neighbor_demo.py --picture build/noisy_neighbor.png
 
-test: test-native test-python  ## All tests but the long ones
+test: test-native test-python  ## What takes minutes at most: C++ tests and quick Python tests
 
-test-native: $(VENV)/.dev  ## C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
+test-full: test-native test-asan test-every smoke  ## All tests but the long ones, with sanitizers and many random cases
+	$(BIN)/python tests/fuzz/fuzz.py --configurations 300 --plots 12
+
+test-native: $(VENV)/.dev  ## C++ tests, built from the object files of the installed extension
+	@folder="build/$$($(BIN)/python -c "$(WHEEL_TAG)")" && \
+	  $(BIN)/cmake --build "$$folder" --target native_tests && \
+	  $(BIN)/ctest --test-dir "$$folder" --output-on-failure
+
+test-asan: $(VENV)/.dev  ## C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(BIN)/cmake --preset asan > build/asan-configure.log || (cat build/asan-configure.log; false)
 	$(BIN)/cmake --build --preset asan
 	$(BIN)/ctest --preset asan
@@ -28,8 +40,11 @@ test-tsan: $(VENV)/.dev  ## C++ tests under ThreadSanitizer
 	$(BIN)/cmake --build --preset tsan
 	$(BIN)/ctest --preset tsan
 
-test-python: $(VENV)/.dev  ## Python tests
-	$(BIN)/python -m pytest -m "not long" -n 2
+test-python: $(VENV)/.dev  ## Python tests that take less than two seconds each, with few random cases
+	$(BIN)/python -m pytest -m "not slow and not long" -n 2
+
+test-every: $(VENV)/.dev  ## Python tests but the long ones, with as many random cases as continuous integration
+	SPILLWAY_TEST_PROFILE=ci $(BIN)/python -m pytest -m "not long" -n 2
 
 test-long: $(VENV)/.dev  ## Theory tests to one per cent; minutes
 	$(BIN)/python -m pytest -m long -n 2
