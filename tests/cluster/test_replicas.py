@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.effort import scaled, trials
+from support.effort import often, trials
 from support.random_gateways import random_simulation
 from support.runs import SECOND, fixed, flat, ns, outcomes, peak, run, ways
 
@@ -220,7 +220,7 @@ def test_books_balance_over_all(split: str) -> None:
             assert result.ledger[name] == found.count(name), (seed, name)
         assert result.ledger["attempts"] == len(found)
         losses += result.ledger["expired"] + result.ledger["evicted"]
-    assert losses > scaled(100)
+    assert losses > often(100)
 
 
 def test_decisions_are_logged_in_the_order_in_which_they_were_made() -> None:

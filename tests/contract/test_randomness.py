@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from support.effort import in_parts, scaled, trials
+from support.effort import in_parts, often, trials
 from support.random_gateways import random_simulation
 
 from spillway import (
@@ -228,7 +228,7 @@ def test_random_configurations_on_a_trace(numbers: range) -> None:
         found[is_random] += 1
         if not is_random:
             assert len(digests(simulation)) == 1, number
-    assert min(found[True], found[False]) >= scaled(3)
+    assert min(found[True], found[False]) >= often(3)
 
 
 def test_one_instance_leaves_nothing_to_draw() -> None:

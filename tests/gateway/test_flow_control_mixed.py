@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.effort import scaled, trials
+from support.effort import often, trials
 from support.runs import SECOND, fixed, flat, ns, outcomes, run, ways
 
 from spillway import Result, Simulation, gateway, instance, signals, simulate, workload
@@ -154,7 +154,7 @@ def test_victim_that_has_ended_already_dooms_nobody() -> None:
         taken += result.ledger["evicted_in_flight"]
         streamed = simulate(simulation.with_({"metrics.streaming": True}), seed)
         assert streamed.ledger == result.ledger, seed
-    assert taken > scaled(100)
+    assert taken > often(100)
 
 
 # --- all together ---------------------------------------------------------------------------------
@@ -291,4 +291,4 @@ def test_jumps_streaming_and_samples_change_nothing() -> None:
         seen["turned away"] += sum(result.ledger["worker_rejected"].values())
         seen["retried"] += int((result.requests["attempts"] > 1).sum())
     for word in ("completed", "taken", "withdrawn inside", "turned away", "retried", "expired"):
-        assert seen[word] > scaled(100), (word, seen)
+        assert seen[word] > often(100), (word, seen)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from support.effort import in_parts, scaled, trials
+from support.effort import in_parts, often, trials
 from support.runs import MS, instants_ns, ns
 
 from spillway import (
@@ -148,7 +148,7 @@ def test_ranks_are_a_fleet_that_is_routed_by_their_rule(seeds: range) -> None:
         for name in ("preemptions", "refused", "kv_hits"):
             shown[name] += report[name] > 0
         shown["horizon"] += together.ledger["running"] > 0
-    assert min(shown.values()) > scaled(3)
+    assert min(shown.values()) > often(3)
 
 
 @pytest.mark.parametrize("seeds", in_parts(trials(120), 2))
@@ -197,8 +197,8 @@ def test_the_rank_is_the_one_with_the_least_load_as_a_request_is_sent(seeds: ran
             at_once += any(arrival[there[-1]] == now for there in sent if there)
             several += min(loads) > 0 and len(set(loads)) > 1
             sent[ranks_of(result)[row]].append(row)
-    assert at_once > scaled(100)
-    assert several > scaled(100)
+    assert at_once > often(100)
+    assert several > often(100)
 
 
 def test_requests_that_come_at_once_are_spread() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from support.effort import scaled, trials
+from support.effort import often, trials
 from support.random_gateways import TENANTS, random_simulation
 from support.runs import (
     MS,
@@ -146,8 +146,8 @@ def test_columns_of_engines_are_what_the_stamps_tell() -> None:
         assert times[-2] < max(way.ended or 0 for way in them) <= times[-1]
         shed += int(timeline["shed"][-1].sum())
         waiting += int(timeline["waiting"].sum())
-    assert shed > scaled(100)
-    assert waiting > scaled(100)
+    assert shed > often(100)
+    assert waiting > often(100)
 
 
 def test_columns_of_a_processor_sharing_plant_are_what_the_stamps_tell() -> None:
@@ -239,7 +239,7 @@ def test_looking_changes_nothing() -> None:
         ):
             for name, column in result.timeline.items():
                 assert np.array_equal(column, other.timeline[name], equal_nan=True), (seed, name)
-    assert rows > scaled(1000)
+    assert rows > often(1000)
 
 
 def test_a_sample_costs_one_event() -> None:

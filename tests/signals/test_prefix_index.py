@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.effort import scaled, trials
+from support.effort import often, trials
 
 from spillway import ConfigError, Simulation, router, signals, simulate, trace
 
@@ -105,7 +105,7 @@ def test_record_equals_a_plain_list_of_blocks() -> None:
             seen["wholly"] += bool(prompt) and max(matched) == len(prompt)
             seen["at several"] += sum(one > 0 for one in matched) > 1
             seen["forgotten"] += len(memories[0].blocks) == capacity
-    assert min(seen[case] for case in ("partly", "wholly", "at several", "forgotten")) > scaled(50)
+    assert min(seen[case] for case in ("partly", "wholly", "at several", "forgotten")) > often(50)
 
 
 def test_record_is_of_what_was_sent_not_of_what_is_kept() -> None:

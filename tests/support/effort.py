@@ -32,6 +32,14 @@ def trials(number: int) -> range:
     return range(scaled(number))
 
 
+def often(number: int) -> int:
+    """How often something must occur that many random cases are to reach: see `scaled`.
+
+    In few cases chance decides more: `dev` asks for less than a fifth of that, or for nothing.
+    """
+    return scaled(number) // 5 - 1 if PROFILE == "dev" else scaled(number)
+
+
 def in_parts(seeds: range, number: int) -> list[range]:
     """The seeds in so many parts, for tests that can run side by side."""
     ends = [len(seeds) * part // number for part in range(number + 1)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from support.effort import scaled, trials
+from support.effort import often, trials
 from support.runs import SECOND, fixed, flat, ns, outcomes, run, ways
 
 from spillway import (
@@ -182,8 +182,8 @@ def test_controller_measures_what_the_stamps_tell(source: str, aggregation: str)
         last = max(way.ended for way in ways(result) if way.ended is not None)
         assert ticks[-2] < last <= ticks[-1] if len(ticks) > 1 else last <= ticks[-1]
         refused += sensor.includes_refusals * sum(is_refused(way) for way in ways(result))
-    assert measured > scaled(20)
-    assert refused > scaled(20)
+    assert measured > often(20)
+    assert refused > often(20)
 
 
 def behind_a_gate(**sensor: Any) -> Result:
@@ -413,8 +413,8 @@ def test_published_controller() -> None:
             assert control["in_flight"][i] == in_flight
     assert min(
         seen[action] for action in ("increase", "decrease", "cooldown", "no_signal")
-    ) > scaled(50)
-    assert seen["hold"] > scaled(10)
+    ) > often(50)
+    assert seen["hold"] > often(10)
 
 
 def one_more_permit(**settings: Any) -> gateway.Gateway:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from support.effort import scaled, trials
+from support.effort import often, trials
 from support.runs import SECOND, fixed, flat, order, outcomes, peak, run, ways
 
 from spillway import Result, gateway, instance, metrics, signals, workload
@@ -85,7 +85,7 @@ def test_limit_holds_and_wastes_nothing(name: str) -> None:
             gateway=limited(*limits),
         )
         waited += check(result, allows)
-    assert waited > scaled(200)
+    assert waited > often(200)
 
 
 @pytest.mark.parametrize("seed", trials(20))

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from support.effort import scaled, trials
+from support.effort import often, trials
 from support.gateway_trials import trial
 from support.random_gateways import random_simulation
 from support.runs import (
@@ -67,13 +67,13 @@ def test_queues_equal_their_plain_twin() -> None:
         seen[queue.ordering] += dispatched != sorted(dispatched)
         seen.update(f"{queue.drop} {outcome}" for outcome in told)
         seen.update(reasons)
-    assert min(seen["lifo"], seen["slo_deadline"]) > scaled(20)
+    assert min(seen["lifo"], seen["slo_deadline"]) > often(20)
     assert seen["adaptive_lifo"] > 0
     assert seen["fcfs"] == seen["edf"] == 0
     assert seen["tail evicted"] == seen["head rejected"] == 0
     both = ("lowest_priority evicted", "lowest_priority rejected")
-    assert min(seen[one] for one in ("tail rejected", "head evicted", *both)) > scaled(30)
-    assert min(seen[one] for one in ("queue_timeout", "queue_full", "queue_delay")) > scaled(15)
+    assert min(seen[one] for one in ("tail rejected", "head evicted", *both)) > often(30)
+    assert min(seen[one] for one in ("queue_timeout", "queue_full", "queue_delay")) > often(15)
 
 
 def test_streaming_keeps_the_same_books() -> None:
@@ -96,7 +96,7 @@ def test_streaming_keeps_the_same_books() -> None:
                     if isinstance(value, int) and count != "priority_inversions":
                         assert theirs[name][count] == value, (seed, name, count)
         seen.update(check_ledger(exact).keys())
-    assert min(seen[word] for word in ("expired", "evicted", "rejected", "queued")) > scaled(10)
+    assert min(seen[word] for word in ("expired", "evicted", "rejected", "queued")) > often(10)
 
 
 # --- bounds ---------------------------------------------------------------------------------------
