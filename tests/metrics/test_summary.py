@@ -1,257 +1,27 @@
-"""Figures against SciPy, NumPy and plain recomputation from the requests."""
+"""Figures of a run against plain recomputation from its requests."""
 
 from __future__ import annotations
 
 import math
 import random
 from collections import Counter
-from itertools import pairwise, permutations
+from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 from support.effort import examples, trials
 from support.runs import ns, run, steady
 
-from spillway import (
-    Result,
-    Simulation,
-    UsageError,
-    gateway,
-    instance,
-    metrics,
-    router,
-    simulate,
-    workload,
-)
-from spillway._core.metrics import histogram_moments, percentiles, weighted_percentiles
-from spillway.data import statistics
+from spillway import Result, Simulation, gateway, instance, metrics, router, simulate, workload
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+
 Figure = float | int | None
-
-
-# Intervals
-
-
-@pytest.mark.parametrize("dof", [*range(1, 40), 99, 100, 999, 1000])
-def test_student_t(dof: int) -> None:
-    for t in (-30.0, -2.0, -0.1, 0.0, 0.5, 1.0, 2.576, 12.0):
-        ours = statistics.student_t_cdf(t, dof)
-        assert ours == pytest.approx(stats.t.cdf(t, dof), rel=1e-11, abs=1e-15)
-    for p in (0.6, 0.75, 0.9, 0.95, 0.975, 0.995, 0.9995, 0.99995):
-        ours = statistics.student_t_quantile(p, dof)
-        assert ours == pytest.approx(stats.t.ppf(p, dof), rel=1e-9)
-    assert statistics.student_t_quantile(0.5, dof) == pytest.approx(0, abs=1e-12)
-
-
-@examples(200)
-@given(
-    values=st.lists(st.floats(-1e9, 1e9), min_size=2, max_size=30),
-    confidence=st.sampled_from((0.5, 0.9, 0.95, 0.99, 0.999)),
-)
-def test_interval_is_students(values: list[float], confidence: float) -> None:
-    ours = statistics.interval(values, confidence)
-    mean = float(np.mean(values))
-    scale = max(1e-9, *map(abs, values))
-    assert ours.n == len(values)
-    assert ours.mean == pytest.approx(mean, abs=1e-12 * scale)
-    half = stats.t.ppf(0.5 + confidence / 2, len(values) - 1) * stats.sem(values)
-    assert ours.half_width == pytest.approx(half, rel=1e-9, abs=1e-9 * scale)
-    assert ours.low == pytest.approx(mean - half, rel=1e-9, abs=1e-9 * scale)
-    assert ours.high == pytest.approx(mean + half, rel=1e-9, abs=1e-9 * scale)
-
-
-def test_one_value_has_no_interval() -> None:
-    one = statistics.interval([3.5])
-    assert (one.mean, one.low, one.high, one.half_width, one.n) == (3.5, None, None, None, 1)
-
-
-def test_results_summarise_over_their_seeds() -> None:
-    results = simulate(Simulation(), seeds=range(5))
-    each = [result.summary()["mean_ttft_ms"] for result in results]
-    interval = results.summary(confidence=0.9)["mean_ttft_ms"]
-    assert interval is not None
-    low, high = stats.t.interval(0.9, 4, np.mean(each), stats.sem(each))
-    assert (interval.low, interval.high) == pytest.approx((low, high), rel=1e-9)
-    assert results.summary()["goodput"] is None  # no class has targets
-    assert results.by_tenant(confidence=0.9)["default"]["mean_ttft_ms"] == interval
-
-
-# Percentiles
-
-RANKS = st.lists(
-    st.sampled_from((0.0, 50.0, 90.0, 95.0, 99.0, 100.0)) | st.floats(0, 100), max_size=8
-).map(sorted)
-
-
-@examples(200)
-@given(values=st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=60), ranks=RANKS)
-def test_percentiles_are_numpys(values: list[float], ranks: list[float]) -> None:
-    assert percentiles(values=values, ps=ranks) == np.percentile(values, ranks).tolist()
-
-
-@examples(200)
-@given(values=st.lists(st.sampled_from((0.0, 1.0, 5.0)), min_size=1, max_size=60), ranks=RANKS)
-def test_percentiles_of_ties_are_numpys(values: list[float], ranks: list[float]) -> None:
-    assert percentiles(values=values, ps=ranks) == np.percentile(values, ranks).tolist()
-
-
-@examples(200)
-@given(
-    pairs=st.lists(
-        st.tuples(st.integers(-5, 5) | st.integers(-(2**50), 2**50), st.integers(0, 9)),
-        min_size=1,
-        max_size=30,
-    ).filter(lambda pairs: any(count for _, count in pairs)),
-    ranks=RANKS,
-)
-def test_weighted_percentiles_are_numpys(pairs: list[tuple[int, int]], ranks: list[float]) -> None:
-    every = np.repeat([float(value) for value, _ in pairs], [count for _, count in pairs])
-    assert weighted_percentiles(pairs=pairs, ps=ranks) == np.percentile(every, ranks).tolist()
-
-
-def test_weighted_percentiles_of_very_many_values() -> None:
-    # More than are kept before equal ones are put together, with and without many equal ones.
-    for distinct in (1000, 10**9):
-        rng = np.random.default_rng(1)
-        values = rng.integers(0, distinct, 300_000)
-        ranks = [0.0, 1.0, 50.0, 99.0, 99.9, 100.0]
-        pairs = [(value, 1) for value in values.tolist()]
-        expected = np.percentile(values.astype(float), ranks).tolist()
-        assert weighted_percentiles(pairs=pairs, ps=ranks) == expected
-
-
-def awkward(kind: str, size: int) -> np.ndarray:
-    rng = np.random.default_rng(size)
-    values = {
-        "normal": lambda: rng.normal(0, 1e6, size),
-        "heavy tail": lambda: rng.pareto(0.5, size),
-        "heavier tail": lambda: np.exp(rng.normal(0, 30, size)),
-        "heavy on both sides": lambda: rng.standard_cauchy(size),
-        "mostly zeros": lambda: np.where(rng.random(size) < 0.95, 0.0, rng.exponential(1, size)),
-        "hardly any zeros": lambda: np.where(
-            rng.random(size) < 0.01, 0, rng.normal(1e9, 1e6, size)
-        ),
-        "all equal": lambda: np.full(size, 0.1),
-        "all but one equal": lambda: np.where(np.arange(size) == size // 3, 1e18, 0.1),
-        "two values": lambda: rng.choice([1.5, 1e9], size),
-        "few values": lambda: rng.integers(0, 7, size).astype(float),
-        "negative": lambda: -rng.exponential(1e3, size),
-        "neighbours": lambda: 1 + rng.integers(0, 5, size) * np.finfo(float).eps,
-        "ascending": lambda: np.arange(size) / 7,
-        "descending": lambda: -np.arange(size) / 7,
-        "organ pipe": lambda: np.minimum(np.arange(size), np.arange(size)[::-1]) / 3,
-        "saw tooth": lambda: np.arange(size) % 64 / 3.0,
-        "denormal": lambda: rng.integers(0, 100, size) * 5e-324,
-        "largest": lambda: rng.choice([-1e150, 0, 1e150], size),
-    }
-    return values[kind]()
-
-
-AWKWARD = (
-    "normal",
-    "heavy tail",
-    "heavier tail",
-    "heavy on both sides",
-    "mostly zeros",
-    "hardly any zeros",
-    "all equal",
-    "all but one equal",
-    "two values",
-    "few values",
-    "negative",
-    "neighbours",
-    "ascending",
-    "descending",
-    "organ pipe",
-    "saw tooth",
-    "denormal",
-    "largest",
-)
-MANY_RANKS = [0.0, 0.01, 1.0, 25.0, 49.99, 50.0, 75.0, 90.0, 94.9, 95.0, 99.0, 99.99, 100.0]
-
-
-@pytest.mark.parametrize("size", [2047, 2048, 2049, 5000, 100_003])
-@pytest.mark.parametrize("kind", AWKWARD)
-def test_percentiles_of_very_many_values(kind: str, size: int) -> None:
-    values = awkward(kind, size)
-    for ranks in (MANY_RANKS, [50.0], [99.0], [0.0, 100.0], [50.0, 90.0, 95.0, 99.0]):
-        expected = np.percentile(values, ranks).tolist()
-        assert percentiles(values=values.tolist(), ps=ranks) == expected
-
-
-# The streaming mode's histogram
-
-HISTOGRAM_ERROR = 2**-8
-COUNTED = st.integers(0, 300) | st.integers(0, 2**50) | st.sampled_from([2**i for i in range(51)])
-
-
-def assert_moments(parts: list[list[int]], ranks: list[float]) -> None:
-    values = np.array([value for part in parts for value in part], dtype=float)
-    mean, std_dev, found = histogram_moments(parts=parts, ps=ranks)
-    assert mean == pytest.approx(np.mean(values), rel=1e-9)
-    assert std_dev == pytest.approx(np.std(values), rel=1e-9, abs=1e-9 * np.mean(values))
-    for ours, theirs in zip(found, np.percentile(values, ranks).tolist(), strict=True):
-        assert ours == pytest.approx(theirs, rel=HISTOGRAM_ERROR, abs=1e-9)
-
-
-@examples(200)
-@given(parts=st.lists(st.lists(COUNTED, max_size=40), min_size=1, max_size=5), ranks=RANKS)
-def test_histogram_is_close_to_numpy(parts: list[list[int]], ranks: list[float]) -> None:
-    if any(parts):
-        assert_moments(parts, ranks)
-
-
-@pytest.mark.parametrize("largest", [1, 200, 255, 256, 257, 10**4, 10**9, 2**50])
-def test_histogram_of_very_many_values(largest: int) -> None:
-    rng = np.random.default_rng(largest)
-    values = rng.integers(0, largest, 50_000, endpoint=True)
-    skewed = np.exp(rng.uniform(0, math.log(largest + 1), 50_000)).astype(np.int64)
-    for one in (values, skewed, np.full(50_000, largest)):
-        assert_moments([one.tolist()], MANY_RANKS)
-
-
-@examples(200)
-@given(values=st.lists(COUNTED, min_size=1, max_size=60), cuts=st.lists(st.integers(0, 60)))
-def test_merged_histograms_equal_one(values: list[int], cuts: list[int]) -> None:
-    ranks = [0.0, 50.0, 99.0, 100.0]
-    ends = [0, *sorted(cuts), 60]
-    parts = [values[begin:end] for begin, end in pairwise(ends)]
-    mean, std_dev, found = histogram_moments(parts=[values], ps=ranks)
-    merged_mean, merged_std_dev, merged = histogram_moments(parts=parts, ps=ranks)
-    assert merged == found
-    assert merged_mean == pytest.approx(mean, rel=1e-9)
-    assert merged_std_dev == pytest.approx(std_dev, rel=1e-9, abs=1e-9 * mean)
-
-
-def test_small_values_are_counted_exactly() -> None:
-    values = np.random.default_rng(1).integers(0, 256, 10_000)
-    found = histogram_moments(parts=[values.tolist()], ps=MANY_RANKS)[2]
-    assert found == np.percentile(values, MANY_RANKS).tolist()
-
-
-def test_histogram_does_not_forget_a_small_spread() -> None:
-    values = [2**50 + one for one in (0, 1, 2, 3)] * 1000
-    mean, std_dev, _ = histogram_moments(parts=[values[:1500], values[1500:]], ps=[50.0])
-    assert mean == pytest.approx(2**50 + 1.5, rel=1e-15)
-    assert std_dev == pytest.approx(math.sqrt(1.25), rel=0.2)
-
-
-def test_nothing_has_no_percentiles() -> None:
-    with pytest.raises(UsageError):
-        percentiles(values=[], ps=[50.0])
-    with pytest.raises(UsageError):
-        weighted_percentiles(pairs=[(3, 0)], ps=[50.0])
-    with pytest.raises(UsageError):
-        histogram_moments(parts=[[], []], ps=[50.0])
-    with pytest.raises(UsageError):
-        histogram_moments(parts=[[1], [-1]], ps=[50.0])
 
 
 # Figures of a run

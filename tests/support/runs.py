@@ -146,3 +146,41 @@ def peak(result: Result, at_ns: Sequence[int] | None = None) -> int:
     them = ways(result)
     instants = [way.dispatched for way in them if way.dispatched is not None]
     return max(sum(way.in_flight(now) for way in them) for now in at_ns or instants)
+
+
+@dataclass(frozen=True)
+class Passage:
+    """One request's way through the gateway, in nanoseconds."""
+
+    admitted: int
+    dispatched: int
+    ended: int
+
+
+def passages(result: Result, admission_latency_ns: int = 0) -> list[Passage]:
+    """The ways of the requests, all of which must have been completed."""
+    requests = result.requests
+    assert set(requests["outcome"]) == {"completed"}
+    arrival = ns(requests["arrival_s"])
+    return [
+        Passage(at + admission_latency_ns, at + queue, at + e2e)
+        for at, queue, e2e in zip(
+            arrival, ns(requests["queue_s"]), ns(requests["e2e_s"]), strict=True
+        )
+    ]
+
+
+def check_limit(ways: list[Passage], limit: int) -> int:
+    """Never more than `limit` in flight, and never a request that waits beside a free permit.
+
+    Returns how many requests waited.
+    """
+    instants = sorted({t for way in ways for t in (way.admitted, way.dispatched, way.ended)})
+    for now in instants:
+        in_flight = sum(way.dispatched <= now < way.ended for way in ways)
+        waiting = sum(way.admitted <= now < way.dispatched for way in ways)
+        assert in_flight <= limit
+        assert waiting == 0 or in_flight == limit
+    for way in ways:
+        assert way.admitted <= way.dispatched < way.ended
+    return sum(way.dispatched > way.admitted for way in ways)

@@ -8,8 +8,18 @@ import jsonschema
 import pytest
 from hypothesis import strategies as st
 
-from spillway import Simulation, _core, gateway, instance, router, signals, workload
-from spillway.config import classes, schema
+from spillway import (
+    Simulation,
+    _core,
+    gateway,
+    instance,
+    loading,
+    metrics,
+    router,
+    signals,
+    workload,
+)
+from spillway.config import classes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -276,6 +286,24 @@ RICH = Simulation(
     ],
     horizon_s=60,
     warm_up_s=5,
+)
+
+
+# Odd names and extreme numbers, which files must keep; it runs.
+ODD = Simulation(
+    workload=workload.Synthetic(
+        clients=[workload.Client(name="a", tenant="gold")], num_requests=40, duration_s=1e-3
+    ),
+    tenants=[workload.Tenant(name="gold", weight=0.1), workload.Tenant(name="größe: [a, b] #1")],
+    gateway=gateway.Gateway(
+        admission=[gateway.TokenBucket(refill_tokens_per_s=1e-300), "always_admit"],
+        limit="fixed",
+        bands=[gateway.Band(priority=3), gateway.Band()],
+    ),
+    router=router.LeastLoaded(ties="random"),
+    metrics=metrics.Metrics(fitness=[]),
+    horizon_s=3.2e9,
+    warm_up_s=0.1 + 0.2,
 )
 
 

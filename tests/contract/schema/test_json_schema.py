@@ -9,14 +9,7 @@ import jsonschema
 import pytest
 import yaml
 from support.paths import ROOT
-from support.settings import (
-    LEAVES,
-    RICH,
-    SCHEMA,
-    VALIDATOR,
-    at,
-    is_number,
-)
+from support.settings import LEAVES, RICH, SCHEMA, VALIDATOR, at, is_number
 
 from spillway import ConfigError, Simulation, instance, loading
 from spillway.config import classes

@@ -7,15 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.paths import ROOT
-from support.settings import (
-    CLASSES,
-    KINDED,
-    MODULE_OF,
-)
+from support.settings import CLASSES, KINDED, MODULE_OF
 
-from spillway import (
-    Simulation,
-)
+from spillway import Simulation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

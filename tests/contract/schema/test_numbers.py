@@ -7,17 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.settings import (
-    SCALAR_NUMBERS,
-    built,
-    each_number,
-    fields_of,
-)
+from support.settings import SCALAR_NUMBERS, built, each_number, fields_of
 
-from spillway import (
-    ConfigError,
-    workload,
-)
+from spillway import ConfigError, workload
 
 
 @each_number(SCALAR_NUMBERS)

@@ -6,19 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.settings import (
-    RICH,
-    at,
-)
+from support.settings import RICH, at
 
-from spillway import (
-    ConfigError,
-    Simulation,
-    gateway,
-    instance,
-    router,
-    workload,
-)
+from spillway import ConfigError, Simulation, gateway, instance, router, workload
 
 
 @pytest.mark.parametrize(

@@ -24,10 +24,7 @@ from support.settings import (
     value_of,
 )
 
-from spillway import (
-    ConfigError,
-    Simulation,
-)
+from spillway import ConfigError, Simulation
 
 # Settings that another one contradicts or refers to; test_violations.py has them one by one.
 _DEPENDENT = {

@@ -10,20 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.settings import (
-    CLASSES,
-    RICH,
-)
+from support.settings import CLASSES, RICH
 
 import spillway
-from spillway import (
-    ConfigError,
-    Simulation,
-    gateway,
-    instance,
-    router,
-    workload,
-)
+from spillway import ConfigError, Simulation, gateway, instance, router, workload
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,7 @@ import numpy as np
 import pytest
 
 import spillway
-from spillway import (
-    ConfigError,
-    Simulation,
-    workload,
-)
+from spillway import ConfigError, Simulation, workload
 
 TRACE = spillway.trace(
     arrival_s=[0, 0.5, 0.5],

@@ -13,14 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.effort import examples
-from support.settings import (
-    CLASSES,
-    KINDED,
-    each_class,
-    each_class_with_fields,
-    fields_of,
-    valid,
-)
+from support.settings import CLASSES, KINDED, each_class, each_class_with_fields, fields_of, valid
 
 from spillway import ConfigError, Simulation, router, workload
 from spillway.config import classes

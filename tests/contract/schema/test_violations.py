@@ -6,13 +6,7 @@ from typing import Any
 
 import pytest
 
-from spillway import (
-    ConfigError,
-    Simulation,
-    gateway,
-    instance,
-    workload,
-)
+from spillway import ConfigError, Simulation, gateway, instance, workload
 
 
 def test_all_violations_at_once() -> None:

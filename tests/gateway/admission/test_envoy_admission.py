@@ -1,0 +1,36 @@
+"""Envoy's admission control by the share of successes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.runs import fixed, outcomes, run
+
+from spillway import gateway
+
+
+def test_envoy_refuses_nobody_while_all_succeed() -> None:
+    result = run(
+        [0.05 * i for i in range(200)],
+        gateway=gateway.Gateway(admission=gateway.EnvoyAdmission(success_threshold=1)),
+    )
+    assert set(outcomes(result)) == {"completed"}
+
+
+def test_envoy_lets_some_try_and_recovers() -> None:
+    """A queue that times out everybody for 60 s, then light load: 20 % find out that it is over."""
+    policy = gateway.EnvoyAdmission(window_s=10)
+    heavy = [0.02 * i for i in range(3000)]
+    light = [60 + 2.0 * i for i in range(100)]
+    result = run(
+        heavy + light,
+        gateway=gateway.Gateway(
+            admission=policy,
+            bands=gateway.Band(queue=gateway.Queue(timeout_s=1)),
+            limit=fixed(1),
+        ),
+    )
+    told = outcomes(result)
+    refused = np.array(told[500:3000]) == "rejected"
+    assert refused.mean() == pytest.approx(0.8, abs=0.03)
+    assert set(told[3030:]) == {"completed"}

@@ -1,0 +1,57 @@
+"""Intervals over seeds are Student's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from support.effort import examples
+
+from spillway import Simulation, simulate
+from spillway.data import statistics
+
+
+@pytest.mark.parametrize("dof", [*range(1, 40), 99, 100, 999, 1000])
+def test_student_t(dof: int) -> None:
+    for t in (-30.0, -2.0, -0.1, 0.0, 0.5, 1.0, 2.576, 12.0):
+        ours = statistics.student_t_cdf(t, dof)
+        assert ours == pytest.approx(stats.t.cdf(t, dof), rel=1e-11, abs=1e-15)
+    for p in (0.6, 0.75, 0.9, 0.95, 0.975, 0.995, 0.9995, 0.99995):
+        ours = statistics.student_t_quantile(p, dof)
+        assert ours == pytest.approx(stats.t.ppf(p, dof), rel=1e-9)
+    assert statistics.student_t_quantile(0.5, dof) == pytest.approx(0, abs=1e-12)
+
+
+@examples(200)
+@given(
+    values=st.lists(st.floats(-1e9, 1e9), min_size=2, max_size=30),
+    confidence=st.sampled_from((0.5, 0.9, 0.95, 0.99, 0.999)),
+)
+def test_interval_is_students(values: list[float], confidence: float) -> None:
+    ours = statistics.interval(values, confidence)
+    mean = float(np.mean(values))
+    scale = max(1e-9, *map(abs, values))
+    assert ours.n == len(values)
+    assert ours.mean == pytest.approx(mean, abs=1e-12 * scale)
+    half = stats.t.ppf(0.5 + confidence / 2, len(values) - 1) * stats.sem(values)
+    assert ours.half_width == pytest.approx(half, rel=1e-9, abs=1e-9 * scale)
+    assert ours.low == pytest.approx(mean - half, rel=1e-9, abs=1e-9 * scale)
+    assert ours.high == pytest.approx(mean + half, rel=1e-9, abs=1e-9 * scale)
+
+
+def test_one_value_has_no_interval() -> None:
+    one = statistics.interval([3.5])
+    assert (one.mean, one.low, one.high, one.half_width, one.n) == (3.5, None, None, None, 1)
+
+
+def test_results_summarise_over_their_seeds() -> None:
+    results = simulate(Simulation(), seeds=range(5))
+    each = [result.summary()["mean_ttft_ms"] for result in results]
+    interval = results.summary(confidence=0.9)["mean_ttft_ms"]
+    assert interval is not None
+    low, high = stats.t.interval(0.9, 4, np.mean(each), stats.sem(each))
+    assert (interval.low, interval.high) == pytest.approx((low, high), rel=1e-9)
+    assert results.summary()["goodput"] is None  # no class has targets
+    assert results.by_tenant(confidence=0.9)["default"]["mean_ttft_ms"] == interval

@@ -1,0 +1,266 @@
+"""Filters leave those instances that a plain model leaves."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.routing import SCORES, UNEQUAL, Seen, chosen, watched
+from support.runs import MS, ROUTER_STREAM, steady
+from support.runs import run_ns as run
+
+from spillway import ConfigError, Simulation, _core, router, signals
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+
+@dataclass
+class Prompts:
+    """Prompts whose beginning, if any, is a whole segment that others share."""
+
+    input_tokens: list[int]
+    prefixes: list[tuple[str, int]]
+
+    def shares_sent(self, instances: Sequence[int], count: int) -> Floats:
+        """Per decision and instance: the share of the prompt's full blocks sent there before."""
+        sent: list[set[tuple[str, int]]] = [set() for _ in range(count)]
+        shares = np.zeros((len(instances), count))
+        for row, chosen_ in enumerate(instances):
+            group, tokens = self.prefixes[row]
+            for i in range(count):
+                if self.prefixes[row] in sent[i]:
+                    shares[row, i] = (tokens // 16) / (self.input_tokens[row] // 16)
+            if group:
+                sent[chosen_].add(self.prefixes[row])
+        return shares
+
+
+def of_some(now: Seen, row: int, kept: NDArray[np.bool_]) -> Seen:
+    """What one decision saw of some of the instances."""
+    names = ("waiting", "running", "in_flight", "kv_utilization", "age_s", "score")
+    columns = {name: getattr(now, name)[row : row + 1, kept] for name in names}
+    return Seen(**columns, instance=[now.instance[row]])
+
+
+def kept_by(
+    filters: Sequence[Any],
+    now: Seen,
+    share: Floats,
+    stale_after_s: float,
+    draws: _core.sim.Draws,
+) -> NDArray[np.bool_]:
+    """Which instances a decision's filters leave; `now` is that decision alone."""
+    kept: NDArray[np.bool_] = ~np.isnan(now.score[0])
+    # A value that was never measured is as good as a stale one.
+    is_stale = ~(np.rint(now.age_s[0] * 1e9) < stale_after_s * 1e9)
+    for one in filters:
+        if isinstance(one, router.PrefixCacheAffinity):
+            if one.exploration > 0 and draws.uniform() < one.exploration:
+                continue
+            left = kept & (share >= one.threshold)
+        else:
+            factor = 1 + one.headroom
+            left = kept & ~is_stale
+            left &= now.waiting[0] < one.queue_depth_threshold * factor
+            left &= now.kv_utilization[0] < one.kv_utilization_threshold * factor
+        if left.any():
+            kept = left
+    return kept
+
+
+def picked(picker: Any, scores: list[float], draws: _core.sim.Draws) -> int:
+    """The position that a picker takes with these draws."""
+    n = len(scores)
+    if isinstance(picker, router.Random):
+        return draws.below(n)
+    if isinstance(picker, router.PowerOfTwo):
+        if n == 1:
+            return 0
+        first, second = draws.below(n), draws.below(n - 1)
+        second += second >= first
+        return second if scores[second] > scores[first] else first
+    if isinstance(picker, router.Softmax):
+        weights = [math.exp((score - max(scores)) / picker.temperature) for score in scores]
+        left = draws.uniform() * sum(weights)
+        for i, weight in enumerate(weights):
+            left -= weight
+            if left < 0:
+                return i
+        return n - 1
+    best = [i for i, score in enumerate(scores) if score == max(scores)]
+    return best[draws.below(len(best))] if picker.ties == "random" and len(best) > 1 else best[0]
+
+
+AFFINITY = st.builds(
+    router.PrefixCacheAffinity,
+    threshold=st.sampled_from([0, 0.25, 0.5, 0.8, 1]),
+    exploration=st.sampled_from([0, 0.01, 0.4, 1]),
+)
+UTILIZATION = st.builds(
+    router.UtilizationFilter,
+    queue_depth_threshold=st.sampled_from([0.5, 1, 2, 5]),
+    kv_utilization_threshold=st.sampled_from([0.1, 0.5, 0.8, 1]),
+    headroom=st.sampled_from([0, 0.5, 2]),
+)
+
+
+@given(
+    filters=st.lists(AFFINITY | UTILIZATION, min_size=1, max_size=3),
+    scorer=st.sampled_from(range(len(SCORES))),
+    picker=st.sampled_from(
+        [
+            router.Best(ties="first"),
+            router.Best(ties="random"),
+            router.Random(),
+            router.Softmax(temperature=0.3),
+            router.PowerOfTwo(),
+        ]
+    ),
+    transport=st.sampled_from(
+        [
+            signals.Live(),
+            signals.OnRead(period_s=0.1),
+            signals.Scraped(period_s=0.05, loss_probability=0.5, stale_after_s=0.12),
+            signals.Scraped(period_s=0.05, jitter=0.8, stale_after_s=0.06, when_stale="fail_open"),
+            signals.Scraped(
+                period_s=0.05, loss_probability=0.7, stale_after_s=0.1, when_stale="fail_closed"
+            ),
+        ]
+    ),
+    groups=st.lists(st.sampled_from("ABCD "), min_size=60, max_size=60),
+    seed=st.integers(0, 2**64 - 1),
+)
+def test_filters_leave_what_their_model_leaves(
+    *,
+    filters: list[Any],
+    scorer: int,
+    picker: Any,
+    transport: Any,
+    groups: list[str],
+    seed: int,
+) -> None:
+    """The scorers look at what is left alone; the rest stands in the log with minus infinity."""
+    prefixes = [("", 0) if g == " " else (g, 64 * (1 + "ABCD".index(g))) for g in groups]
+    inputs = [16 + tokens + (row * 389) % 300 for row, (_, tokens) in enumerate(prefixes)]
+    policy, formula = SCORES[scorer]
+    result, now = watched(
+        router.Weighted(filters=filters, scorers=[policy], picker=picker),
+        seed=seed,
+        arrival_ns=np.cumsum([(row * 7919) % 17 * MS for row in range(60)]).tolist(),
+        input_tokens=inputs,
+        output_tokens=[1 + (row * 101) % 60 for row in range(60)],
+        prefixes=prefixes,
+        signals=transport,
+    )
+    share = Prompts(inputs, prefixes).shares_sent(now.instance, len(UNEQUAL))
+    stale_after_s = getattr(transport, "stale_after_s", None) or math.inf
+    everyone = np.ones(len(UNEQUAL), dtype=bool)
+    for row in range(60):
+        draws = _core.sim.Draws(seed=seed, stream=ROUTER_STREAM, entity=row)
+        kept = kept_by(filters, of_some(now, row, everyone), share[row], stale_after_s, draws)
+        expected = np.where(np.isnan(now.score[row]), np.nan, -np.inf)
+        expected[kept] = formula(of_some(now, row, kept))[0]
+        assert np.array_equal(now.score[row], expected, equal_nan=True)
+        choice = np.flatnonzero(kept)[picked(picker, expected[kept].tolist(), draws)]
+        assert now.instance[row] == choice
+        assert result.decisions["regret"][row] == expected[kept].max() - expected[choice]
+
+
+def test_affinity_filter_holds_from_its_threshold_on() -> None:
+    def instances(threshold: float) -> list[int]:
+        """4 of the second prompt's 5 full blocks were sent to instance 0, which is still busy."""
+        result = run(
+            [0, MS],
+            [64, 80],
+            prefixes=[("A", 64), ("A", 64)],
+            instances={"count": 2, "latency": steady(100)},
+            router=router.Weighted(
+                filters=[router.PrefixCacheAffinity(threshold=threshold, exploration=0)],
+                scorers=["load_balance"],
+            ),
+        )
+        return chosen(result)
+
+    assert instances(0.8) == [0, 0]
+    assert instances(math.nextafter(0.8, 1)) == [0, 1]
+
+
+def test_exploration_lets_as_many_go_as_it_says() -> None:
+    """Of every pair the second is held by the busy instance 0, unless its own draw sets it free."""
+    pairs = 1000
+    result = run(
+        [i * 10**9 + delay for i in range(pairs) for delay in (0, MS)],
+        80,
+        prefixes=[(f"pair {i}", 80) for i in range(pairs) for _ in range(2)],
+        instances={"count": 2, "latency": steady(100)},
+        router=router.Weighted(
+            filters=[router.PrefixCacheAffinity(threshold=1, exploration=0.1)],
+            scorers=["load_balance"],
+        ),
+        seed=5,
+    )
+    draws = [_core.sim.Draws(seed=5, stream=ROUTER_STREAM, entity=row) for row in range(2 * pairs)]
+    explores = [int(one.uniform() < 0.1) for one in draws][1::2]
+    assert chosen(result)[0::2] == [0] * pairs
+    assert chosen(result)[1::2] == explores
+    assert abs(sum(explores) - 0.1 * pairs) < 4 * math.sqrt(0.09 * pairs)
+
+
+@pytest.mark.parametrize(("threshold", "headroom", "second"), [(1, 0, 1), (1, 0.5, 0), (2, 0, 0)])
+def test_queue_at_its_threshold_is_too_long(threshold: float, headroom: float, second: int) -> None:
+    """One request waits at instance 0, which the scorer likes best; none does at instance 1."""
+    result = run(
+        [0, MS, 2 * MS],
+        instances={"count": 2, "max_num_seqs": 1, "latency": steady(100)},
+        router=router.Weighted(
+            filters=[
+                router.UtilizationFilter(
+                    queue_depth_threshold=threshold, kv_utilization_threshold=1, headroom=headroom
+                )
+            ],
+            scorers=["prefix_affinity"],  # all equal, so the first that is left
+        ),
+    )
+    assert chosen(result) == [0, 0, second]
+
+
+def test_two_filters_in_either_order() -> None:
+    """Where the sticky instance is overloaded, the filter that comes first decides."""
+    sticky = router.PrefixCacheAffinity(threshold=0.5, exploration=0)
+    roomy = router.UtilizationFilter(queue_depth_threshold=1)
+
+    def last(*filters: Any) -> int:
+        result = run(
+            [0, MS, 2 * MS],
+            64,
+            prefixes=[("A", 64)] * 3,  # one runs, one waits
+            instances={"count": 2, "max_num_seqs": 1, "latency": steady(100)},
+            router=router.Weighted(filters=filters, scorers=["load_balance"]),
+        )
+        assert chosen(result)[:2] == [0, 0]
+        return chosen(result)[2]
+
+    assert last(sticky, roomy) == 0
+    assert last(roomy, sticky) == 1
+
+
+def test_filters_are_checked() -> None:
+    for filters in (
+        [{"kind": "prefix_cache_affinity", "threshold": 1.1}],
+        [{"kind": "prefix_cache_affinity", "exploration": -0.1}],
+        [{"kind": "utilization", "queue_depth_threshold": 0}],
+        [{"kind": "utilization", "kv_utilization_threshold": 1.5}],
+        [{"kind": "utilization", "headroom": -1}],
+    ):
+        with pytest.raises(ConfigError, match=r"router\.filters\[0\]"):
+            Simulation(router={"kind": "weighted", "filters": filters})

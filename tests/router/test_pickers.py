@@ -1,0 +1,162 @@
+"""Pickers take each instance as often as they say."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from support.routing import APART, FOUR, UNEQUAL, chosen, drawn, watched, weighted
+from support.runs import MS, ROUTER_STREAM
+from support.runs import run_ns as run
+
+from spillway import Simulation, _core, router, simulate, workload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+
+MANY: dict[str, Any] = {
+    "arrival_ns": np.cumsum([(row * 7919) % 40 * MS for row in range(3000)]).tolist(),
+    "input_tokens": 16,
+    "output_tokens": [1 + (row * 101) % 60 for row in range(3000)],
+}
+
+
+def softmax(scores: Floats, temperature: float) -> Floats:
+    weights = np.exp((scores - scores.max(axis=1, keepdims=True)) / temperature)
+    shares: Floats = weights / weights.sum(axis=1, keepdims=True)
+    return shares
+
+
+def in_proportion(scores: Floats) -> Floats:
+    sums = scores.sum(axis=1, keepdims=True)
+    even = np.full_like(scores, 1 / scores.shape[1])
+    return np.where(sums > 0, scores / np.where(sums > 0, sums, 1), even)
+
+
+def better_of_two(scores: Floats) -> Floats:
+    """Every instance meets every other one equally often; a tie is anybody's."""
+    n = scores.shape[1]
+    wins = (scores[:, :, None] > scores[:, None, :]).sum(axis=2)
+    ties = (scores[:, :, None] == scores[:, None, :]).sum(axis=2) - 1
+    shares: Floats = (wins + ties / 2) / (n * (n - 1) / 2)
+    return shares
+
+
+PICKERS: list[tuple[Any, Callable[[Floats], Floats]]] = [
+    (router.Random(), lambda scores: np.full_like(scores, 1 / scores.shape[1])),
+    (router.WeightedRandom(), in_proportion),
+    (router.Softmax(temperature=0.1), lambda scores: softmax(scores, 0.1)),
+    (router.Softmax(temperature=0.5), lambda scores: softmax(scores, 0.5)),
+    (router.PowerOfTwo(), better_of_two),
+]
+
+
+@pytest.mark.parametrize("scorer", ["load_balance", "active_requests"])
+@pytest.mark.parametrize(
+    ("picker", "shares"), PICKERS, ids=["random", "weighted", "softmax", "softmax_wide", "two"]
+)
+def test_picker_takes_everyone_as_often_as_it_says(
+    picker: Any, shares: Callable[[Floats], Floats], scorer: str
+) -> None:
+    """Given the scores of every decision, the picks are independent."""
+    _, now = watched(weighted(scorer, picker=picker), seed=3, **MANY)
+    expected = shares(now.score)
+    taken = np.eye(expected.shape[1])[now.instance]
+    assert (expected[taken > 0] > 0).all()
+    sigma = np.sqrt((expected * (1 - expected)).sum(axis=0))
+    assert (np.abs((taken - expected).sum(axis=0)) < 4 * sigma).all()
+    # The same with regard to the better half of the decisions' candidates.
+    good = expected > 1 / expected.shape[1] + 1e-9
+    if good.any():
+        sigma_good = np.sqrt((expected * (1 - expected))[good].sum())
+        assert abs((taken - expected)[good].sum()) < 4 * sigma_good
+    assert len(np.unique(now.score)) > 3
+
+
+def test_power_of_two_never_takes_the_worst() -> None:
+    _, now = watched(weighted("load_balance", picker="power_of_two"), seed=5, **MANY)
+    own = now.score[np.arange(len(now.instance)), now.instance]
+    is_alone_at_the_end = (now.score == now.score.min(axis=1, keepdims=True)).sum(axis=1) == 1
+    assert is_alone_at_the_end.sum() > 1000
+    assert (own > now.score.min(axis=1))[is_alone_at_the_end].all()
+
+
+def test_power_of_two_of_two_is_the_best() -> None:
+    two = UNEQUAL[:2]
+    _, now = watched(weighted("load_balance", picker="power_of_two"), two)
+    own = now.score[np.arange(len(now.instance)), now.instance]
+    assert (own == now.score.max(axis=1)).all()
+
+
+@pytest.mark.parametrize("picker", ["best", "random", "weighted_random", "softmax", "power_of_two"])
+def test_single_instance_is_everyones_pick(picker: str) -> None:
+    result = run(APART, router=weighted("queue_depth", picker=picker), instances={"count": 1})
+    assert set(chosen(result)) == {0}
+
+
+def test_very_cold_softmax_takes_the_best() -> None:
+    cold = weighted("load_balance", picker=router.Softmax(temperature=1e-9))
+    _, now = watched(cold, **MANY)
+    own = now.score[np.arange(len(now.instance)), now.instance]
+    assert (own == now.score.max(axis=1)).all()
+
+
+def test_very_hot_softmax_is_even() -> None:
+    hot = weighted("load_balance", picker=router.Softmax(temperature=1e6))
+    _, now = watched(hot, **MANY)
+    counts = np.bincount(now.instance, minlength=4)
+    assert np.abs(counts - 750).max() < 4 * math.sqrt(3000 * 0.25 * 0.75)
+    assert len(np.unique(now.score)) > 3
+
+
+def test_best_resolves_ties() -> None:
+    first = run(APART, router=weighted("queue_depth", picker=router.Best(ties="first")), **FOUR)
+    assert set(chosen(first)) == {0}
+    tied = weighted("queue_depth", picker=router.Best(ties="random"))
+    assert chosen(run(APART, router=tied, seed=8, **FOUR)) == drawn(8, range(60))
+
+
+def test_best_draws_among_the_best_alone() -> None:
+    tied = weighted("active_requests", picker=router.Best(ties="random"))
+    _, now = watched(tied, seed=8)
+    several = 0
+    for row, (scores, found) in enumerate(zip(now.score, now.instance, strict=True)):
+        best = np.flatnonzero(scores == scores.max()).tolist()
+        draws = _core.sim.Draws(seed=8, stream=ROUTER_STREAM, entity=row)
+        assert found == (best[0] if len(best) == 1 else best[draws.below(len(best))])
+        several += len(best) > 1
+    assert 10 < several < 140
+
+
+def test_random_is_one_draw_of_the_request() -> None:
+    result = run(APART, router=weighted("queue_depth", picker="random"), seed=4, **FOUR)
+    assert chosen(result) == drawn(4, range(60))
+
+
+def test_pickers_leave_the_workload_alone() -> None:
+    """Common random numbers: all policies meet the same requests."""
+    client = workload.Client(
+        input_tokens=workload.Exponential(mean_tokens=300),
+        output_tokens=workload.Exponential(mean_tokens=40),
+    )
+    requests = workload.Synthetic(requests_per_s=40, num_requests=300, clients=[client])
+
+    def offered(picker: str) -> tuple[list[Any], list[int]]:
+        policy = weighted("load_balance", picker=picker)
+        result = simulate(Simulation(workload=requests, router=policy, **FOUR), 6)
+        columns = ("arrival_s", "input_tokens", "output_tokens")
+        return [result.requests[name].tolist() for name in columns], chosen(result)
+
+    runs = [
+        offered(picker)
+        for picker in ("best", "random", "weighted_random", "softmax", "power_of_two")
+    ]
+    assert all(columns == runs[0][0] for columns, _ in runs)
+    assert len({tuple(instances) for _, instances in runs}) == len(runs)

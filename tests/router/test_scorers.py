@@ -1,0 +1,243 @@
+"""Scorers: each by its formula, and how a weighted router adds them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from support.routing import (
+    APART,
+    SCORES,
+    Seen,
+    chosen,
+    effective_load,
+    fewest_in_flight,
+    watched,
+    weighted,
+)
+from support.runs import steady
+
+from spillway import ConfigError, Simulation, router
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+
+NAMES_OF_SCORES = [
+    f"{scorer.kind}-{scorer.load}" if scorer.kind == "queue_depth" else scorer.kind
+    for scorer, _ in SCORES
+]
+
+
+@pytest.mark.parametrize("transport", ["live", {"kind": "on_read", "period_s": 0.3}])
+@pytest.mark.parametrize(("scorer", "formula"), SCORES, ids=NAMES_OF_SCORES)
+def test_score_is_that_of_the_formula(
+    scorer: Any, formula: Callable[[Seen], Floats], transport: Any
+) -> None:
+    result, now = watched(weighted(scorer), signals=transport)
+    assert (now.score == formula(now)).all()
+    assert len(np.unique(now.score)) > 2
+    assert now.waiting.max() > 3
+    # The best score, and the first of equally good instances.
+    assert chosen(result) == now.instance == now.score.argmax(axis=1).tolist()
+
+
+def test_load_aware_ends_at_128_waiting_requests() -> None:
+    one_by_one = {"max_num_seqs": 1, "latency": steady(1000)}
+    _, now = watched(
+        weighted("load_aware"),
+        one_by_one,
+        arrival_ns=list(range(0, 2000, 10)),
+        input_tokens=1,
+        output_tokens=1,
+    )
+    assert now.waiting.max() > 150
+    assert (now.score[now.waiting >= 128] == 0).all()
+    assert now.score[now.waiting == 64] == 0.25
+    assert now.score[0] == 0.5
+
+
+def test_prefix_affinity_is_the_share_of_full_blocks_sent_there() -> None:
+    _, now = watched(
+        weighted("prefix_affinity"),
+        {"count": 2},
+        arrival_ns=APART[:6],
+        # 6 full blocks, 6 (5 shared ones are not full), 4, less than one, one that is another's, 5
+        input_tokens=[100, 105, 64, 15, 100, 80],
+        output_tokens=1,
+        prefixes=[("A", 64), ("A", 64), ("A", 64), ("A", 15), ("B", 64), ("A", 64)],
+    )
+    assert now.score.tolist() == [[0, 0], [4 / 6, 0], [1, 0], [0, 0], [0, 0], [4 / 5, 0]]
+
+
+def test_prefix_affinity_forgets_beyond_its_capacity() -> None:
+    def last_score(capacity: int) -> float:
+        _, now = watched(
+            weighted("prefix_affinity"),
+            {"count": 1},
+            arrival_ns=APART[:3],
+            input_tokens=[64, 160, 64],
+            output_tokens=1,
+            prefixes=[("A", 64), ("", 0), ("A", 64)],
+            prefix_index={"capacity_blocks": capacity},
+        )
+        return float(now.score[-1, 0])
+
+    # 4 blocks of A, then 10 of somebody else's. A without its first block is of no use.
+    assert [last_score(capacity) for capacity in (10, 13, 14)] == [0, 0, 1]
+
+
+def test_prefix_affinity_counts_blocks_of_its_own_size() -> None:
+    _, now = watched(
+        weighted("prefix_affinity"),
+        {"count": 1},
+        arrival_ns=APART[:2],
+        input_tokens=100,
+        output_tokens=1,
+        prefixes=[("A", 70)] * 2,
+        prefix_index={"block_size_tokens": 30},
+    )
+    assert now.score[:, 0].tolist() == [0, 2 / 3]
+
+
+def test_precise_prefix_cache_knows_what_the_memory_lost() -> None:
+    # The third request takes all ten blocks of instance 0.
+    settings_: dict[str, Any] = {
+        "instances": [{"num_kv_blocks": 10}, {"num_kv_blocks": 1000}],
+        "arrival_ns": APART[:4],
+        "input_tokens": [65, 65, 159, 65],
+        "output_tokens": 1,
+        "prefixes": [("A", 64), ("A", 64), ("", 0), ("A", 64)],
+    }
+    _, precise = watched(weighted("precise_prefix_cache"), **settings_)
+    assert precise.score.tolist() == [[1, 1], [1, 0], [1, 1], [1, 1]]
+    # The gateway's own record does not notice.
+    _, recorded = watched(weighted("prefix_affinity"), **settings_)
+    assert recorded.score.tolist() == [[0, 0], [1, 0], [0, 0], [1, 0]]
+
+
+def test_cold_prompts_go_where_the_last_one_was_longest_ago() -> None:
+    # B comes back while it is cached: all get one half, and nobody's turn is spent.
+    _, now = watched(
+        weighted("no_hit_lru"),
+        {"count": 3},
+        arrival_ns=APART[:7],
+        input_tokens=100,
+        output_tokens=1,
+        prefixes=[("", 0), ("B", 64), ("B", 64), ("", 0), ("", 0), ("", 0), ("B", 64)],
+    )
+    half = [0.5] * 3
+    assert now.score.tolist() == [
+        [1, 0.5, 0],
+        [0, 1, 0.5],
+        half,
+        [0.5, 0, 1],
+        [1, 0.5, 0],
+        [0, 1, 0.5],
+        half,
+    ]
+    assert now.instance == [0, 1, 0, 2, 0, 1, 0]
+
+
+# --- weighted: the sum ----------------------------------------------------------------------------
+
+
+THREE = (
+    router.LoadBalance(weight=3),
+    router.KvUtilization(weight=0.7),
+    router.ActiveRequests(weight=1.1),
+)
+
+
+def test_scores_are_added_in_the_listed_order() -> None:
+    def added(now: Seen, order: Sequence[int]) -> Floats:
+        columns = [1 / (1 + effective_load(now)), 1 - now.kv_utilization, fewest_in_flight(now)]
+        total = sum(THREE[i].weight for i in order)
+        result = np.zeros_like(now.score)
+        for i in order:
+            result += columns[i] * (THREE[i].weight / total)
+        return result
+
+    _, now = watched(weighted(*THREE))
+    assert (now.score == added(now, [0, 1, 2])).all()
+    assert (now.score != added(now, [2, 1, 0])).any()
+    assert now.score == pytest.approx(added(now, [2, 1, 0]))
+
+
+def test_weights_are_relative() -> None:
+    _, single = watched(weighted(*THREE))
+    for factor in (2, 0.25):
+        scaled = [scorer.replace(weight=factor * scorer.weight) for scorer in THREE]
+        _, now = watched(weighted(*scaled))
+        assert now.instance == single.instance
+        assert (now.score == single.score).all()
+    other = THREE[0].replace(weight=0.1)
+    assert watched(weighted(other, *THREE[1:]))[1].instance != single.instance
+
+
+def test_weight_of_a_single_scorer_is_without_effect() -> None:
+    scores = [watched(weighted(router.LoadBalance(weight=w)))[1].score for w in (0.3, 1, 77)]
+    assert (scores[0] == scores[1]).all()
+    assert (scores[0] == scores[2]).all()
+
+
+ANY_SCORER = [
+    "prefix_affinity",
+    "precise_prefix_cache",
+    "queue_depth",
+    "kv_utilization",
+    "load_balance",
+    "active_requests",
+    "running_requests",
+    "load_aware",
+    "no_hit_lru",
+    "vllm_dp",
+]
+
+
+@pytest.mark.parametrize("scorer", ANY_SCORER)
+def test_every_score_is_between_0_and_1(scorer: str) -> None:
+    prefixes = [("AB"[row % 2], 16) for row in range(150)]
+    _, now = watched(weighted(scorer), prefixes=prefixes)
+    assert now.score.min() >= 0
+    assert now.score.max() <= 1
+
+
+def test_scorers_must_differ() -> None:
+    message = r"router\.scorers\[2\]\.kind = 'queue_depth': must not occur twice"
+    with pytest.raises(ConfigError, match=message):
+        Simulation(
+            router={
+                "kind": "weighted",
+                "scorers": [
+                    "queue_depth",
+                    "load_balance",
+                    {"kind": "queue_depth", "load": "effective"},
+                ],
+            }
+        )
+
+
+def test_there_must_be_a_scorer() -> None:
+    message = r"router\.scorers = \[\]: must hold at least one scorer"
+    with pytest.raises(ConfigError, match=message):
+        Simulation(router={"kind": "weighted", "scorers": []})
+    with pytest.raises(ConfigError, match="must hold at least one scorer"):
+        weighted()
+
+
+@pytest.mark.parametrize("weight", [0, -1, math.inf, math.nan])
+def test_weights_must_be_positive(weight: float) -> None:
+    with pytest.raises(ConfigError, match="weight"):
+        Simulation(router=weighted(router.QueueDepth(weight=weight)))
+
+
+def test_unknown_scorers_are_refused() -> None:
+    with pytest.raises(ConfigError, match="scorers"):
+        Simulation(router={"kind": "weighted", "scorers": ["queue_dept"]})
