@@ -67,6 +67,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_page_can_be_followed(page: Path, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for extra in ("matplotlib", "optuna", "pandas"):

@@ -16,7 +16,7 @@ To add a preset:
 2. Give its parameters names with units, and defaults; values out of range are a ConfigError.
 3. Append the function to the `PRESETS` of the module.
 4. List a new module in `by_name.py` and below.
-5. Run `pytest tests/unit/test_catalog.py`, and type the published values once more in a test.
+5. Run `pytest tests/python/catalog`, and type the published values once more in a test.
 """
 
 from spillway.catalog import blis, dynamo, llm_d, vllm_on_eks

@@ -39,6 +39,7 @@ def run(script: Path, folder: Path) -> str:
     return ended.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS, ids=names)
 def test_script_prints_an_answer(script: Path, tmp_path: Path) -> None:
     assert any(character.isdigit() for character in run(script, tmp_path))
@@ -58,6 +59,7 @@ def test_trace_is_that_of_its_script(tmp_path: Path) -> None:
     assert spillway.read_trace(trace).rows == 2000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", STUDIES, ids=names)
 def test_study_finds_something_feasible(path: Path, tmp_path: Path) -> None:
     pytest.importorskip("optuna")

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.effort import examples
 
 from spillway import (
     ConfigError,
@@ -37,13 +38,7 @@ from spillway.testing.policies import BUILT
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-EXAMPLES = settings(
-    max_examples=200,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+EXAMPLES = examples(200)
 
 TENANTS = [workload.Tenant(name="gold", weight=2), workload.Tenant(name="free")]
 
