@@ -16,6 +16,7 @@ reproduced.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -184,16 +185,17 @@ class Recording:
         path = self.folder / "requests.csv"
         required = ("request_id", *FIGURES, "instance")
         found: dict[str, dict[str, Any]] = {}
-        for table in csv_tables(path):
-            if missing := [name for name in required if name not in table.columns]:
-                raise TraceError(f"{path}: lacks the columns {', '.join(missing)}")
-            for row, request_id in enumerate(table.texts("request_id")):
-                if request_id in found:
-                    table.refuse(row, "request_id", "occurs twice")
-                found[request_id] = {
-                    "instance": table.texts("instance")[row],
-                    **{name: _microseconds(table, row, name) for name in FIGURES},
-                }
+        with contextlib.closing(csv_tables(path)) as tables:
+            for table in tables:
+                if missing := [name for name in required if name not in table.columns]:
+                    raise TraceError(f"{path}: lacks the columns {', '.join(missing)}")
+                for row, request_id in enumerate(table.texts("request_id")):
+                    if request_id in found:
+                        table.refuse(row, "request_id", "occurs twice")
+                    found[request_id] = {
+                        "instance": table.texts("instance")[row],
+                        **{name: _microseconds(table, row, name) for name in FIGURES},
+                    }
         if unknown := set(found) - set(self.columns["request_id"]):
             raise TraceError(f"{path}: request {min(unknown)} is not in trace.csv")
         return found

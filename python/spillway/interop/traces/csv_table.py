@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import decimal
 import itertools
@@ -19,7 +20,7 @@ from spillway.interop.traces.error import TraceError
 from spillway.interop.traces.table import ROWS_AT_ONCE, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from spillway.interop.traces.format import Format
     from spillway.interop.traces.table import Booleans, Int64s
@@ -120,7 +121,7 @@ class CsvTable(Table):
             )
 
 
-def csv_tables(path: str | Path) -> Iterator[CsvTable]:
+def csv_tables(path: str | Path) -> Generator[CsvTable, None, None]:
     """Read a CSV file in pieces, the first of which holds no row; empty lines are skipped.
 
     Raises TraceError if the file cannot be read, is empty, is no text, or a row does not fit the
@@ -146,16 +147,16 @@ def csv_tables(path: str | Path) -> Iterator[CsvTable]:
         raise TraceError(f"{path} line {reader.line_num}: is no CSV: {error}") from error
 
 
-def tables_of(path: Path, form: Format) -> Iterator[CsvTable]:
+def tables_of(path: Path, form: Format) -> Generator[CsvTable, None, None]:
     """Read a file of a format; TraceError as `csv_tables`, or if the header row does not fit."""
-    tables = csv_tables(path)
-    header = next(tables).columns
-    form.check_columns(header, str(path))
-    if twice := sorted({name for name in header if name and header.count(name) > 1}):
-        raise TraceError(f"{path}: the header row names {', '.join(twice)} more than once")
-    table = None
-    for table in tables:
-        yield table
+    with contextlib.closing(csv_tables(path)) as tables:
+        header = next(tables).columns
+        form.check_columns(header, str(path))
+        if twice := sorted({name for name in header if name and header.count(name) > 1}):
+            raise TraceError(f"{path}: the header row names {', '.join(twice)} more than once")
+        table = None
+        for table in tables:
+            yield table
     if table is None:
         raise TraceError(f"{path}: holds no requests, only a header row")
 

@@ -16,7 +16,7 @@ from spillway.interop.traces.error import TraceError
 from spillway.interop.traces.table import ROWS_AT_ONCE, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Sequence
     from pathlib import Path
 
     from spillway.interop.traces.format import Format
@@ -82,7 +82,7 @@ class JsonlTable(Table):
         return np.array(times_ns, dtype=np.int64)
 
 
-def tables_of(path: Path, form: Format) -> Iterator[JsonlTable]:
+def tables_of(path: Path, form: Format) -> Generator[JsonlTable, None, None]:
     """Read a file of a format in pieces; empty lines are skipped.
 
     Raises TraceError if the file cannot be read, is no text, or a line is no object of the format.

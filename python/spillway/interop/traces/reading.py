@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import inspect
 import textwrap
@@ -18,7 +19,7 @@ from spillway.interop.traces.error import TraceError
 from spillway.interop.traces.formats import FORMATS, options_by_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Mapping
 
     from spillway.interop.traces.format import Format, Layout
     from spillway.interop.traces.table import Table
@@ -30,7 +31,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-_TABLES: Mapping[Layout, Callable[[Path, Format], Iterator[Table]]] = {
+_TABLES: Mapping[Layout, Callable[[Path, Format], Generator[Table, None, None]]] = {
     "csv": csv_table.tables_of,
     "jsonl": jsonl_table.tables_of,
 }
@@ -93,9 +94,10 @@ def read_columns(
     columns = Columns(path, form, sort=sort)
     names: dict[str, None] = {}
     try:
-        for table in _TABLES[form.layout](path, form):
-            names |= dict.fromkeys(table.columns)
-            columns.add(table, form.rows(table, **settings))
+        with contextlib.closing(_TABLES[form.layout](path, form)) as tables:
+            for table in tables:
+                names |= dict.fromkeys(table.columns)
+                columns.add(table, form.rows(table, **settings))
     finally:  # a misspelled column may explain an error
         _note_unused(path, form, names)
     arguments = columns.as_arguments()
