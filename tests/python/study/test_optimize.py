@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import optuna
 import pytest
+from support.paths import ROOT
 from support.study_problems import SMALL_SPACE, overloaded
 
 import spillway
@@ -202,7 +203,7 @@ def test_a_sampler_can_do_what_it_states(name: str, constrained: bool, several: 
 
 def test_every_sampler_is_documented() -> None:
     assert Study.__doc__ is not None
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    readme = (ROOT / "README.md").read_text()
     for name in samplers.SAMPLERS:
         assert re.search(rf"\b{name}\b", Study.__doc__)
         assert f"`{name}`" in readme
