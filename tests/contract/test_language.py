@@ -1,0 +1,56 @@
+"""`tools/check_language.py` finds denied words in prose, and only there."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "tools" / "check_language.py"
+CHECK = runpy.run_path(str(SCRIPT))
+RULES = CHECK["rules"]("# a note\nbanana(?:s)? = fruit\nsplit pea = soup\n")
+
+
+def found(text: str, suffix: str) -> list[tuple[int, str]]:
+    return [(line, words) for line, words, _ in CHECK["findings"](text, suffix, RULES)]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text", "expected"),
+    [
+        (".md", "One.\nA Banana, bananas; bananarama.", [(2, "Banana"), (2, "bananas")]),
+        (".md", "A `banana` and ``a banana``, not a banana.", [(1, "banana")]),
+        (".md", "Open ` banana\n\nand close ` banana", [(1, "banana"), (3, "banana")]),
+        (".md", "A split\npea.", [(1, "split pea")]),
+        (".cpp", "banana(); // a banana\nint banana;", [(1, "banana")]),
+        (".h", "/* a\nbanana */ b('\"'); // split\n  /// pea", [(2, "banana"), (2, "split pea")]),
+        (".cpp", 'f("a \\" banana", banana, R"(a\nbanana)")', [(1, "banana"), (2, "banana")]),
+        (".cpp", 'f("a split "\n  "pea");', [(1, "split pea")]),
+        (".cpp", 'f("a split" + pea + "pea");', []),
+        (".py", "banana = 1  # a banana\nbanana()", [(1, "banana")]),
+        (".py", '"""One.\n\nA banana."""\nbanana()', [(3, "banana")]),
+        (".py", 'banana = "split " \\\n    "pea"', [(1, "split pea")]),
+        (".py", 'f"banana {banana:>{banana}} {banana} split " f"{x} pea"', [(1, "banana")]),
+        (".py", "# A split\n# pea of `banana`.", [(1, "split pea")]),
+    ],
+)  # fmt: skip
+def test_words_of_prose_are_found(suffix: str, text: str, expected: list[tuple[int, str]]) -> None:
+    assert found(text, suffix) == expected
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ["nob" + "ody", "may be " + "absent", "behav" + "iour", "fores" + "een", "like" + "wise"],
+)
+def test_the_list_denies(tmp_path: Path, capsys: pytest.CaptureFixture[str], bad: str) -> None:
+    (tmp_path / "clean.py").write_text('"""A request may be rejected."""\n')
+    assert CHECK["main"]([str(tmp_path)]) == 0
+    assert capsys.readouterr().out == ""
+
+    (tmp_path / "bad.py").write_text(f'"""One line."""\n# It says {bad}.\n')
+    assert CHECK["main"]([str(tmp_path)]) == 1
+    assert capsys.readouterr().out.startswith(f"{tmp_path}/bad.py:2: {bad} → ")
+
+
+def test_a_missing_path_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="no such file or folder"):
+        CHECK["main"]([str(tmp_path / "missing")])
