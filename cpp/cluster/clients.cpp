@@ -42,12 +42,12 @@ void Clients::make_reactions() {
   }
   if (is_passive) return;
   reactions_ = std::make_unique<workload::Reactions>(simulation.reaction, own, context_.seed);
-  context_.journal.counts_attempts = true;
+  context_.states.counts_attempts = true;
   context_.requests.keep_attempts();
 }
 
 void Clients::start() {
-  context_.journal.resize(context_.requests.capacity());
+  context_.states.resize(context_.requests.capacity());
   schedule_source();
   for (std::size_t user = 0; user < num_users(); ++user) {
     expect(users_->first(user), Phase::user_arrival, static_cast<std::uint32_t>(user));
@@ -75,7 +75,7 @@ RequestId Clients::arrive(const sim::Event& event) {
   }
   const bool is_users = event.phase() == Phase::user_arrival;
   const RequestId id = is_users ? requests.add(users_->ask(event.subject())) : requests.take_next();
-  if (context_.journal.size() < requests.capacity()) context_.journal.resize(requests.capacity());
+  if (context_.states.size() < requests.capacity()) context_.states.resize(requests.capacity());
   ++context_.record->offered;
   last_arrival_ = context_.now;
   if (is_users) {
@@ -87,7 +87,7 @@ RequestId Clients::arrive(const sim::Event& event) {
     user_of_.resize(requests.capacity());
     user_of_[id.index()] = is_users ? std::optional(event.subject()) : std::nullopt;
   }
-  if (reactions_) reactions_->asked(context_.tenant_of(id));
+  if (reactions_) reactions_->first_attempt(context_.tenant_of(id));
   return id;
 }
 
@@ -95,11 +95,11 @@ RequestId Clients::arrive(const sim::Event& event) {
 void Clients::retry(RequestId id) {
   --num_expected_;
   context_.statistics.retried(id);
-  std::vector<std::uint16_t>& attempts = context_.journal.attempts;
+  std::vector<std::uint16_t>& attempts = context_.states.attempts;
   const std::uint16_t made = attempts[id.index()];
-  context_.journal.clear(id);
+  context_.states.clear(id);
   attempts[id.index()] = static_cast<std::uint16_t>(made + 1);
-  context_.requests.ask_again(id, context_.now);
+  context_.requests.retry(id, context_.now);
 }
 
 void Clients::start_timers(RequestId id) {
@@ -116,12 +116,13 @@ std::optional<RequestId> Clients::timer_of(const sim::Event& event) const {
 
 bool Clients::is_late(RequestId id) const {
   if (timeout_of(id) <= context_.now) return true;
-  const bool awaits_first = !sim::is_set(context_.journal.first_token[id.index()]);
+  const bool awaits_first = !sim::is_set(context_.states.first_token[id.index()]);
   return awaits_first && first_token_timeout_of(id) <= context_.now;
 }
 
 Time Clients::deadline_of(RequestId id) const {
-  return after(context_.requests.asked(id), reactions_->of(context_.tenant_of(id)).deadline_s);
+  return after(context_.requests.first_arrival(id),
+               reactions_->of(context_.tenant_of(id)).deadline_s);
 }
 Time Clients::timeout_of(RequestId id) const {
   const workload::Reaction& reaction = reactions_->of(context_.tenant_of(id));
@@ -133,28 +134,29 @@ Time Clients::first_token_timeout_of(RequestId id) const {
 }
 
 bool Clients::left(RequestId id) {
-  workload::Journal& journal = context_.journal;
-  if (journal.outcome[id.index()] == workload::Outcome::cancelled) {
-    journal.reason[id.index()] = {workload::Stage::client, 0};
+  workload::RequestStates& states = context_.states;
+  if (states.outcome[id.index()] == workload::Outcome::cancelled) {
+    states.reason[id.index()] = {workload::Stage::client, 0};
   }
   if (reactions_ && retries(id)) return true;
   if (!users_) return false;
   const auto user = user_of_[id.index()];
   if (!user) return false;
-  const bool is_complete = journal.outcome[id.index()] == workload::Outcome::completed;
-  const Time next = is_complete
-                        ? users_->answered(*user, context_.requests.goal_tokens(id), context_.now)
-                        : users_->refused(*user, context_.now);
+  const bool is_complete = states.outcome[id.index()] == workload::Outcome::completed;
+  const Time next =
+      is_complete
+          ? users_->answered(*user, context_.requests.target_output_tokens(id), context_.now)
+          : users_->refused(*user, context_.now);
   expect(next, Phase::user_arrival, *user);
   return false;
 }
 
 bool Clients::retries(RequestId id) {
-  const workload::Journal& journal = context_.journal;
-  if (journal.outcome[id.index()] == workload::Outcome::completed) return false;
-  const auto cause = workload::cause_of(metrics::word_of(journal.reason[id.index()]));
+  const workload::RequestStates& states = context_.states;
+  if (states.outcome[id.index()] == workload::Outcome::completed) return false;
+  const auto cause = workload::cause_of(metrics::category_of(states.reason[id.index()]));
   if (!cause) return false;
-  const auto wait = reactions_->wait(context_.tenant_of(id), *cause, journal.attempts[id.index()],
+  const auto wait = reactions_->wait(context_.tenant_of(id), *cause, states.attempts[id.index()],
                                      context_.requests.row(id), deadline_of(id) - context_.now);
   if (!wait) return false;
   expect(context_.now + *wait, Phase::retry_arrival, id.value);

@@ -34,11 +34,11 @@ class Clients {
   /// An event of phase `client_reaction`: the timer of a client. Unset: its request is over.
   std::optional<sim::RequestId> timer_of(const sim::Event& event) const;
   /// Whether its client does not wait for the request any longer.
-  bool is_out_of_patience(sim::RequestId id) const { return reactions_ && is_late(id); }
+  bool has_timed_out(sim::RequestId id) const { return reactions_ && is_late(id); }
   /// How often its client has asked before.
   std::uint64_t retries_of(sim::RequestId id) const {
-    const workload::Journal& journal = context_.journal;
-    return journal.counts_attempts ? journal.attempts[id.index()] - std::uint64_t{1} : 0;
+    const workload::RequestStates& states = context_.states;
+    return states.counts_attempts ? states.attempts[id.index()] - std::uint64_t{1} : 0;
   }
   /// The attempt is over. True: its client retries; else the request is, which its user may answer
   /// with another one.

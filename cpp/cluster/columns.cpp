@@ -23,7 +23,7 @@ Column derived(const RequestRecord& record, const Value& value) {
 
 template <double (metrics::Latencies::*latency_ns)(RequestId) const>
 Column latency(const RequestRecord& record) {
-  const metrics::Latencies latencies(record.requests, record.journal, record.accounting);
+  const metrics::Latencies latencies(record.requests, record.states, record.accounting);
   return derived<double>(record, [&](RequestId id) { return (latencies.*latency_ns)(id) / 1e9; });
 }
 
@@ -45,17 +45,17 @@ const std::vector<ColumnKind>& columns() {
   static const std::vector<ColumnKind> all{
       {"outcome",
        [](R r) {
-         return derived<std::uint8_t>(r, [&](auto id) { return r.journal.outcome[id.index()]; });
+         return derived<std::uint8_t>(r, [&](auto id) { return r.states.outcome[id.index()]; });
        }},
       {"reason",
        [](R r) {
          return derived<std::uint8_t>(
-             r, [&](auto id) { return metrics::reason_index(r.journal.reason[id.index()]); });
+             r, [&](auto id) { return metrics::reason_index(r.states.reason[id.index()]); });
        }},
       {"admitted",
        [](R r) {
          return derived<std::uint8_t>(
-             r, [&](auto id) { return sim::is_set(r.journal.admitted[id.index()]); });
+             r, [&](auto id) { return sim::is_set(r.states.admitted[id.index()]); });
        }},
       {"tenant",
        [](R r) {
@@ -67,13 +67,13 @@ const std::vector<ColumnKind>& columns() {
        }},
       {"instance",
        [](R r) {
-         return derived<std::int32_t>(r, [&](auto id) { return r.journal.instance[id.index()]; });
+         return derived<std::int32_t>(r, [&](auto id) { return r.states.instance[id.index()]; });
        }},
       {"rank",
        [](R r) {
          return derived<std::int16_t>(r, [&](auto id) {
-           if (r.journal.has_ranks) return r.journal.rank[id.index()];
-           return static_cast<std::int16_t>(r.journal.instance[id.index()] < 0 ? -1 : 0);
+           if (r.states.has_ranks) return r.states.rank[id.index()];
+           return static_cast<std::int16_t>(r.states.instance[id.index()] < 0 ? -1 : 0);
          });
        }},
       {"input_tokens",
@@ -83,23 +83,23 @@ const std::vector<ColumnKind>& columns() {
       {"output_tokens",
        [](R r) {
          return derived<std::int32_t>(r, [&](auto id) {
-           return std::min(r.journal.emitted[id.index()], r.requests.output_tokens(id));
+           return std::min(r.states.emitted[id.index()], r.requests.output_tokens(id));
          });
        }},
       {"attempts",
        [](R r) {
          return derived<std::uint16_t>(r, [&](auto id) {
-           return r.journal.counts_attempts ? r.journal.attempts[id.index()] : std::uint16_t{1};
+           return r.states.counts_attempts ? r.states.attempts[id.index()] : std::uint16_t{1};
          });
        }},
       {"preemptions",
        [](R r) {
-         return derived<std::int32_t>(r,
-                                      [&](auto id) { return r.journal.preemptions[id.index()]; });
+         return derived<std::int32_t>(r, [&](auto id) { return r.states.preemptions[id.index()]; });
        }},
       {"arrival_s",
        [](R r) {
-         return derived<double>(r, [&](auto id) { return sim::to_seconds(r.requests.asked(id)); });
+         return derived<double>(
+             r, [&](auto id) { return sim::to_seconds(r.requests.first_arrival(id)); });
        }},
       {"ttft_s", &latency<&Latencies::ttft_ns>},
       {"e2e_s", &latency<&Latencies::e2e_ns>},

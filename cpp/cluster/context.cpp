@@ -45,7 +45,7 @@ Context::Context(const Simulation& of, std::uint64_t with_seed,
           make_record(of, with_seed,
                       offered ? std::move(offered) : offered_requests(of, with_seed, interrupted))),
       requests(record->requests),
-      journal(record->journal),
+      states(record->states),
       statistics(of, *record),
       events(num_engines(of)) {}
 

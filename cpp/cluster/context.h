@@ -12,7 +12,7 @@
 #include "sim/event_queue.h"
 #include "sim/ids.h"
 #include "sim/time.h"
-#include "workload/journal.h"
+#include "workload/request_states.h"
 #include "workload/request_table.h"
 
 namespace spillway::cluster {
@@ -37,7 +37,7 @@ struct Context {
   bool follows_loads;    ///< whether anything depends on which workers are busy
   std::shared_ptr<RequestRecord> record;
   workload::RequestTable& requests;  ///< of the record
-  workload::Journal& journal;        ///< likewise
+  workload::RequestStates& states;   ///< likewise
   Statistics statistics;
   sim::EventQueue events;
   sim::Time now{0};
@@ -64,7 +64,7 @@ struct Context {
   sim::TenantId tenant_of(sim::RequestId id) const { return sim::TenantId{requests.tenant(id)}; }
   /// Precondition: it has been routed.
   sim::InstanceId instance_of(sim::RequestId id) const {
-    return sim::InstanceId{static_cast<std::size_t>(journal.instance[id.index()])};
+    return sim::InstanceId{static_cast<std::size_t>(states.instance[id.index()])};
   }
 };
 

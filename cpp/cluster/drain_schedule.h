@@ -34,7 +34,7 @@ class DrainSchedule {
   void drained(std::int64_t queued, bool may_succeed);
 
   /// Whether reports that are still to come may open a gate.
-  bool may_open() const {
+  bool signals_may_open_gate() const {
     return context_.num_in_flight > 0 || context_.now <= context_.last_change + max_signal_delay_;
   }
   bool is_one_per_attempt() const { return is_one_per_attempt_; }

@@ -7,14 +7,14 @@
 namespace spillway::cluster {
 
 ExactEstimator::ExactEstimator(std::span<const std::unique_ptr<instance::Instance>> fleet)
-    : fleet_(fleet), on_their_way_(fleet.size()) {}
+    : fleet_(fleet), in_transit_(fleet.size()) {}
 
 void ExactEstimator::sent(sim::RequestId id, sim::InstanceId instance, sim::Time entry) {
-  on_their_way_[instance.index()].push_back({id, entry});
+  in_transit_[instance.index()].push_back({id, entry});
 }
 
 sim::Time ExactEstimator::first_token(sim::RequestId id, sim::InstanceId instance, sim::Time now) {
-  std::vector<instance::Entry>& underway = on_their_way_[instance.index()];
+  std::vector<instance::Entry>& underway = in_transit_[instance.index()];
   // Those of this instant have not entered yet.
   std::erase_if(underway, [&](const instance::Entry& one) { return one.at < now; });
   entries_ = underway;

@@ -24,8 +24,8 @@ class ExactEstimator final : public signals::ExactEstimator {
 
  private:
   std::span<const std::unique_ptr<instance::Instance>> fleet_;
-  std::vector<std::vector<instance::Entry>> on_their_way_;  // by instance, in order of routing
-  std::vector<instance::Entry> entries_;                    // kept for its memory
+  std::vector<std::vector<instance::Entry>> in_transit_;  // by instance, in order of routing
+  std::vector<instance::Entry> entries_;                  // kept for its memory
 };
 
 }  // namespace spillway::cluster

@@ -28,46 +28,47 @@ Fleet::Fleet(Context& context, workload::RequestListener& listener, bool referen
       state_(context.simulation.fleet, num_instances(context.simulation)),
       resizer_(context.simulation.fleet),
       scrapes_(make_scrapes(context)),
-      board_(context.simulation.signals, make_instances(listener, reference), scrapes_.get()),
+      signal_store_(context.simulation.signals, make_instances(listener, reference),
+                    scrapes_.get()),
       emitted_(context.requests.num_groups()) {
   if (context.needs.exact_estimate) {
     exact_estimator_.emplace(instances_);
   }
 }
 
-std::vector<signals::Probe*> Fleet::make_instances(workload::RequestListener& listener,
-                                                   bool reference) {
+std::vector<signals::SignalSource*> Fleet::make_instances(workload::RequestListener& listener,
+                                                          bool reference) {
   const Simulation& simulation = context_.simulation;
   const instance::Environment environment{
       .requests = context_.requests,
-      .journal = context_.journal,
+      .states = context_.states,
       .events = context_.events,
       .listener = listener,
       .seed = context_.seed,
       .scrapes = scrapes_.get(),
       .quantum_ns = simulation.quantum_ns,
       .reports_latencies = simulation.metrics.uses_reported_latencies(),
-      .tells_first_tokens = context_.needs.first_tokens || context_.follows_loads,
+      .notifies_first_tokens = context_.needs.first_tokens || context_.follows_loads,
       .meters_tokens = context_.needs.tokens_by_group ||
                        simulation.busy_monitor.track_output_blocks ||
                        simulation.metrics.timeline_step_s.has_value(),
       .reference = reference};
-  std::vector<signals::Probe*> probes;
-  probes.reserve(num_instances(simulation));
+  std::vector<signals::SignalSource*> instances;
+  instances.reserve(num_instances(simulation));
   for (const auto& group : simulation.instances) {
     for (std::int64_t i = 0; i < group.count; ++i) {
       instances_.push_back(make(group, InstanceId{instances_.size()}, environment, engines_));
-      probes.push_back(instances_.back().get());
+      instances.push_back(instances_.back().get());
     }
   }
-  return probes;
+  return instances;
 }
 
 void Fleet::send(RequestId id, router::Target target) {
-  workload::Journal& journal = context_.journal;
+  workload::RequestStates& states = context_.states;
   const InstanceId chosen = target.instance;
-  journal.instance[id.index()] = static_cast<std::int32_t>(chosen.value);
-  if (journal.has_ranks) journal.rank[id.index()] = static_cast<std::int16_t>(target.rank);
+  states.instance[id.index()] = static_cast<std::int32_t>(chosen.value);
+  if (states.has_ranks) states.rank[id.index()] = static_cast<std::int16_t>(target.rank);
   at(chosen).sent(target.rank);
   const Time entry =
       context_.now + std::max(at(chosen).entry_delay(id), state_.serves_at(chosen) - context_.now);
@@ -80,20 +81,20 @@ std::optional<RequestId> Fleet::enter(const sim::Event& event) {
   instance::Instance& instance = at(InstanceId{event.tie()});
   const auto id = instance::IngressSubject(event.subject()).request();
   if (!id) {
-    instance.let_in(context_.now);
+    instance.admit_waiting(context_.now);
     return std::nullopt;
   }
-  instance.enqueue(*id, context_.journal.rank_of(*id), context_.now);
+  instance.enqueue(*id, context_.states.rank_of(*id), context_.now);
   if (std::erase(pending_evictions_, *id) > 0) cancel(*id, workload::Outcome::evicted);
   return id;
 }
 
 void Fleet::cancel(RequestId id, workload::Outcome outcome) {
-  at(context_.instance_of(id)).cancel(id, context_.journal.rank_of(id), outcome, context_.now);
+  at(context_.instance_of(id)).cancel(id, context_.states.rank_of(id), outcome, context_.now);
 }
 
 void Fleet::evict(RequestId id) {
-  const workload::Outcome outcome = context_.journal.outcome[id.index()];
+  const workload::Outcome outcome = context_.states.outcome[id.index()];
   if (outcome == workload::Outcome::running) cancel(id, workload::Outcome::evicted);
   if (outcome == workload::Outcome::in_transit) pending_evictions_.push_back(id);
 }
@@ -116,10 +117,10 @@ void Fleet::schedule_resize() {
   if (next != sim::kForever) context_.events.push({next, Phase::fleet_change, 0, 0});
 }
 
-signals::View Fleet::view(signals::OwnRecord own) {
-  own.has_workers = num_ready() > 0;
-  own.exact_estimator = exact_estimator_ ? &*exact_estimator_ : nullptr;
-  const signals::View view = board_.view(own, context_.now);
+signals::View Fleet::view(signals::LocalState local) {
+  local.has_workers = num_ready() > 0;
+  local.exact_estimator = exact_estimator_ ? &*exact_estimator_ : nullptr;
+  const signals::View view = signal_store_.view(local, context_.now);
   return state_.ready().size() < instances_.size() ? view.of(state_.ready()) : view;
 }
 

@@ -16,12 +16,12 @@
 #include "instance/instance.h"
 #include "metrics/timeline.h"
 #include "router/decisions.h"
-#include "signals/board.h"
 #include "signals/scrapes.h"
+#include "signals/signal_store.h"
 #include "signals/view.h"
 #include "sim/ids.h"
 #include "sim/time.h"
-#include "workload/journal.h"
+#include "workload/request_states.h"
 
 namespace spillway::cluster {
 
@@ -43,7 +43,7 @@ class Fleet final : public gateway::ServiceMeter {
   /// It is evicted, where it has not ended yet; on its way to an instance, as it gets there.
   void evict(sim::RequestId id);
   /// It does not count at its rank any longer.
-  void left(sim::RequestId id) { at(context_.instance_of(id)).left(context_.journal.rank_of(id)); }
+  void left(sim::RequestId id) { at(context_.instance_of(id)).left(context_.states.rank_of(id)); }
 
   /// Its permit has returned. Where it was withdrawn, those that wait at its instance may enter.
   void released(sim::RequestId id, workload::Outcome outcome);
@@ -61,7 +61,7 @@ class Fleet final : public gateway::ServiceMeter {
   // ---- state -------------------------------------------------------------------------------
 
   /// What a decision sees that knows `own`.
-  signals::View view(signals::OwnRecord own);
+  signals::View view(signals::LocalState local);
   std::int64_t num_ready() const { return state_.num_ready(); }
   /// Whether no instance is ready, but one may become so.
   bool awaits_instances() const { return num_ready() == 0 && next_resize() != sim::kForever; }
@@ -78,7 +78,8 @@ class Fleet final : public gateway::ServiceMeter {
   void close(sim::Time end);
 
  private:
-  std::vector<signals::Probe*> make_instances(workload::RequestListener& listener, bool reference);
+  std::vector<signals::SignalSource*> make_instances(workload::RequestListener& listener,
+                                                     bool reference);
   sim::Time next_resize() const { return std::min(state_.next_ready(), resizer_.next()); }
 
   Context& context_;
@@ -87,7 +88,7 @@ class Fleet final : public gateway::ServiceMeter {
   std::unique_ptr<signals::Scrapes> scrapes_;
   std::vector<std::unique_ptr<instance::Instance>> instances_;
   std::vector<instance::Engine*> engines_;
-  signals::Board board_;
+  signals::SignalStore signal_store_;
   std::optional<ExactEstimator> exact_estimator_;  // where some policy reads it
   std::vector<sim::RequestId> pending_evictions_;  // of requests on their way to instances
   std::vector<std::int64_t> emitted_;              // by group of requests

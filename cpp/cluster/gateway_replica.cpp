@@ -47,14 +47,14 @@ GatewayReplica::GatewayReplica(Context& context, std::size_t index,
       is_controlled_(gateway::is_controlled(context.simulation.gateway)),
       has_timeouts_(gateway::has_timeouts(context.simulation.gateway)),
       pipeline_(context.simulation.gateway, static_cast<std::uint16_t>(index), context.requests,
-                context.journal, ranks.size(), context.seed),
+                context.states, ranks.size(), context.seed),
       dispatcher_(make_dispatcher(context, ranks, log)),
       drains_(context, static_cast<std::uint32_t>(index)) {
   if (meter) pipeline_.set_meter(*meter);
 }
 
 inline void GatewayReplica::drop(const gateway::Departures& departures) {
-  for (const RequestId id : departures.dropped) dispatcher_.lost(id);
+  for (const RequestId id : departures.dropped) dispatcher_.dropped(id);
 }
 
 gateway::Admitted GatewayReplica::admit(RequestId id, std::uint64_t retries,
@@ -86,7 +86,7 @@ const gateway::Departures& GatewayReplica::withdraw(RequestId id) {
 const gateway::Departures& GatewayReplica::drain(const signals::View* view, bool has_workers) {
   static const gateway::Departures kNone;
   if (!has_workers) {
-    drains_.drained(pipeline_.books().queued(), false);
+    drains_.drained(pipeline_.counters().queued(), false);
     watch_timeouts();
     return kNone;
   }
@@ -99,12 +99,12 @@ const gateway::Departures& GatewayReplica::drain(const signals::View* view, bool
   }
   drop(departures);
   watch_timeouts();
-  const std::int64_t queued = pipeline_.books().queued();
+  const std::int64_t queued = pipeline_.counters().queued();
   if (drains_.is_one_per_attempt()) {
-    drains_.drained(
-        queued, has_dispatched || (drains_.may_open() && !pipeline_.is_stuck(view, context_.now)));
+    drains_.drained(queued, has_dispatched || (drains_.signals_may_open_gate() &&
+                                               !pipeline_.waits_for_event(view, context_.now)));
   } else {
-    drains_.drained(queued, drains_.may_open());
+    drains_.drained(queued, drains_.signals_may_open_gate());
   }
   return departures;
 }
@@ -127,7 +127,7 @@ void GatewayReplica::start(std::int64_t workers) {
 
 bool GatewayReplica::tick(const signals::View* view) {
   pipeline_.tick(view, context_.now);
-  return pipeline_.books().queued() > 0;
+  return pipeline_.counters().queued() > 0;
 }
 
 void GatewayReplica::schedule_tick(bool continues, Time later) {
@@ -155,23 +155,23 @@ void GatewayReplica::watch_timeouts() {
   context_.events.push({next, Phase::queue_expiry, subject, subject});
 }
 
-bool GatewayReplica::close_gap() {
+bool GatewayReplica::on_queue_departures() {
   context_.last_change = context_.now;
-  const bool may_release =
-      drains_.is_one_per_attempt() || (pipeline_.heads_block() && pipeline_.books().queued() > 0);
+  const bool may_release = drains_.is_one_per_attempt() ||
+                           (pipeline_.heads_block() && pipeline_.counters().queued() > 0);
   return may_release && drains_.wake(drain_latency_);
 }
 
 bool GatewayReplica::set_workers(std::int64_t workers) {
   pipeline_.set_workers(workers);
-  return pipeline_.books().queued() > 0 && drains_.wake(drain_latency_);
+  return pipeline_.counters().queued() > 0 && drains_.wake(drain_latency_);
 }
 
 bool GatewayReplica::has_pending_work(bool awaits_workers) {
-  const gateway::Books& books = pipeline_.books();
-  return books.attempts > books.admitted + books.rejected || books.in_flight() > 0 ||
+  const gateway::GatewayCounters& counters = pipeline_.counters();
+  return counters.attempts > counters.admitted + counters.rejected || counters.in_flight() > 0 ||
          drains_.is_pending() || pipeline_.next_timeout() != sim::kForever ||
-         (awaits_workers && books.queued() > 0);
+         (awaits_workers && counters.queued() > 0);
 }
 
 }  // namespace spillway::cluster

@@ -70,12 +70,12 @@ class GatewayReplica {
   void watch_timeouts();
   /// After requests have left a queue undispatched: whether the ones behind them may go now. True:
   /// drain.
-  [[nodiscard]] bool close_gap();
+  [[nodiscard]] bool on_queue_departures();
   /// The number of ready instances has changed. True: drain.
   [[nodiscard]] bool set_workers(std::int64_t workers);
   /// An event of phase `queue_drain` or `dispatch_attempt`. True: drain.
   [[nodiscard]] bool is_drain_due(sim::Phase phase) {
-    return drains_.is_due(phase, pipeline_.books().queued());
+    return drains_.is_due(phase, pipeline_.counters().queued());
   }
   DrainSchedule& drains() { return drains_; }
 
@@ -84,7 +84,7 @@ class GatewayReplica {
   std::size_t index() const { return index_; }
   const gateway::Pipeline& pipeline() const { return pipeline_; }
   /// What this replica knows by itself.
-  signals::OwnRecord own() const { return dispatcher_.own(); }
+  signals::LocalState local_state() const { return dispatcher_.local_state(); }
   /// Whether anything is still to happen to a request here, apart from what ticks may change.
   bool has_pending_work(bool awaits_workers);
 

@@ -35,9 +35,9 @@ std::size_t Gateways::index_of(sim::RequestId id) const {
   return sim::Draws(context_.seed, sim::Stream::gateways, row).below(n);
 }
 
-gateway::Books Gateways::books() const {
-  gateway::Books all;
-  for (const auto& replica : replicas_) all += replica->pipeline().books();
+gateway::GatewayCounters Gateways::counters() const {
+  gateway::GatewayCounters all;
+  for (const auto& replica : replicas_) all += replica->pipeline().counters();
   return all;
 }
 
@@ -50,7 +50,7 @@ bool Gateways::has_pending_work(bool awaits_workers) const {
 void Gateways::add_to(metrics::Sample& state, std::span<metrics::TenantSample> tenants) const {
   for (const auto& replica : replicas_) {
     const gateway::Pipeline& pipeline = replica->pipeline();
-    state.in_flight += pipeline.books().in_flight();
+    state.in_flight += pipeline.counters().in_flight();
     state.permits += pipeline.limits().permits();
     for (std::size_t i = 0; i < tenants.size(); ++i) {
       tenants[i].queued += pipeline.queued(sim::TenantId{i});

@@ -29,7 +29,7 @@ class Gateways {
   std::span<const std::unique_ptr<GatewayReplica>> replicas() const { return replicas_; }
 
   /// Of all together.
-  gateway::Books books() const;
+  gateway::GatewayCounters counters() const;
   /// Of the routers.
   router::DecisionLog& decisions() { return decisions_; }
   const router::DecisionLog& decisions() const { return decisions_; }

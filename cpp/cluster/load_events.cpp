@@ -33,7 +33,7 @@ LoadEvents::LoadEvents(Context& context,
   }
   for (std::int64_t i = 0; i < context.simulation.gateway.replicas; ++i) {
     monitors_.emplace_back(context.simulation.busy_monitor, sizes, context.requests,
-                           context.journal);
+                           context.states);
   }
 }
 
@@ -78,7 +78,7 @@ void LoadEvents::read_what_is_old() {
 
 void LoadEvents::note_finished(signals::WorkerMonitor& monitor, RequestId id, InstanceId worker) {
   monitor.finished(id, worker);
-  if (was_turned_away(id)) {
+  if (was_rejected(id)) {
     monitor.mark_overloaded(worker);
   } else {
     schedule_live(worker);
@@ -119,9 +119,9 @@ void LoadEvents::arrive(InstanceId worker) {
 }
 
 // Whether the ingress of its worker turned it away.
-bool LoadEvents::was_turned_away(RequestId id) const {
-  const workload::ReasonCode reason = context_.journal.reason[id.index()];
-  return context_.journal.outcome[id.index()] == workload::Outcome::rejected &&
+bool LoadEvents::was_rejected(RequestId id) const {
+  const workload::ReasonCode reason = context_.states.reason[id.index()];
+  return context_.states.outcome[id.index()] == workload::Outcome::rejected &&
          reason.stage == workload::Stage::ingress &&
          reason.index >= instance::InstanceGroup::reasons.size();
 }

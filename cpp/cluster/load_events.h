@@ -71,7 +71,7 @@ class LoadEvents {
   void read_what_is_old();
   void note_finished(signals::WorkerMonitor& monitor, sim::RequestId id, sim::InstanceId worker);
   void arrive(sim::InstanceId worker);
-  bool was_turned_away(sim::RequestId id) const;
+  bool was_rejected(sim::RequestId id) const;
 
   Context& context_;
   std::span<const std::unique_ptr<instance::Instance>> workers_;

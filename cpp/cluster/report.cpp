@@ -48,7 +48,8 @@ metrics::Ledger balance(const FinalState& end) {
       queued += gateway->pipeline().queued(sim::TenantId{i});
     }
   }
-  return metrics::balance(end.context.statistics.outcomes(), end.gateways.books(), queued, fleet);
+  return metrics::balance(end.context.statistics.outcomes(), end.gateways.counters(), queued,
+                          fleet);
 }
 
 std::vector<InstanceReport> report_instances(const FinalState& end) {
@@ -117,13 +118,13 @@ std::int64_t count_late_finishers(const FinalState& end) {
                        uses_priority(group));
   }
   const workload::RequestTable& requests = end.context.record->requests;
-  const workload::Journal& journal = end.context.record->journal;
-  const metrics::Latencies latencies(requests, journal, end.context.simulation.metrics.accounting);
+  const workload::RequestStates& states = end.context.record->states;
+  const metrics::Latencies latencies(requests, states, end.context.simulation.metrics.accounting);
   std::vector<metrics::Served> served;
   for (std::size_t row = 0; row < end.context.record->offered; ++row) {
     const RequestId id{row};
-    const std::int32_t instance = journal.instance[row];
-    if (journal.outcome[row] != workload::Outcome::completed) continue;
+    const std::int32_t instance = states.instance[row];
+    if (states.outcome[row] != workload::Outcome::completed) continue;
     if (!by_priority[static_cast<std::size_t>(instance)]) continue;
     served.push_back(
         {instance, requests.slo_class(id), requests.arrival(id), latencies.e2e_ns(id)});

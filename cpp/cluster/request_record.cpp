@@ -50,12 +50,12 @@ std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::ui
                                              trace ? trace->requests : nullptr, simulation.tenants,
                                              simulation.slo_classes, warm_up);
   }
-  workload::Journal& journal = record->journal;
-  journal.reports = simulation.metrics.uses_reported_latencies();
-  journal.has_ranks = std::any_of(simulation.instances.begin(), simulation.instances.end(),
-                                  [](const auto& group) { return group.data_parallel_size > 1; });
+  workload::RequestStates& states = record->states;
+  states.reports = simulation.metrics.uses_reported_latencies();
+  states.has_ranks = std::any_of(simulation.instances.begin(), simulation.instances.end(),
+                                 [](const auto& group) { return group.data_parallel_size > 1; });
   const std::size_t groups = record->requests.num_groups();
-  streams ? journal.token_gaps.approximate.resize(groups) : journal.token_gaps.exact.resize(groups);
+  streams ? states.token_gaps.approximate.resize(groups) : states.token_gaps.exact.resize(groups);
   return record;
 }
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "cluster/config.h"
-#include "workload/journal.h"
+#include "workload/request_states.h"
 #include "workload/request_table.h"
 #include "workload/requests.h"
 
@@ -20,7 +20,7 @@ struct RequestRecord {
       : requests(std::forward<Arguments>(arguments)...), accounting(taken) {}
 
   workload::RequestTable requests;
-  workload::Journal journal;
+  workload::RequestStates states;
   metrics::Accounting accounting;
   std::size_t offered = 0;
 };

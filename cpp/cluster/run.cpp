@@ -154,7 +154,7 @@ class Run final : workload::RequestListener {
     GatewayReplica& gateway = gateways_.of(request);
     const InstanceId instance = context_.instance_of(request);
     load_events_.first_token(gateway.index(), request, instance);
-    const Time entered_engine = context_.journal.enqueued[request.index()];
+    const Time entered_engine = context_.states.enqueued[request.index()];
     if (gateway.first_token(request, instance, entered_engine)) drain(gateway);
   }
 
@@ -168,7 +168,7 @@ class Run final : workload::RequestListener {
 
   void release(RequestId request) {
     GatewayReplica& gateway = gateways_.of(request);
-    const Outcome outcome = context_.journal.outcome[request.index()];
+    const Outcome outcome = context_.states.outcome[request.index()];
     context_.statistics.released(request, context_.now);
     sampler_.released(request, outcome);
     fleet_.released(request, outcome);
@@ -180,7 +180,7 @@ class Run final : workload::RequestListener {
   void leave(RequestId request) {
     if (clients_.left(request) || !context_.streams()) return;
     context_.statistics.add(request);
-    context_.journal.clear(request);
+    context_.states.clear(request);
     context_.requests.retire(request);
   }
 
@@ -194,13 +194,13 @@ class Run final : workload::RequestListener {
 
   // Between two stages it leaves once it has reached the next one.
   void withdraw_if_late(RequestId request) {
-    if (!clients_.is_out_of_patience(request)) return;
-    const Outcome where = context_.journal.outcome[request.index()];
+    if (!clients_.has_timed_out(request)) return;
+    const Outcome where = context_.states.outcome[request.index()];
     if (where == Outcome::running) return fleet_.cancel(request, Outcome::cancelled);
     if (where != Outcome::queued) return;
     GatewayReplica& gateway = gateways_.of(request);
     drop(gateway.withdraw(request));
-    if (gateway.close_gap()) drain(gateway);
+    if (gateway.on_queue_departures()) drain(gateway);
   }
 
   // ---- timers ------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ class Run final : workload::RequestListener {
     const gateway::Departures& departures = gateway.expire();
     const bool has_gap = !departures.dropped.empty();
     drop(departures);
-    if (has_gap && gateway.close_gap()) drain(gateway);
+    if (has_gap && gateway.on_queue_departures()) drain(gateway);
     gateway.watch_timeouts();
   }
 
@@ -225,8 +225,8 @@ class Run final : workload::RequestListener {
   }
 
   void resize_fleet() {
-    const gateway::Books books = gateways_.books();
-    if (fleet_.resize(books.queued(), books.shed())) {
+    const gateway::GatewayCounters counters = gateways_.counters();
+    if (fleet_.resize(counters.queued(), counters.shed())) {
       for (const auto& gateway : gateways_.replicas()) {
         if (gateway->set_workers(fleet_.num_ready())) drain(*gateway);
       }
@@ -244,9 +244,9 @@ class Run final : workload::RequestListener {
 
   signals::View view_for(const GatewayReplica& gateway) {
     load_events_.renew();
-    signals::OwnRecord own = gateway.own();
-    own.busy = load_events_.known_to(gateway.index());
-    return fleet_.view(own);
+    signals::LocalState local = gateway.local_state();
+    local.busy = load_events_.known_to(gateway.index());
+    return fleet_.view(local);
   }
   // Only where needed, since a view may renew what `on_read` keeps.
   std::optional<signals::View> fleet_signals_for(const GatewayReplica& gateway) {
@@ -263,7 +263,7 @@ class Run final : workload::RequestListener {
   // Ends a run that is stopped from outside, or whose clock stands still.
   void check_progress() {
     if (options_.interrupted && options_.interrupted()) throw sim::Interrupted();
-    livelock_.check(context_, clients_, horizon_, gateways_.books().present(),
+    livelock_.check(context_, clients_, horizon_, gateways_.counters().present(),
                     [this](const Event& event) { handle(event); });
   }
 

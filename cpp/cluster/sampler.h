@@ -25,7 +25,7 @@ class Sampler {
   void shed(sim::RequestId id) { count(id, &metrics::TenantSample::shed); }
   /// It has left a queue undispatched.
   void dropped(sim::RequestId id) {
-    if (context_.journal.outcome[id.index()] != workload::Outcome::cancelled) shed(id);
+    if (context_.states.outcome[id.index()] != workload::Outcome::cancelled) shed(id);
   }
   void released(sim::RequestId id, workload::Outcome outcome) {
     if (outcome == workload::Outcome::completed) count(id, &metrics::TenantSample::completed);

@@ -9,19 +9,19 @@ using sim::RequestId;
 Statistics::Statistics(const Simulation& simulation, const RequestRecord& record)
     : record_(record),
       streams_(simulation.metrics.streaming),
-      collector_(simulation.metrics, record.requests, record.journal) {
+      collector_(simulation.metrics, record.requests, record.states) {
   if (!streams_ && !simulation.metrics.uses_reported_latencies()) {
-    stays_.emplace(record.requests, record.journal);
+    stays_.emplace(record.requests, record.states);
   }
 }
 
 void Statistics::retried(RequestId id) {
-  outcomes_.add(record_.journal, id, false);
+  outcomes_.add(record_.states, id, false);
   if (stays_) stays_->forget(id);
 }
 
 void Statistics::add(RequestId id) {
-  outcomes_.add(record_.journal, id, true);
+  outcomes_.add(record_.states, id, true);
   collector_.add(id);
 }
 

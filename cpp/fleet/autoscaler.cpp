@@ -20,14 +20,15 @@ std::int64_t ScalerState::poll(std::int64_t queued, std::int64_t shed, std::int6
   const double bounded =
       std::clamp(std::ceil(wanted), static_cast<double>(config_.min_instances),
                  static_cast<double>(std::max(config_.min_instances, config_.max_instances)));
-  wishes_.push_back({now, static_cast<std::int64_t>(bounded)});
+  recommendations_.push_back({now, static_cast<std::int64_t>(bounded)});
 
   const Time up = sim::from_seconds(config_.up_stabilization_s);
   const Time down = sim::from_seconds(config_.down_stabilization_s);
-  std::erase_if(wishes_, [&](const Wish& wish) { return now - wish.at > std::max(up, down); });
-  std::int64_t least = wishes_.back().instances;
+  std::erase_if(recommendations_,
+                [&](const Recommendation& wish) { return now - wish.at > std::max(up, down); });
+  std::int64_t least = recommendations_.back().instances;
   std::int64_t most = least;
-  for (const Wish& wish : wishes_) {
+  for (const Recommendation& wish : recommendations_) {
     if (now - wish.at <= up) least = std::min(least, wish.instances);
     if (now - wish.at <= down) most = std::max(most, wish.instances);
   }

@@ -17,7 +17,7 @@ class ScalerState {
   std::int64_t poll(std::int64_t queued, std::int64_t shed, std::int64_t instances, sim::Time now);
 
  private:
-  struct Wish {
+  struct Recommendation {
     sim::Time at;
     std::int64_t instances;
   };
@@ -27,8 +27,8 @@ class ScalerState {
   };
 
   QueueScaler config_;
-  std::vector<Wish> wishes_;  // of the longer stabilisation
-  std::vector<Shed> shed_;    // of the window, and the last one before it
+  std::vector<Recommendation> recommendations_;  // of the longer stabilisation
+  std::vector<Shed> shed_;                       // of the window, and the last one before it
   sim::Time last_added_ = sim::kUnset;
   sim::Time last_removed_ = sim::kUnset;
 };

@@ -46,7 +46,7 @@ class Permission final : public FairnessPolicy::MayStart {
   bool operator()(TenantId flow) const override {
     return limits_.may_start({requests_, band_.head(flow)}, occasion_);
   }
-  bool anyone() const override { return limits_.is_open(occasion_, band_.size() > 0); }
+  bool any() const override { return limits_.is_open(occasion_, band_.size() > 0); }
 
  private:
   LimitSet& limits_;
@@ -57,7 +57,7 @@ class Permission final : public FairnessPolicy::MayStart {
 
 }  // namespace
 
-Books& Books::operator+=(const Books& other) {
+GatewayCounters& GatewayCounters::operator+=(const GatewayCounters& other) {
   attempts += other.attempts;
   admitted += other.admitted;
   rejected += other.rejected;
@@ -71,10 +71,10 @@ Books& Books::operator+=(const Books& other) {
 }
 
 Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
-                   const workload::RequestTable& requests, workload::Journal& journal,
+                   const workload::RequestTable& requests, workload::RequestStates& states,
                    std::size_t num_instances, std::uint64_t seed)
     : requests_(requests),
-      journal_(journal),
+      states_(states),
       seed_(seed),
       chain_(make_chain(config.admission, {requests.tenants, requests.slo_classes, num_instances})),
       bands_(config, requests),
@@ -94,10 +94,10 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
 Admitted Pipeline::admit(RequestId id, std::uint64_t retries, const signals::View& view, Time now) {
   departures_.clear();
   const auto reject = [&](Stage stage, std::size_t reason) {
-    ++books_.rejected;
+    ++counters_.rejected;
     if (control_) control_->shed();
-    journal_.outcome[id.index()] = Outcome::rejected;
-    journal_.reason[id.index()] = {stage, static_cast<std::uint8_t>(reason)};
+    states_.outcome[id.index()] = Outcome::rejected;
+    states_.reason[id.index()] = {stage, static_cast<std::uint8_t>(reason)};
     return Admitted{false, departures_};
   };
   const signals::RequestView request(requests_, id);
@@ -109,16 +109,16 @@ Admitted Pipeline::admit(RequestId id, std::uint64_t retries, const signals::Vie
   if (room.displaced) drop(*room.displaced, Outcome::evicted, {Stage::queue, Queue::kFull}, now);
   chain_.commit(request, now);
 
-  ++books_.admitted;
-  journal_.admitted[id.index()] = now;
-  journal_.outcome[id.index()] = Outcome::queued;
+  ++counters_.admitted;
+  states_.admitted[id.index()] = now;
+  states_.outcome[id.index()] = Outcome::queued;
   bands_.of(id).join(id, view, now);
   return {true, departures_};
 }
 
 const Departures& Pipeline::drain(const signals::View* view, Time now) {
   departures_.clear();
-  if (ceilings_.follow_saturation() && books_.queued() > 0) {
+  if (ceilings_.follow_saturation() && counters_.queued() > 0) {
     ceilings_.follow(limits_.saturation(view, now));
   }
   for (std::size_t i = 0; i < bands_.count(); ++i) {
@@ -151,24 +151,24 @@ void Pipeline::dispatch(RequestId id, Time now) {
   limits_.started(request);
   chain_.dispatched(request, now);
   evictor_.dispatched(id, request.priority());
-  ++books_.dispatched;
+  ++counters_.dispatched;
   ++dispatched_by_tenant_[request.tenant()];
-  peak_in_flight_ = std::max(peak_in_flight_, books_.in_flight());
-  journal_.dispatched[id.index()] = now;
-  journal_.outcome[id.index()] = Outcome::in_transit;
-  if (control_) control_->dispatched(request, books_.in_flight(), now);
+  peak_in_flight_ = std::max(peak_in_flight_, counters_.in_flight());
+  states_.dispatched[id.index()] = now;
+  states_.outcome[id.index()] = Outcome::in_transit;
+  if (control_) control_->dispatched(request, counters_.in_flight(), now);
   departures_.dispatched.push_back(id);
 }
 
 void Pipeline::drop(RequestId id, Outcome outcome, workload::ReasonCode reason, Time now) {
   if (outcome == Outcome::cancelled) {
-    ++books_.withdrawn;
+    ++counters_.withdrawn;
   } else {
-    ++(outcome == Outcome::evicted ? books_.evicted : books_.expired);
+    ++(outcome == Outcome::evicted ? counters_.evicted : counters_.expired);
     if (control_) control_->shed();
   }
-  journal_.outcome[id.index()] = outcome;
-  journal_.reason[id.index()] = reason;
+  states_.outcome[id.index()] = outcome;
+  states_.reason[id.index()] = reason;
   chain_.finished({requests_, id}, outcome, now);
   departures_.dropped.push_back(id);
 }
@@ -179,7 +179,7 @@ void Pipeline::reclaim(std::size_t band, const signals::View* view, Time now) {
   if (saturation < ceilings_.of(band)) return;
   evictor_.relieve({.saturation = saturation,
                     .ceiling = ceilings_.of(band),
-                    .in_flight = books_.in_flight(),
+                    .in_flight = counters_.in_flight(),
                     .below = std::min<std::int64_t>(bands_[band].priority(), 0)},
                    now, departures_.evicted);
 }
@@ -197,23 +197,23 @@ bool Pipeline::first_token(RequestId id, sim::InstanceId instance, Time entered_
   chain_.first_token(request, instance, now);
   bands_.of(id).first_token(id, now);
   if (control_) {
-    control_->first_token(request, journal_.dispatched[id.index()], entered_engine, now);
+    control_->first_token(request, states_.dispatched[id.index()], entered_engine, now);
   }
-  return limits_.frees_at_first_token() && books_.queued() > 0;
+  return limits_.frees_at_first_token() && counters_.queued() > 0;
 }
 
 bool Pipeline::release(RequestId id, Outcome outcome, Time now) {
-  ++books_.ended;
+  ++counters_.ended;
   evictor_.ended(id, now);
   if (outcome == Outcome::evicted) {
-    ++books_.reclaimed;
-    journal_.reason[id.index()] = {Stage::queue, Queue::kInFlight};
+    ++counters_.reclaimed;
+    states_.reason[id.index()] = {Stage::queue, Queue::kInFlight};
   }
   const signals::RequestView request(requests_, id);
   limits_.ended(request);
   bands_.of(id).ended(id, outcome == Outcome::completed, now);
   chain_.finished(request, outcome, now);
-  if (control_) control_->ended(request, outcome, journal_.dispatched[id.index()], now);
+  if (control_) control_->ended(request, outcome, states_.dispatched[id.index()], now);
   return bands_.are_due();
 }
 
@@ -228,7 +228,7 @@ const Departures& Pipeline::expire(Time now) {
 }
 
 void Pipeline::tick(const signals::View* view, Time now) {
-  if (control_) control_->tick(books_.in_flight(), books_.queued(), view, now);
+  if (control_) control_->tick(counters_.in_flight(), counters_.queued(), view, now);
 }
 
 // ---- what it is like -----------------------------------------------------------------------
@@ -238,7 +238,7 @@ std::span<const ControlRecord> Pipeline::control_log() const {
   return control_->log();
 }
 
-bool Pipeline::is_stuck(const signals::View* view, Time now) const {
+bool Pipeline::waits_for_event(const signals::View* view, Time now) const {
   if (ceilings_.follow_saturation() || evictor_.is_on()) return false;
   const auto first = bands_.first_waiting();
   return first && limits_.is_shut({ceilings_.of(*first), view, now});

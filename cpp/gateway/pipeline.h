@@ -16,14 +16,14 @@
 #include "signals/view.h"
 #include "sim/ids.h"
 #include "sim/time.h"
-#include "workload/journal.h"
 #include "workload/outcome.h"
+#include "workload/request_states.h"
 #include "workload/request_table.h"
 
 namespace spillway::gateway {
 
 /// What went through a gateway: counted as it happens, independently of the requests' outcomes.
-struct Books {
+struct GatewayCounters {
   std::int64_t attempts = 0;
   std::int64_t admitted = 0;
   std::int64_t rejected = 0;
@@ -34,7 +34,7 @@ struct Books {
   std::int64_t dispatched = 0;
   std::int64_t ended = 0;  ///< permits returned
 
-  Books& operator+=(const Books& other);
+  GatewayCounters& operator+=(const GatewayCounters& other);
   std::int64_t in_flight() const { return dispatched - ended; }
   std::int64_t queued() const { return admitted - expired - evicted - withdrawn - dispatched; }
   std::int64_t shed() const { return rejected + expired + evicted; }
@@ -68,12 +68,12 @@ struct Admitted {
 class Pipeline final {
  public:
   Pipeline(const Gateway& config, std::uint16_t replica, const workload::RequestTable& requests,
-           workload::Journal& journal, std::size_t num_instances, std::uint64_t seed);
+           workload::RequestStates& states, std::size_t num_instances, std::uint64_t seed);
 
   // ---- the way of a request ----------------------------------------------------------------
 
   /// The request has reached the gateway.
-  void arrive() { ++books_.attempts; }
+  void arrive() { ++counters_.attempts; }
   /// Decides on admission. `retries`: how often its client has asked before.
   [[nodiscard]] Admitted admit(sim::RequestId id, std::uint64_t retries, const signals::View& view,
                                sim::Time now);
@@ -105,7 +105,7 @@ class Pipeline final {
 
   // ---- what it is like ---------------------------------------------------------------------
 
-  const Books& books() const { return books_; }
+  const GatewayCounters& counters() const { return counters_; }
   /// Of the tenant.
   std::int64_t queued(sim::TenantId tenant) const {
     return static_cast<std::int64_t>(bands_.length(tenant));
@@ -122,7 +122,7 @@ class Pipeline final {
   bool heads_block() const { return heads_block_; }
   /// Whether those that wait do so until something happens in the gateway, however much time
   /// passes.
-  bool is_stuck(const signals::View* view, sim::Time now) const;
+  bool waits_for_event(const signals::View* view, sim::Time now) const;
   /// Set where tokens are charged as they are emitted.
   void set_meter(ServiceMeter& meter) { bands_.set_meter(meter); }
 
@@ -135,7 +135,7 @@ class Pipeline final {
   void reclaim(std::size_t band, const signals::View* view, sim::Time now);
 
   const workload::RequestTable& requests_;
-  workload::Journal& journal_;
+  workload::RequestStates& states_;
   std::uint64_t seed_;
   AdmissionChain chain_;
   Bands bands_;
@@ -145,7 +145,7 @@ class Pipeline final {
   std::optional<ControlLoop> control_;  // where a limit is under control
   bool one_per_attempt_;
   bool heads_block_;
-  Books books_;
+  GatewayCounters counters_;
   std::int64_t peak_in_flight_ = 0;
   std::vector<std::int64_t> dispatched_by_tenant_;
   Departures departures_;  // of the last call, kept for its memory

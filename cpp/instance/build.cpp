@@ -17,7 +17,7 @@ namespace {
 
 std::unique_ptr<Instance> make_open(const InstanceGroup& group, sim::InstanceId id,
                                     const Environment& environment, std::vector<Engine*>& engines) {
-  const auto make_one = [&](signals::Probe* reporter) {
+  const auto make_one = [&](signals::SignalSource* reporter) {
     return std::visit(
         [&](const auto& plant) { return make(plant, group, id, reporter, environment, engines); },
         group.plant);

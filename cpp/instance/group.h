@@ -114,7 +114,7 @@ struct InstanceGroup {
   /// An instance refuses what it could never hold.
   static constexpr std::array reasons{
       workload::Reason{"unservable",
-                       workload::words::kUnservable,
+                       workload::categories::kUnservable,
                        "prompt and output exceed num_kv_blocks or max_model_len, so the request "
                        "could never finish",
                        {"instances[].num_kv_blocks", "instances[].max_model_len"}}};

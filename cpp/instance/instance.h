@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "instance/group.h"
-#include "signals/probe.h"
 #include "signals/scrapes.h"
+#include "signals/signal_source.h"
 #include "sim/event_queue.h"
 #include "sim/ids.h"
 #include "sim/time.h"
-#include "workload/journal.h"
+#include "workload/request_states.h"
 #include "workload/request_table.h"
 
 namespace spillway::instance {
@@ -22,14 +22,14 @@ namespace spillway::instance {
 /// What an instance needs of the run it is part of.
 struct Environment {
   const workload::RequestTable& requests;
-  workload::Journal& journal;
+  workload::RequestStates& states;
   sim::EventQueue& events;
   workload::RequestListener& listener;
   std::uint64_t seed = 0;
   signals::Scrapes* scrapes = nullptr;  ///< null unless instances are scraped
   std::int64_t quantum_ns = 1;
   bool reports_latencies = false;  ///< write the `reported_*` columns
-  bool tells_first_tokens = false;
+  bool notifies_first_tokens = false;
   bool meters_tokens = false;  ///< `add_emitted` will be asked
   bool reference = false;      ///< make every step by itself and request by request
 };
@@ -120,7 +120,7 @@ class Forecaster {
 };
 
 /// One model server: an engine, or several data-parallel ones behind one queue entry.
-class Instance : public signals::Probe {
+class Instance : public signals::SignalSource {
  public:
   /// A request has been routed to the rank; it counts there until it has left.
   virtual void sent(std::size_t /*rank*/) {}
@@ -135,7 +135,7 @@ class Instance : public signals::Probe {
   virtual void cancel(sim::RequestId id, std::size_t rank, workload::Outcome outcome,
                       sim::Time now) = 0;
   /// The requests that wait at its ingress enter as far as its limits allow.
-  virtual void let_in(sim::Time /*now*/) {}
+  virtual void admit_waiting(sim::Time /*now*/) {}
   /// Those that have waited there for too long are refused.
   virtual void expire(sim::Time /*now*/) {}
   /// The run is over: brings counters and the journal to where they stand at `end`, inclusive.

@@ -122,7 +122,7 @@ void QueueStays::left(sim::RequestId id, sim::Time now) {
 }
 
 void QueueStays::forget(sim::RequestId id) {
-  if (is_scheduled(id)) add(id, journal_.scheduled[id.index()]);
+  if (is_scheduled(id)) add(id, states_.scheduled[id.index()]);
 }
 
 std::int64_t QueueStays::count_inversions(std::size_t offered) {
@@ -136,8 +136,8 @@ std::int64_t QueueStays::count_inversions(std::size_t offered) {
   for (std::size_t row = 0; row < offered; ++row) {
     const sim::RequestId id{row};
     if (is_scheduled(id)) {
-      add(id, journal_.scheduled[row]);
-    } else if (journal_.outcome[row] == workload::Outcome::running) {
+      add(id, states_.scheduled[row]);
+    } else if (states_.outcome[row] == workload::Outcome::running) {
       add(id, sim::kForever);
     }
   }
@@ -145,12 +145,12 @@ std::int64_t QueueStays::count_inversions(std::size_t offered) {
 }
 
 void QueueStays::add(sim::RequestId id, sim::Time ended) {
-  const sim::Time entered = journal_.enqueued[id.index()];
+  const sim::Time entered = states_.enqueued[id.index()];
   if (!sim::is_set(entered)) return;  // it never reached the queue
   stays_.push_back({.entered = entered,
                     .ended = ended,
                     .priority = requests_.class_of(id).priority,
-                    .instance = journal_.instance[id.index()],
+                    .instance = states_.instance[id.index()],
                     .is_scheduled = is_scheduled(id)});
 }
 

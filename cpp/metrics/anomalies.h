@@ -7,7 +7,7 @@
 
 #include "sim/ids.h"
 #include "sim/time.h"
-#include "workload/journal.h"
+#include "workload/request_states.h"
 #include "workload/request_table.h"
 
 namespace spillway::metrics {
@@ -28,8 +28,8 @@ std::int64_t count_priority_inversions(std::span<const QueueStay> stays);
 /// The stays of a run's requests in the queues of their engines, every attempt by itself.
 class QueueStays {
  public:
-  QueueStays(const workload::RequestTable& requests, const workload::Journal& journal)
-      : requests_(requests), journal_(journal) {}
+  QueueStays(const workload::RequestTable& requests, const workload::RequestStates& states)
+      : requests_(requests), states_(states) {}
 
   /// The request has left its instance.
   void left(sim::RequestId id, sim::Time now);
@@ -39,11 +39,11 @@ class QueueStays {
   std::int64_t count_inversions(std::size_t offered);
 
  private:
-  bool is_scheduled(sim::RequestId id) const { return sim::is_set(journal_.scheduled[id.index()]); }
+  bool is_scheduled(sim::RequestId id) const { return sim::is_set(states_.scheduled[id.index()]); }
   void add(sim::RequestId id, sim::Time ended);
 
   const workload::RequestTable& requests_;
-  const workload::Journal& journal_;
+  const workload::RequestStates& states_;
   std::vector<QueueStay> stays_;  // those that the journal does not tell at the end
 };
 

@@ -63,12 +63,12 @@ Value per_second(const Measured& measured, std::int64_t count) {
 
 Value goodput(const Measured& measured) {
   const Tally& tally = measured.population.tally;
-  return number(ratio(static_cast<double>(tally.good), static_cast<double>(tally.promised)));
+  return number(ratio(static_cast<double>(tally.good), static_cast<double>(tally.with_targets)));
 }
 
 Value request_goodput(const Measured& measured) {
   const Tally& tally = measured.population.tally;
-  if (tally.promised == 0) return {};
+  if (tally.with_targets == 0) return {};
   const RunFigures& run = measured.run;
   return number(
       ratio(static_cast<double>(tally.good), sim::to_seconds(run.window_end - run.warm_up)));
@@ -77,14 +77,14 @@ Value request_goodput(const Measured& measured) {
 // Σ w·good ÷ Σ w·promised over the classes, w the weight of the class.
 Value weighted_goodput(const Measured& measured) {
   double good = 0;
-  double promised = 0;
+  double with_targets = 0;
   for (std::size_t i = 0; i < measured.classes.size(); ++i) {
     const Tally& tally = measured.classes[i].tally;
     const double weight = measured.requests.slo_classes[i].weight;
     good += weight * static_cast<double>(tally.good);
-    promised += weight * static_cast<double>(tally.promised);
+    with_targets += weight * static_cast<double>(tally.with_targets);
   }
-  return number(ratio(good, promised));
+  return number(ratio(good, with_targets));
 }
 
 // Jain's index (Σx)² / (n·Σx²) of the served tokens per weight, over the tenants that asked for
@@ -500,7 +500,7 @@ void Tally::merge(const Tally& other) {
   input_tokens += other.input_tokens;
   output_tokens += other.output_tokens;
   entered_input_tokens += other.entered_input_tokens;
-  promised += other.promised;
+  with_targets += other.with_targets;
   good += other.good;
   first_arrival = std::min(first_arrival, other.first_arrival);
   last_completion = std::max(last_completion, other.last_completion);

@@ -31,8 +31,8 @@ struct Tally {
   std::int64_t input_tokens = 0;   ///< of completed requests
   std::int64_t output_tokens = 0;  ///< likewise
   std::int64_t entered_input_tokens = 0;
-  std::int64_t promised = 0;  ///< requests of a class with latency targets
-  std::int64_t good = 0;      ///< those that met all of them
+  std::int64_t with_targets = 0;  ///< requests of a class with latency targets
+  std::int64_t good = 0;          ///< those that met all of them
   sim::Time first_arrival = sim::kForever;
   sim::Time last_completion{0};
 

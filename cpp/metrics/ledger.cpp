@@ -63,34 +63,34 @@ std::uint8_t reason_index(workload::ReasonCode code) {
   return 0;
 }
 
-const workload::ReasonWord& word_of(workload::ReasonCode code) {
+const workload::ReasonCategory& category_of(workload::ReasonCode code) {
   switch (code.stage) {
     case workload::Stage::admission:
-      return gateway::kAdmissionReasons.at(code.index).word;
+      return gateway::kAdmissionReasons.at(code.index).category;
     case workload::Stage::queue:
-      return gateway::Queue::reasons.at(code.index).word;
+      return gateway::Queue::reasons.at(code.index).category;
     case workload::Stage::ingress:
-      return instance::kWorkerReasons.at(code.index).word;
+      return instance::kWorkerReasons.at(code.index).category;
     case workload::Stage::client:
     case workload::Stage::none:
       break;
   }
-  return workload::Reaction::reasons.at(code.index).word;
+  return workload::Reaction::reasons.at(code.index).category;
 }
 
-void OutcomeCounts::add(const workload::Journal& journal, sim::RequestId id, bool is_last) {
+void OutcomeCounts::add(const workload::RequestStates& states, sim::RequestId id, bool is_last) {
   const std::size_t row = id.index();
-  const bool admitted = sim::is_set(journal.admitted[row]);
-  const Outcome outcome = journal.outcome[row];
-  const workload::ReasonCode reason = journal.reason[row];
+  const bool admitted = sim::is_set(states.admitted[row]);
+  const Outcome outcome = states.outcome[row];
+  const workload::ReasonCode reason = states.reason[row];
   requests_ += is_last;
   ++attempts_;
   admitted_ += admitted;
-  dispatched_ += sim::is_set(journal.dispatched[row]);
+  dispatched_ += sim::is_set(states.dispatched[row]);
   ++outcomes_[static_cast<std::size_t>(outcome)];
-  after_dispatch_[static_cast<std::size_t>(outcome)] += sim::is_set(journal.dispatched[row]);
+  after_dispatch_[static_cast<std::size_t>(outcome)] += sim::is_set(states.dispatched[row]);
   const bool is_withdrawn = outcome == Outcome::evicted || outcome == Outcome::cancelled;
-  withdrawn_ += is_withdrawn && sim::is_set(journal.enqueued[row]);
+  withdrawn_ += is_withdrawn && sim::is_set(states.enqueued[row]);
   at_admission_ += outcome == Outcome::in_transit && !admitted;
   ++by_reason_.at(reason_index(reason));
   if (outcome != Outcome::rejected) return;
@@ -99,7 +99,7 @@ void OutcomeCounts::add(const workload::Journal& journal, sim::RequestId id, boo
       ++rejected_.at(reason.index);
       break;
     case workload::Stage::queue:
-      ++turned_away_.at(reason.index);
+      ++rejected_by_queue_.at(reason.index);
       break;
     default:
       ++worker_rejected_.at(reason.index);
@@ -115,8 +115,8 @@ std::map<std::string, std::int64_t> OutcomeCounts::by_reason() const {
   return counts;
 }
 
-Ledger balance(const OutcomeCounts& counts, const gateway::Books& books, std::int64_t queued,
-               const FleetCounts& fleet) {
+Ledger balance(const OutcomeCounts& counts, const gateway::GatewayCounters& counters,
+               std::int64_t queued, const FleetCounts& fleet) {
   const auto count_of = [&](Outcome outcome) {
     return counts.outcomes_[static_cast<std::size_t>(outcome)];
   };
@@ -143,9 +143,9 @@ Ledger balance(const OutcomeCounts& counts, const gateway::Books& books, std::in
     if (counts.rejected_[i] == 0) continue;
     ledger.rejected.emplace(gateway::kAdmissionReasons.at(i).name, counts.rejected_[i]);
   }
-  for (std::size_t i = 0; i < counts.turned_away_.size(); ++i) {
-    if (counts.turned_away_[i] == 0) continue;
-    ledger.rejected.emplace(gateway::Queue::reasons.at(i).name, counts.turned_away_[i]);
+  for (std::size_t i = 0; i < counts.rejected_by_queue_.size(); ++i) {
+    if (counts.rejected_by_queue_[i] == 0) continue;
+    ledger.rejected.emplace(gateway::Queue::reasons.at(i).name, counts.rejected_by_queue_[i]);
   }
   for (std::size_t i = 0; i < counts.worker_rejected_.size(); ++i) {
     if (counts.worker_rejected_[i] == 0) continue;
@@ -170,16 +170,16 @@ Ledger balance(const OutcomeCounts& counts, const gateway::Books& books, std::in
                 "worker_rejected");
 
   // The stages counted for themselves.
-  require_equal(ledger.attempts, books.attempts, "attempts = arrivals at the gateway");
-  require_equal(ledger.admitted, books.admitted, "admitted = admissions of the gateway");
-  require_equal(total(ledger.rejected), books.rejected, "rejected = rejections of the gateway");
-  require_equal(ledger.expired, books.expired, "expired = time-outs of the gateway");
-  require_equal(evicted_in_queue, books.evicted, "evicted = evictions of the gateway");
-  require_equal(cancelled_in_queue, books.withdrawn,
+  require_equal(ledger.attempts, counters.attempts, "attempts = arrivals at the gateway");
+  require_equal(ledger.admitted, counters.admitted, "admitted = admissions of the gateway");
+  require_equal(total(ledger.rejected), counters.rejected, "rejected = rejections of the gateway");
+  require_equal(ledger.expired, counters.expired, "expired = time-outs of the gateway");
+  require_equal(evicted_in_queue, counters.evicted, "evicted = evictions of the gateway");
+  require_equal(cancelled_in_queue, counters.withdrawn,
                 "cancelled in a queue = withdrawals from the gateway");
-  require_equal(ledger.evicted_in_flight, books.reclaimed,
+  require_equal(ledger.evicted_in_flight, counters.reclaimed,
                 "evicted in flight = victims whose permits returned to the gateway");
-  require_equal(ledger.dispatched, books.dispatched, "dispatched = dispatches of the gateway");
+  require_equal(ledger.dispatched, counters.dispatched, "dispatched = dispatches of the gateway");
   require_equal(ledger.queued, queued, "queued = length of the queues");
   require_equal(ledger.completed, fleet.completed, "completed = completions of the instances");
   require_equal(total(ledger.worker_rejected), fleet.refused,

@@ -11,8 +11,8 @@
 #include "instance/group.h"
 #include "sim/ids.h"
 #include "sim/value.h"
-#include "workload/journal.h"
 #include "workload/outcome.h"
+#include "workload/request_states.h"
 
 namespace spillway::metrics {
 
@@ -56,12 +56,12 @@ inline constexpr std::size_t kNumReasons =
 class OutcomeCounts {
  public:
   /// `is_last`: nothing more happens to the request; else its client asks again.
-  void add(const workload::Journal& journal, sim::RequestId id, bool is_last);
+  void add(const workload::RequestStates& states, sim::RequestId id, bool is_last);
   /// Attempts by the reason for which they were not completed; those without are left out.
   std::map<std::string, std::int64_t> by_reason() const;
 
  private:
-  friend Ledger balance(const OutcomeCounts&, const gateway::Books&, std::int64_t,
+  friend Ledger balance(const OutcomeCounts&, const gateway::GatewayCounters&, std::int64_t,
                         const FleetCounts&);
   std::int64_t requests_ = 0;
   std::int64_t attempts_ = 0;
@@ -72,20 +72,20 @@ class OutcomeCounts {
   std::array<std::int64_t, workload::kOutcomeNames.size()> outcomes_{};
   std::array<std::int64_t, workload::kOutcomeNames.size()> after_dispatch_{};
   std::array<std::int64_t, gateway::kAdmissionReasons.size()> rejected_{};
-  std::array<std::int64_t, gateway::Queue::reasons.size()> turned_away_{};  // by a full queue
+  std::array<std::int64_t, gateway::Queue::reasons.size()> rejected_by_queue_{};  // by a full queue
   std::array<std::int64_t, instance::kWorkerReasons.size()> worker_rejected_{};
   std::array<std::int64_t, 1 + kNumReasons> by_reason_{};  // as `reason_index` numbers them
 };
 
 /// Throws InvariantError if any identity of conservation is violated.
-Ledger balance(const OutcomeCounts& counts, const gateway::Books& books, std::int64_t queued,
-               const FleetCounts& fleet);
+Ledger balance(const OutcomeCounts& counts, const gateway::GatewayCounters& counters,
+               std::int64_t queued, const FleetCounts& fleet);
 
 /// The names of all reasons; position 0 is "none", written as nothing.
 std::vector<std::string> reason_names();
 /// Position of a reason among them.
 std::uint8_t reason_index(workload::ReasonCode code);
 /// The field's word for a reason. Precondition: it is one.
-const workload::ReasonWord& word_of(workload::ReasonCode code);
+const workload::ReasonCategory& category_of(workload::ReasonCode code);
 
 }  // namespace spillway::metrics

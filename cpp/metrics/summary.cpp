@@ -121,11 +121,11 @@ Value::Map figures_of(const Measured& measured, bool is_whole) {
 }  // namespace
 
 Collector::Collector(const Metrics& config, const workload::RequestTable& requests,
-                     const workload::Journal& journal)
+                     const workload::RequestStates& states)
     : config_(config),
       requests_(requests),
-      journal_(journal),
-      latencies_(requests, journal, config.accounting),
+      states_(states),
+      latencies_(requests, states, config.accounting),
       tallies_(requests.num_groups()),
       histograms_(config.streaming ? requests.num_groups() : 0) {}
 
@@ -144,21 +144,21 @@ void Collector::add(RequestId id) {
   ++added_;
   if (!requests_.is_counted(id)) return;
   const std::size_t row = id.index();
-  const Outcome outcome = journal_.outcome[row];
+  const Outcome outcome = states_.outcome[row];
   const std::size_t group = requests_.group(id);
   Tally& tally = tallies_[group];
   ++tally.offered;
   ++tally.outcomes[static_cast<std::size_t>(outcome)];
-  tally.first_arrival = std::min(tally.first_arrival, requests_.asked(id));
-  if (sim::is_set(journal_.enqueued[row])) tally.entered_input_tokens += requests_.input_tokens(id);
+  tally.first_arrival = std::min(tally.first_arrival, requests_.first_arrival(id));
+  if (sim::is_set(states_.enqueued[row])) tally.entered_input_tokens += requests_.input_tokens(id);
   if (outcome == Outcome::completed) {
     tally.input_tokens += requests_.input_tokens(id);
     tally.output_tokens += requests_.output_tokens(id);
-    tally.last_completion = std::max(tally.last_completion, journal_.finished[row]);
+    tally.last_completion = std::max(tally.last_completion, states_.finished[row]);
   }
   const workload::SloClass& slo_class = requests_.class_of(id);
   if (slo_class.has_targets()) {
-    ++tally.promised;
+    ++tally.with_targets;
     tally.good += is_good(id, slo_class);
   }
   if (histograms_.empty()) return;
@@ -191,7 +191,7 @@ Summary Collector::summarize(const RunFigures& run) const {
           populations[p].latencies[i] = distribution_of(merged[p][i], merged[p][i].count());
         }
       }
-      merge_gaps(journal_.token_gaps.approximate, partition, populations);
+      merge_gaps(states_.token_gaps.approximate, partition, populations);
       return;
     }
     Gathered gathered(requests_, partition, populations);
@@ -202,7 +202,7 @@ Summary Collector::summarize(const RunFigures& run) const {
         populations[p].latencies[i] = distribution_of(values, std::ssize(values));
       }
     }
-    merge_gaps(journal_.token_gaps.exact, partition, populations);
+    merge_gaps(states_.token_gaps.exact, partition, populations);
   };
 
   const Partition whole = partition_by(

@@ -10,7 +10,7 @@
 #include "numerics/log_histogram.h"
 #include "sim/ids.h"
 #include "sim/value.h"
-#include "workload/journal.h"
+#include "workload/request_states.h"
 #include "workload/request_table.h"
 
 namespace spillway::metrics {
@@ -29,7 +29,7 @@ struct Summary {
 class Collector {
  public:
   Collector(const Metrics& config, const workload::RequestTable& requests,
-            const workload::Journal& journal);
+            const workload::RequestStates& states);
 
   void add(sim::RequestId id);
   Summary summarize(const RunFigures& run) const;
@@ -41,7 +41,7 @@ class Collector {
 
   const Metrics& config_;
   const workload::RequestTable& requests_;
-  const workload::Journal& journal_;
+  const workload::RequestStates& states_;
   Latencies latencies_;
   std::vector<Tally> tallies_;          // per group
   std::vector<Histograms> histograms_;  // per group; empty unless streaming

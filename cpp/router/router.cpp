@@ -42,11 +42,11 @@ Dispatcher::Dispatcher(const Router& config, const signals::PrefixIndexConfig& p
       log_(log) {}
 
 signals::View Dispatcher::candidates_of(const signals::View& view) {
-  if (!view.shuns_stale() && !view.shuns_busy()) return view;
+  if (!view.skips_stale() && !view.skips_busy()) return view;
   candidates_.clear();
   for (std::size_t i = 0; i < view.size(); ++i) {
     const bool is_shunned =
-        (view.shuns_stale() && view.is_stale(i)) || (view.shuns_busy() && view.is_busy(i));
+        (view.skips_stale() && view.is_stale(i)) || (view.skips_busy() && view.is_busy(i));
     if (!is_shunned) candidates_.push_back(view.id(i));
   }
   return candidates_.empty() ? view : view.of(candidates_);

@@ -32,8 +32,8 @@ class Dispatcher {
   void admitted(const signals::RequestView& request) {
     if (outstanding_) outstanding_->admitted(request.id(), fewest_uncached_tokens(request));
   }
-  void lost(sim::RequestId id) {
-    if (outstanding_) outstanding_->lost(id);
+  void dropped(sim::RequestId id) {
+    if (outstanding_) outstanding_->left_queue(id);
   }
   /// Which instance `route` would choose now. No later choice depends on whether it was asked: a
   /// policy's `pick` has no effect on others, and its draws belong to the request.
@@ -51,7 +51,9 @@ class Dispatcher {
     if (outstanding_) outstanding_->ended(id, instance, now);
     policy_->finished(id, instance);
   }
-  signals::OwnRecord own() const { return {in_flight_, prefix_index_.get(), outstanding_.get()}; }
+  signals::LocalState local_state() const {
+    return {in_flight_, prefix_index_.get(), outstanding_.get()};
+  }
 
  private:
   // The view without the instances that get no requests while there are others.

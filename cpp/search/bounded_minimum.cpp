@@ -79,13 +79,13 @@ Minimum bounded_minimum(const Differentiable& function, const VectorXd& start,
       next = (point + length * step).cwiseMax(lower).cwiseMin(upper);
       next_value = function(next, next_gradient);
       ++evaluations;
-      const double promised = gradient.dot(next - point);
+      const double predicted = gradient.dot(next - point);
       found = std::isfinite(next_value) && next_gradient.allFinite() &&
-              next_value <= value + kSufficientDecrease * promised;
+              next_value <= value + kSufficientDecrease * predicted;
       if (found) break;
       // The minimum of the parabola through both values and the slope, within bounds.
-      const double bend = next_value - value - promised;
-      const double factor = std::isfinite(bend) && bend > 0.0 ? -0.5 * promised / bend : 0.1;
+      const double bend = next_value - value - predicted;
+      const double factor = std::isfinite(bend) && bend > 0.0 ? -0.5 * predicted / bend : 0.1;
       length *= std::clamp(factor, 0.1, 0.5);
     }
     if (!found) break;

@@ -104,9 +104,9 @@ bool BusyWorkers::is_rank_busy(const RankLoad& load) const {
 
 WorkerMonitor::WorkerMonitor(const BusyMonitor& config, std::span<const Size> workers,
                              const workload::RequestTable& requests,
-                             const workload::Journal& journal)
+                             const workload::RequestStates& states)
     : requests_(requests),
-      journal_(journal),
+      states_(states),
       tracks_output_(config.track_output_blocks),
       busy_(config, workers.size()),
       workers_(workers.size()) {
@@ -133,17 +133,17 @@ void WorkerMonitor::first_token(RequestId id, InstanceId worker) {
 
 void WorkerMonitor::finished(RequestId id, InstanceId worker) {
   Rank& rank = rank_of(id, worker);
-  const bool had_first_token = sim::is_set(journal_.first_token[id.index()]);
+  const bool had_first_token = sim::is_set(states_.first_token[id.index()]);
   if (!had_first_token) rank.prompt_tokens -= requests_.input_tokens(id);
   rank.prompt_blocks -= blocks_of(id, rank.block_size_tokens);
-  if (had_first_token) rank.ended_tokens += journal_.emitted[id.index()];
+  if (had_first_token) rank.ended_tokens += states_.emitted[id.index()];
 }
 
 // ---- load events ---------------------------------------------------------------------------
 
 void WorkerMonitor::measure(InstanceId worker, std::span<const RankReading> ranks) {
   Worker& its = workers_[worker.index()];
-  std::vector<RankLoad>& loads = its.on_their_way.emplace_back();
+  std::vector<RankLoad>& loads = its.in_transit.emplace_back();
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const RankReading& reading = ranks[i];
     const Rank& own = its.ranks[i];
@@ -160,8 +160,8 @@ void WorkerMonitor::measure(InstanceId worker, std::span<const RankReading> rank
 
 void WorkerMonitor::arrive(InstanceId worker, Time now) {
   Worker& its = workers_[worker.index()];
-  busy_.report(worker, its.on_their_way.front(), now);
-  its.on_their_way.pop_front();
+  busy_.report(worker, its.in_transit.front(), now);
+  its.in_transit.pop_front();
 }
 
 }  // namespace spillway::signals

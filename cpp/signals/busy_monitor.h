@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "signals/busy_monitor_config.h"
-#include "signals/probe.h"
+#include "signals/signal_source.h"
 #include "sim/ids.h"
 #include "sim/time.h"
-#include "workload/journal.h"
+#include "workload/request_states.h"
 #include "workload/request_table.h"
 
 namespace spillway::signals {
@@ -83,7 +83,7 @@ class WorkerMonitor {
     std::int64_t block_size_tokens = 1;
   };
   WorkerMonitor(const BusyMonitor& config, std::span<const Size> workers,
-                const workload::RequestTable& requests, const workload::Journal& journal);
+                const workload::RequestTable& requests, const workload::RequestStates& states);
 
   // ---- what the gateway sees ---------------------------------------------------------------
 
@@ -110,16 +110,16 @@ class WorkerMonitor {
   };
   struct Worker {
     std::vector<Rank> ranks;
-    std::deque<std::vector<RankLoad>> on_their_way;
+    std::deque<std::vector<RankLoad>> in_transit;
   };
 
   Rank& rank_of(sim::RequestId id, sim::InstanceId worker) {
-    return workers_[worker.index()].ranks[journal_.rank_of(id)];
+    return workers_[worker.index()].ranks[states_.rank_of(id)];
   }
   std::int64_t blocks_of(sim::RequestId id, std::int64_t block_size_tokens) const;
 
   const workload::RequestTable& requests_;
-  const workload::Journal& journal_;
+  const workload::RequestStates& states_;
   bool tracks_output_;
   BusyWorkers busy_;
   std::vector<Worker> workers_;

@@ -20,16 +20,16 @@ void Outstanding::admitted(sim::RequestId id, std::int64_t uncached_tokens) {
   queued_[requests_.slo_class(id)] += {1, uncached_tokens};
 }
 
-void Outstanding::lost(sim::RequestId id) {
+void Outstanding::left_queue(sim::RequestId id) {
   queued_[requests_.slo_class(id)] += {-1, -requests_known_[id.index()].uncached_tokens};
 }
 
 void Outstanding::sent(sim::RequestId id, sim::InstanceId instance, std::int64_t uncached_tokens,
                        sim::Time now) {
-  lost(id);
+  left_queue(id);
   Instance& there = at(instance);
   if (there.in_flight == 0) {
-    there.last_news = now;
+    there.last_known_step = now;
     there.releases.last = sim::kUnset;
   }
   ++there.in_flight;
@@ -51,13 +51,13 @@ bool Outstanding::answer(sim::RequestId id, Instance& instance) {
 
 void Outstanding::first_token(sim::RequestId id, sim::InstanceId instance, sim::Time now) {
   Instance& there = at(instance);
-  if (answer(id, there)) there.last_news = now;
+  if (answer(id, there)) there.last_known_step = now;
 }
 
 void Outstanding::ended(sim::RequestId id, sim::InstanceId instance, sim::Time now) {
   Instance& there = at(instance);
   answer(id, there);
-  there.last_news = now;
+  there.last_known_step = now;
   --there.in_flight;
   Releases& releases = there.releases;
   if (sim::is_set(releases.last)) {

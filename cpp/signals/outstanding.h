@@ -41,7 +41,7 @@ class Outstanding {
   /// It has joined a queue.
   void admitted(sim::RequestId id, std::int64_t uncached_tokens);
   /// It has left the queue undispatched.
-  void lost(sim::RequestId id);
+  void left_queue(sim::RequestId id);
   /// It has left the queue for an instance.
   void sent(sim::RequestId id, sim::InstanceId instance, std::int64_t uncached_tokens,
             sim::Time now);
@@ -67,7 +67,7 @@ class Outstanding {
   }
   /// When a step is last known to have ended or begun there: a first token or an end, or the first
   /// request that was sent to it idle. kUnset: never.
-  sim::Time last_news(sim::InstanceId instance) const { return at(instance).last_news; }
+  sim::Time last_known_step(sim::InstanceId instance) const { return at(instance).last_known_step; }
   const Releases& releases(sim::InstanceId instance) const { return at(instance).releases; }
 
  private:
@@ -81,7 +81,7 @@ class Outstanding {
     std::vector<Sum> awaiting;  // by class
     std::int64_t awaiting_requests = 0;
     std::int64_t in_flight = 0;
-    sim::Time last_news = sim::kUnset;
+    sim::Time last_known_step = sim::kUnset;
     Releases releases;
     sim::Ring<Sent> sent;  // in order of time; those at the front are still awaited
   };

@@ -12,7 +12,7 @@ PrefixIndex::PrefixIndex(const PrefixIndexConfig& config, const workload::Reques
   for (const std::size_t number : ranks) memories_.emplace_back(number);
 }
 
-void PrefixIndex::look_at(sim::RequestId id) {
+void PrefixIndex::load_prompt(sim::RequestId id) {
   if (row_ == requests_.row(id)) return;
   row_ = requests_.row(id);
   stretches_.clear();
@@ -35,7 +35,7 @@ std::int64_t PrefixIndex::matched_blocks(sim::RequestId id, std::size_t instance
 
 std::int64_t PrefixIndex::matched_blocks(sim::RequestId id, std::size_t instance,
                                          std::size_t rank) {
-  look_at(id);
+  load_prompt(id);
   const Memory& memory = memories_[instance][rank];
   std::int64_t matched = 0;
   for (const Stretch& stretch : stretches_) {
@@ -48,7 +48,7 @@ std::int64_t PrefixIndex::matched_blocks(sim::RequestId id, std::size_t instance
 }
 
 void PrefixIndex::sent(sim::RequestId id, std::size_t instance, std::size_t rank) {
-  look_at(id);
+  load_prompt(id);
   Memory& memory = memories_[instance][rank];
   std::int64_t own = prompt_blocks(id);
   for (const Stretch& stretch : stretches_) {

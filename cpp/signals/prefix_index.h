@@ -60,7 +60,7 @@ class PrefixIndex {
     void forget_oldest(std::int64_t blocks);
   };
 
-  void look_at(sim::RequestId id);
+  void load_prompt(sim::RequestId id);
 
   PrefixIndexConfig config_;
   const workload::RequestTable& requests_;

@@ -62,7 +62,7 @@ sim::Time Scrapes::visible(sim::InstanceId id, sim::Time now) {
   return visible_;
 }
 
-void Scrapes::take_due(sim::InstanceId id, Probe& probe, sim::Time until, sim::Time now) {
+void Scrapes::take_due(sim::InstanceId id, SignalSource& source, sim::Time until, sim::Time now) {
   Series& series = of_[id.index()];
   const std::int64_t last = last_scrape(id, until, false);
   // Later readers know of this one, or of later ones.
@@ -72,13 +72,13 @@ void Scrapes::take_due(sim::InstanceId id, Probe& probe, sim::Time until, sim::T
   series.next = last + 1;
   series.next_at = time_of(id, series.next);
   for (std::int64_t k = first; k <= last; ++k) {
-    if (!is_lost(id, k)) series.taken.push_back(probe.read(time_of(id, k)));
+    if (!is_lost(id, k)) series.taken.push_back(source.read(time_of(id, k)));
   }
   if (oldest >= 0) forget_before(series.taken, time_of(id, oldest));
 }
 
-const InstanceSignal& Scrapes::seen(sim::InstanceId id, Probe& probe, sim::Time now) {
-  take(id, probe, now, true);
+const InstanceSignal& Scrapes::seen(sim::InstanceId id, SignalSource& source, sim::Time now) {
+  take(id, source, now, true);
   const sim::Time last = visible(id, now);
   sim::Ring<InstanceSignal>& taken = of_[id.index()].taken;
   forget_before(taken, last);

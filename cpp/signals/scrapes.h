@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "signals/probe.h"
+#include "signals/signal_source.h"
 #include "signals/transports.h"
 #include "sim/ids.h"
 #include "sim/ring.h"
@@ -22,16 +22,16 @@ class Scrapes {
 
   /// Takes what is due of the instance's scrapes: those up to `now`, or before `now` if the
   /// instance's present change precedes a scrape of the same instant.
-  void take(sim::InstanceId id, Probe& probe, sim::Time now, bool inclusive) {
+  void take(sim::InstanceId id, SignalSource& source, sim::Time now, bool inclusive) {
     const sim::Time until = inclusive ? now : now - sim::Time{1};
-    if (of_[id.index()].next_at <= until) take_due(id, probe, until, now);
+    if (of_[id.index()].next_at <= until) take_due(id, source, until, now);
   }
   /// When the k-th scrape of an instance is made.
   sim::Time time_of(sim::InstanceId id, std::int64_t k) const;
   bool is_lost(sim::InstanceId id, std::int64_t k) const;
   sim::Time delay() const { return delay_; }
   /// The last scrape that a reader at `now` can know of; zeros if there is none yet.
-  const InstanceSignal& seen(sim::InstanceId id, Probe& probe, sim::Time now);
+  const InstanceSignal& seen(sim::InstanceId id, SignalSource& source, sim::Time now);
 
  private:
   /// The scrapes of one instance.
@@ -47,7 +47,7 @@ class Scrapes {
   std::int64_t last_scrape(sim::InstanceId id, sim::Time now, bool arrived) const;
   // When the last one is made that a reader at `now` can know of; kUnset: there is none.
   sim::Time visible(sim::InstanceId id, sim::Time now);
-  void take_due(sim::InstanceId id, Probe& probe, sim::Time until, sim::Time now);
+  void take_due(sim::InstanceId id, SignalSource& source, sim::Time until, sim::Time now);
 
   std::uint64_t seed_;
   sim::Time period_;

@@ -9,8 +9,8 @@
 #include "signals/exact_estimator.h"
 #include "signals/outstanding.h"
 #include "signals/prefix_index.h"
-#include "signals/probe.h"
 #include "signals/scrapes.h"
+#include "signals/signal_source.h"
 #include "signals/transports.h"
 #include "sim/ids.h"
 #include "sim/time.h"
@@ -41,7 +41,7 @@ class RequestView {
     return segments.front().content;
   }
   /// Tokens of the answer. Whoever has passed them on may know: it is for requests that are done.
-  std::int32_t answered_tokens() const { return requests_->goal_tokens(id_); }
+  std::int32_t answered_tokens() const { return requests_->target_output_tokens(id_); }
 
  private:
   const workload::RequestTable* requests_;
@@ -50,7 +50,7 @@ class RequestView {
 
 /// Where the state of the instances is read.
 struct Sources {
-  std::span<Probe* const> probes;
+  std::span<SignalSource* const> instances;
   /// Past readings; where it is empty, every value is read when it is asked for.
   std::span<const InstanceSignal> stored;
   Scrapes* scrapes = nullptr;  ///< null unless the instances are scraped
@@ -59,7 +59,7 @@ struct Sources {
 };
 
 /// What a gateway knows by itself, always fresh; and what none does.
-struct OwnRecord {
+struct LocalState {
   std::span<const std::int32_t> in_flight;     ///< per instance
   PrefixIndex* prefix_index = nullptr;         ///< null unless some policy reads it
   const Outstanding* outstanding = nullptr;    ///< likewise
@@ -76,8 +76,8 @@ struct OwnRecord {
 /// has a method of its own, hence their number.
 class View {
  public:
-  View(const Sources& sources, const OwnRecord& own, sim::Time now)
-      : sources_(&sources), own_(own), now_(now) {}
+  View(const Sources& sources, const LocalState& local, sim::Time now)
+      : sources_(&sources), local_(local), now_(now) {}
   /// The same view of some of the fleet's instances, in order. Not empty; it must outlive the view.
   View of(std::span<const sim::InstanceId> candidates) const {
     View copy = *this;
@@ -88,12 +88,12 @@ class View {
   /// The same view for a decision that may know which instance the router would choose.
   View knowing(sim::InstanceId next_choice) const {
     View copy = *this;
-    copy.own_.next_choice = next_choice;
+    copy.local_.next_choice = next_choice;
     return copy;
   }
 
   std::size_t size() const {
-    return candidates_.empty() ? own_.in_flight.size() : candidates_.size();
+    return candidates_.empty() ? local_.in_flight.size() : candidates_.size();
   }
   /// Which instance of the fleet the i-th is.
   sim::InstanceId id(std::size_t i) const {
@@ -104,74 +104,74 @@ class View {
     const sim::InstanceId at = id(i);
     if (!sources_->stored.empty()) return sources_->stored[at.index()];
     if (sources_->scrapes) return scraped(at);
-    return sources_->probes[at.index()]->read(now_);
+    return sources_->instances[at.index()]->read(now_);
   }
   /// Whether what the instance reported is too old to be believed.
   bool is_stale(std::size_t i) const {
     if (sources_->stale_after == sim::kForever) return false;
     return is_too_old(
-        sources_->scrapes->seen(id(i), *sources_->probes[id(i).index()], now_).measured);
+        sources_->scrapes->seen(id(i), *sources_->instances[id(i).index()], now_).measured);
   }
-  bool shuns_stale() const {
+  bool skips_stale() const {
     return sources_->stale_after != sim::kForever && sources_->when_stale == WhenStale::fail_closed;
   }
   /// Whether any instance is ready. While none is, the view is of those that were last.
-  bool has_workers() const { return own_.has_workers; }
+  bool has_workers() const { return local_.has_workers; }
   /// By the load events so far.
-  bool is_busy(std::size_t i) const { return own_.busy && own_.busy->is_busy(id(i)); }
-  bool shuns_busy() const { return own_.busy && own_.busy->router_skips_busy(); }
-  Capacity capacity(std::size_t i) const { return sources_->probes[id(i).index()]->capacity(); }
+  bool is_busy(std::size_t i) const { return local_.busy && local_.busy->is_busy(id(i)); }
+  bool skips_busy() const { return local_.busy && local_.busy->router_skips_busy(); }
+  Capacity capacity(std::size_t i) const { return sources_->instances[id(i).index()]->capacity(); }
   std::size_t num_ranks(std::size_t i) const {
-    return sources_->probes[id(i).index()]->num_ranks();
+    return sources_->instances[id(i).index()]->num_ranks();
   }
   /// The rank that an instance of the fleet gives the next request, unless the router chooses one.
   std::size_t next_rank(sim::InstanceId instance) const {
-    return sources_->probes[instance.index()]->next_rank();
+    return sources_->instances[instance.index()]->next_rank();
   }
   /// Requests routed there and not yet finished: the router's own count, always fresh.
-  std::int32_t in_flight(std::size_t i) const { return own_.in_flight[id(i).index()]; }
+  std::int32_t in_flight(std::size_t i) const { return local_.in_flight[id(i).index()]; }
   Occupancy occupancy(std::size_t i) const {
     if (sources_->stored.empty() && !sources_->scrapes) {
-      return sources_->probes[id(i).index()]->occupancy();
+      return sources_->instances[id(i).index()]->occupancy();
     }
     const InstanceSignal seen = instance(i);
     return {seen.waiting, seen.running};
   }
   /// What was admitted and awaits its first token. Precondition: the policy says that it reads it.
-  const Outstanding& outstanding() const { return *own_.outstanding; }
+  const Outstanding& outstanding() const { return *local_.outstanding; }
   /// When its first token would come from there if no other request followed. Precondition as
   /// before.
   sim::Time exact_first_token(const RequestView& request, std::size_t i) const {
-    return own_.exact_estimator->first_token(request.id(), id(i), now_);
+    return local_.exact_estimator->first_token(request.id(), id(i), now_);
   }
   /// Whether the i-th is the one that the router would choose at this instant for the request that
   /// the decision is about. Precondition as before.
-  bool is_next_choice(std::size_t i) const { return own_.next_choice == id(i); }
+  bool is_next_choice(std::size_t i) const { return local_.next_choice == id(i); }
   /// Full blocks of the prompt, from the first on, that were sent there before, by the gateway's
   /// own record: to the rank, or to that with the most.
   std::int64_t sent_blocks(const RequestView& request, std::size_t i, std::size_t rank) const {
-    return own_.prefix_index->matched_blocks(request.id(), id(i).index(), rank);
+    return local_.prefix_index->matched_blocks(request.id(), id(i).index(), rank);
   }
   std::int64_t sent_blocks(const RequestView& request, std::size_t i) const {
-    return own_.prefix_index->matched_blocks(request.id(), id(i).index());
+    return local_.prefix_index->matched_blocks(request.id(), id(i).index());
   }
   /// The same in tokens.
   std::int64_t sent_tokens(const RequestView& request, std::size_t i) const {
-    return sent_blocks(request, i) * own_.prefix_index->block_size_tokens();
+    return sent_blocks(request, i) * local_.prefix_index->block_size_tokens();
   }
   /// The same as a share of the prompt's full blocks; 0 for a prompt of less than a block.
   double prefix_match(const RequestView& request, std::size_t i) const {
-    const std::int64_t blocks = own_.prefix_index->prompt_blocks(request.id());
+    const std::int64_t blocks = local_.prefix_index->prompt_blocks(request.id());
     if (blocks == 0) return 0;
     return static_cast<double>(sent_blocks(request, i)) / static_cast<double>(blocks);
   }
   /// Blocks of the prompt that the rank, or that with the most, really holds, as events of the KV
   /// memory tell at once.
   std::int64_t cached_blocks(const RequestView& request, std::size_t i, std::size_t rank) const {
-    return sources_->probes[id(i).index()]->rank(rank).cached_blocks(request.id(), now_);
+    return sources_->instances[id(i).index()]->rank(rank).cached_blocks(request.id(), now_);
   }
   std::int64_t cached_blocks(const RequestView& request, std::size_t i) const {
-    return sources_->probes[id(i).index()]->cached_blocks(request.id(), now_);
+    return sources_->instances[id(i).index()]->cached_blocks(request.id(), now_);
   }
   /// Waiting + running + in flight. Requests that the instance reports count twice, as in BLIS's
   /// EffectiveLoad.
@@ -185,7 +185,7 @@ class View {
     return !sim::is_set(measured) || now_ - measured >= sources_->stale_after;
   }
   InstanceSignal scraped(sim::InstanceId at) const {
-    InstanceSignal seen = sources_->scrapes->seen(at, *sources_->probes[at.index()], now_);
+    InstanceSignal seen = sources_->scrapes->seen(at, *sources_->instances[at.index()], now_);
     if (sources_->stale_after == sim::kForever || !is_too_old(seen.measured)) return seen;
     if (sources_->when_stale == WhenStale::fail_open) return {.measured = seen.measured};
     if (sources_->when_stale == WhenStale::fail_closed) {
@@ -196,7 +196,7 @@ class View {
   }
 
   const Sources* sources_;
-  OwnRecord own_;
+  LocalState local_;
   sim::Time now_;
   std::span<const sim::InstanceId> candidates_;  // empty: the whole fleet
 };

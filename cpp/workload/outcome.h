@@ -28,7 +28,7 @@ inline constexpr std::array<std::string_view, 9> kOutcomeNames{
 
 /// The field's common vocabulary for refusals, with the HTTP status each target system answers
 /// with.
-struct ReasonWord {
+struct ReasonCategory {
   std::string_view name;
   int vllm;
   int llm_d;
@@ -37,20 +37,20 @@ struct ReasonWord {
   int vllm_on_eks;             ///< the tenant gateway of that name
   int llm_d_may_2026 = llm_d;  ///< where that release differs from August's
 };
-namespace words {
-inline constexpr ReasonWord kRateLimited{"rate_limited", 503, 429, 529, 429, 429};
-inline constexpr ReasonWord kSaturated{"saturated", 503, 429, 529, 503, 503};
-inline constexpr ReasonWord kQueueFull{"queue_full", 503, 429, 529, 503, 504};
-inline constexpr ReasonWord kTtlExpired{"ttl_expired", 503, 429, 529, 503, 504, 503};
-inline constexpr ReasonWord kEvictedPriority{"evicted_priority", 503, 429, 529, 503, 503};
-inline constexpr ReasonWord kTimeout{"timeout", 499, 499, 499, 499, 499};  // the client's doing
-inline constexpr ReasonWord kUnservable{"unservable", 400, 400, 400, 400, 400};
-}  // namespace words
+namespace categories {
+inline constexpr ReasonCategory kRateLimited{"rate_limited", 503, 429, 529, 429, 429};
+inline constexpr ReasonCategory kSaturated{"saturated", 503, 429, 529, 503, 503};
+inline constexpr ReasonCategory kQueueFull{"queue_full", 503, 429, 529, 503, 504};
+inline constexpr ReasonCategory kTtlExpired{"ttl_expired", 503, 429, 529, 503, 504, 503};
+inline constexpr ReasonCategory kEvictedPriority{"evicted_priority", 503, 429, 529, 503, 503};
+inline constexpr ReasonCategory kTimeout{"timeout", 499, 499, 499, 499, 499};  // the client's doing
+inline constexpr ReasonCategory kUnservable{"unservable", 400, 400, 400, 400, 400};
+}  // namespace categories
 
 /// One reason of one policy. A policy lists its reasons beside its configuration struct.
 struct Reason {
   std::string_view name;
-  ReasonWord word;
+  ReasonCategory category;
   std::string_view doc;
   /// Settings that decide it beside the policy itself, as dotted paths from the root of a
   /// simulation; `[]` stands for every entry of a list.

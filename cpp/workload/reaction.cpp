@@ -27,11 +27,11 @@ double Retry::wait_s(std::int64_t attempts, double uniform) const {
   return wait;
 }
 
-std::optional<Cause> cause_of(const ReasonWord& word) {
+std::optional<Cause> cause_of(const ReasonCategory& category) {
   // Both are answered with the same status, whatever the target system.
-  if (word.name == words::kEvictedPriority.name) return Cause::saturated;
+  if (category.name == categories::kEvictedPriority.name) return Cause::saturated;
   constexpr auto& names = sim::EnumNames<Cause>::names;
-  const auto found = std::find(names.begin(), names.end(), word.name);
+  const auto found = std::find(names.begin(), names.end(), category.name);
   if (found == names.end()) return std::nullopt;
   return static_cast<Cause>(found - names.begin());
 }
@@ -46,7 +46,7 @@ Reactions::Reactions(const Reaction& everyone,
   }
 }
 
-void Reactions::asked(sim::TenantId tenant) {
+void Reactions::first_attempt(sim::TenantId tenant) {
   State& state = tenants_[tenant.index()];
   for (std::size_t i = 0; i < state.budgets.size(); ++i) {
     const Retry& retry = state.reaction.retries[i];

@@ -21,7 +21,7 @@ class Reactions {
 
   const Reaction& of(sim::TenantId tenant) const { return tenants_[tenant.index()].reaction; }
   /// A request is asked for the first time: what retry budgets grow by.
-  void asked(sim::TenantId tenant);
+  void first_attempt(sim::TenantId tenant);
   /// How long the client waits before it asks again, now that so many attempts of its request have
   /// failed, the last one for `cause`; none: it gives up, as it does rather than wait for `left`.
   std::optional<sim::Time> wait(sim::TenantId tenant, Cause cause, std::int64_t attempts,
@@ -37,6 +37,6 @@ class Reactions {
 };
 
 /// What a client makes of a reason's word; none: to ask again would be of no use.
-std::optional<Cause> cause_of(const ReasonWord& word);
+std::optional<Cause> cause_of(const ReasonCategory& category);
 
 }  // namespace spillway::workload

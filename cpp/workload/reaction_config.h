@@ -108,7 +108,7 @@ struct Reaction {
   }
   static constexpr std::array reasons{
       Reason{"client_timeout",
-             words::kTimeout,
+             categories::kTimeout,
              "the client withdrew the request: it had waited too long",
              {"reaction.timeout_s", "reaction.first_token_timeout_s", "reaction.deadline_s",
               "tenants[].reaction.timeout_s", "tenants[].reaction.first_token_timeout_s",

@@ -56,7 +56,7 @@ class RequestTable {
   /// A request that is in no source. Precondition: they come from a stream.
   sim::RequestId add(const Arrival& arrival);
   /// Its client asks again. Precondition: `keep_attempts` was called before the first request.
-  void ask_again(sim::RequestId id, sim::Time now) { attempts_[id.index()] = now; }
+  void retry(sim::RequestId id, sim::Time now) { attempts_[id.index()] = now; }
   void keep_attempts();
   /// The request has left the system: its id may be given to another. Does nothing where all
   /// requests are kept.
@@ -77,14 +77,16 @@ class RequestTable {
   /// Of the attempt under way, at the gateway.
   sim::Time arrival(sim::RequestId id) const { return (*arrivals_)[id.index()]; }
   /// Of the first attempt: when the client began to wait.
-  sim::Time asked(sim::RequestId id) const { return columns_->arrival[id.index()]; }
+  sim::Time first_arrival(sim::RequestId id) const { return columns_->arrival[id.index()]; }
   std::int32_t input_tokens(sim::RequestId id) const { return columns_->input_tokens[id.index()]; }
   std::int32_t output_tokens(sim::RequestId id) const {
     return columns_->output_tokens[id.index()];
   }
   /// Tokens that it emits until it is done: one, with which its prefill ends, where none are asked
   /// for.
-  std::int32_t goal_tokens(sim::RequestId id) const { return std::max(output_tokens(id), 1); }
+  std::int32_t target_output_tokens(sim::RequestId id) const {
+    return std::max(output_tokens(id), 1);
+  }
   /// The shared segments with which the prompt begins.
   std::span<const Segment> segments(sim::RequestId id) const {
     return keeps_all_ ? source_->segments_of(id.index()) : segments_[id.index()];
@@ -108,7 +110,7 @@ class RequestTable {
     return tenant(id) * slo_classes.size() + slo_class(id);
   }
   /// Whether the request counts in statistics: it did not arrive during the warm-up.
-  bool is_counted(sim::RequestId id) const { return asked(id) >= warm_up_; }
+  bool is_counted(sim::RequestId id) const { return first_arrival(id) >= warm_up_; }
 
   /// Whether `a` precedes `b` in the order of their names as text, the field's last resort in ties;
   /// equal names stand in order of arrival.

@@ -35,7 +35,9 @@ struct Trace {
     field("requests", &Trace::requests, "The columns.").hidden();
   }
   /// The digest stands for the requests, wherever they were read from.
-  bool is_named_by(std::string_view field) const { return field != "file" || sha256.empty(); }
+  bool is_part_of_identity(std::string_view field) const {
+    return field != "file" || sha256.empty();
+  }
 };
 
 /// The trace's requests one at a time. Precondition: it has them.

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "instance/instance.h"
-#include "signals/probe.h"
+#include "signals/signal_source.h"
 #include "sim/ids.h"
 #include "sim/time.h"
 
@@ -65,7 +65,9 @@ class FakeFleet {
   std::span<const std::unique_ptr<spillway::instance::Instance>> instances() const {
     return instances_;
   }
-  std::vector<spillway::signals::Probe*> probes() const { return {fakes_.begin(), fakes_.end()}; }
+  std::vector<spillway::signals::SignalSource*> sources() const {
+    return {fakes_.begin(), fakes_.end()};
+  }
 
  private:
   std::vector<FakeInstance*> fakes_;

@@ -13,7 +13,7 @@
 #include "instance/step_loop/transitions.h"
 #include "sim/event_queue.h"
 #include "sim/rng.h"
-#include "workload/journal.h"
+#include "workload/request_states.h"
 #include "workload/request_table.h"
 
 /// A small workload on one engine.
@@ -112,9 +112,9 @@ struct SilentListener final : spillway::workload::RequestListener {
 class Walker {
  public:
   explicit Walker(const Workload& work)
-      : journal_(empty_journal(work)),
+      : states_(empty_journal(work)),
         environment_{.requests = *work.requests,
-                     .journal = journal_,
+                     .states = states_,
                      .events = events_,
                      .listener = listener_,
                      .quantum_ns = work.quantum_ns,
@@ -126,9 +126,9 @@ class Walker {
         recorder_(0, *settings_, environment_) {}
   /// A copy that goes on by itself.
   Walker(const Walker& other)
-      : journal_(other.journal_),
+      : states_(other.states_),
         environment_{.requests = other.environment_.requests,
-                     .journal = journal_,
+                     .states = states_,
                      .events = events_,
                      .listener = listener_,
                      .quantum_ns = other.environment_.quantum_ns,
@@ -148,7 +148,7 @@ class Walker {
   }
   void withdraw(spillway::sim::RequestId id, spillway::sim::Time now) {
     const auto is_it = [id](const auto& one) { return one.id == id; };
-    if (journal_.outcome[id.index()] != spillway::workload::Outcome::running ||
+    if (states_.outcome[id.index()] != spillway::workload::Outcome::running ||
         std::any_of(state.leaving.begin(), state.leaving.end(), is_it)) {
       return;
     }
@@ -188,7 +188,7 @@ class Walker {
       (seen.push_back(static_cast<std::int64_t>(values)), ...);
     };
     const auto& s = state;
-    add(s.activity, s.next_entry, s.memory.free(), s.memory.takeable_unnoticed(),
+    add(s.activity, s.next_entry, s.memory.free(), s.memory.takeable_without_eviction(),
         s.memory.num_named_in_use(), s.memory.counts().hits, s.memory.counts().misses,
         s.memory.counts().lookups, s.memory.counts().most_in_use, s.waiting.tokens(),
         s.waiting.size(), s.decoders.size(), s.decoders.context_tokens(), s.slots.size());
@@ -212,26 +212,25 @@ class Walker {
     add(c.entered, c.completed, c.cancelled, c.preemptions, c.steps, c.tokens_emitted,
         c.waiting_after_steps, c.last_event.ns, s.waiting_since.ns, c.waiting_time_s * 1e9);
     for (const std::int64_t tokens : s.emitted_by_group) add(tokens);
-    for (std::size_t i = 0; i < journal_.size(); ++i) {
-      add(journal_.enqueued[i].ns, journal_.scheduled[i].ns, journal_.first_token[i].ns,
-          journal_.finished[i].ns, journal_.emitted[i], journal_.preemptions[i],
-          journal_.outcome[i]);
-      if (journal_.reports) add(journal_.reported_ttft[i].ns);
+    for (std::size_t i = 0; i < states_.size(); ++i) {
+      add(states_.enqueued[i].ns, states_.scheduled[i].ns, states_.first_token[i].ns,
+          states_.finished[i].ns, states_.emitted[i], states_.preemptions[i], states_.outcome[i]);
+      if (states_.reports) add(states_.reported_ttft[i].ns);
     }
-    for (const auto& sample : journal_.token_gaps.exact) {
+    for (const auto& sample : states_.token_gaps.exact) {
       for (const auto& [gap, times] : sample.sorted()) add(gap, times);
     }
     return seen;
   }
-  const spillway::workload::Journal& journal() const { return journal_; }
+  const spillway::workload::RequestStates& states() const { return states_; }
 
  private:
-  static spillway::workload::Journal empty_journal(const Workload& work) {
-    spillway::workload::Journal journal;
-    journal.reports = work.reports;
-    journal.resize(work.requests->capacity());
-    journal.token_gaps.exact.resize(work.requests->num_groups());
-    return journal;
+  static spillway::workload::RequestStates empty_journal(const Workload& work) {
+    spillway::workload::RequestStates states;
+    states.reports = work.reports;
+    states.resize(work.requests->capacity());
+    states.token_gaps.exact.resize(work.requests->num_groups());
+    return states;
   }
   void request_step() {
     using spillway::instance::Activity;
@@ -240,7 +239,7 @@ class Walker {
     }
   }
 
-  spillway::workload::Journal journal_;
+  spillway::workload::RequestStates states_;
   spillway::sim::EventQueue events_{1};
   SilentListener listener_;
   spillway::instance::Environment environment_;

@@ -56,7 +56,7 @@ struct Bouncer {
   }
   static constexpr bool observes = true;
   static constexpr std::array reasons{workload::Reason{
-      "bouncer", workload::words::kSaturated,
+      "bouncer", workload::categories::kSaturated,
       "the estimated percentile of the request's latency exceeds the target of its class"}};
 };
 

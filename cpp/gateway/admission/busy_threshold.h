@@ -37,13 +37,13 @@ struct BusyThreshold {
   static constexpr std::array reasons{
       workload::Reason{
           "all_workers_busy",
-          workload::words::kSaturated,
+          workload::categories::kSaturated,
           "all workers are busy, or in proportion as many as are",
           {"busy_monitor.active_decode_blocks_threshold",
            "busy_monitor.active_prefill_tokens_threshold",
            "busy_monitor.active_prefill_tokens_threshold_frac", "busy_monitor.schedule"}},
       workload::Reason{"no_workers",
-                       workload::words::kSaturated,
+                       workload::categories::kSaturated,
                        "there is no worker",
                        {"fleet.initial_instances", "fleet.schedule"}}};
 };

@@ -89,7 +89,7 @@ struct Dagor {
   }
   static constexpr bool observes = true;
   static constexpr std::array reasons{
-      workload::Reason{"dagor", workload::words::kSaturated,
+      workload::Reason{"dagor", workload::categories::kSaturated,
                        "the request's level of importance is below what is admitted"}};
 };
 

@@ -63,7 +63,7 @@ struct EarlyRejection {
   }
   static constexpr bool observes = true;
   static constexpr std::array reasons{
-      workload::Reason{"early_rejection", workload::words::kSaturated,
+      workload::Reason{"early_rejection", workload::categories::kSaturated,
                        "prefill or decoding would be loaded above max_load"}};
 };
 

@@ -76,7 +76,7 @@ struct EnvoyAdmission {
   bool draws() const { return max_rejection_probability > 0; }
   static constexpr bool observes = true;
   static constexpr std::array reasons{
-      workload::Reason{"envoy_admission", workload::words::kSaturated,
+      workload::Reason{"envoy_admission", workload::categories::kSaturated,
                        "drawn by lot, the likelier the fewer requests have succeeded"}};
 };
 

@@ -21,7 +21,7 @@ struct GaieLegacy : signals::SaturationDetector {
       "for an instance whose signals are stale; concurrency: requests routed and not finished ÷ "
       "(max_concurrency × instances).";
   static constexpr std::array reasons{
-      workload::Reason{"gaie_legacy", workload::words::kSaturated,
+      workload::Reason{"gaie_legacy", workload::categories::kSaturated,
                        "the fleet is saturated and the class is sheddable"}};
 };
 

@@ -43,7 +43,7 @@ struct LatencySlo {
   }
   static constexpr bool observes = true;
   static constexpr std::array reasons{
-      workload::Reason{"latency_slo", workload::words::kSaturated,
+      workload::Reason{"latency_slo", workload::categories::kSaturated,
                        "no instance is predicted to keep the targets of this sheddable class"}};
 };
 

@@ -315,7 +315,7 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
     const signals::Outstanding& own = view.outstanding();
     const std::int64_t step_ns = span(step_s).ns;
     if (own.in_flight(view.id(i)) == 0 || step_ns == 0) return 0;
-    return sim::to_seconds({step_ns - (now - own.last_news(view.id(i))).ns % step_ns});
+    return sim::to_seconds({step_ns - (now - own.last_known_step(view.id(i))).ns % step_ns});
   }
 
   // Until as many have left as hold the seat or the memory that the request needs.

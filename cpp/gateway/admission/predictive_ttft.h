@@ -255,7 +255,7 @@ struct PredictiveTtft {
   }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
   static constexpr std::array reasons{
-      workload::Reason{"predicted_ttft", workload::words::kSaturated,
+      workload::Reason{"predicted_ttft", workload::categories::kSaturated,
                        "the first token was not predicted within the budget"}};
   static constexpr bool observes = true;
   bool draws() const { return exploration > 0; }

@@ -38,7 +38,7 @@ struct Probabilistic : signals::SaturationDetector {
   }
   bool draws() const { return k > 0; }
   static constexpr std::array reasons{
-      workload::Reason{"probabilistic", workload::words::kSaturated,
+      workload::Reason{"probabilistic", workload::categories::kSaturated,
                        "drawn by lot among the sheddable, the likelier the more saturated"}};
 };
 

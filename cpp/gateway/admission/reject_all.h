@@ -15,8 +15,8 @@ struct RejectAll {
   static constexpr std::string_view kind = "reject_all", type_name = "RejectAll";
   static constexpr std::string_view doc = "Rejects every request; for testing what a refusal does.";
   static void fields(auto /*field*/) {}
-  static constexpr std::array reasons{workload::Reason{"reject_all", workload::words::kSaturated,
-                                                       "the policy rejects every request"}};
+  static constexpr std::array reasons{workload::Reason{
+      "reject_all", workload::categories::kSaturated, "the policy rejects every request"}};
 };
 
 std::unique_ptr<AdmissionPolicy> make(const RejectAll& config);

@@ -65,7 +65,7 @@ struct SloGated {
   }
   static const std::vector<std::pair<std::string_view, SloGated>>& presets();
   static constexpr std::array reasons{
-      workload::Reason{"slo_gated", workload::words::kSaturated,
+      workload::Reason{"slo_gated", workload::categories::kSaturated,
                        "the instances are too loaded for a class of this importance"}};
 };
 

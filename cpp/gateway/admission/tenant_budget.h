@@ -54,7 +54,7 @@ struct TenantBudget {
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
   static constexpr bool observes = true;
   static constexpr std::array reasons{
-      workload::Reason{"tenant_budget", workload::words::kRateLimited,
+      workload::Reason{"tenant_budget", workload::categories::kRateLimited,
                        "the tenant has more in flight than its share and the class is sheddable"}};
 };
 

@@ -85,7 +85,7 @@ struct TenantTokenBucket {
   }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
   static constexpr std::array reasons{
-      workload::Reason{"tenant_tokens", workload::words::kRateLimited,
+      workload::Reason{"tenant_tokens", workload::categories::kRateLimited,
                        "the tenant's bucket holds fewer tokens than the prompt, or would without "
                        "what the class must leave"}};
 };

@@ -33,7 +33,7 @@ struct TierShed {
         .range(sim::between(-1000, 1000));
   }
   static constexpr std::array reasons{workload::Reason{
-      "tier_shed", workload::words::kSaturated,
+      "tier_shed", workload::categories::kSaturated,
       "an instance is loaded above max_load and the class is not important enough"}};
 };
 

@@ -36,7 +36,7 @@ struct TokenBucket {
         .log_search(100, 1e6);
   }
   static constexpr std::array reasons{
-      workload::Reason{"insufficient_tokens", workload::words::kRateLimited,
+      workload::Reason{"insufficient_tokens", workload::categories::kRateLimited,
                        "the bucket holds fewer tokens than the prompt"}};
 };
 

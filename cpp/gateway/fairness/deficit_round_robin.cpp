@@ -34,7 +34,7 @@ class CorrectedPolicy final : public FairnessPolicy {
 
   std::optional<sim::TenantId> next(const TenantQueues& queues, const MayStart& may_start,
                                     sim::Time) override {
-    if (!may_start.anyone()) return std::nullopt;
+    if (!may_start.any()) return std::nullopt;
     if (is_visiting_ && is_affordable(cursor_, queues) && may_start(cursor_)) {
       return offer(cursor_, queues);
     }
@@ -152,7 +152,7 @@ class VerbatimPolicy final : public FairnessPolicy {
                                     sim::Time) override {
     while (true) {
       if (is_committed_) {
-        if (!may_start.anyone()) return std::nullopt;
+        if (!may_start.any()) return std::nullopt;
         if (queues.length(visited_) > 0) {
           return may_start(visited_) ? std::optional(visited_) : std::nullopt;
         }

@@ -29,7 +29,7 @@ class FairnessPolicy {
     /// Precondition: the flow is not empty.
     virtual bool operator()(sim::TenantId flow) const = 0;
     /// False if no request may start, whichever it is.
-    virtual bool anyone() const = 0;
+    virtual bool any() const = 0;
   };
 
   virtual ~FairnessPolicy() = default;

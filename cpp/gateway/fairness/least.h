@@ -13,7 +13,7 @@ template <class Key>
 std::optional<sim::TenantId> least(const TenantQueues& queues,
                                    const FairnessPolicy::MayStart& may_start, const Key& key) {
   std::optional<sim::TenantId> best;
-  if (!may_start.anyone()) return best;
+  if (!may_start.any()) return best;
   double best_key = 0;
   for (const sim::TenantId flow : queues.backlogged()) {
     const double its_key = key(flow);

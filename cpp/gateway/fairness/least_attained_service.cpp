@@ -43,7 +43,7 @@ class LeastAttainedServicePolicy final : public FairnessPolicy {
 
   std::optional<sim::TenantId> next(const TenantQueues& queues, const MayStart& may_start,
                                     sim::Time now) override {
-    if (!may_start.anyone()) return std::nullopt;
+    if (!may_start.any()) return std::nullopt;
     const auto attained = [&](sim::TenantId flow) { return flows_[flow.index()].attained; };
     const auto wait_s = [&](sim::TenantId flow) {
       return sim::to_seconds(now - queues.head(flow).entered);

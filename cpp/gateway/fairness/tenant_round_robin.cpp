@@ -21,7 +21,7 @@ class TenantRoundRobinPolicy final : public FairnessPolicy {
 
   std::optional<sim::TenantId> next(const TenantQueues&, const MayStart& may_start,
                                     sim::Time) override {
-    if (!may_start.anyone()) return std::nullopt;
+    if (!may_start.any()) return std::nullopt;
     sim::TenantId flow = last_served_;
     for (std::size_t i = 0; i < backlogged_.size(); ++i) {
       flow = backlogged_.after(flow);

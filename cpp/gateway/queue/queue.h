@@ -68,22 +68,22 @@ struct Queue {
   /// How a queue refuses or loses a request.
   static constexpr std::array reasons{
       workload::Reason{"queue_full",
-                       workload::words::kQueueFull,
+                       workload::categories::kQueueFull,
                        "the tenant's queue, its band or the whole gateway was full: of the "
                        "newcomer or, by `drop` and `queue_shedding`, of another",
                        {"gateway.bands[].queue.max_requests", "gateway.bands[].max_requests",
                         "gateway.max_queued", "tenants[].queue_max"}},
       workload::Reason{"queue_timeout",
-                       workload::words::kTtlExpired,
+                       workload::categories::kTtlExpired,
                        "no permit came within the queue's timeout_s",
                        {"gateway.bands[].queue.timeout_s"}},
       workload::Reason{"queue_delay",
-                       workload::words::kTtlExpired,
+                       workload::categories::kTtlExpired,
                        "its turn came while the queue was overloaded, after more than twice "
                        "codel_target_s",
                        {"gateway.bands[].queue.codel_target_s"}},
       workload::Reason{"in_flight_eviction",
-                       workload::words::kEvictedPriority,
+                       workload::categories::kEvictedPriority,
                        "it was taken out of its instance, as saturation kept more important "
                        "requests waiting",
                        {"gateway.eviction.max_victims"}}};

@@ -42,9 +42,9 @@ struct ControlledDelay {
           "only, then the oldest again.");
   }
   static constexpr std::array reasons{
-      workload::Reason{"controlled_delay_full", workload::words::kQueueFull,
+      workload::Reason{"controlled_delay_full", workload::categories::kQueueFull,
                        "the queue at the worker's ingress is full"},
-      workload::Reason{"controlled_delay_expired", workload::words::kTtlExpired,
+      workload::Reason{"controlled_delay_expired", workload::categories::kTtlExpired,
                        "the request has waited at the worker's ingress for too long"}};
 
   IngressRules rules(std::int64_t max_num_seqs) const {

@@ -34,8 +34,9 @@ struct DualLimitGate {
         .unit("requests")
         .range(sim::between(0, 1e9));
   }
-  static constexpr std::array reasons{workload::Reason{
-      "dual_limit_full", workload::words::kQueueFull, "the queue at the worker's ingress is full"}};
+  static constexpr std::array reasons{
+      workload::Reason{"dual_limit_full", workload::categories::kQueueFull,
+                       "the queue at the worker's ingress is full"}};
 
   IngressRules rules(std::int64_t /*max_num_seqs*/) const {
     return {.most_unfinished = request_limit,

@@ -33,7 +33,7 @@ struct EngineRequestLimit {
         .log_search(2, 1024);
   }
   static constexpr std::array reasons{
-      workload::Reason{"worker_at_capacity", workload::words::kQueueFull,
+      workload::Reason{"worker_at_capacity", workload::categories::kQueueFull,
                        "engine and overflow queue of the worker are full"}};
 
   IngressRules rules(std::int64_t /*max_num_seqs*/) const {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "instance/instance.h"
-#include "signals/probe.h"
+#include "signals/signal_source.h"
 #include "sim/ids.h"
 #include "sim/time.h"
 

@@ -14,15 +14,15 @@ namespace {
 Environment with_listener(workload::RequestListener& listener, const Environment& outside,
                           const IngressRules& rules) {
   return {.requests = outside.requests,
-          .journal = outside.journal,
+          .states = outside.states,
           .events = outside.events,
           .listener = listener,
           .seed = outside.seed,
           .scrapes = outside.scrapes,
           .quantum_ns = outside.quantum_ns,
           .reports_latencies = outside.reports_latencies,
-          .tells_first_tokens =
-              outside.tells_first_tokens || rules.most_awaiting_response < IngressRules::kAny,
+          .notifies_first_tokens =
+              outside.notifies_first_tokens || rules.most_awaiting_response < IngressRules::kAny,
           .meters_tokens = outside.meters_tokens,
           .reference = outside.reference};
 }
@@ -35,14 +35,14 @@ IngressQueue::IngressQueue(const IngressRules& rules, std::size_t first_reason, 
       first_reason_(first_reason),
       id_(id),
       engine_(engine),
-      journal_(environment.journal),
+      states_(environment.states),
       events_(environment.events),
       listener_(environment.listener),
-      tells_first_tokens_(environment.tells_first_tokens),
+      notifies_first_tokens_(environment.notifies_first_tokens),
       inner_environment_(with_listener(*this, environment, rules)) {}
 
 void IngressQueue::enqueue(RequestId id, std::size_t rank, Time now) {
-  let_in(now);
+  admit_waiting(now);
   if (rules_.most_engine_requests < IngressRules::kAny &&
       inner().occupancy().waiting >= rules_.most_engine_requests) {
     return refuse(id, rules_.when_full, now);
@@ -60,7 +60,7 @@ void IngressQueue::enqueue(RequestId id, std::size_t rank, Time now) {
   waiting_.push_back({id, rank, waits_for_ever ? sim::kForever : now + rules_.longest_wait});
   counts_.queued = std::ssize(waiting_);
   counts_.most_queued = std::max(counts_.most_queued, counts_.queued);
-  journal_.outcome[id.index()] = Outcome::running;
+  states_.outcome[id.index()] = Outcome::running;
   watch_deadlines();
 }
 
@@ -70,7 +70,7 @@ void IngressQueue::cancel(RequestId id, std::size_t rank, Outcome outcome, Time 
   if (waiting == waiting_.end()) return inner().cancel(id, rank, outcome, now);
   waiting_.erase(waiting);
   counts_.queued = std::ssize(waiting_);
-  journal_.outcome[id.index()] = outcome;
+  states_.outcome[id.index()] = outcome;
   listener_.finished(id);
   events_.push({now, Phase::permit_release, engine_, id.value});
 }
@@ -82,7 +82,7 @@ void IngressQueue::enter(RequestId id, std::size_t rank, Time now) {
   inner().enqueue(id, rank, now);
 }
 
-void IngressQueue::let_in(Time now) {
+void IngressQueue::admit_waiting(Time now) {
   wake_due_ = sim::kForever;
   refuse_overdue(now);
   while (!waiting_.empty() && may_enter()) {
@@ -113,17 +113,17 @@ void IngressQueue::refuse_overdue(Time now) {
 
 void IngressQueue::refuse(RequestId id, std::uint8_t reason, Time now) {
   ++counts_.refused;
-  journal_.outcome[id.index()] = Outcome::rejected;
-  journal_.reason[id.index()] = {workload::Stage::ingress,
-                                 static_cast<std::uint8_t>(first_reason_ + reason)};
+  states_.outcome[id.index()] = Outcome::rejected;
+  states_.reason[id.index()] = {workload::Stage::ingress,
+                                static_cast<std::uint8_t>(first_reason_ + reason)};
   listener_.finished(id);
   events_.push({now, Phase::permit_release, engine_, id.value});
 }
 
 void IngressQueue::first_token(RequestId id) {
   --counts_.awaiting_response;
-  wake(journal_.first_token[id.index()]);
-  if (tells_first_tokens_) listener_.first_token(id);
+  wake(states_.first_token[id.index()]);
+  if (notifies_first_tokens_) listener_.first_token(id);
 }
 
 void IngressQueue::finished(RequestId id) {
@@ -131,10 +131,10 @@ void IngressQueue::finished(RequestId id) {
   --counts_.unfinished;
   // It was subtracted at the first token only where first tokens are notified.
   const bool had_response =
-      inner_environment_.tells_first_tokens && sim::is_set(journal_.first_token[row]);
+      inner_environment_.notifies_first_tokens && sim::is_set(states_.first_token[row]);
   if (!had_response) --counts_.awaiting_response;
   // After a refusal by the engine the loop that let the request in goes on by itself.
-  if (journal_.outcome[row] == Outcome::completed) wake(journal_.finished[row]);
+  if (states_.outcome[row] == Outcome::completed) wake(states_.finished[row]);
   listener_.finished(id);
 }
 

@@ -10,7 +10,7 @@
 #include "sim/event_queue.h"
 #include "sim/ids.h"
 #include "sim/time.h"
-#include "workload/journal.h"
+#include "workload/request_states.h"
 
 namespace spillway::instance {
 
@@ -31,7 +31,7 @@ class IngressQueue final : public Forwarding, public workload::RequestListener {
   void enqueue(sim::RequestId id, std::size_t rank, sim::Time now) override;
   void cancel(sim::RequestId id, std::size_t rank, workload::Outcome outcome,
               sim::Time now) override;
-  void let_in(sim::Time now) override;
+  void admit_waiting(sim::Time now) override;
   void expire(sim::Time now) override;
   void close(sim::Time end) override;
   const Counters& counters() const override { return counters_; }
@@ -62,10 +62,10 @@ class IngressQueue final : public Forwarding, public workload::RequestListener {
   std::size_t first_reason_;
   sim::InstanceId id_;
   std::uint32_t engine_;
-  workload::Journal& journal_;
+  workload::RequestStates& states_;
   sim::EventQueue& events_;
   workload::RequestListener& listener_;
-  bool tells_first_tokens_;
+  bool notifies_first_tokens_;
   Environment inner_environment_;
   std::deque<Waiting> waiting_;  // in order of arrival, and so of deadline
   sim::Time wake_due_ = sim::kForever;

@@ -35,9 +35,9 @@ struct VllmQueueLimits {
         .log_search(1000, 1e6);
   }
   static constexpr std::array reasons{
-      workload::Reason{"queued_requests", workload::words::kQueueFull,
+      workload::Reason{"queued_requests", workload::categories::kQueueFull,
                        "too many requests wait in the engine"},
-      workload::Reason{"queued_tokens", workload::words::kQueueFull,
+      workload::Reason{"queued_tokens", workload::categories::kQueueFull,
                        "too many prompt tokens wait in the engine"}};
 
   IngressRules rules(std::int64_t /*max_num_seqs*/) const {

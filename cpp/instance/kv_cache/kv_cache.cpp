@@ -40,8 +40,8 @@ template <class F>
 std::int64_t walk_found(const FreeList& list, std::span<const workload::Segment> segments,
                         const BlockSize& size, std::int64_t limit, const F& f) {
   std::int64_t found = 0;
-  for_shared_blocks(segments, size, 0, limit, [&](std::int64_t, std::uint64_t who) {
-    const FreeList::Node node = list.find(who);
+  for_shared_blocks(segments, size, 0, limit, [&](std::int64_t, std::uint64_t identity) {
+    const FreeList::Node node = list.find(identity);
     if (node == FreeList::kNone) return false;
     f(node);
     ++found;
@@ -69,7 +69,7 @@ void KvMemory::list_blocks() {
 }
 
 std::int64_t KvMemory::own_blocks(const Holding& holding) const {
-  return holding.blocks - special_.count(holding);
+  return holding.blocks - prefixes_.count(holding);
 }
 
 std::int64_t KvMemory::find(sim::RequestId id, std::int64_t known, bool returns) {
@@ -107,7 +107,7 @@ bool KvMemory::admit(sim::RequestId id, Holding& holding, std::int64_t tokens) {
   holding.returned = returns_;
   if (tokens == 0) {
     // The whole prompt is there, but the request does not reference it.
-    if (found > 0) special_.of(holding).absent = found;
+    if (found > 0) prefixes_.of(holding).omitted = found;
     holding.blocks = found;
     counts_.lookups += prompt_blocks_;
     return true;
@@ -128,7 +128,7 @@ bool KvMemory::admit(sim::RequestId id, Holding& holding, std::int64_t tokens) {
   }
   counts_.hits += found;
   counts_.lookups += prompt_blocks_;
-  if (found > 0) special_.of(holding).named.assign(found_.begin(), found_.end());
+  if (found > 0) prefixes_.of(holding).named.assign(found_.begin(), found_.end());
   take(missing);
   holding.blocks = found + missing;
   if (is_listed_) register_full(id, holding, computed + tokens);
@@ -140,16 +140,16 @@ void KvMemory::register_full(sim::RequestId id, Holding& holding, std::int64_t t
   // lost yet get their names when it does (`give_up`).
   const auto segments = requests_.segments(id);
   if (segments.empty() && !holding.returned) return;
-  const std::int64_t already = special_.count(holding);
+  const std::int64_t already = prefixes_.count(holding);
   const std::int64_t shared = block_size_.whole(workload::shared_tokens(segments));
   const std::int64_t named =
       holding.returned ? block_size_.whole(requests_.input_tokens(id)) : shared;
   const std::int64_t full = std::min(block_size_.whole(tokens), named);
   if (full <= already) return;
-  std::vector<FreeList::Node>& nodes = special_.of(holding).named;
+  std::vector<FreeList::Node>& nodes = prefixes_.of(holding).named;
   for_shared_blocks(segments, block_size_, already, std::min(full, shared),
-                    [&](std::int64_t, std::uint64_t who) {
-                      nodes.push_back(list_.add(who));
+                    [&](std::int64_t, std::uint64_t identity) {
+                      nodes.push_back(list_.add(identity));
                       return true;
                     });
   const std::uint32_t row = requests_.row(id);
@@ -159,11 +159,11 @@ void KvMemory::register_full(sim::RequestId id, Holding& holding, std::int64_t t
 }
 
 void KvMemory::release_named(const Holding& holding) {
-  if (holding.special == Holding::kNothingSpecial) return;
-  for (const FreeList::Node node : std::views::reverse(special_.named(holding))) {
+  if (holding.prefix == Holding::kNoPrefix) return;
+  for (const FreeList::Node node : std::views::reverse(prefixes_.named(holding))) {
     free_ += list_.release(node) ? 1 : 0;
   }
-  special_.drop(holding);
+  prefixes_.drop(holding);
 }
 
 void KvMemory::leave(const Holding& holding, std::int64_t computed, bool has_output) {
@@ -178,13 +178,13 @@ void KvMemory::leave(const Holding& holding, std::int64_t computed, bool has_out
   release_named(holding);
 }
 
-void KvMemory::give_up(sim::RequestId id, Holding& holding, std::int64_t computed) {
+void KvMemory::preempt(sim::RequestId id, Holding& holding, std::int64_t computed) {
   const std::int64_t own = own_blocks(holding);
   if (!is_listed_ && config_.prefix_caching) list_blocks();
   free_ += own;
   if (is_listed_) {
     const std::int64_t full = block_size_.whole(computed);
-    const std::int64_t first_own = special_.count(holding);
+    const std::int64_t first_own = prefixes_.count(holding);
     const std::uint32_t row = requests_.row(id);
     list_.append_blank(holding.blocks - std::max(full, first_own));
     for (std::int64_t block = full - 1; block >= first_own; --block) {

@@ -39,7 +39,9 @@ class KvMemory {
     return static_cast<double>(total_ - free_) / static_cast<double>(total_);
   }
   /// Blocks that can be taken without any being forgotten.
-  std::int64_t takeable_unnoticed() const { return is_listed_ ? list_.blank_at_head() : free_; }
+  std::int64_t takeable_without_eviction() const {
+    return is_listed_ ? list_.blank_at_head() : free_;
+  }
 
   /// Whether it matters which request of a step takes its blocks first.
   bool order_matters() const { return is_listed_ && config_.allocation == Allocation::roll_back; }
@@ -89,7 +91,7 @@ class KvMemory {
   /// It leaves for good with `computed` tokens.
   void leave(const Holding& holding, std::int64_t computed, bool has_output);
   /// It is preempted with `computed` tokens, and may return.
-  void give_up(sim::RequestId id, Holding& holding, std::int64_t computed);
+  void preempt(sim::RequestId id, Holding& holding, std::int64_t computed);
 
  private:
   void list_blocks();
@@ -103,7 +105,7 @@ class KvMemory {
   const workload::RequestTable& requests_;
   FreeList list_;           // of the free blocks, once something can be found
   bool is_listed_ = false;  // whether it is kept
-  SpecialBlocks special_;
+  PrefixBlocks prefixes_;
   // The request that enters.
   std::vector<FreeList::Node> found_;
   std::int64_t prompt_blocks_ = 0;

@@ -6,7 +6,7 @@
 #include "sim/ids.h"
 
 namespace spillway::signals {
-class Probe;
+class SignalSource;
 }
 
 /// What turns the requests of an instance into tokens: a plant, in the words of control theory.

@@ -28,13 +28,13 @@ void record_even_gaps(workload::TokenGaps& recorded, std::size_t group, Time spa
 class Sharing final : public Instance, public Engine {
  public:
   Sharing(const ProcessorSharing& config, const InstanceGroup& group, sim::InstanceId id,
-          std::uint32_t engine, signals::Probe* reporter, const Environment& environment)
+          std::uint32_t engine, signals::SignalSource* reporter, const Environment& environment)
       : id_(id),
         engine_(engine),
         reporter_(reporter ? *reporter : *this),
         environment_(environment),
         requests_(environment.requests),
-        journal_(environment.journal),
+        states_(environment.states),
         capacity_{group.max_num_seqs, group.max_num_batched_tokens, group.num_kv_blocks,
                   group.block_size_tokens},
         progress_(Figure(config.concurrency, config.e2e_s), environment.quantum_ns),
@@ -49,9 +49,9 @@ class Sharing final : public Instance, public Engine {
     take_scrapes(now, true);
     advance(now);
     ++counters_.entered;
-    journal_.enqueued[id.index()] = now;
-    journal_.scheduled[id.index()] = now;
-    journal_.outcome[id.index()] = workload::Outcome::running;
+    states_.enqueued[id.index()] = now;
+    states_.scheduled[id.index()] = now;
+    states_.outcome[id.index()] = workload::Outcome::running;
     progress_.set_inside(progress_.inside() + 1);
     const std::uint64_t entry = next_entry_++;
     const std::uint32_t seat = seats_.take();
@@ -99,7 +99,7 @@ class Sharing final : public Instance, public Engine {
     for (const Seat& seat : seats_.all()) {
       const std::int32_t tokens = tokens_of(seat, progress_.at(end));
       if (tokens == 0) continue;
-      journal_.emitted[seat.id.index()] = tokens;
+      states_.emitted[seat.id.index()] = tokens;
       counters_.tokens_emitted += tokens - 1;
     }
   }
@@ -137,7 +137,7 @@ class Sharing final : public Instance, public Engine {
 
   double work_of(RequestId id) const {
     if (!reference_output_tokens_) return 1;
-    return static_cast<double>(requests_.goal_tokens(id)) /
+    return static_cast<double>(requests_.target_output_tokens(id)) /
            static_cast<double>(*reference_output_tokens_);
   }
 
@@ -158,7 +158,7 @@ class Sharing final : public Instance, public Engine {
   // Output tokens that a request has at `progress`; a free seat has none.
   std::int32_t tokens_of(const Seat& seat, double progress) const {
     if (seat.entry == Seat::kFree || !seat.has_first_token) return 0;
-    return 1 + seat.later_tokens(requests_.goal_tokens(seat.id) - 1, progress);
+    return 1 + seat.later_tokens(requests_.target_output_tokens(seat.id) - 1, progress);
   }
 
   // Whether the request whose first token is due is still there without it.
@@ -171,11 +171,11 @@ class Sharing final : public Instance, public Engine {
     seat.first_token_at = progress_.value();
     ++counters_.tokens_emitted;
     const std::size_t row = seat.id.index();
-    journal_.first_token[row] = now;
+    states_.first_token[row] = now;
     if (environment_.reports_latencies) {
-      journal_.reported_ttft[row] = now - requests_.arrival(seat.id);
+      states_.reported_ttft[row] = now - requests_.arrival(seat.id);
     }
-    if (environment_.tells_first_tokens) environment_.listener.first_token(seat.id);
+    if (environment_.notifies_first_tokens) environment_.listener.first_token(seat.id);
   }
 
   void complete(std::uint32_t seat, Time now) {
@@ -183,33 +183,33 @@ class Sharing final : public Instance, public Engine {
     seats_.vacate(seat);
     const RequestId id = seats_[seat].id;
     const std::size_t row = id.index();
-    const std::int32_t tokens = requests_.goal_tokens(id);
-    const Time span = now - journal_.first_token[row];
+    const std::int32_t tokens = requests_.target_output_tokens(id);
+    const Time span = now - states_.first_token[row];
     if (tokens > 1 && requests_.is_counted(id)) {
-      record_even_gaps(journal_.token_gaps, requests_.group(id), span, tokens - 1);
+      record_even_gaps(states_.token_gaps, requests_.group(id), span, tokens - 1);
     }
     counters_.tokens_emitted += tokens - 1;
     ++counters_.completed;
-    if (environment_.reports_latencies) journal_.reported_decode[row] = span;
-    journal_.finished[row] = now;
+    if (environment_.reports_latencies) states_.reported_decode[row] = span;
+    states_.finished[row] = now;
     leave(id, workload::Outcome::completed, tokens, now);
   }
 
   // `tokens`: output tokens that it has.
   void leave(RequestId id, workload::Outcome outcome, std::int32_t tokens, Time now) {
     if (!emitted_by_group_.empty()) emitted_by_group_[requests_.group(id)] += tokens;
-    journal_.emitted[id.index()] = tokens;
-    journal_.outcome[id.index()] = outcome;
+    states_.emitted[id.index()] = tokens;
+    states_.outcome[id.index()] = outcome;
     environment_.listener.finished(id);
     environment_.events.push({now, Phase::permit_release, engine_, id.value});
   }
 
   sim::InstanceId id_;
   std::uint32_t engine_;
-  signals::Probe& reporter_;
+  signals::SignalSource& reporter_;
   const Environment environment_;
   const workload::RequestTable& requests_;
-  workload::Journal& journal_;
+  workload::RequestStates& states_;
   signals::Capacity capacity_;
   SharedProgress progress_;
   Figure ttft_;
@@ -244,7 +244,7 @@ void ProcessorSharing::validate(const std::string& path, std::vector<sim::Violat
 }
 
 std::unique_ptr<Instance> make(const ProcessorSharing& config, const InstanceGroup& group,
-                               sim::InstanceId id, signals::Probe* reporter,
+                               sim::InstanceId id, signals::SignalSource* reporter,
                                const Environment& environment, std::vector<Engine*>& engines) {
   auto plant = std::make_unique<Sharing>(
       config, group, id, static_cast<std::uint32_t>(engines.size()), reporter, environment);

@@ -58,7 +58,7 @@ struct ProcessorSharing {
 };
 
 std::unique_ptr<Instance> make(const ProcessorSharing& config, const InstanceGroup& group,
-                               sim::InstanceId id, signals::Probe* reporter,
+                               sim::InstanceId id, signals::SignalSource* reporter,
                                const Environment& environment, std::vector<Engine*>& engines);
 
 }  // namespace spillway::instance

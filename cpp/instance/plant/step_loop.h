@@ -19,7 +19,7 @@ struct StepLoop {
 
 /// Stands in `step_loop/engine.cpp`.
 std::unique_ptr<Instance> make(const StepLoop& config, const InstanceGroup& group,
-                               sim::InstanceId id, signals::Probe* reporter,
+                               sim::InstanceId id, signals::SignalSource* reporter,
                                const Environment& environment, std::vector<Engine*>& engines);
 
 }  // namespace spillway::instance

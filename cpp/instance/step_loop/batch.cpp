@@ -35,7 +35,7 @@ void preempt(EngineState& s, Recorder& recorder, std::size_t which, std::int64_t
   s.preempted = true;
   Slot& victim = s.slots[which];
   budget += victim.tokens;
-  s.memory.give_up(victim.id, victim.holding, victim.computed + victim.tokens);
+  s.memory.preempt(victim.id, victim.holding, victim.computed + victim.tokens);
   ++s.counters.preemptions;
   recorder.preempted(victim.id);
   account_waiting(s, now);
@@ -169,7 +169,7 @@ void dissolve_decoders(EngineState& s, Recorder& recorder, Time now) {
               .computed = s.decoders.computed(member),
               .last_token = now};  // steps follow each other without a pause
     slot.holding = {.blocks = s.memory.blocks_for(slot.computed),
-                    .special = member.special,
+                    .prefix = member.prefix,
                     .returned = member.returned};
     recorder.left_decoders(slot.id);
     s.slots.push_back(slot);

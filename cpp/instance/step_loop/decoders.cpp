@@ -41,8 +41,8 @@ void Decoders::count_in(const Member& member, std::int64_t sign) {
 
 void Decoders::join(sim::RequestId id, std::uint32_t entry, std::int64_t emitted,
                     const Holding& holding) {
-  const Member member{step_ + requests_.goal_tokens(id) - emitted, entry, id, holding.special,
-                      holding.returned};
+  const Member member{step_ + requests_.target_output_tokens(id) - emitted, entry, id,
+                      holding.prefix, holding.returned};
   if (first_ > members_.size() / 2) {
     members_.erase(members_.begin(), members_.begin() + static_cast<std::ptrdiff_t>(first_));
     first_ = 0;

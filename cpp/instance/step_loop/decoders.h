@@ -7,7 +7,7 @@
 #include "instance/kv_cache/block_size.h"
 #include "instance/kv_cache/kv_cache.h"
 #include "sim/ids.h"
-#include "workload/journal.h"
+#include "workload/request_states.h"
 #include "workload/request_table.h"
 
 namespace spillway::instance {
@@ -25,8 +25,8 @@ class Decoders {
     std::int64_t finish_step = 0;  ///< it has all its tokens after this step
     std::uint32_t entry = 0;
     sim::RequestId id;
-    std::uint32_t special = Holding::kNothingSpecial;  ///< see Holding
-    bool returned = false;                             ///< likewise
+    std::uint32_t prefix = Holding::kNoPrefix;  ///< see Holding
+    bool returned = false;                      ///< likewise
   };
 
   /// `counts_tokens`: whether `count_tokens` will be asked.
@@ -71,7 +71,7 @@ class Decoders {
 
   std::span<const Member> members() const { return std::span(members_).subspan(first_); }
   std::int64_t emitted(const Member& member) const {
-    return requests_.goal_tokens(member.id) - (member.finish_step - step_);
+    return requests_.target_output_tokens(member.id) - (member.finish_step - step_);
   }
   /// Tokens whose KV is in the cache.
   std::int64_t computed(const Member& member) const {

@@ -27,7 +27,7 @@ void pop_finished_decoders(EngineState& s, Recorder& recorder) {
     recorder.left_decoders(member.id);
     s.finished.push_back({member.entry,
                           member.id,
-                          {.blocks = s.memory.blocks_for(computed), .special = member.special},
+                          {.blocks = s.memory.blocks_for(computed), .prefix = member.prefix},
                           computed});
   }
 }
@@ -53,7 +53,7 @@ void complete(EngineState& s, Recorder& recorder, const Finished& one) {
                                     [&](const Leaving& other) { return other.id == one.id; });
   if (leaving != s.leaving.end()) {
     ++s.counters.cancelled;
-    recorder.withdrawn(*leaving, requests.goal_tokens(one.id), s.jump.end_of_step());
+    recorder.withdrawn(*leaving, requests.target_output_tokens(one.id), s.jump.end_of_step());
     s.leaving.erase(leaving);
     return;
   }
@@ -63,7 +63,7 @@ void complete(EngineState& s, Recorder& recorder, const Finished& one) {
 
 }  // namespace
 
-void take_effect(EngineState& s, Recorder& recorder, std::int64_t silent_steps) {
+void apply_step(EngineState& s, Recorder& recorder, std::int64_t silent_steps) {
   s.jump.effects_taken = true;
   emit_decoders(s, recorder, silent_steps + 1);
   pop_finished_decoders(s, recorder);
@@ -76,7 +76,7 @@ void take_effect(EngineState& s, Recorder& recorder, std::int64_t silent_steps) 
     advance(s, recorder, slot);
   }
   std::erase_if(s.slots, [&](const Slot& slot) {
-    if (slot.emitted == s.settings.requests.goal_tokens(slot.id)) {
+    if (slot.emitted == s.settings.requests.target_output_tokens(slot.id)) {
       s.finished.push_back({slot.entry, slot.id, slot.holding, slot.computed});
       return true;
     }
@@ -93,7 +93,7 @@ void take_effect(EngineState& s, Recorder& recorder, std::int64_t silent_steps) 
   s.finished.clear();
 }
 
-void take_silent_effects(EngineState& s, Recorder& recorder, std::int64_t steps) {
+void apply_silent_steps(EngineState& s, Recorder& recorder, std::int64_t steps) {
   emit_decoders(s, recorder, steps);
   for (Slot& slot : s.slots) {
     slot.computed += steps * slot.tokens;

@@ -10,11 +10,11 @@
 namespace spillway::instance {
 
 /// The effects of the step under way, and of `silent_steps` silent ones before it.
-void take_effect(EngineState& s, Recorder& recorder, std::int64_t silent_steps);
+void apply_step(EngineState& s, Recorder& recorder, std::int64_t silent_steps);
 
 /// The effects of `steps` silent steps, the last of which ends as the step under way starts: in
 /// these only decoders emit, and none its last token.
-void take_silent_effects(EngineState& s, Recorder& recorder, std::int64_t steps);
+void apply_silent_steps(EngineState& s, Recorder& recorder, std::int64_t steps);
 
 /// The withdrawn requests of the batch leave, between two steps. Those whose last token came with
 /// the step just made are gone already.

@@ -15,11 +15,11 @@ using sim::RequestId;
 using sim::Time;
 
 StepLoopEngine::StepLoopEngine(const InstanceGroup& group, sim::InstanceId id, std::uint32_t engine,
-                               signals::Probe* reporter, const Environment& environment)
+                               signals::SignalSource* reporter, const Environment& environment)
     : id_(id),
       engine_(engine),
       reporter_(reporter ? *reporter : *this),
-      journal_(environment.journal),
+      states_(environment.states),
       events_(environment.events),
       scrapes_(environment.scrapes),
       settings_(group, engine, environment),
@@ -50,7 +50,7 @@ void StepLoopEngine::enqueue(RequestId id, std::size_t, Time now) {
 
 void StepLoopEngine::cancel(RequestId id, std::size_t, workload::Outcome outcome, Time now) {
   const auto is_it = [id](const Leaving& one) { return one.id == id; };
-  if (journal_.outcome[id.index()] != workload::Outcome::running ||
+  if (states_.outcome[id.index()] != workload::Outcome::running ||
       std::any_of(state_.leaving.begin(), state_.leaving.end(), is_it)) {
     return;
   }
@@ -140,7 +140,7 @@ Time StepLoopEngine::predict_first_token(std::span<const Entry> entries, Time no
 }
 
 std::unique_ptr<Instance> make(const StepLoop&, const InstanceGroup& group, sim::InstanceId id,
-                               signals::Probe* reporter, const Environment& environment,
+                               signals::SignalSource* reporter, const Environment& environment,
                                std::vector<Engine*>& engines) {
   auto engine = std::make_unique<StepLoopEngine>(
       group, id, static_cast<std::uint32_t>(engines.size()), reporter, environment);

@@ -9,13 +9,13 @@
 #include "instance/instance.h"
 #include "instance/step_loop/recorder.h"
 #include "instance/step_loop/state.h"
-#include "signals/probe.h"
 #include "signals/scrapes.h"
+#include "signals/signal_source.h"
 #include "sim/event_queue.h"
 #include "sim/ids.h"
 #include "sim/time.h"
-#include "workload/journal.h"
 #include "workload/outcome.h"
+#include "workload/request_states.h"
 
 namespace spillway::instance {
 
@@ -26,7 +26,7 @@ class StepLoopEngine final : public Instance, public Engine, public Forecaster {
   /// `engine`: its position among the run's engines; `reporter`: whose state is scraped when this
   /// one's changes, null: its own.
   StepLoopEngine(const InstanceGroup& group, sim::InstanceId id, std::uint32_t engine,
-                 signals::Probe* reporter, const Environment& environment);
+                 signals::SignalSource* reporter, const Environment& environment);
 
   void enqueue(sim::RequestId id, std::size_t rank, sim::Time now) override;
   void cancel(sim::RequestId id, std::size_t rank, workload::Outcome outcome,
@@ -54,8 +54,8 @@ class StepLoopEngine final : public Instance, public Engine, public Forecaster {
 
   sim::InstanceId id_;
   std::uint32_t engine_;
-  signals::Probe& reporter_;
-  workload::Journal& journal_;
+  signals::SignalSource& reporter_;
+  workload::RequestStates& states_;
   sim::EventQueue& events_;
   signals::Scrapes* scrapes_;
   const EngineSettings settings_;

@@ -61,7 +61,7 @@ std::int64_t length_of_jump(const EngineState& s) {
 // is blocked may need fewer blocks once one is gone, and prompts name theirs step by step.
 std::int64_t steps_within_memory(const EngineState& s, std::int64_t most) {
   const std::int64_t free =
-      is_blocked(s) || !s.slots.empty() ? s.memory.takeable_unnoticed() : s.memory.free();
+      is_blocked(s) || !s.slots.empty() ? s.memory.takeable_without_eviction() : s.memory.free();
   // Usually there is plenty: a token begins one block at most.
   std::int64_t tokens = s.decoders.size() * most;
   for (const Slot& slot : s.slots) tokens += slot.tokens * most + 1;

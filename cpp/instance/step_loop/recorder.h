@@ -9,8 +9,8 @@
 #include "sim/ids.h"
 #include "sim/phase.h"
 #include "sim/time.h"
-#include "workload/journal.h"
 #include "workload/outcome.h"
+#include "workload/request_states.h"
 
 namespace spillway::instance {
 
@@ -22,10 +22,10 @@ class Recorder {
   Recorder(std::uint32_t engine, const EngineSettings& settings, const Environment& environment)
       : settings_(settings),
         engine_(engine),
-        journal_(&environment.journal),
+        states_(&environment.states),
         events_(&environment.events),
         listener_(&environment.listener),
-        notifies_first_tokens_(environment.tells_first_tokens) {}
+        notifies_first_tokens_(environment.notifies_first_tokens) {}
   /// Of a forecast.
   Recorder(const EngineSettings& settings, sim::RequestId watched)
       : settings_(settings), watched_(watched) {}
@@ -35,84 +35,84 @@ class Recorder {
 
   /// The last step of the jump under way is to end at `at`.
   void jump_ends(sim::Time at) {
-    if (journal_) events_->set_alarm(engine_, at);
+    if (states_) events_->set_alarm(engine_, at);
   }
   void entered(sim::RequestId id, sim::Time now) {
-    if (!journal_) return;
-    journal_->enqueued[id.index()] = now;
-    journal_->outcome[id.index()] = workload::Outcome::running;
+    if (!states_) return;
+    states_->enqueued[id.index()] = now;
+    states_->outcome[id.index()] = workload::Outcome::running;
   }
   /// `returned`: it was preempted before.
   void scheduled(sim::RequestId id, sim::Time now, bool returned) {
-    if (journal_ && (settings_.reports || !returned)) journal_->scheduled[id.index()] = now;
+    if (states_ && (settings_.reports || !returned)) states_->scheduled[id.index()] = now;
   }
   void preempted(sim::RequestId id) {
-    if (journal_) ++journal_->preemptions[id.index()];
+    if (states_) ++states_->preemptions[id.index()];
   }
 
   /// The slot's latest token comes at the end of the step; its `last_token` is the one before.
   void token(const Slot& slot, const Jump& step) {
     const sim::Time at = step.end_of_step();
     if (!sim::is_set(slot.last_token)) first_token(slot.id, at);
-    if (!journal_ || slot.emitted == 1) return;
+    if (!states_ || slot.emitted == 1) return;
     const sim::Time gap = settings_.reports ? reported_gap(step) : at - slot.last_token;
-    if (settings_.reports) journal_->reported_decode[slot.id.index()] += gap;
+    if (settings_.reports) states_->reported_decode[slot.id.index()] += gap;
     if (settings_.requests.is_counted(slot.id)) {
-      journal_->token_gaps.add(settings_.requests.group(slot.id), gap, 1);
+      states_->token_gaps.add(settings_.requests.group(slot.id), gap, 1);
     }
   }
   /// Each of the decoders gets a token in each of so many steps that last as long as `step`. Steps
   /// of a jump follow each other without a pause, so the gap before each token is its step's
   /// duration.
   void decoder_tokens(const Decoders& decoders, const Jump& step, std::int64_t steps) {
-    if (!journal_) return;
+    if (!states_) return;
     const sim::Time gap = reported_gap(step);
-    decoders.record_gaps(journal_->token_gaps, gap, steps);
+    decoders.record_gaps(states_->token_gaps, gap, steps);
     decode_clock_ += sim::Time{steps * gap.ns};
   }
   /// The request is a slot of a step that ends at `end_of_step`, with tokens or without.
   void seen_in_step(const Slot& slot, sim::Time end_of_step) {
-    if (!settings_.reports || !journal_ || slot.emitted != 1) return;
-    journal_->reported_ttft[slot.id.index()] =
+    if (!settings_.reports || !states_ || slot.emitted != 1) return;
+    states_->reported_ttft[slot.id.index()] =
         end_of_step + settings_.reported_overhead - settings_.requests.arrival(slot.id);
   }
   void joined_decoders(sim::RequestId id) { report_decode(id, sim::Time{-decode_clock_.ns}); }
   void left_decoders(sim::RequestId id) { report_decode(id, decode_clock_); }
 
   void completed(sim::RequestId id, sim::Time at) {
-    if (!journal_) return;
-    emitted(id, settings_.requests.goal_tokens(id));
-    journal_->finished[id.index()] = at;
+    if (!states_) return;
+    emitted(id, settings_.requests.target_output_tokens(id));
+    states_->finished[id.index()] = at;
     left(id, workload::Outcome::completed, at);
   }
   /// `tokens`: output tokens that it has.
   void withdrawn(const Leaving& one, std::int32_t tokens, sim::Time at) {
-    if (!journal_) return;
+    if (!states_) return;
     emitted(one.id, tokens);
     left(one.id, one.outcome, at);
   }
   // In a run only:
   void refused(sim::RequestId id, sim::Time now) {
-    journal_->reason[id.index()] = {workload::Stage::ingress, 0};
+    states_->reason[id.index()] = {workload::Stage::ingress, 0};
     left(id, workload::Outcome::rejected, now);
   }
   /// The request has so many output tokens as it leaves, or as the run ends.
-  void emitted(sim::RequestId id, std::int32_t tokens) { journal_->emitted[id.index()] = tokens; }
+  void emitted(sim::RequestId id, std::int32_t tokens) { states_->emitted[id.index()] = tokens; }
 
  private:
   sim::Time reported_gap(const Jump& step) const {
     return settings_.reports ? step.duration + settings_.reported_overhead : step.duration;
   }
   void report_decode(sim::RequestId id, sim::Time span) {
-    if (settings_.reports && journal_) journal_->reported_decode[id.index()] += span;
+    if (settings_.reports && states_) states_->reported_decode[id.index()] += span;
   }
   // Where effects precede the end of their step, the notice waits for it.
   void first_token(sim::RequestId id, sim::Time at) {
-    if (!journal_) {
+    if (!states_) {
       if (id == watched_) watched_first_token_ = at;
       return;
     }
-    journal_->first_token[id.index()] = at;
+    states_->first_token[id.index()] = at;
     if (!notifies_first_tokens_) return;
     if (settings_.completion == Completion::step_end) {
       listener_->first_token(id);
@@ -121,14 +121,14 @@ class Recorder {
     }
   }
   void left(sim::RequestId id, workload::Outcome outcome, sim::Time at) {
-    journal_->outcome[id.index()] = outcome;
+    states_->outcome[id.index()] = outcome;
     listener_->finished(id);
     events_->push({at, sim::Phase::permit_release, engine_, id.value});
   }
 
   const EngineSettings& settings_;
   std::uint32_t engine_ = 0;
-  workload::Journal* journal_ = nullptr;  // null in a forecast, as the next two
+  workload::RequestStates* states_ = nullptr;  // null in a forecast, as the next two
   sim::EventQueue* events_ = nullptr;
   workload::RequestListener* listener_ = nullptr;
   bool notifies_first_tokens_ = false;

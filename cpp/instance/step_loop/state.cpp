@@ -58,7 +58,7 @@ void check_memory(const EngineState& s, sim::InstanceId id) {
   const bool is_ahead = s.activity == Activity::stepping && !s.jump.effects_taken;
   std::int64_t held = s.decoders.held_blocks(is_ahead ? 1 : 0) + s.memory.num_named_in_use();
   for (const Decoders::Member& member : s.decoders.members()) {
-    held += s.memory.own_blocks({.special = member.special});
+    held += s.memory.own_blocks({.prefix = member.prefix});
   }
   for (const Slot& slot : s.slots) held += s.memory.own_blocks(slot.holding);
   const std::int64_t free = s.memory.free();

@@ -125,7 +125,7 @@ void start_step(EngineState& s, Recorder& recorder, Time now) {
   recorder.jump_ends(s.jump.end);
   // Those of a jump come with its last step: until then they would change no decision.
   if (s.settings.completion == Completion::step_start && s.jump.steps == 1) {
-    take_effect(s, recorder, 0);
+    apply_step(s, recorder, 0);
   }
 }
 
@@ -136,7 +136,7 @@ void end_step(EngineState& s, Recorder& recorder, Time now) {
     // Steps of equal duration need not be begun one after the other.
     const std::int64_t steps = s.jump.steps - s.jump.begun;
     if (steps > 0) begin(s, steps);
-    take_effect(s, recorder, steps);
+    apply_step(s, recorder, steps);
   }
   s.activity = Activity::idle;
   if (!s.leaving.empty()) take_out_leaving(s, recorder, now);
@@ -149,12 +149,12 @@ void catch_up(EngineState& s, Recorder& recorder, Time now) {
     const std::int64_t steps =
         std::min(left, (now - s.jump.start - Time{1}).ns / s.jump.duration.ns);
     begin(s, steps);
-    take_silent_effects(s, recorder, steps);
+    apply_silent_steps(s, recorder, steps);
     return;
   }
   for (; left > 0 && s.jump.end_of_step() < now; --left) {
     begin(s, 1);
-    take_silent_effects(s, recorder, 1);
+    apply_silent_steps(s, recorder, 1);
     s.jump.load = following(s.jump.load);
     s.jump.duration = duration_of(s.settings, s.jump.load, s.jump.emits);
   }
@@ -171,7 +171,7 @@ void stop(EngineState& s, Recorder& recorder, Time end) {
     // a step of a jump that is not over.
     if (s.settings.completion == Completion::step_start && !s.jump.effects_taken) {
       s.jump.start = s.jump.end_of_step();
-      take_silent_effects(s, recorder, 1);
+      apply_silent_steps(s, recorder, 1);
       s.jump.effects_taken = true;
     }
   }

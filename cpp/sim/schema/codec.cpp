@@ -352,12 +352,12 @@ Value encode(const TypeInfo& type, const void* object, Purpose purpose) {
             return Value(choice.names[*static_cast<const std::uint8_t*>(object)]);
           },
           [&](const StructType& structure) {
-            const bool all = purpose == Purpose::writing || !structure.is_named_by;
+            const bool all = purpose == Purpose::writing || !structure.is_part_of_identity;
             Value::Map map;
             map.reserve(structure.fields.size() + 1);
             if (!structure.kind.empty()) map.emplace_back("kind", Value(structure.kind));
             for (const FieldInfo& field : structure.fields) {
-              if (!all && !structure.is_named_by(object, field.name)) continue;
+              if (!all && !structure.is_part_of_identity(object, field.name)) continue;
               map.emplace_back(field.name, encode(*field.type, member(field, object), purpose));
             }
             return Value(std::move(map));
@@ -408,7 +408,7 @@ Value describe(const StructType& type, Depth depth) {
     for (const StructType::Reason& reason : type.reasons) {
       const Value::List decided_by(reason.decided_by.begin(), reason.decided_by.end());
       reasons.emplace_back(Value::Map{{"name", Value(reason.name)},
-                                      {"word", Value(reason.word)},
+                                      {"word", Value(reason.category)},
                                       {"doc", Value(reason.doc)},
                                       {"decided_by", Value(decided_by)}});
     }

@@ -15,7 +15,7 @@
 namespace spillway::sim {
 
 /// What an encoded value is for: writing it down, or telling whether two are the same. They differ
-/// where a structure has `is_named_by`.
+/// where a structure has `is_part_of_identity`.
 enum class Purpose : std::uint8_t { writing, identity };
 
 Value encode(const TypeInfo& type, const void* object, Purpose purpose = Purpose::writing);

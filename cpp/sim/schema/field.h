@@ -26,7 +26,7 @@
 ///     named values to start from;
 ///   static constexpr std::array reasons;
 ///     for which it refuses a request;
-///   bool is_named_by(std::string_view field) const;
+///   bool is_part_of_identity(std::string_view field) const;
 ///     whether a field takes part in the structure's identity; all do by default.
 ///
 /// A field is a bool, std::int64_t, double, std::string, an enum with `EnumNames`, another

@@ -65,13 +65,13 @@ StructType struct_type() {
                   .destroy = [](void* object) { delete static_cast<T*>(object); },
                   .assign = nullptr,
                   .check_rules = nullptr,
-                  .is_named_by = nullptr};
+                  .is_part_of_identity = nullptr};
   T::fields(FieldMaker<T>(type, defaults));
   if constexpr (requires { T::kind; }) type.kind = T::kind;
   if constexpr (requires { T::reasons; }) {
     for (const auto& reason : T::reasons) {
       StructType::Reason& one = type.reasons.emplace_back(
-          StructType::Reason{reason.name, reason.word.name, reason.doc, {}});
+          StructType::Reason{reason.name, reason.category.name, reason.doc, {}});
       for (const std::string_view path : reason.decided_by) {
         if (!path.empty()) one.decided_by.push_back(path);
       }
@@ -87,9 +87,9 @@ StructType struct_type() {
     type.check_rules = [](const void* object, const std::string& path,
                           std::vector<Violation>& out) { as<T>(object).validate(path, out); };
   }
-  if constexpr (requires(const T& object) { object.is_named_by(""); }) {
-    type.is_named_by = [](const void* object, std::string_view field) {
-      return as<T>(object).is_named_by(field);
+  if constexpr (requires(const T& object) { object.is_part_of_identity(""); }) {
+    type.is_part_of_identity = [](const void* object, std::string_view field) {
+      return as<T>(object).is_part_of_identity(field);
     };
   }
   return type;

@@ -33,7 +33,7 @@ struct ChoiceType {
 struct StructType {
   struct Reason {
     std::string_view name;
-    std::string_view word;  ///< the field's word for it
+    std::string_view category;  ///< the field's word for it
     std::string_view doc;
     std::vector<std::string_view> decided_by;  ///< paths of settings
   };
@@ -58,7 +58,7 @@ struct StructType {
   /// Null where no rule spans fields.
   void (*check_rules)(const void* object, const std::string& path, std::vector<Violation>& out);
   /// Null where all fields take part in the identity.
-  bool (*is_named_by)(const void* object, std::string_view field);
+  bool (*is_part_of_identity)(const void* object, std::string_view field);
 };
 
 struct VariantType {

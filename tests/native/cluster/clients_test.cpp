@@ -45,12 +45,12 @@ struct Setup {
   }
   /// The attempt fails now. True: its client retries.
   bool fail(RequestId id, ReasonCode reason = kQueueFull, Outcome outcome = Outcome::rejected) {
-    context.journal.outcome[id.index()] = outcome;
-    context.journal.reason[id.index()] = reason;
+    context.states.outcome[id.index()] = outcome;
+    context.states.reason[id.index()] = reason;
     return clients.left(id);
   }
   bool complete(RequestId id) {
-    context.journal.outcome[id.index()] = Outcome::completed;
+    context.states.outcome[id.index()] = Outcome::completed;
     return clients.left(id);
   }
 
@@ -82,7 +82,7 @@ void passive_clients_never_react() {
   const RequestId id = setup.arrive();
   check(!has_events(setup.context), "no timer");
   set_clock(setup.context, 1e6);
-  check(!setup.clients.is_out_of_patience(id), "they wait for ever");
+  check(!setup.clients.has_timed_out(id), "they wait for ever");
   check(!setup.fail(id) && setup.clients.max_attempts() == 1, "they do not retry");
   check(!has_events(setup.context), "nothing follows");
 }
@@ -94,18 +94,18 @@ void a_client_retries_until_it_has_made_all_attempts() {
   Setup setup(simulation);
   check(setup.clients.max_attempts() == 3, "three at most");
   const RequestId id = setup.arrive();
-  setup.context.journal.admitted[0] = from_seconds(1);
+  setup.context.states.admitted[0] = from_seconds(1);
   check(setup.fail(id), "it retries");
   check(setup.clients.has_pending(), "an arrival is expected");
   const Event second = setup.next();
   check(is(second, Phase::retry_arrival, 2), "a second later");
   check(setup.clients.arrive(second) == id, "the same request");
-  check(setup.context.journal.attempts[0] == 2, "its second attempt");
-  check(!sim::is_set(setup.context.journal.admitted[0]) &&
-            setup.context.journal.outcome[0] == Outcome::in_transit,
+  check(setup.context.states.attempts[0] == 2, "its second attempt");
+  check(!sim::is_set(setup.context.states.admitted[0]) &&
+            setup.context.states.outcome[0] == Outcome::in_transit,
         "without the stamps of the first one");
   check(setup.context.requests.arrival(id) == from_seconds(2), "when it arrived again");
-  check(setup.context.requests.asked(id) == from_seconds(1), "when it was first sent");
+  check(setup.context.requests.first_arrival(id) == from_seconds(1), "when it was first sent");
   check(setup.fail(id), "it retries again");
   check(is(setup.next(), Phase::retry_arrival, 4), "after twice the wait");
   check(setup.clients.last_arrival() == from_seconds(1), "a retry is no arrival of the workload");
@@ -170,7 +170,7 @@ void the_cause_decides_which_rule_applies() {
   const RequestId evicted = setup.arrive();
   const RequestId expired = setup.arrive();
   check(setup.fail(late, {}, Outcome::cancelled), "withdrawn");
-  check(setup.context.journal.reason[late.index()].stage == Stage::client, "by its client");
+  check(setup.context.states.reason[late.index()].stage == Stage::client, "by its client");
   check(setup.fail(full), "refused by a full queue");
   check(!setup.fail(evicted, {Stage::queue, Queue::kInFlight}, Outcome::evicted), "saturated");
   check(!setup.fail(expired, {Stage::queue, Queue::kTimeout}, Outcome::expired), "ttl_expired");
@@ -198,7 +198,7 @@ void a_deadline_covers_all_attempts() {
   check(!setup.fail(id), "6 s are left: it does not wait for 8 s");
   check(is(setup.next(), Phase::client_reaction, 10), "the timer of the first attempt");
   check(is(setup.next(), Phase::client_reaction, 10), "that of the second one is as late");
-  check(setup.clients.is_out_of_patience(id), "it is over");
+  check(setup.clients.has_timed_out(id), "it is over");
 }
 
 // The first token within 2 s of the arrival, the last within 5 s.
@@ -208,15 +208,15 @@ void patience_ends_with_time_outs() {
   simulation.reaction.timeout_s = 5;
   Setup setup(simulation);
   const RequestId id = setup.arrive();
-  check(!setup.clients.is_out_of_patience(id), "it has just arrived");
+  check(!setup.clients.has_timed_out(id), "it has just arrived");
   const Event first = setup.next();
   check(is(first, Phase::client_reaction, 3), "the first timer");
   check(setup.clients.timer_of(first) == id, "of the request");
-  check(setup.clients.is_out_of_patience(id), "no token has come");
-  setup.context.journal.first_token[0] = from_seconds(2.5);
-  check(!setup.clients.is_out_of_patience(id), "one has");
+  check(setup.clients.has_timed_out(id), "no token has come");
+  setup.context.states.first_token[0] = from_seconds(2.5);
+  check(!setup.clients.has_timed_out(id), "one has");
   check(is(setup.next(), Phase::client_reaction, 6), "the second timer");
-  check(setup.clients.is_out_of_patience(id), "it is not complete");
+  check(setup.clients.has_timed_out(id), "it is not complete");
   check(!has_events(setup.context), "no other timer");
 }
 
@@ -229,9 +229,9 @@ void a_retry_waits_anew() {
   setup.fail(id);
   setup.arrive();
   check(is(setup.next(), Phase::client_reaction, 5), "the timer of the first attempt");
-  check(!setup.clients.is_out_of_patience(id), "the second one has begun at 1 s");
+  check(!setup.clients.has_timed_out(id), "the second one has begun at 1 s");
   check(is(setup.next(), Phase::client_reaction, 6), "its own timer");
-  check(setup.clients.is_out_of_patience(id), "it has waited for 5 s");
+  check(setup.clients.has_timed_out(id), "it has waited for 5 s");
 }
 
 void tenants_may_have_reactions_of_their_own() {

@@ -239,7 +239,7 @@ bool may_open_at(double at_s, const signals::Signals& signals) {
   Setup setup(gateway::Gateway{}, signals);
   setup.context.last_change = from_seconds(2);
   set_clock(setup.context, at_s);
-  return setup.drains.may_open();
+  return setup.drains.signals_may_open_gate();
 }
 
 void a_gate_may_open_until_everything_has_been_reported() {
@@ -255,9 +255,9 @@ void a_gate_may_open_until_everything_has_been_reported() {
 void a_request_in_flight_may_open_a_gate_at_any_time() {
   Setup setup(gateway::Gateway{});
   set_clock(setup.context, 100);
-  check(!setup.drains.may_open(), "nothing changes");
+  check(!setup.drains.signals_may_open_gate(), "nothing changes");
   setup.context.num_in_flight = 1;
-  check(setup.drains.may_open(), "its end will");
+  check(setup.drains.signals_may_open_gate(), "its end will");
 }
 
 // ---- ticks -----------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ Simulation simulation_with(std::int64_t instances, fleet::Fleet fleet = {}) {
 
 struct Setup final : workload::RequestListener {
   explicit Setup(Simulation of) : simulation(std::move(of)), context(simulation, 1) {
-    context.journal.resize(2);
+    context.states.resize(2);
     in_flight.resize(cluster::num_instances(simulation));
   }
   void first_token(RequestId id) override { first_tokens.push_back(id); }
@@ -73,7 +73,7 @@ struct Setup final : workload::RequestListener {
     fleet.engine(event.subject()).end_step(context.now);
   }
   signals::View view() { return fleet.view({.in_flight = in_flight}); }
-  Outcome outcome(std::size_t request) const { return context.journal.outcome[request]; }
+  Outcome outcome(std::size_t request) const { return context.states.outcome[request]; }
 
   Simulation simulation;
   Context context;
@@ -141,7 +141,7 @@ void a_request_enters_is_served_and_leaves() {
   Setup setup(simulation);
   set_clock(setup.context, 1);
   setup.send(1, kSecond);
-  check(setup.context.journal.instance[1] == 1, "where it was sent");
+  check(setup.context.states.instance[1] == 1, "where it was sent");
   check(setup.outcome(1) == Outcome::in_transit, "on its way");
   check(setup.enter_next(kSecond, 1) == RequestId{1}, "it enters");
   check(setup.outcome(1) == Outcome::running && setup.first_tokens.empty(), "inside");
@@ -219,7 +219,7 @@ void an_eviction_is_carried_out_once() {
   setup.fleet.evict(RequestId{0});
   setup.enter_next(kFirst, 0);
   take(setup.context);
-  setup.context.journal.clear(RequestId{0});
+  setup.context.states.clear(RequestId{0});
   setup.send(0, kFirst);
   setup.enter_next(kFirst, 0);
   check(setup.outcome(0) == Outcome::running, "the next one stays");
@@ -248,7 +248,7 @@ void requests_count_at_their_ranks() {
   setup.send(0, kFirst, 0);
   check(instance.next_rank() == 1, "one counts at the first");
   setup.send(1, kFirst, 1);
-  check(setup.context.journal.rank[1] == 1 && instance.next_rank() == 0, "one each");
+  check(setup.context.states.rank[1] == 1 && instance.next_rank() == 0, "one each");
   setup.fleet.left(RequestId{1});
   check(instance.next_rank() == 1, "it does not count any longer");
 }
@@ -281,7 +281,7 @@ void the_end_of_a_run_is_written_down() {
   setup.enter_next(kFirst, 0);
   setup.end_step_next(0.5);
   setup.fleet.close(from_seconds(1.25));
-  check(setup.context.journal.emitted[0] == 1 + 4, "10 tokens: half of the last 9 have come");
+  check(setup.context.states.emitted[0] == 1 + 4, "10 tokens: half of the last 9 have come");
 }
 
 void only_scraped_instances_have_scrapes() {

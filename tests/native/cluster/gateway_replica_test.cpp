@@ -34,10 +34,10 @@ constexpr InstanceId kSecond{1};
 /// A replica before two instances.
 struct Setup {
   explicit Setup(Simulation of) : simulation(std::move(of)), context(simulation, 1) {
-    context.journal.resize(context.requests.capacity());
+    context.states.resize(context.requests.capacity());
   }
 
-  signals::View view() const { return {sources, replica.own(), context.now}; }
+  signals::View view() const { return {sources, replica.local_state(), context.now}; }
   /// A request reaches the gateway and asks for admission.
   bool admit(std::size_t request) {
     replica.submit();
@@ -58,13 +58,13 @@ struct Setup {
     replica.finished(RequestId{request}, instance);
     return replica.release(RequestId{request}, outcome);
   }
-  const gateway::Books& books() const { return replica.pipeline().books(); }
+  const gateway::GatewayCounters& counters() const { return replica.pipeline().counters(); }
 
   Simulation simulation;
   Context context;
   FakeFleet fleet{2};
-  std::vector<signals::Probe*> probes = fleet.probes();
-  signals::Sources sources{.probes = probes};
+  std::vector<signals::SignalSource*> instances = fleet.sources();
+  signals::Sources sources{.instances = instances};
   std::vector<std::size_t> ranks{1, 1};
   router::DecisionLog log;
   GatewayReplica replica{context, kIndex, ranks, log, nullptr};
@@ -88,26 +88,26 @@ void a_request_passes_through() {
   setup.fleet[0].reported.running = 5;
   set_clock(setup.context, 2);
   check(setup.admit(0), "admitted");
-  check(setup.context.journal.outcome[0] == Outcome::queued, "in its queue");
+  check(setup.context.states.outcome[0] == Outcome::queued, "in its queue");
   check(setup.replica.queued(), "which is to be drained at once");
   check(setup.drain() == Ids{0}, "it is dispatched");
   check(setup.context.num_in_flight == 1 && setup.context.last_change == from_seconds(2),
         "a change");
   check(setup.join(1).empty() && !has_events(setup.context), "the second one waits for a permit");
   check(setup.replica.route(RequestId{0}, setup.view()).instance == kSecond, "the idle instance");
-  check(setup.replica.own().in_flight[1] == 1, "which has one in flight");
+  check(setup.replica.local_state().in_flight[1] == 1, "which has one in flight");
   set_clock(setup.context, 3);
   check(!setup.replica.first_token(RequestId{0}, kSecond, from_seconds(2)), "the permit is held");
   setup.replica.finished(RequestId{0}, kSecond);
-  check(setup.replica.own().in_flight[1] == 0, "it has left the instance");
+  check(setup.replica.local_state().in_flight[1] == 0, "it has left the instance");
   check(setup.replica.has_pending_work(false), "its permit is to return");
   check(setup.replica.release(RequestId{0}, Outcome::completed), "drain");
   check(setup.context.num_in_flight == 0, "none is in flight");
   check(setup.drain() == Ids{1}, "the second one is dispatched");
-  check(setup.context.journal.dispatched[1] == from_seconds(3), "when the permit returned");
+  check(setup.context.states.dispatched[1] == from_seconds(3), "when the permit returned");
   setup.replica.route(RequestId{1}, setup.view());
   check(!setup.end(1, kSecond), "no drain of empty queues");
-  check(setup.books().dispatched == 2 && setup.books().ended == 2, "books");
+  check(setup.counters().dispatched == 2 && setup.counters().ended == 2, "books");
   check(!setup.replica.has_pending_work(true) && !has_events(setup.context), "all is done");
 }
 
@@ -115,7 +115,7 @@ void a_refused_request_is_not_queued() {
   Simulation simulation = simulation_of({{}});
   simulation.gateway.max_queued = 0;
   Setup setup(simulation);
-  check(!setup.admit(0) && setup.books().rejected == 1, "the queue is full");
+  check(!setup.admit(0) && setup.counters().rejected == 1, "the queue is full");
   check(!setup.replica.has_pending_work(true), "it is over");
 }
 
@@ -207,7 +207,7 @@ void one_time_out_is_pending_at_a_time() {
   check(is(take(setup.context), Phase::queue_expiry, 5, kIndex), "the earliest");
   check(!has_events(setup.context), "only one");
   check(ids(setup.replica.expire().dropped) == Ids{0}, "the first one");
-  check(setup.context.journal.outcome[0] == Outcome::expired, "its wait is over");
+  check(setup.context.states.outcome[0] == Outcome::expired, "its wait is over");
   setup.replica.watch_timeouts();
   setup.replica.watch_timeouts();
   check(is(take(setup.context), Phase::queue_expiry, 6, kIndex), "the next one");
@@ -231,8 +231,8 @@ void a_withdrawn_request_leaves_its_queue() {
   setup.join(1);
   set_clock(setup.context, 2);
   check(ids(setup.replica.withdraw(RequestId{0}).dropped) == Ids{0}, "it has left");
-  check(setup.context.journal.outcome[0] == Outcome::cancelled, "by its client");
-  check(!setup.replica.close_gap(), "the other one does not wait for it");
+  check(setup.context.states.outcome[0] == Outcome::cancelled, "by its client");
+  check(!setup.replica.on_queue_departures(), "the other one does not wait for it");
   check(is(take(setup.context), Phase::queue_expiry, 5, kIndex), "the time-out that was pending");
   check(setup.replica.expire().dropped.empty(), "is of none that waits");
   setup.replica.watch_timeouts();
@@ -248,7 +248,7 @@ void a_gap_lets_the_request_behind_go() {
   check(setup.join(1).empty() && setup.join(2).empty(), "the head blocks");
   set_clock(setup.context, 3);
   check(ids(setup.replica.withdraw(RequestId{1}).dropped) == Ids{1}, "the head leaves");
-  check(setup.replica.close_gap(), "drain");
+  check(setup.replica.on_queue_departures(), "drain");
   check(setup.context.last_change == from_seconds(3), "a change");
   check(setup.drain() == Ids{2}, "the one behind it");
 }
@@ -259,7 +259,7 @@ void what_leaves_a_queue_is_not_outstanding() {
   simulation.gateway.admission = {
       gateway::PredictiveTtft{.budgets = {{.slo_class = "standard", .budget_s = 1000}}}};
   Setup setup(simulation);
-  const signals::Outstanding& outstanding = *setup.replica.own().outstanding;
+  const signals::Outstanding& outstanding = *setup.replica.local_state().outstanding;
   setup.join(0);
   setup.join(1);
   check(outstanding.queued(0).requests == 2, "both wait");
@@ -356,14 +356,14 @@ Simulation open_ended(const gateway::Limit& limit) {
 RequestId arrive(Context& context) {
   const RequestId id =
       context.requests.add({.time = context.now, .input_tokens = 10, .output_tokens = 10});
-  if (context.journal.size() < context.requests.capacity()) {
-    context.journal.resize(context.requests.capacity());
+  if (context.states.size() < context.requests.capacity()) {
+    context.states.resize(context.requests.capacity());
   }
   return id;
 }
 
 void retire(Context& context, RequestId id) {
-  context.journal.clear(id);
+  context.states.clear(id);
   context.requests.retire(id);
 }
 
@@ -382,7 +382,7 @@ void an_id_is_given_to_the_next_request() {
   check(!setup.context.requests.find(handle), "but another request");
   check(setup.join(second.index()) == Ids{second.index()}, "which has a way of its own");
   check(setup.replica.route(second, setup.view()).instance == kSecond, "to the next instance");
-  check(setup.books().dispatched == 2 && setup.books().in_flight() == 1, "books");
+  check(setup.counters().dispatched == 2 && setup.counters().in_flight() == 1, "books");
 }
 
 // ---- a wall clock ----------------------------------------------------------------------------

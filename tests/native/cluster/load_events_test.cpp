@@ -44,7 +44,7 @@ Simulation two_workers(const signals::Signals& signals, std::int64_t gateways = 
 
 struct Setup {
   explicit Setup(Simulation of) : simulation(std::move(of)), context(simulation, 1) {
-    context.journal.resize(2);
+    context.states.resize(2);
     if (const auto* scraped = std::get_if<signals::Scraped>(&simulation.signals)) {
       scrapes = std::make_unique<signals::Scrapes>(*scraped, 2, context.seed);
     }
@@ -134,7 +134,7 @@ void a_request_that_ends_is_news() {
   setup.events->sent(0, RequestId{0}, kFirst);
   setup.handle_next(kFirst, 0);
   set_clock(setup.context, 3);
-  setup.context.journal.outcome[0] = Outcome::cancelled;
+  setup.context.states.outcome[0] = Outcome::cancelled;
   setup.events->finished(0, RequestId{0}, kFirst);
   setup.handle_next(kFirst, 3);
   check(setup.prefill_tokens(kFirst) == 0, "its prompt is gone without a token");
@@ -156,8 +156,8 @@ void each_rank_is_read() {
   Simulation simulation = two_workers(signals::Live{});
   simulation.instances = {{.data_parallel_size = 2}};
   Context context(simulation, 1);
-  context.journal.resize(2);
-  context.journal.rank = {1, 1};
+  context.states.resize(2);
+  context.states.rank = {1, 1};
   auto ranks = std::make_unique<instance::Ranks>();
   for (const std::int64_t free_blocks : {30, 60}) {
     auto one = std::make_unique<FakeInstance>();
@@ -295,8 +295,8 @@ void a_worker_that_turns_requests_away_is_overloaded() {
   setup.events->sent(0, RequestId{0}, kFirst);
   setup.handle_next(kFirst, 0);
   check(!setup.known().is_busy(kFirst), "80 tokens are not too many");
-  setup.context.journal.outcome[0] = Outcome::rejected;
-  setup.context.journal.reason[0] = {Stage::ingress, 1};
+  setup.context.states.outcome[0] = Outcome::rejected;
+  setup.context.states.reason[0] = {Stage::ingress, 1};
   setup.events->finished(0, RequestId{0}, kFirst);
   check(setup.known(0).is_busy(kFirst) && !has_events(setup.context), "at once, unread");
   check(!setup.known(1).is_busy(kFirst), "the other gateway does not know");
@@ -310,8 +310,8 @@ void a_request_that_cannot_be_served_is_no_sign_of_overload() {
   Setup setup(two_workers(signals::Live{}));
   setup.events->sent(0, RequestId{0}, kFirst);
   setup.handle_next(kFirst, 0);
-  setup.context.journal.outcome[0] = Outcome::rejected;
-  setup.context.journal.reason[0] = {Stage::ingress, 0};
+  setup.context.states.outcome[0] = Outcome::rejected;
+  setup.context.states.reason[0] = {Stage::ingress, 0};
   setup.events->finished(0, RequestId{0}, kFirst);
   check(!setup.known().is_busy(kFirst), "not overloaded");
   setup.handle_next(kFirst, 0);

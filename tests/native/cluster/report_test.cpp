@@ -76,7 +76,7 @@ class Rig final : workload::RequestListener {
         return;
       case Phase::permit_release:
         context.statistics.released(request, context.now);
-        if (gateway_of(request).release(request, context.journal.outcome[request.index()])) {
+        if (gateway_of(request).release(request, context.states.outcome[request.index()])) {
           drain(gateway_of(request));
         }
         return;
@@ -106,7 +106,7 @@ class Rig final : workload::RequestListener {
   }
   cluster::GatewayReplica& gateway_of(RequestId request) { return gateways.of(request); }
   signals::View view_of(const cluster::GatewayReplica& gateway) {
-    return fleet.view(gateway.own());
+    return fleet.view(gateway.local_state());
   }
 };
 

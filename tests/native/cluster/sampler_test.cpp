@@ -23,7 +23,7 @@ namespace {
 
 // Requests 0 and 1 of the first tenant, 2 of the second.
 struct Setup {
-  Setup() : simulation(two_tenants()), context(simulation, 1) { context.journal.resize(3); }
+  Setup() : simulation(two_tenants()), context(simulation, 1) { context.states.resize(3); }
 
   static Simulation two_tenants() {
     Simulation simulation = simulation_of({{.tenant = 0}, {.tenant = 0}, {.tenant = 1}},
@@ -32,7 +32,7 @@ struct Setup {
     return simulation;
   }
   void drop(std::size_t request, Outcome outcome) {
-    context.journal.outcome[request] = outcome;
+    context.states.outcome[request] = outcome;
     sampler.dropped(RequestId{request});
   }
 
@@ -44,7 +44,7 @@ struct Setup {
 void there_are_no_samples_unless_they_are_asked_for() {
   const Simulation simulation = simulation_of({{}});
   Context context(simulation, 1);
-  context.journal.resize(1);
+  context.states.resize(1);
   Sampler sampler(context);
   sampler.start();
   sampler.submitted(RequestId{0});

@@ -26,7 +26,7 @@ constexpr RequestId id(std::size_t i) { return RequestId{i}; }
 
 struct Open final : gateway::FairnessPolicy::MayStart {
   bool operator()(TenantId) const override { return true; }
-  bool anyone() const override { return true; }
+  bool any() const override { return true; }
 };
 
 // Two tenants; an important class, a standard one and two that may be shed.

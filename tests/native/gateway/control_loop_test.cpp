@@ -43,7 +43,7 @@ class Scripted final : public gateway::LimitPolicy {
 };
 
 /// An instance that reports what the test says.
-class Reporting final : public signals::Probe {
+class Reporting final : public signals::SignalSource {
  public:
   signals::InstanceSignal read(sim::Time) override { return signal; }
   signals::Occupancy occupancy() const override { return {}; }
@@ -165,9 +165,9 @@ void the_hit_rate_is_of_what_was_looked_up_since_the_last_tick() {
       gateway::Concur{.high_kv_utilization = 0.5, .hit_rate_fall = 0.1, .decrease_factor = 0.5};
   Setup setup(config);
   std::vector<Reporting> fleet(2);
-  std::vector<signals::Probe*> probes{&fleet[0], &fleet[1]};
+  std::vector<signals::SignalSource*> instances{&fleet[0], &fleet[1]};
   const std::vector<std::int32_t> in_flight{0, 0};
-  const signals::Sources sources{.probes = probes};
+  const signals::Sources sources{.instances = instances};
   const auto tick = [&](std::int64_t hits, std::int64_t lookups, double kv_utilization) {
     fleet[0].signal = {
         .kv_utilization = kv_utilization, .prefix_hits = hits / 2, .prefix_lookups = lookups / 2};
@@ -193,9 +193,9 @@ void memory_use_is_the_mean_of_the_fleet() {
   std::vector<Reporting> fleet(2);
   fleet[0].signal.kv_utilization = 0.75;
   fleet[1].signal.kv_utilization = 0.25;
-  std::vector<signals::Probe*> probes{&fleet[0], &fleet[1]};
+  std::vector<signals::SignalSource*> instances{&fleet[0], &fleet[1]};
   const std::vector<std::int32_t> in_flight{0, 0};
-  const signals::Sources sources{.probes = probes};
+  const signals::Sources sources{.instances = instances};
   const signals::View view(sources, {.in_flight = in_flight}, {});
   setup.loop.tick(1, 0, &view, from_seconds(1));
   check(setup.loop.log().back().value == 0.5, "of both");

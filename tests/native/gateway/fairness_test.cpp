@@ -88,7 +88,7 @@ class Band {
       check(band.length(flow.index()) > 0, "only heads are asked for");
       return band.free > 0 && !band.blocked[flow.index()];
     }
-    bool anyone() const override { return band.free > 0; }
+    bool any() const override { return band.free > 0; }
   };
 
   std::unique_ptr<FairnessPolicy> policy_;

@@ -23,8 +23,8 @@ struct Setup {
   explicit Setup(std::vector<Offered> offered, Gateway config = {},
                  std::vector<workload::SloClass> slo_classes = {{}})
       : table(make_table(offered, {{}}, std::move(slo_classes))),
-        pipeline(config, 0, *table, journal, 1, 1) {
-    journal.resize(table->capacity());
+        pipeline(config, 0, *table, states, 1, 1) {
+    states.resize(table->capacity());
   }
 
   signals::View view() const { return {sources, {.in_flight = in_flight}, {}}; }
@@ -36,18 +36,18 @@ struct Setup {
     const signals::View seen = view();
     return pipeline.drain(&seen, from_seconds(at_s));
   }
-  Outcome outcome(std::size_t request) const { return journal.outcome[request]; }
+  Outcome outcome(std::size_t request) const { return states.outcome[request]; }
   bool is_balanced() const {
-    const gateway::Books& books = pipeline.books();
-    return books.attempts == books.admitted + books.rejected &&
-           books.queued() == pipeline.queued(sim::TenantId{}) &&
-           books.dispatched == pipeline.dispatched(sim::TenantId{});
+    const gateway::GatewayCounters& counters = pipeline.counters();
+    return counters.attempts == counters.admitted + counters.rejected &&
+           counters.queued() == pipeline.queued(sim::TenantId{}) &&
+           counters.dispatched == pipeline.dispatched(sim::TenantId{});
   }
 
   signals::Sources sources;
   std::vector<std::int32_t> in_flight{0};
   std::unique_ptr<workload::RequestTable> table;
-  workload::Journal journal;
+  workload::RequestStates states;
   Pipeline pipeline;
 };
 
@@ -61,7 +61,7 @@ void permits_let_requests_out_in_order() {
   Setup setup({{}, {}, {}}, at_most(2));
   for (std::size_t i = 0; i < 3; ++i) check(setup.admit(i), "admitted");
   check(ids(setup.drain(1).dispatched) == Ids{0, 1}, "as many as there are permits");
-  check(setup.journal.dispatched[1] == from_seconds(1), "when");
+  check(setup.states.dispatched[1] == from_seconds(1), "when");
   check(setup.outcome(1) == Outcome::in_transit && setup.outcome(2) == Outcome::queued, "where");
   check(setup.drain(2).dispatched.empty(), "each is let out once");
   check(setup.pipeline.release(RequestId{0}, Outcome::completed, from_seconds(3)), "one waits");
@@ -85,12 +85,12 @@ void rejections_name_their_stage() {
   config.admission = {gateway::AlwaysAdmit{}, gateway::RejectAll{}};
   Setup refusing({{}}, config);
   check(!refusing.admit(0) && refusing.outcome(0) == Outcome::rejected, "by a policy");
-  check(refusing.journal.reason[0].stage == workload::Stage::admission, "of admission");
+  check(refusing.states.reason[0].stage == workload::Stage::admission, "of admission");
   config = {};
   config.max_queued = 0;
   Setup full({{}}, config);
-  check(!full.admit(0) && full.journal.reason[0].stage == workload::Stage::queue, "by the queue");
-  check(full.pipeline.books().rejected == 1 && full.is_balanced(), "books");
+  check(!full.admit(0) && full.states.reason[0].stage == workload::Stage::queue, "by the queue");
+  check(full.pipeline.counters().rejected == 1 && full.is_balanced(), "books");
 }
 
 void what_leaves_a_queue_undispatched_is_dropped() {
@@ -110,9 +110,9 @@ void what_leaves_a_queue_undispatched_is_dropped() {
   check(setup.outcome(0) == Outcome::evicted && setup.outcome(1) == Outcome::cancelled &&
             setup.outcome(2) == Outcome::expired,
         "how each ended");
-  const gateway::Books& books = setup.pipeline.books();
-  check(books.evicted == 1 && books.withdrawn == 1 && books.expired == 1, "books");
-  check(books.queued() == 0 && setup.is_balanced(), "books");
+  const gateway::GatewayCounters& counters = setup.pipeline.counters();
+  check(counters.evicted == 1 && counters.withdrawn == 1 && counters.expired == 1, "books");
+  check(counters.queued() == 0 && setup.is_balanced(), "books");
 }
 
 // Two seats: a sheddable request gives its one to an important one that waits.
@@ -134,10 +134,10 @@ void saturation_takes_sheddable_requests_out_of_the_instances() {
   const Departures& second = setup.drain(1);
   check(second.dispatched.empty() && ids(second.evicted) == Ids{1}, "the last one dispatched");
   setup.pipeline.release(RequestId{1}, Outcome::evicted, from_seconds(2));
-  check(setup.journal.reason[1].stage == workload::Stage::queue, "why it has ended");
+  check(setup.states.reason[1].stage == workload::Stage::queue, "why it has ended");
   const Departures& third = setup.drain(2);
   check(ids(third.dispatched) == Ids{2} && third.evicted.empty(), "its seat goes to the other");
-  check(setup.pipeline.books().reclaimed == 1 && setup.is_balanced(), "books");
+  check(setup.pipeline.counters().reclaimed == 1 && setup.is_balanced(), "books");
 }
 
 // The limit counts those without a first token as well.

@@ -17,7 +17,7 @@
 #include "metrics/ledger.h"
 #include "sim/event_queue.h"
 #include "sim/rng.h"
-#include "workload/journal.h"
+#include "workload/request_states.h"
 #include "workload/request_table.h"
 
 using namespace spillway;
@@ -88,20 +88,20 @@ class Bench final : workload::RequestListener {
       : given_(given),
         requests_(given.requests, {}, given.classes, {0}),
         events_(static_cast<std::size_t>(given.group.data_parallel_size)) {
-    journal_.reports = given.reports;
-    journal_.resize(requests_.capacity());
-    journal_.token_gaps.exact.resize(requests_.num_groups());
+    states_.reports = given.reports;
+    states_.resize(requests_.capacity());
+    states_.token_gaps.exact.resize(requests_.num_groups());
     left_.resize(requests_.capacity(), sim::kUnset);
     finished_.resize(requests_.capacity(), 0);
     entered_rank_.resize(requests_.capacity(), 0);
     instance_ = make(given.group, sim::InstanceId{0},
                      {.requests = requests_,
-                      .journal = journal_,
+                      .states = states_,
                       .events = events_,
                       .listener = *this,
                       .quantum_ns = given.quantum_ns,
                       .reports_latencies = given.reports,
-                      .tells_first_tokens = true,
+                      .notifies_first_tokens = true,
                       .meters_tokens = true,
                       .reference = reference},
                      engines_);
@@ -172,13 +172,13 @@ class Bench final : workload::RequestListener {
   Told told() const {
     Told told;
     for (std::size_t i = 0; i < requests_.capacity(); ++i) {
-      told.rows.emplace_back(journal_.outcome[i], journal_.enqueued[i].ns, journal_.scheduled[i].ns,
-                             journal_.first_token[i].ns, journal_.finished[i].ns, left_[i].ns,
-                             journal_.emitted[i], journal_.preemptions[i],
-                             given_.reports ? journal_.reported_ttft[i].ns : 0,
-                             given_.reports ? journal_.reported_decode[i].ns : 0);
+      told.rows.emplace_back(states_.outcome[i], states_.enqueued[i].ns, states_.scheduled[i].ns,
+                             states_.first_token[i].ns, states_.finished[i].ns, left_[i].ns,
+                             states_.emitted[i], states_.preemptions[i],
+                             given_.reports ? states_.reported_ttft[i].ns : 0,
+                             given_.reports ? states_.reported_decode[i].ns : 0);
     }
-    for (const auto& sample : journal_.token_gaps.exact) {
+    for (const auto& sample : states_.token_gaps.exact) {
       for (const auto& [gap, count] : sample.sorted()) told.gaps[gap] += count;
     }
     const instance::Counters& c = instance_->counters();
@@ -192,7 +192,7 @@ class Bench final : workload::RequestListener {
 
   const Case& given_;
   workload::RequestTable requests_;
-  workload::Journal journal_;
+  workload::RequestStates states_;
   sim::EventQueue events_;
   std::vector<instance::Engine*> engines_;
   std::unique_ptr<instance::Instance> instance_;
@@ -357,7 +357,7 @@ class PlainModel {
     step_end_ = now_ + std::max<std::int64_t>(1, static_cast<std::int64_t>(us * 1000));
     stepping_ = true;
     ++steps_;
-    if (group_.completion == instance::Completion::step_start) take_effect();
+    if (group_.completion == instance::Completion::step_start) apply_step();
   }
 
   std::int64_t give(Request& r, std::int64_t n) {
@@ -367,12 +367,12 @@ class PlainModel {
   }
 
   void end_step() {
-    if (group_.completion == instance::Completion::step_end) take_effect();
+    if (group_.completion == instance::Completion::step_end) apply_step();
     stepping_ = false;
     take_out_leaving();
   }
 
-  void take_effect() {
+  void apply_step() {
     for (Request* r : running_) {
       if (r->tokens == 0) continue;
       r->computed += r->tokens;
@@ -577,26 +577,26 @@ void the_ledger_tells_where_requests_were_withdrawn() {
       {Outcome::completed, true, true},   {Outcome::running, true, true},
       {Outcome::in_transit, true, false},
   };
-  workload::Journal journal;
-  journal.resize(rows.size());
+  workload::RequestStates states;
+  states.resize(rows.size());
   metrics::OutcomeCounts counts;
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    journal.admitted[i] = {0};
-    if (rows[i].dispatched) journal.dispatched[i] = {0};
-    if (rows[i].entered) journal.enqueued[i] = {0};
-    journal.outcome[i] = rows[i].outcome;
-    counts.add(journal, RequestId{i}, true);
+    states.admitted[i] = {0};
+    if (rows[i].dispatched) states.dispatched[i] = {0};
+    if (rows[i].entered) states.enqueued[i] = {0};
+    states.outcome[i] = rows[i].outcome;
+    counts.add(states, RequestId{i}, true);
   }
-  const gateway::Books books{
+  const gateway::GatewayCounters counters{
       .attempts = 9, .admitted = 9, .evicted = 1, .reclaimed = 2, .dispatched = 8};
   const metrics::FleetCounts fleet{.entered = 5, .completed = 1, .cancelled = 3};
-  const metrics::Ledger ledger = metrics::balance(counts, books, 0, fleet);
+  const metrics::Ledger ledger = metrics::balance(counts, counters, 0, fleet);
   check(ledger.evicted == 3 && ledger.evicted_in_flight == 2, "two of three left an instance");
   check(ledger.cancelled == 3 && ledger.cancelled_in_flight == 3, "all were in flight");
   for (const std::int64_t wrong : {2, 4}) {
     check_throws<sim::InvariantError>(
         [&] {
-          metrics::balance(counts, books, 0, {.entered = 5, .completed = 1, .cancelled = wrong});
+          metrics::balance(counts, counters, 0, {.entered = 5, .completed = 1, .cancelled = wrong});
         },
         "an instance that counted otherwise");
   }

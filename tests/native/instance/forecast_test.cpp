@@ -92,9 +92,9 @@ void predictions_come_true() {
     leaving += !stage.walker.state.leaving.empty();
     run_until(stage, work, sim::kForever, false);
     const std::size_t row = coming.back().id.index();
-    check(predicted == stage.walker.journal().first_token[row], "the first token, " + where);
+    check(predicted == stage.walker.states().first_token[row], "the first token, " + where);
     refused += !sim::is_set(predicted);
-    waited += stage.walker.journal().scheduled[row] > coming.back().at;
+    waited += stage.walker.states().scheduled[row] > coming.back().at;
     ahead += coming.size() > 1;
   }
   check(waited > 500 && refused > 50 && ahead > 1000, "of all kinds");

@@ -15,7 +15,7 @@
 #include "instance/ranks.h"
 #include "requests_builder.h"
 #include "sim/event_queue.h"
-#include "workload/journal.h"
+#include "workload/request_states.h"
 #include "workload/request_table.h"
 
 using namespace spillway;
@@ -170,7 +170,7 @@ constexpr std::uint32_t kEngine = 0;
 /// An ingress with a scripted engine, of which the test plays the engine and the run.
 struct Gate final : workload::RequestListener {
   workload::RequestTable requests;
-  workload::Journal journal;
+  workload::RequestStates states;
   sim::EventQueue events{1};
   Log log;
   std::vector<std::uint32_t> gone;        // of which the run was notified
@@ -181,8 +181,8 @@ struct Gate final : workload::RequestListener {
   explicit Gate(const instance::IngressRules& rules)
       : requests(some_requests(), {}, {}, {0}),
         queue(rules, kFirstReason, sim::InstanceId{kInstance}, kEngine,
-              {.requests = requests, .journal = journal, .events = events, .listener = *this}) {
-    journal.resize(requests.capacity());
+              {.requests = requests, .states = states, .events = events, .listener = *this}) {
+    states.resize(requests.capacity());
     auto inner = std::make_unique<Scripted>(log);
     engine = inner.get();
     queue.set_inner(std::move(inner));
@@ -200,16 +200,16 @@ struct Gate final : workload::RequestListener {
   }
   /// What the engine does with a request inside.
   void emit_first_token(std::uint32_t id, std::int64_t now) {
-    journal.first_token[id] = {now};
+    states.first_token[id] = {now};
     queue.first_token(RequestId{std::size_t{id}});
   }
   void complete(std::uint32_t id, std::int64_t now) {
-    journal.outcome[id] = Outcome::completed;
-    journal.finished[id] = {now};
+    states.outcome[id] = Outcome::completed;
+    states.finished[id] = {now};
     queue.finished(RequestId{std::size_t{id}});
   }
-  Outcome outcome(std::uint32_t id) const { return journal.outcome[id]; }
-  std::uint8_t reason(std::uint32_t id) const { return journal.reason[id].index; }
+  Outcome outcome(std::uint32_t id) const { return states.outcome[id]; }
+  std::uint8_t reason(std::uint32_t id) const { return states.reason[id].index; }
   /// The next event must be this one.
   void expect(Phase phase, std::int64_t at, std::uint32_t subject) {
     sim::Event event;
@@ -241,9 +241,9 @@ void requests_enter_up_to_the_limit() {
 
   gate.complete(1, 30);
   gate.expect(Phase::ingress, 30, kPlace);
-  gate.queue.let_in({30});
+  gate.queue.admit_waiting({30});
   check(gate.log.back() == "enqueue 2 at 1", "the oldest takes the place");
-  gate.queue.let_in({30});
+  gate.queue.admit_waiting({30});
   check(gate.log.size() == 3, "there is one place");
   gate.complete(0, 40);
   gate.complete(2, 40);
@@ -267,13 +267,13 @@ void first_tokens_free_places() {
   gate.arrive(2, 0);
   gate.emit_first_token(0, 8);
   gate.expect(Phase::ingress, 8, kPlace);
-  gate.queue.let_in({8});
+  gate.queue.admit_waiting({8});
   check(gate.log == Log{"enqueue 0 at 0", "enqueue 1 at 0"}, "the first one has responded");
   gate.complete(0, 9);
-  gate.queue.let_in({9});
+  gate.queue.admit_waiting({9});
   check(gate.log.size() == 2, "it does not free another place as it leaves");
   gate.complete(1, 10);  // without a first token of its own
-  gate.queue.let_in({10});
+  gate.queue.admit_waiting({10});
   check(gate.log.size() == 3, "one that leaves without a response does");
   check(gate.first_seen.empty(), "the run did not ask to be notified");
 }
@@ -295,13 +295,13 @@ void those_that_wait_too_long_are_refused() {
   check(gate.outcome(2) == Outcome::running, "the next one has time left");
   gate.expect(Phase::permit_release, 110, 1);
   gate.complete(0, 115);
-  gate.queue.let_in({115});
+  gate.queue.admit_waiting({115});
   check(gate.log.back() == "enqueue 4 at 0", "the newest enters after an expiry");
   gate.complete(4, 118);
-  gate.queue.let_in({118});
+  gate.queue.admit_waiting({118});
   check(gate.log.back() == "enqueue 2 at 0", "then the oldest again");
   gate.complete(2, 130);
-  gate.queue.let_in({130});
+  gate.queue.admit_waiting({130});
   check(gate.outcome(3) == Outcome::rejected && gate.log.size() == 3,
         "one whose time is over at the instant of a place does not get it");
 }

@@ -61,7 +61,7 @@ Promise promise_of(const EngineState& s) {
 // As many steps find memory as are said to, and no more.
 void check_memory_of_steps(const EngineState& s, const std::string& where) {
   const bool is_limited = instance::is_blocked(s) || !s.slots.empty();
-  const std::int64_t free = is_limited ? s.memory.takeable_unnoticed() : s.memory.free();
+  const std::int64_t free = is_limited ? s.memory.takeable_without_eviction() : s.memory.free();
   for (const std::int64_t most : {1, 7, 40}) {
     const std::int64_t fit = instance::steps_within_memory(s, most);
     check(fit >= 0 && fit <= most && instance::blocks_of_steps(s, fit) <= free,
@@ -95,7 +95,7 @@ class Pair {
       if (single_.wants_step()) start(now);
     }
     check(jumping_.all() == single_.all(), "the end, " + where_);
-    check(jumping_.journal().reported_decode == single_.journal().reported_decode,
+    check(jumping_.states().reported_decode == single_.states().reported_decode,
           "reported latencies, " + where_);
   }
 

@@ -326,7 +326,7 @@ void check_blocks(Allocation allocation, bool prefix_caching) {
         if (action < 9) {
           memory.leave(held.holding, held.computed, prompts[held.id.index()].output > 0);
         } else {
-          memory.give_up(held.id, held.holding, held.computed);
+          memory.preempt(held.id, held.holding, held.computed);
           check(held.holding.blocks == 0, "it holds nothing any more");
           outside.emplace_back(
               held.id, std::max<std::int64_t>(held.computed, prompts[held.id.index()].tokens));
@@ -335,7 +335,8 @@ void check_blocks(Allocation allocation, bool prefix_caching) {
       std::int64_t held = memory.num_named_in_use();
       for (const Held& one : inside) held += memory.own_blocks(one.holding);
       check(memory.free() + held == total, "every block is free or held");
-      check(memory.free() >= 0 && memory.takeable_unnoticed() <= memory.free(), "what is free");
+      check(memory.free() >= 0 && memory.takeable_without_eviction() <= memory.free(),
+            "what is free");
     }
     for (const Held& one : inside) memory.leave(one.holding, one.computed, true);
     check(memory.free() == total && memory.num_named_in_use() == 0, "all of it is free at the end");
@@ -433,7 +434,7 @@ void a_preempted_request_finds_what_was_not_taken() {
   const std::size_t row = Scene::kOther + 5;  // six blocks
   const RequestId id{row};
   Holding holding = scene.enter(row);
-  scene.memory().give_up(id, holding, 60);
+  scene.memory().preempt(id, holding, 60);
   check(scene.memory().free() == 10 && scene.memory().find(id, 61, true) == 60, "all of it");
   check(scene.memory().find(id, 60, true) == 50, "at least one token is computed anew");
   check(scene.memory().find(id, 61, false) == 0, "no other request has these tokens");

@@ -36,9 +36,9 @@ struct Occupancy {
 
 /// An instance as the telemetry sees it. Reads never change what an instance does; they may bring
 /// up to date what it keeps lazily.
-class Probe {
+class SignalSource {
  public:
-  virtual ~Probe() = default;
+  virtual ~SignalSource() = default;
   virtual InstanceSignal read(sim::Time now) = 0;
   /// Part of what `read` returns, at less cost.
   virtual Occupancy occupancy() const = 0;
@@ -49,7 +49,7 @@ class Probe {
 
   /// Its data-parallel ranks; an instance without any is its own only one.
   virtual std::size_t num_ranks() const { return 1; }
-  virtual Probe& rank(std::size_t /*i*/) { return *this; }
+  virtual SignalSource& rank(std::size_t /*i*/) { return *this; }
   /// The rank that the instance gives the next request, unless the router chooses one.
   virtual std::size_t next_rank() const { return 0; }
 };

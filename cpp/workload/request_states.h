@@ -26,7 +26,7 @@ struct TokenGaps {
 };
 
 /// The life of every request in one run: one row each, written by the stage that owns the column.
-struct Journal {
+struct RequestStates {
   // client
   std::vector<std::uint16_t> attempts;  ///< the one under way included; only if clients retry
   // gateway

@@ -1,25 +1,26 @@
-#include "signals/board.h"
+#include "signals/signal_store.h"
 
 #include <utility>
 
 namespace spillway::signals {
 
-Board::Board(const Signals& transport, std::vector<Probe*> probes, Scrapes* scrapes)
-    : probes_(std::move(probes)) {
+SignalStore::SignalStore(const Signals& transport, std::vector<SignalSource*> instances,
+                         Scrapes* scrapes)
+    : instances_(std::move(instances)) {
   if (const auto* on_read = std::get_if<OnRead>(&transport)) {
     period_ = sim::from_seconds(on_read->period_s);
-    readings_.resize(probes_.size());
+    readings_.resize(instances_.size());
   }
-  sources_ = {.probes = probes_, .stored = readings_, .scrapes = scrapes};
+  sources_ = {.instances = instances_, .stored = readings_, .scrapes = scrapes};
   if (const auto* scraped = std::get_if<Scraped>(&transport); scraped && scraped->stale_after_s) {
     sources_.stale_after = sim::from_seconds(*scraped->stale_after_s);
     sources_.when_stale = scraped->when_stale;
   }
 }
 
-void Board::renew(sim::Time now) {
+void SignalStore::renew(sim::Time now) {
   for (std::size_t i = 0; i < readings_.size(); ++i) {
-    if (now - readings_[i].measured >= period_) readings_[i] = probes_[i]->read(now);
+    if (now - readings_[i].measured >= period_) readings_[i] = instances_[i]->read(now);
   }
 }
 

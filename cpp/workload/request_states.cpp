@@ -1,0 +1,38 @@
+#include "workload/request_states.h"
+
+namespace spillway::workload {
+
+namespace {
+
+// Calls `f(column, blank)` for every column that a row has.
+template <class F>
+void for_each_column(RequestStates& states, const F& f) {
+  f(states.admitted, sim::kUnset);
+  f(states.dispatched, sim::kUnset);
+  f(states.instance, -1);
+  f(states.enqueued, sim::kUnset);
+  f(states.scheduled, sim::kUnset);
+  f(states.first_token, sim::kUnset);
+  f(states.finished, sim::kUnset);
+  f(states.emitted, 0);
+  f(states.preemptions, 0);
+  f(states.outcome, Outcome::in_transit);
+  f(states.reason, ReasonCode{});
+  if (states.has_ranks) f(states.rank, std::int16_t{-1});
+  if (states.counts_attempts) f(states.attempts, std::uint16_t{1});
+  if (!states.reports) return;
+  f(states.reported_ttft, sim::Time{0});
+  f(states.reported_decode, sim::Time{0});
+}
+
+}  // namespace
+
+void RequestStates::resize(std::size_t size) {
+  for_each_column(*this, [&](auto& column, const auto& blank) { column.resize(size, blank); });
+}
+
+void RequestStates::clear(sim::RequestId id) {
+  for_each_column(*this, [&](auto& column, const auto& blank) { column[id.index()] = blank; });
+}
+
+}  // namespace spillway::workload
