@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kLongestText = 80;
 
-// What an entry of a list is called: its `name`, its `kind`, or its first setting if that is text.
+// The label of a list entry: its `name`, its `kind`, or its first setting if that is text.
 const std::string* label_of(const Value& entry) {
   const Value* label = entry.find("name");
   if (!label) label = entry.find("kind");
@@ -44,8 +44,8 @@ std::vector<std::string_view> entry_names(const Value::List& list) {
   return names;
 }
 
-// The place in a noun's settings for a value that its written form may hold, though it has none
-// now: its preset, which stands for all other settings but its kind, or one beside a preset.
+// A new entry in a structure's settings for a key that its written form may have but does not have
+// yet: its preset, which replaces all other settings but its kind, or a setting beside a preset.
 Value* add_setting(Value::Map& settings, std::string_view key) {
   if (key == "preset") {
     std::erase_if(settings, [](const auto& entry) { return entry.first != "kind"; });
@@ -147,7 +147,8 @@ std::string to_text(const Value& value) {
   std::string text = std::visit(Writer{}, value.data);
   if (text.size() > kLongestText) {
     std::size_t end = kLongestText;
-    while ((static_cast<unsigned char>(text[end]) & 0xC0u) == 0x80u) --end;  // no half characters
+    while ((static_cast<unsigned char>(text[end]) & 0xC0u) == 0x80u)
+      --end;  // keep characters whole
     text = text.substr(0, end) + "…";
   }
   return text;
@@ -158,7 +159,7 @@ Value with_path(Value root, std::string_view path, Value replacement,
   const auto steps = split(path);
   if (!steps) {
     violations.push_back(
-        {std::string(path), "", "is no dotted path such as gateway.admission[0].capacity_tokens"});
+        {std::string(path), "", "not a dotted path such as gateway.admission[0].capacity_tokens"});
     return root;
   }
   Value* place = &root;
@@ -166,7 +167,7 @@ Value with_path(Value root, std::string_view path, Value replacement,
     const bool is_last = &step == &steps->back();
     Value* next = nullptr;
     std::vector<std::string_view> names;
-    // A list of one may be written without its index.
+    // The index of a list of one may be omitted.
     auto* list = std::get_if<Value::List>(&place->data);
     if (list && !step.bracketed && list->size() == 1) {
       place = &list->front();
@@ -183,9 +184,9 @@ Value with_path(Value root, std::string_view path, Value replacement,
       if (!next && is_last) next = add_setting(*map, step.key);
     }
     if (!next) {
-      violations.push_back(
-          {std::string(path), "",
-           "there is no '" + std::string(step.key) + "' here" + did_you_mean(step.key, names)});
+      violations.push_back({std::string(path), "",
+                            (list ? "unknown entry '" : "unknown setting '") +
+                                std::string(step.key) + "'" + did_you_mean(step.key, names)});
       return root;
     }
     place = next;

@@ -19,7 +19,7 @@ bool is_noun(const TypeInfo& type) {
          std::holds_alternative<VariantType>(type.of);
 }
 
-// ---- decode -------------------------------------------------------------------------------------
+// ---- decode --------------------------------------------------------------------------------
 
 void report_type(const Value& value, const std::string& path, std::string_view expected,
                  std::vector<Violation>& out) {
@@ -29,8 +29,8 @@ void report_type(const Value& value, const std::string& path, std::string_view e
 void report_unknown_key(std::string_view key, const Value& value, const std::string& path,
                         const std::vector<std::string_view>& known, std::vector<Violation>& out) {
   out.push_back({join_path(path, key), to_text(value),
-                 known.empty() ? "is not a setting; there are none here"
-                               : "is not a setting" + did_you_mean(key, known)});
+                 known.empty() ? "unknown setting; this structure has no settings"
+                               : "unknown setting" + did_you_mean(key, known)});
 }
 
 class Decoder {
@@ -64,7 +64,7 @@ class Decoder {
     if (whole) {
       *static_cast<double*>(object_) = static_cast<double>(*whole);
     } else if (real) {
-      *static_cast<double*>(object_) = *real + 0.0;  // there is but one zero
+      *static_cast<double*>(object_) = *real + 0.0;  // normalizes −0
     } else {
       report("a number");
     }
@@ -139,7 +139,7 @@ class Decoder {
   void operator()(const ListType& type) const {
     const auto* list = value_.get_if<Value::List>();
     if (!list) {
-      // A single noun stands for a list of one.
+      // A single structure stands for a list of one.
       if (!is_noun(*type.item) || value_.is_null()) return report("a list");
       return decode(*type.item, value_, type.reset(object_, 1), index_path(path_, 0), out_);
     }
@@ -181,20 +181,19 @@ class Decoder {
       known.push_back(preset);
       if (wanted && *wanted == preset) return type.assign(object_, settings);
     }
-    out_.push_back(
-        {join_path(path_, "preset"), to_text(name),
-         "is no known preset" + (wanted ? did_you_mean(*wanted, known) : std::string())});
+    out_.push_back({join_path(path_, "preset"), to_text(name),
+                    "unknown preset" + (wanted ? did_you_mean(*wanted, known) : std::string())});
   }
 
-  // The kind that the value names, or null after reporting why it names none of `known`.
+  // The kind that the value names; null, after a report, if it names none of `known`.
   const std::string* named_kind(const std::vector<std::string_view>& known) const {
-    // A bare word stands for that kind with its defaults.
+    // A bare name stands for that kind with its defaults.
     const Value* named = value_.get_if<std::string>() ? &value_ : value_.find("kind");
     const std::string* kind = named ? named->get_if<std::string>() : nullptr;
     if (kind && std::ranges::find(known, *kind) != known.end()) return kind;
     if (kind) {
-      out_.push_back({join_path(path_, "kind"), to_text(*named),
-                      "is no known kind" + did_you_mean(*kind, known)});
+      out_.push_back(
+          {join_path(path_, "kind"), to_text(*named), "unknown kind" + did_you_mean(*kind, known)});
     } else {
       out_.push_back({path_, to_text(value_), "must name its kind" + did_you_mean("", known)});
     }
@@ -207,7 +206,7 @@ class Decoder {
   std::vector<Violation>& out_;
 };
 
-// ---- validate -----------------------------------------------------------------------------------
+// ---- validate ------------------------------------------------------------------------------
 
 void check_number(double number, const FieldInfo& field, const std::string& path,
                   std::vector<Violation>& out) {
@@ -225,7 +224,7 @@ void check_number(double number, const FieldInfo& field, const std::string& path
   out.push_back({path, to_text(number), allowed});
 }
 
-// `field`: that holds the value, for the ranges of numbers.
+// `field`: the field with the value, for the ranges of numbers.
 void validate_member(const TypeInfo& type, const void* object, const FieldInfo& field,
                      const std::string& path, std::vector<Violation>& out) {
   std::visit(
@@ -265,9 +264,9 @@ void validate_member(const TypeInfo& type, const void* object, const FieldInfo& 
       type.of);
 }
 
-// ---- describe -----------------------------------------------------------------------------------
+// ---- describe ------------------------------------------------------------------------------
 
-// Adds what is known about a type: `type`, and `of`, `alternatives` or `choices`.
+// Adds the description of a type: `type`, and `of`, `alternatives` or `choices`.
 void describe_type(const TypeInfo& type, Depth depth, Value::Map& map) {
   const auto described = [&](const StructType& one) {
     return depth == Depth::all ? describe(one) : Value(Value::Map{{"name", Value(one.name)}});

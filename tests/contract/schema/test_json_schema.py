@@ -75,7 +75,7 @@ def test_schema_refuses_unknown_keys_everywhere() -> None:
             below = below[key]
         below["unknown"] = 1
         assert not VALIDATOR.is_valid(changed), place
-        with pytest.raises(ConfigError, match="is not a setting"):
+        with pytest.raises(ConfigError, match="unknown setting"):
             Simulation.from_dict(changed)
 
 

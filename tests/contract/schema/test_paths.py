@@ -66,7 +66,7 @@ def test_entries_without_a_name_go_by_their_first_setting() -> None:
     assert [one.refill_tokens_per_s for one in changed.gateway.admission[0].own][1] == 7
     assert changed.gateway.admission[0].reserves[0].share == 0.3
     assert changed.metrics.fitness[0].weight == 9
-    with pytest.raises(ConfigError, match=r"there is no 'chat' here; one of gold, silver"):
+    with pytest.raises(ConfigError, match=r"unknown entry 'chat'; one of gold, silver"):
         base.with_({"gateway.admission[0].own[chat].refill_tokens_per_s": 7})
 
 
@@ -82,10 +82,10 @@ def test_preset_is_a_path() -> None:
     ):
         assert Simulation().with_(changes).instances[0].latency == latency
     for changes, message in (
-        ({f"{path}.preset": "gpt"}, r"latency.preset = 'gpt': is no known preset; one of llama"),
-        ({f"{path}.preset": name, f"{path}.beta": 5}, r"latency.beta = 5: is not a setting"),
-        ({"router.preset": name}, "router.preset = .*: is not a setting"),
-        ({"slo_classes[batch].presets": name}, "there is no 'presets' here"),
+        ({f"{path}.preset": "gpt"}, r"latency.preset = 'gpt': unknown preset; one of llama"),
+        ({f"{path}.preset": name, f"{path}.beta": 5}, r"latency.beta = 5: unknown setting"),
+        ({"router.preset": name}, "router.preset = .*: unknown setting"),
+        ({"slo_classes[batch].presets": name}, "unknown setting 'presets'"),
     ):
         with pytest.raises(ConfigError, match=message):
             Simulation().with_(changes)
@@ -139,11 +139,11 @@ def test_changes_apply_in_order() -> None:
         ("instances[-1].count", "'-1'"),
         ("tenants.weight", "'weight'"),
         ("warm_up_s.deeper", "'deeper'"),
-        ("", "is no dotted path such as"),
-        (".router", "is no dotted path such as"),
-        ("gateway..limit", "is no dotted path such as"),
-        ("instances[0", "is no dotted path such as"),
-        ("instances[]", "is no dotted path such as"),
+        ("", "not a dotted path such as"),
+        (".router", "not a dotted path such as"),
+        ("gateway..limit", "not a dotted path such as"),
+        ("instances[0", "not a dotted path such as"),
+        ("instances[]", "not a dotted path such as"),
     ],
 )
 def test_unknown_paths_are_refused(path: str, clue: str) -> None:

@@ -26,16 +26,16 @@ def test_all_violations_at_once() -> None:
     violations = {path: (value, allowed) for path, value, allowed in caught.value.violations}
     assert violations == {
         "workload.requests_per_s": ("-1", "must be > 0 and <= 1000000000 (requests/s)"),
-        "workload.clients[0].nme": ("1", "is not a setting; did you mean 'name'?"),
+        "workload.clients[0].nme": ("1", "unknown setting; did you mean 'name'?"),
         "tenants[0].weight": ("0", "must be >= 1e-09 and <= 1000000000"),
         "tenants[1].weight": ("'heavy'", "must be a number"),
         "gateway.admission[0].kind": (
-            "'tokenbucket'", "is no known kind; did you mean 'token_bucket'?",
+            "'tokenbucket'", "unknown kind; did you mean 'token_bucket'?",
         ),
         "router.ties": ("'last'", "must be one of first, random"),
         "instances[0].count": ("0", "must be >= 1 and <= 100000 (instances)"),
         "instances[0].latency.beta0_us": ("-2", "must be >= 0 and <= 1000000000000 (us)"),
-        "routr": ("'round_robin'", "is not a setting; did you mean 'router'?"),
+        "routr": ("'round_robin'", "unknown setting; did you mean 'router'?"),
         "quantum_ns": ("0.5", "must be a whole number"),
         "horizon_s": ("nan", "must be a finite number > 0 and <= 3200000000 (s)"),
     }  # fmt: skip

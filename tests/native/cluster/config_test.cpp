@@ -47,7 +47,7 @@ void every_violation_is_reported() {
   const std::string error = error_of(settings);
   check(contains(error, "quantum_ns = 0: must be >= 1"), error);
   check(contains(error, "warm_up_s = nan"), error);
-  check(contains(error, "routr = 'round_robin': is not a setting; did you mean 'router'?"), error);
+  check(contains(error, "routr = 'round_robin': unknown setting; did you mean 'router'?"), error);
   check(contains(error, "gateway.admission[0].kind = 'tokenbucket'"), error);
   check(contains(error, "did you mean 'token_bucket'?"), error);
 }

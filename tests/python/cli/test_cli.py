@@ -434,7 +434,7 @@ def test_validate(
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
-        ("routr: round_robin\n", "routr = 'round_robin': is not a setting; did you mean 'router'?"),
+        ("routr: round_robin\n", "routr = 'round_robin': unknown setting; did you mean 'router'?"),
         ("workload: {kind: synthetic, requests_per_s: -1}\n",
          "workload.requests_per_s = -1: must be > 0 and <= 1000000000 (requests/s)"),
         ("gateway: {admission: {kind: token_bucket, refill_tokens_per_s: -5}}\n",
@@ -442,9 +442,9 @@ def test_validate(
         ("instances: [{}, {num_kv_blocks: 0}]\n",
          "instances[1].num_kv_blocks = 0: must be >= 1 and <= 1000000000000 (blocks)"),
         ("router: lest_loaded\n",
-         "router.kind = 'lest_loaded': is no known kind; did you mean 'least_loaded'?"),
+         "router.kind = 'lest_loaded': unknown kind; did you mean 'least_loaded'?"),
         ("instances: {latency: {kind: linear, preset: llama-8b}}\n",
-         "instances[0].latency.preset = 'llama-8b': is no known preset; one of llama-3.1-8b-"),
+         "instances[0].latency.preset = 'llama-8b': unknown preset; one of llama-3.1-8b-"),
         ("warm_up_s: ten\n", "warm_up_s = 'ten': must be a number"),
         ("warm_up_s: .inf\n", "warm_up_s = inf: must be a finite number >= 0 and <= 3200000000"),
         ("schema: 3\n", "schema = 3: must be 1"),
@@ -481,7 +481,7 @@ def test_no_number(refused: Callable[..., str]) -> None:
 def test_every_violation_has_a_line(refused: Callable[..., str]) -> None:
     Path("bad.yaml").write_text("routr: a\nquantum_ns: 0\ninstances: {count: x}\n")
     assert refused("check", "bad.yaml").splitlines() == [
-        "routr = 'a': is not a setting; did you mean 'router'?",
+        "routr = 'a': unknown setting; did you mean 'router'?",
         "instances[0].count = 'x': must be a whole number",
         "quantum_ns = 0: must be >= 1 and <= 1000000000 (ns)",
     ]
@@ -527,7 +527,7 @@ def test_bad_trace(refused: Callable[..., str], trace: str | bytes, expected: st
 
 def test_trace_configuration_needs_a_trace(refused: Callable[..., str]) -> None:
     assert refused("run", SMALLEST) == (
-        "workload = an empty trace: holds no requests; give it some with --trace FILE, or in "
+        "workload = an empty trace: holds no requests; read some with --trace FILE, or in "
         "Python with spillway.read_trace(FILE)"
     )
 
@@ -539,12 +539,12 @@ def test_trace_configuration_needs_a_trace(refused: Callable[..., str]) -> None:
         ("=3", "--set = '=3': must be PATH=VALUE"),
         ("", "--set = '': must be PATH=VALUE"),
         ("gatway.limit=fixed",
-         "gatway.limit: there is no 'gatway' here; did you mean 'gateway'?"),
+         "gatway.limit: unknown setting 'gatway'; did you mean 'gateway'?"),
         ("gateway.admission.capacity=1",
-         "gateway.admission.capacity: there is no 'capacity' here; one of "),
+         "gateway.admission.capacity: unknown setting 'capacity'; one of "),
         ("tenants[gld].weight=1",
-         "tenants[gld].weight: there is no 'gld' here; did you mean 'gold'?"),
-        ("instances[5].count=1", "instances[5].count: there is no '5' here"),
+         "tenants[gld].weight: unknown entry 'gld'; did you mean 'gold'?"),
+        ("instances[5].count=1", "instances[5].count: unknown entry '5'"),
         ("instances.count=many", "instances[0].count = 'many': must be a whole number"),
         ("instances.count=0", "instances[0].count = 0: must be >= 1 and <= 100000 (instances)"),
         ("instances.count=", "instances[0].count = null: must be a whole number"),
@@ -554,7 +554,7 @@ def test_trace_configuration_needs_a_trace(refused: Callable[..., str]) -> None:
         ("router=round_robin\nother: 1", "--set router line 2: is neither YAML nor JSON: "),
         ("router: round_robin\nother=1", "router: round_robin\nother: "),
         ("router=[", "--set router line 1: is neither YAML nor JSON: "),
-        ("a..b=1", "a..b: is no dotted path such as gateway.admission[0].capacity_tokens"),
+        ("a..b=1", "a..b: not a dotted path such as gateway.admission[0].capacity_tokens"),
     ],
 )  # fmt: skip
 def test_bad_changes(refused: Callable[..., str], change: str, expected: str) -> None:

@@ -162,7 +162,7 @@ NO_MAPPING = "{path}: must be a mapping of settings such as `router: round_robin
         ("a: !!int 1:30\n", NEITHER % 1 + "'1:30' is no int"),
         ("a: !!bool maybe\n", NEITHER % 1 + "'maybe' is no bool"),
         ("a: *b\n", NEITHER % 1 + "the alias *b is not supported; write out what it stands for"),
-        ("<<: &b {c: 1}\n", "is not a setting"),
+        ("<<: &b {c: 1}\n", "unknown setting"),
         ("a: " + 5000 * "1", NEITHER % 1 + "a number of 5000 digits; 309 are allowed"),
         (b"a: \x00\n", "{path}: is neither YAML nor JSON"),
         (b"\x89PNG\r\n\x1a\n\x00\xff", "{path}: is no text file; a configuration is YAML or JSON"),
@@ -176,7 +176,7 @@ NO_MAPPING = "{path}: must be a mapping of settings such as `router: round_robin
         ("schema: true\n", "schema = True: must be 1"),
         ("profile: vlm\n", "profile = 'vlm': must be one of vllm, blis_0_6"),
         ("profile: [vllm]\n", "profile = ['vllm']: must be one of vllm, blis_0_6"),
-        ("router: {kind: least_loaded, tie: first}", "is not a setting; did you mean 'ties'?"),
+        ("router: {kind: least_loaded, tie: first}", "unknown setting; did you mean 'ties'?"),
     ],
 )
 def test_bad_files(write: Callable[..., Path], content: str | bytes, expected: str) -> None:
@@ -344,7 +344,7 @@ def test_smallest_file_loads_for_ever() -> None:
         ],
     )
     assert profiles.name_of(found) == "vllm"
-    with pytest.raises(ConfigError, match="holds no requests; give it some with --trace"):
+    with pytest.raises(ConfigError, match="holds no requests; read some with --trace"):
         simulate(found)
     requests = trace(arrival_s=[0, 0], input_tokens=[9000, 1001], output_tokens=[1, 1])
     assert simulate(found.replace(workload=requests)).ledger["rejected"] == {
