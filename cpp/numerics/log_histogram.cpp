@@ -55,7 +55,7 @@ Moments LogHistogram::moments(std::span<const double> ps) const {
   const Sum n = static_cast<std::uint64_t>(count_);
   const Sum center = sum_ / n;
   const auto rest = static_cast<double>(sum_ % n) / static_cast<double>(count_);
-  // Σ (v − center)²: what overflowed on the way cancels.
+  // Σ (v − center)²: overflows cancel.
   const Sum about_center = squares_ - 2 * center * sum_ + n * center * center;
   const double variance =
       static_cast<double>(about_center) / static_cast<double>(count_) - rest * rest;

@@ -9,8 +9,8 @@
 namespace spillway::numerics {
 
 /// Counts of int64 values ≥ 0 in buckets of equal relative width: percentiles with a relative error
-/// of at most 2⁻⁸ (0.4 %) in bounded memory, mean and standard deviation from exact sums. What it
-/// returns does not depend on the order of the additions.
+/// of at most 2⁻⁸ (0.4 %) in bounded memory, mean and standard deviation from exact sums. Results
+/// do not depend on the order of the additions.
 class LogHistogram {
  public:
   void add(std::int64_t value, std::int64_t count = 1);
@@ -25,7 +25,7 @@ class LogHistogram {
   std::int64_t count_ = 0;
   __extension__ using Sum = unsigned __int128;
   Sum sum_ = 0;      // Σ v
-  Sum squares_ = 0;  // Σ v² modulo 2¹²⁸, which is enough for the squares about the mean
+  Sum squares_ = 0;  // Σ v² modulo 2¹²⁸, sufficient for the squares about the mean
 };
 
 inline Moments moments_of(const LogHistogram& histogram, std::span<const double> ps) {

@@ -12,7 +12,7 @@ struct Moments {
   std::vector<double> percentiles;
 };
 
-/// Precondition: there are values; `ps` ascend. Reorders the values.
+/// Precondition: `values` is not empty; `ps` ascend. Reorders the values.
 Moments moments_of(std::span<double> values, std::span<const double> ps);
 
 }  // namespace spillway::numerics

@@ -10,23 +10,23 @@ namespace spillway::numerics {
 
 namespace {
 
-/// So many values that counting them into buckets pays.
+/// Number of values from which counting them into buckets is faster.
 constexpr std::size_t kWorthCounting = 2048;
 constexpr int kBucketBits = 12;
 constexpr std::size_t kNumBuckets = std::size_t{1} << kBucketBits;
 /// Positive values that are smaller than the largest by more than this share a bucket: a zero is
-/// infinitely many octaves away from its neighbours.
+/// infinitely many octaves away from any other value.
 constexpr double kReach = 0x1p16;
 
-/// A whole number that orders doubles as they are ordered. Equal steps of it are equal steps of the
-/// value within an octave and of its logarithm beyond.
+/// An integer key with the order of the doubles. Equal steps of it are equal steps of the value
+/// within an octave and of its logarithm across octaves.
 std::uint64_t order_key(double value) {
   const auto bits = std::bit_cast<std::uint64_t>(value);
   constexpr std::uint64_t kSign = std::uint64_t{1} << 63;
   return (bits & kSign) != 0 ? ~bits : bits | kSign;
 }
 
-/// Finds order statistics of many values by sorting only the buckets they fall into.
+/// Finds order statistics of many values by sorting only the buckets that contain them.
 class BucketSelection {
  public:
   BucketSelection(std::span<double> values, double least, double largest)
@@ -42,7 +42,7 @@ class BucketSelection {
     }
   }
 
-  /// Marks the bucket of a rank as one that is looked into.
+  /// Marks the bucket of a rank as wanted.
   void want(std::int64_t rank) { wanted_[bucket_at(rank)] = true; }
 
   /// Moves the wanted buckets' values to the front and sorts them.

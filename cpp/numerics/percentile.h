@@ -14,7 +14,7 @@ struct PercentileRank {
 };
 PercentileRank percentile_rank(double p, std::int64_t n);
 
-/// NumPy's interpolation between neighbours, which is exact at both ends and monotone.
+/// NumPy's interpolation between adjacent values, exact at both ends and monotone.
 inline double interpolate(double a, double b, double t) {
   return t < 0.5 ? a + (b - a) * t : b - (b - a) * (1.0 - t);
 }

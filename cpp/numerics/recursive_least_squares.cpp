@@ -9,7 +9,7 @@ namespace spillway::numerics {
 
 namespace {
 
-/// Before the spread of the errors is known from so many samples, none is an outlier.
+/// Number of samples from which outliers are detected.
 constexpr std::int64_t kSamplesToJudge = 20;
 
 }  // namespace
@@ -36,8 +36,8 @@ double RecursiveLeastSquares::trace() const {
 bool RecursiveLeastSquares::update(std::span<const double> x, double y) {
   const std::size_t n = theta_.size();
   const double error = y - predict(x);
-  // What the errors were like so far judges the sample. A run of outliers is a change: they widen
-  // what counts as usual, so that the next ones are believed.
+  // A sample is judged by the errors so far. A run of outliers is a change: they widen the spread,
+  // so that later samples are accepted.
   const bool is_outlier = samples_ >= kSamplesToJudge &&
                           std::abs(error) > rules_.outlier_sigmas * std::sqrt(mean_squared_error_);
   error_weight_ = rules_.forgetting * error_weight_ + 1;
@@ -45,8 +45,7 @@ bool RecursiveLeastSquares::update(std::span<const double> x, double y) {
   if (is_outlier) return false;
 
   ++samples_;
-  // Where the covariance has grown too large, for want of informative samples, nothing is
-  // forgotten.
+  // If the covariance has grown too large, for lack of informative samples, nothing is forgotten.
   const bool may_forget = trace() / rules_.forgetting <= rules_.largest_trace;
   const double lambda = may_forget ? rules_.forgetting : 1;
   double spread = lambda;

@@ -7,17 +7,17 @@
 
 namespace spillway::numerics {
 
-/// How a regression follows its samples.
+/// Parameters of a regression.
 struct RegressionRules {
   double forgetting = 0.99;       ///< weight of a sample relative to the next one, in (0, 1]
   double initial_variance = 1e3;  ///< of the first coefficients, relative to that of a sample
   double largest_trace = 1e6;     ///< of the covariance; beyond it nothing is forgotten
-  double outlier_sigmas = 4;      ///< samples further off than so many deviations are left out
+  double outlier_sigmas = 4;      ///< samples with an error of more standard deviations are ignored
 };
 
 /// Non-negative linear regression y ≈ xᵀθ, sample by sample, with exponential forgetting.
 ///
-/// As long as no coefficient would be negative, no sample is an outlier and the covariance stays in
+/// While no coefficient would become negative, no sample is an outlier and the covariance stays in
 /// bounds, θ is the weighted least squares solution over all samples, in which the first
 /// coefficients count as one sample each, of variance `initial_variance`.
 class RecursiveLeastSquares {
@@ -26,9 +26,9 @@ class RecursiveLeastSquares {
 
   std::span<const double> coefficients() const { return theta_; }
   double predict(std::span<const double> x) const;
-  /// False: the sample is an outlier, and was left out.
+  /// False: the sample is an outlier and was ignored.
   bool update(std::span<const double> x, double y);
-  /// Of the covariance.
+  /// Trace of the covariance.
   double trace() const;
   std::int64_t samples() const { return samples_; }
 
@@ -42,7 +42,7 @@ class RecursiveLeastSquares {
   std::vector<double> theta_;
   std::vector<double> covariance_;  // relative to the variance of a sample; by rows
   std::int64_t samples_ = 0;        // used
-  // Weighted like the samples: of the squared errors before each update.
+  // Mean of the squared errors before each update, weighted like the samples.
   double error_weight_ = 0;
   double mean_squared_error_ = 0;
   std::vector<double> gain_;  // kept for its memory

@@ -10,8 +10,8 @@
 namespace spillway::numerics {
 
 /// A multiset of int64 values kept as counts per distinct value (a hash table): exact mean and
-/// percentiles of very many values of which few are distinct, such as the gaps between tokens.
-/// What it returns does not depend on the order of the additions.
+/// percentiles of a large number of values with few distinct ones, such as the gaps between tokens.
+/// Results do not depend on the order of the additions.
 class WeightedSample {
  public:
   void add(std::int64_t value, std::int64_t count);

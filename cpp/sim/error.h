@@ -9,18 +9,18 @@
 
 namespace spillway::sim {
 
-/// One setting that is not allowed.
+/// An invalid setting.
 struct Violation {
   std::string path;     ///< dotted path of the setting, e.g. `gateway.admission[0].capacity_tokens`
-  std::string value;    ///< what was given; empty where there is no value to show
-  std::string allowed;  ///< what is allowed instead, as a clause: "must be >= 0"
+  std::string value;    ///< the given value; empty if there is none to show
+  std::string allowed;  ///< what is allowed, as a clause: "must be >= 0"
 };
 
 /// The path of a setting, and of an entry of a list.
 std::string join_path(const std::string& path, std::string_view name);
 std::string index_path(const std::string& path, std::size_t index);
 
-/// The user's settings are wrong. Carries every violation that was found, not the first one.
+/// The user's settings are invalid. Holds all violations, not only the first.
 class ConfigError : public std::runtime_error {
  public:
   explicit ConfigError(std::vector<Violation> violations);
@@ -30,19 +30,19 @@ class ConfigError : public std::runtime_error {
   std::vector<Violation> violations_;
 };
 
-/// A function was called in a way that its contract forbids.
+/// A call violated the contract of a function.
 class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Spillway contradicts itself: always a defect of Spillway, never of its user's settings.
+/// An internal contradiction: always a defect of Spillway, never of the user's settings.
 class InvariantError : public std::logic_error {
  public:
   using std::logic_error::logic_error;
 };
 
-/// A run handles event after event at one instant: its clock stands still for ever.
+/// A run handles events at one instant without end: its clock no longer advances.
 class LivelockError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -101,7 +101,7 @@ void EventQueue::set_alarm(std::uint32_t owner, Time time) {
   std::size_t node = num_leaves_ + owner;
   Alarm winner{time, owner};
   alarms_[node] = winner;
-  // Selected rather than branched upon: which one is earlier cannot be predicted.
+  // Selects instead of branching: the branch would be unpredictable.
   for (; node > 1; node /= 2) {
     const Alarm& other = alarms_[node ^ 1];
     const bool other_is_left = (node & 1) != 0;

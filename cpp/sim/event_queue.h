@@ -9,8 +9,8 @@
 
 namespace spillway::sim {
 
-/// What happens, to whom, when. `tie` orders events of one phase and instant; `subject` is the
-/// index of the request or instance concerned, in whichever table the phase implies.
+/// A time, a phase and a subject. `tie` orders events of one phase and instant; `subject` is an
+/// index, of a request, an instance or another entity, as the phase implies.
 class Event {
  public:
   Event() = default;
@@ -30,16 +30,16 @@ class Event {
   }
 
   Time time_ = kForever;
-  std::uint64_t order_ = 0;  // phase and tie in one word, which compares as they do
+  std::uint64_t order_ = 0;  // phase and tie in one word that compares like the pair
   std::uint32_t subject_ = 0;
 };
 
-/// Pending events, earliest first by (time, phase, tie, order of creation). Allocates only while it
-/// grows beyond its largest size so far.
+/// Pending events, earliest first by (time, phase, tie, order of creation). Allocates only when it
+/// exceeds its largest size so far.
 ///
-/// Two kinds are kept: one-off events, and alarms, of which each owner has at most one, which it
-/// may set anew at any time. An alarm comes out as an event of phase `step_end` whose tie and
-/// subject are the owner.
+/// Entries are one-off events or alarms. Each owner has at most one alarm, which it may set anew at
+/// any time. An expired alarm is returned as an event of phase `step_end` whose tie and subject are
+/// the owner.
 class EventQueue {
  public:
   explicit EventQueue(std::size_t num_owners = 0);
@@ -53,7 +53,7 @@ class EventQueue {
       push_behind({event, serial});
     }
   }
-  /// Replaces the owner's alarm if it has one. An alarm that has come out must be set anew or
+  /// Replaces the owner's alarm if it has one. An alarm that was returned must be set anew or
   /// cleared before the next event is taken.
   void set_alarm(std::uint32_t owner, Time time);
   void clear_alarm(std::uint32_t owner) { set_alarm(owner, kForever); }
@@ -69,13 +69,13 @@ class EventQueue {
     }
     return pop_other(horizon, event);
   }
-  /// When the next event is due; kForever: there is none.
+  /// Time of the next event; kForever: none.
   Time next_due() const { return std::min({front_.event.time_, heap_time_, alarms_[1].time}); }
-  /// Whether anything is due at `now` or before.
+  /// Whether any event is due at or before `now`.
   bool is_due(Time now) const {
     return front_.event.time_ <= now || heap_time_ <= now || alarms_[1].time <= now;
   }
-  /// The same apart from the alarm of `owner`.
+  /// The same, except for the alarm of `owner`.
   bool is_due(Time now, std::uint32_t owner) const {
     if (front_.event.time_ <= now || heap_time_ <= now) return true;
     for (std::size_t node = num_leaves_ + owner; node > 1; node /= 2) {
@@ -103,8 +103,8 @@ class EventQueue {
   void push_heap(const Entry& entry);
   void pop_heap();
 
-  // An event that is earlier than all others when it is made stands outside of the heap: most
-  // events are made for the current instant and come out at once. kForever: there is none.
+  // An event that is earlier than all others when it is created stays outside of the heap: most
+  // events are created for the current instant and taken immediately. kForever: none.
   Entry front_;
   std::vector<Entry> heap_;    // 4-ary
   Time heap_time_ = kForever;  // of its first

@@ -6,8 +6,8 @@
 
 namespace spillway::sim {
 
-/// From well mixed 64-bit keys to indices: open addressing in one piece of memory, which only ever
-/// grows.
+/// Maps well mixed 64-bit keys to indices: open addressing in one piece of memory that never
+/// shrinks.
 class FlatMap {
  public:
   static constexpr std::int32_t kNone = -1;
@@ -29,7 +29,7 @@ class FlatMap {
     std::size_t hole = place_of(key);
     if (cells_[hole].index == kNone) return;
     --used_;
-    // Whatever stands behind and belongs at or before the hole moves into it.
+    // An entry behind the hole whose home is at or before it moves into it.
     for (std::size_t at = next(hole); cells_[at].index != kNone; at = next(at)) {
       const std::size_t home = cells_[at].key & mask();
       if (((at - home) & mask()) < ((at - hole) & mask())) continue;
@@ -47,7 +47,7 @@ class FlatMap {
 
   std::size_t mask() const { return cells_.size() - 1; }
   std::size_t next(std::size_t at) const { return (at + 1) & mask(); }
-  // Where the key stands, or would.
+  // The cell of the key, or where it would be.
   std::size_t place_of(std::uint64_t key) const {
     std::size_t at = key & mask();
     while (cells_[at].index != kNone && cells_[at].key != key) at = next(at);

@@ -8,25 +8,25 @@
 
 namespace spillway::sim {
 
-/// A doubly linked list in one piece of memory, which only ever grows: the slots of erased elements
-/// are used again, so nothing is allocated once it has been as long as it gets.
+/// A doubly linked list in one piece of memory that never shrinks: the slots of erased elements are
+/// reused, so nothing is allocated once the list has reached its largest size.
 ///
-/// An element has the same handle (≥ 0) from when it is made until it is erased, also while it
-/// stands outside of the order. References to elements last until the next one is made.
+/// An element keeps its handle (≥ 0) from its creation until it is erased, also while it is outside
+/// of the order. References to elements are valid until the next one is created.
 template <class T>
 class LinkedList {
  public:
-  /// As FlatMap can hold it.
+  /// The index type of FlatMap.
   using Handle = std::int32_t;
   static constexpr Handle kNone = FlatMap::kNone;
 
-  /// Elements in the order.
+  /// Number of elements in the order.
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
 
   T& operator[](Handle at) { return node(at).value; }
   const T& operator[](Handle at) const { return node(at).value; }
-  /// The first, the last and the neighbours of an element in the order; kNone where there is none.
+  /// The first, the last and the adjacent elements in the order; kNone: none.
   Handle front() const { return front_; }
   Handle back() const { return back_; }
   Handle next(Handle at) const { return node(at).next; }
@@ -34,7 +34,7 @@ class LinkedList {
 
   Handle push_back(const T& value) { return insert(kNone, value); }
   Handle push_front(const T& value) { return insert(front_, value); }
-  /// Puts a new element before another; before kNone is at the end.
+  /// Inserts a new element before another one; before kNone is at the end.
   Handle insert(Handle before, const T& value) {
     const Handle at = make(value);
     link(before, at);
@@ -47,7 +47,7 @@ class LinkedList {
 
   // ---- elements outside of the order -------------------------------------------------------
 
-  /// Makes an element that stands outside of the order.
+  /// Creates an element outside of the order.
   Handle make(const T& value) {
     if (unused_ == kNone) {
       nodes_.push_back({value, kNone, kNone});
@@ -58,12 +58,12 @@ class LinkedList {
     node(at) = {value, kNone, kNone};
     return at;
   }
-  /// Erases one.
+  /// Erases an element outside of the order.
   void discard(Handle at) {
     node(at).next = unused_;
     unused_ = at;
   }
-  /// Puts one into the order, before another; before kNone is at the end.
+  /// Puts an element into the order, before another one; before kNone is at the end.
   void link(Handle before, Handle at) {
     const Handle last = before == kNone ? back_ : node(before).previous;
     node(at).previous = last;
@@ -73,7 +73,7 @@ class LinkedList {
     ++size_;
   }
   void link_back(Handle at) { link(kNone, at); }
-  /// Takes one out of the order.
+  /// Takes an element out of the order.
   void unlink(Handle at) {
     const Handle before = node(at).previous;
     const Handle after = node(at).next;
@@ -86,7 +86,7 @@ class LinkedList {
   struct Node {
     T value;
     Handle previous;
-    Handle next;  // of an unused one: the next unused one
+    Handle next;  // of an unused node: the next unused one
   };
   Node& node(Handle at) { return nodes_[static_cast<std::size_t>(at)]; }
   const Node& node(Handle at) const { return nodes_[static_cast<std::size_t>(at)]; }

@@ -4,7 +4,7 @@
 
 namespace spillway::sim {
 
-/// A well mixed 64-bit number of another (the finalizer of SplitMix64).
+/// A well mixed 64-bit hash of a number (the finalizer of SplitMix64).
 constexpr std::uint64_t mix(std::uint64_t x) {
   x += 0x9E3779B97F4A7C15u;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;

@@ -7,7 +7,7 @@
 
 namespace spillway::sim {
 
-/// Position of the first entry called `name` in a range of things with a `name`, or its size.
+/// Position of the first entry whose `name` equals the argument, or the size of the range.
 template <class Range>
 std::size_t index_of_name(const Range& range, const auto& name) {
   std::size_t index = 0;
@@ -18,11 +18,11 @@ std::size_t index_of_name(const Range& range, const auto& name) {
   return index;
 }
 
-/// The positions of names in a range, for callers that look up many. The range must outlive it
-/// unchanged.
+/// The positions of names in a range, for callers that look up many. The range must outlive the
+/// index unchanged.
 class NameIndex {
  public:
-  /// `name` is the member, or what else turns an entry into its name.
+  /// `name`: the member with the name, or a function from an entry to its name.
   template <class Range, class Name>
   NameIndex(const Range& range, const Name& name) {
     for (const auto& entry : range) {
@@ -30,13 +30,13 @@ class NameIndex {
     }
   }
 
-  /// Position of the first entry of that name, or the size of the range.
+  /// Position of the first entry with that name, or the size of the range.
   std::size_t of(std::string_view name) const {
     const auto found = first_.find(name);
     return found == first_.end() ? size_ : found->second;
   }
   bool has(std::string_view name) const { return first_.contains(name); }
-  /// How many different names there are.
+  /// Number of distinct names.
   std::size_t num_names() const { return first_.size(); }
 
  private:

@@ -6,14 +6,14 @@ namespace spillway::sim {
 
 /// Order of events within one instant: the determinism contract. An event that is created for the
 /// current instant takes the place of its phase, so an admission's drain precedes the next
-/// admission. Ties within a phase are broken by the key named here, then in order of creation,
-/// which is the order in which the stage before handed the requests on: those dispatched at one
-/// instant are routed, and enter each instance, in the order of dispatch.
+/// admission. Ties within a phase are broken by the key given below, then by order of creation,
+/// which is the order in which the previous stage passed the requests on: requests dispatched at
+/// one instant are routed, and enter each instance, in the order of dispatch.
 ///
-/// The subject of an event is what its phase is about: the key where one is named, else a request.
+/// The subject of an event is the key where one is given, otherwise a request.
 enum class Phase : std::uint8_t {
   step_end,          ///< first tokens, completions, KV release, counters (instance)
-  first_token,       ///< of a step whose effects came at its start (instance)
+  first_token,       ///< of a step whose effects took place at its start (instance)
   permit_release,    ///< concurrency permits return to the gateway
   client_reaction,   ///< retries, next turns
   controller_tick,   ///< (replica of the gateway)
@@ -21,16 +21,16 @@ enum class Phase : std::uint8_t {
   telemetry,         ///< a worker is read, or its reading arrives (instance)
   timeline_sample,   ///< (no subject)
   queue_drain,       ///< dispatch from the tenant queues (replica)
-  dispatch_attempt,  ///< the same by the clock (replica, in order of creation)
+  dispatch_attempt,  ///< periodic dispatch (replica, in order of creation)
   queue_expiry,      ///< time-outs of queued requests (replica)
   instance_expiry,   ///< time-outs at the ingress of an instance (instance)
   source_arrival,    ///< the next request of the source (no subject)
-  user_arrival,      ///< the next request of a user in closed loop (user, in order of creation)
-  retry_arrival,     ///< another attempt at a request
+  user_arrival,      ///< the next request of a closed-loop user (user, in order of creation)
+  retry_arrival,     ///< a retry of a request
   admission,         ///< in order of arrival
   routing,           ///< in order of dispatch
-  ingress,     ///< entry to the engine's queue, or a place at an ingress became free (instance)
-  step_start,  ///< sees everything that happened at this instant (instance)
+  ingress,           ///< entry to the engine's queue, or a free place at an ingress (instance)
+  step_start,        ///< sees everything that happened at this instant (instance)
 };
 
 }  // namespace spillway::sim

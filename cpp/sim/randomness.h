@@ -6,9 +6,9 @@
 
 namespace spillway::sim {
 
-/// Whether random numbers can change what `config` does: what its `draws()` says; of a variant or
-/// an optional, what it holds; of a list, any entry. A configuration without `draws()` is never
-/// random.
+/// Whether random numbers can change the behavior of `config`: the result of its `draws()`; of a
+/// variant or an optional, of its content; of a list, of any entry. A configuration without
+/// `draws()` is never random.
 template <class Config>
 constexpr bool can_draw(const Config& config) {
   const auto of_held = [](const auto& held) { return can_draw(held); };

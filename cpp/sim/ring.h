@@ -5,14 +5,14 @@
 
 namespace spillway::sim {
 
-/// A queue open at both ends in one piece of memory, which only ever grows: no allocation once it
-/// has been as long as it gets.
+/// A double-ended queue in one piece of memory that never shrinks: nothing is allocated once it has
+/// reached its largest size.
 template <class T>
 class Ring {
  public:
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
-  /// Precondition for these: not empty (`i` < size()).
+  /// Precondition of these functions: not empty (`i` < size()).
   const T& front() const { return items_[head_]; }
   const T& operator[](std::size_t i) const { return items_[slot(i)]; }
   void pop_front() {
@@ -30,7 +30,7 @@ class Ring {
     items_[head_] = item;
     ++size_;
   }
-  /// Takes out the `i`-th; those before it move.
+  /// Removes the `i`-th item; the items before it move.
   void erase(std::size_t i) {
     for (; i > 0; --i) items_[slot(i)] = items_[slot(i - 1)];
     pop_front();

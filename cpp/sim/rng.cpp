@@ -116,7 +116,7 @@ double Draws::uniform_open() {
 }
 
 std::uint64_t Draws::below(std::uint64_t n) {
-  // Lemire's multiplication method, redrawing the few values that would favour small results.
+  // Lemire's multiplication method, redrawing the few values that would bias the result.
   const std::uint64_t threshold = (0 - n) % n;
   for (;;) {
     const Product product = multiply(bits(), n);

@@ -6,9 +6,9 @@
 
 namespace spillway::sim {
 
-/// Who draws. Each purpose has a stream of its own, so that a policy that draws more, rejects or
-/// reorders never shifts the numbers of another: common random numbers hold between any two
-/// configurations.
+/// The purpose of a draw. Each purpose has its own stream, so a policy that draws more, rejects or
+/// reorders never shifts the numbers of another: any two configurations share common random
+/// numbers.
 enum class Stream : std::uint64_t {
   arrivals = 1,
   input_lengths = 2,
@@ -21,7 +21,7 @@ enum class Stream : std::uint64_t {
   gateways = 9,
   retries = 10,
 };
-/// Their names, the first that of stream 1.
+/// Names of the streams, starting with stream 1.
 inline constexpr std::array<std::string_view, 10> kStreamNames{
     "arrivals",       "input_lengths", "output_lengths", "admission", "router",
     "step_durations", "controller",    "scrapes",        "gateways",  "retries"};
@@ -31,15 +31,15 @@ inline constexpr std::array<std::string_view, 10> kStreamNames{
 std::array<std::uint64_t, 4> philox4x64(std::array<std::uint64_t, 4> counter,
                                         std::array<std::uint64_t, 2> key);
 
-/// The draws that belong to one entity (say, the third request of the second client) in one stream.
-/// Any entity can be visited in any order. Equal to `numpy.random.Philox(key=[seed, stream],
+/// The draws of one entity (for example, the third request of the second client) in one stream.
+/// Entities can be visited in any order. Equal to `numpy.random.Philox(key=[seed, stream],
 /// counter=[0, entity, sub_entity, 0])`.
 class Draws {
  public:
   Draws(std::uint64_t seed, Stream stream, std::uint64_t entity, std::uint64_t sub_entity = 0);
 
   std::uint64_t bits();
-  /// Uniform on [0, 1) with 53 random bits, as NumPy's `random()`.
+  /// Uniform on [0, 1) with 53 random bits, like NumPy's `random()`.
   double uniform();
   /// Uniform on (0, 1): never 0, so that logarithms exist.
   double uniform_open();
@@ -47,7 +47,7 @@ class Draws {
   std::uint64_t below(std::uint64_t n);
   /// Exponential with mean 1, by inversion.
   double exponential();
-  /// Standard normal, by inversion: one uniform each (Wichura 1988, algorithm AS 241).
+  /// Standard normal, by inversion of one uniform (Wichura 1988, algorithm AS 241).
   double normal();
   /// Gamma with scale 1 and the given shape > 0 (Marsaglia & Tsang 2000).
   double gamma(double shape);

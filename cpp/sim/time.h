@@ -6,7 +6,7 @@
 
 namespace spillway::sim {
 
-/// Simulated time, and spans of it, in integer nanoseconds. The only clock type of the simulator.
+/// A simulated time or duration in integer nanoseconds: the simulator's only clock type.
 struct Time {
   std::int64_t ns = 0;
 
@@ -19,15 +19,15 @@ struct Time {
   friend constexpr Time operator-(Time a, Time b) { return {a.ns - b.ns}; }
 };
 
-/// Marks a stamp that has not been written.
+/// Marks a timestamp that has not been set.
 inline constexpr Time kUnset{-1};
 inline constexpr Time kForever{std::numeric_limits<std::int64_t>::max()};
 
-/// The largest span, in seconds, that configurations and traces may hold: 100 years.
+/// Maximum duration, in seconds, in configurations and traces: 100 years.
 inline constexpr double kLongestSpan_s = 3.2e9;
 
 constexpr bool is_set(Time t) { return t.ns >= 0; }
-/// The nearest double: instants on a grid of seconds read as such.
+/// The nearest double.
 constexpr double to_seconds(Time t) { return static_cast<double>(t.ns) / 1e9; }
 
 /// Nearest nanosecond to `seconds`, which must be finite and at most `kLongestSpan_s`.
@@ -36,7 +36,7 @@ constexpr Time from_seconds(double seconds) {
   return {static_cast<std::int64_t>(ns < 0 ? ns - 0.5 : ns + 0.5)};
 }
 
-/// Spans are whole multiples of a quantum.
+/// The unit of which durations are whole multiples.
 class Quantum {
  public:
   constexpr explicit Quantum(std::int64_t ns)
@@ -45,7 +45,8 @@ class Quantum {
         longest_(kLongestSpan_s * 1e9 / static_cast<double>(ns)) {}
 
   constexpr Time span() const { return {ns_}; }
-  /// `microseconds` truncated toward zero to whole quanta. Spans too long for the clock saturate.
+  /// `microseconds` truncated toward zero to whole quanta. Durations too long for the clock
+  /// saturate.
   constexpr Time truncate_us(double microseconds) const {
     const double quanta = microseconds * per_us_;
     if (!(quanta < longest_)) return from_seconds(kLongestSpan_s);

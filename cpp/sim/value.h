@@ -18,9 +18,9 @@ class Attachment {
   virtual ~Attachment() = default;
 };
 
-/// The neutral form of a configuration: what a YAML or JSON file, a Python dict and keyword
-/// arguments have in common. Maps keep the order of their keys. An attachment travels along but is
-/// no part of the written form.
+/// The neutral form of a configuration, common to YAML and JSON files, Python dicts and keyword
+/// arguments. Maps keep the order of their keys. An attachment is carried along but is not part of
+/// the written form.
 struct Value {
   using List = std::vector<Value>;
   using Map = std::vector<std::pair<std::string, Value>>;
@@ -40,27 +40,28 @@ struct Value {
     return std::get_if<T>(&data);
   }
 
-  /// The entry of a map, or null where this is no map or has no such key.
+  /// The entry of a map; null if this is not a map or has no such key.
   const Value* find(std::string_view key) const;
 
-  /// Equality of the written forms: attachments are passed over.
+  /// Equality of the written forms: attachments are ignored.
   friend bool operator==(const Value& a, const Value& b);
 };
 
-/// The value as one would write it: `12`, `0.5`, `'text'`, `[…]`, `{…}`; long ones are shortened.
+/// The value as it is written: `12`, `0.5`, `'text'`, `[…]`, `{…}`; long text is shortened.
 std::string to_text(const Value& value);
 
 /// Shortest decimal form that reads back as the same double.
 std::string to_text(double number);
 
 /// A copy of `root` in which the setting at the dotted `path` is replaced. List entries are
-/// addressed by index, by their `name` or `kind`, or by their first setting where that is text:
-/// `tenants[gold].weight`. A noun's `preset` replaces all its settings. An unknown path is a
+/// addressed by index, by their `name` or `kind`, or by their first setting if that is text:
+/// `tenants[gold].weight`. A `preset` replaces all settings of its structure. An unknown path is a
 /// violation that names the nearest one.
 Value with_path(Value root, std::string_view path, Value replacement,
                 std::vector<Violation>& violations);
 
-/// "; did you mean 'x'?" for the candidate nearest to `name`, or nothing if none is near.
+/// "; did you mean 'x'?" for the candidate nearest to `name`, or the list of candidates if none is
+/// near.
 std::string did_you_mean(std::string_view name, const std::vector<std::string_view>& candidates);
 
 }  // namespace spillway::sim

@@ -6,12 +6,12 @@
 namespace spillway::sim {
 
 /// Specialize with `static constexpr std::array names` to give an enum (0, 1, …) its written form.
-/// What a value was called in an earlier version is still read where `static constexpr std::array
-/// former` pairs that name with the value.
+/// Names of earlier versions are still read if `static constexpr std::array former` pairs them with
+/// their values.
 template <class E>
 struct EnumNames;
 
-/// How a value is written.
+/// The written form of a value.
 template <class E>
 constexpr std::string_view name_of(E value) {
   return EnumNames<E>::names[static_cast<std::size_t>(value)];

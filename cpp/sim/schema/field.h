@@ -25,7 +25,7 @@
 ///   static const std::vector<std::pair<std::string_view, T>>& presets();
 ///     named values to start from;
 ///   static constexpr std::array reasons;
-///     for which it refuses a request;
+///     of its rejections;
 ///   bool is_part_of_identity(std::string_view field) const;
 ///     whether a field takes part in the structure's identity; all do by default.
 ///
@@ -35,7 +35,7 @@
 /// registered; `cluster::Simulation` is the root.
 namespace spillway::sim {
 
-/// Where an optimizer looks by default.
+/// The default search range of an optimizer.
 struct Search {
   double low = 0;
   double high = 0;
@@ -44,8 +44,8 @@ struct Search {
 
 struct TypeInfo;
 
-/// One setting of a structure. `fields` makes them by `field(name, member, doc)` and goes on with
-/// the functions below.
+/// One setting of a structure. `fields` creates it by `field(name, member, doc)` and completes it
+/// with the functions below.
 struct FieldInfo {
   std::string_view name;
   std::string_view doc;
@@ -58,12 +58,12 @@ struct FieldInfo {
   bool is_runtime = false;
   bool is_hidden = false;
 
-  /// Of a number, or of the numbers in it.
+  /// The unit of the number, or of the numbers in a list.
   FieldInfo& unit(std::string_view text) {
     unit_name = text;
     return *this;
   }
-  /// A number without a unit: a share, a factor, a weight.
+  /// Marks a number without a unit: a share, a factor, a weight.
   FieldInfo& dimensionless() {
     is_dimensionless = true;
     return *this;
@@ -80,12 +80,12 @@ struct FieldInfo {
     search_range = {low, high, true};
     return *this;
   }
-  /// May change while a run is under way.
+  /// Marks a setting that may change during a run.
   FieldInfo& runtime() {
     is_runtime = true;
     return *this;
   }
-  /// Carried along but neither written nor documented.
+  /// Marks a member that is carried along but neither written nor documented.
   FieldInfo& hidden() {
     is_hidden = true;
     return *this;

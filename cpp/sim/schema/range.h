@@ -4,7 +4,7 @@
 
 namespace spillway::sim {
 
-/// Valid values of a number. Every finite number by default; NaN and infinities never are.
+/// Valid values of a number. By default every finite number; NaN and infinities are never valid.
 struct Range {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();

@@ -10,8 +10,8 @@
 #include "sim/schema/traits.h"
 #include "sim/schema/type.h"
 
-/// Makes the tables of types from their `fields`: the only templates of the schema. For a
-/// `schema.cpp`, which says `template const TypeInfo& type_of<T>();`.
+/// Creates the tables of types from their `fields`: the only templates of the schema. Included by a
+/// `schema.cpp`, which instantiates `template const TypeInfo& type_of<T>();`.
 namespace spillway::sim::detail {
 
 template <class T>
@@ -23,7 +23,7 @@ T& as(void* object) {
   return *static_cast<T*>(object);
 }
 
-/// What `T::fields` is called with.
+/// The argument of `T::fields`.
 template <class T>
 class FieldMaker {
  public:

@@ -14,9 +14,8 @@
 #include "sim/schema/field.h"
 #include "sim/value.h"
 
-/// The tables behind `fields`: what is known about a type of setting, and how a value of it is read
-/// and changed where only its table and its address are known. Ordinary functions walk them, see
-/// `codec.h`.
+/// The tables behind `fields`: the description of a type of setting, and functions that read and
+/// change a value of it through its address. Ordinary functions walk them, see `codec.h`.
 namespace spillway::sim {
 
 struct FlagType {};     ///< bool
@@ -33,31 +32,31 @@ struct ChoiceType {
 struct StructType {
   struct Reason {
     std::string_view name;
-    std::string_view category;  ///< the field's word for it
+    std::string_view category;  ///< in the common vocabulary
     std::string_view doc;
     std::vector<std::string_view> decided_by;  ///< paths of settings
   };
 
   std::string_view module;  ///< its namespace: the folder of the core and the module in Python
   std::string_view name;
-  std::string_view kind;  ///< empty: it is no alternative of a variant
+  std::string_view kind;  ///< empty: not an alternative of a variant
   std::string_view doc;
   std::vector<FieldInfo> fields;
   std::vector<Reason> reasons;
   std::vector<std::pair<std::string_view, const void*>> presets;
 
-  /// The next field.
+  /// Appends a field.
   FieldInfo& add(std::string_view field, std::string_view meaning, std::size_t offset,
                  const TypeInfo& type);
 
   const void* defaults;
-  void* (*make)();  ///< a new one, with the defaults
+  void* (*make)();  ///< creates one with the defaults
   void (*destroy)(void* object);
-  /// Makes it equal to a preset. Null where there are none.
+  /// Assigns a preset. Null if there are none.
   void (*assign)(void* object, const void* preset);
-  /// Null where no rule spans fields.
+  /// Null if no rule spans fields.
   void (*check_rules)(const void* object, const std::string& path, std::vector<Violation>& out);
-  /// Null where all fields take part in the identity.
+  /// Null if all fields are part of the identity.
   bool (*is_part_of_identity)(const void* object, std::string_view field);
 };
 
@@ -65,7 +64,7 @@ struct VariantType {
   std::vector<const TypeInfo*> alternatives;  ///< structures
   std::size_t (*index)(const void* object);
   const void* (*held)(const void* object);
-  /// Makes it hold the default of an alternative.
+  /// Emplaces the default of an alternative.
   void* (*emplace)(void* object, std::size_t index);
 };
 
@@ -74,21 +73,21 @@ struct ListType {
   std::size_t item_size;  ///< in bytes
   std::size_t (*size)(const void* object);
   const void* (*first)(const void* object);
-  /// Makes it hold so many defaults; returns the first.
+  /// Fills it with `size` defaults; returns the first.
   void* (*reset)(void* object, std::size_t size);
 };
 
 struct OptionalType {
   const TypeInfo* content;
-  const void* (*held)(const void* object);  ///< null: nothing
+  const void* (*held)(const void* object);  ///< null: empty
   void (*clear)(void* object);
-  /// Makes it hold what `fill` makes of a default, unless that returns false.
+  /// Sets it to a default that `fill` has modified, unless `fill` returns false.
   void (*set)(void* object, const std::function<bool(void*)>& fill);
 };
 
 struct AttachmentType {
   Value::Shared (*get)(const void* object);
-  /// False where it is of another type.
+  /// False if it is of another type.
   bool (*set)(void* object, const Value::Shared& attachment);
 };
 
@@ -100,7 +99,7 @@ struct TypeInfo {
   const StructType& structure() const { return std::get<StructType>(of); }
 };
 
-/// Where a field of a structure is, and an entry of a list.
+/// The address of a field of a structure, and of an entry of a list.
 inline const void* member(const FieldInfo& field, const void* object) {
   return static_cast<const char*>(object) + field.offset;
 }
@@ -108,8 +107,8 @@ inline const void* item(const ListType& list, const void* object, std::size_t i)
   return static_cast<const char*>(list.first(object)) + i * list.item_size;
 }
 
-/// The table of a type. A `schema.cpp` instantiates, by `tables.h`, those that another source asks
-/// for; the tables they consist of are made on the way.
+/// The table of a type. A `schema.cpp` instantiates, with `tables.h`, the tables that other sources
+/// need; nested tables are created on the way.
 template <class T>
 const TypeInfo& type_of();
 
