@@ -19,7 +19,7 @@ void Client::validate(const std::string& path, std::vector<sim::Violation>& out)
   }
   if (prefix_group.empty() != (prefix_tokens == 0)) {
     out.push_back({sim::join_path(path, "prefix_tokens"), std::to_string(prefix_tokens),
-                   prefix_group.empty() ? "needs a prefix_group to share the tokens with"
+                   prefix_group.empty() ? "requires a prefix_group"
                                         : "must be > 0, because prefix_group is given"});
   }
 }

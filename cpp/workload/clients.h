@@ -32,11 +32,11 @@ struct Client {
 
   static constexpr std::string_view type_name = "Client";
   static constexpr std::string_view doc =
-      "One source of requests: a tenant's application with its own arrivals and lengths. A tenant "
-      "whose rate changes in steps is several clients, one for each step.";
+      "One source of requests: a tenant's application with its own arrivals and lengths. To change "
+      "a tenant's rate in steps, give it one client per step.";
   static void fields(auto field) {
     field("name", &Client::name, "Name of the client; must be unique.");
-    field("tenant", &Client::tenant, "Tenant on whose behalf it asks.");
+    field("tenant", &Client::tenant, "Tenant to which its requests belong.");
     field("slo_class", &Client::slo_class, "Class of its requests.");
     field("rate_fraction", &Client::rate_fraction,
           "Its share of the workload's request rate, relative to the other clients that have no "
@@ -44,43 +44,43 @@ struct Client {
         .dimensionless()
         .range(sim::more_than(0));
     field("requests_per_s", &Client::requests_per_s,
-          "Its own mean arrival rate, which leaves the workload's to the other clients; absent: "
-          "rate_fraction tells its share of that.")
+          "Mean arrival rate of this client alone; the workload's rate is then shared by the other "
+          "clients. Unset: the client gets its rate_fraction of the workload's rate.")
         .unit("requests/s")
         .range(sim::positive_up_to(1e9))
         .log_search(0.1, 10000);
-    field("start_s", &Client::start_s, "When it begins: its first gap counts from here.")
+    field("start_s", &Client::start_s, "Start time; the first gap counts from here.")
         .unit("s")
         .range(sim::between(0, sim::kLongestSpan_s));
     field("duration_s", &Client::duration_s,
-          "Nothing of it arrives at or after start_s + duration_s; absent: it goes on until the "
-          "workload ends.")
+          "The client sends no request at or after start_s + duration_s. Unset: it continues until "
+          "the workload ends.")
         .unit("s")
         .range(sim::positive_up_to(sim::kLongestSpan_s));
     field("num_requests", &Client::num_requests,
-          "The earliest so many of its requests; absent: any number.")
+          "Maximum number of requests of this client; unset: unlimited.")
         .unit("requests")
         .range(sim::between(1, 1e9));
     field("arrivals", &Client::arrivals, "When its requests arrive.");
     field("input_tokens", &Client::input_tokens,
-          "Length of the part of its prompts that no other prompt shares; at least 1 token is "
-          "used.")
+          "Length of the unshared part of a prompt; at least 1 token.")
         .unit("tokens");
-    field("output_tokens", &Client::output_tokens, "Length of the answers.").unit("tokens");
+    field("output_tokens", &Client::output_tokens, "Output length.").unit("tokens");
     field("prefix_group", &Client::prefix_group,
-          "Prompts of one group begin with the same tokens; empty: nothing is shared.");
+          "Clients of one group share the first prefix_tokens tokens of their prompts; empty: no "
+          "shared prefix.");
     field("prefix_tokens", &Client::prefix_tokens,
-          "Length of the shared beginning, which comes on top of input_tokens.")
+          "Length of the shared prefix, in addition to input_tokens.")
         .unit("tokens")
         .range(sim::between(0, kMaxTokens));
   }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
 
-  /// Whether its requests come to an end by themselves.
+  /// Whether its own settings bound the number of requests.
   bool is_finite() const { return duration_s || num_requests; }
-  /// Its users in closed loop; null: its requests come by the clock.
+  /// Its closed-loop users; null: its arrivals are an open process.
   const ClosedLoop* closed_loop() const { return std::get_if<ClosedLoop>(&arrivals); }
-  /// None of its requests arrives at or after this.
+  /// No request of the client arrives at or after this time.
   sim::Time end(sim::Time workload_end) const;
 };
 

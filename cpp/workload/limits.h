@@ -5,10 +5,10 @@
 
 namespace spillway::workload {
 
-/// How many tenants, and how many classes, a run can tell apart: they are numbered with 16 bits.
+/// Maximum number of tenants, and of classes, in a run: their indices have 16 bits.
 inline constexpr std::size_t kMaxNames = 65535;
 
-/// The longest prompt, and the longest answer.
+/// Maximum length of a prompt, and of an output.
 inline constexpr std::int32_t kMaxTokens = 100'000'000;
 
 }  // namespace spillway::workload

@@ -11,7 +11,7 @@
 
 namespace spillway::workload {
 
-/// Different names in order of their first appearance.
+/// Distinct names in order of first appearance.
 class InternedNames {
  public:
   /// Position of `name`, which is appended if it is new.
@@ -23,19 +23,19 @@ class InternedNames {
   std::unordered_map<std::string, std::size_t> positions_;
 };
 
-/// What the names stand for that requests refer to by number, in order of the clients.
+/// The names that requests refer to by number, in order of the clients.
 struct Names {
   InternedNames tenants;
   InternedNames slo_classes;
   InternedNames prefix_groups;
 };
-/// Where the names of one client stand among them.
+/// The positions of one client's names.
 struct NamedClient {
   std::uint16_t tenant = 0;
   std::uint16_t slo_class = 0;
-  Segment prefix;  ///< with which its prompts begin; no tokens: nothing is shared
+  Segment prefix;  ///< shared beginning of its prompts; 0 tokens: none
 };
-/// Adds what is new of a client's names.
+/// Adds the client's new names; returns the positions of all of them.
 NamedClient intern(const Client& client, Names& names);
 
 }  // namespace spillway::workload

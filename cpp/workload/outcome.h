@@ -10,7 +10,7 @@
 
 namespace spillway::workload {
 
-/// How a request stands at the end of a run: every way to end, and where the unfinished ones are.
+/// The status of a request at the end of a run: how it ended or, if unfinished, where it is.
 enum class Outcome : std::uint8_t {
   completed,   ///< all tokens delivered
   rejected,    ///< refused by the gateway's admission, a full queue or a worker
@@ -26,8 +26,8 @@ inline constexpr std::array<std::string_view, 9> kOutcomeNames{
     "completed", "rejected", "expired", "evicted",   "failed",
     "cancelled", "queued",   "running", "in_transit"};
 
-/// The field's common vocabulary for refusals, with the HTTP status each target system answers
-/// with.
+/// A category of the common vocabulary for rejections, with the HTTP status that each target system
+/// returns for it.
 struct ReasonCategory {
   std::string_view name;
   int vllm;
@@ -35,7 +35,7 @@ struct ReasonCategory {
   int dynamo;
   int envoy;
   int vllm_on_eks;             ///< the tenant gateway of that name
-  int llm_d_may_2026 = llm_d;  ///< where that release differs from August's
+  int llm_d_may_2026 = llm_d;  ///< where the May release differs from the August one
 };
 namespace categories {
 inline constexpr ReasonCategory kRateLimited{"rate_limited", 503, 429, 529, 429, 429};
@@ -47,17 +47,18 @@ inline constexpr ReasonCategory kTimeout{"timeout", 499, 499, 499, 499, 499};  /
 inline constexpr ReasonCategory kUnservable{"unservable", 400, 400, 400, 400, 400};
 }  // namespace categories
 
-/// One reason of one policy. A policy lists its reasons beside its configuration struct.
+/// One reason for which a policy rejects or drops a request. A policy lists its reasons in its
+/// configuration struct.
 struct Reason {
   std::string_view name;
   ReasonCategory category;
   std::string_view doc;
-  /// Settings that decide it beside the policy itself, as dotted paths from the root of a
+  /// Settings outside the policy that also decide it, as dotted paths from the root of a
   /// simulation; `[]` stands for every entry of a list.
   std::array<std::string_view, 6> decided_by{};
 };
 
-/// The stage whose closed set of reasons a code refers to.
+/// The stage to whose closed set of reasons a code refers.
 enum class Stage : std::uint8_t { none, admission, queue, ingress, client };
 
 /// A reason as stored per request: the stage, and the position in that stage's closed set.
@@ -66,8 +67,7 @@ struct ReasonCode {
   std::uint8_t index = 0;
 };
 
-// ---- closed set of a stage: the concatenation of its alternatives' reasons, at compile time
-// ------------------------
+// ---- closed set of a stage: the concatenation of its alternatives' reasons, at compile time ----
 
 template <class Policy>
 constexpr std::size_t count_reasons() {

@@ -8,9 +8,9 @@
 
 namespace spillway::workload {
 
-/// Goes through the shared segments of a prompt and names the beginnings that they complete: two
-/// prompts begin alike up to a segment if and only if (but for collisions of 64-bit hashes) it has
-/// the same key in both.
+/// Iterates over the shared segments of a prompt and gives each beginning that they complete a key:
+/// two prompts are equal up to the end of a segment if and only if (but for collisions of 64-bit
+/// hashes) that segment has the same key in both.
 class SharedBeginnings {
  public:
   explicit SharedBeginnings(std::span<const Segment> segments) : left_(segments) {}

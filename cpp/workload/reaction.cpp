@@ -28,7 +28,7 @@ double Retry::wait_s(std::int64_t attempts, double uniform) const {
 }
 
 std::optional<Cause> cause_of(const ReasonCategory& category) {
-  // Both are answered with the same status, whatever the target system.
+  // Every target system returns the same status for both.
   if (category.name == categories::kEvictedPriority.name) return Cause::saturated;
   constexpr auto& names = sim::EnumNames<Cause>::names;
   const auto found = std::find(names.begin(), names.end(), category.name);

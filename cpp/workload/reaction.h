@@ -11,19 +11,19 @@
 
 namespace spillway::workload {
 
-/// What clients do about their requests in one run. Rules are asked in order; the first that
-/// applies to the cause decides.
+/// The reactions of clients in one run: withdrawals and retries. The first rule that applies to the
+/// cause of a failure decides.
 class Reactions {
  public:
-  /// `of_tenant`: by tenant; none: `everyone`'s.
+  /// `of_tenant`: by tenant; unset: the tenant uses `everyone`'s.
   Reactions(const Reaction& everyone, const std::vector<std::optional<Reaction>>& of_tenant,
             std::uint64_t seed);
 
   const Reaction& of(sim::TenantId tenant) const { return tenants_[tenant.index()].reaction; }
-  /// A request is asked for the first time: what retry budgets grow by.
+  /// Counts the first attempt of a request, by which retry budgets grow.
   void first_attempt(sim::TenantId tenant);
-  /// How long the client waits before it asks again, now that so many attempts of its request have
-  /// failed, the last one for `cause`; none: it gives up, as it does rather than wait for `left`.
+  /// Wait of the client before its next attempt, after `attempts` attempts have failed, the last
+  /// one for `cause`. Unset: it does not retry; it does not either if the wait would exceed `left`.
   std::optional<sim::Time> wait(sim::TenantId tenant, Cause cause, std::int64_t attempts,
                                 std::uint32_t row, sim::Time left);
 
@@ -36,7 +36,7 @@ class Reactions {
   std::uint64_t seed_;
 };
 
-/// What a client makes of a reason's word; none: to ask again would be of no use.
+/// How a client classifies a rejection of this category; unset: retrying cannot help.
 std::optional<Cause> cause_of(const ReasonCategory& category);
 
 }  // namespace spillway::workload

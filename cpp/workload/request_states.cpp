@@ -4,7 +4,7 @@ namespace spillway::workload {
 
 namespace {
 
-// Calls `f(column, blank)` for every column that a row has.
+// Calls `f(column, blank)` for every column that is kept.
 template <class F>
 void for_each_column(RequestStates& states, const F& f) {
   f(states.admitted, sim::kUnset);

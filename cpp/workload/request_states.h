@@ -25,16 +25,18 @@ struct TokenGaps {
   }
 };
 
-/// The life of every request in one run: one row each, written by the stage that owns the column.
+/// The state of every request of a run: one row per request, each column written by the stage that
+/// owns it.
 struct RequestStates {
   // client
-  std::vector<std::uint16_t> attempts;  ///< the one under way included; only if clients retry
+  std::vector<std::uint16_t> attempts;  ///< including the current one; kept only if clients retry
   // gateway
   std::vector<sim::Time> admitted;    ///< entry to a tenant queue
   std::vector<sim::Time> dispatched;  ///< permit taken
   // router
   std::vector<std::int32_t> instance;  ///< −1: none
-  std::vector<std::int16_t> rank;      ///< of the instance; −1: none; only if some has several
+  std::vector<std::int16_t>
+      rank;  ///< of the instance; −1: none; kept only if an instance has several
   // instance
   std::vector<sim::Time> enqueued;  ///< entry to the engine's queue
   std::vector<sim::Time> scheduled;
@@ -43,37 +45,37 @@ struct RequestStates {
   std::vector<std::int32_t>
       emitted;  ///< output tokens; written when the request leaves or the run ends
   std::vector<std::int32_t> preemptions;
-  std::vector<sim::Time> reported_ttft;    ///< only if latencies are reported
-  std::vector<sim::Time> reported_decode;  ///< only if latencies are reported
-  // whichever stage ends it
+  std::vector<sim::Time> reported_ttft;    ///< kept only if latencies are reported
+  std::vector<sim::Time> reported_decode;  ///< kept only if latencies are reported
+  // the stage that ends the request
   std::vector<Outcome> outcome;
   std::vector<ReasonCode> reason;
 
   TokenGaps token_gaps;
 
   bool reports = false;          ///< whether the `reported_*` columns are kept
-  bool has_ranks = false;        ///< whether `rank` is
-  bool counts_attempts = false;  ///< whether `attempts` is
+  bool has_ranks = false;        ///< whether the `rank` column is kept
+  bool counts_attempts = false;  ///< whether the `attempts` column is kept
 
   std::size_t size() const { return outcome.size(); }
-  /// Precondition: it has been routed.
+  /// Precondition: the request has been routed.
   std::size_t rank_of(sim::RequestId id) const {
     return has_ranks ? static_cast<std::size_t>(rank[id.index()]) : 0;
   }
   /// New rows are blank.
   void resize(std::size_t size);
-  /// Makes a row blank again, for another request.
+  /// Resets a row to blank, for another request.
   void clear(sim::RequestId id);
 };
 
-/// Told what becomes of a request in an instance, as it happens. The only callbacks of the
-/// simulator.
+/// Notified of what happens to a request in an instance, at that instant. These are the simulator's
+/// only callbacks.
 class RequestListener {
  public:
   virtual ~RequestListener() = default;
-  /// Its first token has come; only if the instance was asked to tell.
+  /// Its first token has been emitted; called only if first-token notifications are on.
   virtual void first_token(sim::RequestId id) = 0;
-  /// It has left the instance for good.
+  /// It has left the instance.
   virtual void finished(sim::RequestId id) = 0;
 };
 

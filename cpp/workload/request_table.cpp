@@ -13,7 +13,7 @@ namespace spillway::workload {
 
 namespace {
 
-// For each of the source's names its position in `known`; unknown names are appended.
+// The position in `known` of each of the source's names; unknown names are appended.
 template <class Named>
 std::vector<std::uint16_t> positions(const std::vector<std::string>& names,
                                      std::vector<Named>& known) {

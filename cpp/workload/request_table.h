@@ -15,22 +15,19 @@
 
 namespace spillway::workload {
 
-/// A request that may be over by now: its id may stand for another one, but not for one of this
-/// row.
+/// A request that may have left the system: its id may have been reassigned, but its row is unique.
 struct RequestHandle {
   sim::RequestId id;
   std::uint32_t row = 0;  ///< position in the order of arrival
 };
 
-/// What the stages of one run know of a request: the source's columns with tenants and classes
+/// The requests of one run as its stages see them: the source's columns with tenants and classes
 /// resolved.
 ///
-/// Requests are either all kept (an id is the row, in order of arrival), or only while they are in
-/// the system: then ids are given to others once `retire` was called, and `row` tells which request
-/// an id stands for.
+/// Either all requests are kept (an id is the row, in order of arrival), or each one only while it
+/// is in the system: its id is then reused after `retire`, and `row` identifies the request.
 ///
-/// It has a method for each column, and therefore many: where a value stands depends on whether all
-/// requests are kept.
+/// Each column has a method because the place of a value depends on whether all requests are kept.
 class RequestTable {
  public:
   std::vector<Tenant> tenants;
@@ -40,26 +37,27 @@ class RequestTable {
   /// ones are appended with defaults.
   RequestTable(std::shared_ptr<const Requests> source, std::vector<Tenant> known_tenants,
                std::vector<SloClass> known_classes, sim::Time warm_up);
-  /// Takes them from a stream, and others besides (`add`); keeps all, or those in the system.
-  /// `names`: where requests have names of their own, else null.
+  /// Takes requests from a stream, and from `add`; keeps all, or those in the system. `names`:
+  /// where requests have names of their own, else null.
   RequestTable(std::unique_ptr<ArrivalStream> stream, bool keeps_all,
                std::shared_ptr<const Requests> names, std::vector<Tenant> known_tenants,
                std::vector<SloClass> known_classes, sim::Time warm_up);
-  // Not to be moved: `columns_` may point into the table itself.
+  // Not movable: `columns_` may point into the table itself.
   RequestTable(const RequestTable&) = delete;
   RequestTable& operator=(const RequestTable&) = delete;
 
-  /// When the next request of the source arrives; kForever: there is none.
+  /// Arrival time of the source's next request; kForever: none.
   sim::Time next_arrival() const;
-  /// That request. Precondition: there is one.
+  /// Takes that request. Precondition: there is one.
   sim::RequestId take_next();
-  /// A request that is in no source. Precondition: they come from a stream.
+  /// Adds a request from outside the source. Precondition: the source is a stream.
   sim::RequestId add(const Arrival& arrival);
-  /// Its client asks again. Precondition: `keep_attempts` was called before the first request.
+  /// Its client sends the next attempt. Precondition: `keep_attempts` was called before the first
+  /// request.
   void retry(sim::RequestId id, sim::Time now) { attempts_[id.index()] = now; }
   void keep_attempts();
-  /// The request has left the system: its id may be given to another. Does nothing where all
-  /// requests are kept.
+  /// The request has left the system: its id may be reused. Does nothing where all requests are
+  /// kept.
   void retire(sim::RequestId id);
   /// Ids are below this.
   std::size_t capacity() const { return columns_->size(); }
@@ -74,20 +72,19 @@ class RequestTable {
     if (!in_use(handle.id) || row(handle.id) != handle.row) return std::nullopt;
     return handle.id;
   }
-  /// Of the attempt under way, at the gateway.
+  /// When the current attempt arrived at the gateway.
   sim::Time arrival(sim::RequestId id) const { return (*arrivals_)[id.index()]; }
-  /// Of the first attempt: when the client began to wait.
+  /// When the first attempt arrived: the client waits from then on.
   sim::Time first_arrival(sim::RequestId id) const { return columns_->arrival[id.index()]; }
   std::int32_t input_tokens(sim::RequestId id) const { return columns_->input_tokens[id.index()]; }
   std::int32_t output_tokens(sim::RequestId id) const {
     return columns_->output_tokens[id.index()];
   }
-  /// Tokens that it emits until it is done: one, with which its prefill ends, where none are asked
-  /// for.
+  /// Tokens that it emits until it is complete. At least one: its prefill ends with a token.
   std::int32_t target_output_tokens(sim::RequestId id) const {
     return std::max(output_tokens(id), 1);
   }
-  /// The shared segments with which the prompt begins.
+  /// The shared segments at the beginning of the prompt.
   std::span<const Segment> segments(sim::RequestId id) const {
     return keeps_all_ ? source_->segments_of(id.index()) : segments_[id.index()];
   }
@@ -103,19 +100,18 @@ class RequestTable {
   }
   const SloClass& class_of(sim::RequestId id) const { return slo_classes[slo_class(id)]; }
 
-  /// A tenant's requests of one class are a group: the finest population that statistics are kept
-  /// for.
+  /// A tenant's requests of one class are a group, the finest population of statistics.
   std::size_t num_groups() const { return tenants.size() * slo_classes.size(); }
   std::size_t group(sim::RequestId id) const {
     return tenant(id) * slo_classes.size() + slo_class(id);
   }
-  /// Whether the request counts in statistics: it did not arrive during the warm-up.
+  /// Whether the request counts in statistics: it arrived after the warm-up.
   bool is_counted(sim::RequestId id) const { return first_arrival(id) >= warm_up_; }
 
-  /// Whether `a` precedes `b` in the order of their names as text, the field's last resort in ties;
-  /// equal names stand in order of arrival.
+  /// Whether the name of `a` precedes that of `b` as text, the usual last tie-breaker; equal names
+  /// are ordered by arrival.
   bool name_before(sim::RequestId a, sim::RequestId b) const;
-  /// The kept source; null if requests are only kept while they are in the system.
+  /// The source; null if requests are only kept while they are in the system.
   const std::shared_ptr<const Requests>& source() const { return source_; }
 
  private:
@@ -133,7 +129,7 @@ class RequestTable {
   std::shared_ptr<const Requests> names_;
   const Requests* columns_ = nullptr;
   const std::vector<sim::Time>* arrivals_ = nullptr;
-  std::vector<sim::Time> attempts_;  // their arrivals; empty unless they are kept
+  std::vector<sim::Time> attempts_;  // arrivals of the current attempts; empty unless kept
   bool keeps_attempts_ = false;
   std::uint64_t next_row_ = 0;
 
@@ -141,7 +137,7 @@ class RequestTable {
   std::unique_ptr<ArrivalStream> stream_;
   std::optional<Arrival> next_;
   std::shared_ptr<Requests> taken_;
-  // Only if they are not all kept:
+  // Only if requests are not all kept:
   std::vector<std::span<const Segment>> segments_;
   std::vector<std::uint32_t> rows_;
   std::vector<bool> in_use_;

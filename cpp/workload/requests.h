@@ -13,17 +13,17 @@
 
 namespace spillway::workload {
 
-/// A stretch of a prompt that other prompts may share: two segments are the same if content and
-/// length are equal.
+/// A part of a prompt that other prompts may share. Two segments are the same if content and length
+/// are equal.
 struct Segment {
   std::uint64_t content = 0;
   std::uint32_t tokens = 0;
 };
 
-/// What is asked, by whom and when: immutable columns, one row per request in order of arrival,
-/// shared by every run that replays them.
+/// The offered requests: immutable columns, one row per request in order of arrival, shared by
+/// every run that replays them.
 ///
-/// A prompt begins with its shared segments; the rest of its `input_tokens` are its own.
+/// A prompt begins with its shared segments; the rest of its `input_tokens` is unshared.
 struct Requests : sim::Attachment {
   std::vector<sim::Time> arrival;
   std::vector<std::int32_t> input_tokens;   ///< whole prompt, shared segments included; ≥ 1
@@ -32,13 +32,13 @@ struct Requests : sim::Attachment {
   std::vector<std::uint16_t> slo_class;     ///< index into `slo_classes`
   std::vector<Segment> segments;
   std::vector<std::uint32_t>
-      segment_begin;  ///< size() + 1 offsets; empty where no prompt shares anything
+      segment_begin;  ///< size() + 1 offsets; empty if no prompt has a shared segment
   std::vector<std::string> request_id;  ///< the source's names; empty: the row numbers
   std::vector<std::string> tenants;
   std::vector<std::string> slo_classes;
 
   std::size_t size() const { return arrival.size(); }
-  /// The shared segments with which a row's prompt begins.
+  /// The shared segments at the beginning of a row's prompt.
   std::span<const Segment> segments_of(std::size_t row) const {
     if (segment_begin.empty()) return {};
     return std::span(segments).subspan(segment_begin[row],
@@ -46,7 +46,7 @@ struct Requests : sim::Attachment {
   }
 };
 
-/// One request as it arrives; tenant and class as in `Requests`.
+/// One arriving request; tenant and class as in `Requests`.
 struct Arrival {
   sim::Time time;
   std::int32_t input_tokens = 0;
@@ -63,7 +63,7 @@ class ArrivalStream {
   virtual std::optional<Arrival> next() = 0;
   virtual const std::vector<std::string>& tenants() const = 0;
   virtual const std::vector<std::string>& slo_classes() const = 0;
-  /// Whether any prompt shares a segment.
+  /// Whether any prompt has a shared segment.
   virtual bool shares_segments() const = 0;
 };
 

@@ -19,15 +19,15 @@ namespace {
 constexpr std::int64_t kDefaultCount = 1000;
 constexpr std::int64_t kUnboundedCount = std::numeric_limits<std::int64_t>::max();
 
-// How many requests of `config` there are at most.
+// Maximum number of requests of `config`.
 std::int64_t largest_count(const Synthetic& config) {
   if (config.num_requests) return *config.num_requests;
   const bool ends = config.duration_s || std::ranges::all_of(config.clients, &Client::is_finite);
   return ends ? kUnboundedCount : kDefaultCount;
 }
 
-// One client's requests in order of arrival: the next arrival is known, the rest is drawn when it
-// is taken.
+// One client's requests in order of arrival: the next arrival is known, and the rest is drawn when
+// it is taken.
 class ClientSource {
  public:
   ClientSource(const Client& client, std::size_t index, double rate_per_s, sim::Time end,
@@ -46,7 +46,7 @@ class ClientSource {
     draw_arrival();
   }
 
-  /// The next arrival; kForever: there is none.
+  /// The next arrival; kForever: none.
   sim::Time next_time() const { return next_time_; }
 
   Arrival take() {
@@ -129,7 +129,7 @@ class SyntheticStream final : public ArrivalStream {
   }
 
  private:
-  /// Position of the client whose request is next, if there is one.
+  /// Position of the client with the next request, if any.
   std::optional<std::size_t> peek() const {
     const std::size_t first = order_.front();
     if (left_ == 0 || clients_[first].next_time() == sim::kForever) return std::nullopt;
@@ -149,7 +149,7 @@ class SyntheticStream final : public ArrivalStream {
   std::vector<std::size_t> order_;  // heap of clients, the earliest in front
   Names names_;
   std::vector<NamedClient> named_;  // by client
-  bool converses_ = false;          // some users take up earlier prompts
+  bool converses_ = false;          // some users have conversations of several turns
   std::int64_t left_;
 };
 
@@ -188,7 +188,7 @@ std::shared_ptr<const Requests> generate(const Synthetic& config, std::uint64_t 
   requests->slo_classes = source.slo_classes();
   const bool shares = source.shares_segments();
   if (shares) requests->segment_begin.push_back(0);
-  // All at once where the number is known, so that no column is ever copied.
+  // Reserve everything where the number is known, so that no column is ever copied.
   const std::int64_t count = largest_count(config);
   const auto expected = count == kUnboundedCount ? 0 : static_cast<std::size_t>(count);
   requests->arrival.reserve(expected);

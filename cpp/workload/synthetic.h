@@ -29,32 +29,31 @@ struct Synthetic {
       "Requests generated from distributions by one or more clients.";
   static void fields(auto field) {
     field("requests_per_s", &Synthetic::requests_per_s,
-          "Mean arrival rate of all clients together that have none of their own; nothing if "
-          "each has one.")
+          "Total mean arrival rate of the clients without requests_per_s; ignored if every client "
+          "sets its own.")
         .unit("requests/s")
         .range(sim::positive_up_to(1e9))
         .log_search(0.1, 10000);
     field("num_requests", &Synthetic::num_requests,
-          "The earliest so many requests of all clients; absent: all that arrive within "
-          "duration_s; if that is absent too, all if each client has a duration_s or "
-          "num_requests of its own, or else 1,000.")
+          "Stop after this many requests across all clients. Unset: no limit if duration_s is set, "
+          "or if every client sets its own duration_s or num_requests; otherwise 1,000.")
         .unit("requests")
         .range(sim::between(1, 1e9));
     field("duration_s", &Synthetic::duration_s,
-          "No request arrives at or after this instant; absent: num_requests and the clients "
-          "decide.")
+          "No request arrives at or after this time. Unset: num_requests and the clients' own "
+          "limits decide.")
         .unit("s")
         .range(sim::positive_up_to(sim::kLongestSpan_s));
-    field("clients", &Synthetic::clients, "Who asks.");
+    field("clients", &Synthetic::clients, "The clients.");
   }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
 };
 
-/// The requests of `config` under `seed` that come by the clock, in order of arrival; arrivals are
-/// truncated to whole quanta. Every request draws from streams of its own, named by the client's
-/// position and the request's ordinal: changing or appending a client leaves the others' draws as
-/// they were (the arrivals of those without a rate of their own move with the rate that is left to
-/// them).
+/// The open-loop requests of `config` under `seed`, in order of arrival; arrivals are truncated to
+/// whole quanta. Every request draws from streams of its own, named by the client's position and
+/// the request's ordinal, so changing or appending a client leaves the draws of the others
+/// unchanged. (The arrivals of clients without a rate of their own still scale with the rate that
+/// is left to them.)
 std::unique_ptr<ArrivalStream> stream(const Synthetic& config, std::uint64_t seed,
                                       std::int64_t quantum_ns);
 

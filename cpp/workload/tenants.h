@@ -11,7 +11,7 @@
 
 namespace spillway::workload {
 
-/// Someone who shares the fleet with others.
+/// A customer, team or application that shares the fleet with others; the unit of fairness.
 struct Tenant {
   std::string name = "default";
   double weight = 1;
@@ -20,32 +20,33 @@ struct Tenant {
   std::optional<Reaction> reaction;
 
   static constexpr std::string_view type_name = "Tenant";
-  static constexpr std::string_view doc = "Someone who shares the fleet with others.";
+  static constexpr std::string_view doc =
+      "A customer, team or application that shares the fleet with others; the unit of fairness.";
   static void fields(auto field) {
-    field("name", &Tenant::name, "Name by which clients and traces refer to the tenant.");
+    field("name", &Tenant::name, "Name; clients and traces refer to it.");
     field("weight", &Tenant::weight,
-          "Share of the service that the tenant is entitled to, relative to the others.")
+          "Share of the service to which the tenant is entitled, relative to the other tenants.")
         .dimensionless()
         .range(sim::between(1e-9, 1e9))
         .log_search(0.25, 8);
     field("queue_max", &Tenant::queue_max,
-          "Most of its requests that wait in a band of a gateway; 0: all are refused; absent: "
-          "the band's own max_requests.")
+          "Maximum number of its requests that wait in a band of a gateway; 0: all are rejected; "
+          "unset: the max_requests of the band's queue.")
         .unit("requests")
         .range(sim::between(0, 1e9))
         .log_search(1, 64);
     field("max_in_flight", &Tenant::max_in_flight,
-          "Most of its requests in flight, where a per_tenant limit is in force; 0: none is "
-          "dispatched; absent: that limit's own.")
+          "Maximum number of its requests in flight, where a per_tenant limit is in force; 0: none "
+          "is dispatched; unset: that limit's own value.")
         .unit("requests")
         .range(sim::between(0, 1e9))
         .log_search(1, 1024);
     field("reaction", &Tenant::reaction,
-          "How long its clients wait and when they ask again; absent: as everyone.");
+          "How long its clients wait and when they retry; unset: the simulation's reaction.");
   }
 };
 
-/// A class of service: how important its requests are and what latency they are promised.
+/// A class of service: the importance of its requests and their latency targets.
 struct SloClass {
   std::string name = "standard";
   std::int64_t priority = 3;
@@ -56,11 +57,10 @@ struct SloClass {
 
   static constexpr std::string_view type_name = "SloClass";
   static constexpr std::string_view doc =
-      "A class of service: how important its requests are and what latency they are promised. A "
-      "class without "
-      "targets has no goodput.";
+      "A class of service: the importance of its requests and their latency targets. A class "
+      "without targets has no goodput.";
   static void fields(auto field) {
-    field("name", &SloClass::name, "Name by which clients and traces refer to the class.");
+    field("name", &SloClass::name, "Name; clients and traces refer to it.");
     field("priority", &SloClass::priority,
           "Importance: higher is more important, negative is sheddable (llm-d's convention).")
         .dimensionless()
@@ -69,15 +69,15 @@ struct SloClass {
         .dimensionless()
         .range(sim::between(0, 1e9));
     field("target_ttft_s", &SloClass::target_ttft_s,
-          "Promised time from arrival at the gateway to the first token; absent: none.")
+          "Target for the time from arrival at the gateway to the first token; unset: none.")
         .unit("s")
         .range(sim::more_than(0));
     field("target_tpot_s", &SloClass::target_tpot_s,
-          "Promised time per output token after the first; absent: none.")
+          "Target for the time per output token after the first; unset: none.")
         .unit("s")
         .range(sim::more_than(0));
     field("target_e2e_s", &SloClass::target_e2e_s,
-          "Promised time from arrival at the gateway to the last token; absent: none.")
+          "Target for the time from arrival at the gateway to the last token; unset: none.")
         .unit("s")
         .range(sim::more_than(0));
   }

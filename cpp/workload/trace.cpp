@@ -19,7 +19,7 @@ void check_tokens(const std::vector<std::int32_t>& column, std::int32_t min, con
                      std::to_string(column[row]),
                      "must be >= " + std::to_string(min) + " and <= " + std::to_string(kMaxTokens) +
                          " (tokens)"});
-      return;  // one such row is enough to say
+      return;  // one such row is reported
     }
   }
 }
@@ -64,7 +64,7 @@ void check_requests(const Requests& requests, const std::string& path,
     const std::int64_t shared = shared_tokens(requests.segments_of(row));
     if (shared <= requests.input_tokens[row]) continue;
     out.push_back({path + " row " + std::to_string(row) + ", prefix_tokens", std::to_string(shared),
-                   "must be at most input_tokens (" + std::to_string(requests.input_tokens[row]) +
+                   "must be <= input_tokens (" + std::to_string(requests.input_tokens[row]) +
                        "), which is the whole prompt"});
     return;
   }

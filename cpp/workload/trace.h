@@ -14,8 +14,8 @@ namespace spillway::workload {
 class ArrivalStream;
 struct Requests;
 
-/// Recorded requests, replayed as they are. `sha256` digests the content of the columns; it stands
-/// for them in comparisons and in the written form, from which the columns are read again.
+/// Recorded requests, replayed as they are. `sha256` is a digest of the columns and represents them
+/// in comparisons and in the written form, from which the columns are read again.
 struct Trace {
   std::string file;
   std::string sha256;
@@ -25,26 +25,25 @@ struct Trace {
   static constexpr std::string_view kind = "trace", type_name = "Trace";
   static constexpr std::string_view doc =
       "Recorded requests, replayed as they are. Read one with spillway.read_trace(file) or build "
-      "one with "
-      "spillway.trace(arrival_s=…, input_tokens=…, output_tokens=…); on the command line its "
-      "requests come with --trace.";
+      "one with spillway.trace(arrival_s=…, input_tokens=…, output_tokens=…); on the command line, "
+      "use --trace.";
   static void fields(auto field) {
-    field("file", &Trace::file, "Where the requests were read from; empty: not from a file.");
-    field("sha256", &Trace::sha256, "Digest of the requests' content; empty: no requests yet.");
+    field("file", &Trace::file, "File from which the requests were read; empty: none.");
+    field("sha256", &Trace::sha256, "Digest of the requests' content; empty: no requests.");
     field("rows", &Trace::rows, "Number of requests.").unit("requests").range(sim::at_least(0));
     field("requests", &Trace::requests, "The columns.").hidden();
   }
-  /// The digest stands for the requests, wherever they were read from.
+  /// The digest identifies the requests, wherever they were read from.
   bool is_part_of_identity(std::string_view field) const {
     return field != "file" || sha256.empty();
   }
 };
 
-/// The trace's requests one at a time. Precondition: it has them.
+/// The trace's requests one at a time. Precondition: the trace has requests.
 std::unique_ptr<ArrivalStream> stream(const Trace& trace);
 
-/// Reports what makes columns unusable: unequal lengths, an unsorted row, a count out of range.
-/// Rows count from 0.
+/// Reports invalid columns: unequal lengths, an unsorted row, a count out of range. Rows count from
+/// 0.
 void check_requests(const Requests& requests, const std::string& path,
                     std::vector<sim::Violation>& out);
 

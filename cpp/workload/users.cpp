@@ -12,7 +12,7 @@ namespace spillway::workload {
 
 namespace {
 
-// A name for what one user has said in one turn, or was answered. Groups that clients share have
+// Content id of one user's question, or its answer, in one turn. The groups that clients share have
 // small numbers.
 std::uint64_t content_of(std::size_t user, std::uint64_t ordinal, std::uint64_t which) {
   return sim::mix(sim::mix(sim::mix(user) + ordinal) + which) | (std::uint64_t{1} << 63);
@@ -51,7 +51,7 @@ Users::Users(const Synthetic& config, std::uint64_t seed, std::int64_t quantum_n
   }
 }
 
-// One number for each request of each user of a client.
+// A unique number for each request of each user of a client.
 std::uint64_t Users::draw_of(std::size_t which) const {
   const User& user = users_[which];
   const Source& source = sources_[user.source];
@@ -85,7 +85,7 @@ Arrival Users::ask(std::size_t which) {
   }
   std::int64_t input_tokens = own;
   for (const Segment& segment : user.conversation) input_tokens += segment.tokens;
-  // A question that nobody takes up again needs no name.
+  // A question that no later turn repeats needs no content id.
   if (turns > 1) user.conversation.push_back({content_of(which, user.ordinal, 0), own});
   ++user.ordinal;
   return {

@@ -14,23 +14,25 @@
 
 namespace spillway::workload {
 
-/// The users of a workload's closed-loop clients. Each has one request in the system at most; what
-/// it is depends on the user and its ordinal alone, when it comes on what was served before.
+/// The users of a workload's closed-loop clients. Each has at most one request in the system. Its
+/// content depends on the user and its ordinal alone; its arrival depends on what was served
+/// before.
 class Users {
  public:
   Users(const Synthetic& config, std::uint64_t seed, std::int64_t quantum_ns);
 
   std::size_t size() const { return users_.size(); }
-  /// When the user asks for the first time; kForever: never.
+  /// Arrival of the user's first request; kForever: none.
   sim::Time first(std::size_t user) const { return users_[user].next; }
-  /// What the user asks at the instant announced. Its segments are valid until the user asks again.
+  /// The user's request, at the announced time. Its segments are valid until the next call for this
+  /// user.
   Arrival ask(std::size_t user);
-  /// The user's request is over, after an answer of so many tokens. Returns when the next one
-  /// comes; kForever: none.
+  /// The user's request is complete with an output of `tokens`. Returns the arrival of the next
+  /// one; kForever: none.
   sim::Time answered(std::size_t user, std::int32_t tokens, sim::Time now);
-  /// The same for a request that was not served. The next one never comes at the same instant.
+  /// The same for a request that was not served. The next one never arrives at the same instant.
   sim::Time refused(std::size_t user, sim::Time now);
-  /// Which client of the workload the user belongs to.
+  /// The client of the workload to which the user belongs.
   std::size_t client_of(std::size_t user) const { return sources_[users_[user].source].client; }
 
  private:
@@ -41,7 +43,7 @@ class Users {
     std::unique_ptr<LengthDistribution> output;
     NamedClient named;
     sim::Time end{0};
-    std::int64_t left = 0;  // requests that may yet be announced
+    std::int64_t left = 0;  // requests that may still be announced
     std::size_t first_user = 0;
   };
   struct User {
@@ -52,7 +54,8 @@ class Users {
   };
 
   std::uint64_t draw_of(std::size_t user) const;
-  // When the user asks next, having begun to think at `now`, which takes at least so long.
+  // Arrival of the user's next request if it begins to think at `now` and thinks for at least
+  // `least`.
   sim::Time announce(std::size_t user, sim::Time now, sim::Time least);
 
   std::uint64_t seed_;
@@ -61,7 +64,7 @@ class Users {
   std::vector<User> users_;
 };
 
-/// Whether some client of the workload is in a closed loop.
+/// Whether any client of the workload is in closed loop.
 bool has_users(const Synthetic& config);
 
 }  // namespace spillway::workload

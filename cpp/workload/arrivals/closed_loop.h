@@ -12,10 +12,10 @@ namespace spillway::workload {
 
 class ArrivalProcess;
 
-/// How long a user thinks.
+/// Distribution of the time for which a user thinks.
 enum class ThinkTime : std::uint8_t { exponential, constant };
 
-/// Users who wait for an answer, think, and ask again: the load follows what is served.
+/// Users that wait for an answer, think, and send the next request: the load follows the service.
 struct ClosedLoop {
   std::int64_t users = 16;
   double think_time_s = 0;
@@ -25,38 +25,39 @@ struct ClosedLoop {
 
   static constexpr std::string_view kind = "closed_loop", type_name = "ClosedLoop";
   static constexpr std::string_view doc =
-      "Users who wait for an answer, think, and ask again: the load follows what is served. The "
-      "client needs an end: a duration_s or num_requests of its own, a duration_s of the workload "
-      "or a horizon_s. Its rate and the workload's num_requests do not count.";
+      "Users that wait for an answer, think, and send the next request: the load follows the "
+      "service. The client needs an end: its own duration_s or num_requests, the workload's "
+      "duration_s, or a horizon_s. Its rate and the workload's num_requests have no effect.";
   static void fields(auto field) {
-    field("users", &ClosedLoop::users, "Users, each with at most one request in the system.")
+    field("users", &ClosedLoop::users,
+          "Number of users, each with at most one request in the system.")
         .unit("users")
         .range(sim::between(1, 1e6))
         .log_search(1, 1024);
     field("think_time_s", &ClosedLoop::think_time_s,
           "Mean time from the end of a request, served or not, to the user's next one, and from "
-          "the start to the first.")
+          "the start to the first request.")
         .unit("s")
         .range(sim::between(0, 1e6));
-    field("think_time", &ClosedLoop::think_time, "Its distribution.");
+    field("think_time", &ClosedLoop::think_time, "Distribution of the think time.");
     field("refusal_turnaround_s", &ClosedLoop::refusal_turnaround_s,
-          "Least time from the end of a request that was not served (refused, expired, evicted "
-          "or withdrawn) to the user's next one, however short the think time: the round trip "
-          "of an error. At least one quantum.")
+          "Minimum time from the end of a request that was not served (rejected, expired, evicted "
+          "or withdrawn) to the user's next one, however short the think time: the round trip of "
+          "an error. At least one quantum.")
         .unit("s")
         .range(sim::between(1e-5, 1e6))
         .log_search(1e-3, 10);
     field("turns", &ClosedLoop::turns,
-          "Requests of one conversation, whose prompts begin with all earlier questions and "
-          "answers of it; 1: each stands for itself. Cached KV blocks of earlier prompts can be "
-          "found again, those of generated answers cannot.")
+          "Number of requests in a conversation. Each prompt begins with all earlier questions and "
+          "answers of the conversation; 1: requests are independent. Cached KV blocks of earlier "
+          "prompts can be reused, those of generated answers cannot.")
         .unit("requests")
         .range(sim::between(1, 100000));
   }
   bool draws() const { return think_time == ThinkTime::exponential && think_time_s > 0; }
 };
 
-/// Nothing arrives by the clock alone: every gap is infinite.
+/// No open-loop arrivals: every gap is infinite.
 std::unique_ptr<ArrivalProcess> make(const ClosedLoop& config, double rate_per_s);
 
 }  // namespace spillway::workload

@@ -11,7 +11,7 @@ class ArrivalProcess;
 struct Constant {
   static constexpr std::string_view kind = "constant", type_name = "Constant";
   static constexpr std::string_view doc =
-      "Arrivals at equal gaps; the first comes one gap after the start.";
+      "Arrivals at equal gaps; the first request arrives one gap after the start.";
   static void fields(auto /*field*/) {}
 };
 

@@ -12,8 +12,7 @@ double squared_cv(double shape) {
   return std::exp(std::lgamma(1.0 + 2.0 / shape) - 2.0 * std::lgamma(1.0 + 1.0 / shape)) - 1.0;
 }
 
-// The shape whose coefficient of variation is `cv`, by bisection; the latter falls as the shape
-// grows.
+// The shape whose coefficient of variation is `cv`, by bisection; `cv` falls as the shape grows.
 double shape_for(double cv) {
   double low = 0.1;
   double high = 100.0;

@@ -8,7 +8,7 @@
 
 namespace spillway::workload {
 
-/// Reports bounds that leave no length possible.
+/// Reports bounds that no length satisfies.
 inline void check_bounds(std::int64_t min, std::int64_t max, const std::string& path,
                          std::vector<sim::Violation>& out) {
   if (min <= max) return;

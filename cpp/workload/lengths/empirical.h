@@ -26,7 +26,7 @@ struct Empirical {
     field("values", &Empirical::values, "The possible lengths.")
         .unit("tokens")
         .range(sim::between(0, kMaxTokens));
-    field("weights", &Empirical::weights, "One weight per value, in any scale; empty: all equal.")
+    field("weights", &Empirical::weights, "One weight per value, on any scale; empty: all equal.")
         .dimensionless()
         .range(sim::at_least(0));
   }

@@ -8,7 +8,7 @@
 namespace spillway::workload {
 
 /// Contract of a length distribution: independent token counts. `tokens` draws only from `draws`,
-/// which belongs to this one request.
+/// which belongs to that request.
 class LengthDistribution {
  public:
   virtual ~LengthDistribution() = default;
