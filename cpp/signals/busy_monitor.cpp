@@ -12,7 +12,7 @@ using sim::Time;
 
 namespace {
 
-/// What stands for a batch limit that a worker has not reported.
+/// Batch limit of a worker that has not reported one.
 constexpr std::int64_t kUnreportedBatch_tokens = 10'000'000;
 
 template <class T>
@@ -75,7 +75,7 @@ void BusyWorkers::evaluate(Worker& worker) {
   std::size_t busy = 0;
   for (const RankLoad& load : worker.loads) busy += is_rank_busy(load);
   has_exceeded_ = has_exceeded_ || busy > 0;
-  // One of which nothing is known has no busy rank.
+  // A worker without reports has no busy rank.
   const double needed = config_.busy_rank_share * static_cast<double>(worker.loads.size());
   worker.is_busy = busy > 0 && static_cast<double>(busy) >= needed;
 }
@@ -85,7 +85,7 @@ bool BusyWorkers::is_rank_busy(const RankLoad& load) const {
   if (config_.active_decode_blocks_threshold && total > 0) {
     const double limit = *config_.active_decode_blocks_threshold * static_cast<double>(total);
     if (exceeds(load.active_decode_blocks, limit)) return true;
-    // The latch needs no memory of its own: the last values seen of both signals are kept.
+    // The latch needs no state of its own: the last values of both signals are kept.
     if (config_.decode_latch && exceeds(load.kv_used_blocks, limit)) return true;
   }
   const std::int64_t tokens = load.active_prefill_tokens.value_or(0);
@@ -100,7 +100,7 @@ bool BusyWorkers::is_rank_busy(const RankLoad& load) const {
   return static_cast<double>(tokens) > std::floor(limit);
 }
 
-// ---- what a gateway knows ------------------------------------------------------------------
+// ---- the load as the gateway knows it ------------------------------------------------------
 
 WorkerMonitor::WorkerMonitor(const BusyMonitor& config, std::span<const Size> workers,
                              const workload::RequestTable& requests,
@@ -119,7 +119,7 @@ std::int64_t WorkerMonitor::blocks_of(RequestId id, std::int64_t block_size_toke
   return (requests_.input_tokens(id) + block_size_tokens - 1) / block_size_tokens;
 }
 
-// ---- what the gateway sees -----------------------------------------------------------------
+// ---- requests of the gateway ---------------------------------------------------------------
 
 void WorkerMonitor::sent(RequestId id, InstanceId worker) {
   Rank& rank = rank_of(id, worker);

@@ -16,7 +16,7 @@
 
 namespace spillway::signals {
 
-/// What a rank tells with a load event. What is absent is not told: the last value stands.
+/// The values of one rank in a load event. A missing value leaves the last one in force.
 struct RankLoad {
   std::optional<std::int64_t> active_decode_blocks;  ///< by the gateway's own count
   std::optional<std::int64_t> kv_used_blocks;        ///< as the engine reports
@@ -30,9 +30,10 @@ class BusyWorkers {
  public:
   BusyWorkers(BusyMonitor config, std::size_t num_workers);
 
-  /// A load event: the worker tells of its ranks, by position. Of an unknown worker: ignored.
+  /// Handles a load event with the worker's ranks, by position. Events of unknown workers are
+  /// ignored.
   void report(sim::InstanceId worker, std::span<const RankLoad> ranks, sim::Time now);
-  /// It has turned a request away: busy until its next load event.
+  /// The worker has rejected a request: it is busy until its next load event.
   void mark_overloaded(sim::InstanceId worker);
 
   bool is_busy(sim::InstanceId worker) const {
@@ -41,7 +42,7 @@ class BusyWorkers {
   bool router_skips_busy() const { return config_.router_skips_busy; }
   /// Whether any rank has exceeded a threshold so far.
   bool has_exceeded() const { return has_exceeded_; }
-  /// What is known of the ranks; empty before the first load event.
+  /// The last known loads of the ranks; empty before the first load event.
   std::span<const RankLoad> ranks(sim::InstanceId worker) const {
     return workers_[worker.index()].loads;
   }
@@ -52,32 +53,32 @@ class BusyWorkers {
     bool is_busy = false;
   };
 
-  // Whether a threshold has changed by now.
+  // Whether a threshold has changed.
   bool apply_changes(sim::Time now);
   void evaluate(Worker& worker);
   bool is_rank_busy(const RankLoad& load) const;
 
-  BusyMonitor config_;  // with the thresholds in force
+  BusyMonitor config_;  // with the current thresholds
   std::size_t next_change_ = 0;
   bool has_exceeded_ = false;
   std::vector<Worker> workers_;
 };
 
-/// What is read of a rank when its worker has a load event.
+/// The values read from a rank for a load event of its worker.
 struct RankReading {
   InstanceSignal signal;
   Capacity capacity;
-  std::int64_t emitted_tokens = 0;  ///< since the start; only with `track_output_blocks`
+  std::int64_t emitted_tokens = 0;  ///< since the start; set only with `track_output_blocks`
 };
 
-/// What a gateway knows of the load of the workers: its own count of the requests that it has sent
-/// them, and what they report.
+/// The load of the workers as a gateway knows it: its own count of the requests that it has sent to
+/// them, and their reports.
 ///
-/// A request counts at its rank from when it is routed: with the blocks of its prompt until it
-/// ends, with its prompt's tokens until its first token.
+/// A request counts at its rank from its routing on: the blocks of its prompt until it ends, the
+/// tokens of its prompt until its first token.
 class WorkerMonitor {
  public:
-  /// A worker by its ranks and their KV blocks.
+  /// The ranks of a worker and the size of their KV blocks.
   struct Size {
     std::size_t ranks = 1;
     std::int64_t block_size_tokens = 1;
@@ -85,7 +86,7 @@ class WorkerMonitor {
   WorkerMonitor(const BusyMonitor& config, std::span<const Size> workers,
                 const workload::RequestTable& requests, const workload::RequestStates& states);
 
-  // ---- what the gateway sees ---------------------------------------------------------------
+  // ---- requests of the gateway -------------------------------------------------------------
 
   void sent(sim::RequestId id, sim::InstanceId worker);
   void first_token(sim::RequestId id, sim::InstanceId worker);
@@ -94,9 +95,9 @@ class WorkerMonitor {
 
   // ---- load events -------------------------------------------------------------------------
 
-  /// The worker is read; the readings are one per rank.
+  /// Measures the worker; `ranks` has one reading per rank.
   void measure(sim::InstanceId worker, std::span<const RankReading> ranks);
-  /// The oldest measurement that has not arrived yet does.
+  /// The oldest measurement in transit arrives.
   void arrive(sim::InstanceId worker, sim::Time now);
 
   const BusyWorkers& busy() const { return busy_; }

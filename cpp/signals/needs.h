@@ -10,20 +10,20 @@
 
 namespace spillway::signals {
 
-/// What a policy needs to see, or to be notified of, beyond what every view holds. What no policy
-/// of a run needs is neither kept nor sent.
+/// The information and notifications that a policy needs beyond the contents of every view.
+/// Information that no policy of a run needs is neither kept nor sent.
 struct Needs {
-  bool prefix_index = false;     ///< the gateway's own record of the prefixes that it sent where
-  bool outstanding = false;      ///< its own record of what awaits a first token
-  bool next_choice = false;      ///< which instance the router would choose
-  bool exact_estimate = false;   ///< when the first token will come, which no real gateway knows
-  bool first_tokens = false;     ///< notice of each first token
-  bool tokens_by_group = false;  ///< tokens that each group of requests has got, to charge them
-  bool busy_workers = false;     ///< which workers are busy
-  bool fleet_signals = false;    ///< a view also where queues are drained and limits are moved
+  bool prefix_index = false;     ///< the gateway's own record of prefixes and where it sent them
+  bool outstanding = false;      ///< its own record of requests that await a first token
+  bool next_choice = false;      ///< the instance that the router would choose
+  bool exact_estimate = false;   ///< the time of the first token, which no real gateway knows
+  bool first_tokens = false;     ///< notification of each first token
+  bool tokens_by_group = false;  ///< tokens emitted by each group of requests, to charge them
+  bool busy_workers = false;     ///< the busy workers
+  bool fleet_signals = false;    ///< a view also in drains of the queues and in controller ticks
 
   bool operator==(const Needs&) const = default;
-  /// What either needs.
+  /// The union of both.
   friend constexpr Needs operator|(const Needs& a, const Needs& b) {
     using Fields = std::array<bool, sizeof(Needs)>;
     auto either = std::bit_cast<Fields>(a);
@@ -33,8 +33,8 @@ struct Needs {
   }
 };
 
-/// What `config` needs: its `static constexpr Needs needs`, or what its `needs()` says of its
-/// settings; of a variant, what it holds needs; of a list, what any entry does. A configuration
+/// The needs of `config`: its `static constexpr Needs needs`, or the result of its `needs()`; of a
+/// variant, those of the held alternative; of a list, the union over its entries. A configuration
 /// without either needs nothing.
 template <class Config>
 constexpr Needs needs_of(const Config& config) {

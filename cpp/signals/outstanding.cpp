@@ -4,7 +4,7 @@ namespace spillway::signals {
 
 namespace {
 
-/// Weight of the latest gap between two releases in their mean.
+/// Weight of the latest gap between two departures in their mean.
 constexpr double kGapWeight = 0.1;
 
 }  // namespace

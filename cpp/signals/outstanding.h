@@ -11,11 +11,11 @@
 
 namespace spillway::signals {
 
-/// What a gateway has admitted and has had no first token of yet, and how the instances have
-/// answered: its own record, always fresh. Only kept where some policy reads it.
+/// The requests that a gateway has admitted and that have no first token yet, and the responses of
+/// the instances: the gateway's own record, always fresh. Kept only if a policy reads it.
 ///
-/// Uncached tokens are those of a prompt that were not sent to the instance before, as far as the
-/// gateway remembers; of a request that is still in a queue, the fewest over the instances.
+/// Uncached tokens are the tokens of a prompt that were not sent to the instance before, as far as
+/// the gateway remembers; for a request that is still in a queue, the minimum over the instances.
 class Outstanding {
  public:
   struct Sum {
@@ -28,50 +28,50 @@ class Outstanding {
       return *this;
     }
   };
-  /// Requests that leave an instance.
+  /// Departures of requests from an instance.
   struct Releases {
-    sim::Time last = sim::kUnset;  ///< of this busy period
-    double mean_gap_s = 0;         ///< of late; 0: not known
+    sim::Time last = sim::kUnset;  ///< in this busy period
+    double mean_gap_s = 0;         ///< recent mean; 0: unknown
   };
 
   Outstanding(const workload::RequestTable& requests, std::size_t num_instances);
 
-  // ---- the way of a request ----------------------------------------------------------------
+  // ---- life of a request -------------------------------------------------------------------
 
-  /// It has joined a queue.
+  /// The request has joined a queue.
   void admitted(sim::RequestId id, std::int64_t uncached_tokens);
-  /// It has left the queue undispatched.
+  /// It has left the queue without being dispatched.
   void left_queue(sim::RequestId id);
   /// It has left the queue for an instance.
   void sent(sim::RequestId id, sim::InstanceId instance, std::int64_t uncached_tokens,
             sim::Time now);
   void first_token(sim::RequestId id, sim::InstanceId instance, sim::Time now);
-  /// It has left the instance, with a first token or without.
+  /// It has left the instance, with or without a first token.
   void ended(sim::RequestId id, sim::InstanceId instance, sim::Time now);
 
-  // ---- what is known -----------------------------------------------------------------------
+  // ---- counts ------------------------------------------------------------------------------
 
-  /// Admitted and not sent yet, by class.
+  /// Requests of a class that are admitted and not yet sent.
   const Sum& queued(std::size_t slo_class) const { return queued_[slo_class]; }
-  /// Sent there and without a first token, by class.
+  /// Requests of a class that were sent there and have no first token.
   const Sum& awaiting(sim::InstanceId instance, std::size_t slo_class) const {
     return at(instance).awaiting[slo_class];
   }
-  /// Those of them that were sent later than `since`.
+  /// Requests that await a first token and were sent later than `since`.
   Sum sent_after(sim::InstanceId instance, sim::Time since) const;
-  /// Sent there and not finished.
+  /// Requests sent there and not finished.
   std::int64_t in_flight(sim::InstanceId instance) const { return at(instance).in_flight; }
-  /// Those of them with a first token.
+  /// Requests in flight there that have a first token.
   std::int64_t decoding(sim::InstanceId instance) const {
     return at(instance).in_flight - at(instance).awaiting_requests;
   }
-  /// When a step is last known to have ended or begun there: a first token or an end, or the first
-  /// request that was sent to it idle. kUnset: never.
+  /// Time of the last event that shows the end or start of a step there: a first token, the end of
+  /// a request, or the first request sent to the idle instance. kUnset: never.
   sim::Time last_known_step(sim::InstanceId instance) const { return at(instance).last_known_step; }
   const Releases& releases(sim::InstanceId instance) const { return at(instance).releases; }
 
  private:
-  /// One request that was sent, as long as it awaits its first token.
+  /// A request that was sent and awaits its first token.
   struct Sent {
     sim::RequestId id;
     std::uint64_t serial = 0;
@@ -83,10 +83,10 @@ class Outstanding {
     std::int64_t in_flight = 0;
     sim::Time last_known_step = sim::kUnset;
     Releases releases;
-    sim::Ring<Sent> sent;  // in order of time; those at the front are still awaited
+    sim::Ring<Sent> sent;  // in order of time; the front one still awaits its first token
   };
   struct Request {
-    std::uint64_t serial = 0;  // 0: not awaited
+    std::uint64_t serial = 0;  // 0: awaits no first token
     std::int64_t uncached_tokens = 0;
   };
 
@@ -95,7 +95,7 @@ class Outstanding {
   bool is_awaited(const Sent& one) const {
     return requests_known_[one.id.index()].serial == one.serial;
   }
-  // True if it was awaited.
+  // True if it awaited its first token.
   bool answer(sim::RequestId id, Instance& instance);
 
   const workload::RequestTable& requests_;

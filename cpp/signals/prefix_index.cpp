@@ -40,7 +40,7 @@ std::int64_t PrefixIndex::matched_blocks(sim::RequestId id, std::size_t instance
   std::int64_t matched = 0;
   for (const Stretch& stretch : stretches_) {
     const Runs::Handle at = memory.by_key.find(stretch.key);
-    // A run whose first blocks are forgotten is of no use: the match ends before it.
+    // A run whose first blocks are forgotten cannot match.
     if (at == Runs::kNone || memory.runs[at].blocks < memory.runs[at].whole) break;
     matched += stretch.blocks;
   }

@@ -14,15 +14,15 @@
 
 namespace spillway::signals {
 
-/// Approximate prefix index: which beginnings of a prompt were sent to which rank of an instance,
-/// each with an LRU memory of `capacity_blocks`.
+/// Approximate prefix index: the beginnings of prompts that were sent to each rank of an instance,
+/// in an LRU memory of `capacity_blocks` per rank.
 ///
-/// A block is the end of a beginning, so blocks of one shared segment are always sent together and
-/// in order. They are kept as one run, of which the first blocks are forgotten first. Blocks that
-/// no other prompt shares only take room.
+/// A block stands for the beginning that it ends, so the blocks of one shared segment are always
+/// sent together and in order. They are kept as one run, whose first blocks are forgotten first.
+/// Unshared blocks only occupy capacity.
 class PrefixIndex {
  public:
-  /// `ranks`: how many each instance has.
+  /// `ranks`: the number of ranks of each instance.
   PrefixIndex(const PrefixIndexConfig& config, const workload::RequestTable& requests,
               std::span<const std::size_t> ranks);
 
@@ -31,11 +31,11 @@ class PrefixIndex {
   std::int64_t prompt_blocks(sim::RequestId id) const {
     return requests_.input_tokens(id) / config_.block_size_tokens;
   }
-  /// How many of them, from the first on, were sent to the rank and are remembered.
+  /// Number of leading ones that were sent to the rank and are remembered.
   std::int64_t matched_blocks(sim::RequestId id, std::size_t instance, std::size_t rank);
-  /// The most over the ranks of the instance.
+  /// The maximum over the ranks of the instance.
   std::int64_t matched_blocks(sim::RequestId id, std::size_t instance);
-  /// The request goes there.
+  /// The request is sent there.
   void sent(sim::RequestId id, std::size_t instance, std::size_t rank);
 
  private:
@@ -45,12 +45,12 @@ class PrefixIndex {
     std::int64_t blocks = 0;
   };
   struct Run {
-    std::uint64_t key = 0;    // 0: blocks that nobody shares
-    std::int64_t blocks = 0;  // remembered: the last ones of …
+    std::uint64_t key = 0;    // 0: unshared blocks
+    std::int64_t blocks = 0;  // remembered: the last ones of `whole`
     std::int64_t whole = 0;
   };
   using Runs = sim::LinkedList<Run>;
-  /// What was sent to one rank.
+  /// The blocks sent to one rank.
   struct Memory {
     Runs runs;  // the oldest first
     sim::FlatMap by_key;
@@ -65,7 +65,7 @@ class PrefixIndex {
   PrefixIndexConfig config_;
   const workload::RequestTable& requests_;
   std::vector<std::vector<Memory>> memories_;  // by instance and rank
-  // The prompt looked at last.
+  // The latest prompt.
   std::optional<std::uint32_t> row_;
   std::vector<Stretch> stretches_;
 };

@@ -14,17 +14,16 @@ struct PrefixIndexConfig {
 
   static constexpr std::string_view type_name = "PrefixIndex";
   static constexpr std::string_view doc =
-      "The gateway's own record of which prompts went where: per rank of an instance the blocks "
-      "last sent there. It knows nothing of what the instances really keep.";
+      "The gateway's own record of the prompts that it sent: for each rank of an instance, the "
+      "blocks last sent there. The contents of the instances' caches are not known to it.";
   static void fields(auto field) {
     field("capacity_blocks", &PrefixIndexConfig::capacity_blocks,
-          "Blocks remembered per rank of an instance; the least recently sent go "
-          "first.")
+          "Blocks remembered per rank of an instance; the least recently sent are forgotten first.")
         .unit("blocks")
         .range(sim::between(1, 1e9))
         .log_search(1000, 100000);
     field("block_size_tokens", &PrefixIndexConfig::block_size_tokens,
-          "Prompts are compared in blocks of so many tokens.")
+          "Tokens per block; prompts are compared block by block.")
         .unit("tokens")
         .range(sim::between(1, 1e6));
   }

@@ -11,7 +11,7 @@ namespace spillway::signals {
 
 class View;
 
-/// What saturation is made of.
+/// How saturation is measured.
 enum class Detector : std::uint8_t { utilization, concurrency };
 
 }  // namespace spillway::signals
@@ -23,7 +23,7 @@ struct spillway::sim::EnumNames<spillway::signals::Detector> {
 
 namespace spillway::signals {
 
-/// How saturated the fleet is, 1 where it is full: the settings that all policies share which go by
+/// The saturation of the fleet, 1 where it is full: settings shared by all policies that depend on
 /// it.
 struct SaturationDetector {
   Detector detector = Detector::utilization;
@@ -34,20 +34,20 @@ struct SaturationDetector {
   static void fields(auto field) {
     using Self = SaturationDetector;
     field("detector", &Self::detector,
-          "utilization, of what the instances report, or concurrency, which the gateway counts "
-          "itself.");
+          "utilization: from the metrics that the instances report; concurrency: from the "
+          "gateway's own count.");
     field("queue_depth_threshold", &Self::queue_depth_threshold,
-          "Waiting requests that saturate an instance.")
+          "Number of waiting requests at which an instance is saturated.")
         .unit("requests")
         .range(sim::positive_up_to(1e9))
         .log_search(1, 64);
     field("kv_utilization_threshold", &Self::kv_utilization_threshold,
-          "Share of KV memory in use that saturates an instance.")
+          "Share of KV memory in use at which an instance is saturated.")
         .dimensionless()
         .range(sim::positive_up_to(1))
         .search(0.5, 1);
     field("max_concurrency", &Self::max_concurrency,
-          "Requests in flight per instance that saturate the fleet.")
+          "Requests in flight per instance at which the fleet is saturated.")
         .unit("requests")
         .range(sim::positive_up_to(1e9))
         .log_search(8, 1024);
@@ -58,7 +58,7 @@ struct SaturationDetector {
 /// ÷ kv_utilization_threshold, 1 for an instance whose signals are stale. concurrency: `in_flight`
 /// ÷ (max_concurrency × instances). 1 while no instance is ready.
 double saturation(const SaturationDetector& config, const View& view, std::int64_t in_flight);
-/// With the requests that the router has sent and not seen finish.
+/// With the router's own count of requests that it has sent and that have not finished.
 double saturation(const SaturationDetector& config, const View& view);
 
 }  // namespace spillway::signals

@@ -65,10 +65,10 @@ sim::Time Scrapes::visible(sim::InstanceId id, sim::Time now) {
 void Scrapes::take_due(sim::InstanceId id, SignalSource& source, sim::Time until, sim::Time now) {
   Series& series = of_[id.index()];
   const std::int64_t last = last_scrape(id, until, false);
-  // Later readers know of this one, or of later ones.
+  // Later readers see this scrape or later ones.
   const std::int64_t oldest = last_scrape(id, now - delay_, true);
   const std::int64_t first = std::max(series.next, oldest);
-  // Whoever is read asks for its scrapes to be taken, too: these are.
+  // Reading the source may take its due scrapes again: mark these as taken first.
   series.next = last + 1;
   series.next_at = time_of(id, series.next);
   for (std::int64_t k = first; k <= last; ++k) {

@@ -12,40 +12,39 @@
 
 namespace spillway::signals {
 
-/// What periodic scrapes of the instances have seen.
+/// The readings of periodic scrapes of the instances.
 ///
-/// A scrape is no event. An instance asks for its scrapes to be taken before it changes, and a
-/// reader for the one it may see; only those that a reader may still ask for are taken.
+/// A scrape is not an event. An instance takes its due scrapes before it changes, and a reader
+/// takes those that it may see; only scrapes that a reader may still need are taken.
 class Scrapes {
  public:
   Scrapes(const Scraped& config, std::size_t num_instances, std::uint64_t seed);
 
-  /// Takes what is due of the instance's scrapes: those up to `now`, or before `now` if the
-  /// instance's present change precedes a scrape of the same instant.
+  /// Takes the instance's due scrapes: those up to `now`, or before `now` if the instance's present
+  /// change precedes a scrape of the same instant.
   void take(sim::InstanceId id, SignalSource& source, sim::Time now, bool inclusive) {
     const sim::Time until = inclusive ? now : now - sim::Time{1};
     if (of_[id.index()].next_at <= until) take_due(id, source, until, now);
   }
-  /// When the k-th scrape of an instance is made.
+  /// Time of the k-th scrape of an instance.
   sim::Time time_of(sim::InstanceId id, std::int64_t k) const;
   bool is_lost(sim::InstanceId id, std::int64_t k) const;
   sim::Time delay() const { return delay_; }
-  /// The last scrape that a reader at `now` can know of; zeros if there is none yet.
+  /// The last scrape that has arrived by `now`; zeros if there is none yet.
   const InstanceSignal& seen(sim::InstanceId id, SignalSource& source, sim::Time now);
 
  private:
   /// The scrapes of one instance.
   struct Series {
     sim::Ring<InstanceSignal> taken;  // oldest first
-    std::int64_t next = 0;            // which is to be taken next
+    std::int64_t next = 0;            // number of the next one
     sim::Time next_at{0};
   };
 
   bool is_regular() const { return jitter_ == 0 && loss_probability_ == 0; }
-  // Number of the last one that is made at or before `now`, and is not lost if `arrived`; negative:
-  // none.
+  // Number of the last scrape at or before `now` that, with `arrived`, is not lost; negative: none.
   std::int64_t last_scrape(sim::InstanceId id, sim::Time now, bool arrived) const;
-  // When the last one is made that a reader at `now` can know of; kUnset: there is none.
+  // Time of the last scrape that has arrived by `now`; kUnset: none.
   sim::Time visible(sim::InstanceId id, sim::Time now);
   void take_due(sim::InstanceId id, SignalSource& source, sim::Time until, sim::Time now);
 
@@ -56,7 +55,7 @@ class Scrapes {
   double jitter_;
   double loss_probability_;
   std::vector<Series> of_;
-  // What all readers of one instant can know of, where all instances are scraped at once.
+  // The scrape visible to all readers of one instant, where all instances are scraped together.
   sim::Time read_at_ = sim::kUnset;
   sim::Time visible_ = sim::kUnset;
 };

@@ -12,8 +12,8 @@ namespace {
 
 constexpr double kNoSignal = std::numeric_limits<double>::quiet_NaN();
 
-/// The quantile of so many samples by bucket, as Prometheus estimates it: at rank q·n, linearly
-/// between the edges of the bucket it falls into. The open bucket counts as the highest edge.
+/// The quantile of bucket counts as Prometheus estimates it: at rank q·n, linear between the edges
+/// of its bucket. The open bucket counts as the highest edge.
 template <class Counts>
 double bucketed_quantile(const Counts& counts, double q, std::int64_t total) {
   const double rank = q * static_cast<double>(total);
@@ -73,7 +73,7 @@ Aggregate SensorState::read(sim::Time now) {
   return largest;
 }
 
-// The window is open at its old end, as the difference of two counts is.
+// The window is open at its old end, like the difference of two counts.
 void SensorState::forget(Series& series, sim::Time now) const {
   while (!series.samples.empty() && series.samples.front().at <= now - window_) {
     series.samples.pop_front();

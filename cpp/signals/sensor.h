@@ -17,21 +17,22 @@ inline constexpr std::array<double, 28> kBucketEdges_s{
     0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1,   1.5, 2,   3,   5,
     7.5,   10,   15,    20,  30,   45,  60,  90,  120,  180, 240, 300, 450, 600};
 
-/// What a sensor tells.
+/// A reading of a sensor.
 struct Aggregate {
-  double value;          ///< NaN: too few samples
-  std::int64_t samples;  ///< behind the value; with max_over_tenants those of that tenant
+  double value;  ///< NaN: too few samples
+  std::int64_t
+      samples;  ///< number of samples in the value; with max_over_tenants, those of that tenant
 };
 
-/// The samples of a run, as its sensor sees them.
+/// The samples of a sensor in one run.
 class SensorState {
  public:
-  /// `tenant`: position of the one that `config` names; read only with scope `tenant`.
+  /// `tenant`: position of the tenant that `config` names; used only with scope `tenant`.
   SensorState(const Sensor& config, std::size_t num_tenants, std::size_t tenant);
 
   /// Precondition: `now` never decreases.
   void record(sim::TenantId tenant, double value_s, sim::Time now);
-  /// To be called once at each tick: a bucketed window reaches from one tick to another.
+  /// To be called exactly once per tick: a bucketed window extends from tick to tick.
   Aggregate read(sim::Time now);
 
  private:
@@ -44,8 +45,8 @@ class SensorState {
     sim::Time at;
     double value;
   };
-  // The samples that are aggregated together. Those of a bucketed quantile are counted since the
-  // start of the run; of the others the window is kept.
+  // Samples that are aggregated together. For a bucketed quantile they are counted since the start
+  // of the run; otherwise the window's samples are kept.
   struct Series {
     Counts counts{};
     sim::Ring<Snapshot> snapshots;

@@ -12,7 +12,7 @@
 
 namespace spillway::signals {
 
-/// What is measured.
+/// The measured quantity.
 enum class SensorSource : std::uint8_t {
   ttft,
   engine_ttft,
@@ -22,9 +22,9 @@ enum class SensorSource : std::uint8_t {
   kv_utilization,
   hit_rate
 };
-/// What the window's samples become.
+/// How the window's samples are aggregated.
 enum class Aggregation : std::uint8_t { bucketed_quantile, exact_quantile, mean, min, ewma };
-/// Whose samples count.
+/// The tenants whose samples count.
 enum class SensorScope : std::uint8_t { pooled, tenant, max_over_tenants };
 
 }  // namespace spillway::signals
@@ -46,7 +46,8 @@ struct spillway::sim::EnumNames<spillway::signals::SensorScope> {
 
 namespace spillway::signals {
 
-/// What a controller measures: a source, how its samples are aggregated, and when that is read.
+/// The measurement of a controller: a source, the aggregation of its samples, and the times of
+/// reading.
 struct Sensor {
   SensorSource source = SensorSource::ttft;
   Aggregation aggregation = Aggregation::bucketed_quantile;
@@ -61,9 +62,9 @@ struct Sensor {
   SensorScope scope = SensorScope::pooled;
   std::string tenant;
 
-  /// From one tick to the next.
+  /// Time between ticks.
   sim::Time interval() const { return sim::from_seconds(tick_s + tick_drift_s); }
-  /// False for what is read off the instances at ticks; nothing is then recorded.
+  /// False for sources that are read from the instances at ticks; no samples are then recorded.
   bool needs_samples() const {
     return source != SensorSource::kv_utilization && source != SensorSource::hit_rate;
   }
@@ -74,23 +75,23 @@ struct Sensor {
 
   static constexpr std::string_view type_name = "Sensor";
   static constexpr std::string_view doc =
-      "What a controller measures: a source, how the samples of a window are aggregated, and how "
-      "often that is read. Requests that the gateway sheds leave no samples of their latency. The "
-      "defaults are those of the gateway of vllm-on-eks @ 0c78403, but for includes_refusals, "
+      "The measurement of a controller: a source, the aggregation of a window's samples, and the "
+      "interval of reading. Requests that the gateway sheds contribute no latency samples. The "
+      "defaults are those of the gateway of vllm-on-eks @ 0c78403, except for includes_refusals, "
       "which is true there.";
   static void fields(auto field) {
     const auto span = sim::positive_up_to(sim::kLongestSpan_s);
     field("source", &Sensor::source,
-          "ttft: from arrival at the gateway to the first token; engine_ttft: from entry to "
-          "the engine's queue to the first token; e2e: from arrival to the last token; "
-          "e2e_per_token: that by output token; queue_delay: from arrival to dispatch; "
-          "kv_utilization and hit_rate: means over the instances, read at ticks, for which "
-          "the settings of aggregation, window and scope do not matter.");
+          "ttft: from arrival at the gateway to the first token; engine_ttft: from entry to the "
+          "engine's queue to the first token; e2e: from arrival to the last token; e2e_per_token: "
+          "the same per output token; queue_delay: from arrival to dispatch; kv_utilization and "
+          "hit_rate: means over the instances, read at ticks; aggregation, window and scope do not "
+          "apply to them.");
     field("aggregation", &Sensor::aggregation,
           "bucketed_quantile: of a Prometheus histogram, interpolated within the bucket; "
           "exact_quantile: NumPy's linear definition; mean; min; ewma: exponentially weighted "
           "by age.");
-    field("quantile", &Sensor::quantile, "Which quantile.")
+    field("quantile", &Sensor::quantile, "The quantile, for the two quantile aggregations.")
         .dimensionless()
         .range(sim::between(0, 1))
         .search(0.5, 0.99);
@@ -103,34 +104,34 @@ struct Sensor {
         .unit("s")
         .range(span)
         .log_search(1, 120);
-    field("min_samples", &Sensor::min_samples, "With fewer in the window there is no signal.")
+    field("min_samples", &Sensor::min_samples,
+          "Minimum number of samples in the window; with fewer there is no signal.")
         .unit("samples")
         .range(sim::between(1, 1e9))
         .log_search(1, 100);
-    field("tick_s", &Sensor::tick_s, "Time from one reading to the next.")
+    field("tick_s", &Sensor::tick_s, "Time between readings.")
         .unit("s")
         .range(sim::between(0.01, sim::kLongestSpan_s))
         .log_search(0.1, 30);
     field("tick_drift_s", &Sensor::tick_drift_s,
-          "By how much each tick comes late. With any drift a bucketed window of a multiple of "
-          "tick_s is one tick shorter than window_s, and one of a single tick is never "
-          "filled.")
+          "Delay of each tick. With any drift, a bucketed window of a multiple of tick_s is one "
+          "tick shorter than window_s, and a window of a single tick is never filled.")
         .unit("s")
         .range(sim::between(0, 1));
     field("tick_phase_s", &Sensor::tick_phase_s,
-          "How much later than one interval after the start the first tick comes. A gateway starts "
-          "at any time before its traffic, and outcomes can depend on which: compare several.")
+          "Delay of the first tick beyond one interval after the start. A gateway may start at any "
+          "time before its traffic, and outcomes can depend on this phase: compare several values.")
         .unit("s")
         .range(sim::between(0, sim::kLongestSpan_s));
     field("includes_refusals", &Sensor::includes_refusals,
-          "Whether a dispatched request that its worker refuses leaves a sample as well, the "
-          "time from its arrival to the refusal. Concerns ttft and e2e: queue_delay is sampled "
-          "at dispatch in any case, and a refused request neither enters the engine's queue "
-          "nor has an output token.");
+          "Whether a dispatched request that its worker refuses contributes a sample, the time "
+          "from its arrival to the refusal. Applies to ttft and e2e: queue_delay is sampled at "
+          "dispatch in any case, and a refused request neither enters the engine's queue nor has "
+          "an output token.");
     field("scope", &Sensor::scope,
           "pooled: the samples of all tenants; tenant: those of one; max_over_tenants: the "
           "largest of the tenants' own aggregates.");
-    field("tenant", &Sensor::tenant, "Whose samples count, with scope tenant.");
+    field("tenant", &Sensor::tenant, "The tenant whose samples count, with scope tenant.");
   }
 };
 

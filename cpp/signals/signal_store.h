@@ -8,16 +8,16 @@
 
 namespace spillway::signals {
 
-/// Where decisions read the fleet's signals: straight from the instances, or as last reported.
+/// The fleet's signals as decisions read them: directly from the instances, or as last reported.
 class SignalStore {
  public:
-  /// `scrapes`: those that the instances take part in, or null.
+  /// `scrapes`: those of the instances, or null.
   SignalStore(const Signals& transport, std::vector<SignalSource*> instances, Scrapes* scrapes);
   SignalStore(const SignalStore&) = delete;
   SignalStore& operator=(const SignalStore&) = delete;
 
-  /// What a decision at `now` sees. Every decision asks for its view, whether or not it looks at a
-  /// signal: `on_read` renews what is due. What `own` refers to must outlive the view.
+  /// The view of a decision at `now`. Every decision must obtain its view, even if it reads no
+  /// signal, because `on_read` renews readings here. The targets of `local` must outlive the view.
   View view(const LocalState& local, sim::Time now) {
     if (!readings_.empty()) renew(now);
     return {sources_, local, now};

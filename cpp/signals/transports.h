@@ -12,23 +12,22 @@
 
 namespace spillway::signals {
 
-/// Every decision sees the present.
+/// Every decision sees the current state.
 struct Live {
   static constexpr std::string_view kind = "live", type_name = "Live";
-  static constexpr std::string_view doc = "Every decision sees the instances as they are.";
+  static constexpr std::string_view doc = "Every decision sees the current state of the instances.";
   static void fields(auto /*field*/) {}
 };
 
-/// Values are read again when a decision is due and the last reading is at least one period old.
-/// Until the first period has passed, all values are zero (BLIS's snapshot refresh).
+/// Values are read again at a decision if the last reading is at least one period old. Until the
+/// first period has passed, all values are zero (BLIS's snapshot refresh).
 struct OnRead {
   double period_s = 0.05;
 
   static constexpr std::string_view kind = "on_read", type_name = "OnRead";
   static constexpr std::string_view doc =
-      "Values are read again when a decision (admission or routing) is due and the last reading is "
-      "at least period_s "
-      "old; zeros are seen until the first period has passed.";
+      "Values are read again at a decision (admission or routing) if the last reading is at least "
+      "period_s old; they are zero until the first period has passed.";
   static void fields(auto field) {
     field("period_s", &OnRead::period_s, "Age at which a reading is renewed.")
         .unit("s")
@@ -37,7 +36,7 @@ struct OnRead {
   }
 };
 
-/// What stands for a value that is too old.
+/// The substitute for a stale value.
 enum class WhenStale : std::uint8_t { hold, fail_open, fail_closed };
 
 }  // namespace spillway::signals
@@ -71,27 +70,27 @@ struct Scraped {
     field("phase_s", &Scraped::phase_s, "Instant of the first scrape.")
         .unit("s")
         .range(sim::between(0, sim::kLongestSpan_s));
-    field("delay_s", &Scraped::delay_s, "Time from a scrape until decisions know of it.")
+    field("delay_s", &Scraped::delay_s, "Time from a scrape until decisions see it.")
         .unit("s")
         .range(sim::between(0, 10));
     field("jitter", &Scraped::jitter,
-          "Every scrape of every instance is late by a part of the period that is uniform on "
-          "[0, jitter).")
+          "Each scrape of each instance is late by a share of the period, drawn uniformly from [0, "
+          "jitter).")
         .dimensionless()
         .range(sim::between(0, 1));
     field("loss_probability", &Scraped::loss_probability,
-          "Probability that a scrape is lost, each by itself.")
+          "Probability that a scrape is lost, independently for each.")
         .dimensionless()
         .range(sim::between(0, 0.99));
     field("stale_after_s", &Scraped::stale_after_s,
-          "Age from which a value counts as missing, as one does before the first scrape "
-          "(llm-d: 0.2); absent: never.")
+          "Age from which a value is stale, as it is before the first scrape (llm-d: 0.2); unset: "
+          "never.")
         .unit("s")
         .range(sim::positive_up_to(sim::kLongestSpan_s));
     field("when_stale", &Scraped::when_stale,
-          "What stands for a missing value. hold: the last one; fail_open: that of an idle "
-          "instance; fail_closed: that of a full one, which gets no requests while another "
-          "instance is not missing.");
+          "The substitute for a stale value. hold: the last value; fail_open: the value of an idle "
+          "instance; fail_closed: the value of a full instance, which gets no requests while any "
+          "other instance's values are fresh.");
   }
   bool draws() const { return jitter > 0 || loss_probability > 0; }
 };

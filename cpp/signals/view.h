@@ -18,7 +18,8 @@
 
 namespace spillway::signals {
 
-/// What a decision may see of the request it is about. The output length is not known in advance.
+/// The request of a decision, as far as a decision may see it. The output length is not known in
+/// advance.
 class RequestView {
  public:
   RequestView(const workload::RequestTable& requests, sim::RequestId id)
@@ -30,17 +31,16 @@ class RequestView {
   std::int32_t input_tokens() const { return requests_->input_tokens(id_); }
   std::uint16_t tenant() const { return requests_->tenant(id_); }
   std::uint16_t slo_class() const { return requests_->slo_class(id_); }
-  /// Of its SLO class; higher is more important.
+  /// Priority of its SLO class; higher is more important.
   std::int64_t priority() const { return requests_->class_of(id_).priority; }
   sim::Time arrival() const { return requests_->arrival(id_); }
-  /// What the prompt begins with, where it shares that with others: the content of its first
-  /// segment.
+  /// Content of the first shared segment of the prompt; unset: none.
   std::optional<std::uint64_t> prefix_group() const {
     const auto segments = requests_->segments(id_);
     if (segments.empty()) return std::nullopt;
     return segments.front().content;
   }
-  /// Tokens of the answer. Whoever has passed them on may know: it is for requests that are done.
+  /// Number of output tokens: only for completed requests, whose length a gateway has observed.
   std::int32_t answered_tokens() const { return requests_->target_output_tokens(id_); }
 
  private:
@@ -48,44 +48,46 @@ class RequestView {
   sim::RequestId id_;
 };
 
-/// Where the state of the instances is read.
+/// Where views read the state of the instances.
 struct Sources {
   std::span<SignalSource* const> instances;
-  /// Past readings; where it is empty, every value is read when it is asked for.
+  /// Past readings; if empty, every value is read on demand.
   std::span<const InstanceSignal> stored;
   Scrapes* scrapes = nullptr;  ///< null unless the instances are scraped
   sim::Time stale_after = sim::kForever;
   WhenStale when_stale = WhenStale::hold;
 };
 
-/// What a gateway knows by itself, always fresh; and what none does.
+/// State that is local to a gateway and always fresh; and exact predictions, which no real gateway
+/// has.
 struct LocalState {
   std::span<const std::int32_t> in_flight;     ///< per instance
-  PrefixIndex* prefix_index = nullptr;         ///< null unless some policy reads it
-  const Outstanding* outstanding = nullptr;    ///< likewise
-  ExactEstimator* exact_estimator = nullptr;   ///< likewise; knows what no gateway does
-  std::optional<sim::InstanceId> next_choice;  ///< the router's; unset unless some policy reads it
-  const BusyWorkers* busy = nullptr;           ///< null unless load events are followed
+  PrefixIndex* prefix_index = nullptr;         ///< null unless a policy reads it
+  const Outstanding* outstanding = nullptr;    ///< null unless a policy reads it
+  ExactEstimator* exact_estimator = nullptr;   ///< null unless a policy reads it
+  std::optional<sim::InstanceId> next_choice;  ///< the router's; unset unless a policy reads it
+  const BusyWorkers* busy = nullptr;           ///< null unless the gateway receives load events
   bool has_workers = true;                     ///< whether any instance is ready
 };
 
-/// What a decision may see of the fleet: values with their ages, never the truth. A value is only
-/// read if it is asked for. Valid during the decision it was made for.
+/// The fleet as a decision may see it: values with their ages, never the true state. Values are
+/// read on demand. Valid only during its decision.
 ///
-/// It holds the instances that may be chosen, numbered from 0 in order of the fleet. Each signal
-/// has a method of its own, hence their number.
+/// It contains the candidate instances, numbered from 0 in order of the fleet. Each signal has a
+/// method.
 class View {
  public:
   View(const Sources& sources, const LocalState& local, sim::Time now)
       : sources_(&sources), local_(local), now_(now) {}
-  /// The same view of some of the fleet's instances, in order. Not empty; it must outlive the view.
+  /// The same view restricted to some of the fleet's instances, in order. `candidates` is not empty
+  /// and outlives the view.
   View of(std::span<const sim::InstanceId> candidates) const {
     View copy = *this;
     copy.candidates_ = candidates;
     return copy;
   }
 
-  /// The same view for a decision that may know which instance the router would choose.
+  /// The same view with the instance that the router would choose.
   View knowing(sim::InstanceId next_choice) const {
     View copy = *this;
     copy.local_.next_choice = next_choice;
@@ -95,18 +97,18 @@ class View {
   std::size_t size() const {
     return candidates_.empty() ? local_.in_flight.size() : candidates_.size();
   }
-  /// Which instance of the fleet the i-th is.
+  /// The i-th candidate.
   sim::InstanceId id(std::size_t i) const {
     return candidates_.empty() ? sim::InstanceId{i} : candidates_[i];
   }
-  /// As reported, possibly old.
+  /// Its metrics as reported, possibly old.
   InstanceSignal instance(std::size_t i) const {
     const sim::InstanceId at = id(i);
     if (!sources_->stored.empty()) return sources_->stored[at.index()];
     if (sources_->scrapes) return scraped(at);
     return sources_->instances[at.index()]->read(now_);
   }
-  /// Whether what the instance reported is too old to be believed.
+  /// Whether the metrics of the instance are stale.
   bool is_stale(std::size_t i) const {
     if (sources_->stale_after == sim::kForever) return false;
     return is_too_old(
@@ -115,16 +117,17 @@ class View {
   bool skips_stale() const {
     return sources_->stale_after != sim::kForever && sources_->when_stale == WhenStale::fail_closed;
   }
-  /// Whether any instance is ready. While none is, the view is of those that were last.
+  /// Whether any instance is ready. While none is, the view shows the last ready ones.
   bool has_workers() const { return local_.has_workers; }
-  /// By the load events so far.
+  /// Whether the worker is busy, by the load events so far.
   bool is_busy(std::size_t i) const { return local_.busy && local_.busy->is_busy(id(i)); }
   bool skips_busy() const { return local_.busy && local_.busy->router_skips_busy(); }
   Capacity capacity(std::size_t i) const { return sources_->instances[id(i).index()]->capacity(); }
   std::size_t num_ranks(std::size_t i) const {
     return sources_->instances[id(i).index()]->num_ranks();
   }
-  /// The rank that an instance of the fleet gives the next request, unless the router chooses one.
+  /// The rank to which an instance of the fleet assigns the next request, unless the router chooses
+  /// one.
   std::size_t next_rank(sim::InstanceId instance) const {
     return sources_->instances[instance.index()]->next_rank();
   }
@@ -137,18 +140,17 @@ class View {
     const InstanceSignal seen = instance(i);
     return {seen.waiting, seen.running};
   }
-  /// What was admitted and awaits its first token. Precondition: the policy says that it reads it.
+  /// Admitted requests that await a first token. Precondition: the policy's needs include it.
   const Outstanding& outstanding() const { return *local_.outstanding; }
-  /// When its first token would come from there if no other request followed. Precondition as
-  /// before.
+  /// Time of its first token there if no other request followed. Precondition: as above.
   sim::Time exact_first_token(const RequestView& request, std::size_t i) const {
     return local_.exact_estimator->first_token(request.id(), id(i), now_);
   }
-  /// Whether the i-th is the one that the router would choose at this instant for the request that
-  /// the decision is about. Precondition as before.
+  /// Whether the router would choose the i-th candidate at this instant for the request of the
+  /// decision. Precondition: as above.
   bool is_next_choice(std::size_t i) const { return local_.next_choice == id(i); }
-  /// Full blocks of the prompt, from the first on, that were sent there before, by the gateway's
-  /// own record: to the rank, or to that with the most.
+  /// Number of leading full blocks of the prompt that were sent there before, by the gateway's own
+  /// record: to the rank, or to the rank with the most of them.
   std::int64_t sent_blocks(const RequestView& request, std::size_t i, std::size_t rank) const {
     return local_.prefix_index->matched_blocks(request.id(), id(i).index(), rank);
   }
@@ -165,8 +167,8 @@ class View {
     if (blocks == 0) return 0;
     return static_cast<double>(sent_blocks(request, i)) / static_cast<double>(blocks);
   }
-  /// Blocks of the prompt that the rank, or that with the most, really holds, as events of the KV
-  /// memory tell at once.
+  /// Number of blocks of the prompt in the KV memory of the rank, or of the rank with the most of
+  /// them, as KV events report them without delay.
   std::int64_t cached_blocks(const RequestView& request, std::size_t i, std::size_t rank) const {
     return sources_->instances[id(i).index()]->rank(rank).cached_blocks(request.id(), now_);
   }
