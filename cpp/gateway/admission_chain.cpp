@@ -10,7 +10,7 @@ namespace spillway::gateway {
 
 namespace {
 
-// `scope` is for those that take it.
+// Passes `scope` to policies that take one.
 std::unique_ptr<AdmissionPolicy> make_admission(const Admission& admission, const Scope& scope) {
   return std::visit(
       [&](const auto& config) {

@@ -16,18 +16,18 @@
 
 namespace spillway::gateway {
 
-/// The admission policies in order: the first rejection wins, and what becomes of an admitted
-/// request is reported to those that observe.
+/// The admission policies in order: the first rejection wins. Policies that observe are notified of
+/// the further life of admitted requests.
 class AdmissionChain final {
  public:
   struct Link {
     std::unique_ptr<AdmissionPolicy> policy;
-    std::size_t first_reason = 0;  ///< position of its own first one in the list of all reasons
+    std::size_t first_reason = 0;  ///< position of its first reason in the list of all reasons
     bool observes = false;
   };
   explicit AdmissionChain(std::vector<Link> links);
 
-  /// The reason of the first rejection, by its position in the list of all reasons; none: all
+  /// The reason of the first rejection, as its position in the list of all reasons; unset: all
   /// policies admit the request.
   std::optional<std::size_t> decide(const signals::RequestView& request, const signals::View& view,
                                     sim::Time now, sim::Draws& draws) {
@@ -37,7 +37,7 @@ class AdmissionChain final {
     }
     return std::nullopt;
   }
-  /// It has been admitted, and there was room for it.
+  /// The request has been admitted, and there was room for it.
   void commit(const signals::RequestView& request, sim::Time now) {
     for (const Link& link : links_) link.policy->commit(request, now);
   }
@@ -54,10 +54,10 @@ class AdmissionChain final {
 
  private:
   std::vector<Link> links_;
-  std::vector<AdmissionPolicy*> observers_;  // those of the links that observe
+  std::vector<AdmissionPolicy*> observers_;  // the policies that observe
 };
 
-/// The chain that is configured.
+/// Builds the configured chain.
 AdmissionChain make_chain(std::span<const Admission> policies, const Scope& scope);
 
 }  // namespace spillway::gateway

@@ -55,7 +55,7 @@ std::optional<RequestId> BandQueues::take_least(std::int64_t priority, Time now)
   return drop(*removed, now);
 }
 
-// ---- the way of a request ------------------------------------------------------------------
+// ---- life of a request ---------------------------------------------------------------------
 
 void BandQueues::join(RequestId id, const signals::View& view, Time now) {
   const TenantId tenant = tenant_of(id);
@@ -68,7 +68,7 @@ void BandQueues::join(RequestId id, const signals::View& view, Time now) {
     charging_->estimate({requests_, id}, view);
     entry.cost = charging_->at_dispatch(id);
   }
-  // Where a flow stands among the others when it joins depends on what they have been served.
+  // The rank of a flow that becomes backlogged depends on the service of the others.
   if (queues_.length(tenant) == 0) charge_tokens(now);
   queues_.push(tenant, entry);
   fairness_->joined(tenant, queues_, now);

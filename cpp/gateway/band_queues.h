@@ -18,7 +18,7 @@
 
 namespace spillway::gateway {
 
-/// Tokens that requests have emitted, which are read of all at once.
+/// Reads the numbers of tokens that requests have emitted.
 class ServiceMeter {
  public:
   virtual ~ServiceMeter() = default;
@@ -26,56 +26,56 @@ class ServiceMeter {
   virtual const std::vector<std::int64_t>& emitted(sim::Time now) = 0;
 };
 
-/// One band: its tenants' queues, whose turn it is, and what its requests cost their tenants.
+/// One band: its tenants' queues, the fairness among them, and the cost of its requests.
 class BandQueues final {
  public:
-  /// `weights`: of the tenants; `classes`: whose requests join the band.
+  /// `weights`: of the tenants; `classes`: those with requests in the band.
   BandQueues(const Band& config, const workload::RequestTable& requests,
              std::span<const double> weights, std::vector<std::size_t> classes);
 
   std::int64_t priority() const { return priority_; }
   std::size_t size() const { return queues_.size(); }
   std::size_t length(sim::TenantId tenant) const { return queues_.length(tenant); }
-  /// Whether a drain may change anything.
+  /// Whether a drain may have an effect.
   bool is_due() const { return queues_.size() > 0 || drains_when_empty_; }
-  /// The next request of the tenant. Precondition: one waits.
+  /// The tenant's next request. Precondition: its queue is not empty.
   sim::RequestId head(sim::TenantId tenant) const { return queues_.head(tenant).request; }
 
-  /// Set where tokens are charged as they are emitted.
+  /// To be called if tokens are charged as they are emitted.
   void set_meter(ServiceMeter& meter) { meter_ = &meter; }
 
   // ---- room --------------------------------------------------------------------------------
 
   bool is_full() const { return max_requests_ && queues_.size() >= *max_requests_; }
   bool is_full_for(sim::TenantId tenant) const;
-  /// Takes out a request of the tenant to make room for another; none if that one is refused
-  /// itself. Precondition: `is_full_for`.
+  /// Removes a request of the tenant to make room for `newcomer`; unset if the newcomer is rejected
+  /// instead. Precondition: `is_full_for`.
   std::optional<sim::RequestId> make_room(sim::RequestId newcomer, sim::Time now);
-  /// Takes out the least important request, the newest of equals; none if none has a priority below
+  /// Removes the least important request, the newest of equals; unset if none has a priority below
   /// `priority`.
   std::optional<sim::RequestId> take_least(std::int64_t priority, sim::Time now);
 
-  // ---- the way of a request ----------------------------------------------------------------
+  // ---- life of a request -------------------------------------------------------------------
 
   void join(sim::RequestId id, const signals::View& view, sim::Time now);
-  /// A request whose turn has come.
+  /// A request that was taken from its queue.
   struct Taken {
     sim::RequestId id;
-    bool is_too_late;  ///< it is dropped for its delay, not dispatched
+    bool is_too_late;  ///< dropped by controlled delay, not dispatched
   };
-  /// Takes out the next request; none if none may start.
+  /// Takes the next request; unset if none may start.
   std::optional<Taken> take_next(const FairnessPolicy::MayStart& may_start, sim::Time now);
   void first_token(sim::RequestId id, sim::Time now);
   void ended(sim::RequestId id, bool is_completed, sim::Time now);
 
-  /// Takes out one that waits. Precondition: it does.
+  /// Removes a waiting request. Precondition: it waits.
   void withdraw(sim::RequestId id, sim::Time now);
-  /// When the wait of the first will be over; kForever: of none.
+  /// Time of the next time-out; kForever: none.
   sim::Time next_timeout() { return queues_.next_timeout(); }
-  /// Takes out one whose wait is over.
+  /// Removes a request that has timed out.
   std::optional<sim::RequestId> take_expired(sim::Time now);
 
-  /// Charges the tokens that tenants have got since they were charged last.
+  /// Charges the tokens that were emitted since the last charge.
   void charge_tokens(sim::Time now);
 
  private:
@@ -83,7 +83,7 @@ class BandQueues final {
   void charge(sim::TenantId tenant, double amount, sim::Time now) {
     if (amount != 0) fairness_->charge(tenant, amount, now);
   }
-  // It has left its queue undispatched.
+  // The request has left its queue without being dispatched.
   sim::RequestId drop(TenantQueues::Removed removed, sim::Time now);
 
   const workload::RequestTable& requests_;
@@ -93,11 +93,11 @@ class BandQueues final {
   std::unique_ptr<FairnessPolicy> fairness_;
   bool drains_when_empty_;
   bool decays_with_time_;
-  std::optional<Charging> charging_;  // where fairness has a cost
+  std::optional<Charging> charging_;  // only if the fairness policy has a cost
   TenantQueues queues_;
   ServiceMeter* meter_ = nullptr;
   std::vector<std::size_t> classes_;
-  std::vector<std::int64_t> tokens_charged_;  // by group of requests; those of the band count
+  std::vector<std::int64_t> tokens_charged_;  // by group of requests; only those of the band
 };
 
 }  // namespace spillway::gateway

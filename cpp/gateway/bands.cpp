@@ -64,7 +64,7 @@ void Bands::set_meter(ServiceMeter& meter) {
 Bands::Room Bands::make_room(RequestId newcomer, Time now) {
   BandQueues& band = of(newcomer);
   if (band.is_full_for(TenantId{requests_.tenant(newcomer)})) {
-    // The place that this leaves is one in the band and in the gateway, too.
+    // This also frees a place in the band and in the gateway.
     const auto displaced = band.make_room(newcomer, now);
     return {displaced.has_value(), displaced};
   }

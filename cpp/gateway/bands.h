@@ -16,7 +16,7 @@ namespace spillway::gateway {
 /// The configured bands, the highest priority first.
 std::vector<Band> by_priority(std::vector<Band> bands);
 
-/// The bands of a gateway, the highest priority first, and the room that they share.
+/// The bands of a gateway, the highest priority first, and their shared capacity.
 class Bands final {
  public:
   Bands(const Gateway& config, const workload::RequestTable& requests);
@@ -24,27 +24,28 @@ class Bands final {
   std::size_t count() const { return bands_.size(); }
   BandQueues& operator[](std::size_t i) { return bands_[i]; }
   const BandQueues& operator[](std::size_t i) const { return bands_[i]; }
-  /// That of the request: the highest one whose priority its class reaches, else the lowest.
+  /// The band of the request: the highest one whose priority its class reaches, otherwise the
+  /// lowest.
   BandQueues& of(sim::RequestId id) { return bands_[band_of_class_[requests_.slo_class(id)]]; }
 
-  /// How many requests wait.
+  /// Number of waiting requests.
   std::size_t size() const;
   std::size_t length(sim::TenantId tenant) const;
-  /// Whether a drain may change anything.
+  /// Whether a drain may have an effect.
   bool are_due() const;
-  /// The highest one in which requests wait; none if there is none.
+  /// The highest band with waiting requests; unset: none.
   std::optional<std::size_t> first_waiting() const;
   void set_meter(ServiceMeter& meter);
 
-  /// Whether a request may join its band, and which one it displaces to that end.
+  /// Whether a request may join its band, and the request that it displaces.
   struct Room {
     bool is_there = false;
     std::optional<sim::RequestId> displaced;
   };
   Room make_room(sim::RequestId newcomer, sim::Time now);
-  /// When the next wait will be over; kForever: none.
+  /// Time of the next time-out; kForever: none.
   sim::Time next_timeout();
-  /// Takes out a request whose wait is over, of the highest band first.
+  /// Removes a request that has timed out, from the highest band first.
   std::optional<sim::RequestId> take_expired(sim::Time now);
 
  private:

@@ -8,18 +8,19 @@
 
 namespace spillway::gateway {
 
-/// Of each band, the saturation of the fleet from which it waits, as the usage limit sets it.
+/// The ceiling of each band, as the usage limit sets it: the saturation of the fleet from which the
+/// band waits.
 class Ceilings final {
  public:
-  /// `configured`: by band, the highest priority first. `is_cyclic`: the cycle of attempts stops at
-  /// a band past its ceiling also where no request waits there, so that none below lies above it.
+  /// `configured`: by band, the highest priority first. `is_cyclic`: attempts stop at a band past
+  /// its ceiling even if it has no waiting requests, so no lower band has a higher ceiling.
   Ceilings(std::unique_ptr<UsageLimitPolicy> policy, std::vector<double> configured,
            bool is_cyclic);
 
   double of(std::size_t band) const { return of_bands_[band]; }
-  /// Whether they change with the saturation.
+  /// Whether the ceilings change with the saturation.
   bool follow_saturation() const { return policy_->follows_saturation(); }
-  /// To be called at the beginning of a drain, where they do.
+  /// To be called at the beginning of a drain if they do.
   void follow(double saturation) { policy_->set_ceilings(saturation, of_bands_); }
 
  private:

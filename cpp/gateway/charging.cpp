@@ -30,7 +30,8 @@ double Charging::prompt_cost(const signals::RequestView& request, const signals:
     case CostUnit::uncached_tokens:
       break;
   }
-  // As if it went where most of it was sent before; never for nothing, or its turn would not end.
+  // Assumes the instance with the best match. At least 1: at no cost, the tenant's turn would not
+  // end.
   double match = 0;
   for (std::size_t i = 0; i < view.size(); ++i) {
     match = std::max(match, static_cast<double>(view.sent_tokens(request, i)));

@@ -10,12 +10,12 @@
 
 namespace spillway::gateway {
 
-/// Evaluates a `Cost`: what a request is charged at each moment of its life, in the cost's unit.
+/// Evaluates a `Cost`: the charges of a request at each stage of its life, in the cost's unit.
 class Charging final {
  public:
   Charging(const Cost& cost, const workload::RequestTable& requests);
 
-  /// Estimates what the request costs, which the others then go by.
+  /// Estimates the cost of the request. The functions below use the estimate.
   void estimate(const signals::RequestView& request, const signals::View& view);
 
   double at_enqueue(sim::RequestId id) const { return due(ChargeAt::enqueue, id); }
@@ -24,16 +24,16 @@ class Charging final {
   double per_token() const {
     return cost_.unit == CostUnit::weighted_tokens ? cost_.output_weight : 0;
   }
-  /// What is charged as the request leaves the instance, completed or refused.
+  /// The charge when the request leaves the instance, completed or refused.
   double at_end(sim::RequestId id, bool is_completed);
-  /// What a request gets back that leaves its queue undispatched.
+  /// The refund for a request that leaves its queue without being dispatched.
   double refund(sim::RequestId id) const { return -at_enqueue(id); }
 
   bool charges_tokens() const { return cost_.charge_at == ChargeAt::token; }
 
  private:
   struct Estimate {
-    double prompt = 0;  ///< the part that is known
+    double prompt = 0;  ///< the known part
     double output = 0;
   };
   struct Outputs {
@@ -51,7 +51,7 @@ class Charging final {
   Cost cost_;
   const workload::RequestTable& requests_;
   std::vector<Estimate> estimates_;  // by request
-  std::vector<Outputs> outputs_;     // finished ones, by tenant
+  std::vector<Outputs> outputs_;     // outputs of completed requests, by tenant
 };
 
 }  // namespace spillway::gateway

@@ -78,7 +78,8 @@ void Gateway::validate(const std::string& path, std::vector<sim::Violation>& out
     for (std::size_t j = 0; j < i; ++j) {
       if (bands[i].priority == bands[j].priority) {
         out.push_back({sim::index_path(at("bands"), i) + ".priority",
-                       std::to_string(bands[i].priority), "must differ from the other bands'"});
+                       std::to_string(bands[i].priority),
+                       "must differ from the priorities of the other bands"});
       }
     }
   }
@@ -87,12 +88,12 @@ void Gateway::validate(const std::string& path, std::vector<sim::Violation>& out
   }
   if (dispatch == Dispatch::one_per_attempt && drain_latency_s > 0) {
     out.push_back({at("drain_latency_s"), sim::to_text(drain_latency_s),
-                   "must be 0 where dispatch is one_per_attempt: an attempt follows each request "
-                   "that joins"});
+                   "must be 0 if dispatch is one_per_attempt, which attempts a dispatch for each "
+                   "request that joins"});
   }
   if (eviction.max_victims > 0 && !has_saturation_limit(*this)) {
     out.push_back({at("eviction.max_victims"), std::to_string(eviction.max_victims),
-                   "needs a saturation limit; with any other it must be 0"});
+                   "must be 0 without a saturation limit"});
   }
   if (guard.floor > guard.ceiling) {
     out.push_back({at("guard.floor"), sim::to_text(guard.floor),
@@ -100,13 +101,13 @@ void Gateway::validate(const std::string& path, std::vector<sim::Violation>& out
   }
   if (needs_of(*this).tokens_by_group && replicas > 1 && split != Split::tenant_hash) {
     out.push_back({at("split"), sim::to_text(sim::Value(sim::name_of(split))),
-                   "must be tenant_hash where costs are charged at token: instances cannot tell "
-                   "which replica sent them what"});
+                   "must be tenant_hash if costs are charged at token, because instances do not "
+                   "know which replica sent a request"});
   }
   if (is_controlled(*this) && std::none_of(limit.begin(), limit.end(), can_be_moved)) {
     const auto name = std::visit([](const auto& c) { return std::string(c.kind); }, controller);
     out.push_back({at("controller"), "'" + name + "'",
-                   "needs a limit that can be moved, e.g. fixed or worker_budget"});
+                   "requires a limit that can be moved, e.g. fixed or worker_budget"});
   }
 }
 

@@ -28,7 +28,7 @@
 
 namespace spillway::gateway {
 
-/// The queues of one range of priorities.
+/// The queues for one range of priorities.
 struct Band {
   std::int64_t priority = -1000;
   double ceiling = 1;
@@ -38,7 +38,7 @@ struct Band {
 
   static constexpr std::string_view type_name = "Band";
   static constexpr std::string_view doc =
-      "The queues of one range of priorities. Bands are served strictly from the highest priority "
+      "The queues for one range of priorities. Bands are served strictly from the highest priority "
       "down.";
   static void fields(auto field) {
     field("priority", &Band::priority,
@@ -47,29 +47,29 @@ struct Band {
         .dimensionless()
         .range(sim::between(-1000, 1000));
     field("ceiling", &Band::ceiling,
-          "Saturation of the fleet from which the band waits, where a saturation limit is in "
-          "force and the usage limit is static.")
+          "Saturation of the fleet from which the band waits, if there is a saturation limit and "
+          "the usage limit is static.")
         .dimensionless()
         .range(sim::between(0, 1000))
         .search(0.5, 1);
     field("max_requests", &Band::max_requests,
-          "Most requests of all tenants together that wait in the band; 0: every request is "
-          "refused, since each passes through the queue; absent: any number.")
+          "Maximum number of requests of all tenants that wait in the band; 0: every request is "
+          "rejected, because each one passes through the queue; unset: unlimited.")
         .unit("requests")
         .range(sim::between(0, 1e9))
         .log_search(1, 5000);
-    field("fairness", &Band::fairness, "Which tenant goes next within the band.");
-    field("queue", &Band::queue, "Its tenants' queues: bounds, time-outs, order within.");
+    field("fairness", &Band::fairness, "Choice of the next tenant within the band.");
+    field("queue", &Band::queue, "The tenants' queues: bounds, time-outs, order.");
   }
 };
 
-/// How requests are shared out among the replicas of a gateway.
+/// How requests are distributed over the replicas of a gateway.
 enum class Split : std::uint8_t { round_robin, tenant_hash, random };
 
-/// How many requests a drain of the queues may let go.
+/// How many requests a drain of the queues may dispatch.
 enum class Dispatch : std::uint8_t { all, one_per_attempt };
 
-/// If, when and for whom a request is let through.
+/// The gateway: which requests are admitted, and when they are dispatched.
 struct Gateway {
   std::vector<Admission> admission{AlwaysAdmit{}};
   double admission_latency_s = 0;
@@ -91,86 +91,85 @@ struct Gateway {
 
   static constexpr std::string_view type_name = "Gateway";
   static constexpr std::string_view doc =
-      "If, when and for whom a request is let through: admission, tenant queues, fairness, "
-      "concurrency limit and what controls it.";
+      "The gateway, which decides whether and when a request is dispatched: admission, tenant "
+      "queues, fairness, concurrency limit and its controller.";
   static void fields(auto field) {
     const auto latency = sim::between(0, sim::kLongestSpan_s);
     field("admission", &Gateway::admission,
-          "Chain of admission policies: the first rejection wins. A single policy is a chain "
-          "of one.");
+          "Chain of admission policies; the first rejection wins. A single policy is a chain of "
+          "one.");
     field("admission_latency_s", &Gateway::admission_latency_s,
           "Time from arrival to the admission decision.")
         .unit("s")
         .range(latency);
     field("bands", &Gateway::bands, "Priority bands of the tenant queues; one by default.");
     field("max_queued", &Gateway::max_queued,
-          "Most requests that wait in all bands together; 0: every request is refused; absent: "
-          "any number.")
+          "Maximum number of requests that wait in all bands; 0: every request is rejected; unset: "
+          "unlimited.")
         .unit("requests")
         .range(sim::between(0, 1e9))
         .log_search(1, 5000);
     field("queue_shedding", &Gateway::queue_shedding,
-          "Whether a request that meets max_queued takes the place of the least important "
-          "sheddable one (priority < 0), the newest of equals, if it is more important itself.");
+          "Whether a request that exceeds max_queued replaces the least important sheddable one "
+          "(priority < 0), the newest of equals, if it is more important.");
     field("drain_latency_s", &Gateway::drain_latency_s,
-          "Time until whoever serves the queues notices that a request has joined or a permit "
-          "has returned. With 0 it does before the next arrival of the same instant.")
+          "Time until the dispatcher notices that a request has joined or a permit was released. "
+          "With 0, it notices before the next arrival of the same instant.")
         .unit("s")
         .range(latency);
-    field("dispatch", &Gateway::dispatch,
-          "How many requests go at once. all: as many as the limits permit, when one joins and "
-          "when a permit returns; one_per_attempt: one when a request joins, and one every "
-          "attempt_period_s while any waits, none when a permit returns (llm-d's endpoint "
-          "picker), so that no more than 1 / attempt_period_s go beyond what arrives.");
+    field(
+        "dispatch", &Gateway::dispatch,
+        "How many requests are dispatched at a time. all: as many as the limits permit, whenever a "
+        "request joins or a permit is released; one_per_attempt: one when a request joins, and one "
+        "every attempt_period_s while any waits, none when a permit is released (llm-d's endpoint "
+        "picker), so the dispatch rate exceeds the arrival rate by at most 1 / attempt_period_s.");
     field("attempt_period_s", &Gateway::attempt_period_s,
-          "Time between two attempts to dispatch to which nothing but the clock gives rise: "
-          "those of one_per_attempt, and those for which requests wait that a saturation limit "
-          "holds.")
+          "Time between two periodic dispatch attempts: those of one_per_attempt, and those for "
+          "requests that a saturation limit holds.")
         .unit("s")
         .range(sim::between(1e-5, sim::kLongestSpan_s))
         .log_search(1e-4, 0.1);
     field("limit", &Gateway::limit,
-          "How many requests may be in flight. Several limits must all agree; a single one is a "
-          "list of one.");
+          "Limits on the requests in flight; all of them must agree. A single limit is a list of "
+          "one.");
     field("usage_limit", &Gateway::usage_limit,
-          "From which saturation on each band waits, where a saturation limit is in force; the "
-          "highest one where there are several.");
+          "Saturation from which each band waits, if there is a saturation limit; with several, "
+          "the highest saturation counts.");
     field("eviction", &Gateway::eviction,
-          "Whether requests in flight give way to those that a saturation limit holds.");
+          "Eviction of requests in flight in favor of requests that a saturation limit holds.");
     field("controller", &Gateway::controller,
-          "What moves the limit: the first of the list that can be moved.");
-    field("guard", &Gateway::guard, "How far the controller may move it.");
-    field("sensor", &Gateway::sensor, "What the controller goes by.");
+          "Controller of the limit: of the first one in the list that can be moved.");
+    field("guard", &Gateway::guard, "Bounds on the moves of the controller.");
+    field("sensor", &Gateway::sensor, "Measurement for the controller.");
     field("routing_latency_s", &Gateway::routing_latency_s,
           "Time from dispatch to the routing decision.")
         .unit("s")
         .range(latency);
     field("replicas", &Gateway::replicas,
-          "Gateways side by side before the same fleet, each with queues, limits, controller "
-          "and records of its own.")
+          "Number of gateways in front of the same fleet, each with its own queues, limits, "
+          "controller and records.")
         .unit("gateways")
         .range(sim::between(1, 1000));
     field("split", &Gateway::split,
-          "Which replica gets a request: round_robin in order of arrival, tenant_hash or "
-          "random.");
+          "Replica that gets a request: round_robin in order of arrival, tenant_hash or random.");
   }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
 };
 
-/// The closed set of reasons for which admission rejects.
+/// The closed set of reasons of admission.
 inline constexpr auto kAdmissionReasons = workload::concat_reasons(std::type_identity<Admission>{});
 
-/// What its policies need to see, those that are in force.
+/// The needs of its active policies.
 signals::Needs needs_of(const Gateway& config);
-/// Whether the policy is notified of what becomes of its requests.
+/// Whether the policy is notified of the further life of its requests.
 bool observes(const Admission& policy);
-/// The cost that a fairness policy charges; null: it charges none.
+/// The cost that a fairness policy charges; null: none.
 const Cost* cost_of(const Fairness& fairness);
-/// Whether some limit reads the state of the fleet.
+/// Whether any limit reads the state of the fleet.
 bool has_saturation_limit(const Gateway& config);
-/// Whether a request may wait too long.
+/// Whether a queued request may time out.
 bool has_timeouts(const Gateway& config);
-/// Whether the limit is under control.
+/// Whether a controller moves the limit.
 bool is_controlled(const Gateway& config);
 
 }  // namespace spillway::gateway

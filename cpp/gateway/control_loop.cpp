@@ -23,7 +23,7 @@ ControlLoop::ControlLoop(const Gateway& config, LimitPolicy& limit, std::size_t 
 void ControlLoop::ended(const signals::RequestView& request, Outcome outcome, Time dispatched,
                         Time now) {
   const Time e2e = now - request.arrival();
-  // Of what was dispatched, only workers reject.
+  // A dispatched request can only be rejected by a worker.
   if (samples_refusals_ && outcome == Outcome::rejected) {
     measure(SensorSource::ttft, request, e2e, dispatched, now);
     measure(SensorSource::e2e, request, e2e, dispatched, now);
@@ -69,7 +69,7 @@ void ControlLoop::read_fleet(const signals::View& view, Reading& reading) {
     hits += seen.prefix_hits;
     lookups += seen.prefix_lookups;
   }
-  // Of what was looked up since the last tick.
+  // Lookups since the last tick.
   const std::int64_t looked_up = lookups - prefix_lookups_;
   if (looked_up > 0) {
     hit_rate_ = static_cast<double>(hits - prefix_hits_) / static_cast<double>(looked_up);

@@ -16,29 +16,29 @@
 
 namespace spillway::gateway {
 
-/// What one tick of a controller did.
+/// The record of one tick of a controller.
 struct ControlRecord {
   sim::Time at;
   std::uint16_t replica = 0;
   ControlAction action = ControlAction::hold;
   double value = 0;  ///< of the sensor; NaN: too few samples
   std::int64_t samples = 0;
-  double setting = 0;  ///< of the limit, after the tick
-  double permits = 0;  ///< likewise; NaN: not counted in requests
+  double setting = 0;  ///< the limit after the tick
+  double permits = 0;  ///< permits after the tick; NaN: not counted in requests
   std::int64_t in_flight = 0;
 };
 
-/// A limit under control: the sensor measures, and at each tick the controller and its guard move
-/// the limit.
+/// A controlled limit: the sensor measures, and at each tick the controller and its guard move the
+/// limit.
 class ControlLoop final {
  public:
-  /// `limit` can be moved and outlives the loop. `num_tenants`, `tenant`: as in SensorState.
+  /// `limit` is movable and outlives the loop. `num_tenants`, `tenant`: as in SensorState.
   ControlLoop(const Gateway& config, LimitPolicy& limit, std::size_t num_tenants,
               std::size_t tenant, std::uint16_t replica, std::uint64_t seed);
 
-  // ---- what is measured; `dispatched`: when the request was ------------------------------------
+  // ---- measurements; `dispatched`: time of the request's dispatch --------------------------
 
-  /// `in_flight`: requests, with this one.
+  /// `in_flight`: number of requests, including this one.
   void dispatched(const signals::RequestView& request, std::int64_t in_flight, sim::Time now) {
     max_in_flight_ = std::max(max_in_flight_, in_flight);
     measure(signals::SensorSource::queue_delay, request, now - request.arrival(), now, now);
@@ -50,17 +50,17 @@ class ControlLoop final {
   }
   void ended(const signals::RequestView& request, workload::Outcome outcome, sim::Time dispatched,
              sim::Time now);
-  /// A request was refused or has expired.
+  /// A request was rejected, evicted or has expired.
   void shed() { ++shed_; }
 
-  // ---- what moves the limit --------------------------------------------------------------------
+  // ---- control -----------------------------------------------------------------------------
 
   /// `view`: null unless the sensor or the controller needs `fleet_signals`.
   void tick(std::int64_t in_flight, std::int64_t queued, const signals::View* view, sim::Time now);
   const std::vector<ControlRecord>& log() const { return log_; }
 
  private:
-  // It is of no use unless `source` is that of the sensor.
+  // Ignores measurements of other sources than the sensor's.
   void measure(signals::SensorSource source, const signals::RequestView& request, sim::Time value,
                sim::Time dispatched, sim::Time now) {
     if (source == source_) record(request, sim::to_seconds(value), dispatched, now);
@@ -77,8 +77,9 @@ class ControlLoop final {
   signals::SensorState sensor_;
   Governor governor_;
   std::int64_t max_in_flight_ = 0;  // since the last tick
-  std::int64_t shed_ = 0;           // likewise
-  // Of the fleet, up to the last tick that saw any lookup, and the rate since the one before.
+  std::int64_t shed_ = 0;           // since the last tick
+  // Totals of the fleet at the last tick with any lookup, and the rate between the last two such
+  // ticks.
   std::int64_t prefix_hits_ = 0;
   std::int64_t prefix_lookups_ = 0;
   double hit_rate_ = 0;

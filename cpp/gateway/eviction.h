@@ -10,28 +10,28 @@
 
 namespace spillway::gateway {
 
-/// Knows who may be evicted, and when it is time to.
+/// Chooses requests in flight to evict, and when.
 class Evictor final {
  public:
   explicit Evictor(const Eviction& config);
 
   bool is_on() const { return max_victims_ > 0; }
   void dispatched(sim::RequestId id, std::int64_t priority);
-  /// It has left the system, evicted or not.
+  /// The request has left the system, evicted or not.
   void ended(sim::RequestId id, sim::Time now);
 
-  /// What keeps a band waiting.
+  /// The saturation that keeps a band waiting.
   struct Pressure {
     double saturation = 0;
     double ceiling = 0;
     std::int64_t in_flight = 0;
-    std::int64_t below = 0;  ///< only less important requests may be taken
+    std::int64_t below = 0;  ///< only requests of lower priority may be evicted
   };
-  /// Takes victims: they go to the end of `victims`.
+  /// Appends the victims to `victims`.
   void relieve(const Pressure& pressure, sim::Time now, std::vector<sim::RequestId>& victims);
 
  private:
-  /// In order of their turn.
+  /// Ordered by eviction.
   struct Candidate {
     std::int64_t priority;
     std::int64_t serial;  // of dispatch, negative

@@ -15,13 +15,13 @@ class LimitSet final {
  public:
   explicit LimitSet(std::vector<std::unique_ptr<LimitPolicy>> limits);
 
-  /// Whether the request, which waits, may start.
+  /// Whether the waiting request may start.
   bool may_start(const signals::RequestView& request, const Occasion& occasion) {
     return all_agree([&](const LimitPolicy& one) { return one.may_start(request, occasion); },
                      true);
   }
-  /// Whether any request may start at all. `waits`: whether one does, so that a closed limit counts
-  /// as having held.
+  /// Whether any request may start at all. `waits`: whether a request waits, so that a closed limit
+  /// counts as binding.
   bool is_open(const Occasion& occasion, bool waits) {
     return all_agree([&](const LimitPolicy& one) { return one.is_open(occasion); }, waits);
   }
@@ -34,22 +34,22 @@ class LimitSet final {
   void ended(const signals::RequestView& request) {
     for (const auto& one : limits_) one->ended(request);
   }
-  /// So many instances are ready, as far as the gateway knows.
+  /// Sets the number of ready instances, as known to the gateway.
   void set_workers(std::int64_t workers);
 
-  /// The highest saturation of the fleet that a limit computes; 0 if none does.
+  /// The highest saturation of the fleet over the limits; 0 if none computes one.
   double saturation(const signals::View* view, sim::Time now) const;
-  /// Permits in all that the tightest limit gives out; NaN: none counts requests.
+  /// Total permits of the tightest limit; NaN: no limit counts requests.
   double permits() const;
-  /// Of each limit, whether it has kept any request waiting so far.
+  /// Whether each limit has kept any request waiting so far.
   const std::vector<char>& held() const { return held_; }
-  /// Whether a limit is closed that no report of the instances can open.
+  /// Whether a limit is closed that no instance metrics can open.
   bool is_shut(const Occasion& occasion) const;
-  /// Whether one request may start where another may not.
+  /// Whether the answer depends on the request.
   bool depends_on_request() const;
   /// Whether a first token may let a request start.
   bool frees_at_first_token() const { return frees_at_first_token_; }
-  /// The first one that a controller can move; null: none can be moved.
+  /// The first limit that a controller can move; null: none.
   LimitPolicy* movable() const;
 
  private:

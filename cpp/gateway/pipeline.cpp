@@ -36,7 +36,7 @@ Ceilings make_ceilings(const Gateway& config) {
           std::move(configured), config.dispatch == Dispatch::one_per_attempt};
 }
 
-/// Asks the limits on behalf of a band.
+/// Permission of the limits for the requests of a band.
 class Permission final : public FairnessPolicy::MayStart {
  public:
   Permission(LimitSet& limits, const BandQueues& band, const workload::RequestTable& requests,
@@ -89,7 +89,7 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
   control_.emplace(config, *limits_.movable(), requests.tenants.size(), tenant, replica, seed);
 }
 
-// ---- the way of a request ------------------------------------------------------------------
+// ---- life of a request ---------------------------------------------------------------------
 
 Admitted Pipeline::admit(RequestId id, std::uint64_t retries, const signals::View& view, Time now) {
   departures_.clear();
@@ -217,7 +217,7 @@ bool Pipeline::release(RequestId id, Outcome outcome, Time now) {
   return bands_.are_due();
 }
 
-// ---- what happens by itself ----------------------------------------------------------------
+// ---- timers --------------------------------------------------------------------------------
 
 const Departures& Pipeline::expire(Time now) {
   departures_.clear();
@@ -231,7 +231,7 @@ void Pipeline::tick(const signals::View* view, Time now) {
   if (control_) control_->tick(counters_.in_flight(), counters_.queued(), view, now);
 }
 
-// ---- what it is like -----------------------------------------------------------------------
+// ---- state ---------------------------------------------------------------------------------
 
 std::span<const ControlRecord> Pipeline::control_log() const {
   if (!control_) return {};

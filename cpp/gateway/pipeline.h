@@ -22,14 +22,14 @@
 
 namespace spillway::gateway {
 
-/// What went through a gateway: counted as it happens, independently of the requests' outcomes.
+/// Counts of requests in a gateway, kept independently of the requests' outcomes.
 struct GatewayCounters {
   std::int64_t attempts = 0;
   std::int64_t admitted = 0;
   std::int64_t rejected = 0;
   std::int64_t expired = 0;    ///< left their queues after a time-out or too long a wait
   std::int64_t evicted = 0;    ///< left their queues to make room
-  std::int64_t withdrawn = 0;  ///< left their queues because their clients did not wait
+  std::int64_t withdrawn = 0;  ///< left their queues because their clients withdrew them
   std::int64_t reclaimed = 0;  ///< dispatched, and ended by an eviction
   std::int64_t dispatched = 0;
   std::int64_t ended = 0;  ///< permits returned
@@ -38,15 +38,16 @@ struct GatewayCounters {
   std::int64_t in_flight() const { return dispatched - ended; }
   std::int64_t queued() const { return admitted - expired - evicted - withdrawn - dispatched; }
   std::int64_t shed() const { return rejected + expired + evicted; }
-  /// Between the gateway's door and the end, wherever that is.
+  /// Requests that have arrived at the gateway and not ended.
   std::int64_t present() const { return attempts - admitted - rejected + queued() + in_flight(); }
 };
 
-/// Requests that a call has let out of the queues, or that are to be withdrawn. Valid until the
-/// next call.
+/// Requests that leave the queues in a call, or that are to be withdrawn from instances. Valid
+/// until the next call.
 struct Departures {
   std::vector<sim::RequestId> dispatched;  ///< to be routed, in this order
-  std::vector<sim::RequestId> dropped;  ///< left a queue undispatched: expired, evicted, withdrawn
+  std::vector<sim::RequestId>
+      dropped;  ///< left a queue without dispatch: expired, evicted, withdrawn
   std::vector<sim::RequestId> evicted;  ///< in flight, to be withdrawn from their instances
 
   void clear() {
@@ -56,61 +57,61 @@ struct Departures {
   }
 };
 
-/// The answer to a request that asks for admission.
+/// The result of an admission.
 struct Admitted {
-  bool admitted;  ///< it has joined its tenant's queue, which is then to be drained
+  bool admitted;  ///< the request has joined its tenant's queue, which must then be drained
   const Departures& departures;
 };
 
 /// The pipeline: admission → tenant queue → fairness and limit → dispatch, and the control of the
-/// limit. Keeps the books; policies cannot forget to count. What other stages know of a request it
-/// is given, and what is to happen to one it returns.
+/// limit. It keeps the counters, so policies cannot miscount. Facts from other stages come in as
+/// arguments; departures are returned.
 class Pipeline final {
  public:
   Pipeline(const Gateway& config, std::uint16_t replica, const workload::RequestTable& requests,
            workload::RequestStates& states, std::size_t num_instances, std::uint64_t seed);
 
-  // ---- the way of a request ----------------------------------------------------------------
+  // ---- life of a request -------------------------------------------------------------------
 
-  /// The request has reached the gateway.
+  /// A request has reached the gateway.
   void arrive() { ++counters_.attempts; }
-  /// Decides on admission. `retries`: how often its client has asked before.
+  /// Decides on admission. `retries`: the number of earlier attempts.
   [[nodiscard]] Admitted admit(sim::RequestId id, std::uint64_t retries, const signals::View& view,
                                sim::Time now);
-  /// Dispatches while the limits permit, or one request. `view`: null unless its policies need
-  /// `fleet_signals`.
+  /// Dispatches as many requests as the limits permit, or at most one. `view`: null unless the
+  /// policies need `fleet_signals`.
   [[nodiscard]] const Departures& drain(const signals::View* view, sim::Time now);
-  /// `entered_engine`: when it joined the queue of the instance's engine. True if the queues are to
-  /// be drained.
+  /// `entered_engine`: when the request joined the queue of the instance's engine. True if the
+  /// queues must be drained.
   bool first_token(sim::RequestId id, sim::InstanceId instance, sim::Time entered_engine,
                    sim::Time now);
-  /// The request has left the system: its permit returns. `outcome`: as the stage says that ended
-  /// it. True if the queues are to be drained.
+  /// The request has left the system: its permit is released. `outcome`: set by the stage that
+  /// ended it. True if the queues must be drained.
   bool release(sim::RequestId id, workload::Outcome outcome, sim::Time now);
 
-  /// Its client no longer waits for it. Precondition: it waits in a queue.
+  /// Its client withdraws the request. Precondition: it waits in a queue.
   [[nodiscard]] const Departures& withdraw(sim::RequestId id, workload::ReasonCode reason,
                                            sim::Time now);
 
-  // ---- what happens by itself --------------------------------------------------------------
+  // ---- timers ------------------------------------------------------------------------------
 
-  /// When `expire` is to be called next; kForever: never.
+  /// Time of the next call of `expire`; kForever: never.
   sim::Time next_timeout() { return bands_.next_timeout(); }
-  /// Those whose wait is over leave their queues.
+  /// Requests that have timed out leave their queues.
   [[nodiscard]] const Departures& expire(sim::Time now);
   /// Reads the sensor and moves the limit. `view`: as in `drain`.
   void tick(const signals::View* view, sim::Time now);
-  /// So many instances are ready, as far as the gateway knows.
+  /// Sets the number of ready instances, as known to the gateway.
   void set_workers(std::int64_t workers) { limits_.set_workers(workers); }
 
-  // ---- what it is like ---------------------------------------------------------------------
+  // ---- state -------------------------------------------------------------------------------
 
   const GatewayCounters& counters() const { return counters_; }
-  /// Of the tenant.
+  /// Number of queued requests of the tenant.
   std::int64_t queued(sim::TenantId tenant) const {
     return static_cast<std::int64_t>(bands_.length(tenant));
   }
-  /// Likewise, since the start.
+  /// Number of dispatched requests of the tenant since the start.
   std::int64_t dispatched(sim::TenantId tenant) const {
     return dispatched_by_tenant_[tenant.index()];
   }
@@ -118,20 +119,19 @@ class Pipeline final {
   std::span<const ControlRecord> control_log() const;
   /// The highest number of requests in flight so far.
   std::int64_t peak_in_flight() const { return peak_in_flight_; }
-  /// Whether a request may wait for the one before it rather than for a permit.
+  /// Whether a request may wait for the one before it instead of for a permit.
   bool heads_block() const { return heads_block_; }
-  /// Whether those that wait do so until something happens in the gateway, however much time
-  /// passes.
+  /// Whether the queued requests wait for an event in the gateway: time alone cannot release them.
   bool waits_for_event(const signals::View* view, sim::Time now) const;
-  /// Set where tokens are charged as they are emitted.
+  /// To be called if tokens are charged as they are emitted.
   void set_meter(ServiceMeter& meter) { bands_.set_meter(meter); }
 
  private:
   void dispatch(sim::RequestId id, sim::Time now);
-  // It has left its queue undispatched.
+  // The request has left its queue without being dispatched.
   void drop(sim::RequestId id, workload::Outcome outcome, workload::ReasonCode reason,
             sim::Time now);
-  // Takes requests in flight for a band that has been found closed, whether by saturation or not.
+  // Evicts requests in flight for a closed band, if saturation has closed it.
   void reclaim(std::size_t band, const signals::View* view, sim::Time now);
 
   const workload::RequestTable& requests_;
@@ -142,13 +142,13 @@ class Pipeline final {
   LimitSet limits_;
   Ceilings ceilings_;
   Evictor evictor_;
-  std::optional<ControlLoop> control_;  // where a limit is under control
+  std::optional<ControlLoop> control_;  // only if a controller moves a limit
   bool one_per_attempt_;
   bool heads_block_;
   GatewayCounters counters_;
   std::int64_t peak_in_flight_ = 0;
   std::vector<std::int64_t> dispatched_by_tenant_;
-  Departures departures_;  // of the last call, kept for its memory
+  Departures departures_;  // of the last call; kept to reuse its memory
 };
 
 }  // namespace spillway::gateway

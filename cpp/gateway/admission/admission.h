@@ -22,7 +22,7 @@ struct Verdict {
   static constexpr Verdict reject(std::uint8_t reason_index = 0) { return {false, reason_index}; }
 };
 
-/// What a policy is made for; it stays as it is during a run.
+/// The scope of a policy; constant during a run.
 struct Scope {
   std::span<const workload::Tenant> tenants;
   std::span<const workload::SloClass> slo_classes;
@@ -31,13 +31,13 @@ struct Scope {
 
 /// Contract of an admission policy: may this request enter the gateway's queues?
 ///
-/// `decide` is asked once for each attempt: a client that asks again comes anew, with other draws.
-/// It may bring the policy's own state up to `now` (refill a bucket) and note that a request has
-/// come, but charges nothing. `commit` follows for every policy of the chain, in order, once all of
-/// them have admitted the request, at the same instant. What becomes of an admitted request is told
-/// to policies whose configuration says `static constexpr bool observes = true`. A configuration
-/// states what its policy needs to see as `needs` (`signals/needs.h`), and when it draws by `bool
-/// draws() const`. Policies see what they are given: no clocks, globals or I/O.
+/// `decide` is called once per attempt; a retry is a new attempt with other draws. It may advance
+/// the policy's own state to `now` (refill a bucket) and note the arrival, but charges nothing.
+/// `commit` follows for every policy of the chain, in order, once all of them have admitted the
+/// request, at the same instant. Policies whose configuration has `static constexpr bool observes =
+/// true` are notified of the further life of admitted requests. A configuration states the policy's
+/// needs as `needs` (`signals/needs.h`), and when it draws by `bool draws() const`. Policies see
+/// only their arguments: no clocks, globals or I/O.
 class AdmissionPolicy {
  public:
   virtual ~AdmissionPolicy() = default;
@@ -45,9 +45,9 @@ class AdmissionPolicy {
                          sim::Time now, sim::Draws& draws) = 0;
   virtual void commit(const signals::RequestView& /*request*/, sim::Time /*now*/) {}
 
-  /// It has left its queue for the router.
+  /// The request has left its queue for the router.
   virtual void dispatched(const signals::RequestView& /*request*/, sim::Time /*now*/) {}
-  /// Its first token has come from `instance`.
+  /// Its first token has arrived from `instance`.
   virtual void first_token(const signals::RequestView& /*request*/, sim::InstanceId /*instance*/,
                            sim::Time /*now*/) {}
   /// It has left the system, from a queue or from an instance.

@@ -64,7 +64,7 @@ class BouncerPolicy final : public AdmissionPolicy {
     std::optional<double> target_ttft_s;
     std::optional<double> target_e2e_s;
     std::int64_t queued = 0;
-    // From dispatch:
+    // Times from dispatch:
     sim::Ring<double> to_first_token_s;
     sim::Ring<double> to_end_s;
     sim::Ring<char> latest;  // whether they were admitted
@@ -97,7 +97,7 @@ class BouncerPolicy final : public AdmissionPolicy {
     return is_within(own.target_ttft_s, own.to_first_token_s) &&
            is_within(own.target_e2e_s, own.to_end_s);
   }
-  // Whether the class would fall short of its share without this one.
+  // Whether the class would fall short of its share without this request.
   bool is_underserved(const Class& own) const {
     return static_cast<double>(own.latest_admitted) <
            config_.min_share * static_cast<double>(own.latest.size() + 1);

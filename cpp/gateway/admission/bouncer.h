@@ -13,7 +13,7 @@ namespace spillway::gateway {
 class AdmissionPolicy;
 struct Scope;
 
-/// Whoever would miss its target is refused, but of every class some are admitted.
+/// Rejects requests that would miss their targets, but admits some of every class.
 struct Bouncer {
   double percentile = 90;
   std::int64_t samples = 100;
@@ -23,33 +23,34 @@ struct Bouncer {
 
   static constexpr std::string_view kind = "bouncer", type_name = "Bouncer";
   static constexpr std::string_view doc =
-      "Admits a request if its estimated time to the first token and to the end keep the targets "
+      "Admits a request if its estimated times to the first token and to the last meet the targets "
       "of its class (Bouncer of LinkedIn; a class is a type of query). The estimate is the wait in "
-      "the gateway's queues, which is the sum over the classes of queued requests × their mean "
-      "time in flight ÷ requests in flight now, plus a percentile of the class's own time from "
+      "the gateway's queues, that is the sum over the classes of queued requests × their mean time "
+      "in flight ÷ current requests in flight, plus a percentile of the class's own time from "
       "dispatch. Time in the engines' queues counts as processing. The targets are target_ttft_s "
       "and target_e2e_s; a class without them is always admitted.";
   static void fields(auto field) {
     field("percentile", &Bouncer::percentile,
-          "Of the class's measured times, by NumPy's linear definition.")
+          "Percentile of the class's measured times, by NumPy's linear definition.")
         .unit("%")
         .range(sim::between(0, 100))
         .search(50, 99);
-    field("samples", &Bouncer::samples, "So many of a class's latest requests are remembered.")
+    field("samples", &Bouncer::samples, "Number of a class's latest requests in that percentile.")
         .unit("requests")
         .range(sim::between(1, 1e5))
         .log_search(20, 1000);
     field("min_samples", &Bouncer::min_samples,
-          "A class of which fewer have been measured is admitted.")
+          "Minimum number of measured requests; a class with fewer is admitted.")
         .unit("requests")
         .range(sim::between(1, 1e5));
-    field("min_share", &Bouncer::min_share,
-          "Least share of a class's latest requests that is admitted, whatever the estimate.")
+    field(
+        "min_share", &Bouncer::min_share,
+        "Minimum share of a class's latest requests that is admitted, regardless of the estimate.")
         .dimensionless()
         .range(sim::between(0, 1))
         .search(0, 0.3);
     field("share_requests", &Bouncer::share_requests,
-          "So many of the class's latest requests make that share.")
+          "Number of the class's latest requests in that share.")
         .unit("requests")
         .range(sim::between(1, 1e6))
         .log_search(20, 1000);

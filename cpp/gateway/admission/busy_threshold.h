@@ -13,7 +13,7 @@ namespace spillway::gateway {
 
 class AdmissionPolicy;
 
-/// NVIDIA Dynamo's request rejection: nothing passes while every worker is busy.
+/// NVIDIA Dynamo's request rejection: rejects everything while all workers are busy.
 struct BusyThreshold {
   bool proportional = false;
   std::int64_t overload_status = 529;
@@ -21,14 +21,14 @@ struct BusyThreshold {
   static constexpr std::string_view kind = "busy_threshold", type_name = "BusyThreshold";
   static constexpr std::string_view doc =
       "Rejects every request while all workers are busy, by the rules of busy_monitor (NVIDIA "
-      "Dynamo's request rejection), and while there is none.";
+      "Dynamo's request rejection), and while there is no worker.";
   static void fields(auto field) {
     field("proportional", &BusyThreshold::proportional,
-          "Whether requests are already rejected while some workers are busy, with their "
-          "share as the probability (not in Dynamo).");
+          "Whether requests are also rejected while some workers are busy, with the share of busy "
+          "workers as the probability (not in Dynamo).");
     field("overload_status", &BusyThreshold::overload_status,
-          "HTTP status that tells clients so (Dynamo DYN_HTTP_OVERLOAD_STATUS_CODE; 503 "
-          "in 1.2). Without any worker it is 503.")
+          "HTTP status of these rejections (Dynamo DYN_HTTP_OVERLOAD_STATUS_CODE; 503 in 1.2). "
+          "Without workers it is 503.")
         .unit("status")
         .range(sim::between(200, 999));
   }
@@ -38,7 +38,7 @@ struct BusyThreshold {
       workload::Reason{
           "all_workers_busy",
           workload::categories::kSaturated,
-          "all workers are busy, or in proportion as many as are",
+          "all workers are busy or, with proportional, a share of them",
           {"busy_monitor.active_decode_blocks_threshold",
            "busy_monitor.active_prefill_tokens_threshold",
            "busy_monitor.active_prefill_tokens_threshold_frac", "busy_monitor.schedule"}},

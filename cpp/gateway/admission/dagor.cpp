@@ -45,7 +45,7 @@ class DagorPolicy final : public AdmissionPolicy {
   }
 
  private:
-  // 0 is the most important level. Below the lowest: everything is admitted; −1: nothing is.
+  // 0 is the most important level. At the lowest level everything is admitted; at −1 nothing is.
   std::int64_t lowest() const { return static_cast<std::int64_t>(arrivals_.size()) - 1; }
 
   std::int64_t level_of(const signals::RequestView& request, sim::Time now) const {
@@ -65,7 +65,7 @@ class DagorPolicy final : public AdmissionPolicy {
     const bool is_overloaded =
         delays_ > 0 && delay_s_ / static_cast<double>(delays_) > config_.threshold_s;
     const auto admitted = static_cast<double>(admitted_);
-    // At least one more, or a level that admits nobody would stay.
+    // At least one more, or a level that admits nothing would persist.
     const double wanted = is_overloaded ? (1 - config_.decrease) * admitted
                                         : std::max(1.0, (1 + config_.increase) * admitted);
     std::int64_t total = 0;
@@ -86,7 +86,7 @@ class DagorPolicy final : public AdmissionPolicy {
   Dagor config_;
   sim::Time window_;
   std::vector<std::int64_t> rank_;  // by class
-  std::int64_t level_;              // the least important one that is admitted
+  std::int64_t level_;              // the least important admitted level
   // Of the window:
   sim::Time start_{0};
   std::vector<std::int64_t> arrivals_;  // by level

@@ -20,7 +20,7 @@ class EarlyRejectionPolicy final : public AdmissionPolicy {
   Verdict decide(const signals::RequestView& request, const signals::View& view, sim::Time now,
                  sim::Draws&) override {
     latency_.look(request, view);
-    // Estimates that have gone wrong are mended by trying.
+    // An empty system admits, so wrong estimates can recover.
     if (latency_.inside() == 0) return Verdict::admit();
     const workload::SloClass& own = slo_classes_[request.slo_class()];
     std::int64_t ahead = view.instance(0).prefill_tokens;
@@ -65,7 +65,7 @@ class EarlyRejectionPolicy final : public AdmissionPolicy {
         config_.decode_s ? config_.decode_s : latency_.decode_s();
     auto lasting = streams.begin();
     if (decode_s) {
-      // Those that began no later than this will be over.
+      // Streams that started by then will have ended.
       const double latest_s = sim::to_seconds(now) + ttft_s - *decode_s;
       lasting = std::partition_point(streams.begin(), streams.end(), [&](sim::Time began) {
         return sim::to_seconds(began) <= latest_s;

@@ -16,7 +16,7 @@ namespace spillway::gateway {
 class AdmissionPolicy;
 struct Scope;
 
-/// Whether the decode load is that of now or that of the first token.
+/// Whether the decode load is the current one or the one at the first token.
 enum class DecodeLoad : std::uint8_t { current, predicted };
 
 }  // namespace spillway::gateway
@@ -28,7 +28,7 @@ struct spillway::sim::EnumNames<spillway::gateway::DecodeLoad> {
 
 namespace spillway::gateway {
 
-/// Refused before prefill, so that no prefill is wasted on what decoding cannot take.
+/// Rejects before prefill, so no prefill is wasted on requests that decoding cannot serve.
 struct EarlyRejection {
   DecodeLoad decode_load = DecodeLoad::predicted;
   double max_load = 1;
@@ -37,26 +37,26 @@ struct EarlyRejection {
 
   static constexpr std::string_view kind = "early_rejection", type_name = "EarlyRejection";
   static constexpr std::string_view doc =
-      "Refuses while load = max(TTFT ÷ its target, time per token ÷ its target) exceeds max_load "
+      "Rejects while load = max(TTFT ÷ its target, time per token ÷ its target) exceeds max_load "
       "(Mooncake). TTFT is estimated for the instance with the fewest prompt tokens to compute, "
-      "time per token for the streams of an instance on average, both by lines through what the "
-      "gateway has measured. Targets are those of the request's class. An empty system admits.";
+      "time per token for the average number of streams per instance, both by linear fits to the "
+      "gateway's own measurements. Targets are those of the request's class. An empty system "
+      "admits.";
   static void fields(auto field) {
     field("decode_load", &EarlyRejection::decode_load,
-          "current: of the streams that run now; predicted: of those that will run when the "
-          "request has its first token, if every stream lasts decode_s and all requests before "
-          "it have begun.");
+          "current: of the streams running now; predicted: of the streams running at the request's "
+          "first token, if every stream lasts decode_s and all earlier requests have started.");
     field("max_load", &EarlyRejection::max_load, "Load up to which requests are admitted.")
         .dimensionless()
         .range(sim::positive_up_to(1000))
         .search(0.5, 2);
     field("decode_s", &EarlyRejection::decode_s,
-          "Time from the first token to the last; absent: as measured, on average.")
+          "Time from the first token to the last; unset: the measured average.")
         .unit("s")
         .range(sim::positive_up_to(sim::kLongestSpan_s))
         .log_search(0.1, 60);
     field("half_life_samples", &EarlyRejection::half_life_samples,
-          "A measurement that is older by so many counts half.")
+          "Half-life of a measurement, in later measurements.")
         .unit("samples")
         .range(sim::between(1, 1e9))
         .log_search(10, 1000);
@@ -64,7 +64,7 @@ struct EarlyRejection {
   static constexpr bool observes = true;
   static constexpr std::array reasons{
       workload::Reason{"early_rejection", workload::categories::kSaturated,
-                       "prefill or decoding would be loaded above max_load"}};
+                       "the load of prefill or decoding would exceed max_load"}};
 };
 
 std::unique_ptr<AdmissionPolicy> make(const EarlyRejection& config, const Scope& scope);

@@ -66,7 +66,7 @@ class EnvoyAdmissionPolicy final : public AdmissionPolicy {
   std::vector<sim::Time> target_;  // by class
   sim::Ring<End> ends_;
   std::int64_t successes_ = 0;
-  PerRequest<char> is_known_;  // whether it counts already
+  PerRequest<char> is_known_;  // whether it already counts
 };
 
 }  // namespace

@@ -27,7 +27,7 @@ struct spillway::sim::EnumNames<spillway::gateway::Success> {
 
 namespace spillway::gateway {
 
-/// The fewer requests succeed, the more are refused.
+/// Rejects more requests the fewer succeed.
 struct EnvoyAdmission {
   Success success = Success::completed;
   double window_s = 30;
@@ -38,37 +38,36 @@ struct EnvoyAdmission {
 
   static constexpr std::string_view kind = "envoy_admission", type_name = "EnvoyAdmission";
   static constexpr std::string_view doc =
-      "Refuses with probability ((n − s)/(n + 1))^(1/aggression), where n requests have ended in "
+      "Rejects with probability ((n − s)/(n + 1))^(1/aggression), where n requests have ended in "
       "the window and s is the number of successes among them ÷ success_threshold (Envoy's "
       "admission control, after the client throttling of Google SRE). Requests that admission has "
-      "refused do not count.";
+      "rejected do not count.";
   static void fields(auto field) {
     using Self = EnvoyAdmission;
     field("success", &Self::success,
-          "completed: a request that delivers all tokens, known when it ends; "
-          "first_token_in_time: one whose first token comes within target_ttft_s of its class, "
-          "known as it comes.");
-    field("window_s", &Self::window_s, "Age up to which ends count.")
+          "completed: a request that delivers all tokens, known at its end; first_token_in_time: a "
+          "request with its first token within target_ttft_s of its class, known at the first "
+          "token.");
+    field("window_s", &Self::window_s, "Age up to which ended requests count.")
         .unit("s")
         .range(sim::positive_up_to(sim::kLongestSpan_s))
         .log_search(1, 120);
     field("success_threshold", &Self::success_threshold,
-          "Share of successes below which requests are refused.")
+          "Share of successes below which requests are rejected.")
         .dimensionless()
         .range(sim::positive_up_to(1))
         .search(0.5, 1);
     field("aggression", &Self::aggression,
-          "1: the probability grows linearly as the rate of success falls; more: faster at "
-          "first.")
+          "1: the probability grows linearly as the success rate falls; larger: faster at first.")
         .dimensionless()
         .range(sim::between(1, 1000))
         .search(1, 4);
     field("rps_threshold", &Self::rps_threshold,
-          "Nothing is refused while fewer requests end per second of the window.")
+          "Rate of ended requests in the window below which nothing is rejected.")
         .unit("requests/s")
         .range(sim::at_least(0));
     field("max_rejection_probability", &Self::max_rejection_probability,
-          "Bound of the probability: the rest finds out whether things are better.")
+          "Maximum rejection probability; the remaining requests probe for recovery.")
         .dimensionless()
         .range(sim::between(0, 1))
         .search(0.5, 1);
@@ -77,7 +76,7 @@ struct EnvoyAdmission {
   static constexpr bool observes = true;
   static constexpr std::array reasons{
       workload::Reason{"envoy_admission", workload::categories::kSaturated,
-                       "drawn by lot, the likelier the fewer requests have succeeded"}};
+                       "random rejection, more likely the fewer requests have succeeded"}};
 };
 
 std::unique_ptr<AdmissionPolicy> make(const EnvoyAdmission& config, const Scope& scope);

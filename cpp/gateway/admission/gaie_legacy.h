@@ -11,11 +11,11 @@ namespace spillway::gateway {
 
 class AdmissionPolicy;
 
-/// Sheddable requests are refused while the fleet is saturated.
+/// Rejects sheddable requests while the fleet is saturated.
 struct GaieLegacy : signals::SaturationDetector {
   static constexpr std::string_view kind = "gaie_legacy", type_name = "GaieLegacy";
   static constexpr std::string_view doc =
-      "Refuses sheddable requests (negative priority) while the saturation of the fleet is 1 or "
+      "Rejects sheddable requests (negative priority) while the saturation of the fleet is 1 or "
       "more (llm-d's endpoint picker without flow control). utilization: mean over the instances "
       "of the larger of waiting ÷ queue_depth_threshold and KV use ÷ kv_utilization_threshold, 1 "
       "for an instance whose signals are stale; concurrency: requests routed and not finished ÷ "

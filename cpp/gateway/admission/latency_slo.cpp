@@ -72,7 +72,7 @@ class LatencySloPolicy final : public AdmissionPolicy {
              const std::optional<double>& predicted_s) const {
     return !target_s || !predicted_s || *predicted_s <= *target_s * config_.headroom_factor;
   }
-  // One more stream slows all of the instance down.
+  // One more stream slows all streams of the instance.
   std::optional<double> strictest_tpot(const workload::SloClass& own, sim::InstanceId instance) {
     std::optional<double> strictest = own.target_tpot_s;
     for (std::size_t k = 0; strictest && k < slo_classes_.size(); ++k) {

@@ -9,7 +9,7 @@
 
 namespace spillway::gateway {
 
-/// Reports entries of a list of settings that name the same tenant or class as one before.
+/// Reports entries of a list that name the same tenant or class as an earlier one.
 template <class Entry>
 void check_unique_names(const std::vector<Entry>& entries, std::string Entry::* name,
                         std::string_view field, const std::string& path,

@@ -7,7 +7,7 @@ namespace spillway::gateway {
 
 namespace {
 
-// A spread of the samples that is only rounding, relative to their squares.
+// A spread of the samples that is only rounding error, relative to their squares.
 constexpr double kNoSpread = 1e-12;
 
 }  // namespace
@@ -41,7 +41,7 @@ ObservedLatency::ObservedLatency(std::size_t num_instances, double half_life_sam
       at_(num_instances) {}
 
 void ObservedLatency::look(const signals::RequestView& request, const signals::View& view) {
-  // Nobody knows yet which instance it will be.
+  // The instance is not known yet.
   std::int64_t ahead = 0;
   for (std::size_t i = 0; i < view.size(); ++i) ahead += view.instance(i).prefill_tokens;
   tokens_ = static_cast<double>(ahead) / static_cast<double>(view.size()) + request.input_tokens();

@@ -12,13 +12,13 @@
 
 namespace spillway::gateway {
 
-/// The line y = a + b·x, a and b not negative, with the least squares from the samples, of which
-/// one that is older by `half_life` samples counts half.
+/// The least-squares line y = a + b·x, a and b ≥ 0, in which the weight of a sample halves every
+/// `half_life_samples` samples.
 class DecayedLine {
  public:
   explicit DecayedLine(double half_life_samples);
   void add(double x, double y);
-  /// None before the first sample.
+  /// Unset before the first sample.
   std::optional<double> at(double x) const;
 
  private:
@@ -30,16 +30,16 @@ class DecayedLine {
   double xy_ = 0;
 };
 
-/// What a gateway can learn of latencies from its own requests: time from dispatch to the first
+/// Latency models that a gateway learns from its own requests: time from dispatch to the first
 /// token as a line over the prompt tokens to compute, time per token as a line over the streams of
-/// an instance. It knows what instances report, and which one answers once the first token comes.
-/// Prompts count in full, found in a cache or not: the line learns how much of them is computed on
-/// average. Time in the gateway's own queues is no part of it.
+/// an instance. It knows the instances' metrics and, from the first token on, a request's instance.
+/// Prompts count in full, cached or not: the line learns the average computed share. Time in the
+/// gateway's own queues is not included.
 class ObservedLatency {
  public:
   ObservedLatency(std::size_t num_instances, double half_life_samples);
 
-  /// A decision on `request` is due; `commit` for it may follow.
+  /// Prepares a decision on `request`; its `commit` may follow.
   void look(const signals::RequestView& request, const signals::View& view);
   void commit(const signals::RequestView& request);
   void dispatched(const signals::RequestView& request, sim::Time now);
@@ -48,24 +48,25 @@ class ObservedLatency {
 
   /// Admitted requests that have not left the system.
   std::int64_t inside() const { return inside_; }
-  /// Those of them that wait for their first tokens.
+  /// Those of them that await their first tokens.
   std::int64_t before_first_token() const {
     return inside_ - static_cast<std::int64_t>(streams_.size());
   }
-  /// When the streams that still run began, in order.
+  /// Start times of the running streams, in order.
   const std::vector<sim::Time>& streams() const { return streams_; }
   std::int64_t streams(sim::InstanceId instance) const { return at_[instance.index()].streams; }
 
-  /// From dispatch to the first token of a prompt that with those before it makes so many tokens.
+  /// Time from dispatch to the first token, where the prompt and those ahead of it have `tokens`
+  /// tokens.
   std::optional<double> ttft_s(double tokens) const { return ttft_.at(tokens); }
-  /// Of one among so many streams of an instance.
+  /// Time per token of a stream, where the instance has `streams` streams.
   std::optional<double> tpot_s(double streams) const { return tpot_.at(streams); }
-  /// From the first token to the last, on average.
+  /// Mean time from the first token to the last.
   std::optional<double> decode_s() const { return decode_.at(0); }
 
  private:
   struct Memory {
-    double tokens = 0;  // ahead of it and its own
+    double tokens = 0;  // of the prompts ahead of it and its own
     sim::Time dispatched = sim::kUnset;
     sim::Time first_token = sim::kUnset;
     sim::InstanceId instance;
@@ -81,7 +82,7 @@ class ObservedLatency {
   DecayedLine ttft_;
   DecayedLine tpot_;
   DecayedLine decode_;
-  double tokens_ = 0;  // of the request looked at
+  double tokens_ = 0;  // of the request under decision
   std::int64_t inside_ = 0;
   std::vector<sim::Time> streams_;
   std::vector<AtInstance> at_;

@@ -6,8 +6,8 @@
 
 namespace spillway::gateway {
 
-/// What a policy remembers of each request in the system. Ids of requests that have left are given
-/// to others: whoever admits a request sets its entry.
+/// A policy's data for each request in the system. Ids are reused after requests have left: an
+/// entry must be set at admission.
 template <class T>
 class PerRequest {
  public:

@@ -24,15 +24,15 @@ using sim::Time;
 
 namespace {
 
-/// What the regression goes by: 1, uncached tokens, those ahead, decodes, in units that keep them
-/// of like size.
+/// The features of the regression: 1, uncached tokens, uncached tokens ahead, decodes, in units
+/// that keep them of similar size.
 using Features = std::array<double, 4>;
 constexpr double kTokens = 1e-3;
 constexpr double kRequests = 1e-2;
 
 Time span(double seconds) { return sim::from_seconds(std::min(seconds, sim::kLongestSpan_s)); }
 
-/// What is remembered of prefix groups, and who of them is let past the estimate.
+/// The known prefix groups, and which of their requests bypass the estimate.
 class PrefixGroups {
  public:
   enum class Pass : std::uint8_t { none, bonus, floor };
@@ -42,7 +42,7 @@ class PrefixGroups {
 
   bool are_used() const { return config_.bonus_requests > 0 || config_.floor_per_s; }
 
-  /// Whether a request of the group is admitted whatever is predicted.
+  /// Whether a request of the group is admitted regardless of the prediction.
   Pass pass(std::uint64_t group, Time now) {
     if (static_cast<double>(passed_) > config_.largest_share * static_cast<double>(admitted_)) {
       return Pass::none;
@@ -82,7 +82,7 @@ class PrefixGroups {
     std::uint64_t key = 0;
     std::int64_t admitted = 0;
     Time last{0};
-    double tokens = 0;  ///< of the floor's bucket, at `filled_at`
+    double tokens = 0;  ///< in the floor's bucket, at `filled_at`
     Time filled_at{0};
   };
   using Groups = sim::LinkedList<Group>;
@@ -157,7 +157,7 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
     regression_->update(one->features, sim::to_seconds(now - one->dispatched));
   }
 
-  // Without a first token it is only known to have taken longer than it has lived.
+  // Without a first token, the time to it is only known to exceed the request's lifetime.
   void finished(const signals::RequestView& request, workload::Outcome outcome, Time now) override {
     const Awaited* one = close(request);
     if (!one || outcome == workload::Outcome::rejected) return;
@@ -170,7 +170,7 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
     double limit_s = 0;
     std::int64_t priority = 0;
   };
-  /// What the last decision was about, until it is committed.
+  /// The last decision, until it is committed.
   struct Pending {
     bool is_protected = false;
     PrefixGroups::Pass pass = PrefixGroups::Pass::none;
@@ -188,7 +188,7 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
     Time decided{0};
     Time dispatched{0};
   };
-  /// What a request meets on an instance.
+  /// The requests ahead on an instance.
   struct Backlog {
     double requests = 0;
     double uncached_tokens = 0;
@@ -241,7 +241,7 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
     return config_.ahead == WorkAhead::all || classes_[slo_class].priority >= request.priority();
   }
 
-  // Of those still in the gateway, each instance's share.
+  // Each instance's share of the requests still in the gateway.
   Backlog queued_ahead(const signals::RequestView& request, const signals::View& view) const {
     signals::Outstanding::Sum sum;
     const bool all = config_.estimator == TtftEstimator::queue_depth;
@@ -310,7 +310,7 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
     return std::max(static_cast<double>(view.capacity(i).max_num_batched_tokens) - decodes, 1.0);
   }
 
-  // Steps follow each other for as long as the instance has anything to do.
+  // Steps follow each other without gaps while the instance is busy.
   static double rest_of_step_s(std::size_t i, const signals::View& view, double step_s, Time now) {
     const signals::Outstanding& own = view.outstanding();
     const std::int64_t step_ns = span(step_s).ns;
@@ -318,7 +318,7 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
     return sim::to_seconds({step_ns - (now - own.last_known_step(view.id(i))).ns % step_ns});
   }
 
-  // Until as many have left as hold the seat or the memory that the request needs.
+  // Time until enough requests have left to free a seat and memory for the request.
   double release_wait_s(std::size_t i, const signals::View& view, double before, double uncached,
                         Time now) const {
     const signals::Outstanding::Releases& releases = view.outstanding().releases(view.id(i));
@@ -340,9 +340,9 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
     return needed > free;
   }
 
-  // ---- what is learnt ----------------------------------------------------------------------
+  // ---- learning ----------------------------------------------------------------------------
 
-  // Each token ahead costs its part of a step, too.
+  // Each token ahead also costs its share of a step.
   void start_regression(const signals::View& view) {
     const TtftCalibration& c = config_.calibration;
     const double per_token_us = config_.beta0_us / tokens_per_step(0, view, 0);
@@ -373,7 +373,7 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
   Backlog queued_;  // of the last decision
   double margin_s_ = 0;
   std::optional<numerics::RecursiveLeastSquares> regression_;
-  std::vector<Awaited> awaited_;  // by request; only where something is learnt
+  std::vector<Awaited> awaited_;  // by request; only if the policy learns
 };
 
 }  // namespace
@@ -383,14 +383,15 @@ void PredictiveTtft::validate(const std::string& path, std::vector<sim::Violatio
     for (std::size_t j = 0; j < i; ++j) {
       if (budgets[i].slo_class != budgets[j].slo_class) continue;
       out.push_back({sim::index_path(sim::join_path(path, "budgets"), i) + ".slo_class",
-                     "'" + budgets[i].slo_class + "'", "must differ from the other budgets'"});
+                     "'" + budgets[i].slo_class + "'",
+                     "must differ from the classes of the other budgets"});
     }
   }
   if (calibration.forgetting && estimator != TtftEstimator::token_backlog &&
       estimator != TtftEstimator::seats_and_memory) {
     out.push_back({sim::join_path(path, "calibration.forgetting"),
                    sim::to_text(*calibration.forgetting),
-                   "needs an estimator of tokens: token_backlog or seats_and_memory"});
+                   "requires an estimator of tokens: token_backlog or seats_and_memory"});
   }
 }
 

@@ -12,14 +12,14 @@ namespace spillway::gateway {
 
 class AdmissionPolicy;
 
-/// The more saturated the fleet, the more sheddable requests are refused.
+/// Rejects more sheddable requests the more saturated the fleet is.
 struct Probabilistic : signals::SaturationDetector {
   double k = 300;
   double power = 5;
 
   static constexpr std::string_view kind = "probabilistic", type_name = "Probabilistic";
   static constexpr std::string_view doc =
-      "Refuses sheddable requests (negative priority) with probability min(1, k·s^power) at a "
+      "Rejects sheddable requests (negative priority) with probability min(1, k·s^power) at a "
       "saturation s of the fleet (llm-d's probabilistic-admitter). utilization: mean over the "
       "instances of the larger of waiting ÷ queue_depth_threshold and KV use ÷ "
       "kv_utilization_threshold, 1 for an instance whose signals are stale; concurrency: requests "
@@ -31,15 +31,15 @@ struct Probabilistic : signals::SaturationDetector {
         .range(sim::between(0, 1e12))
         .log_search(1, 1000);
     field("power", &Probabilistic::power,
-          "Exponent of the saturation: the higher, the later and the steeper.")
+          "Exponent of the saturation; larger values make the onset later and steeper.")
         .dimensionless()
         .range(sim::between(0, 100))
         .search(1, 8);
   }
   bool draws() const { return k > 0; }
-  static constexpr std::array reasons{
-      workload::Reason{"probabilistic", workload::categories::kSaturated,
-                       "drawn by lot among the sheddable, the likelier the more saturated"}};
+  static constexpr std::array reasons{workload::Reason{
+      "probabilistic", workload::categories::kSaturated,
+      "random rejection of a sheddable request, more likely the higher the saturation"}};
 };
 
 std::unique_ptr<AdmissionPolicy> make(const Probabilistic& config);

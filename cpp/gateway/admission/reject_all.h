@@ -10,10 +10,11 @@ namespace spillway::gateway {
 
 class AdmissionPolicy;
 
-/// Rejects everything: exercises the path of a refusal.
+/// Rejects everything: exercises the path of a rejection.
 struct RejectAll {
   static constexpr std::string_view kind = "reject_all", type_name = "RejectAll";
-  static constexpr std::string_view doc = "Rejects every request; for testing what a refusal does.";
+  static constexpr std::string_view doc =
+      "Rejects every request; for testing the effects of a rejection.";
   static void fields(auto /*field*/) {}
   static constexpr std::array reasons{workload::Reason{
       "reject_all", workload::categories::kSaturated, "the policy rejects every request"}};

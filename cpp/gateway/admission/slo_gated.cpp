@@ -19,7 +19,7 @@ class SloGatedPolicy final : public AdmissionPolicy {
         request.priority() >= 0 ? config_.standard_threshold : config_.sheddable_threshold;
     if (!threshold) return Verdict::admit();
     const double load = load_of(view);
-    // The published variants differ in this as well.
+    // The published variants differ in this, too.
     const bool is_loaded =
         config_.signal == GateSignal::max_waiting ? load >= *threshold : load > *threshold;
     return is_loaded ? Verdict::reject() : Verdict::admit();

@@ -16,7 +16,7 @@ namespace spillway::gateway {
 
 class AdmissionPolicy;
 
-/// Which load of the instances counts.
+/// The load signal.
 enum class GateSignal : std::uint8_t { max_waiting, mean_effective_load, total_waiting };
 
 }  // namespace spillway::gateway
@@ -29,7 +29,7 @@ struct spillway::sim::EnumNames<spillway::gateway::GateSignal> {
 
 namespace spillway::gateway {
 
-/// A threshold on the load for each of three ranks of importance.
+/// Thresholds on the load for two of three ranks of importance.
 struct SloGated {
   GateSignal signal = GateSignal::max_waiting;
   std::int64_t critical_priority = 4;
@@ -38,27 +38,26 @@ struct SloGated {
 
   static constexpr std::string_view kind = "slo_gated", type_name = "SloGated";
   static constexpr std::string_view doc =
-      "Refuses the less important classes while the instances are loaded: sheddable ones (negative "
+      "Rejects the less important classes while the instances are loaded: sheddable ones (negative "
       "priority) first, then those below critical_priority, the others never. Presets: the three "
-      "variants of the published experiments, each named like its signal.";
+      "variants of the published experiments, each named after its signal.";
   static void fields(auto field) {
     field("signal", &SloGated::signal,
-          "max_waiting: the longest engine queue, refused from the threshold on; "
-          "mean_effective_load: waiting + running + in flight (the former two twice), on "
-          "average, and total_waiting: the engine queues together, both refused above the "
-          "threshold.");
+          "max_waiting: the longest engine queue, with rejections from the threshold on; "
+          "mean_effective_load: the mean of waiting + running + in flight (requests in an instance "
+          "count twice), and total_waiting: the sum of the engine queues, both with rejections "
+          "above the threshold.");
     field("critical_priority", &SloGated::critical_priority,
-          "Classes of this priority and above are always admitted.")
+          "Classes of at least this priority are always admitted.")
         .dimensionless()
         .range(sim::between(-1000, 1000));
     field("standard_threshold", &SloGated::standard_threshold,
-          "Load at which other classes that are not sheddable are refused; absent: they never "
-          "are.")
+          "Load at which other classes that are not sheddable are rejected; unset: never.")
         .unit("requests")
         .range(sim::at_least(0))
         .search(2, 20);
     field("sheddable_threshold", &SloGated::sheddable_threshold,
-          "Load at which sheddable classes are refused.")
+          "Load at which sheddable classes are rejected.")
         .unit("requests")
         .range(sim::at_least(0))
         .search(1, 10);

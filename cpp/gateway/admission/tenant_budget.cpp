@@ -47,7 +47,7 @@ class TenantBudgetPolicy final : public AdmissionPolicy {
   }
 
  private:
-  // The published policy counts when requests are routed, after all decisions of the instant.
+  // The published policy counts requests when they are routed, after all decisions of the instant.
   void count_dispatched(sim::Time now) {
     if (now <= latest_at_) return;
     for (const std::uint16_t tenant : latest_) ++in_flight_[tenant];
@@ -56,7 +56,7 @@ class TenantBudgetPolicy final : public AdmissionPolicy {
 
   std::vector<std::optional<double>> shares_;
   std::vector<std::int64_t> in_flight_;
-  std::vector<std::uint16_t> latest_;  // tenants of those dispatched at the latest instant
+  std::vector<std::uint16_t> latest_;  // tenants of the requests dispatched at the latest instant
   sim::Time latest_at_ = sim::kUnset;
   PerRequest<char> is_dispatched_;
 };

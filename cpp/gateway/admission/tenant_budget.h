@@ -22,9 +22,9 @@ struct TenantShare {
   double share = 1;
 
   static constexpr std::string_view type_name = "TenantShare";
-  static constexpr std::string_view doc = "How much of the fleet's seats one tenant may take.";
+  static constexpr std::string_view doc = "Share of the fleet's seats that one tenant may take.";
   static void fields(auto field) {
-    field("tenant", &TenantShare::tenant, "Whose budget it is.");
+    field("tenant", &TenantShare::tenant, "Name of the tenant.");
     field("share", &TenantShare::share, "Share of the seats of all instances.")
         .dimensionless()
         .range(sim::between(0, 1))
@@ -32,24 +32,24 @@ struct TenantShare {
   }
 };
 
-/// A tenant's sheddable requests only while it holds less than its share of the seats.
+/// Admits a tenant's sheddable requests only while it holds less than its share of the seats.
 struct TenantBudget {
   std::optional<double> default_share;
   std::vector<TenantShare> budgets;
 
   static constexpr std::string_view kind = "tenant_budget", type_name = "TenantBudget";
   static constexpr std::string_view doc =
-      "Refuses sheddable requests (negative priority) of a tenant that has more requests in flight "
-      "than its share of max_num_seqs of all instances together (BLIS's tenant budgets). Others "
-      "are never refused, but count. A dispatch counts after its instant, so that a burst at one "
-      "instant passes.";
+      "Rejects sheddable requests (negative priority) of a tenant that has more requests in flight "
+      "than its share of the total max_num_seqs of all instances (BLIS's tenant budgets). Other "
+      "requests are never rejected, but count. A dispatch counts after its instant, so a burst at "
+      "one instant passes.";
   static void fields(auto field) {
     field("default_share", &TenantBudget::default_share,
-          "Of tenants that budgets does not name; absent: they have no limit.")
+          "Share of tenants without an entry in budgets; unset: they have no limit.")
         .dimensionless()
         .range(sim::between(0, 1))
         .search(0, 1);
-    field("budgets", &TenantBudget::budgets, "Tenants with a share of their own.");
+    field("budgets", &TenantBudget::budgets, "Tenants with their own share.");
   }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
   static constexpr bool observes = true;

@@ -12,7 +12,7 @@ namespace spillway::gateway {
 class AdmissionPolicy;
 
 /// Limits the rate of prompt tokens. The bucket starts full and refills continuously; a request
-/// costs its input tokens and is admitted if the bucket holds as many.
+/// takes its input tokens and is admitted if the bucket holds that many.
 struct TokenBucket {
   double capacity_tokens = 10000;
   double refill_tokens_per_s = 1000;
@@ -20,12 +20,11 @@ struct TokenBucket {
   static constexpr std::string_view kind = "token_bucket", type_name = "TokenBucket";
   static constexpr std::string_view doc =
       "Limits the rate of prompt tokens: the bucket starts full and refills continuously; a "
-      "request costs its input "
-      "tokens and is admitted if the bucket holds as many. A request larger than the capacity is "
-      "never admitted.";
+      "request takes its input tokens and is admitted if the bucket holds that many. A request "
+      "larger than the capacity is never admitted.";
   static void fields(auto field) {
     field("capacity_tokens", &TokenBucket::capacity_tokens,
-          "The most that the bucket holds: the burst.")
+          "Capacity of the bucket: the maximum burst.")
         .unit("tokens")
         .range(sim::at_least(0))
         .log_search(1000, 1e6);

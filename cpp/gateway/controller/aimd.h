@@ -13,7 +13,7 @@ namespace spillway::gateway {
 
 class ControllerPolicy;
 
-/// How an additive-increase controller cuts.
+/// How an additive-increase controller decreases the limit.
 enum class Decrease : std::uint8_t { factor, step };
 
 }  // namespace spillway::gateway
@@ -25,7 +25,8 @@ struct spillway::sim::EnumNames<spillway::gateway::Decrease> {
 
 namespace spillway::gateway {
 
-/// Climbs by a step while the signal is below a band around the target, cuts while it is above.
+/// Increases the limit by a step while the signal is below a band around the target, cuts it while
+/// above.
 struct Aimd {
   double target_s = 2;
   double band = 0.2;
@@ -38,31 +39,32 @@ struct Aimd {
   static constexpr std::string_view doc =
       "Adds increase_step while the signal is below target_s × (1 − band), cuts while it is above "
       "target_s × (1 + band), and holds in between. The controller of vllm-on-eks: the defaults "
-      "are those @ 0c78403 (the guard's: floor 32, cooldown_ticks 3); decrease: step is the AISD "
-      "of @ 2dca487.";
+      "are those @ 0c78403 (with a guard of floor 32, cooldown_ticks 3); decrease: step is the "
+      "AISD @ 2dca487.";
   static void fields(auto field) {
     const auto steps = sim::positive_up_to(1e6);
-    field("target_s", &Aimd::target_s, "What the signal should be.")
+    field("target_s", &Aimd::target_s, "Target of the signal.")
         .unit("s")
         .range(sim::positive_up_to(sim::kLongestSpan_s))
         .log_search(0.1, 10);
     field("band", &Aimd::band,
           "Half-width of the band in which the limit holds, as a share of the target. A queue "
-          "timeout that keeps the signal within the band freezes the limit wherever it is.")
+          "timeout that keeps the signal within the band freezes the limit at its current value.")
         .dimensionless()
         .range(sim::between(0, 1))
         .search(0, 0.5);
-    field("increase_step", &Aimd::increase_step, "Added per tick.")
+    field("increase_step", &Aimd::increase_step, "Increase per tick.")
         .unit("permits")
         .range(steps)
         .log_search(1, 16);
     field("decrease", &Aimd::decrease,
-          "factor: to decrease_factor × limit, whole permits; step: by decrease_step.");
-    field("decrease_factor", &Aimd::decrease_factor, "What is left after a cut by factor.")
+          "factor: to decrease_factor × limit, in whole permits; step: by decrease_step.");
+    field("decrease_factor", &Aimd::decrease_factor,
+          "Share of the limit that remains after a cut by factor.")
         .dimensionless()
         .range(sim::positive_below(1))
         .search(0.3, 0.98);
-    field("decrease_step", &Aimd::decrease_step, "Taken away by a cut by step.")
+    field("decrease_step", &Aimd::decrease_step, "Size of a cut by step.")
         .unit("permits")
         .range(steps)
         .log_search(1, 32);

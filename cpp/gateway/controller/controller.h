@@ -6,31 +6,29 @@
 
 namespace spillway::gateway {
 
-/// What a controller sees at a tick.
+/// The input of a controller at a tick.
 struct Reading {
   double value = 0;          ///< the sensor's aggregate, in its source's unit; NaN: too few samples
-  std::int64_t samples = 0;  ///< behind the value
+  std::int64_t samples = 0;  ///< number of samples in the value
   std::int64_t in_flight = 0;      ///< now
   std::int64_t queued = 0;         ///< now
   std::int64_t max_in_flight = 0;  ///< since the last tick
-  std::int64_t shed = 0;           ///< requests refused or expired since the last tick
-  double kv_utilization = 0;       ///< mean over the instances, as their signals tell
-  double hit_rate = 0;             ///< likewise, of prefix blocks
-  // The governor writes these.
-  bool has_demand = false;       ///< something is in flight or queued, as the guard counts it
-  double since_last_tick_s = 0;  ///< whatever became of that tick
+  std::int64_t shed = 0;           ///< requests rejected, evicted or expired since the last tick
+  double kv_utilization = 0;       ///< mean over the instances, by their signals
+  double hit_rate = 0;             ///< of prefix blocks, mean over the instances, by their signals
+  // Written by the governor.
+  bool has_demand = false;       ///< whether there is demand, by the guard's definition
+  double since_last_tick_s = 0;  ///< whatever the result of that tick
 };
 
 /// Contract of a limit controller: what should the limit be now?
 ///
-/// `sample` tells of each single measurement of the sensor's source, as it becomes known, with the
-/// instant at which its request was dispatched. `tick` follows periodically and returns the limit
-/// that the policy wants, given the present one; the guard then decides whether and how far the
-/// limit moves. A policy that wants no change returns `limit`. Limits are not rounded here: small
-/// steps add up.
+/// `sample`: a single measurement of the sensor's source, as it becomes known, with the dispatch
+/// time of its request. `tick` follows periodically and returns the limit that the policy wants,
+/// given the current one; the guard then decides whether and how far the limit moves. To keep the
+/// limit, a policy returns `limit`. Limits are not rounded here: small steps add up.
 ///
-/// A policy that lives on the sensor's aggregate is not asked while there is none (NaN); one that
-/// does not, and says so with `needs_value`, is asked at every tick.
+/// `tick` is not called while the sensor has no value (NaN), unless `needs_value` is false.
 class ControllerPolicy {
  public:
   virtual ~ControllerPolicy() = default;

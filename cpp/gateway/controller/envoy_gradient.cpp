@@ -78,7 +78,7 @@ class EnvoyGradientPolicy final : public ControllerPolicy {
   bool is_to_restore_ = false;  // a measurement has ended since the last tick
   double limit_before_ = 0;     // the measurement
   sim::Time window_start_{0};   // of the last measurement
-  sim::Time next_window_{0};    // when the next one is due
+  sim::Time next_window_{0};    // start of the next measurement
   int ticks_at_minimum_ = 0;
 };
 

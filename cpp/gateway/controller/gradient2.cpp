@@ -36,7 +36,7 @@ class Gradient2Policy final : public ControllerPolicy {
   }
 
   Gradient2 config_;
-  std::int64_t ticks_ = 0;  // up to the warm-up
+  std::int64_t ticks_ = 0;  // counted up to the warm-up
   double sum_ = 0;
   double mean_ = 0;
 };

@@ -31,37 +31,38 @@ struct Gradient2 {
   static void fields(auto field) {
     const auto counts = sim::between(1, 1e9);
     field("rtt_tolerance", &Gradient2::rtt_tolerance,
-          "By which factor latency may exceed its long-term mean before the limit falls.")
+          "Ratio of the latency to its long-term mean at which the limit starts to fall.")
         .dimensionless()
         .range(sim::between(1, 1000))
         .search(1, 3);
     field("smallest_gradient", &Gradient2::smallest_gradient,
-          "Bound of a cut: no more than to this share of the limit, before smoothing.")
+          "Minimum share of the limit that remains after a cut, before smoothing.")
         .dimensionless()
         .range(sim::positive_below(1))
         .search(0.1, 0.9);
-    field("queue_size", &Gradient2::queue_size, "By how much the limit rises at gradient 1.")
+    field("queue_size", &Gradient2::queue_size, "Rise of the limit at gradient 1.")
         .unit("permits")
         .range(sim::between(0, 1e6))
         .log_search(1, 32);
-    field("smoothing", &Gradient2::smoothing, "Share of a move that is made.")
+    field("smoothing", &Gradient2::smoothing, "Share of a move that is applied.")
         .dimensionless()
         .range(sim::positive_up_to(1))
         .search(0.05, 1);
     field("long_window", &Gradient2::long_window,
-          "Length N of the long-term mean: a latency counts 2 / (N + 1).")
+          "Length N of the long-term mean, in which a latency has the weight 2 / (N + 1).")
         .unit("ticks")
         .range(counts)
         .log_search(10, 5000);
     field("warm_up", &Gradient2::warm_up,
-          "Over so many first ticks the long-term mean is the plain mean.")
+          "Number of initial ticks in which the long-term mean is the plain mean.")
         .unit("ticks")
         .range(counts);
     field("recovery_ratio", &Gradient2::recovery_ratio,
-          "When the long-term mean exceeds this many times the latency, it is lowered.")
+          "Ratio of the long-term mean to the latency above which the long-term mean is lowered.")
         .dimensionless()
         .range(sim::between(1, 1000));
-    field("recovery_factor", &Gradient2::recovery_factor, "What it is then multiplied by.")
+    field("recovery_factor", &Gradient2::recovery_factor,
+          "Factor by which the long-term mean is then multiplied.")
         .dimensionless()
         .range(sim::positive_up_to(1));
   }

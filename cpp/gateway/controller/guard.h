@@ -13,30 +13,30 @@
 
 namespace spillway::gateway {
 
-/// What a tick did.
+/// The effect of a tick.
 enum class ControlAction : std::uint8_t { hold, increase, decrease, cooldown, no_signal };
 
-/// What a tick did, and the limit now in force.
+/// The effect of a tick and the limit now in force.
 struct ControlStep {
   ControlAction action;
   double limit;
 };
 
-/// A limit under control: a policy wants, the guard grants.
+/// A controlled limit: the policy proposes moves, the guard grants them.
 class Governor {
  public:
   Governor(const Guard& guard, const Controller& controller, double limit, std::uint64_t seed);
 
   /// The limit in force.
   double limit() const;
-  /// Sets the limit from outside; the controller goes on from there.
+  /// Sets the limit from outside; the controller continues from there.
   void resize(double limit) { limit_ = limit; }
   void sample(double value, sim::Time dispatched, sim::Time now) {
     policy_->sample(value, dispatched, now);
   }
-  /// In this order: no signal, cooldown, the policy, the demand gate, the clamps, rounding. What
-  /// the policy wanted is the action, even where floor or ceiling leave the limit as it is; a cut
-  /// starts the cooldown all the same.
+  /// In this order: no signal, cooldown, the policy, the demand gate, the clamps, rounding. The
+  /// action is what the policy wanted, even if floor or ceiling keep the limit; a cut starts the
+  /// cooldown in any case.
   ControlStep tick(Reading reading, sim::Time now);
 
  private:

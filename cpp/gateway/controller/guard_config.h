@@ -9,11 +9,11 @@
 
 namespace spillway::gateway {
 
-/// What counts as demand.
+/// The definition of demand.
 enum class Demand : std::uint8_t { in_flight_or_queued, queued_only };
-/// How a limit becomes one that is in force.
+/// How the limit in force is rounded.
 enum class Rounding : std::uint8_t { floor, nearest, none };
-/// How floor and ceiling bind a limit that starts outside of them.
+/// How floor and ceiling apply to a limit that starts outside of them.
 enum class Clamps : std::uint8_t { corrected, verbatim };
 
 }  // namespace spillway::gateway
@@ -33,7 +33,7 @@ struct spillway::sim::EnumNames<spillway::gateway::Clamps> {
 
 namespace spillway::gateway {
 
-/// Bounds of what a controller may do with a limit.
+/// Bounds on the moves of a controller.
 struct Guard {
   double floor = 1;
   double ceiling = 1024;
@@ -44,39 +44,37 @@ struct Guard {
   Clamps clamps = Clamps::corrected;
 
   static constexpr std::string_view type_name = "Guard";
-  static constexpr std::string_view doc =
-      "Bounds of what a controller may do with a limit, whichever controller it is.";
+  static constexpr std::string_view doc = "Bounds on the moves of any controller.";
   static void fields(auto field) {
     const auto limits = sim::between(0, 1e9);
     field("floor", &Guard::floor,
-          "The limit is not cut below this; 0: it may be cut to nothing, and then only a "
-          "controller "
-          "that needs no samples, or a signal that needs no requests, raises it again.")
+          "Minimum of the limit; 0: the limit may be cut to 0, and then only a controller without "
+          "samples, or a signal without requests, can raise it again.")
         .unit("permits")
         .range(limits)
         .log_search(1, 64);
-    field("ceiling", &Guard::ceiling, "The limit does not rise above this.")
+    field("ceiling", &Guard::ceiling, "Maximum of the limit.")
         .unit("permits")
         .range(limits)
         .log_search(64, 4096);
     field("demand_gate", &Guard::demand_gate,
-          "Whether the limit only rises while there is demand.");
+          "Whether the limit rises only while there is demand.");
     field("demand", &Guard::demand,
-          "What demand is. With queued_only, queues so short that they are empty at most ticks "
-          "keep a limit from ever rising.");
+          "Definition of demand. With queued_only, a limit never rises if the queues are so short "
+          "that they are empty at most ticks.");
     field("cooldown_ticks", &Guard::cooldown_ticks,
-          "So many ticks with a signal pass after a cut before the controller is asked again. "
-          "Below the sensor's window, the same samples cut twice.")
+          "Number of ticks with a signal after a cut during which the limit holds. With a cooldown "
+          "shorter than the sensor's window, the same samples can cut twice.")
         .unit("ticks")
         .range(sim::between(0, 1e6))
         .search(0, 10);
     field("rounding", &Guard::rounding,
-          "What becomes of fractions in the limit that is in force. The controller goes on "
-          "from the unrounded one.");
+          "Rounding of the limit in force. The controller continues from the unrounded limit.");
     field("clamps", &Guard::clamps,
-          "corrected: a limit that starts outside of floor and ceiling only moves as the "
-          "controller wants; verbatim: a rise from above the ceiling falls to it, a cut from "
-          "below the floor rises to it, as in vllm-on-eks @ 0c78403.");
+          "corrected: a limit that starts outside of floor and ceiling moves only in the "
+          "controller's direction; verbatim: an increase from above the ceiling sets the limit to "
+          "the ceiling, and a cut from below the floor sets it to the floor, as in vllm-on-eks @ "
+          "0c78403.");
   }
 };
 

@@ -25,7 +25,7 @@ struct Mimd {
       "same relative speed at every size. TopFull's baseline is target_s 1, band 0, ratios 0.01 "
       "and 0.05.";
   static void fields(auto field) {
-    field("target_s", &Mimd::target_s, "What the signal should be.")
+    field("target_s", &Mimd::target_s, "Target of the signal.")
         .unit("s")
         .range(sim::positive_up_to(sim::kLongestSpan_s))
         .log_search(0.1, 10);

@@ -39,7 +39,7 @@ class PidPolicy final : public ControllerPolicy {
   Pid config_;
   bool first_ = true;
   double error_1_ = 0;  // at the last tick
-  double error_2_ = 0;  // at the one before
+  double error_2_ = 0;  // at the tick before
   double wanted_ = 0;   // at the last tick
 };
 

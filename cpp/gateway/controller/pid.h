@@ -23,12 +23,12 @@ struct Pid {
   static constexpr std::string_view kind = "pid", type_name = "Pid";
   static constexpr std::string_view doc =
       "A PID controller in velocity form: with the error e = ln(target_s / signal) at this tick "
-      "and at the two before, the limit is multiplied by exp(kp·(e − e₁) + ki·T·e + kd·(e − 2e₁ + "
-      "e₂) / T), T being the time since the last tick, and the exponent clamped to [−largest_cut, "
-      "largest_rise]. The integral rests while there is no demand, and in the direction in which "
+      "and the two before, the limit is multiplied by exp(kp·(e − e₁) + ki·T·e + kd·(e − 2e₁ + e₂) "
+      "/ T), where T is the time since the last tick and the exponent is clamped to [−largest_cut, "
+      "largest_rise]. The integral pauses while there is no demand, and in the direction in which "
       "the last move was not granted in full.";
   static void fields(auto field) {
-    field("target_s", &Pid::target_s, "What the signal should be.")
+    field("target_s", &Pid::target_s, "Target of the signal.")
         .unit("s")
         .range(sim::positive_up_to(sim::kLongestSpan_s))
         .log_search(0.1, 10);
@@ -37,8 +37,8 @@ struct Pid {
         .range(sim::between(0, 100))
         .search(0, 1);
     field("ki_per_s", &Pid::ki_per_s,
-          "Gain of the error. The time from a change of the limit to its effect on the signal "
-          "(the window and what is in flight) bounds it from above.")
+          "Gain of the error. The delay from a change of the limit to its effect on the signal "
+          "(the window and the requests in flight) bounds it from above.")
         .unit("1/s")
         .range(sim::between(0, 100))
         .log_search(0.001, 0.1);
@@ -47,12 +47,12 @@ struct Pid {
         .range(sim::between(0, 1000))
         .search(0, 5);
     field("largest_rise", &Pid::largest_rise,
-          "Bound of a rise per tick, of the limit's natural logarithm.")
+          "Maximum rise per tick of the limit's natural logarithm.")
         .dimensionless()
         .range(sim::positive_up_to(10))
         .search(0.02, 0.5);
     field("largest_cut", &Pid::largest_cut,
-          "Bound of a cut per tick, of the limit's natural logarithm.")
+          "Maximum cut per tick of the limit's natural logarithm.")
         .dimensionless()
         .range(sim::positive_up_to(10))
         .search(0.1, 2);

@@ -50,7 +50,7 @@ class VegasPolicy final : public ControllerPolicy {
   sim::Draws draws_;
   double jitter_ = 0;
   std::int64_t ticks_ = 0;    // since the last probe
-  double least_latency_ = 0;  // 0: not known yet
+  double least_latency_ = 0;  // 0: unknown
 };
 
 }  // namespace

@@ -10,14 +10,14 @@
 
 namespace spillway::gateway {
 
-/// What a request costs its tenant.
+/// The unit of a cost.
 enum class CostUnit : std::uint8_t { requests, prompt_tokens, uncached_tokens, weighted_tokens };
-/// What is assumed of an output whose length is not known yet.
+/// The assumed length of an output before it is known.
 enum class OutputEstimate : std::uint8_t { none, mean, oracle };
 /// When the cost is charged.
 enum class ChargeAt : std::uint8_t { enqueue, dispatch, first_token, token, completion };
 
-/// What a request costs its tenant, and when that is charged.
+/// The cost of a request to its tenant, and when it is charged.
 struct Cost {
   CostUnit unit = CostUnit::requests;
   double prompt_weight = 1;
@@ -29,31 +29,31 @@ struct Cost {
 
   static constexpr std::string_view type_name = "Cost";
   static constexpr std::string_view doc =
-      "What a request costs its tenant, and when that is charged.";
+      "The cost of a request to its tenant, and when it is charged.";
   static void fields(auto field) {
     field("unit", &Cost::unit,
-          "requests: 1 each; prompt_tokens; uncached_tokens: those of the prompt that the "
-          "gateway's own record of sent prefixes does not match; weighted_tokens: prompt_weight "
-          "× prompt + output_weight × output tokens.");
-    field("prompt_weight", &Cost::prompt_weight, "Of a prompt token (weighted_tokens only).")
+          "requests: 1 each; prompt_tokens; uncached_tokens: prompt tokens without a match in the "
+          "gateway's own record of sent prefixes; weighted_tokens: prompt_weight × prompt + "
+          "output_weight × output tokens.");
+    field("prompt_weight", &Cost::prompt_weight, "Cost of a prompt token (weighted_tokens only).")
         .dimensionless()
         .range(sim::between(0, 1e9));
-    field("output_weight", &Cost::output_weight, "Of an output token (weighted_tokens only).")
+    field("output_weight", &Cost::output_weight, "Cost of an output token (weighted_tokens only).")
         .dimensionless()
         .range(sim::between(0, 1e9));
-    field("output_estimate", &Cost::output_estimate,
-          "Output tokens assumed when a charge precedes them: none; mean: the average of the "
-          "tenant's finished requests; oracle: the true number (which no real gateway knows).");
+    field(
+        "output_estimate", &Cost::output_estimate,
+        "Output tokens assumed by a charge before they are emitted. none: 0; mean: the average of "
+        "the tenant's completed requests; oracle: the true number, which no real gateway knows.");
     field("estimate_bias", &Cost::estimate_bias,
-          "Factor on the estimated output: a predictor that is wrong on average.")
+          "Factor on the estimated output, to model a biased predictor.")
         .dimensionless()
         .range(sim::between(0, 1000));
     field("charge_at", &Cost::charge_at,
-          "When the cost is charged. token: the prompt at dispatch, the output as it is "
-          "generated.");
+          "When the cost is charged. token: the prompt at dispatch, the output token by token.");
     field("settles", &Cost::settles,
-          "Whether completion corrects a charge that was estimated; a request that leaves its "
-          "queue undispatched gets its charge back in any case.");
+          "Whether completion corrects an estimated charge. A request that leaves its queue "
+          "without being dispatched is refunded in any case.");
   }
   signals::Needs needs() const {
     return {.prefix_index = unit == CostUnit::uncached_tokens,

@@ -24,7 +24,7 @@ class CorrectedPolicy final : public FairnessPolicy {
   void joined(sim::TenantId id, const TenantQueues& queues, sim::Time) override {
     if (queues.length(id) > 1) return;
     Flow& flow = flows_[id.index()];
-    flow.deficit = std::min(flow.deficit, 0.0);  // a refund while idle is no credit either
+    flow.deficit = std::min(flow.deficit, 0.0);  // a refund while idle gives no credit
     ring_.insert(id);
   }
 
@@ -47,7 +47,7 @@ class CorrectedPolicy final : public FairnessPolicy {
       is_visiting_ = false;
     }
     while (true) {
-      double rounds = std::numeric_limits<double>::infinity();  // until somebody can pay
+      double rounds = std::numeric_limits<double>::infinity();  // until a flow can pay
       for (std::size_t i = ring_.size(); i > 0; --i) {
         cursor_ = ring_.after(cursor_);
         if (queues.length(cursor_) == 0) {
@@ -63,7 +63,7 @@ class CorrectedPolicy final : public FairnessPolicy {
           rounds = std::min(rounds, rounds_needed(cursor_, queues));
         }
       }
-      // Rounds in which nobody is served change nothing but the credit.
+      // Rounds without service change only the credit.
       if (rounds > 1) add_rounds(rounds - 1, queues, may_start);
     }
   }
@@ -82,8 +82,7 @@ class CorrectedPolicy final : public FairnessPolicy {
   struct Flow {
     double credit;  // per visit
     double deficit = 0;
-    bool is_interrupted =
-        false;  // its limit ended its visit: the visit is continued without credit
+    bool is_interrupted = false;  // a limit ended its visit: the visit continues without new credit
   };
 
   bool is_affordable(sim::TenantId id, const TenantQueues& queues) const {
@@ -101,7 +100,7 @@ class CorrectedPolicy final : public FairnessPolicy {
     return id;
   }
 
-  // What is left after the charge that is still to come (`owed`) is lost.
+  // Credit beyond the pending charge (`owed`) is lost.
   void emptied(sim::TenantId id, double owed) {
     Flow& flow = flows_[id.index()];
     flow.deficit = std::min(flow.deficit, owed);
@@ -110,7 +109,7 @@ class CorrectedPolicy final : public FairnessPolicy {
     if (flow.deficit >= 0) ring_.erase(id);
   }
 
-  // A flow in debt stays in the ring when it has nothing to send, and earns what it owes.
+  // A flow in debt stays in the ring while it is empty, and earns credit up to its debt.
   void repay(sim::TenantId id, double rounds) {
     Flow& flow = flows_[id.index()];
     flow.deficit = std::min(flow.deficit + rounds * flow.credit, 0.0);
@@ -133,8 +132,8 @@ class CorrectedPolicy final : public FairnessPolicy {
   std::vector<Flow> flows_;
   FlowRing ring_;  // flows that are backlogged or in debt
   sim::TenantId cursor_;
-  bool is_visiting_ = false;  // then the flow at the cursor is backlogged
-  double offered_cost_ = 0;   // of the head that `next` named last
+  bool is_visiting_ = false;  // implies that the flow at the cursor is backlogged
+  double offered_cost_ = 0;   // of the head that `next` returned last
 };
 
 class VerbatimPolicy final : public FairnessPolicy {
@@ -156,7 +155,7 @@ class VerbatimPolicy final : public FairnessPolicy {
         if (queues.length(visited_) > 0) {
           return may_start(visited_) ? std::optional(visited_) : std::nullopt;
         }
-        forfeit();  // all it had expired while it waited for the permit
+        forfeit();  // its requests expired while it waited for the permit
         is_committed_ = false;
       }
       if (queues.size() == 0) return std::nullopt;

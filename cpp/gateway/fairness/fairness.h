@@ -9,26 +9,25 @@
 
 namespace spillway::gateway {
 
-/// Contract of a fairness policy: whose turn is it? One object per band; flows are tenants.
+/// Contract of a fairness policy: which flow is next? One object per band; flows are tenants.
 ///
-/// `joined` says that a request has joined `flow`, `left` that one left it without being served.
-/// `next` names the flow whose head goes next, or none; it must not assume that the dispatch
-/// succeeds: `dispatched` says that it did, the request no longer being in `queues`. `next` is
-/// called at every drain (a request joined, a permit returned), also when no permit is free, and
-/// directly before `dispatched`; where nothing is queued, if `drains_when_empty`. `charge` accounts
-/// service, in the unit of the policy's `Cost`, as it falls due; a negative amount corrects what
-/// was charged too much. What a request is charged when it joins, leaves or is dispatched is
-/// charged after `joined`, `left` or `dispatched`. What dispatching the head of a flow will charge
-/// at once is its `Entry::cost`.
+/// `joined`: a request has joined `flow`; `left`: one left it without being dispatched. `next`
+/// returns the flow whose head goes next, if any; it must not assume that the dispatch succeeds.
+/// `dispatched` confirms it, when the request is no longer in `queues`. `next` is called at every
+/// drain (a request joined, a permit was released), even when no permit is free, and directly
+/// before `dispatched`; with empty queues only if `drains_when_empty`. `charge` accounts service in
+/// the unit of the policy's `Cost` when it is charged; a negative amount corrects an overcharge.
+/// Charges for joining, leaving and dispatch follow `joined`, `left` and `dispatched`. The
+/// immediate charge for dispatching the head of a flow is its `Entry::cost`.
 class FairnessPolicy {
  public:
-  /// What the concurrency limit would let go, valid during the call it is passed to.
+  /// The permission of the concurrency limits; valid during the call.
   class MayStart {
    public:
     virtual ~MayStart() = default;
     /// Precondition: the flow is not empty.
     virtual bool operator()(sim::TenantId flow) const = 0;
-    /// False if no request may start, whichever it is.
+    /// Whether any request may start at all.
     virtual bool any() const = 0;
   };
 
@@ -41,10 +40,10 @@ class FairnessPolicy {
                           sim::Time /*now*/) {}
   virtual void charge(sim::TenantId /*flow*/, double /*amount*/, sim::Time /*now*/) {}
 
-  /// Whether a drain means something to it while nothing waits: it commits to a flow, and a permit
-  /// that returns moves it on.
+  /// Whether drains with empty queues matter: the policy commits to a flow, and a released permit
+  /// advances it.
   virtual bool drains_when_empty() const { return false; }
-  /// Whether what was charged counts less as time passes, so that charges must not wait.
+  /// Whether charges decay with time and therefore must not be delayed.
   virtual bool decays_with_time() const { return false; }
 };
 

@@ -9,7 +9,7 @@
 
 namespace spillway::gateway {
 
-/// A set of flows, walked as a ring in the order of the tenants: a bit per flow.
+/// A set of flows, iterated as a ring in the order of the tenants: a bit per flow.
 class FlowRing {
  public:
   explicit FlowRing(std::size_t num_flows) : words_((num_flows + 63) / 64) {}
@@ -26,8 +26,8 @@ class FlowRing {
     word(flow) &= ~bit(flow);
     --size_;
   }
-  /// The member that comes next after `flow`, which need not be a member; `flow` itself if it is
-  /// the only one. Precondition: not empty.
+  /// The next member after `flow`, which may be no member; `flow` itself if it is the only one.
+  /// Precondition: not empty.
   sim::TenantId after(sim::TenantId flow) const {
     std::size_t i = flow.index() / 64;
     std::uint64_t rest = words_[i] & ~(bit(flow) | (bit(flow) - 1));

@@ -8,11 +8,12 @@ namespace spillway::gateway {
 
 class FairnessPolicy;
 
-/// One queue for all tenants: whoever has waited longest goes next.
+/// One queue for all tenants: the request that has waited longest goes next.
 struct GlobalFifo {
   static constexpr std::string_view kind = "global_fifo", type_name = "GlobalFifo";
   static constexpr std::string_view doc =
-      "One queue for all tenants: whoever has waited longest goes next; nobody overtakes.";
+      "One queue for all tenants: the request that has waited longest goes next; none can "
+      "overtake.";
   static void fields(auto /*field*/) {}
 };
 

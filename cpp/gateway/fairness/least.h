@@ -8,7 +8,8 @@
 
 namespace spillway::gateway {
 
-/// The flow with the least `key(flow)` of those whose head may start; of several, the first tenant.
+/// The flow with the smallest `key(flow)` among those whose head may start; of equals, the first
+/// tenant.
 template <class Key>
 std::optional<sim::TenantId> least(const TenantQueues& queues,
                                    const FairnessPolicy::MayStart& may_start, const Key& key) {

@@ -12,7 +12,7 @@ namespace spillway::gateway {
 
 namespace {
 
-// Where a value lies between the smallest and the largest.
+// Position of a value between the minimum and the maximum.
 class Span {
  public:
   void add(double value) {
@@ -60,7 +60,7 @@ class LeastAttainedServicePolicy final : public FairnessPolicy {
     });
   }
 
-  // A request in flight ends in a charge: what passes until then is not forgotten.
+  // A request in flight ends with a charge: service does not decay until then.
   void charge(sim::TenantId id, double amount, sim::Time now) override {
     Flow& flow = flows_[id.index()];
     flow.attained += amount;

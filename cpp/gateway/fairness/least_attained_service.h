@@ -12,10 +12,11 @@ namespace spillway::gateway {
 
 class FairnessPolicy;
 
-/// Who has been served least of late, or has waited longest. Source:
+/// Serves the tenant with the least recent service or the longest wait. Source:
 /// `program-aware-fairness` of the llm-d router (strategy_las.go at commit 6626b83), with the
-/// settings of its documentation. There a tenant with requests in flight forgets nothing; here the
-/// charge at their end has the same effect, unless it queues another one before.
+/// settings of its documentation. There the service of a tenant with requests in flight does not
+/// decay; here the charge at their end has the same effect, unless the tenant queues another
+/// request before.
 struct LeastAttainedService {
   double service_weight = 0.8;
   double head_wait_weight = 0.2;
@@ -27,26 +28,25 @@ struct LeastAttainedService {
   static constexpr std::string_view doc =
       "Least attained service (llm-d's program-aware-fairness): the highest score goes next, "
       "service_weight × (1 − service attained) + head_wait_weight × wait of the oldest request, "
-      "each put on the range from 0 to 1 over the tenants that wait (0.5 if all are equal). "
-      "Weights of tenants play no part.";
+      "each scaled to [0, 1] over the waiting tenants (0.5 if all are equal). The weights of "
+      "tenants have no effect.";
   static void fields(auto field) {
     field("service_weight", &LeastAttainedService::service_weight,
-          "Weight of having been served little.")
+          "Weight of low attained service.")
         .dimensionless()
         .range(sim::between(0, 1e9))
         .search(0, 1);
-    field("head_wait_weight", &LeastAttainedService::head_wait_weight,
-          "Weight of having waited long.")
+    field("head_wait_weight", &LeastAttainedService::head_wait_weight, "Weight of a long wait.")
         .dimensionless()
         .range(sim::between(0, 1e9))
         .search(0, 1);
     field("half_life_s", &LeastAttainedService::half_life_s,
-          "After how long half of the service attained is forgotten. It is forgotten from the "
-          "last charge on, and only by a tenant whose queue is empty.")
+          "Half-life of the attained service. It decays from the last charge on, and only while "
+          "the tenant's queue is empty.")
         .unit("s")
         .range(sim::positive_up_to(sim::kLongestSpan_s))
         .log_search(1, 1000);
-    field("cost", &LeastAttainedService::cost, "What counts as service, and when.");
+    field("cost", &LeastAttainedService::cost, "Measure of service, and when it is charged.");
   }
 };
 

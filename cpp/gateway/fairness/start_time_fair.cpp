@@ -16,7 +16,7 @@ class StartTimeFairPolicy final : public FairnessPolicy {
       : weights_(weights.begin(), weights.end()), start_(weights.size()) {}
 
   void joined(sim::TenantId flow, const TenantQueues& queues, sim::Time) override {
-    // The paper's busy period ends when nothing is in service either, which is not told here.
+    // The paper's busy period ends only when nothing is in service either, which is not known here.
     if (queues.size() == 1) clock_ = std::max(clock_, last_finish_);
     double& start = start_[flow.index()];
     if (queues.length(flow) == 1) start = std::max(start, clock_);
@@ -39,7 +39,7 @@ class StartTimeFairPolicy final : public FairnessPolicy {
 
  private:
   std::vector<double> weights_;
-  std::vector<double> start_;  // of each flow's head: the finish tag of what it sent before
+  std::vector<double> start_;  // of each flow's head: the finish tag of its previous request
   double clock_ = 0;
   double last_finish_ = 0;
 };

@@ -13,8 +13,8 @@ class FairnessPolicy;
 struct TenantRoundRobin {
   static constexpr std::string_view kind = "round_robin", type_name = "TenantRoundRobin";
   static constexpr std::string_view doc =
-      "Each tenant that waits in turn, one dispatch each, whatever its weight and whatever a "
-      "request costs (llm-d's round-robin-fairness-policy).";
+      "Each waiting tenant in turn, one dispatch each, regardless of weights and costs (llm-d's "
+      "round-robin-fairness-policy).";
   static void fields(auto /*field*/) {}
 };
 

@@ -13,11 +13,11 @@ namespace spillway::gateway {
 
 class FairnessPolicy;
 
-/// To what the counter of a tenant rises that was idle.
+/// How the counter of a returning tenant is lifted.
 enum class CounterLift : std::uint8_t { min_backlogged, last_departed, max, none };
 
-/// Who has received the fewest tokens per weight. Source: Sheng et al., "Fairness in serving large
-/// language models" (OSDI'24) and its artifact.
+/// Serves the tenant that has received the fewest tokens per weight. Source: Sheng et al.,
+/// "Fairness in serving large language models" (OSDI'24) and its artifact.
 struct VirtualTokenCounter {
   CounterLift lift = CounterLift::min_backlogged;
   Cost cost{.unit = CostUnit::weighted_tokens, .charge_at = ChargeAt::token};
@@ -26,16 +26,16 @@ struct VirtualTokenCounter {
                                     type_name = "VirtualTokenCounter";
   static constexpr std::string_view doc =
       "Virtual token counter (VTC): the tenant with the smallest counter of service per weight "
-      "goes next. Counters never decay; a tenant that was idle is lifted, so that it has no claim "
-      "to what it did not ask for.";
+      "goes next. Counters never decay; the counter of a returning tenant is lifted, so it has no "
+      "claim for the time in which it was idle.";
   static void fields(auto field) {
     field("lift", &VirtualTokenCounter::lift,
-          "To what the counter of a tenant that was idle rises. min_backlogged: to the smallest "
-          "of the other tenants that wait (the paper's artifact). last_departed: the same, and "
-          "while nobody waits to that of the tenant whose request left its queue last (the "
-          "paper). max: to that of the tenant dispatched last, and while nobody waits to the "
-          "largest (a variant of the artifact). none: not at all (least counter first).");
-    field("cost", &VirtualTokenCounter::cost, "What advances a tenant's counter, and when.");
+          "Lift of the counter of a returning tenant. min_backlogged: to the smallest counter of "
+          "the other waiting tenants (the paper's artifact). last_departed: the same; if no other "
+          "tenant waits, to the counter of the tenant whose request left its queue last (the "
+          "paper). max: to the counter of the tenant dispatched last; if no other tenant waits, to "
+          "the largest counter (a variant of the artifact). none: no lift (least counter first).");
+    field("cost", &VirtualTokenCounter::cost, "Cost that advances a tenant's counter, and when.");
   }
 };
 

@@ -10,7 +10,7 @@ namespace spillway::gateway {
 
 class LimitPolicy;
 
-/// At most so many requests in flight, from dispatch to the last token.
+/// A fixed maximum of requests in flight, from dispatch to the last token.
 struct FixedLimit {
   std::int64_t max_in_flight = 256;
 
@@ -20,7 +20,7 @@ struct FixedLimit {
       "tenant's queue.";
   static void fields(auto field) {
     field("max_in_flight", &FixedLimit::max_in_flight,
-          "Permits of the whole gateway; 0: nothing is dispatched.")
+          "Number of permits of the whole gateway; 0: nothing is dispatched.")
         .unit("requests")
         .range(sim::between(0, 1e9))
         .log_search(1, 4096);

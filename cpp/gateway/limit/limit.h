@@ -8,25 +8,24 @@
 
 namespace spillway::gateway {
 
-/// The circumstances in which a limit is asked.
+/// The context of a call to a limit.
 struct Occasion {
-  /// Saturation from which the band that asks is closed.
+  /// Saturation from which the request's band is closed.
   double ceiling = 1;
-  /// What the instances report; null unless some limit of the gateway reads it.
+  /// The fleet's view; null unless a limit of the gateway reads it.
   const signals::View* view = nullptr;
   sim::Time now{0};
 };
 
 /// Contract of a concurrency limit: may one more request go?
 ///
-/// `is_open` says whether any request may go at all; `may_start` whether this one may, and implies
-/// `is_open`. Both are free of effects; `started` takes the permit, `first_token`
-/// and `ended` follow for the same request, `ended` exactly once whatever became of it. Work that
-/// is in flight is never interrupted, so more may be in flight than a limit that has just shrunk
-/// allows.
+/// `is_open`: whether any request may start at all; `may_start`: whether this one may, which
+/// implies `is_open`. Both have no side effects. `started` takes the permit; `first_token` and
+/// `ended` follow for the same request, `ended` exactly once for any outcome. Requests in flight
+/// are never interrupted, so their number may exceed a limit that has just shrunk.
 ///
-/// `setting` is what a controller may move with `resize`, none if nothing; `permits` what that
-/// amounts to in all, none if it is not counted in requests.
+/// `setting`: the value that a controller may move with `resize`; unset if not movable. `permits`:
+/// the total number of permits; unset if not counted in requests.
 class LimitPolicy {
  public:
   virtual ~LimitPolicy() = default;
@@ -39,19 +38,18 @@ class LimitPolicy {
   virtual std::optional<double> setting() const { return std::nullopt; }
   virtual std::optional<double> permits() const { return setting(); }
   virtual void resize(double /*setting*/) {}
-  /// How saturated the fleet is by this limit's reckoning, which the ceilings apply to; none: they
-  /// do not.
+  /// The saturation of the fleet by this limit, to which the ceilings apply; unset: they do not.
   virtual std::optional<double> saturation(const Occasion& /*occasion*/) const {
     return std::nullopt;
   }
-  /// Whether its answers change with what the instances report.
+  /// Whether its answers depend on instance metrics.
   virtual bool follows_signals() const { return false; }
-  /// Whether one request may start where another may not.
+  /// Whether the answer of `may_start` depends on the request.
   virtual bool depends_on_request() const { return false; }
-  /// Whether a first token may let another request start. Its configuration then needs
-  /// `first_tokens`.
+  /// Whether a first token may allow another request to start. The configuration's needs then
+  /// include `first_tokens`.
   virtual bool frees_at_first_token() const { return false; }
-  /// So many instances are ready, as far as the gateway knows.
+  /// Sets the number of ready instances, as known to the gateway.
   virtual void set_workers(std::int64_t /*workers*/) {}
 };
 

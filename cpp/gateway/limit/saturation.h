@@ -10,14 +10,14 @@ namespace spillway::gateway {
 
 class LimitPolicy;
 
-/// Requests go while the fleet is less saturated than the band's ceiling.
+/// Requests may start while the saturation of the fleet is below their band's ceiling.
 struct Saturation : signals::SaturationDetector {
   static constexpr std::string_view kind = "saturation", type_name = "Saturation";
   static constexpr std::string_view doc =
-      "Requests of a band go while the saturation of the fleet is below the band's ceiling (flow "
-      "control of llm-d's endpoint picker). utilization: mean over the instances of the larger of "
-      "waiting ÷ queue_depth_threshold and KV use ÷ kv_utilization_threshold, 1 for an instance "
-      "whose signals are stale; concurrency: requests dispatched and not finished ÷ "
+      "Requests of a band may start while the saturation of the fleet is below the band's ceiling "
+      "(flow control of llm-d's endpoint picker). utilization: mean over the instances of the "
+      "larger of waiting ÷ queue_depth_threshold and KV use ÷ kv_utilization_threshold, 1 for an "
+      "instance whose signals are stale; concurrency: requests dispatched and not finished ÷ "
       "(max_concurrency × instances).";
   static constexpr signals::Needs needs{.fleet_signals = true};
 };

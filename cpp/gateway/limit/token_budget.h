@@ -10,24 +10,24 @@ namespace spillway::gateway {
 
 class LimitPolicy;
 
-/// So many tokens in flight.
+/// A maximum of tokens in flight.
 struct TokenBudget {
   std::int64_t max_tokens_in_flight = 262144;
   std::int64_t assumed_output_tokens = 0;
 
   static constexpr std::string_view kind = "token_budget", type_name = "TokenBudget";
   static constexpr std::string_view doc =
-      "Requests go while the prompts in flight, with assumed_output_tokens each, stay within "
-      "max_tokens_in_flight; one that is larger than that goes when nothing else is in flight, "
-      "unless max_tokens_in_flight is 0. A controller moves max_tokens_in_flight.";
+      "Requests may start while the prompts in flight, plus assumed_output_tokens each, stay "
+      "within max_tokens_in_flight. A request larger than that starts when nothing else is in "
+      "flight, unless max_tokens_in_flight is 0. A controller moves max_tokens_in_flight.";
   static void fields(auto field) {
     field("max_tokens_in_flight", &TokenBudget::max_tokens_in_flight,
-          "Tokens of the whole gateway; 0: nothing is dispatched.")
+          "Maximum number of tokens of the whole gateway; 0: nothing is dispatched.")
         .unit("tokens")
         .range(sim::between(0, 1e12))
         .log_search(4096, 1e7);
     field("assumed_output_tokens", &TokenBudget::assumed_output_tokens,
-          "Tokens that each answer is taken to have; its length is not known in advance.")
+          "Assumed output length of each request; the true length is not known in advance.")
         .unit("tokens")
         .range(sim::between(0, 1e9));
   }

@@ -7,10 +7,10 @@ namespace spillway::gateway {
 
 class LimitPolicy;
 
-/// Every request may go at once.
+/// Every request may start immediately.
 struct Unlimited {
   static constexpr std::string_view kind = "unlimited", type_name = "Unlimited";
-  static constexpr std::string_view doc = "Every admitted request is dispatched at once.";
+  static constexpr std::string_view doc = "Every admitted request is dispatched immediately.";
   static void fields(auto /*field*/) {}
 };
 

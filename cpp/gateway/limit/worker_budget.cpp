@@ -43,8 +43,8 @@ class WorkerBudgetPolicy final : public LimitPolicy {
   }
 
  private:
-  // A growth releases permits at once, whatever shrink is pending: the two are not netted. Only
-  // `verbatim` counts permits.
+  // Growth adds permits immediately, without netting a pending shrink. Only `verbatim` counts
+  // permits.
   void apply() {
     const std::int64_t wanted = cap_ * workers_;
     (wanted > budget_ ? free_ : pending_shrink_) +=

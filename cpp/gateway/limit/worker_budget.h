@@ -13,7 +13,7 @@ namespace spillway::gateway {
 
 class LimitPolicy;
 
-/// What a change of the budget does to permits that are out.
+/// How a change of the budget affects permits in use.
 enum class Resize : std::uint8_t { corrected, verbatim };
 
 /// A budget of workers × cap_per_worker requests in flight.
@@ -24,21 +24,22 @@ struct WorkerBudget {
 
   static constexpr std::string_view kind = "worker_budget", type_name = "WorkerBudget";
   static constexpr std::string_view doc =
-      "At most workers × cap_per_worker requests between dispatch and last token, whoever's they "
-      "are (vllm-on-eks @ 0c78403). A controller moves cap_per_worker.";
+      "At most workers × cap_per_worker requests between dispatch and last token, on any workers "
+      "(vllm-on-eks @ 0c78403). A controller moves cap_per_worker.";
   static void fields(auto field) {
-    field("cap_per_worker", &WorkerBudget::cap_per_worker, "Permits per worker, at first; 0: none.")
+    field("cap_per_worker", &WorkerBudget::cap_per_worker,
+          "Initial number of permits per worker; 0: none.")
         .unit("requests")
         .range(sim::between(0, 1e9))
         .log_search(1, 1024);
     field("workers", &WorkerBudget::workers,
-          "Number of workers; absent: as many as there are instances that are ready.")
+          "Number of workers; unset: the number of ready instances.")
         .unit("instances")
         .range(sim::between(0, 1e6));
     field("resize", &WorkerBudget::resize,
-          "corrected: never more in flight than the budget, but for what was when it shrank; "
-          "verbatim: a smaller budget only swallows permits that return, so it does not bind "
-          "while permits are idle, and a later growth comes on top.");
+          "corrected: no dispatch while the budget is used up; requests in flight when it shrank "
+          "finish. verbatim: a smaller budget only absorbs released permits, so it does not bind "
+          "while permits are idle, and later growth is added on top.");
   }
 };
 

@@ -28,7 +28,7 @@ void TenantQueues::push(TenantId flow, Entry entry) {
     place_[flow.index()] = backlogged_.size();
     backlogged_.push_back(flow);
   }
-  // Deadlines mostly come in order, so the place is near the end.
+  // Deadlines mostly arrive in order, so the place is near the end.
   Flow::Handle before = Flow::kNone;
   if (ordering_ == Ordering::slo_deadline) {
     for (Flow::Handle last = queue.back();
@@ -47,7 +47,7 @@ void TenantQueues::push(TenantId flow, Entry entry) {
 RequestId TenantQueues::remove(TenantId flow, Flow::Handle at) {
   Flow& queue = flows_[flow.index()];
   const RequestId request = queue[at].request;
-  queue[at].serial = 0;  // tells `is_gone`, also once the slot is another's
+  queue[at].serial = 0;  // for `is_gone`, even after the slot is reused
   queue.erase(at);
   --size_;
   if (queue.empty()) {
@@ -107,14 +107,14 @@ std::optional<TenantQueues::Removed> TenantQueues::take_expired(Time now) {
 
 TenantQueues::Removed TenantQueues::withdraw(TenantId flow, RequestId request) {
   const Flow& queue = flows_[flow.index()];
-  // As a rule the longest waiting are withdrawn first.
+  // The longest waiting requests are usually withdrawn first.
   Flow::Handle at = queue.front();
   while (queue[at].request != request) at = queue.next(at);
   return {flow, remove(flow, at)};
 }
 
 bool TenantQueues::judge_delay(Time waited, Time now) {
-  // The first one of an interval settles how the last one went; it is never lost itself.
+  // The first request of an interval evaluates the previous interval; it is never dropped.
   if (now >= interval_end_) {
     overloaded_ = shortest_ != sim::kForever && shortest_ > target_;
     interval_end_ = now + interval_;

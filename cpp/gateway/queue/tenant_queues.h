@@ -14,18 +14,18 @@
 
 namespace spillway::gateway {
 
-/// The requests that wait for a permit, one flow per tenant.
+/// The requests waiting for a permit, one flow per tenant.
 class TenantQueues {
  public:
   struct Entry {
     sim::RequestId request;
     std::uint64_t serial = 0;  ///< order of entry over all flows, from 1
     sim::Time entered{0};
-    sim::Time deadline = sim::kForever;  ///< by which flows are ordered, where they are
+    sim::Time deadline = sim::kForever;  ///< the order of a flow, if ordered by deadlines
     std::int64_t priority = 0;
-    double cost = 0;  ///< what its dispatch charges the tenant at once
+    double cost = 0;  ///< immediate charge of its dispatch
   };
-  /// One that left its queue otherwise than by dispatch.
+  /// A request that left its queue without being dispatched.
   struct Removed {
     sim::TenantId flow;
     sim::RequestId request;
@@ -36,7 +36,7 @@ class TenantQueues {
   /// Whether entries are ordered by their deadlines.
   bool needs_deadlines() const { return ordering_ == Ordering::slo_deadline; }
   void push(sim::TenantId flow, Entry entry);
-  /// Precondition for these: the flow is not empty.
+  /// Precondition of `head` and `pop`: the flow is not empty.
   const Entry& head(sim::TenantId flow) const {
     const Flow& one = flows_[flow.index()];
     return one[head_of(one)];
@@ -49,29 +49,28 @@ class TenantQueues {
   /// The flows that are not empty, in no particular order.
   std::span<const sim::TenantId> backlogged() const { return backlogged_; }
 
-  // ---- losses ------------------------------------------------------------------------------
+  // ---- removals ----------------------------------------------------------------------------
 
-  /// Makes room in a flow that is full, for a request of `priority`; none if that one is refused
-  /// itself, as it always is where a full flow is an empty one.
+  /// Makes room in a full flow for a request of `priority`; unset if that request is rejected
+  /// instead, as always if the flow is empty (a maximum of 0).
   std::optional<Removed> make_room(sim::TenantId flow, std::int64_t priority);
-  /// Takes out the least important of all, the newest of equals; none if there is none of a
+  /// Removes the least important request of all flows, the newest of equals; unset if none has a
   /// priority below `priority`.
   std::optional<Removed> take_least(std::int64_t priority);
-  /// When the first of those that wait will have waited too long; kForever: none will.
+  /// Time of the next time-out; kForever: none.
   sim::Time next_timeout();
-  /// Takes out one that has waited too long at `now`, the longest waiting first.
+  /// Removes a request that has timed out by `now`, the longest waiting first.
   std::optional<Removed> take_expired(sim::Time now);
-  /// Takes out a request that waits in the flow. Precondition: it does.
+  /// Removes a request from the flow. Precondition: it waits there.
   Removed withdraw(sim::TenantId flow, sim::RequestId request);
-  /// Whether the head of the flow is lost to controlled delay now that its turn has come. To be
-  /// called once for each head.
+  /// Whether controlled delay drops the head of the flow at its turn. To be called once per head.
   bool is_too_late(sim::TenantId flow, sim::Time now) {
     return target_ != sim::kForever && judge_delay(now - head(flow).entered, now);
   }
 
  private:
   using Flow = sim::LinkedList<Entry>;
-  /// Where an entry stands, as long as it does.
+  /// The place of an entry, valid until it is removed.
   struct Waiting {
     sim::TenantId flow;
     Flow::Handle at;
@@ -87,7 +86,7 @@ class TenantQueues {
     Flow::Handle handle;
   };
   const Entry& at(const Place& place) const { return flows_[place.flow.index()][place.handle]; }
-  // Whether an entry has to give way before another.
+  // Whether `one` yields before `other`.
   static bool is_less(const Entry& one, const Entry& other) {
     if (one.priority != other.priority) return one.priority < other.priority;
     return one.serial > other.serial;
@@ -104,17 +103,17 @@ class TenantQueues {
   sim::Time timeout_ = sim::kForever;
   std::vector<Flow> flows_;
   std::vector<sim::TenantId> backlogged_;
-  std::vector<std::size_t> place_;  // of each flow in it
+  std::vector<std::size_t> place_;  // of each flow in `backlogged_`
   std::uint64_t next_serial_ = 1;
   std::size_t size_ = 0;
   bool takes_newest_ = false;
   sim::Ring<Waiting> by_timeout_;  // in order of entry; only with a timeout
 
-  // Controlled delay; no target: none.
+  // Controlled delay; kForever as target: none.
   sim::Time target_ = sim::kForever;
   sim::Time interval_{0};
   sim::Time interval_end_{0};
-  sim::Time shortest_ = sim::kForever;  // wait of this interval
+  sim::Time shortest_ = sim::kForever;  // shortest wait of this interval
   bool overloaded_ = false;
 };
 

@@ -16,10 +16,10 @@ namespace spillway::gateway {
 
 class UsageLimitPolicy;
 
-/// What the ceilings of a holdback are linear in.
+/// The variable in which the ceilings are linear.
 enum class HoldbackDomain : std::uint8_t { rank, value };
 
-/// Part of the fleet is held back from the lower bands.
+/// Holds part of the fleet back from the lower bands.
 struct PriorityHoldback {
   HoldbackDomain domain = HoldbackDomain::rank;
   double min_ceiling = 0.5;
@@ -28,15 +28,17 @@ struct PriorityHoldback {
   static constexpr std::string_view kind = "priority_holdback", type_name = "PriorityHoldback";
   static constexpr std::string_view doc =
       "Ceilings fall linearly from max_ceiling for the highest band to min_ceiling for the lowest, "
-      "so that lower bands leave room for the upper (llm-d's priority-holdback; its bands are the "
-      "priorities it has seen, here they are those configured). A single band has max_ceiling.";
+      "so that lower bands leave room for higher ones (llm-d's priority-holdback, whose bands are "
+      "the priorities that it has seen; here they are the configured ones). A single band has "
+      "max_ceiling.";
   static void fields(auto field) {
     const auto ceiling = sim::between(0, 1000);
     field("domain", &PriorityHoldback::domain,
-          "What the ceilings are linear in. rank: the bands' positions; value: their priorities, "
-          "which then should be those of the classes rather than bounds far below them.");
+          "Variable in which the ceilings are linear. rank: the positions of the bands; value: "
+          "their priorities, which should then equal those of the classes rather than be bounds "
+          "far below them.");
     field("min_ceiling", &PriorityHoldback::min_ceiling,
-          "Saturation from which the lowest band is closed (llm-d knows no default).")
+          "Saturation from which the lowest band is closed (llm-d has no default).")
         .dimensionless()
         .range(ceiling)
         .search(0.1, 1);

@@ -21,7 +21,7 @@ class SoftReflectivePolicy final : public UsageLimitPolicy {
     // Ceilings fall from band to band.
     if (saturation >= 1 || saturation < ceilings.back()) return;
     ++calls_;
-    // At least half of the fleet is in use where a band is past its ceiling.
+    // A band can only be past its ceiling if the saturation is at least one half.
     const double period = std::max(std::round(saturation / (1 - saturation)), 1.0);
     if (std::fmod(static_cast<double>(calls_), period) == 0) {
       std::fill(ceilings.begin(), ceilings.end(), 1.0);
@@ -29,7 +29,7 @@ class SoftReflectivePolicy final : public UsageLimitPolicy {
   }
 
  private:
-  std::int64_t calls_ = 0;  // that found a band past its ceiling
+  std::int64_t calls_ = 0;  // drains with a band past its ceiling
 };
 
 }  // namespace

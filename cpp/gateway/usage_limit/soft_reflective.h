@@ -9,14 +9,14 @@ namespace spillway::gateway {
 
 class UsageLimitPolicy;
 
-/// The fuller the fleet, the lower the lower bands' ceilings; what is above them still trickles.
+/// Lowers the ceilings of lower bands as the fleet fills; bands past their ceilings still trickle.
 struct SoftReflective {
   static constexpr std::string_view kind = "soft_reflective", type_name = "SoftReflective";
   static constexpr std::string_view doc =
       "At saturation s the i-th of N bands, from 0, has the ceiling 1 − i·s / (N − 1). A band past "
-      "its ceiling is open all the same at every round(s / (1 − s))-th drain that finds any band "
-      "past its own; from s = 1 on all are closed (llm-d's soft-reflective-ceiling, whose drains "
-      "let one request go: dispatch: one_per_attempt).";
+      "its ceiling still opens at every round(s / (1 − s))-th drain at which any band is past its "
+      "ceiling; from s = 1 on all bands are closed (llm-d's soft-reflective-ceiling, whose drains "
+      "dispatch one request: dispatch: one_per_attempt).";
   static void fields(auto /*field*/) {}
 };
 

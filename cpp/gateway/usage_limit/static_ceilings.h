@@ -9,10 +9,10 @@ namespace spillway::gateway {
 
 class UsageLimitPolicy;
 
-/// Each band has its own ceiling.
+/// Each band has its configured ceiling.
 struct StaticCeilings {
   static constexpr std::string_view kind = "static", type_name = "StaticCeilings";
-  static constexpr std::string_view doc = "Each band has the ceiling that it is configured with.";
+  static constexpr std::string_view doc = "Each band has its configured ceiling.";
   static void fields(auto /*field*/) {}
 };
 

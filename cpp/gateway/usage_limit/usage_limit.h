@@ -4,11 +4,11 @@
 
 namespace spillway::gateway {
 
-/// Contract of a usage limit: from which saturation of the fleet on is each band closed?
+/// Contract of a usage limit: from which saturation of the fleet is each band closed?
 ///
-/// `set_ceilings` is called at the beginning of every drain in which requests wait, and fills in
-/// the ceilings of the bands, the highest priority first. A policy that is not `follows_saturation`
-/// is asked once, before the run, with a saturation of 0.
+/// `set_ceilings` is called at the beginning of every drain with waiting requests, and writes the
+/// ceilings of the bands, the highest priority first. Without `follows_saturation`, it is called
+/// once, before the run, with a saturation of 0.
 class UsageLimitPolicy {
  public:
   virtual ~UsageLimitPolicy() = default;

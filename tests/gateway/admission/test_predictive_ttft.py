@@ -566,7 +566,7 @@ def test_rules_that_span_settings() -> None:
     with pytest.raises(ConfigError, match=r"budgets\[1\].slo_class = 'standard': must differ"):
         gateway.PredictiveTtft(budgets=twice)
     learning = gateway.TtftCalibration(forgetting=0.99)
-    with pytest.raises(ConfigError, match=r"calibration.forgetting = 0.99: needs an estimator"):
+    with pytest.raises(ConfigError, match=r"calibration.forgetting = 0.99: requires an estimator"):
         gateway.PredictiveTtft(calibration=learning)
     gateway.PredictiveTtft(calibration=learning, estimator="token_backlog")
 
