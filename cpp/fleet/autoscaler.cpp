@@ -32,7 +32,8 @@ std::int64_t ScalerState::poll(std::int64_t queued, std::int64_t shed, std::int6
     if (now - wish.at <= up) least = std::min(least, wish.instances);
     if (now - wish.at <= down) most = std::max(most, wish.instances);
   }
-  // A wish only counts once it has been held as long as the run allows to tell.
+  // A recommendation counts only if it has held for the whole window, or since the start of the
+  // run.
   const auto may = [&](Time last, double period_s) {
     return !sim::is_set(last) || now - last >= sim::from_seconds(period_s);
   };

@@ -8,7 +8,7 @@
 
 namespace spillway::fleet {
 
-/// Decides at every poll how many instances there should be.
+/// Computes the target number of instances at every poll.
 class ScalerState {
  public:
   explicit ScalerState(const QueueScaler& config) : config_(config) {}
@@ -27,8 +27,8 @@ class ScalerState {
   };
 
   QueueScaler config_;
-  std::vector<Recommendation> recommendations_;  // of the longer stabilisation
-  std::vector<Shed> shed_;                       // of the window, and the last one before it
+  std::vector<Recommendation> recommendations_;  // of the longer stabilization window
+  std::vector<Shed> shed_;                       // in the window, and the last one before it
   sim::Time last_added_ = sim::kUnset;
   sim::Time last_removed_ = sim::kUnset;
 };

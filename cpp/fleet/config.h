@@ -18,7 +18,7 @@ struct NoAutoscaler {
   static void fields(auto /*field*/) {}
 };
 
-/// Scales by the gateway's queues and refusals.
+/// Scales by the gateway's queues and shed requests.
 struct QueueScaler {
   double poll_s = 5;
   double queue_threshold = 1;
@@ -33,48 +33,49 @@ struct QueueScaler {
 
   static constexpr std::string_view kind = "queue", type_name = "QueueScaler";
   static constexpr std::string_view doc =
-      "KEDA on the gateway's metrics, as vllm-on-eks @ 0c78403 runs it: wanted are queued requests "
-      "÷ queue_threshold or shed requests per s ÷ shed_per_s_threshold, rounded up, whichever is "
-      "more; the smallest wish of up_stabilization_s is followed upwards, the largest of "
-      "down_stabilization_s downwards, one instance at a time.";
+      "KEDA on the gateway's metrics, as in vllm-on-eks @ 0c78403. The recommendation is the "
+      "larger of queued requests ÷ queue_threshold and shed requests per s ÷ shed_per_s_threshold, "
+      "rounded up. The fleet scales up to the smallest recommendation in up_stabilization_s and "
+      "down to the largest in down_stabilization_s, one instance at a time.";
   static void fields(auto field) {
     const auto span = sim::positive_up_to(sim::kLongestSpan_s);
     const auto window = sim::between(0, sim::kLongestSpan_s);
-    field("poll_s", &QueueScaler::poll_s, "Time between two looks at the metrics.")
+    field("poll_s", &QueueScaler::poll_s, "Polling interval of the metrics.")
         .unit("s")
         .range(sim::between(0.1, sim::kLongestSpan_s));
-    field("queue_threshold", &QueueScaler::queue_threshold, "Queued requests per instance.")
+    field("queue_threshold", &QueueScaler::queue_threshold,
+          "Target number of queued requests per instance.")
         .unit("requests")
         .range(sim::positive_up_to(1e9))
         .log_search(0.5, 64);
     field("shed_per_s_threshold", &QueueScaler::shed_per_s_threshold,
-          "Requests refused or expired per s and instance.")
+          "Target rate of shed requests (rejected, expired or evicted) per instance.")
         .unit("requests/s")
         .range(sim::positive_up_to(1e9))
         .log_search(0.1, 10);
-    field("shed_window_s", &QueueScaler::shed_window_s, "Window of that rate.")
+    field("shed_window_s", &QueueScaler::shed_window_s, "Window of the rate of shed requests.")
         .unit("s")
         .range(span);
     field("min_instances", &QueueScaler::min_instances,
-          "Fewest instances; 0: an idle fleet scales to zero.")
+          "Minimum number of instances; 0: an idle fleet scales to zero.")
         .unit("instances")
         .range(sim::between(0, 100000));
     field("max_instances", &QueueScaler::max_instances,
-          "Most instances; the fleet has to hold them.")
+          "Maximum number of instances; the simulation must have this many.")
         .unit("instances")
         .range(sim::between(1, 100000));
     field("up_stabilization_s", &QueueScaler::up_stabilization_s,
-          "For how long more instances must be wanted.")
+          "Time for which more instances must be recommended.")
         .unit("s")
         .range(window);
-    field("up_period_s", &QueueScaler::up_period_s, "Time between two additions.")
+    field("up_period_s", &QueueScaler::up_period_s, "Minimum time between two additions.")
         .unit("s")
         .range(window);
     field("down_stabilization_s", &QueueScaler::down_stabilization_s,
-          "For how long fewer instances must be wanted.")
+          "Time for which fewer instances must be recommended.")
         .unit("s")
         .range(window);
-    field("down_period_s", &QueueScaler::down_period_s, "Time between two removals.")
+    field("down_period_s", &QueueScaler::down_period_s, "Minimum time between two removals.")
         .unit("s")
         .range(window);
   }
@@ -82,24 +83,24 @@ struct QueueScaler {
 
 using Autoscaler = std::variant<NoAutoscaler, QueueScaler>;
 
-/// From then on there should be so many instances.
+/// Target number of instances from at_s on.
 struct FleetChange {
   double at_s = 0;
   std::int64_t instances = 1;
 
   static constexpr std::string_view type_name = "FleetChange";
-  static constexpr std::string_view doc = "From then on there should be so many instances.";
+  static constexpr std::string_view doc = "Target number of instances from at_s on.";
   static void fields(auto field) {
-    field("at_s", &FleetChange::at_s, "When it is decided.")
+    field("at_s", &FleetChange::at_s, "Time of the decision.")
         .unit("s")
         .range(sim::between(0, sim::kLongestSpan_s));
-    field("instances", &FleetChange::instances, "How many there should be.")
+    field("instances", &FleetChange::instances, "Target number of instances.")
         .unit("instances")
         .range(sim::between(0, 100000));
   }
 };
 
-/// Which of the simulation's instances are there when.
+/// Which of the simulation's instances are in service, and when.
 struct Fleet {
   std::optional<std::int64_t> initial_instances;
   std::vector<FleetChange> schedule;
@@ -109,23 +110,24 @@ struct Fleet {
 
   static constexpr std::string_view type_name = "Fleet";
   static constexpr std::string_view doc =
-      "Which of the simulation's instances are there when. They join in the order in which they "
-      "are listed and leave in the reverse order; one that leaves gets no more requests and "
-      "finishes those it has. While none is ready, requests wait in the gateway's queues.";
+      "Which of the simulation's instances are in service, and when. They join in listed order and "
+      "leave in reverse order; an instance that leaves gets no more requests and finishes those "
+      "that it has. While none is ready, requests wait in the gateway's queues.";
   static void fields(auto field) {
     field("initial_instances", &Fleet::initial_instances,
-          "Instances that are ready from the start; absent: all.")
+          "Number of instances that are ready at the start; unset: all.")
         .unit("instances")
         .range(sim::between(0, 100000));
-    field("schedule", &Fleet::schedule, "Changes of their number.");
-    field("autoscaler", &Fleet::autoscaler, "What else changes their number.");
+    field("schedule", &Fleet::schedule, "Scheduled changes of the number of instances.");
+    field("autoscaler", &Fleet::autoscaler,
+          "Autoscaler that also changes the number of instances.");
     field("startup_s", &Fleet::startup_s,
           "Time from the decision to add an instance until it serves.")
         .unit("s")
         .range(sim::between(0, sim::kLongestSpan_s));
     field("reported_ready_after_s", &Fleet::reported_ready_after_s,
-          "Time from the decision until the gateway takes it for ready; requests that it is "
-          "sent before it serves wait there. Absent: when it serves.")
+          "Time from the decision until the instance is reported ready to the gateway; requests "
+          "sent to it before it serves wait there. Unset: it is reported ready when it serves.")
         .unit("s")
         .range(sim::between(0, sim::kLongestSpan_s));
   }

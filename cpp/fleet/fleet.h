@@ -11,26 +11,26 @@
 
 namespace spillway::fleet {
 
-/// Which instances are there, and since when they serve.
+/// The instances in service, and when each becomes ready.
 class FleetState {
  public:
   /// `num_instances`: of the whole simulation.
   FleetState(const Fleet& config, std::size_t num_instances);
 
-  /// There should be so many instances, as far as the simulation has them.
+  /// Sets the target number of instances, up to the number in the simulation.
   void resize(std::int64_t instances, sim::Time now);
-  /// When some instance becomes ready next; kForever: none does.
+  /// Time at which the next instance becomes ready; kForever: none.
   sim::Time next_ready() const;
-  /// Those that have become ready by `now` count.
+  /// Makes the instances that are due by `now` ready.
   void update(sim::Time now);
 
-  /// Those that are ready, in order; while none is, those that were last. Never empty.
+  /// The ready instances, in order; while none is, the last ready ones. Never empty.
   std::span<const sim::InstanceId> ready() const { return ready_; }
-  /// So many are ready.
+  /// Number of ready instances.
   std::int64_t num_ready() const { return num_ready_; }
-  /// Those that are there, ready or not.
+  /// Number of instances in service, ready or not.
   std::int64_t started() const { return static_cast<std::int64_t>(ready_at_.size()); }
-  /// The instance takes no request into its queue earlier.
+  /// Time from which the instance takes requests into its queue.
   sim::Time serves_at(sim::InstanceId id) const {
     return id.index() < serves_at_.size() ? serves_at_[id.index()] : sim::Time{0};
   }
@@ -39,8 +39,8 @@ class FleetState {
   std::size_t num_instances_;
   sim::Time startup_;
   sim::Time reported_;
-  // The first instances of the simulation are there: of each, when it becomes ready. Those that
-  // have left may still serve.
+  // When each instance in service becomes ready: these are the first ones of the simulation. Those
+  // that have left may still finish requests.
   std::vector<sim::Time> ready_at_;
   std::vector<sim::Time> serves_at_;
   std::vector<sim::InstanceId> ready_{sim::InstanceId{}};

@@ -12,14 +12,14 @@
 
 namespace spillway::fleet {
 
-/// What resizes a fleet: its schedule and its autoscaler.
+/// Resizes a fleet by its schedule and its autoscaler.
 class Resizer {
  public:
   explicit Resizer(const Fleet& config);
 
-  /// What is due by `now` takes effect. `shed`: requests shed since the start.
+  /// Applies the changes that are due by `now`. `shed`: requests shed since the start.
   void apply(FleetState& fleet, std::int64_t queued, std::int64_t shed, sim::Time now);
-  /// When anything is due next; kForever: never.
+  /// Time of the next change or poll; kForever: none.
   sim::Time next() const;
 
  private:

@@ -12,7 +12,7 @@
 
 namespace spillway::router {
 
-/// Where a request goes.
+/// The destination of a request.
 struct Target {
   sim::InstanceId instance;
   std::size_t rank = 0;
@@ -20,15 +20,15 @@ struct Target {
 
 /// An instance, or one of its ranks, as a decision saw it.
 struct Candidate {
-  std::int32_t instance = -1;  ///< −1: there was none, fewer came into question
-  std::int32_t rank = -1;      ///< −1: the instance as a whole was rated
+  std::int32_t instance = -1;  ///< −1: no further candidate
+  std::int32_t rank = -1;      ///< −1: the whole instance was scored
   double score = 0;
   // Of the instance:
   std::int32_t waiting = 0;
   std::int32_t running = 0;
   std::int32_t in_flight = 0;
   double kv_utilization = 0;
-  sim::Time measured{0};  ///< when what it reports was measured
+  sim::Time measured{0};  ///< when its metrics were measured
 };
 
 /// One routing decision.
@@ -37,31 +37,31 @@ struct Decision {
   sim::Time at;
   Target chosen;
   double score = 0;   ///< of the chosen one
-  double regret = 0;  ///< how much better the best score was
+  double regret = 0;  ///< best score − chosen score
 };
 
-/// What was decided, what the best alternatives were, and what was seen of them. The score is the
-/// policy's own, or minus the effective load for a policy that does not rate; minus infinity for
-/// what a filter left out.
+/// The routing decisions, with the best alternatives and their signals. The score is the policy's
+/// own; for a policy without scores, minus the effective load; for an instance that a filter
+/// removed, minus infinity.
 ///
-/// Regret is counterfactual in what the policy saw, not in what became of the request: a policy
-/// that takes the best score never regrets.
+/// Regret compares the scores that the policy saw, not the outcomes of the request: a policy that
+/// takes the best score has none.
 class DecisionLog {
  public:
   DecisionLog() = default;
-  /// `candidates` of each decision are kept, at most, out of up to `most`; 0: nothing is.
+  /// Keeps up to `candidates` of each decision, of at most `most` possible ones; 0: keeps no log.
   DecisionLog(std::size_t candidates, std::size_t most)
       : per_decision_(std::min(candidates, most)) {}
 
   bool is_kept() const { return per_decision_ > 0; }
-  /// `by_rank`: `scores` has one for each rank.
+  /// `by_rank`: `scores` has one value per rank.
   void add(const signals::RequestView& request, const signals::View& view,
            std::span<const double> scores, bool by_rank, Target chosen, sim::Time now);
 
-  /// Number of candidates of every decision: as many as asked for, or all that there may be.
+  /// Number of candidates per decision: as configured, or all possible ones.
   std::size_t candidates_per_decision() const { return per_decision_; }
   const std::vector<Decision>& decisions() const { return decisions_; }
-  /// The best ones of each decision, in order of score, then of the fleet.
+  /// The best candidates of each decision, by score, then in order of the fleet.
   const std::vector<Candidate>& candidates() const { return candidates_; }
 
  private:

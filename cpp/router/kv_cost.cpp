@@ -63,7 +63,7 @@ class KvCostPolicy final : public RoutingPolicy {
   }
 
  private:
-  /// What the requests in flight on a rank amount to. Whole numbers, so sums are exact.
+  /// The load of the requests in flight on a rank. Whole numbers, so sums are exact.
   struct Load {
     double prefill_blocks = 0;  ///< to be computed before their first tokens
     double blocks = 0;          ///< of their prompts
@@ -78,7 +78,7 @@ class KvCostPolicy final : public RoutingPolicy {
   struct Rated {
     sim::InstanceId instance;
     std::size_t rank = 0;
-    double overlap = 0;  ///< blocks of the request that it holds
+    double overlap = 0;  ///< blocks of the request that the rank holds
   };
 
   double blocks_of(const signals::RequestView& request) const {

@@ -13,12 +13,12 @@ namespace spillway::router {
 
 class RoutingPolicy;
 
-/// Whose word is taken for which blocks of a prompt a rank holds.
+/// The source of which blocks of a prompt a rank holds.
 enum class Overlap : std::uint8_t { kv_events, sent };
-/// How prefill and decode load make a cost.
+/// How prefill and decode load are combined into a cost.
 enum class CostRule : std::uint8_t { sum, product };
 
-/// The rank on which the request costs least, by the blocks it must compute and hold.
+/// The rank with the lowest cost of the request, by the blocks to compute and to hold.
 struct KvCost {
   Overlap overlap = Overlap::kv_events;
   CostRule rule = CostRule::sum;
@@ -31,43 +31,44 @@ struct KvCost {
   static constexpr std::string_view kind = "kv_cost", type_name = "KvCost";
   static constexpr std::string_view doc =
       "The KV router of NVIDIA Dynamo (1.3), which chooses an instance and one of its "
-      "data-parallel ranks: the cost of a rank is prefill_load_scale × the "
-      "prompt blocks that it has yet to compute, with those of this request that it does not hold, "
-      "+ the prompt blocks of its requests in flight, with this one's, + request_weight × their "
-      "number. Load counts what this gateway sent; a block has prefix_index.block_size_tokens, "
-      "which should be that of the instances.";
+      "data-parallel ranks. The cost of a rank is prefill_load_scale × the prompt blocks that it "
+      "has yet to compute, including those of this request that it does not hold, + the prompt "
+      "blocks of its requests in flight, including this one's, + request_weight × their number. "
+      "Load counts the requests that this gateway sent; a block has "
+      "prefix_index.block_size_tokens, which should equal that of the instances.";
   static void fields(auto field) {
     field("overlap", &KvCost::overlap,
-          "Whose word is taken for which blocks a rank holds: kv_events of the instances, "
-          "which arrive at once, or the gateway's own record of what it sent.");
-    field("rule", &KvCost::rule,
-          "sum of prefill and decode blocks, or product: prefill × (decode + 1) (Dynamo's "
-          "lmetric policy).");
+          "Source of which blocks a rank holds. kv_events: events of the instances, which arrive "
+          "without delay; sent: the gateway's own record of what it sent.");
+    field(
+        "rule", &KvCost::rule,
+        "sum: prefill + decode blocks; product: prefill × (decode + 1) (Dynamo's lmetric policy).");
     field("overlap_credit", &KvCost::overlap_credit,
-          "Credit for a block that need not be computed.")
+          "Credit for a block that does not need to be computed.")
         .dimensionless()
         .range(sim::between(0, 1000))
         .search(0, 2);
     field("overlap_decay", &KvCost::overlap_decay,
-          "How fast that credit shrinks with the prefill load of a rank beyond the least "
-          "loaded one's, relative to the request: credit ÷ (1 + decay × excess ÷ request).")
+          "Decay of the credit with the excess of a rank's prefill load over the least loaded "
+          "rank's, relative to the request: credit ÷ (1 + decay × excess ÷ request).")
         .dimensionless()
         .range(sim::between(0, 1000));
-    field("prefill_load_scale", &KvCost::prefill_load_scale, "Weight of blocks to be computed.")
+    field("prefill_load_scale", &KvCost::prefill_load_scale, "Weight of the blocks to be computed.")
         .dimensionless()
         .range(sim::between(0, 1000))
         .search(0, 4);
-    field("request_weight", &KvCost::request_weight, "Blocks that a request in flight counts as.")
+    field("request_weight", &KvCost::request_weight,
+          "Number of blocks for which each request in flight counts.")
         .unit("blocks")
         .range(sim::between(0, 1e9));
     field("temperature", &KvCost::temperature,
-          "0: the smallest cost, ties at random; else a draw by softmax over the costs, scaled "
-          "to [0, 1].")
+          "0: the smallest cost, ties at random; otherwise a draw by softmax over the costs, "
+          "scaled to [0, 1].")
         .dimensionless()
         .range(sim::between(0, 1000))
         .search(0, 1);
   }
-  /// Equal costs are told apart at random, whatever the temperature.
+  /// Ties are broken at random at any temperature.
   static constexpr bool draws() { return true; }
   static constexpr bool rates_ranks = true;
   signals::Needs needs() const {

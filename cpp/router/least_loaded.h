@@ -20,8 +20,7 @@ struct LeastLoaded {
       "reports count twice).";
   static void fields(auto field) {
     field("ties", &LeastLoaded::ties,
-          "Which of equally loaded instances is taken; a random one is drawn only if there are "
-          "several.");
+          "Choice among equally loaded instances; random draws only if there are several.");
   }
   bool draws() const { return ties == Ties::random; }
 };

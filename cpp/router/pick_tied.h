@@ -8,8 +8,8 @@
 
 namespace spillway::router {
 
-/// The position taken of `tied` equally good ones, the first of which is `first`. Draws only if
-/// there are several. `is_tied` tells of a position behind it whether it is one of them.
+/// The chosen one of `tied` equal positions, of which `first` is the first. Draws only if there are
+/// several. `is_tied`: whether a position behind `first` is one of them.
 template <class IsTied>
 std::size_t pick_tied(Ties ties, std::size_t first, std::size_t tied, sim::Draws& draws,
                       const IsTied& is_tied) {

@@ -11,22 +11,21 @@
 
 namespace spillway::router {
 
-/// Contract of a routing policy: which instance takes this request, and, if the policy knows of
+/// Contract of a routing policy: which instance takes this request and, if the policy chooses
 /// ranks, which of its ranks?
 ///
 /// `pick` chooses among the instances of the view. It has no effect on later picks; `learn` follows
-/// it with the choice that was made, then, if the policy wants to know, `first_token` and
-/// `finished` (without the former if it was refused). Draws come from `draws` alone, which belongs
-/// to this one decision.
+/// with the choice that was made, then `first_token` and `finished` (only the latter if the request
+/// was refused). Draws come only from `draws`, which belongs to this decision.
 class RoutingPolicy {
  public:
   virtual ~RoutingPolicy() = default;
   virtual sim::InstanceId pick(const signals::RequestView& request, const signals::View& view,
                                sim::Time now, sim::Draws& draws) = 0;
-  /// Of the instance that the last pick chose; none: that is left to the instance.
+  /// The rank of the instance that the last pick chose; unset: the instance assigns one.
   virtual std::optional<std::size_t> picked_rank() const { return std::nullopt; }
-  /// What the last pick rated each instance of its view with, or each rank of each if it chose one,
-  /// higher is better; empty if it did not rate them.
+  /// The scores of the last pick, one per instance of its view, or per rank if it chose one; higher
+  /// is better. Empty if the policy has no scores.
   virtual std::span<const double> scores() const { return {}; }
   virtual void learn(const signals::RequestView& /*request*/, sim::InstanceId /*chosen*/) {}
   virtual void first_token(sim::RequestId /*id*/, sim::InstanceId /*instance*/) {}

@@ -8,7 +8,7 @@
 
 namespace spillway::router {
 
-/// What counts as the queue of an instance.
+/// The measure of an instance's queue.
 enum class QueueLoad : std::uint8_t { waiting, effective };
 
 }  // namespace spillway::router

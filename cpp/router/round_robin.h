@@ -10,7 +10,7 @@ class RoutingPolicy;
 /// Each instance in turn.
 struct RoundRobin {
   static constexpr std::string_view kind = "round_robin", type_name = "RoundRobin";
-  static constexpr std::string_view doc = "Each instance in turn, whatever its load.";
+  static constexpr std::string_view doc = "Each instance in turn, regardless of its load.";
   static void fields(auto /*field*/) {}
 };
 

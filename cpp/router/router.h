@@ -16,9 +16,9 @@
 
 namespace spillway::router {
 
-/// Sends dispatched requests to instances and keeps what a gateway knows of them by itself: how
-/// many are in flight on each, routed and not yet finished, which prompts went where, and what
-/// awaits its first token.
+/// Routes dispatched requests to instances and keeps the gateway's own records: the number in
+/// flight on each instance (routed and not finished), where prompts were sent, and the requests
+/// that await a first token.
 class Dispatcher {
  public:
   /// `prefix_index`, `outstanding`: null unless the policy or the gateway reads it; `log` may be
@@ -28,15 +28,15 @@ class Dispatcher {
              std::unique_ptr<signals::Outstanding> outstanding, std::size_t num_instances,
              std::uint64_t seed, DecisionLog& log);
 
-  /// It has joined a queue, whence it will be routed or lost.
+  /// The request has joined a queue, from which it will be routed or dropped.
   void admitted(const signals::RequestView& request) {
     if (outstanding_) outstanding_->admitted(request.id(), fewest_uncached_tokens(request));
   }
   void dropped(sim::RequestId id) {
     if (outstanding_) outstanding_->left_queue(id);
   }
-  /// Which instance `route` would choose now. No later choice depends on whether it was asked: a
-  /// policy's `pick` has no effect on others, and its draws belong to the request.
+  /// The instance that `route` would choose now. A preview does not affect later choices: `pick`
+  /// has no effect on other picks, and its draws belong to the request.
   sim::InstanceId preview(const signals::RequestView& request, const signals::View& view,
                           sim::Time now) {
     return pick(request, candidates_of(view), now);
@@ -56,11 +56,11 @@ class Dispatcher {
   }
 
  private:
-  // The view without the instances that get no requests while there are others.
+  // The view without the instances that are skipped while there are others.
   signals::View candidates_of(const signals::View& view);
   sim::InstanceId pick(const signals::RequestView& request, const signals::View& candidates,
                        sim::Time now);
-  // Of its prompt: what is left but for so many blocks that were sent before.
+  // Tokens of its prompt beyond `blocks` blocks that were sent before.
   std::int64_t uncached_tokens(const signals::RequestView& request, std::int64_t blocks) const;
   std::int64_t fewest_uncached_tokens(const signals::RequestView& request) const;
 
@@ -75,9 +75,9 @@ class Dispatcher {
 
 /// The policy that is configured. `block_size_tokens`: of the gateway's prefix index.
 std::unique_ptr<RoutingPolicy> make_policy(const Router& config, std::int64_t block_size_tokens);
-/// What the policy needs to see.
+/// The needs of the policy.
 signals::Needs needs_of(const Router& config);
-/// Whether the policy rates the ranks of the instances and chooses among them.
+/// Whether the policy scores the ranks of the instances and chooses among them.
 bool rates_ranks(const Router& config);
 
 }  // namespace spillway::router

@@ -8,7 +8,7 @@
 
 namespace spillway::router {
 
-/// Which of equally good instances is taken.
+/// Choice among equally good instances.
 enum class Ties : std::uint8_t { first, random };
 
 }  // namespace spillway::router

@@ -52,7 +52,7 @@ class WeightedPolicy final : public RoutingPolicy {
   std::span<const double> scores() const override { return scores_; }
 
  private:
-  // Added up scorer by scorer in the listed order, so that equal scores are exactly equal.
+  // Scores are added scorer by scorer in the listed order, so that ties are exact.
   void rate(const signals::RequestView& request, const signals::View& view) {
     scores_.assign(view.size(), 0.0);
     column_.resize(view.size());
@@ -63,7 +63,8 @@ class WeightedPolicy final : public RoutingPolicy {
       }
     }
   }
-  // From those kept to all: what was filtered out is rated worst of all.
+  // Spreads the scores of the candidates over all instances; those filtered out get the worst
+  // score.
   void spread_scores() {
     std::size_t from = scores_.size();
     scores_.resize(kept_.size());

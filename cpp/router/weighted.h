@@ -24,15 +24,15 @@ struct Weighted {
 
   static constexpr std::string_view kind = "weighted", type_name = "Weighted";
   static constexpr std::string_view doc =
-      "What the filters leave is rated by every scorer between 0 and 1; the ratings are added up "
-      "with the "
-      "scorers' weights, which are divided by their sum, and an instance is picked by the result "
-      "(the scheduling of llm-d's endpoint picker, whose default weights these are).";
+      "Every scorer scores the instances that pass the filters between 0 and 1. The scores are "
+      "added with the scorers' weights, normalized by their sum, and the picker chooses an "
+      "instance by the result (the scheduling of llm-d's endpoint picker, with its default "
+      "weights).";
   static void fields(auto field) {
     field("filters", &Weighted::filters,
-          "Which instances come into question; each looks at what those before it left.");
-    field("scorers", &Weighted::scorers, "What counts, in the order of addition.");
-    field("picker", &Weighted::picker, "How an instance is picked by the scores.");
+          "Candidate instances; each filter sees those that passed the previous ones.");
+    field("scorers", &Weighted::scorers, "Scorers, in the order of addition.");
+    field("picker", &Weighted::picker, "How an instance is chosen by its score.");
   }
   bool draws() const { return sim::can_draw(filters) || sim::can_draw(picker); }
   signals::Needs needs() const {

@@ -8,9 +8,9 @@
 
 namespace spillway::router {
 
-/// Contract of a filter: which instances come into question for this request? `keep` clears the
-/// flags of those that do not, one per instance of the view, and leaves at least one. It is free of
-/// effects; draws come from `draws` alone, which belongs to this one decision.
+/// Contract of a filter: which instances are candidates for this request? `keep` clears the flags
+/// of the others, one flag per instance of the view, and leaves at least one. It has no side
+/// effects; draws come only from `draws`, which belongs to this decision.
 class Filter {
  public:
   virtual ~Filter() = default;
@@ -18,7 +18,7 @@ class Filter {
                     sim::Draws& draws, std::vector<bool>& kept) const = 0;
 };
 
-/// Keeps those that are kept and fit, unless none does.
+/// Keeps the kept instances that fit, unless none does.
 template <class Fits>
 void keep_fitting(std::vector<bool>& kept, const Fits& fits) {
   std::vector<bool> fitting = kept;

@@ -10,7 +10,7 @@ namespace spillway::router {
 
 class Filter;
 
-/// Requests stay where most of their prompt was sent before.
+/// Keeps requests at the instances to which most of their prompt was sent before.
 struct PrefixCacheAffinity {
   double threshold = 0.8;
   double exploration = 0.01;
@@ -19,11 +19,11 @@ struct PrefixCacheAffinity {
                                     type_name = "PrefixCacheAffinity";
   static constexpr std::string_view doc =
       "Keeps the instances to which at least `threshold` of the prompt was sent before, by the "
-      "gateway's own record; all if there is none (llm-d's prefix-cache-affinity-filter, without "
-      "its comparison of predicted latencies).";
+      "gateway's own record; all instances if there is none (llm-d's prefix-cache-affinity-filter, "
+      "without its comparison of predicted latencies).";
   static void fields(auto field) {
     field("threshold", &PrefixCacheAffinity::threshold,
-          "Share of the prompt's full blocks from which an instance is sticky.")
+          "Minimum share of the prompt's full blocks.")
         .dimensionless()
         .range(sim::between(0, 1))
         .search(0.1, 1);

@@ -17,8 +17,7 @@ struct Best {
   static constexpr std::string_view doc = "The instance with the highest score.";
   static void fields(auto field) {
     field("ties", &Best::ties,
-          "Which of equally good instances is taken; a random one is drawn only if there "
-          "are several.");
+          "Choice among instances with the same score; random draws only if there are several.");
   }
   bool draws() const { return ties == Ties::random; }
 };

@@ -7,8 +7,8 @@
 
 namespace spillway::router {
 
-/// Contract of a picker: which of the scored instances is taken? Scores are ≥ 0, one per instance.
-/// Draws come from `draws` alone, which belongs to this one decision.
+/// Contract of a picker: which of the scored instances is chosen? Scores are ≥ 0, one per instance.
+/// Draws come only from `draws`, which belongs to this decision.
 class Picker {
  public:
   virtual ~Picker() = default;

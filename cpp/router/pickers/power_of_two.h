@@ -11,7 +11,8 @@ class Picker;
 struct PowerOfTwo {
   static constexpr std::string_view kind = "power_of_two", type_name = "PowerOfTwo";
   static constexpr std::string_view doc =
-      "The better of two different instances drawn at random, the first drawn if they are equal.";
+      "The better of two distinct instances drawn at random; the first drawn if their scores are "
+      "equal.";
   static void fields(auto /*field*/) {}
   static constexpr bool draws() { return true; }
 };

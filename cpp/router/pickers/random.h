@@ -10,7 +10,7 @@ class Picker;
 /// At random.
 struct Random {
   static constexpr std::string_view kind = "random", type_name = "Random";
-  static constexpr std::string_view doc = "At random, whatever the scores.";
+  static constexpr std::string_view doc = "At random, regardless of the scores.";
   static void fields(auto /*field*/) {}
   static constexpr bool draws() { return true; }
 };

@@ -9,16 +9,16 @@ namespace spillway::router {
 
 class Picker;
 
-/// At random, the better the likelier.
+/// At random; higher scores are more likely.
 struct Softmax {
   double temperature = 0.1;
 
   static constexpr std::string_view kind = "softmax", type_name = "Softmax";
   static constexpr std::string_view doc =
-      "At random with probabilities in proportion to exp(score ÷ temperature).";
+      "At random with probabilities proportional to exp(score ÷ temperature).";
   static void fields(auto field) {
     field("temperature", &Softmax::temperature,
-          "Small: nearly always the best; large: nearly even.")
+          "Small values nearly always choose the best; large values choose nearly evenly.")
         .dimensionless()
         .range(sim::positive_up_to(1e6))
         .log_search(0.01, 10);

@@ -17,7 +17,7 @@ class WeightedRandomPicker final : public Picker {
     std::size_t chosen = 0;
     for (std::size_t i = 0; i < scores.size(); ++i) {
       if (scores[i] <= 0) continue;
-      chosen = i;  // rounding may leave a rest: it goes to the last one that is possible
+      chosen = i;  // a rounding error goes to the last instance with a positive score
       left -= scores[i];
       if (left < 0) break;
     }

@@ -7,11 +7,11 @@ namespace spillway::router {
 
 class Picker;
 
-/// At random, in proportion to the scores.
+/// At random with probabilities proportional to the scores.
 struct WeightedRandom {
   static constexpr std::string_view kind = "weighted_random", type_name = "WeightedRandom";
   static constexpr std::string_view doc =
-      "At random, in proportion to the scores; evenly if all are 0.";
+      "At random with probabilities proportional to the scores; evenly if all are 0.";
   static void fields(auto /*field*/) {}
   static constexpr bool draws() { return true; }
 };

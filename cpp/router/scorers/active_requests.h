@@ -15,7 +15,7 @@ struct ActiveRequests {
 
   static constexpr std::string_view kind = "active_requests", type_name = "ActiveRequests";
   static constexpr std::string_view doc =
-      "1 for an instance without requests in flight, else (most − its) ÷ most.";
+      "1 for an instance without requests in flight, otherwise (maximum − its number) ÷ maximum.";
   static void fields(auto field) { add_weight<ActiveRequests>(field); }
 };
 

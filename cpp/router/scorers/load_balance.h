@@ -15,8 +15,8 @@ struct LoadBalance {
 
   static constexpr std::string_view kind = "load_balance", type_name = "LoadBalance";
   static constexpr std::string_view doc =
-      "1 ÷ (1 + effective load), the load being waiting + running + in flight (requests that the "
-      "instance reports count twice).";
+      "1 ÷ (1 + effective load), where the load is waiting + running + in flight (requests that "
+      "the instance reports count twice).";
   static void fields(auto field) { add_weight<LoadBalance>(field); }
 };
 

@@ -21,7 +21,7 @@ class NoHitLruScorer final : public Scorer {
     }
     std::fill(scores.begin(), scores.end(), is_cold_ ? 1.0 : 0.5);
     if (!is_cold_ || n == 1) return;
-    // Those never used come first, in order of the fleet.
+    // Unused instances come first, in order of the fleet.
     order_.resize(n);
     for (std::size_t i = 0; i < n; ++i) order_[i] = i;
     std::sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) {

@@ -9,16 +9,15 @@ namespace spillway::router {
 
 class Scorer;
 
-/// Cold prompts go where the last cold prompt was longest ago.
+/// Cold prompts go to the instance that least recently took one.
 struct NoHitLru {
   double weight = 1;
 
   static constexpr std::string_view kind = "no_hit_lru", type_name = "NoHitLru";
   static constexpr std::string_view doc =
-      "0.5 for all if any instance holds a block of the prompt; else the instance that took a cold "
-      "prompt longest ago gets 1, the last one 0, in equal steps between. KV events reach the "
-      "gateway at "
-      "once.";
+      "0.5 for all if any instance holds a block of the prompt; otherwise from 1 for the instance "
+      "that least recently took a cold prompt down to 0 for the most recent one, in equal steps. "
+      "KV events reach the gateway without delay.";
   static void fields(auto field) { add_weight<NoHitLru>(field); }
 };
 

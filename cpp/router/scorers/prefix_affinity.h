@@ -16,8 +16,8 @@ struct PrefixAffinity {
 
   static constexpr std::string_view kind = "prefix_affinity", type_name = "PrefixAffinity";
   static constexpr std::string_view doc =
-      "The share of the prompt's full blocks, from the first on, that was sent to the instance "
-      "before, by the gateway's own record (prefix_index).";
+      "The share of the prompt's leading full blocks that were sent to the instance before, by the "
+      "gateway's own record (prefix_index).";
   static void fields(auto field) { add_weight<PrefixAffinity>(field); }
   static constexpr signals::Needs needs{.prefix_index = true};
 };

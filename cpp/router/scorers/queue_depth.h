@@ -18,13 +18,12 @@ struct QueueDepth {
 
   static constexpr std::string_view kind = "queue_depth", type_name = "QueueDepth";
   static constexpr std::string_view doc =
-      "The shorter the queue the better: 1 for the shortest, 0 for the longest; 1 for all if they "
-      "are equal.";
+      "1 for the shortest queue, 0 for the longest; 1 for all if they are equal.";
   static void fields(auto field) {
     add_weight<QueueDepth>(field);
     field("load", &QueueDepth::load,
-          "What counts as queue: the requests waiting in the engine, or "
-          "all that wait, run or are in flight (the latter two twice).");
+          "Measure of the queue. waiting: the requests waiting in the engine; effective: waiting + "
+          "running + in flight (requests that the instance reports count twice).");
   }
 };
 

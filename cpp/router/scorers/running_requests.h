@@ -15,8 +15,7 @@ struct RunningRequests {
 
   static constexpr std::string_view kind = "running_requests", type_name = "RunningRequests";
   static constexpr std::string_view doc =
-      "The smaller the batch the better: 1 for the smallest, 0 for the largest; 1 for all if they "
-      "are equal.";
+      "1 for the smallest batch, 0 for the largest; 1 for all if they are equal.";
   static void fields(auto field) { add_weight<RunningRequests>(field); }
 };
 

@@ -11,9 +11,9 @@
 
 namespace spillway::router {
 
-/// Contract of a scorer: how well does each instance suit this request? `score` fills one value per
-/// instance, higher is better; what lies outside of [0, 1] is clamped. It is free of effects;
-/// `learn` tells of the choice that was made after it.
+/// Contract of a scorer: how suitable is each instance for this request? `score` writes one value
+/// per instance, higher is better; values are clamped to [0, 1]. It has no side effects; `learn`
+/// follows with the choice that was made.
 class Scorer {
  public:
   virtual ~Scorer() = default;
@@ -22,7 +22,7 @@ class Scorer {
   virtual void learn(const signals::RequestView& /*request*/, sim::InstanceId /*chosen*/) {}
 };
 
-/// 1 for the smallest value, 0 for the largest, in proportion between; 1 for all if they are equal.
+/// 1 for the smallest value, 0 for the largest, linear in between; 1 for all if they are equal.
 template <class Value>
 void score_smallest(std::span<double> scores, const Value& value_of) {
   std::int64_t least = std::numeric_limits<std::int64_t>::max();

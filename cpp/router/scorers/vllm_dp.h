@@ -15,8 +15,8 @@ struct VllmDp {
 
   static constexpr std::string_view kind = "vllm_dp", type_name = "VllmDp";
   static constexpr std::string_view doc =
-      "Four times the waiting plus the running requests, the fewer the better: 1 for the fewest, 0 "
-      "for the most; 1 for all if they are equal (vLLM's data-parallel load balancing).";
+      "By 4 × waiting + running requests: 1 for the smallest value, 0 for the largest; 1 for all "
+      "if they are equal (vLLM's data-parallel load balancing).";
   static void fields(auto field) { add_weight<VllmDp>(field); }
 };
 
