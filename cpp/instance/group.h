@@ -24,12 +24,12 @@ namespace spillway::instance {
 
 /// When the effects of a step (tokens, completions, released memory, counters) take place.
 enum class Completion : std::uint8_t { step_end, step_start };
-/// What becomes of the output tokens of a preempted request.
+/// The treatment of a preempted request's output tokens.
 enum class Preemption : std::uint8_t { keep_emitted, restart };
-/// Where the cost of delivering a token shows.
+/// Where the cost of delivering tokens counts.
 enum class OutputOverhead : std::uint8_t { in_step, reported };
 
-/// A group of equal instances.
+/// A group of identical instances.
 struct InstanceGroup {
   std::int64_t count = 1;
   std::int64_t data_parallel_size = 1;
@@ -50,27 +50,28 @@ struct InstanceGroup {
 
   static constexpr std::string_view type_name = "InstanceGroup";
   static constexpr std::string_view doc =
-      "A group of equal model servers, by default with continuous batching as in vLLM v1.";
+      "A group of identical model servers, by default with continuous batching as in vLLM v1.";
   static void fields(auto field) {
     using G = InstanceGroup;
     field("count", &G::count, "Number of instances.")
         .unit("instances")
         .range(sim::between(1, 100000));
     field("data_parallel_size", &G::data_parallel_size,
-          "Ranks of one instance (vLLM --data-parallel-size). Each is a plant of its own, with a "
-          "queue, a batch and KV memory as large as given here. A request is assigned to its "
-          "rank as it is routed: by a router that rates ranks (kv_cost), else to the rank with "
-          "the least 4 × waiting + running requests, the first of equals; a request that has "
-          "not reached the engine's queue counts as waiting.")
+          "Number of data-parallel ranks of an instance (vLLM --data-parallel-size). Each rank is "
+          "a separate plant, with its own queue, batch and KV memory of the sizes given here. A "
+          "request is assigned to a rank when it is routed: by a router that scores ranks "
+          "(kv_cost), otherwise to the rank with the smallest 4 × waiting + running requests, the "
+          "first of equals; a request that has not reached the engine's queue counts as waiting.")
         .unit("ranks")
         .range(sim::between(1, 1024));
     field("ingress", &G::ingress,
-          "What an instance lets in, before its engine's queue and for all its ranks together.");
+          "Limits on the requests that enter an instance, in front of its engine's queue and for "
+          "all its ranks together.");
     field("plant", &G::plant,
-          "How an instance serves its requests. The settings below are those of step_loop; the "
-          "other plants have their own and make no use of these, but that they report "
-          "num_kv_blocks as free.");
-    field("max_num_seqs", &G::max_num_seqs, "Most requests that run at once (vLLM --max-num-seqs).")
+          "How an instance serves its requests. The settings below are those of step_loop; other "
+          "plants have their own and ignore these, except that they report num_kv_blocks as free.");
+    field("max_num_seqs", &G::max_num_seqs,
+          "Maximum number of concurrent requests (vLLM --max-num-seqs).")
         .unit("requests")
         .range(sim::between(1, 1e6))
         .log_search(8, 1024);
@@ -80,38 +81,37 @@ struct InstanceGroup {
         .range(sim::between(1, 1e9))
         .log_search(256, 16384);
     field("long_prefill_token_threshold", &G::long_prefill_token_threshold,
-          "Most prompt tokens of one request in one step (vLLM --long-prefill-token-threshold); "
-          "0: no such cap.")
+          "Maximum number of prompt tokens of one request in one step (vLLM "
+          "--long-prefill-token-threshold); 0: unlimited.")
         .unit("tokens")
         .range(sim::between(0, 1e9));
     field("max_model_len", &G::max_model_len,
-          "Most tokens of prompt and output together (vLLM --max-model-len); 0: no such cap.")
+          "Maximum number of tokens of prompt and output together (vLLM --max-model-len); 0: "
+          "unlimited.")
         .unit("tokens")
         .range(sim::between(0, 1e9));
     field("block_size_tokens", &G::block_size_tokens, "Tokens per KV block (vLLM --block-size).")
         .unit("tokens")
         .range(sim::between(1, 1e6));
-    field("num_kv_blocks", &G::num_kv_blocks, "KV blocks of one instance.")
+    field("num_kv_blocks", &G::num_kv_blocks, "Number of KV blocks of an instance.")
         .unit("blocks")
         .range(sim::between(1, 1e12));
-    field("kv_cache", &G::kv_cache, "Whether and how KV blocks are used again.");
+    field("kv_cache", &G::kv_cache, "Reuse of KV blocks.");
     field("scheduler", &G::scheduler, "Order of the engine's waiting queue.");
-    field("latency", &G::latency, "How long a step takes.");
-    field("completion", &G::completion,
-          "When the effects of a step take place: at its end, as in a real server, or already at "
-          "its start.");
+    field("latency", &G::latency, "Model of the duration of a step.");
+    field(
+        "completion", &G::completion,
+        "When the effects of a step take place: at its end, as in a real server, or at its start.");
     field("preemption", &G::preemption,
-          "What becomes of a preempted request's output: kept, so that it is recomputed with the "
-          "prompt, or produced "
-          "again.");
+          "Treatment of a preempted request's output. keep_emitted: its KV is recomputed with the "
+          "prompt; restart: the tokens are generated again.");
     field("output_overhead", &G::output_overhead,
-          "Where the latency model's cost of delivering tokens shows: in the duration of every "
-          "step that emits one, "
-          "or only in reported latencies.");
+          "Where the latency model's cost of delivering tokens counts. in_step: in the duration of "
+          "every step that emits a token; reported: only in reported latencies.");
   }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
   bool draws() const { return std::holds_alternative<StepLoop>(plant) && sim::can_draw(latency); }
-  /// An instance refuses what it could never hold.
+  /// An instance refuses requests that it could never hold.
   static constexpr std::array reasons{
       workload::Reason{"unservable",
                        workload::categories::kUnservable,
@@ -120,7 +120,7 @@ struct InstanceGroup {
                        {"instances[].num_kv_blocks", "instances[].max_model_len"}}};
 };
 
-/// The closed set of reasons for which a worker refuses: those of its engine, then its ingress's.
+/// The closed set of a worker's reasons: those of its engine, then those of its ingress.
 inline constexpr auto kWorkerReasons = [] {
   constexpr auto of_ingress = workload::concat_reasons(std::type_identity<Ingress>{});
   std::array<workload::Reason, InstanceGroup::reasons.size() + of_ingress.size()> all{};

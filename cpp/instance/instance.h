@@ -19,7 +19,7 @@
 
 namespace spillway::instance {
 
-/// What an instance needs of the run it is part of.
+/// What an instance needs from its run.
 struct Environment {
   const workload::RequestTable& requests;
   workload::RequestStates& states;
@@ -30,15 +30,15 @@ struct Environment {
   std::int64_t quantum_ns = 1;
   bool reports_latencies = false;  ///< write the `reported_*` columns
   bool notifies_first_tokens = false;
-  bool meters_tokens = false;  ///< `add_emitted` will be asked
-  bool reference = false;      ///< make every step by itself and request by request
+  bool meters_tokens = false;  ///< `add_emitted` will be called
+  bool reference = false;      ///< perform every step singly and request by request
 };
 
-/// How an instance goes through its steps. The results are the same.
+/// How an instance performs its steps. The results are the same.
 enum class Stepping : std::uint8_t {
-  jumps,      ///< from one change of the batch to the next; plants without steps, too
-  plain,      ///< step by step and request by request, as its latency model demands
-  reference,  ///< likewise, as the run was told to
+  jumps,      ///< several steps at a time while the batch is unchanged; also plants without steps
+  plain,      ///< step by step and request by request, as its latency model requires
+  reference,  ///< step by step and request by request, as the run requires
 };
 inline constexpr std::array<std::string_view, 3> kSteppingNames{"jumps", "plain", "reference"};
 
@@ -47,42 +47,43 @@ struct Counters {
   std::int64_t entered = 0;  ///< accepted into the engine's queue
   std::int64_t refused = 0;
   std::int64_t completed = 0;
-  std::int64_t cancelled = 0;  ///< withdrawn after they had entered, for whatever reason
+  std::int64_t cancelled = 0;  ///< withdrawn after entry, for any reason
   std::int64_t preemptions = 0;
   std::int64_t steps = 0;
   std::int64_t tokens_emitted = 0;
   double waiting_time_s = 0;  ///< ∫ waiting requests dt
   std::int64_t waiting_after_steps =
       0;                           ///< Σ over steps of the requests left waiting by their start
-  std::int64_t kv_hits = 0;        ///< cached KV blocks that requests used again
+  std::int64_t kv_hits = 0;        ///< cached KV blocks that requests reused
   std::int64_t kv_misses = 0;      ///< KV blocks taken from the free list
   std::int64_t kv_lookups = 0;     ///< full prompt blocks of the requests that entered the batch
   double peak_kv_utilization = 0;  ///< of any rank
   sim::Time last_event{0};
 
-  /// Adds what another counted over the same time.
+  /// Adds the counts of another instance over the same time.
   Counters& operator+=(const Counters& other);
 };
 
-/// What an ingress has seen, and what stands behind it.
+/// Counts of an ingress and of the engine behind it.
 struct IngressCounts {
   std::int64_t entered_at_once = 0;
   std::int64_t entered_from_queue = 0;
   std::int64_t refused = 0;
-  std::int64_t unfinished = 0;         ///< in the engine
-  std::int64_t awaiting_response = 0;  ///< of these, without a first token, where that is told
+  std::int64_t unfinished = 0;  ///< in the engine
+  std::int64_t awaiting_response =
+      0;  ///< in the engine without a first token, if first tokens are notified
   std::int64_t queued = 0;
   std::int64_t most_unfinished = 0;
   std::int64_t most_queued = 0;
 };
 
-/// What an event of phase `ingress` is about, at the instance that is its tie.
+/// The subject of an event of phase `ingress`; its tie is the instance.
 class IngressSubject {
  public:
   static std::uint32_t entry_of(sim::RequestId request) { return request.value; }
   static std::uint32_t place_became_free() { return kNone; }
   explicit IngressSubject(std::uint32_t subject) : subject_(subject) {}
-  /// The request that enters; unset: a place became free, for which requests may wait.
+  /// The request that enters; unset: a place became free.
   std::optional<sim::RequestId> request() const {
     if (subject_ == kNone) return std::nullopt;
     return sim::RequestId{subject_};
@@ -99,10 +100,10 @@ struct Entry {
   sim::Time at{0};
 };
 
-/// What serves the requests: the step loop of continuous batching, or another plant. `README.md`
-/// beside this file is the exact contract, and says when several steps may be made at once.
+/// The server of the requests: the step loop of continuous batching, or another plant. `README.md`
+/// in this folder is the exact contract, and defines when several steps may be performed together.
 ///
-/// It sets its alarm in the event queue, which leads to `end_step`, and may post a `step_start`.
+/// It sets its alarm in the event queue, which calls `end_step`, and may post a `step_start`.
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -110,39 +111,39 @@ class Engine {
   virtual void end_step(sim::Time now) = 0;
 };
 
-/// Predicts what an instance will do.
+/// Predicts the behavior of an instance.
 class Forecaster {
  public:
   virtual ~Forecaster() = default;
-  /// When the last of `entries` would have its first token if no other request entered from now
-  /// on; kUnset: it would be refused. Nothing changes.
+  /// Time of the first token of the last of `entries` if no other request entered from now on;
+  /// kUnset: it would be refused. The state does not change.
   virtual sim::Time predict_first_token(std::span<const Entry> entries, sim::Time now) const = 0;
 };
 
-/// One model server: an engine, or several data-parallel ones behind one queue entry.
+/// One model server: an engine, or several data-parallel ones behind one entry.
 class Instance : public signals::SignalSource {
  public:
   /// A request has been routed to the rank; it counts there until it has left.
   virtual void sent(std::size_t /*rank*/) {}
   virtual void left(std::size_t /*rank*/) {}
-  /// How long after routing the request enters the engine's queue.
+  /// Time from routing to the entry into the engine's queue.
   virtual sim::Time entry_delay(sim::RequestId id) const = 0;
-  /// Enters the queue of the rank's engine, or is refused.
+  /// The request enters the queue of the rank's engine, or is refused.
   virtual void enqueue(sim::RequestId id, std::size_t rank, sim::Time now) = 0;
-  /// Withdraws a request that has entered at the rank; it ends with `outcome`. One that waits
-  /// leaves at once, one in the batch with the step under way, even if its last token comes with
-  /// that. Does nothing to a request that has left or is leaving.
+  /// Withdraws a request that has entered at the rank; it ends with `outcome`. A waiting request
+  /// leaves immediately, one in the batch at the end of the current step, even if that step emits
+  /// its last token. Has no effect on a request that has left or is leaving.
   virtual void cancel(sim::RequestId id, std::size_t rank, workload::Outcome outcome,
                       sim::Time now) = 0;
-  /// The requests that wait at its ingress enter as far as its limits allow.
+  /// Requests waiting at its ingress enter as far as its limits allow.
   virtual void admit_waiting(sim::Time /*now*/) {}
-  /// Those that have waited there for too long are refused.
+  /// Requests that have waited there too long are refused.
   virtual void expire(sim::Time /*now*/) {}
-  /// The run is over: brings counters and the journal to where they stand at `end`, inclusive.
+  /// Ends the run: advances counters and request states to `end`, inclusive.
   virtual void close(sim::Time end) = 0;
 
-  /// Adds the tokens that the requests of each group have emitted up to `now`; those of a step
-  /// count from its end.
+  /// Adds the tokens emitted by the requests of each group up to `now`; the tokens of a step count
+  /// from its end.
   virtual void add_emitted(std::span<std::int64_t> by_group, sim::Time now) = 0;
 
   Instance& rank(std::size_t /*i*/) override { return *this; }
@@ -151,7 +152,7 @@ class Instance : public signals::SignalSource {
 
   virtual Stepping stepping() const = 0;
   virtual const Counters& counters() const = 0;
-  /// Null unless it has an ingress that is not open.
+  /// Null if its ingress is open.
   virtual const IngressCounts* ingress() const { return nullptr; }
   /// Throws InvariantError unless free and held blocks add up to the total.
   virtual void check_memory() const {}

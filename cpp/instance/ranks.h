@@ -14,9 +14,9 @@
 
 namespace spillway::instance {
 
-/// Data-parallel engines behind one entry. Where the router does not choose among them, requests
-/// are spread as vLLM's internal load balancing does (`DPLBAsyncMPClient`), with counts that are up
-/// to date and include each request from its routing.
+/// Data-parallel engines behind one entry. If the router does not choose among them, requests are
+/// distributed like in vLLM's internal load balancing (`DPLBAsyncMPClient`), with current counts
+/// that include each request from its routing on.
 class Ranks final : public Instance {
  public:
   void add(std::unique_ptr<Instance> rank);
@@ -33,7 +33,7 @@ class Ranks final : public Instance {
   signals::InstanceSignal read(sim::Time now) override;
   signals::Occupancy occupancy() const override;
   signals::Capacity capacity() const override;
-  /// The most that any rank holds.
+  /// The maximum over the ranks.
   std::int64_t cached_blocks(sim::RequestId id, sim::Time now) override;
   void add_emitted(std::span<std::int64_t> by_group, sim::Time now) override;
   std::size_t num_ranks() const override { return ranks_.size(); }
@@ -46,7 +46,7 @@ class Ranks final : public Instance {
   std::int64_t load_of(std::size_t rank) const;
 
   std::vector<std::unique_ptr<Instance>> ranks_;
-  std::vector<std::int64_t> inside_;  // by rank: routed there and not left yet
+  std::vector<std::int64_t> inside_;  // by rank: routed there and not left
   Counters counters_;
 };
 

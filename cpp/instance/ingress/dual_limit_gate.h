@@ -10,7 +10,7 @@
 
 namespace spillway::instance {
 
-/// Separate limits for streams and for requests in prefill, with a queue before both.
+/// Separate limits on streams and on requests in prefill, with a queue in front.
 struct DualLimitGate {
   std::int64_t request_limit = 10000;
   std::int64_t wait_limit = 10000;
@@ -18,19 +18,22 @@ struct DualLimitGate {
 
   static constexpr std::string_view kind = "dual_limit_gate", type_name = "DualLimitGate";
   static constexpr std::string_view doc =
-      "At most request_limit in the engine, of which at most wait_limit without a first token; the "
-      "others wait, first come, first served, for as long as it takes (a development snapshot of "
-      "Dynamo after 1.5).";
+      "At most request_limit requests in the engine, of which at most wait_limit without a first "
+      "token; other requests wait, first come, first served, without a time limit (a development "
+      "snapshot of Dynamo after 1.5).";
   static void fields(auto field) {
-    field("request_limit", &DualLimitGate::request_limit, "Most requests in the engine.")
+    field("request_limit", &DualLimitGate::request_limit,
+          "Maximum number of requests in the engine.")
         .unit("requests")
         .range(sim::between(1, 1e9))
         .log_search(8, 1024);
-    field("wait_limit", &DualLimitGate::wait_limit, "Most of them that await their first token.")
+    field("wait_limit", &DualLimitGate::wait_limit,
+          "Maximum number of requests in the engine that await their first token.")
         .unit("requests")
         .range(sim::between(1, 1e9))
         .log_search(1, 256);
-    field("queue_size", &DualLimitGate::queue_size, "Most requests that wait; 0: none does.")
+    field("queue_size", &DualLimitGate::queue_size,
+          "Maximum number of waiting requests; 0: no queue.")
         .unit("requests")
         .range(sim::between(0, 1e9));
   }

@@ -13,10 +13,10 @@
 
 namespace spillway::instance {
 
-/// What an instance behind an ingress does as if the ingress were open: reads, ranks, entry delay.
+/// The calls that an ingress forwards unchanged to its instance: reads, ranks, entry delay.
 class Forwarding : public Instance {
  public:
-  /// Before anything else is called.
+  /// To be called before all other functions.
   void set_inner(std::unique_ptr<Instance> inner) { inner_ = std::move(inner); }
 
   std::size_t next_rank() const override { return inner_->next_rank(); }

@@ -129,11 +129,11 @@ void IngressQueue::first_token(RequestId id) {
 void IngressQueue::finished(RequestId id) {
   const std::size_t row = id.index();
   --counts_.unfinished;
-  // It was subtracted at the first token only where first tokens are notified.
+  // The first token has been counted only if first tokens are notified.
   const bool had_response =
       inner_environment_.notifies_first_tokens && sim::is_set(states_.first_token[row]);
   if (!had_response) --counts_.awaiting_response;
-  // After a refusal by the engine the loop that let the request in goes on by itself.
+  // After a refusal by the engine, the loop that admitted the request continues by itself.
   if (states_.outcome[row] == Outcome::completed) wake(states_.finished[row]);
   listener_.finished(id);
 }

@@ -14,18 +14,18 @@
 
 namespace spillway::instance {
 
-/// The queue at an ingress that holds requests back or refuses them, with the instance behind it.
-/// It listens to the engine in the run's place.
+/// The queue of an ingress that holds requests back or refuses them, with the instance behind it.
+/// It listens to the engine in place of the run.
 ///
-/// A place that becomes free is given by an event of phase `ingress`, at the same instant and
-/// before the requests that arrive then.
+/// An event of phase `ingress` assigns a place that becomes free, at the same instant and before
+/// the arrivals of that instant.
 class IngressQueue final : public Forwarding, public workload::RequestListener {
  public:
   /// `first_reason`: position of its reasons among the worker's; `engine`: id of the first engine
   /// behind it.
   IngressQueue(const IngressRules& rules, std::size_t first_reason, sim::InstanceId id,
                std::uint32_t engine, const Environment& environment);
-  /// In which the instance behind it is to be made.
+  /// Environment for the instance behind it.
   const Environment& inner_environment() const { return inner_environment_; }
 
   void enqueue(sim::RequestId id, std::size_t rank, sim::Time now) override;
@@ -54,7 +54,7 @@ class IngressQueue final : public Forwarding, public workload::RequestListener {
   void enter(sim::RequestId id, std::size_t rank, sim::Time now);
   void refuse(sim::RequestId id, std::uint8_t reason, sim::Time now);
   void refuse_overdue(sim::Time now);
-  // A place becomes free at `at`: requests that wait may enter then.
+  // A place becomes free at `at`: waiting requests may then enter.
   void wake(sim::Time at);
   void watch_deadlines();
 
@@ -67,7 +67,7 @@ class IngressQueue final : public Forwarding, public workload::RequestListener {
   workload::RequestListener& listener_;
   bool notifies_first_tokens_;
   Environment inner_environment_;
-  std::deque<Waiting> waiting_;  // in order of arrival, and so of deadline
+  std::deque<Waiting> waiting_;  // in order of arrival, and therefore of deadline
   sim::Time wake_due_ = sim::kForever;
   sim::Time expiry_due_ = sim::kForever;
   bool newest_next_ = false;

@@ -7,17 +7,17 @@
 
 namespace spillway::instance {
 
-/// What an ingress amounts to. A request enters the engine if none waits before it and all limits
-/// allow it; else it waits in the ingress's own queue, or is refused if that is full.
+/// The rules of an ingress. A request enters the engine if no other request waits and all limits
+/// allow it; otherwise it waits in the ingress's own queue, or is refused if that is full.
 struct IngressRules {
   static constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
 
   std::int64_t most_unfinished = kAny;         ///< inside the engine
-  std::int64_t most_awaiting_response = kAny;  ///< of these, without a first token
-  std::int64_t queue_size = 0;                 ///< most requests that wait
-  sim::Time longest_wait = sim::kForever;      ///< a request that has waited so long is refused
-  bool newest_after_expiry = false;  ///< the first to enter after a refusal for that is the newest
-  // Of the engine's queue: from here on everything is refused.
+  std::int64_t most_awaiting_response = kAny;  ///< inside the engine without a first token
+  std::int64_t queue_size = 0;                 ///< maximum number of waiting requests
+  sim::Time longest_wait = sim::kForever;      ///< a request is refused after this wait
+  bool newest_after_expiry = false;  ///< after such a refusal, the newest request enters next
+  // Lengths of the engine's queue from which every request is refused.
   std::int64_t most_engine_requests = kAny;
   std::int64_t most_engine_tokens = kAny;
 

@@ -11,25 +11,25 @@
 
 namespace spillway::instance {
 
-/// vLLM's bounds of its own queue.
+/// vLLM's bounds on its own queue.
 struct VllmQueueLimits {
   std::optional<std::int64_t> max_num_queued_reqs;
   std::optional<std::int64_t> max_num_queued_tokens;
 
   static constexpr std::string_view kind = "vllm_queue_limits", type_name = "VllmQueueLimits";
   static constexpr std::string_view doc =
-      "Refuses what arrives while the engine's queue is as long as it may be. The queue is "
-      "compared as it is before the request joins, so the one that crosses a limit is let in.";
+      "Refuses requests while the engine's queue is at a limit. The limits apply to the queue "
+      "before the request joins, so the request that crosses a limit is accepted.";
   static void fields(auto field) {
     field("max_num_queued_reqs", &VllmQueueLimits::max_num_queued_reqs,
-          "Waiting requests from which on all are refused (vLLM --max-num-queued-reqs); 0: all "
-          "are; absent: no such limit.")
+          "Number of waiting requests from which all requests are refused (vLLM "
+          "--max-num-queued-reqs); 0: all are refused; unset: unlimited.")
         .unit("requests")
         .range(sim::between(0, 1e9))
         .log_search(1, 1024);
     field("max_num_queued_tokens", &VllmQueueLimits::max_num_queued_tokens,
-          "Prompt tokens still to be computed from which on all are refused (vLLM "
-          "--max-num-queued-tokens); 0: all are; absent: no such limit.")
+          "Number of prompt tokens still to be computed from which all requests are refused (vLLM "
+          "--max-num-queued-tokens); 0: all are refused; unset: unlimited.")
         .unit("tokens")
         .range(sim::between(0, 1e12))
         .log_search(1000, 1e6);

@@ -5,7 +5,7 @@
 
 namespace spillway::instance {
 
-/// Tokens per block, with division made cheap where it is a power of two, as it is as a rule.
+/// Tokens per block, with fast division for powers of two, the usual case.
 class BlockSize {
  public:
   explicit BlockSize(std::int64_t tokens)
@@ -15,20 +15,20 @@ class BlockSize {
                    : -1) {}
 
   std::int64_t tokens() const { return tokens_; }
-  /// Full blocks in so many tokens (≥ 0).
+  /// Number of full blocks in `tokens` ≥ 0 tokens.
   std::int64_t whole(std::int64_t tokens) const {
     return shift_ >= 0 ? tokens >> shift_ : tokens / tokens_;
   }
-  /// Blocks that so many tokens need.
+  /// Number of blocks for `tokens` tokens.
   std::int64_t blocks_for(std::int64_t tokens) const { return whole(tokens + tokens_ - 1); }
-  /// Tokens in the block that is not full.
+  /// Number of tokens in the last, partial block.
   std::int64_t rest(std::int64_t tokens) const {
     return shift_ >= 0 ? tokens & (tokens_ - 1) : tokens % tokens_;
   }
 
  private:
   std::int64_t tokens_;
-  int shift_;  // −1: no power of two
+  int shift_;  // −1: not a power of two
 };
 
 }  // namespace spillway::instance

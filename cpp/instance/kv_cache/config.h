@@ -8,7 +8,7 @@
 
 namespace spillway::instance {
 
-/// How blocks for a waiting request are found.
+/// How blocks are allocated to a waiting request.
 enum class Allocation : std::uint8_t { check_then_act, roll_back };
 
 }  // namespace spillway::instance
@@ -20,26 +20,25 @@ struct spillway::sim::EnumNames<spillway::instance::Allocation> {
 
 namespace spillway::instance {
 
-/// Whether and how KV blocks are used again.
+/// Reuse of KV blocks.
 struct KvCache {
   bool prefix_caching = true;
   Allocation allocation = Allocation::check_then_act;
   bool stores_last_token = false;
 
   static constexpr std::string_view type_name = "KvCache";
-  static constexpr std::string_view doc =
-      "Whether and how KV blocks are used again by prompts that begin alike.";
+  static constexpr std::string_view doc = "Reuse of KV blocks by prompts with a common prefix.";
   static void fields(auto field) {
     field("prefix_caching", &KvCache::prefix_caching,
-          "Full blocks are kept until their memory is needed, and used again by requests that "
+          "Whether full blocks are kept until their memory is needed, and reused by requests that "
           "begin with the same tokens (vLLM --enable-prefix-caching).");
     field("allocation", &KvCache::allocation,
-          "check_then_act: cached blocks that are about to be used again do not count as free, "
-          "and at least one token of a prompt is computed anew; roll_back: they do, so that an "
-          "allocation can fail midway and is taken back.");
+          "check_then_act: cached blocks that are about to be reused do not count as free, and at "
+          "least one token of a prompt is recomputed; roll_back: they count as free, so an "
+          "allocation can fail midway and is rolled back.");
     field("stores_last_token", &KvCache::stores_last_token,
-          "Whether a request takes memory for its last token, which nobody will read, before "
-          "it leaves.");
+          "Whether a request takes memory for its last token, which is never read, before it "
+          "leaves.");
   }
 };
 

@@ -6,7 +6,7 @@ namespace spillway::instance {
 
 void FreeList::forget(Node node) {
   const std::uint64_t identity = nodes_[node].identity;
-  // Rolling back goes by identity, even if another block is registered under it by now.
+  // roll_back erases by identity, even if another block is now registered under it.
   if (allocation_ == Allocation::roll_back || registered_.find(identity) == node) {
     registered_.erase(identity);
   }
@@ -56,7 +56,7 @@ bool FreeList::reference(Node node) {
   const Node before = nodes_.previous(node);
   const Node after = nodes_.next(node);
   nodes_.unlink(node);
-  // Runs of blank blocks that meet become one.
+  // Adjacent runs of blank blocks are merged.
   if (before != kNone && after != kNone && nodes_[before].blank > 0 && nodes_[after].blank > 0) {
     nodes_[before].blank += nodes_[after].blank;
     nodes_.erase(after);

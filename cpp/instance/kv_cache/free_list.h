@@ -8,9 +8,9 @@
 
 namespace spillway::instance {
 
-/// Which blocks can be used again, and the order in which free ones are taken. A block is known by
-/// the identity of what it holds (a well mixed number). Blocks that no request will ever look for
-/// are blank: of them only the number counts.
+/// The blocks that can be reused, and the order in which free ones are taken. A block is known by
+/// the identity of its content (a well mixed number). Blocks that no request will ever look for are
+/// blank: only their number is kept.
 class FreeList {
  public:
   /// A block with an identity.
@@ -25,21 +25,21 @@ class FreeList {
   Node find(std::uint64_t identity) const { return registered_.find(identity); }
   bool is_free(Node node) const { return nodes_[node].references == 0; }
 
-  /// Takes blocks from the head. Those with an identity are forgotten. Precondition: as many stand
-  /// in the list.
+  /// Takes blocks from the head; those with an identity are forgotten. Precondition: the list has
+  /// this many.
   void take(std::int64_t blocks);
-  /// Blocks that can be taken before one with an identity comes.
+  /// Number of blank blocks before the first one with an identity.
   std::int64_t blank_at_head() const;
   /// Appends blank blocks to the tail.
   void append_blank(std::int64_t blocks);
-  /// Appends a block, which is registered.
+  /// Appends a block and registers it.
   void append(std::uint64_t identity);
 
-  /// A block in use, registered, with one reference.
+  /// Adds a block in use, registered, with one reference.
   Node add(std::uint64_t identity);
-  /// One more reference; true if the block leaves the free list by it.
+  /// Adds a reference; true if the block thereby leaves the free list.
   bool reference(Node node);
-  /// One reference less; true if the block joins the tail of the free list by it.
+  /// Removes a reference; true if the block thereby joins the tail of the free list.
   bool release(Node node);
 
   /// Blocks in use that have an identity.
@@ -48,13 +48,13 @@ class FreeList {
  private:
   struct Entry {
     std::uint64_t identity = 0;
-    std::int64_t blank = 0;  // a run of so many blank blocks; 0: one with an identity
+    std::int64_t blank = 0;  // length of a run of blank blocks; 0: a block with an identity
     std::int32_t references = 0;
   };
   void forget(Node node);
 
   Allocation allocation_;
-  sim::LinkedList<Entry> nodes_;  // the free ones in their order; those in use outside of it
+  sim::LinkedList<Entry> nodes_;  // the free blocks in order; those in use outside of it
   sim::FlatMap registered_;
   std::int64_t in_use_ = 0;
 };

@@ -7,11 +7,11 @@
 
 namespace spillway::instance {
 
-/// What a request holds of the KV memory.
+/// The KV memory held by a request.
 ///
-/// `blocks` counts all blocks that its tokens fill. Most have no name, because no request will look
-/// for them; `special` refers to those that have one: blocks that others may share, and, once it
-/// was preempted, those of its own prompt.
+/// `blocks` counts all blocks that its tokens occupy. Most of them have no identity, because no
+/// request will look for them; `prefix` refers to the first blocks if they have one: blocks that
+/// other requests may share and, after a preemption, those of its own prompt.
 struct Holding {
   std::int64_t blocks = 0;
   std::uint32_t prefix = kNoPrefix;
@@ -19,15 +19,15 @@ struct Holding {
   static constexpr std::uint32_t kNoPrefix = 0xFFFFFFFF;
 };
 
-/// The blocks of holdings that are not simply their own.
+/// The prefix blocks of holdings: those that are not simply their own.
 class PrefixBlocks {
  public:
   struct Prefix {
-    std::vector<FreeList::Node> named;  ///< the first blocks of the holding
-    std::int64_t omitted = 0;           ///< or: first blocks that it does without
+    std::vector<FreeList::Node> named;  ///< the first blocks of the holding, by identity
+    std::int64_t omitted = 0;  ///< or the number of first blocks that it does not reference
   };
 
-  /// Of a holding, which gets some if it has none.
+  /// The prefix of a holding, created if it has none.
   Prefix& of(Holding& holding) {
     if (holding.prefix == Holding::kNoPrefix) {
       if (unused_.empty()) {
@@ -39,17 +39,17 @@ class PrefixBlocks {
     }
     return all_[holding.prefix];
   }
-  /// How many blocks of the holding are special.
+  /// Number of prefix blocks of the holding.
   std::int64_t count(const Holding& holding) const {
     if (holding.prefix == Holding::kNoPrefix) return 0;
     const Prefix& prefix = all_[holding.prefix];
     return std::ssize(prefix.named) + prefix.omitted;
   }
-  /// Those with a name. Precondition: the holding has special blocks.
+  /// The blocks by identity. Precondition: the holding has a prefix.
   const std::vector<FreeList::Node>& named(const Holding& holding) const {
     return all_[holding.prefix].named;
   }
-  /// The holding has none any more. Precondition: it has special blocks.
+  /// Drops the prefix. Precondition: the holding has one.
   void drop(const Holding& holding) {
     all_[holding.prefix].named.clear();
     all_[holding.prefix].omitted = 0;

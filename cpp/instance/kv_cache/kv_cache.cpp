@@ -14,13 +14,14 @@ std::uint64_t shared_identity(std::uint64_t beginning, std::int64_t block) {
   return sim::mix(beginning + static_cast<std::uint64_t>(block));
 }
 
-// Identities of a request's own blocks; the constant keeps them apart from beginnings.
+// Identities of a request's own blocks; the constant separates them from those of shared
+// beginnings.
 std::uint64_t own_identity(std::uint32_t row, std::int64_t block) {
   return sim::mix(sim::mix(0x6F776E20626C6F63u + row) + static_cast<std::uint64_t>(block));
 }
 
-// Calls `f(block, identity)` for the blocks that end within the shared segments and are among the
-// first `limit`, until it returns false.
+// Calls `f(block, identity)` for the first `limit` blocks as far as they end within the shared
+// segments, until it returns false.
 template <class F>
 void for_shared_blocks(std::span<const workload::Segment> segments, const BlockSize& size,
                        std::int64_t first, std::int64_t limit, const F& f) {
@@ -34,8 +35,8 @@ void for_shared_blocks(std::span<const workload::Segment> segments, const BlockS
   }
 }
 
-// How many of the first `limit` blocks can be found in the shared segments, up to the first that
-// cannot; calls `f` with each.
+// Number of leading blocks in the shared segments that are cached, at most `limit`; calls `f` with
+// each.
 template <class F>
 std::int64_t walk_found(const FreeList& list, std::span<const workload::Segment> segments,
                         const BlockSize& size, std::int64_t limit, const F& f) {
@@ -106,7 +107,7 @@ bool KvMemory::admit(sim::RequestId id, Holding& holding, std::int64_t tokens) {
   const std::int64_t missing = blocks_for(computed + tokens) - found;
   holding.returned = returns_;
   if (tokens == 0) {
-    // The whole prompt is there, but the request does not reference it.
+    // The whole prompt is cached, but the request does not reference it.
     if (found > 0) prefixes_.of(holding).omitted = found;
     holding.blocks = found;
     counts_.lookups += prompt_blocks_;
@@ -136,8 +137,8 @@ bool KvMemory::admit(sim::RequestId id, Holding& holding, std::int64_t tokens) {
 }
 
 void KvMemory::register_full(sim::RequestId id, Holding& holding, std::int64_t tokens) {
-  // What others can share, and what it may itself look for again. Blocks of its own that it has not
-  // lost yet get their names when it does (`give_up`).
+  // Blocks that others can share, and blocks that the request itself may look for again. Its
+  // unshared blocks get their identities when it is first preempted (`preempt`).
   const auto segments = requests_.segments(id);
   if (segments.empty() && !holding.returned) return;
   const std::int64_t already = prefixes_.count(holding);

@@ -13,18 +13,18 @@
 
 namespace spillway::instance {
 
-/// What happened to the blocks of one KV memory so far.
+/// Counts of one KV memory so far.
 struct KvCounts {
-  std::int64_t hits = 0;         ///< cached blocks that requests used again
+  std::int64_t hits = 0;         ///< cached blocks that requests reused
   std::int64_t misses = 0;       ///< blocks taken from the free list
   std::int64_t lookups = 0;      ///< full prompt blocks of the requests that entered the batch
-  std::int64_t most_in_use = 0;  ///< at any time
+  std::int64_t most_in_use = 0;  ///< maximum so far
 };
 
-/// Paged KV memory of one instance: blocks in use and free, and what can be found again in them
+/// Paged KV memory of one instance: blocks in use and free blocks, and the prefixes cached in them
 /// (`README.md` of the instance, "KV prefix cache").
 ///
-/// Nothing can be found before a prompt shares a segment or a request is preempted, so until then
+/// No block can be found before a prompt shares a segment or a request is preempted, so until then
 /// blocks are only counted. A copy is independent of the original.
 class KvMemory {
  public:
@@ -38,23 +38,23 @@ class KvMemory {
   double utilization() const {
     return static_cast<double>(total_ - free_) / static_cast<double>(total_);
   }
-  /// Blocks that can be taken without any being forgotten.
+  /// Number of blocks that can be taken without forgetting a cached one.
   std::int64_t takeable_without_eviction() const {
     return is_listed_ ? list_.blank_at_head() : free_;
   }
 
-  /// Whether it matters which request of a step takes its blocks first.
+  /// Whether the order in which the requests of a step take blocks matters.
   bool order_matters() const { return is_listed_ && config_.allocation == Allocation::roll_back; }
-  /// Nothing can be found yet.
+  /// Whether blocks are only counted: none can be found yet.
   bool counts_only() const { return !is_listed_; }
 
   const KvCounts& counts() const { return counts_; }
-  /// Blocks that requests hold by a name, each counted once.
+  /// Number of blocks with an identity that requests hold, each counted once.
   std::int64_t num_named_in_use() const { return is_listed_ ? list_.num_in_use() : 0; }
-  /// Blocks of a holding that it has for itself.
+  /// Number of blocks of a holding outside its prefix.
   std::int64_t own_blocks(const Holding& holding) const;
 
-  /// Takes blocks that are known to be free.
+  /// Takes free blocks. Precondition: there are enough.
   void take(std::int64_t blocks) {
     free_ -= blocks;
     counts_.most_in_use = std::max(counts_.most_in_use, total_ - free_);
@@ -62,22 +62,22 @@ class KvMemory {
     if (is_listed_) list_.take(blocks);
   }
 
-  /// Blocks of a prompt, from the first on, that can be found. Its own are left out: they are there
-  /// only if it was.
+  /// Number of leading blocks of a prompt that are cached, without its unshared ones, which are
+  /// cached only after a preemption.
   std::int64_t count_found(sim::RequestId id) const;
 
-  // ---- a request that enters ---------------------------------------------------------------
+  // ---- a request enters --------------------------------------------------------------------
 
-  /// How many tokens of a request of `known` tokens are found; `admit` refers to the last call.
-  /// `returns`: it has been here before.
+  /// Number of cached tokens of a request of `known` tokens; `admit` refers to the last call.
+  /// `returns`: it returns after a preemption.
   std::int64_t find(sim::RequestId id, std::int64_t known, bool returns);
-  /// References the blocks found and takes those that it needs for `tokens` more. False if that
-  /// does not fit.
+  /// References the found blocks and takes new ones for `tokens` more tokens. False if they do not
+  /// fit.
   bool admit(sim::RequestId id, Holding& holding, std::int64_t tokens);
 
-  // ---- a request that is there -------------------------------------------------------------
+  // ---- a request in the memory -------------------------------------------------------------
 
-  /// Extends what it holds to `tokens` tokens. False, and no change, if that does not fit.
+  /// Extends its holding to `tokens` tokens. False, without a change, if they do not fit.
   bool extend(sim::RequestId id, Holding& holding, std::int64_t tokens) {
     const std::int64_t missing = blocks_for(tokens) - holding.blocks;
     if (missing > free_) return false;
@@ -88,9 +88,9 @@ class KvMemory {
     if (is_listed_) register_full(id, holding, tokens);
     return true;
   }
-  /// It leaves for good with `computed` tokens.
+  /// The request leaves with `computed` tokens.
   void leave(const Holding& holding, std::int64_t computed, bool has_output);
-  /// It is preempted with `computed` tokens, and may return.
+  /// The request is preempted with `computed` tokens.
   void preempt(sim::RequestId id, Holding& holding, std::int64_t computed);
 
  private:
@@ -103,10 +103,10 @@ class KvMemory {
   std::int64_t total_;
   std::int64_t free_;
   const workload::RequestTable& requests_;
-  FreeList list_;           // of the free blocks, once something can be found
-  bool is_listed_ = false;  // whether it is kept
+  FreeList list_;           // the free blocks, once blocks can be found
+  bool is_listed_ = false;  // whether `list_` is kept
   PrefixBlocks prefixes_;
-  // The request that enters.
+  // The entering request.
   std::vector<FreeList::Node> found_;
   std::int64_t prompt_blocks_ = 0;
   bool returns_ = false;

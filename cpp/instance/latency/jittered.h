@@ -19,10 +19,9 @@ struct Jittered {
   static constexpr std::string_view kind = "jittered", type_name = "Jittered";
   static constexpr std::string_view doc =
       "Step times of the linear model, each multiplied by a lognormal factor with mean 1: the "
-      "noise "
-      "of a real server. Steps cannot be made several at once, so runs take several times as long.";
+      "noise of a real server. Steps cannot be combined, so runs take several times as long.";
   static void fields(auto field) {
-    field("mean", &Jittered::mean, "The mean step time, and the overheads outside the step.");
+    field("mean", &Jittered::mean, "Mean step time, and the overheads outside the step.");
     field("cv", &Jittered::cv, "Coefficient of variation of the factor.")
         .dimensionless()
         .range(sim::between(0, 10))

@@ -4,31 +4,31 @@
 
 namespace spillway::instance {
 
-/// What a step computes, summed over the requests that get tokens in it.
+/// The work of a step, summed over the requests that get tokens in it.
 struct StepLoad {
   std::int64_t prefill_tokens = 0;
   std::int64_t decode_requests = 0;
   std::int64_t context_tokens = 0;  ///< tokens whose KV is in the cache before the step
-  std::int64_t ordinal = 0;         ///< how many steps the instance has made before
+  std::int64_t ordinal = 0;         ///< number of previous steps of the instance
 };
 
-/// What the duration of a step follows from. It decides how an instance may jump over steps.
+/// The inputs of a step's duration, which decide how an instance may combine steps.
 enum class LatencyBasis : std::uint8_t {
-  batch,    ///< prefill_tokens and decode_requests: equal batches take equally long
-  context,  ///< these and context_tokens
-  step,     ///< the ordinal as well: the instance makes every step by itself
+  batch,    ///< prefill_tokens and decode_requests: equal batches have equal durations
+  context,  ///< also context_tokens
+  step,     ///< also the ordinal: the instance performs every step singly
 };
 
-/// Contract of a latency model: how long things take, in microseconds (the unit in which published
-/// coefficients are given, so that they are evaluated without rescaling). Results are pure
-/// functions of the arguments, finite and ≥ 0.
+/// Contract of a latency model: durations in microseconds (the unit of the published coefficients,
+/// which are evaluated without rescaling). Results are pure functions of the arguments, finite and
+/// ≥ 0.
 class LatencyModel {
  public:
   virtual ~LatencyModel() = default;
   virtual LatencyBasis basis() const = 0;
-  /// Duration of one step. It must not look further than `basis` says.
+  /// Duration of one step. It must depend only on the inputs in `basis`.
   virtual double step_us(const StepLoad& load) const = 0;
-  /// Time from routing to the engine's queue; it does not occupy the engine.
+  /// Time from routing to the engine's queue, which does not occupy the engine.
   virtual double entry_us(std::int64_t input_tokens) const = 0;
   /// Cost of delivering a token.
   virtual double output_us() const = 0;

@@ -38,7 +38,7 @@ std::unique_ptr<LatencyModel> make(const Linear& config, std::uint64_t, sim::Ins
 }
 
 const std::vector<std::pair<std::string_view, Linear>>& Linear::presets() {
-  // All but the last measured on H100.
+  // All but the last were measured on H100.
   static const std::vector<std::pair<std::string_view, Linear>> table{
       // meta-llama/llama-3.1-8b-instruct, TP 2, vLLM 0.8.4; 132139 KV blocks
       {"llama-3.1-8b-h100-tp2",
@@ -160,8 +160,8 @@ const std::vector<std::pair<std::string_view, Linear>>& Linear::presets() {
         .beta0_us = 4795.791416550158,
         .beta_prefill_us = 9.448739636724016,
         .beta_decode_us = 35.63358858584016}},
-      // qwen/qwen2.5-7b-instruct, TP 1, vLLM 0.19.1; 2400 KV blocks. Not measured step by step but
-      // fitted to published throughputs (tools/fit_l4.py), which tell nothing about the entry.
+      // qwen/qwen2.5-7b-instruct, TP 1, vLLM 0.19.1; 2400 KV blocks. Fitted to published
+      // throughputs (tools/fit_l4.py), which contain no information on the entry delay.
       {"qwen2.5-7b-l4",
        {.alpha0_us = 0,
         .alpha_input_us = 0,

@@ -24,18 +24,17 @@ struct Linear {
 
   static constexpr std::string_view kind = "linear", type_name = "Linear";
   static constexpr std::string_view doc =
-      "Step time linear in what the step computes: beta0 + beta_prefill·(prefill tokens) + "
-      "beta_decode·(decoding "
-      "requests) + beta_context·(context tokens), with overheads alpha outside the step (the "
-      "\"blackbox\" model of "
-      "BLIS up to 0.7.7 with its published coefficients as presets).";
+      "Step time linear in the work of the step: beta0 + beta_prefill·(prefill tokens) + "
+      "beta_decode·(decoding requests) + beta_context·(context tokens), with overheads alpha "
+      "outside the step (the \"blackbox\" model of BLIS up to 0.7.7 with its published "
+      "coefficients as presets).";
   static void fields(auto field) {
     const auto nonnegative = sim::between(0, 1e12);
     field("alpha0_us", &Linear::alpha0_us,
           "Delay of every request between routing and the engine's queue.")
         .unit("us")
         .range(nonnegative);
-    field("alpha_input_us", &Linear::alpha_input_us, "The same delay's part per input token.")
+    field("alpha_input_us", &Linear::alpha_input_us, "Part of that delay per input token.")
         .unit("us/token")
         .range(nonnegative);
     field("alpha_output_us", &Linear::alpha_output_us,
@@ -46,19 +45,19 @@ struct Linear {
         .unit("us")
         .range(nonnegative);
     field("beta_prefill_us", &Linear::beta_prefill_us,
-          "Added per prompt token computed in the step.")
+          "Time per prompt token computed in the step.")
         .unit("us/token")
         .range(nonnegative);
-    field("beta_decode_us", &Linear::beta_decode_us, "Added per request that decodes in the step.")
+    field("beta_decode_us", &Linear::beta_decode_us, "Time per request that decodes in the step.")
         .unit("us/request")
         .range(nonnegative);
     field("beta_context_us", &Linear::beta_context_us,
-          "Added per token of context that the step's requests hold in the KV cache.")
+          "Time per token of context that the step's requests have in the KV cache.")
         .unit("us/token")
         .range(nonnegative);
   }
   /// Coefficients by model, GPU and tensor parallelism: those of BLIS (`defaults.yaml`, v0.6.14)
-  /// and one set that was fitted to published throughputs.
+  /// and one set fitted to published throughputs.
   static const std::vector<std::pair<std::string_view, Linear>>& presets();
 };
 

@@ -9,14 +9,16 @@ namespace spillway::signals {
 class SignalSource;
 }
 
-/// What turns the requests of an instance into tokens: a plant, in the words of control theory.
+/// The plant of an instance, in the sense of control theory: the process that turns requests into
+/// tokens.
 ///
-/// A plant is an `Instance` and an `Engine` in one. `make(config, group, id, reporter, environment,
-/// engines)` builds it and adds it to `engines`, its position there being its id in the event
-/// queue. `reporter`: whose state is scraped when this one's changes; null: its own.
+/// A plant is both an `Instance` and an `Engine`. `make(config, group, id, reporter, environment,
+/// engines)` builds it and adds it to `engines`; its position there is its id in the event queue.
+/// `reporter`: the source that is scraped when the state of this plant changes; null: the plant
+/// itself.
 ///
-/// It writes the journal's columns from `enqueued` to `outcome`, takes its scrapes before it
-/// changes, notifies the listener of first tokens (if asked to) and of requests that leave, and
+/// It writes the request states from `enqueued` to `outcome`, takes its scrapes before its state
+/// changes, notifies the listener of first tokens (if requested) and of requests that leave, and
 /// then posts their `permit_release`.
 namespace spillway::instance {
 

@@ -16,7 +16,7 @@ using sim::Time;
 
 namespace {
 
-// Tokens come evenly: as many gaps as the span's remainder are a nanosecond longer.
+// Tokens come evenly: the remainder is distributed over gaps that are a nanosecond longer.
 void record_even_gaps(workload::TokenGaps& recorded, std::size_t group, Time span,
                       std::int64_t gaps) {
   const Time gap{span.ns / gaps};
@@ -85,7 +85,7 @@ class Sharing final : public Instance, public Engine {
       const Due<Time> due = first_tokens_.pop();
       if (is_awaited(due)) emit_first_token(seats_[due.seat], now);
     }
-    // All at the concurrency up to now.
+    // All of this at the concurrency up to now.
     std::size_t completed = 0;
     for (; !completions_.empty() && progress_.time_to(completions_.first().at) == Time{0};
          ++completed) {
@@ -124,8 +124,8 @@ class Sharing final : public Instance, public Engine {
   Stepping stepping() const override { return Stepping::jumps; }
 
  private:
-  // What is scraped of the state that is about to change. A completion precedes a scrape of the
-  // same instant, an entry follows it.
+  // Takes the scrapes of the state before it changes. A completion precedes a scrape of the same
+  // instant, an entry follows it.
   void take_scrapes(Time now, bool inclusive) {
     if (environment_.scrapes) environment_.scrapes->take(id_, reporter_, now, inclusive);
   }
@@ -142,7 +142,7 @@ class Sharing final : public Instance, public Engine {
   }
 
   void set_alarm(Time now) {
-    // Of requests that were done before their first token was due.
+    // Drops first tokens of requests that completed before they were due.
     while (!first_tokens_.empty() && !is_awaited(first_tokens_.first())) first_tokens_.pop();
     if (first_tokens_.size() > 2 * progress_.inside() + 64) {
       first_tokens_.erase_if([this](const Due<Time>& due) { return !is_awaited(due); });
@@ -155,13 +155,13 @@ class Sharing final : public Instance, public Engine {
     environment_.events.set_alarm(engine_, next);
   }
 
-  // Output tokens that a request has at `progress`; a free seat has none.
+  // Output tokens of a request at `progress`; a free seat has none.
   std::int32_t tokens_of(const Seat& seat, double progress) const {
     if (seat.entry == Seat::kFree || !seat.has_first_token) return 0;
     return 1 + seat.later_tokens(requests_.target_output_tokens(seat.id) - 1, progress);
   }
 
-  // Whether the request whose first token is due is still there without it.
+  // Whether the request of a due first token is still inside without it.
   bool is_awaited(const Due<Time>& due) const {
     return seats_[due.seat].entry == due.entry && !seats_[due.seat].has_first_token;
   }
@@ -195,7 +195,7 @@ class Sharing final : public Instance, public Engine {
     leave(id, workload::Outcome::completed, tokens, now);
   }
 
-  // `tokens`: output tokens that it has.
+  // `tokens`: its output tokens.
   void leave(RequestId id, workload::Outcome outcome, std::int32_t tokens, Time now) {
     if (!emitted_by_group_.empty()) emitted_by_group_[requests_.group(id)] += tokens;
     states_.emitted[id.index()] = tokens;
@@ -218,9 +218,10 @@ class Sharing final : public Instance, public Engine {
   std::uint64_t next_entry_ = 0;
   Seats seats_;
   Agenda<double> completions_;
-  Agenda<Time> first_tokens_;  // also of requests that are gone
+  Agenda<Time> first_tokens_;  // may include requests that have left
   Counters counters_;
-  std::vector<std::int64_t> emitted_by_group_;  // of those done; empty unless it is asked for
+  std::vector<std::int64_t>
+      emitted_by_group_;  // of completed requests; empty unless tokens are metered
 };
 
 }  // namespace
@@ -233,12 +234,12 @@ void ProcessorSharing::validate(const std::string& path, std::vector<sim::Violat
     if (concurrency[i] > concurrency[i - 1]) continue;
     out.push_back({sim::index_path(sim::join_path(path, "concurrency"), i),
                    sim::to_text(concurrency[i]),
-                   "must be > the one before it (" + sim::to_text(concurrency[i - 1]) + ")"});
+                   "must be > the value before it (" + sim::to_text(concurrency[i - 1]) + ")"});
   }
   for (const auto& [name, figures] : {std::pair{"e2e_s", &e2e_s}, std::pair{"ttft_s", &ttft_s}}) {
     if (figures->size() == concurrency.size()) continue;
     out.push_back({sim::join_path(path, name), std::to_string(figures->size()) + " figures",
-                   "must be one for each of the " + std::to_string(concurrency.size()) +
+                   "must have one figure for each of the " + std::to_string(concurrency.size()) +
                        " values of concurrency"});
   }
 }

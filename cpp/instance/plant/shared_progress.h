@@ -38,7 +38,7 @@ class Figure {
 
 /// Rounds a span up to whole quanta. Spans too long for the clock saturate.
 inline sim::Time round_up(double ns, std::int64_t quantum_ns) {
-  // Less is what double arithmetic leaves over, and no time.
+  // Smaller values are rounding errors of double arithmetic.
   constexpr double kNoTime_ns = 1e-3;
   const double quanta = std::ceil((ns - kNoTime_ns) / static_cast<double>(quantum_ns));
   if (quanta <= 0) return {0};
@@ -46,8 +46,8 @@ inline sim::Time round_up(double ns, std::int64_t quantum_ns) {
   return {static_cast<std::int64_t>(quanta) * quantum_ns};
 }
 
-/// The progress that all requests inside share, as a clock of its own: it advances by dt/E(n), so a
-/// request is done when it shows what it showed at the request's entry, plus the request's work.
+/// The common progress of all requests inside, as a virtual clock: it advances by dt/E(n), so a
+/// request completes when the clock has advanced by the request's work since its entry.
 class SharedProgress {
  public:
   /// `e2e`: E(n).
@@ -55,7 +55,7 @@ class SharedProgress {
       : e2e_(std::move(e2e)), quantum_ns_(quantum_ns) {}
 
   std::size_t inside() const { return inside_; }
-  /// As of the last `advance`.
+  /// Its value at the last `advance`.
   double value() const { return value_; }
   double at(sim::Time now) const {
     return inside_ > 0 ? value_ + static_cast<double>((now - updated_).ns) / e2e_ns_ : value_;
@@ -64,13 +64,13 @@ class SharedProgress {
     value_ = at(now);
     updated_ = now;
   }
-  /// From now on so many requests are inside.
+  /// Sets the number of requests inside.
   void set_inside(std::size_t requests) {
     inside_ = requests;
     e2e_ns_ = e2e_.ns_at(inside_);
-    if (inside_ == 0) value_ = 0;  // small numbers are exact ones
+    if (inside_ == 0) value_ = 0;  // small values keep the arithmetic exact
   }
-  /// Until it has come to `target`, if no request enters or leaves before.
+  /// Time until it reaches `target`, if no request enters or leaves before.
   sim::Time time_to(double target) const {
     return round_up((target - value_) * e2e_ns_, quantum_ns_);
   }
@@ -84,24 +84,25 @@ class SharedProgress {
   sim::Time updated_{0};
 };
 
-/// A request inside. `…_at` is progress.
+/// A request inside. `…_at` are values of the progress.
 struct Seat {
   static constexpr std::uint64_t kFree = 0xFFFFFFFFFFFFFFFF;
 
   sim::RequestId id;
-  std::uint64_t entry = kFree;  ///< orders requests by when they entered
+  std::uint64_t entry = kFree;  ///< order of entry
   double done_at = 0;
   double first_token_at = 0;
   bool has_first_token = false;
 
-  /// Output tokens after the first, of `all`: evenly over the progress since that.
+  /// Number of output tokens after the first, out of `all`, spread evenly over the progress since
+  /// the first.
   std::int32_t later_tokens(std::int32_t all, double progress) const {
     const double share = (progress - first_token_at) / (done_at - first_token_at);
     return static_cast<std::int32_t>(static_cast<double>(all) * std::min(share, 1.0));
   }
 };
 
-/// Seats by number, which are given to others once they are free.
+/// Seats by number; free ones are reused.
 class Seats {
  public:
   std::uint32_t take() {
@@ -117,7 +118,7 @@ class Seats {
     all_[seat].entry = Seat::kFree;
     free_.push_back(seat);
   }
-  /// That of a request; none if it is not inside.
+  /// The seat of a request; unset if it is not inside.
   std::optional<std::uint32_t> find(sim::RequestId id) const {
     for (std::size_t i = 0; i < all_.size(); ++i) {
       if (all_[i].entry != Seat::kFree && all_[i].id == id) return static_cast<std::uint32_t>(i);
@@ -126,7 +127,7 @@ class Seats {
   }
   Seat& operator[](std::uint32_t seat) { return all_[seat]; }
   const Seat& operator[](std::uint32_t seat) const { return all_[seat]; }
-  /// With those that are free.
+  /// All seats, including free ones.
   const std::vector<Seat>& all() const { return all_; }
 
  private:
@@ -134,7 +135,7 @@ class Seats {
   std::vector<std::uint32_t> free_;
 };
 
-/// Something that is due to a request when a clock has reached `at`.
+/// An item that is due for a request when a clock reaches `at`.
 template <class Clock>
 struct Due {
   Clock at{};
@@ -144,7 +145,7 @@ struct Due {
   friend auto operator<=>(const Due&, const Due&) = default;
 };
 
-/// What is due, earliest first.
+/// Due items, the earliest first.
 template <class Clock>
 class Agenda {
  public:

@@ -17,7 +17,7 @@ struct StepLoop {
   static void fields(auto /*field*/) {}
 };
 
-/// Stands in `step_loop/engine.cpp`.
+/// Defined in `step_loop/engine.cpp`.
 std::unique_ptr<Instance> make(const StepLoop& config, const InstanceGroup& group,
                                sim::InstanceId id, signals::SignalSource* reporter,
                                const Environment& environment, std::vector<Engine*>& engines);

@@ -8,13 +8,12 @@
 
 namespace spillway::instance {
 
-/// What a scheduler takes for the priority of a request.
+/// The priority of a request in a scheduler.
 enum class Priority : std::uint8_t { slo_class, constant, age, inverted_age };
 
 inline constexpr std::string_view kPriorityDoc =
-    "slo_class: the priority of the request's class; constant: none; age: the longer it has waited "
-    "the more urgent; "
-    "inverted_age: the opposite.";
+    "slo_class: the priority of the request's class; constant: the same for all; age: more urgent "
+    "the longer it has waited; inverted_age: the opposite.";
 
 }  // namespace spillway::instance
 

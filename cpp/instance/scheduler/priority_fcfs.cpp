@@ -41,15 +41,15 @@ class PriorityFcfsPolicy final : public SchedulerPolicy {
 
  private:
   bool ages() const { return config_.age_weight_per_s > 0; }
-  // All requests gain as much in a span of time, so who goes first of two does not depend on when
-  // one asks. Where they age, priority is counted in the nanoseconds in which they gain it.
+  // All requests gain the same priority in a span of time, so the order of two requests never
+  // changes. With aging, priority is counted in the nanoseconds in which it is gained.
   std::int64_t worth(std::int64_t priority) const {
     if (!ages()) return priority;
     return sim::from_seconds(static_cast<double>(priority) / config_.age_weight_per_s).ns;
   }
 
   PriorityFcfs config_;
-  std::vector<std::int64_t> worth_;  // of each class
+  std::vector<std::int64_t> worth_;  // by class
 };
 
 }  // namespace
@@ -64,13 +64,12 @@ void PriorityFcfs::validate(const std::string& path, std::vector<sim::Violation>
   for (std::size_t i = 0; i < class_priorities.size(); ++i) {
     if (names.insert(class_priorities[i].name).second) continue;
     out.push_back({sim::join_path(sim::index_path(priorities, i), "name"), class_priorities[i].name,
-                   "must differ from the ones before it"});
+                   "must differ from the previous ones"});
   }
   if (priority == Priority::slo_class) return;
   const auto needs_classes = [&](bool is_set, const char* name, const std::string& value) {
     if (!is_set) return;
-    out.push_back(
-        {sim::join_path(path, name), value, "can be set only where priority is slo_class"});
+    out.push_back({sim::join_path(path, name), value, "can be set only if priority is slo_class"});
   };
   needs_classes(!class_priorities.empty(), "class_priorities",
                 std::to_string(class_priorities.size()) + " classes");

@@ -21,19 +21,19 @@ namespace spillway::instance {
 
 class SchedulerPolicy;
 
-/// Who is preempted where memory is short.
+/// The victim of a preemption when memory is short.
 enum class Victim : std::uint8_t { last, lowest_priority };
 
-/// What a class counts inside the instances.
+/// Priority of a class inside the instances.
 struct ClassPriority {
   std::string name = "standard";
   std::int64_t priority = 0;
 
   static constexpr std::string_view type_name = "ClassPriority";
-  static constexpr std::string_view doc = "What a class counts inside the instances.";
+  static constexpr std::string_view doc = "Priority of a class inside the instances.";
   static void fields(auto field) {
-    field("name", &ClassPriority::name, "The class.");
-    field("priority", &ClassPriority::priority, "Its priority there; higher is more important.")
+    field("name", &ClassPriority::name, "Name of the class.");
+    field("priority", &ClassPriority::priority, "Priority of the class; higher is more important.")
         .dimensionless()
         .range(sim::between(-1000, 1000));
   }
@@ -54,26 +54,27 @@ struct PriorityFcfs {
     using P = PriorityFcfs;
     field("priority", &P::priority, kPriorityDoc);
     field("class_priorities", &P::class_priorities,
-          "What classes count here, where that is not their own priority (slo_class only).");
+          "Priorities of classes that differ from their own priority (slo_class only).");
     field("age_weight_per_s", &P::age_weight_per_s,
-          "Priority that a request gains per second since its arrival (slo_class only), so that "
-          "none starves: a request that counts d less than another goes first if it came d / "
+          "Priority that a request gains per second since its arrival (slo_class only), which "
+          "prevents starvation: a request with a priority lower by d goes first if it arrived d / "
           "age_weight_per_s earlier. 0, or at least 1e-6.")
         .unit("priority/s")
         .range(sim::between(0, 1e6))
         .log_search(0.1, 100);
     field("victim", &P::victim,
-          "Who is preempted where memory is short: the last that entered the batch, or the one "
-          "with the lowest priority, of equals the one that arrived last (vLLM's policies fcfs "
-          "and priority).");
+          "Victim of a preemption when memory is short. last: the last request that entered the "
+          "batch; lowest_priority: the one with the lowest priority, of equals the last to arrive "
+          "(vLLM's policies fcfs and priority).");
     field("preemption_margin", &P::preemption_margin,
           "If the head of the queue finds no seat or no memory, the running request with the "
-          "lowest priority is preempted for it if that is lower by at least so much (slo_class "
-          "only); absent: nobody is.")
+          "lowest priority is preempted if its priority is lower than the head's by at least this "
+          "margin (slo_class only); unset: no preemption for the head.")
         .dimensionless()
         .range(sim::between(1, 2000))
         .search(1, 10);
-    field("max_preemptions_per_step", &P::max_preemptions_per_step, "Most of these in one step.")
+    field("max_preemptions_per_step", &P::max_preemptions_per_step,
+          "Maximum number of such preemptions per step.")
         .unit("requests")
         .range(sim::between(1, 1e6));
   }

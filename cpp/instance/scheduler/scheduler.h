@@ -8,14 +8,14 @@
 
 namespace spillway::instance {
 
-/// Whom a scheduler takes out of the batch.
+/// Which requests a scheduler preempts.
 struct PreemptionRules {
-  /// Where memory is short: the least urgent, not the last that entered.
+  /// When memory is short: the least urgent request instead of the last that entered.
   bool takes_least_urgent = false;
-  /// For a head of the queue that finds no seat or no memory: the least urgent, if its rank exceeds
-  /// the head's by so much, at least 1; none: no request.
+  /// For a head of the queue that finds no seat or no memory: the least urgent request, if its rank
+  /// exceeds the head's by at least this margin ≥ 1; unset: no request.
   std::optional<std::int64_t> margin;
-  std::int64_t max_per_step = 0;  ///< of those for a head
+  std::int64_t max_per_step = 0;  ///< of the preemptions for a head
 };
 
 /// Contract of a scheduler: the order of the engine's waiting queue. Requests are taken by (rank,
@@ -23,8 +23,8 @@ struct PreemptionRules {
 class SchedulerPolicy {
  public:
   virtual ~SchedulerPolicy() = default;
-  /// Whether the queue is ordered by rank at all; if not it stays as it is: new requests join the
-  /// tail, preempted ones the front.
+  /// Whether the queue is sorted by rank; otherwise new requests join the tail, and preempted ones
+  /// the front.
   virtual bool sorts() const { return true; }
   virtual std::int64_t rank(sim::RequestId id, const workload::RequestTable& requests) const = 0;
   virtual PreemptionRules preemption() const { return {}; }

@@ -8,7 +8,7 @@
 
 namespace spillway::instance {
 
-/// The priority as a number of which the smallest is the most urgent.
+/// The priority as a rank; the smallest is the most urgent.
 inline std::int64_t urgency_rank(Priority priority, sim::RequestId id,
                                  const workload::RequestTable& requests) {
   switch (priority) {

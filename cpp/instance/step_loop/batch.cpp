@@ -15,7 +15,7 @@ std::int64_t rank_of(const EngineState& s, sim::RequestId id) {
   return s.settings.scheduler->rank(id, s.settings.requests);
 }
 
-// The slot of the lowest priority; of equals the one that arrived last, then entered last.
+// The slot with the lowest priority; of equals the last to arrive, then the last to enter.
 // Precondition: there are slots.
 std::size_t least_urgent(const EngineState& s) {
   const auto key = [&](const Slot& slot) {
@@ -28,8 +28,8 @@ std::size_t least_urgent(const EngineState& s) {
   return last;
 }
 
-// Its part in the step that is being made goes to others. Blocks that this part fills are
-// registered by now.
+// Its tokens in this step return to the budget. Blocks filled by these tokens are already
+// registered.
 void preempt(EngineState& s, Recorder& recorder, std::size_t which, std::int64_t& budget,
              Time now) {
   s.preempted = true;
@@ -48,7 +48,7 @@ void preempt(EngineState& s, Recorder& recorder, std::size_t which, std::int64_t
   s.slots.erase(s.slots.begin() + static_cast<std::ptrdiff_t>(which));
 }
 
-// Gives tokens to slots in order, preempting where memory runs out.
+// Allocates tokens to slots in order, and preempts when memory runs out.
 void schedule_slots(EngineState& s, Recorder& recorder, std::int64_t& budget, Time now) {
   for (std::size_t i = 0; i < s.slots.size() && budget > 0;) {
     Slot& slot = s.slots[i];
@@ -88,9 +88,9 @@ bool yields_to_head(const EngineState& s, sim::RequestId id) {
   return rank_of(s, id) - s.waiting.head().rank >= s.settings.preempting.margin.value_or(0);
 }
 
-// Whether some request of the batch would be preempted for the head of the queue if that does not
-// fit. If none would be, none is for those behind the head; and as long as head and batch stay, it
-// stays so, because ranks never change.
+// True if a request of the batch may be preempted for the head of the queue. If not, none is
+// preempted for later requests of the queue either. The answer is constant while head and batch are
+// unchanged, because ranks never change.
 bool head_may_preempt(const EngineState& s) {
   if (!s.settings.preempting.margin || s.waiting.empty()) return false;
   const auto yields = [&](const auto& one) { return yields_to_head(s, one.id); };
@@ -112,9 +112,9 @@ bool preempt_for_head(EngineState& s, Recorder& recorder, std::int64_t& budget, 
   return true;
 }
 
-// Takes requests from the head of the queue while seats, budget and memory last, or others yield
-// theirs to it. A head that does not fit blocks the queue, and so does one that was preempted for
-// another in this step.
+// Admits heads of the queue while seats, budget and memory suffice or other requests are preempted
+// for them. A head that does not fit blocks the queue, as does one that was preempted for another
+// request in this step.
 void schedule_waiting(EngineState& s, Recorder& recorder, std::int64_t& budget, Time now) {
   std::vector<sim::RequestId>& preempted = s.preempted_for_head;
   while (!s.waiting.empty() && budget > 0 &&
@@ -126,9 +126,9 @@ void schedule_waiting(EngineState& s, Recorder& recorder, std::int64_t& budget, 
 }
 
 // Whether there is memory for the decoders, which begin `decoders_blocks`, and for all slots that
-// get tokens; otherwise a request is preempted. The budget needs no look: every decoder had its
-// token in the last step, and what stands before it asks for no more than then, so all of them get
-// theirs again, and a slot that falls short stands behind them all.
+// get tokens; otherwise a request is preempted. The budget always suffices for the decoders: each
+// had its token in the last step, and the requests before it need no more than then, so a slot that
+// gets fewer tokens is behind all of them.
 bool memory_suffices(const EngineState& s, std::int64_t decoders_blocks) {
   std::int64_t budget = s.settings.max_num_batched_tokens - s.decoders.size();
   std::int64_t blocks = decoders_blocks;
@@ -143,8 +143,8 @@ bool memory_suffices(const EngineState& s, std::int64_t decoders_blocks) {
 }  // namespace
 
 std::int64_t schedule_step(EngineState& s, Recorder& recorder, Time now) {
-  // Sums stand for the decoders as long as each of them gets its token and stays: which of them
-  // comes first matters only where one would be preempted.
+  // The sums represent the decoders as long as each of them gets its token and stays: their order
+  // matters only if one would be preempted.
   std::int64_t decoders_blocks = s.decoders.new_blocks(0, 1);
   if (!s.decoders.empty() &&
       !(may_jump(s) && memory_suffices(s, decoders_blocks) && !head_may_preempt(s))) {
@@ -167,7 +167,7 @@ void dissolve_decoders(EngineState& s, Recorder& recorder, Time now) {
               .entry = member.entry,
               .emitted = static_cast<std::int32_t>(s.decoders.emitted(member)),
               .computed = s.decoders.computed(member),
-              .last_token = now};  // steps follow each other without a pause
+              .last_token = now};  // steps follow each other without gaps
     slot.holding = {.blocks = s.memory.blocks_for(slot.computed),
                     .prefix = member.prefix,
                     .returned = member.returned};

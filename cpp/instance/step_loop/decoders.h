@@ -14,35 +14,35 @@ namespace spillway::instance {
 
 /// The requests of a batch that decode in every step, kept as sums: no step touches any of them.
 ///
-/// What a step needs of them are their number, the sum of their contexts, how many begin a new KV
-/// block, and which finish. All of these follow from when a request joined: it emits one token per
+/// A step needs their number, the sum of their contexts, how many begin a new KV block, and which
+/// finish. All of these follow from the step at which a request joined: it emits one token per
 /// step, so it finishes after a fixed number of steps, and its KV length modulo the block size
 /// moves with the step counter.
 class Decoders {
  public:
-  /// One of them. `entry` orders requests by when they entered the batch.
+  /// A decoding request. `entry` is its order of entry into the batch.
   struct Member {
-    std::int64_t finish_step = 0;  ///< it has all its tokens after this step
+    std::int64_t finish_step = 0;  ///< the step after which it has all its tokens
     std::uint32_t entry = 0;
     sim::RequestId id;
-    std::uint32_t prefix = Holding::kNoPrefix;  ///< see Holding
-    bool returned = false;                      ///< likewise
+    std::uint32_t prefix = Holding::kNoPrefix;  ///< as in Holding
+    bool returned = false;                      ///< as in Holding
   };
 
-  /// `counts_tokens`: whether `count_tokens` will be asked.
+  /// `counts_tokens`: whether `count_tokens` will be called.
   Decoders(const workload::RequestTable& requests, BlockSize block_size, bool counts_tokens);
 
   bool empty() const { return first_ == members_.size(); }
   std::int64_t size() const { return static_cast<std::int64_t>(members_.size() - first_); }
-  /// Tokens whose KV is in the cache, summed.
+  /// Total number of tokens whose KV is in the cache.
   std::int64_t context_tokens() const { return context_tokens_; }
-  /// Steps until the first of them has all its tokens. Precondition: not empty.
+  /// Steps until the first request finishes. Precondition: not empty.
   std::int64_t steps_to_finish() const { return members_[first_].finish_step - step_; }
 
   /// KV blocks that the steps first + 1 … first + count from now begin.
   std::int64_t new_blocks(std::int64_t first, std::int64_t count) const {
-    // Step s + 1 begins a block for those whose context after s steps fills its blocks exactly:
-    // those with residue −s.
+    // Step s + 1 begins a block for the requests whose context after s steps fills its blocks
+    // exactly: those with residue −s.
     std::int64_t blocks = block_size_.whole(count) * size();
     const std::int64_t last = block_size_.tokens() - 1;
     std::int64_t r = last - block_size_.rest(step_residue_ + first + last);
@@ -52,21 +52,22 @@ class Decoders {
     }
     return blocks;
   }
-  /// KV blocks they hold once `steps` more steps have been allocated.
+  /// KV blocks that they hold after the allocation of `steps` more steps.
   std::int64_t held_blocks(std::int64_t steps) const;
 
-  /// Adds a request that has emitted `emitted` ≥ 1 tokens, whose KV but for the last is cached.
+  /// Adds a request that has emitted `emitted` ≥ 1 tokens, with the KV of all but the last in the
+  /// cache.
   void join(sim::RequestId id, std::uint32_t entry, std::int64_t emitted, const Holding& holding);
-  /// They emit a token in each of `steps` steps, at most `steps_to_finish`.
+  /// Each request emits a token in each of `steps` ≤ `steps_to_finish` steps.
   void advance(std::int64_t steps) {
     context_tokens_ += steps * size();
     step_ += steps;
     step_residue_ = block_size_.rest(step_residue_ + steps);
   }
-  /// Whether one has all its tokens; if so, `pop_finished` takes the earliest entry of them.
+  /// Whether a request has finished; if so, `pop_finished` takes the one that entered first.
   bool has_finished() const { return !empty() && members_[first_].finish_step == step_; }
   Member pop_finished();
-  /// Takes all of them out, in order of entry.
+  /// Removes all requests and returns them in order of entry.
   void take_all(std::vector<Member>& members);
 
   std::span<const Member> members() const { return std::span(members_).subspan(first_); }
@@ -82,7 +83,7 @@ class Decoders {
   void count_tokens(std::span<std::int64_t> by_group, std::int64_t steps) const {
     for (std::size_t i = 0; i < whole_size_.size(); ++i) by_group[i] += steps * whole_size_[i];
   }
-  /// Records `count` gaps of each counted one of them, per group of requests.
+  /// Records `count` gaps of each counted request, per group.
   void record_gaps(workload::TokenGaps& gaps, sim::Time gap, std::int64_t count) const {
     for (const std::size_t group : present_groups_) {
       gaps.add(group, gap, count * group_size_[group]);
@@ -98,19 +99,19 @@ class Decoders {
 
   const workload::RequestTable& requests_;
   BlockSize block_size_;
-  std::int64_t step_ = 0;          // steps made so far
+  std::int64_t step_ = 0;          // number of steps so far
   std::int64_t step_residue_ = 0;  // the same modulo the block size
-  // Sorted by (finish_step, entry), without those before first_, which have left. A request that
-  // joins finishes among the last as a rule, so inserting moves little.
+  // Sorted by (finish_step, entry); those before first_ have left. A request that joins usually
+  // finishes among the last, so an insertion moves little.
   std::vector<Member> members_;
   std::size_t first_ = 0;
   std::int64_t context_tokens_ = 0;
-  // residues_[r]: those with (computed − step) mod block size = r, which stays as it is.
+  // residues_[r]: the requests with (computed − step) mod block size = r, which is constant.
   std::vector<std::int32_t> residues_;
   std::vector<std::int64_t> group_size_;
-  std::vector<std::size_t> present_groups_;  // those whose size is not 0
-  std::vector<std::int64_t>
-      whole_size_;  // of groups, with those that are not counted; only if asked for
+  std::vector<std::size_t> present_groups_;  // groups with a nonzero size
+  std::vector<std::int64_t> whole_size_;  // of groups, including requests that are not counted in
+                                          // statistics; only with `counts_tokens`
 };
 
 }  // namespace spillway::instance

@@ -67,7 +67,7 @@ void apply_step(EngineState& s, Recorder& recorder, std::int64_t silent_steps) {
   s.jump.effects_taken = true;
   emit_decoders(s, recorder, silent_steps + 1);
   pop_finished_decoders(s, recorder);
-  // Sums are of no use while memory is short or the budget too small for one token each.
+  // Sums are not used while memory is short or the budget is below one token per request.
   const bool may_join =
       may_jump(s) && !s.preempted && num_running(s) <= s.settings.max_num_batched_tokens;
   const std::size_t finished_decoders = s.finished.size();
@@ -106,7 +106,7 @@ void take_out_leaving(EngineState& s, Recorder& recorder, Time now) {
   for (const Leaving& one : s.leaving) {
     const auto slot = std::find_if(s.slots.begin(), s.slots.end(),
                                    [&](const Slot& other) { return other.id == one.id; });
-    // Its own blocks are not looked for again, as after a completion.
+    // Its own blocks will not be looked for again, as after a completion.
     s.memory.leave(slot->holding, slot->computed, false);
     ++s.counters.cancelled;
     recorder.withdrawn(one, slot->emitted, now);

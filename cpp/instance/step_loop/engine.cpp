@@ -26,8 +26,8 @@ StepLoopEngine::StepLoopEngine(const InstanceGroup& group, sim::InstanceId id, s
       state_(settings_, group, environment.meters_tokens),
       recorder_(engine, settings_, environment) {}
 
-// What is scraped of the state that is about to change, or to be brought up to date. The end of a
-// step precedes a scrape of the same instant, everything else follows it.
+// Takes the scrapes of the state before it changes or is advanced. The end of a step precedes a
+// scrape of the same instant, everything else follows it.
 void StepLoopEngine::take_scrapes(Time now, bool inclusive) {
   if (scrapes_) scrapes_->take(id_, reporter_, now, inclusive);
 }
@@ -58,7 +58,7 @@ void StepLoopEngine::cancel(RequestId id, std::size_t, workload::Outcome outcome
   withdraw(state_, recorder_, {id, outcome}, now);
 }
 
-// The step begins once all else that is due at this instant has happened.
+// The step begins after all other events of this instant.
 void StepLoopEngine::request_step(Time now) {
   if (!events_.is_due(now, engine_)) return start_step(now);
   state_.activity = Activity::step_requested;

@@ -19,12 +19,12 @@
 
 namespace spillway::instance {
 
-/// The step loop within a run: idle, a step requested for the end of the instant, or stepping. It
-/// decides when something happens to the engine's state, and takes scrapes before it does.
+/// The step loop in a run: idle, with a step requested for the end of the instant, or stepping. It
+/// schedules the transitions of the engine's state, and takes scrapes before them.
 class StepLoopEngine final : public Instance, public Engine, public Forecaster {
  public:
-  /// `engine`: its position among the run's engines; `reporter`: whose state is scraped when this
-  /// one's changes, null: its own.
+  /// `engine`: its position among the run's engines; `reporter`: the source that is scraped when
+  /// the state of this one changes, null: itself.
   StepLoopEngine(const InstanceGroup& group, sim::InstanceId id, std::uint32_t engine,
                  signals::SignalSource* reporter, const Environment& environment);
 

@@ -8,9 +8,9 @@
 
 namespace spillway::instance {
 
-/// When the last of `entries`, which enter in order of their times, would have its first token if
-/// no other request entered from now on; kUnset: it would be refused, or the clock ends before. A
-/// copy of the state runs ahead to find out. It costs as much as those steps.
+/// Time of the first token of the last of `entries`, which are in order of time, if no other
+/// request entered from now on; kUnset: it would be refused, or the clock ends before. Runs a copy
+/// of the state ahead, at the cost of those steps.
 sim::Time predict_first_token(const EngineState& state, std::span<const Entry> entries,
                               sim::Time now);
 

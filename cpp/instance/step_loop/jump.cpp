@@ -9,11 +9,11 @@ using sim::Time;
 
 namespace {
 
-/// A jump whose steps differ in duration is evaluated step by step; it ends after so many, so that
-/// little of that is wasted if an arrival cuts it short.
+/// Maximum number of steps of a jump whose steps differ in duration. Such a jump is evaluated step
+/// by step, so a short one wastes less if an arrival cuts it.
 constexpr std::int64_t kLongestUnevenJump = 256;
 
-/// No run lasts longer.
+/// The end of every run.
 constexpr Time kEndOfTime = sim::from_seconds(sim::kLongestSpan_s);
 
 }  // namespace
@@ -26,13 +26,13 @@ Time duration_of(const EngineSettings& settings, const StepLoad& load, bool emit
 
 // All of these hold for each step of the jump:
 // - every slot gets the same part of its prompt, and none completes it;
-// - no decoder gets its last token, unless that is the last of the steps (where effects come as a
-//   step starts, the one before);
-// - no request joins: the queue is empty, or its head found no seat, no budget or no memory, of
-//   which there will not be more, and no request that yields to it. An arrival that may join cuts
-//   the jump short (`join_queue`);
-// - there is memory for all tokens, so that no request is preempted;
-// - the duration of a step follows from sums over the batch, which are known ahead.
+// - no decoder gets its last token, except in the last step (or in the one before, if effects
+//   take place at the start of a step);
+// - no request joins: the queue is empty, or its head found no seat, no budget or no memory,
+//   none of which increases, and no request to preempt. An arrival that may join cuts the jump
+//   short (`join_queue`);
+// - there is memory for all tokens, so no request is preempted;
+// - the duration of a step follows from sums over the batch, which are known in advance.
 std::int64_t length_of_jump(const EngineState& s) {
   std::int64_t steps = std::numeric_limits<std::int64_t>::max();
   if (!s.decoders.empty()) {
@@ -41,28 +41,28 @@ std::int64_t length_of_jump(const EngineState& s) {
       steps = std::max<std::int64_t>(1, steps - 1);
     }
   }
-  // Prompts that are cached as a whole occur only where the order of requests matters, and with it
-  // every step.
+  // Fully cached prompts occur only if the order of requests matters, and then every step is
+  // performed singly.
   for (const Slot& slot : s.slots) {
     if (slot.tokens == 0) continue;
     const std::int64_t need = known_tokens(s, slot) - slot.computed;
     if (slot.tokens == need) return 1;
     steps = std::min(steps, (need - 1) / slot.tokens);
   }
-  // A prompt that fills blocks which others may share could help a blocked head of the queue.
+  // A prompt that fills shared blocks could unblock the head of the queue.
   if (is_blocked(s) && !s.slots.empty() && !s.memory.counts_only()) return 1;
   if (s.settings.durations_vary) steps = std::min(steps, kLongestUnevenJump);
-  // Where no request limits the jump, the end of the clock does.
+  // If no request limits the jump, the end of the clock does.
   steps = std::min(steps, 1 + kEndOfTime.ns / s.jump.duration.ns);
   return steps > 1 ? 1 + steps_within_memory(s, steps - 1) : steps;
 }
 
-// Where it would show, steps do not take a block that can still be found: a head of the queue that
-// is blocked may need fewer blocks once one is gone, and prompts name theirs step by step.
+// If it could have an effect, steps do not take a block that is still cached: a blocked head of the
+// queue may need fewer blocks once one is gone, and prompts register their blocks step by step.
 std::int64_t steps_within_memory(const EngineState& s, std::int64_t most) {
   const std::int64_t free =
       is_blocked(s) || !s.slots.empty() ? s.memory.takeable_without_eviction() : s.memory.free();
-  // Usually there is plenty: a token begins one block at most.
+  // A quick sufficient test: a token begins at most one block.
   std::int64_t tokens = s.decoders.size() * most;
   for (const Slot& slot : s.slots) tokens += slot.tokens * most + 1;
   if (tokens <= free) return most;

@@ -6,37 +6,36 @@
 #include "instance/step_loop/state.h"
 #include "sim/time.h"
 
-/// How many steps of an unchanged batch follow each other, and when they end. Nothing here changes
-/// a state.
+/// The number of consecutive steps of an unchanged batch, and when they end: pure functions of the
+/// state.
 namespace spillway::instance {
 
 sim::Time duration_of(const EngineSettings& settings, const StepLoad& load, bool emits);
 
-/// The load of the step after one of `load`, if the batch stays as it is.
+/// The load of the step after one with `load`, if the batch is unchanged.
 inline StepLoad following(StepLoad load) {
   load.context_tokens += load.decode_requests + load.prefill_tokens;
   ++load.ordinal;
   return load;
 }
 
-/// Whether requests wait although there are seats and budget left: the head of the queue found no
-/// memory.
+/// Whether requests wait although seats and budget are left: the head of the queue found no memory.
 inline bool is_blocked(const EngineState& s) { return !s.waiting.empty() && !s.jump.is_full; }
 
-/// For how many steps from the one under way, the first of its jump, the batch stays as it is.
-/// Precondition: `may_jump`, and no request was preempted for this step.
+/// Number of steps for which the batch is unchanged, from the current step on, the first of its
+/// jump. Precondition: `may_jump`, and no request was preempted for this step.
 std::int64_t length_of_jump(const EngineState& s);
 
-/// How many of the `most` steps after the one under way find memory.
+/// Number of the `most` steps after the current one that find memory.
 std::int64_t steps_within_memory(const EngineState& s, std::int64_t most);
 
-/// Blocks that the next `steps` steps after the one under way take.
+/// Number of blocks that the next `steps` steps after the current one take.
 std::int64_t blocks_of_steps(const EngineState& s, std::int64_t steps);
 
-/// When the last step of the jump under way ends, if its steps may differ in duration.
+/// End of the current jump if its steps may differ in duration.
 sim::Time end_of_uneven_jump(const EngineState& s);
 
-/// When the last step of the jump under way ends.
+/// End of the current jump.
 inline sim::Time end_of_jump(const EngineState& s) {
   if (s.settings.durations_vary) return end_of_uneven_jump(s);
   const std::int64_t left = s.jump.steps - s.jump.begun;

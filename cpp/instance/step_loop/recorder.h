@@ -14,9 +14,10 @@
 
 namespace spillway::instance {
 
-/// Writes what becomes of an engine's requests: stamps, gaps between tokens and reported latencies
-/// into the journal, notices to the listener; sets the engine's alarm and makes the events by which
-/// permits return. In a forecast nothing of this happens, but one request's first token is noted.
+/// Records the events of an engine's requests: timestamps, gaps between tokens and reported
+/// latencies in the request states, notifications to the listener; sets the engine's alarm and
+/// posts the events that release permits. In a forecast it only records the first token of one
+/// request.
 class Recorder {
  public:
   Recorder(std::uint32_t engine, const EngineSettings& settings, const Environment& environment)
@@ -26,14 +27,14 @@ class Recorder {
         events_(&environment.events),
         listener_(&environment.listener),
         notifies_first_tokens_(environment.notifies_first_tokens) {}
-  /// Of a forecast.
+  /// The recorder of a forecast.
   Recorder(const EngineSettings& settings, sim::RequestId watched)
       : settings_(settings), watched_(watched) {}
 
-  /// Of the request that a forecast is about; kUnset: it has none yet.
+  /// First token of the watched request; kUnset: none yet.
   sim::Time watched_first_token() const { return watched_first_token_; }
 
-  /// The last step of the jump under way is to end at `at`.
+  /// The last step of the current jump ends at `at`.
   void jump_ends(sim::Time at) {
     if (states_) events_->set_alarm(engine_, at);
   }
@@ -42,7 +43,7 @@ class Recorder {
     states_->enqueued[id.index()] = now;
     states_->outcome[id.index()] = workload::Outcome::running;
   }
-  /// `returned`: it was preempted before.
+  /// `returned`: the request was preempted before.
   void scheduled(sim::RequestId id, sim::Time now, bool returned) {
     if (states_ && (settings_.reports || !returned)) states_->scheduled[id.index()] = now;
   }
@@ -50,7 +51,8 @@ class Recorder {
     if (states_) ++states_->preemptions[id.index()];
   }
 
-  /// The slot's latest token comes at the end of the step; its `last_token` is the one before.
+  /// The slot's new token is emitted at the end of the step; `last_token` is the time of the
+  /// previous one.
   void token(const Slot& slot, const Jump& step) {
     const sim::Time at = step.end_of_step();
     if (!sim::is_set(slot.last_token)) first_token(slot.id, at);
@@ -61,16 +63,15 @@ class Recorder {
       states_->token_gaps.add(settings_.requests.group(slot.id), gap, 1);
     }
   }
-  /// Each of the decoders gets a token in each of so many steps that last as long as `step`. Steps
-  /// of a jump follow each other without a pause, so the gap before each token is its step's
-  /// duration.
+  /// Each decoder gets a token in each of `steps` steps with the duration of `step`. The steps of a
+  /// jump follow each other without gaps, so the gap before each token is its step's duration.
   void decoder_tokens(const Decoders& decoders, const Jump& step, std::int64_t steps) {
     if (!states_) return;
     const sim::Time gap = reported_gap(step);
     decoders.record_gaps(states_->token_gaps, gap, steps);
     decode_clock_ += sim::Time{steps * gap.ns};
   }
-  /// The request is a slot of a step that ends at `end_of_step`, with tokens or without.
+  /// The request is a slot of a step that ends at `end_of_step`, with or without tokens.
   void seen_in_step(const Slot& slot, sim::Time end_of_step) {
     if (!settings_.reports || !states_ || slot.emitted != 1) return;
     states_->reported_ttft[slot.id.index()] =
@@ -85,7 +86,7 @@ class Recorder {
     states_->finished[id.index()] = at;
     left(id, workload::Outcome::completed, at);
   }
-  /// `tokens`: output tokens that it has.
+  /// `tokens`: its output tokens.
   void withdrawn(const Leaving& one, std::int32_t tokens, sim::Time at) {
     if (!states_) return;
     emitted(one.id, tokens);
@@ -96,7 +97,7 @@ class Recorder {
     states_->reason[id.index()] = {workload::Stage::ingress, 0};
     left(id, workload::Outcome::rejected, now);
   }
-  /// The request has so many output tokens as it leaves, or as the run ends.
+  /// `tokens`: output tokens of the request when it leaves, or when the run ends.
   void emitted(sim::RequestId id, std::int32_t tokens) { states_->emitted[id.index()] = tokens; }
 
  private:
@@ -106,7 +107,7 @@ class Recorder {
   void report_decode(sim::RequestId id, sim::Time span) {
     if (settings_.reports && states_) states_->reported_decode[id.index()] += span;
   }
-  // Where effects precede the end of their step, the notice waits for it.
+  // If effects precede the end of their step, the notification waits for it.
   void first_token(sim::RequestId id, sim::Time at) {
     if (!states_) {
       if (id == watched_) watched_first_token_ = at;
@@ -128,12 +129,12 @@ class Recorder {
 
   const EngineSettings& settings_;
   std::uint32_t engine_ = 0;
-  workload::RequestStates* states_ = nullptr;  // null in a forecast, as the next two
+  workload::RequestStates* states_ = nullptr;  // null in a forecast, like the next two
   sim::EventQueue* events_ = nullptr;
   workload::RequestListener* listener_ = nullptr;
   bool notifies_first_tokens_ = false;
-  // A clock that each decoder's reported gaps advance: what those of one add up to is the
-  // difference between its readings as the request joins the decoders and as it leaves them.
+  // A clock that advances by the reported gaps of the decoders: the sum of a request's gaps is the
+  // difference between its readings when the request joins the decoders and when it leaves them.
   sim::Time decode_clock_{0};
   sim::RequestId watched_;
   sim::Time watched_first_token_ = sim::kUnset;

@@ -54,7 +54,7 @@ EngineState::EngineState(const EngineSettings& given, const InstanceGroup& group
       emitted_by_group(meters_tokens ? given.requests.num_groups() : 0, 0) {}
 
 void check_memory(const EngineState& s, sim::InstanceId id) {
-  // Blocks are taken as a step begins, tokens count once it has taken effect.
+  // Blocks are taken when a step begins, tokens count after its effects.
   const bool is_ahead = s.activity == Activity::stepping && !s.jump.effects_taken;
   std::int64_t held = s.decoders.held_blocks(is_ahead ? 1 : 0) + s.memory.num_named_in_use();
   for (const Decoders::Member& member : s.decoders.members()) {

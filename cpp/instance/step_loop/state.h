@@ -20,7 +20,7 @@
 
 namespace spillway::instance {
 
-/// What an engine is given once and never changes.
+/// The constant settings of an engine.
 struct EngineSettings {
   /// `engine`: its position among the run's engines.
   EngineSettings(const InstanceGroup& group, std::uint32_t engine, const Environment& environment);
@@ -43,19 +43,19 @@ struct EngineSettings {
   sim::Time reported_overhead;  ///< of a token, in reported latencies alone
 };
 
-/// A request of the batch that is looked at in every step.
+/// A request of the batch that is handled in every step.
 struct Slot {
   sim::RequestId id;
-  std::uint32_t entry = 0;    ///< orders requests by when they entered the batch
+  std::uint32_t entry = 0;    ///< order of entry into the batch
   std::int32_t emitted = 0;   ///< output tokens so far
   std::int64_t computed = 0;  ///< tokens whose KV is in the cache
   std::int64_t tokens = 0;    ///< tokens in the current step
   Holding holding;            ///< KV memory
   sim::Time last_token = sim::kUnset;
-  bool is_cached = false;  ///< enters with its whole prompt cached, and gets no tokens for it
+  bool is_cached = false;  ///< entered with its whole prompt cached, and gets no tokens for it
 };
 
-/// A request whose last token has come.
+/// A request with all its tokens.
 struct Finished {
   std::uint32_t entry;
   sim::RequestId id;
@@ -63,21 +63,20 @@ struct Finished {
   std::int64_t computed;
 };
 
-/// A request of the batch that was withdrawn while a step was under way.
+/// A request of the batch that was withdrawn during a step.
 struct Leaving {
   sim::RequestId id;
   workload::Outcome outcome;
 };
 
-/// Consecutive steps of an unchanged batch, of which the last may change it. They are begun
-/// lazily: `begun` of `steps` have been, the latest at `start`.
+/// Consecutive steps of an unchanged batch, of which the last may change it. They begin lazily:
+/// `begun` of `steps` have begun, the latest at `start`.
 struct Jump {
   sim::Time start{0};
-  sim::Time duration{0};  ///< of the latest step begun
-  StepLoad load;          ///< likewise
-  bool emits = false;     ///< a request gets an output token in each of its steps
-  bool is_full =
-      false;  ///< no request can join whatever the queue holds: no seat or no budget left
+  sim::Time duration{0};  ///< of the latest begun step
+  StepLoad load;          ///< of the latest begun step
+  bool emits = false;     ///< each of its steps emits an output token
+  bool is_full = false;   ///< no request can join: no seat or no budget is left
   bool effects_taken = false;
   std::int64_t begun = 1;
   std::int64_t steps = 1;
@@ -88,10 +87,10 @@ struct Jump {
 
 enum class Activity : std::uint8_t { idle, step_requested, stepping };
 
-/// All that an engine knows of its requests. A copy goes on by itself.
+/// The state of an engine's requests. A copy is independent.
 ///
-/// The batch is the decoders, which are kept as sums, and the slots. Where the decoders cannot all
-/// have their token, they become slots, and the step is made request by request. With plain
+/// The batch consists of the decoders, which are kept as sums, and the slots. If not all decoders
+/// can get their token, they become slots, and the step is performed request by request. With plain
 /// stepping all requests are slots and every jump is a single step.
 struct EngineState {
   /// `settings` must outlive the state and its copies.
@@ -106,13 +105,13 @@ struct EngineState {
   Activity activity = Activity::idle;
   Jump jump;                     ///< while stepping
   bool preempted = false;        ///< in the latest step
-  std::vector<Leaving> leaving;  ///< with the step under way
+  std::vector<Leaving> leaving;  ///< at the end of the current step
 
   Counters counters;
-  sim::Time waiting_since{0};                  ///< `counters.waiting_time_s` counts up to then
+  sim::Time waiting_since{0};  ///< time up to which `counters.waiting_time_s` is accounted
   std::vector<std::int64_t> emitted_by_group;  ///< empty unless tokens are metered
 
-  // Without content between two calls; kept for their memory.
+  // Empty between calls; kept to reuse their memory.
   std::vector<sim::RequestId> preempted_for_head;
   std::vector<Decoders::Member> members;
   std::vector<Finished> finished;
@@ -123,37 +122,37 @@ inline std::int64_t num_running(const EngineState& s) {
 }
 inline bool has_work(const EngineState& s) { return num_running(s) > 0 || !s.waiting.empty(); }
 
-/// Whether steps may be made several at once. Where taking a block can forget another that is
-/// registered alike, the order in which the requests of a step take theirs shows, so every step is
-/// made request by request.
+/// Whether several steps may be performed together. If taking a block can forget another one with
+/// the same identity, the order in which the requests of a step take blocks matters, and every step
+/// is performed request by request.
 inline bool may_jump(const EngineState& s) {
   return s.settings.stepping == Stepping::jumps && !s.memory.order_matters();
 }
-/// Whether steps of the jump under way have not begun.
+/// Whether steps of the current jump have not begun.
 inline bool has_steps_ahead(const EngineState& s) {
   return s.activity == Activity::stepping && s.jump.steps > s.jump.begun;
 }
-/// Within a jump, a step that ends now (or, where effects come first, has begun) has taken no
-/// effect yet, though what it does is certain.
+/// Whether, in a jump, the effects of a step are certain but not applied yet: the step ends now or,
+/// if effects take place at the start, has begun.
 inline bool awaits_effects(const EngineState& s, sim::Time now) {
   return s.activity == Activity::stepping && !s.jump.effects_taken &&
          (s.settings.completion == Completion::step_start || s.jump.end_of_step() == now);
 }
 
-/// Tokens of the request that exist: its prompt and what it has emitted.
+/// Known tokens of the request: its prompt and its output so far.
 inline std::int64_t known_tokens(const EngineState& s, const Slot& slot) {
   return s.settings.requests.input_tokens(slot.id) + slot.emitted;
 }
 inline bool is_decoding(const EngineState& s, const Slot& slot) {
   return slot.emitted > 0 && known_tokens(s, slot) - slot.computed == 1;
 }
-/// The tokens that a slot gets of a step's `budget`.
+/// The tokens of a slot in a step with this `budget`.
 inline std::int64_t share_of(const EngineState& s, const Slot& slot, std::int64_t budget) {
   const std::int64_t need = known_tokens(s, slot) - slot.computed;
   return std::min({need, is_decoding(s, slot) ? need : s.settings.prefill_cap, budget});
 }
 
-/// Accounts for the queue's length up to now; called before it changes.
+/// Accounts the queue's length up to now; to be called before it changes.
 inline void account_waiting(EngineState& s, sim::Time now) {
   s.counters.waiting_time_s +=
       static_cast<double>(s.waiting.size()) * sim::to_seconds(now - s.waiting_since);

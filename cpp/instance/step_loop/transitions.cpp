@@ -19,19 +19,19 @@ void count_begun(EngineState& s, std::int64_t steps) {
   s.counters.waiting_after_steps += steps * static_cast<std::int64_t>(s.waiting.size());
 }
 
-// Ends the jump with the step under way.
+// Ends the jump with the current step.
 void cut_jump(EngineState& s, Recorder& recorder) {
   s.jump.steps = s.jump.begun;
   s.jump.end = s.jump.end_of_step();
   recorder.jump_ends(s.jump.end);
 }
 
-// The next steps of the jump begin, which take as long as the one under way. What that one and all
-// but the last of these do to the batch is yet to be made.
+// The next steps of the jump begin, with the duration of the current one. The effects of the
+// current step and of all but the last of these are still to be applied.
 void begin(EngineState& s, std::int64_t steps) {
   s.memory.take(s.decoders.new_blocks(1, steps));
-  // Where blocks are only counted, it is enough to extend each slot once. Where they have names,
-  // it matters which request fills a block last.
+  // If blocks are only counted, extending each slot once is enough. If they have identities, it
+  // matters which request fills a block last.
   for (std::int64_t step = s.memory.counts_only() ? steps : 1; step <= steps; ++step) {
     for (Slot& slot : s.slots) {
       s.memory.extend(slot.id, slot.holding, slot.computed + (step + 1) * slot.tokens);
@@ -42,7 +42,7 @@ void begin(EngineState& s, std::int64_t steps) {
   count_begun(s, steps);
 }
 
-// A jump of one step begins, whose tokens have been given.
+// A jump of one step begins; its tokens have been allocated.
 void begin_jump(EngineState& s, Time now, std::int64_t budget_left) {
   StepLoad load{.decode_requests = s.decoders.size(),
                 .context_tokens = s.decoders.context_tokens(),
@@ -58,7 +58,7 @@ void begin_jump(EngineState& s, Time now, std::int64_t budget_left) {
     load.context_tokens += slot.computed;
     emits = emits || slot.computed + slot.tokens == known_tokens(s, slot);
   }
-  // A full batch stays full during the jump unless a request yields its seat to the head.
+  // A full batch stays full during the jump unless a request is preempted for the head.
   const bool has_no_seat =
       num_running(s) == s.settings.max_num_seqs && !s.settings.preempting.margin;
   s.jump.start = now;
@@ -88,9 +88,9 @@ void join_queue(EngineState& s, Recorder& recorder, RequestId id, Time now) {
   const bool head_is_blocked = !s.waiting.empty();
   account_waiting(s, now);
   s.waiting.push({.id = id, .rank = s.settings.scheduler->rank(id, s.settings.requests)});
-  // A request that could join the batch at the next step ends the jump. None can where seats or
-  // budget are used up, or while the head of the queue, which did not fit, is still the head:
-  // memory only gets scarcer during a jump.
+  // A request that could join the batch at the next step ends the jump. None can if seats or budget
+  // are used up, or while a head of the queue that did not fit is still the head: free memory only
+  // shrinks during a jump.
   const bool still_blocked = head_is_blocked && s.waiting.head().id != id;
   if (has_steps_ahead(s) && !s.jump.is_full && !still_blocked) cut_jump(s, recorder);
 }
@@ -101,7 +101,7 @@ void withdraw(EngineState& s, Recorder& recorder, const Leaving& one, Time now) 
   const bool is_head = !s.waiting.empty() && s.waiting.head().id == one.id;
   account_waiting(s, now);
   if (const std::optional<Waiting> waiting = s.waiting.remove(one.id)) {
-    // Those behind a blocked head may fit.
+    // Requests behind a blocked head may fit.
     if (has_steps_ahead(s) && is_head && is_blocked(s)) cut_jump(s, recorder);
     ++s.counters.cancelled;
     recorder.withdrawn(one, waiting->emitted, now);
@@ -123,7 +123,7 @@ void start_step(EngineState& s, Recorder& recorder, Time now) {
   s.jump.end = end_of_jump(s);
   s.activity = Activity::stepping;
   recorder.jump_ends(s.jump.end);
-  // Those of a jump come with its last step: until then they would change no decision.
+  // The effects of a jump are applied with its last step: until then they change no decision.
   if (s.settings.completion == Completion::step_start && s.jump.steps == 1) {
     apply_step(s, recorder, 0);
   }
@@ -133,7 +133,7 @@ void end_step(EngineState& s, Recorder& recorder, Time now) {
   s.counters.last_event = now;
   if (s.settings.durations_vary) catch_up(s, recorder, now);
   if (!s.jump.effects_taken) {
-    // Steps of equal duration need not be begun one after the other.
+    // Steps of equal duration can begin together.
     const std::int64_t steps = s.jump.steps - s.jump.begun;
     if (steps > 0) begin(s, steps);
     apply_step(s, recorder, steps);
@@ -162,13 +162,13 @@ void catch_up(EngineState& s, Recorder& recorder, Time now) {
 
 void stop(EngineState& s, Recorder& recorder, Time end) {
   if (s.activity == Activity::stepping) {
-    // Every step that starts or ends up to the end, inclusive.
+    // Includes every step that starts or ends up to `end`.
     catch_up(s, recorder, end + Time{1});
     if (s.jump.begun > 1) {
       s.counters.last_event = std::max(s.counters.last_event, s.jump.start);
     }
-    // Where tokens come as the step starts, those of the last one have come. No request finishes in
-    // a step of a jump that is not over.
+    // If effects take place at the start of a step, those of the last one are due. No request
+    // finishes in a step of an unfinished jump.
     if (s.settings.completion == Completion::step_start && !s.jump.effects_taken) {
       s.jump.start = s.jump.end_of_step();
       apply_silent_steps(s, recorder, 1);

@@ -6,31 +6,32 @@
 #include "sim/time.h"
 #include "workload/outcome.h"
 
-/// What happens to an engine: requests come and go, steps start and end. A run and a forecast call
-/// these alike; when they do is theirs to decide.
+/// The transitions of an engine: requests join and leave, steps start and end. Both a run and a
+/// forecast call them, each on its own schedule.
 namespace spillway::instance {
 
 /// Whether the engine could ever hold the request.
 bool can_hold(const EngineState& s, sim::RequestId id);
 
-/// A request that it can hold joins the queue.
+/// A request joins the queue. Precondition: `can_hold`.
 void join_queue(EngineState& s, Recorder& recorder, sim::RequestId id, sim::Time now);
 
-/// A request that is inside leaves the queue, or is marked to leave the batch with the step under
-/// way; if none is, it leaves now.
+/// Withdraws a request: it leaves the queue, or the batch at the end of the current step; between
+/// steps, now.
 void withdraw(EngineState& s, Recorder& recorder, const Leaving& one, sim::Time now);
 
-/// A step starts, the first of a jump up to `jump.end`; or the engine is idle.
+/// A step starts, the first of a jump that ends at `jump.end`; or the engine becomes idle.
 void start_step(EngineState& s, Recorder& recorder, sim::Time now);
 
-/// The last step of the jump ends, at `jump.end`. Afterwards the engine is idle, if only for now.
+/// The last step of the jump ends, at `jump.end`. The engine is then idle, at least for this
+/// instant.
 void end_step(EngineState& s, Recorder& recorder, sim::Time now);
 
-/// Begins the steps of the jump that start before `now`. That changes no decision, but it is
-/// needed before the memory is read or a request joins or leaves.
+/// Begins the steps of the jump that start before `now`. It changes no decision, but must precede
+/// reads of the memory and requests that join or leave.
 void catch_up(EngineState& s, Recorder& recorder, sim::Time now);
 
-/// The run is over: brings state and counters to where they stand at `end`, inclusive.
+/// Ends the run: advances state and counters to `end`, inclusive.
 void stop(EngineState& s, Recorder& recorder, sim::Time end);
 
 }  // namespace spillway::instance

@@ -12,13 +12,13 @@
 
 namespace spillway::instance {
 
-/// A request in the engine's queue, with what is left of an interrupted run.
+/// A request in the engine's queue, with its progress before a preemption.
 struct Waiting {
   sim::RequestId id;
   std::int32_t emitted = 0;
   std::int64_t rank = 0;
   sim::Time last_token = sim::kUnset;
-  bool returned = false;  ///< it was preempted
+  bool returned = false;  ///< after a preemption
 };
 
 /// The engine's queue: in order of entry, preempted requests in front; or by (rank, arrival, name).
@@ -31,12 +31,12 @@ class WaitingQueue {
     tokens_ += tokens_of(entry);
     sorts_ ? push_sorted(entry) : fifo_.push_back(entry);
   }
-  /// Takes back a preempted request.
+  /// Requeues a preempted request.
   void push_front(const Waiting& entry) {
     tokens_ += tokens_of(entry);
     sorts_ ? push_sorted(entry) : fifo_.push_front(entry);
   }
-  /// Precondition for these: not empty.
+  /// Precondition of `head` and `pop`: not empty.
   const Waiting& head() const { return sorts_ ? heap_.front() : fifo_.front(); }
   void pop() {
     tokens_ -= tokens_of(head());
@@ -45,7 +45,7 @@ class WaitingQueue {
     heap_.pop_back();
   }
 
-  /// Takes out a request wherever it stands; none if it is not here.
+  /// Removes a request from any position; unset if it is not in the queue.
   std::optional<Waiting> remove(sim::RequestId id) {
     for (std::size_t i = 0; i < size(); ++i) {
       const Waiting entry = (*this)[i];
@@ -65,9 +65,9 @@ class WaitingQueue {
 
   bool empty() const { return size() == 0; }
   std::size_t size() const { return sorts_ ? heap_.size() : fifo_.size(); }
-  /// Of prompts, and of what they emitted before they were preempted.
+  /// Number of tokens of the prompts, and of output before preemptions.
   std::int64_t tokens() const { return tokens_; }
-  /// In no particular order.
+  /// The requests in no particular order.
   const Waiting& operator[](std::size_t i) const { return sorts_ ? heap_[i] : fifo_[i]; }
 
  private:
