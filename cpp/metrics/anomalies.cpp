@@ -9,14 +9,14 @@ namespace spillway::metrics {
 
 namespace {
 
-// Counts in a Fenwick tree over ranks.
+// Counts per rank in a Fenwick tree.
 class RankCounts {
  public:
   explicit RankCounts(std::size_t size) : tree_(size + 1, 0) {}
   void add(std::size_t rank, std::int64_t count = 1) {
     for (std::size_t i = rank + 1; i < tree_.size(); i += i & (0 - i)) tree_[i] += count;
   }
-  // How many have been added with a rank below `rank`.
+  // Number of entries with a rank below `rank`.
   std::int64_t below(std::size_t rank) const {
     std::int64_t sum = 0;
     for (std::size_t i = rank; i > 0; i -= i & (0 - i)) sum += tree_[i];
@@ -27,14 +27,14 @@ class RankCounts {
   std::vector<std::int64_t> tree_;
 };
 
-// A request enters a queue or leaves it.
+// A request enters or leaves a queue.
 struct Move {
   sim::Time at;
-  std::uint32_t rank = 0;  // of its priority among all that occur, the lowest first
+  std::uint32_t rank = 0;  // of its priority among all priorities, the lowest first
   bool is_scheduled = false;
 };
 
-// What happens at the queue of one instance.
+// Entries to and departures from the queue of one instance.
 struct QueueMoves {
   std::vector<Move> in;
   std::vector<Move> out;
@@ -76,7 +76,8 @@ std::int64_t count_in_group(std::span<const Served> group) {
   for (std::size_t begin = 0; begin < group.size();) {
     std::size_t end = begin;
     while (end < group.size() && group[end].arrival == group[begin].arrival) ++end;
-    // Requests of one instant are no pair; they are added after all of them have been looked at.
+    // Requests scheduled at one instant form no pairs; they are added after all of them were
+    // counted.
     for (std::size_t i = begin; i < end; ++i) {
       const auto above = std::upper_bound(sorted.begin(), sorted.end(), 2.0 * group[i].e2e_ns);
       pairs += seen - earlier.below(static_cast<std::size_t>(above - sorted.begin()));

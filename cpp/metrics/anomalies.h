@@ -15,17 +15,17 @@ namespace spillway::metrics {
 /// The stay of one request in the queue of its engine.
 struct QueueStay {
   sim::Time entered;
-  sim::Time ended;  ///< first scheduled, or gone; kForever: it still waits
+  sim::Time ended;  ///< first scheduled, or left; kForever: still waiting
   std::int64_t priority = 0;
   std::int32_t instance = 0;
   bool is_scheduled = false;
 };
 
-/// Pairs of requests that are in the queue of one instance at the same time, and of which the one
-/// of lower priority is scheduled first. O(n log n).
+/// Number of pairs of requests that are in the queue of one instance at the same time and of which
+/// the one of lower priority is scheduled first. O(n log n).
 std::int64_t count_priority_inversions(std::span<const QueueStay> stays);
 
-/// The stays of a run's requests in the queues of their engines, every attempt by itself.
+/// The stays of a run's requests in the queues of their engines, one per attempt.
 class QueueStays {
  public:
   QueueStays(const workload::RequestTable& requests, const workload::RequestStates& states)
@@ -33,9 +33,10 @@ class QueueStays {
 
   /// The request has left its instance.
   void left(sim::RequestId id, sim::Time now);
-  /// Its stamps will be those of another attempt. Precondition: it has left its instance.
+  /// Its timestamps will be overwritten by another attempt. Precondition: it has left its instance.
   void forget(sim::RequestId id);
-  /// At the end of the run, of the first `offered` requests; by the priorities of their classes.
+  /// Number of inversions among the first `offered` requests, by the priorities of their classes.
+  /// To be called at the end of the run.
   std::int64_t count_inversions(std::size_t offered);
 
  private:
@@ -44,10 +45,10 @@ class QueueStays {
 
   const workload::RequestTable& requests_;
   const workload::RequestStates& states_;
-  std::vector<QueueStay> stays_;  // those that the journal does not tell at the end
+  std::vector<QueueStay> stays_;  // stays that the request states no longer show at the end
 };
 
-/// One completed request, as BLIS's count of inversions sees it.
+/// A completed request in BLIS's count of inversions.
 struct Served {
   std::int32_t instance;
   std::uint16_t slo_class;
@@ -55,12 +56,12 @@ struct Served {
   double e2e_ns;
 };
 
-/// What BLIS counts: pairs of requests of one instance and class of which the earlier took more
-/// than twice as long as the later.
+/// BLIS's count: pairs of requests of one instance and class of which the earlier one took more
+/// than twice as long as the later one.
 std::int64_t count_priority_inversions(std::span<Served> served);
 
-/// Instances whose mean queue is more than twice the mean over all instances; 0 for a single
-/// instance.
+/// Number of instances whose mean queue is more than twice the mean over all instances; 0 for a
+/// single instance.
 std::int64_t count_head_of_line_blocking(std::span<const double> mean_waiting);
 
 }  // namespace spillway::metrics

@@ -11,10 +11,10 @@
 
 namespace spillway::metrics {
 
-/// How latencies and durations are taken.
+/// How latencies and durations are measured.
 enum class Accounting : std::uint8_t { clock, blis };
 
-/// What a term of the fitness score looks at.
+/// The metric of a term of the fitness score.
 enum class FitnessMetric : std::uint8_t {
   throughput,
   tokens_per_sec,
@@ -37,8 +37,8 @@ struct FitnessTerm {
       "10000) for output "
       "tokens/s and 1/(1 + v) for a latency in ms.";
   static void fields(auto field) {
-    field("metric", &FitnessTerm::metric, "What the term looks at.");
-    field("weight", &FitnessTerm::weight, "Its weight in the sum.")
+    field("metric", &FitnessTerm::metric, "Metric of the term.");
+    field("weight", &FitnessTerm::weight, "Weight of the term.")
         .dimensionless()
         .range(sim::between(-1e9, 1e9));
   }
@@ -54,30 +54,27 @@ struct Metrics {
   std::int64_t traced_candidates = 0;
   std::optional<double> timeline_step_s;
 
-  /// Whether latencies are what instances report instead of differences of the clock.
+  /// Whether latencies are those that instances report, instead of clock differences.
   bool uses_reported_latencies() const { return accounting == Accounting::blis; }
 
   static constexpr std::string_view type_name = "Metrics";
   static constexpr std::string_view doc = "What is measured and how.";
   static void fields(auto field) {
     field("accounting", &Metrics::accounting,
-          "clock: latencies are differences of stamps; blis: sums of step "
-          "durations, and priority_inversions, as that simulator reports them.");
+          "clock: latencies are differences of timestamps; blis: sums of step durations, and "
+          "priority_inversions, as that simulator reports them.");
     field("fitness", &Metrics::fitness,
-          "Terms of the fitness score (BLIS's --fitness-weights); goodput is the "
-          "better objective.");
+          "Terms of the fitness score (BLIS's --fitness-weights); goodput is a better objective.");
     field("streaming", &Metrics::streaming,
-          "For very long runs: memory holds only the requests in flight; there are "
-          "no columns per request, and percentiles come from a histogram (relative "
-          "error at most 0.4 %).");
+          "For very long runs: memory holds only the requests in flight, there are no columns per "
+          "request, and percentiles come from a histogram (maximum relative error 0.4 %).");
     field("traced_candidates", &Metrics::traced_candidates,
-          "Every routing decision is logged with so many of its best candidates, "
-          "and its regret is taken; 0: no log.")
+          "Number of best candidates that are logged for every routing decision, with its regret; "
+          "0: no log.")
         .unit("instances")
         .range(sim::between(0, 1000));
     field("timeline_step_s", &Metrics::timeline_step_s,
-          "Gateway and fleet are sampled every so often (result.timeline); absent: "
-          "never.")
+          "Sampling interval of gateway and fleet (result.timeline); unset: no samples.")
         .unit("s")
         .range(sim::between(1e-3, 1e6));
   }

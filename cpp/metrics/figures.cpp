@@ -74,7 +74,7 @@ Value request_goodput(const Measured& measured) {
       ratio(static_cast<double>(tally.good), sim::to_seconds(run.window_end - run.warm_up)));
 }
 
-// Σ w·good ÷ Σ w·promised over the classes, w the weight of the class.
+// Σ w·good ÷ Σ w·with_targets over the classes, w the weight of the class.
 Value weighted_goodput(const Measured& measured) {
   double good = 0;
   double with_targets = 0;
@@ -87,8 +87,7 @@ Value weighted_goodput(const Measured& measured) {
   return number(ratio(good, with_targets));
 }
 
-// Jain's index (Σx)² / (n·Σx²) of the served tokens per weight, over the tenants that asked for
-// anything.
+// Jain's index (Σx)² / (n·Σx²) of the served tokens per weight, over the tenants with requests.
 Value jain(const Measured& measured) {
   double sum = 0;
   double squares = 0;
@@ -105,7 +104,7 @@ Value jain(const Measured& measured) {
   return number(ratio(sum * sum, count * squares));
 }
 
-// What a fitness term looks at. A rate has a half: the value at which f is one half.
+// The source of a fitness term. `half` is the value of a rate at which f is one half.
 struct FitnessSource {
   std::string_view figure;
   double half = 0;
@@ -134,7 +133,7 @@ FitnessSource source_of(FitnessMetric metric) {
 }
 
 // Σ w·f with f = v/(v + half) of a rate and 1/(1 + v) of a latency. Without a value there is no
-// score; BLIS takes a latency that nobody has for zero, so that a gateway which rejects everything
+// score; in BLIS, a latency without values counts as zero, so a gateway that rejects everything
 // scores well.
 Value fitness(const Measured& measured) {
   double score = 0;
@@ -155,7 +154,7 @@ Value priority_inversions(const Measured& measured) {
   return count ? Value(*count) : Value();
 }
 
-// A latency whose statistics a summary gives.
+// A latency whose statistics are in a summary.
 struct Family {
   std::string name;
   std::string label;
@@ -271,7 +270,7 @@ void add(std::vector<FigureInfo>& table, const Family& family) {
 std::vector<FigureInfo> all() {
   std::vector<FigureInfo> table{
       {.name = "offered",
-       .doc = "Requests that arrived; one whose client retries counts once.",
+       .doc = "Requests that arrived; retries of a request do not count.",
        .unit = "requests",
        .population = kRequests,
        .is_count = true,
@@ -279,7 +278,7 @@ std::vector<FigureInfo> all() {
        .in_group_tables = true,
        .value = [](const Measured& m) { return Value(m.population.tally.offered); }},
       {.name = "completed",
-       .doc = "Requests of which all tokens were delivered.",
+       .doc = "Requests that delivered all their tokens.",
        .unit = "requests",
        .population = kRequests,
        .better = Better::higher,
@@ -289,7 +288,7 @@ std::vector<FigureInfo> all() {
        .blis = "completed_requests",
        .value = ended_as<Outcome::completed>},
       {.name = "rejected",
-       .doc = "Requests that admission, a full queue or a worker refused.",
+       .doc = "Requests that were rejected by admission, a full queue or a worker.",
        .unit = "requests",
        .population = kRequests,
        .better = Better::lower,
@@ -298,7 +297,7 @@ std::vector<FigureInfo> all() {
        .in_group_tables = true,
        .value = ended_as<Outcome::rejected>},
       {.name = "expired",
-       .doc = "Requests that left a queue after its time-out.",
+       .doc = "Requests that left a queue after a time-out.",
        .unit = "requests",
        .population = kRequests,
        .better = Better::lower,
@@ -312,14 +311,14 @@ std::vector<FigureInfo> all() {
        .is_count = true,
        .value = ended_as<Outcome::evicted>},
       {.name = "failed",
-       .doc = "Requests that were lost to a fault.",
+       .doc = "Requests that were lost due to a fault.",
        .unit = "requests",
        .population = kRequests,
        .better = Better::lower,
        .is_count = true,
        .value = ended_as<Outcome::failed>},
       {.name = "cancelled",
-       .doc = "Requests that their clients withdrew.",
+       .doc = "Requests that were withdrawn by their clients.",
        .unit = "requests",
        .population = kRequests,
        .better = Better::lower,
@@ -335,24 +334,24 @@ std::vector<FigureInfo> all() {
        .in_group_tables = true,
        .value = ended_as<Outcome::queued, Outcome::running, Outcome::in_transit>},
       {.name = "total_input_tokens",
-       .doc = "Prompt tokens of completed requests; with BLIS's accounting, of all that entered an "
-              "engine's queue.",
+       .doc = "Prompt tokens of completed requests; with BLIS's accounting, of all requests that "
+              "entered an engine's queue.",
        .unit = "tokens",
        .population = kCompleted,
        .is_count = true,
        .blis = "total_input_tokens",
        .value = [](const Measured& m) { return Value(input_tokens(m)); }},
       {.name = "total_output_tokens",
-       .doc = "Output tokens of completed requests; with BLIS's accounting, the gaps between the "
-              "tokens of all.",
+       .doc = "Output tokens of completed requests; with BLIS's accounting, the number of gaps "
+              "between the tokens of all requests.",
        .unit = "tokens",
        .population = kCompleted,
        .is_count = true,
        .blis = "total_output_tokens",
        .value = [](const Measured& m) { return Value(output_tokens(m)); }},
       {.name = "duration",
-       .doc = "Time from the first arrival to the last completion; with BLIS's accounting, to the "
-              "last event of any instance from the start of the clock.",
+       .doc = "Time from the first arrival to the last completion; with BLIS's accounting, from "
+              "the start of the clock to the last event of any instance.",
        .unit = "s",
        .population = kRequests,
        .better = Better::lower,
@@ -384,7 +383,7 @@ std::vector<FigureInfo> all() {
            [](const Measured& m) { return per_second(m, input_tokens(m) + output_tokens(m)); }},
       {.name = "goodput",
        .doc = "Share of the requests that were completed within all latency targets of their "
-              "class; lost and unfinished requests count as misses.",
+              "class; rejected, failed and unfinished requests count as misses.",
        .unit = "share of offered requests",
        .population = kPromised,
        .better = Better::higher,
@@ -418,8 +417,9 @@ std::vector<FigureInfo> all() {
        .is_main = true,
        .value = weighted_goodput},
       {.name = "jain_tenant",
-       .doc = "Jain's fairness index of the service of the tenants: prompt and output tokens of "
-              "completed requests, divided by the tenant's weight. 1: all have the same.",
+       .doc =
+           "Jain's fairness index of the service of the tenants: prompt and output tokens of "
+           "completed requests, divided by the tenant's weight. 1: all tenants are served equally.",
        .population = "tenants with requests that arrived in the window",
        .better = Better::higher,
        .is_main = true,
@@ -430,7 +430,7 @@ std::vector<FigureInfo> all() {
        .better = Better::higher,
        .value = fitness},
       {.name = "preemptions",
-       .doc = "How often engines preempted a running request.",
+       .doc = "Number of preemptions of running requests.",
        .unit = "preemptions",
        .population = kRun,
        .better = Better::lower,
@@ -439,29 +439,28 @@ std::vector<FigureInfo> all() {
        .blis = "preemption_count",
        .value = [](const Measured& m) { return Value(m.run.preemptions); }},
       {.name = "cache_hit_rate",
-       .doc =
-           "Share of the full prompt blocks of the requests that entered a batch which the prefix "
-           "cache held; with BLIS's accounting, the mean over the instances of the share of "
-           "hits among all blocks.",
+       .doc = "Share of the full prompt blocks that the prefix cache held, over the requests that "
+              "entered a batch; with BLIS's accounting, the mean over the instances of the share "
+              "of hits among all blocks.",
        .unit = "share of prompt tokens",
        .population = kRun,
        .better = Better::higher,
        .value = [](const Measured& m) { return number(m.run.cache_hit_rate); }},
       {.name = "mean_regret",
-       .doc = "Mean over the routing decisions of how much better the best score was.",
+       .doc = "Mean regret of the routing decisions: best score − chosen score.",
        .population = kDecisions,
        .better = Better::lower,
        .value = [](const Measured& m) { return number(m.run.mean_regret); }},
       {.name = "max_regret",
-       .doc = "Largest regret of a routing decision: how much better the best score was.",
+       .doc = "Maximum regret of a routing decision: best score − chosen score.",
        .population = kDecisions,
        .better = Better::lower,
        .value = [](const Measured& m) { return number(m.run.max_regret); }},
       {.name = "priority_inversions",
-       .doc = "Pairs of requests that wait in the queue of one instance's engine at the same time "
-              "and of which the one of lower class priority is scheduled before the other, for the "
-              "first time if it is preempted later; with BLIS's accounting, pairs of one instance "
-              "and class of which the earlier took more than twice as long as the later, on "
+       .doc = "Pairs of requests that wait in the queue of the same engine at the same time and of "
+              "which the one of lower class priority is scheduled first (for the first time, if it "
+              "is preempted later); with BLIS's accounting, pairs of the same instance and class "
+              "of which the earlier request took more than twice as long as the later one, on "
               "instances that schedule by priority.",
        .unit = "pairs",
        .population = kRun,
@@ -485,7 +484,7 @@ std::vector<FigureInfo> all() {
     if (!figure.label.empty()) continue;
     figure.label = figure.name;
     std::ranges::replace(figure.label, '_', ' ');
-    // The name of a count says what is counted.
+    // The name of a count implies its unit.
     if (!figure.is_count && !figure.unit.empty())
       figure.label += " (" + std::string(figure.unit) + ")";
   }

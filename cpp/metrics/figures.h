@@ -19,7 +19,7 @@
 
 namespace spillway::metrics {
 
-/// Latencies of a request. The gaps between its tokens are taken apart.
+/// Latencies of a request. The gaps between its tokens are kept separately.
 enum class Latency : std::uint8_t { ttft, tpot, e2e, queue, scheduling_delay };
 inline constexpr std::size_t kNumLatencies = 5;
 inline constexpr std::array<double, 4> kPercentiles{50, 90, 95, 99};
@@ -29,10 +29,10 @@ struct Tally {
   std::int64_t offered = 0;
   std::array<std::int64_t, workload::kOutcomeNames.size()> outcomes{};
   std::int64_t input_tokens = 0;   ///< of completed requests
-  std::int64_t output_tokens = 0;  ///< likewise
+  std::int64_t output_tokens = 0;  ///< of completed requests
   std::int64_t entered_input_tokens = 0;
-  std::int64_t with_targets = 0;  ///< requests of a class with latency targets
-  std::int64_t good = 0;          ///< those that met all of them
+  std::int64_t with_targets = 0;  ///< requests of classes with latency targets
+  std::int64_t good = 0;          ///< requests that met all their targets
   sim::Time first_arrival = sim::kForever;
   sim::Time last_completion{0};
 
@@ -42,17 +42,17 @@ struct Tally {
 /// The values of one latency.
 struct Distribution {
   std::int64_t count = 0;
-  numerics::Moments moments_ns;  ///< percentiles: `kPercentiles`; none of no values
+  numerics::Moments moments_ns;  ///< percentiles: `kPercentiles`; empty without values
 };
 
-/// The requests of which a block of figures speaks.
+/// The population of a block of figures.
 struct Population {
   Tally tally;
   std::array<Distribution, kNumLatencies> latencies;
   Distribution gaps;
 };
 
-/// What a run knows besides its requests.
+/// The figures of a run that do not derive from single requests.
 struct RunFigures {
   sim::Time warm_up;
   sim::Time window_end;      ///< horizon, or the last arrival
@@ -65,11 +65,11 @@ struct RunFigures {
   std::int64_t head_of_line_blocking = 0;
 };
 
-/// What the figures of a population are computed from.
+/// The inputs to the figures of a population.
 struct Measured {
   const Population& population;
-  const std::vector<Population>& classes;  ///< of the whole, in the order of `requests`
-  const std::vector<Population>& tenants;  ///< likewise
+  const std::vector<Population>& classes;  ///< of the whole run, in the order of `requests`
+  const std::vector<Population>& tenants;  ///< as `classes`
   const workload::RequestTable& requests;
   const Metrics& config;
   const RunFigures& run;
@@ -77,28 +77,28 @@ struct Measured {
 
 enum class Better : std::uint8_t { neither, higher, lower };
 
-/// What a figure of a summary is and how it is computed. Summaries, tables, plots, objectives and
+/// The description and computation of a figure. Summaries, tables, plots, objectives and
 /// comparisons derive from it.
 struct FigureInfo {
   std::string name;               ///< its key in a summary
-  std::string doc;                ///< what it is
+  std::string doc;                ///< its meaning
   std::string_view unit{};        ///< empty: a pure number
-  std::string_view population{};  ///< what it is taken over
+  std::string_view population{};  ///< its population
   Better better = Better::neither;
   bool is_count = false;
-  bool by_group = true;          ///< whether it is also given per class and per tenant
-  bool needs_targets = false;    ///< whether it has no value without a latency target
-  bool streaming_only = false;   ///< whether only a run in streaming mode has it
+  bool by_group = true;          ///< whether it exists per class and per tenant, too
+  bool needs_targets = false;    ///< whether it requires a latency target
+  bool streaming_only = false;   ///< whether it exists in streaming mode only
   bool is_main = false;          ///< whether tables of several runs show it
   bool in_group_tables = false;  ///< whether tables of classes and tenants show it
-  std::string label{};           ///< what an axis is called
-  std::string latency{};         ///< which latency it is a statistic of, if of any
-  std::string statistic{};       ///< likewise: num, mean, std or a percentile, such as p99
+  std::string label{};           ///< label of an axis
+  std::string latency{};         ///< the latency of which it is a statistic, if any
+  std::string statistic{};       ///< the statistic: num, mean, std or a percentile such as p99
   std::string blis{};            ///< its key in BLIS's metrics, if it has one
   std::function<sim::Value(const Measured&)> value;
 };
 
-/// In the order in which a summary gives them. Those of one latency follow from one entry.
+/// All figures in the order of a summary. The statistics of one latency derive from one entry.
 std::span<const FigureInfo> figures();
 
 }  // namespace spillway::metrics

@@ -11,8 +11,8 @@
 
 namespace spillway::metrics {
 
-/// The latencies of requests, in nanoseconds; NaN where a request has not come that far.
-/// `clock`: differences of stamps. `blis`: that simulator's sums, see `instance/README.md`.
+/// The latencies of requests, in nanoseconds; NaN where a request has not progressed that far.
+/// `clock`: differences of timestamps. `blis`: that simulator's sums, see `instance/README.md`.
 class Latencies {
  public:
   Latencies(const workload::RequestTable& requests, const workload::RequestStates& states,

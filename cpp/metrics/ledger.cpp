@@ -152,7 +152,7 @@ Ledger balance(const OutcomeCounts& counts, const gateway::GatewayCounters& coun
     ledger.worker_rejected.emplace(instance::kWorkerReasons.at(i).name, counts.worker_rejected_[i]);
   }
 
-  // A request that has left a queue unserved counts before its dispatch, so the two groups do not
+  // A request that left a queue without being dispatched counts only here, so the two groups do not
   // overlap.
   require_equal(ledger.attempts, ledger.at_admission + ledger.admitted + total(ledger.rejected),
                 "attempts = at_admission + admitted + rejected");
@@ -169,7 +169,7 @@ Ledger balance(const OutcomeCounts& counts, const gateway::GatewayCounters& coun
                 "dispatched = in_transit + running + completed + failed + evicted + cancelled + "
                 "worker_rejected");
 
-  // The stages counted for themselves.
+  // Checks against the stages' own counts.
   require_equal(ledger.attempts, counters.attempts, "attempts = arrivals at the gateway");
   require_equal(ledger.admitted, counters.admitted, "admitted = admissions of the gateway");
   require_equal(total(ledger.rejected), counters.rejected, "rejected = rejections of the gateway");

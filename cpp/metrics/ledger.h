@@ -16,31 +16,31 @@
 
 namespace spillway::metrics {
 
-/// Where every request went. Built from the requests' outcomes, checked against the stages' own
+/// The balance of all requests, computed from their outcomes and checked against the stages' own
 /// counts.
 struct Ledger {
   std::int64_t logical_requests = 0;
   std::int64_t attempts = 0;
   std::int64_t at_admission = 0;
   std::int64_t admitted = 0;
-  std::map<std::string, std::int64_t> rejected;  ///< by reason of the gateway
+  std::map<std::string, std::int64_t> rejected;  ///< by the gateway's reason
   std::int64_t queued = 0;
   std::int64_t dispatched = 0;
   std::int64_t expired = 0;
   std::int64_t evicted = 0;
   std::int64_t cancelled = 0;
-  std::int64_t evicted_in_flight = 0;    ///< of those evicted, after their dispatch
-  std::int64_t cancelled_in_flight = 0;  ///< of those cancelled, likewise
+  std::int64_t evicted_in_flight = 0;    ///< the evicted requests that had been dispatched
+  std::int64_t cancelled_in_flight = 0;  ///< the cancelled requests that had been dispatched
   std::int64_t in_transit = 0;
   std::int64_t running = 0;
   std::int64_t completed = 0;
   std::int64_t failed = 0;
-  std::map<std::string, std::int64_t> worker_rejected;  ///< by reason of the worker
+  std::map<std::string, std::int64_t> worker_rejected;  ///< by the worker's reason
 
   sim::Value to_value() const;
 };
 
-/// What the instances counted, summed.
+/// The instances' own counts, summed.
 struct FleetCounts {
   std::int64_t entered = 0;
   std::int64_t refused = 0;
@@ -52,12 +52,13 @@ inline constexpr std::size_t kNumReasons =
     gateway::kAdmissionReasons.size() + gateway::Queue::reasons.size() +
     instance::kWorkerReasons.size() + workload::Reaction::reasons.size();
 
-/// How the requests of a run stand, counted one by one.
+/// Counts of the requests of a run by their status.
 class OutcomeCounts {
  public:
-  /// `is_last`: nothing more happens to the request; else its client asks again.
+  /// `is_last`: the attempt is the request's last one; otherwise its client retries.
   void add(const workload::RequestStates& states, sim::RequestId id, bool is_last);
-  /// Attempts by the reason for which they were not completed; those without are left out.
+  /// Number of attempts by the reason for which they were not completed; attempts without a reason
+  /// are omitted.
   std::map<std::string, std::int64_t> by_reason() const;
 
  private:
@@ -77,15 +78,15 @@ class OutcomeCounts {
   std::array<std::int64_t, 1 + kNumReasons> by_reason_{};  // as `reason_index` numbers them
 };
 
-/// Throws InvariantError if any identity of conservation is violated.
+/// Throws InvariantError if a conservation identity is violated.
 Ledger balance(const OutcomeCounts& counts, const gateway::GatewayCounters& counters,
                std::int64_t queued, const FleetCounts& fleet);
 
-/// The names of all reasons; position 0 is "none", written as nothing.
+/// The names of all reasons; position 0 is "none", an empty name.
 std::vector<std::string> reason_names();
 /// Position of a reason among them.
 std::uint8_t reason_index(workload::ReasonCode code);
-/// The field's word for a reason. Precondition: it is one.
+/// The category of a reason. Precondition: `code` is one.
 const workload::ReasonCategory& category_of(workload::ReasonCode code);
 
 }  // namespace spillway::metrics

@@ -41,7 +41,7 @@ Distribution distribution_of(const Sample& sample, std::int64_t count) {
   return {count, numerics::moments_of(sample, kPercentiles)};
 }
 
-// Which groups make up each population: all, one class, one tenant.
+// The groups of each population: all, one class, one tenant.
 struct Partition {
   std::vector<std::size_t> population_of;  // by group
   std::size_t size = 0;
@@ -56,7 +56,7 @@ Partition partition_by(const workload::RequestTable& requests, std::size_t size,
   return result;
 }
 
-// Requests of several populations: values of one latency, gathered population by population.
+// The values of one latency, gathered population by population.
 class Gathered {
  public:
   Gathered(const workload::RequestTable& requests, const Partition& partition,
@@ -216,9 +216,10 @@ Summary Collector::summarize(const RunFigures& run) const {
                                              return group / r.slo_classes.size();
                                            });
 
-  // Populations of the same requests have the same figures: those of the only class that occurs are
-  // those of the whole, and those of a tenant with a class of its own are those of the class.
-  std::map<std::vector<std::size_t>, Population> known{{{}, Population()}};  // by groups that occur
+  // Populations of the same requests share their figures: the only class that occurs equals the
+  // whole, and a tenant with a class of its own equals that class.
+  std::map<std::vector<std::size_t>, Population> known{
+      {{}, Population()}};  // by the groups that occur
   const auto measured = [&](const Partition& partition) {
     std::vector<Population> populations = populations_of(partition);
     std::vector<std::vector<std::size_t>> groups(partition.size);

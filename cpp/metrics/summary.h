@@ -15,17 +15,18 @@
 
 namespace spillway::metrics {
 
-/// The figures (`metrics/figures.h`) of all requests that arrived in the window, per class and per
-/// tenant. Keys follow `vllm bench serve`; a figure without a population is null.
+/// The figures (`metrics/figures.h`) of all requests that arrived in the window, overall, per class
+/// and per tenant. Keys follow `vllm bench serve`; a figure without a population is null.
 struct Summary {
   sim::Value::Map overall;
   sim::Value::Map by_class;
   sim::Value::Map by_tenant;
 };
 
-/// Collects the requests of a run, each once and after its last event, and sums them up. In
-/// streaming mode it keeps histograms, and nothing of a request is needed after `add`; else
-/// requests come in order of arrival, and it goes back to the journal for exact percentiles.
+/// Collects the requests of a run, each once after its last event, and summarizes them. In
+/// streaming mode it keeps histograms, and no data of a request is needed after `add`; otherwise
+/// requests come in order of arrival, and exact percentiles are computed from the request states at
+/// the end.
 class Collector {
  public:
   Collector(const Metrics& config, const workload::RequestTable& requests,

@@ -7,21 +7,21 @@
 
 namespace spillway::metrics {
 
-/// What has become of a tenant's requests so far.
+/// The counts of a tenant's requests so far.
 struct TenantSample {
   std::int64_t submitted = 0;   ///< reached the gateway
-  std::int64_t dispatched = 0;  ///< got a permit
-  std::int64_t shed = 0;        ///< refused, expired or evicted by the gateway
+  std::int64_t dispatched = 0;  ///< took a permit
+  std::int64_t shed = 0;        ///< rejected, expired or evicted by the gateway
   std::int64_t completed = 0;
   std::int64_t queued = 0;          ///< now
   std::int64_t emitted_tokens = 0;  ///< since the start
 };
 
-/// Gateway and fleet at one instant.
+/// State of gateway and fleet at one instant.
 struct Sample {
   sim::Time at;
   std::int64_t in_flight = 0;  ///< between dispatch and last token
-  double permits = 0;          ///< of all gateways; NaN: the limits do not count requests
+  double permits = 0;          ///< total of all gateways; NaN: the limits do not count requests
   std::int64_t waiting = 0;    ///< in the engines' queues
   std::int64_t running = 0;    ///< in the engines' batches
   double kv_utilization = 0;   ///< mean over the instances

@@ -19,14 +19,15 @@ using Eigen::MatrixXd;
 using Eigen::VectorXd;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// Beyond it, φ(z) + zΦ(z) would cancel.
+// Below it, φ(z) + zΦ(z) would cancel.
 constexpr double kTail = -2.0;
 constexpr int kTailTerms = 80;
-// An exchange tries all values of a coordinate up to so many, else as many around the present one.
+// Maximum number of values that an exchange tries: all of a coordinate, or those around the present
+// one.
 constexpr std::size_t kMostExchanges = 16;
 constexpr int kExchangeRounds = 3;
-// The discount of the edges: how strong it would be if all were noise, and over which share of a
-// coordinate it falls off.
+// The discount of the edges: its strength if all variation were noise, and the share of a
+// coordinate over which it falls off.
 constexpr double kEdgeStrength = 0.4;
 constexpr double kEdgeWidth = 0.02;
 
@@ -76,14 +77,14 @@ void add_slope(VectorXd& gradient, const LogWithSlope& log, double z, double sd,
   gradient -= log.slope / sd * (posterior.mean_gradient + z * sd_gradient);
 }
 
-/// 0 in the middle of [0, 1], least at its ends.
+/// 0 in the middle of [0, 1], lowest at its ends.
 LogWithSlope log_edge_discount(double coordinate, double strength) {
   const double inside = 4.0 * coordinate * (1.0 - coordinate) + kEdgeWidth;
   return {strength * std::log(inside / (1.0 + kEdgeWidth)),
           strength * 4.0 * (1.0 - 2.0 * coordinate) / inside};
 }
 
-/// Standard deviation of the noise as a share of that of the observed values, at most 1.
+/// Standard deviation of the noise relative to that of the observed values, at most 1.
 double noise_share(const GaussianProcess& process) {
   const Observations& observations = process.observations();
   const Eigen::ArrayXd deviations = observations.values.array() - observations.values.mean();
@@ -100,7 +101,7 @@ double nearest(const std::vector<double>& allowed, double value) {
   return *above;
 }
 
-/// The values to try instead of the present one.
+/// The values to try in place of the present one.
 std::vector<double> exchanges(const std::vector<double>& allowed, double present) {
   std::size_t begin = 0;
   std::size_t end = allowed.size();
@@ -294,7 +295,7 @@ VectorXd Acquisition::ascend(VectorXd point, const std::vector<Coordinate>& coor
 VectorXd Acquisition::maximum(const MatrixXd& candidates,
                               const std::vector<Coordinate>& coordinates,
                               const MaximumOptions& options) const {
-  if (candidates.rows() == 0) throw sim::UsageError("there must be a candidate");
+  if (candidates.rows() == 0) throw sim::UsageError("there must be at least one candidate");
   if (candidates.cols() != objective_.observations().points.cols() ||
       std::ssize(coordinates) != candidates.cols())
     throw sim::UsageError("candidates and coordinates must match the observations");

@@ -15,48 +15,47 @@ double log_expected_improvement(double mean, double sd, double best);
 /// log P(f ≤ 0).
 double log_probability_of_feasibility(double mean, double sd);
 
-/// What a coordinate may be: a number in [0, 1] if `allowed` is empty, else one of these,
-/// ascending.
+/// The domain of a coordinate: [0, 1] if `allowed` is empty, otherwise the values in it, ascending.
 struct Coordinate {
   std::vector<double> allowed;
 };
 
 struct MaximumOptions {
-  int starts = 5;  ///< best candidates from which the ascent starts
+  int starts = 5;  ///< number of best candidates from which an ascent starts
   int max_evaluations = 40;
 };
 
-/// Value of measuring a point when the objective is to be small and every constraint ≤ 0:
-/// log expected improvement over the best *posterior mean* among points that are feasible by their
-/// posterior mean, plus the log probability of each constraint. As long as no point seems feasible
+/// The value of measuring a point if the objective is to be minimized under constraints ≤ 0: log
+/// expected improvement over the best *posterior mean* among points that are feasible by their
+/// posterior mean, plus the log probability of each constraint. As long as no point seems feasible,
 /// it is the log probability of feasibility alone. A lucky measurement does not move the best.
-/// Towards the ends of a coordinate's range the value is discounted, the more the larger the noise
-/// is beside the spread of the values: nothing lies beyond an end, so a process is least certain
-/// there, and would send every third coordinate of a noisy search to one (Siivola et al.,
-/// "Correcting boundary over-exploration deficiencies in Bayesian optimization", MLSP'18, who cure
-/// it by other means).
+/// Toward the ends of a coordinate's range the value is discounted, more strongly the larger the
+/// noise is relative to the spread of the values: a process is least certain at the ends, beyond
+/// which there are no points, and would put every third coordinate of a noisy search there (Siivola
+/// et al., "Correcting boundary over-exploration deficiencies in Bayesian optimization", MLSP'18,
+/// with a different remedy).
 class Acquisition {
  public:
   /// All processes have observed the same points.
   Acquisition(GaussianProcess objective, std::vector<GaussianProcess> constraints);
 
-  /// The posterior mean to beat; none if no point seems feasible.
+  /// The posterior mean to beat; unset if no point seems feasible.
   std::optional<double> best() const { return best_; }
-  /// The row of the observation to recommend: feasible with the best posterior mean, else the one
-  /// that is most probably feasible. Believed points are left out.
+  /// The row of the recommended observation: feasible with the best posterior mean, otherwise the
+  /// most probably feasible one. Believed points are excluded.
   Eigen::Index recommended() const;
 
   Eigen::VectorXd values(const Eigen::MatrixXd& points) const;
   double value(const Eigen::VectorXd& point, Eigen::VectorXd& gradient) const;
-  /// The most valuable point: the best candidates (rows, moved to allowed values) climb, smoothly
-  /// in the continuous coordinates and by exchange in the others. A point that was observed or is
-  /// believed already is returned only if every candidate is one.
+  /// The most valuable point: an ascent from the best candidates (rows, moved to allowed values),
+  /// by gradient in the continuous coordinates and by exchange in the others. An already observed
+  /// or believed point is returned only if every candidate is one.
   Eigen::VectorXd maximum(const Eigen::MatrixXd& candidates,
                           const std::vector<Coordinate>& coordinates,
                           const MaximumOptions& options) const;
 
-  /// Takes a point as being measured, see GaussianProcess::believe. The noise is one per process:
-  /// objective first.
+  /// Treats a point as being measured, see GaussianProcess::believe. One noise variance per
+  /// process, the objective's first.
   void believe(const Eigen::VectorXd& point, const std::vector<double>& noise_variances);
 
  private:

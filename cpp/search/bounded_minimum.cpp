@@ -16,7 +16,7 @@ using Eigen::VectorXd;
 constexpr double kSufficientDecrease = 1e-4;
 constexpr int kMaxBacktracks = 20;
 
-/// Coordinates that are not held at a bound by the slope.
+/// Coordinates that the slope does not hold at a bound.
 std::vector<Index> free_coordinates(const VectorXd& point, const VectorXd& gradient,
                                     const VectorXd& lower, const VectorXd& upper) {
   std::vector<Index> free;
@@ -64,13 +64,13 @@ Minimum bounded_minimum(const Differentiable& function, const VectorXd& start,
     if (free.empty() || VectorXd(gradient(free)).cwiseAbs().maxCoeff() < options.gradient_tolerance)
       break;
     VectorXd step = direction(hessian, gradient, free);
-    // Rounding may have spoilt the curvature: fall back on steepest descent.
+    // Rounding may have corrupted the curvature: fall back to steepest descent.
     if (!step.allFinite() || step.dot(gradient) >= 0.0) {
       hessian.setIdentity();
       scaled = false;
       step = direction(hessian, gradient, free);
     }
-    // Without a scale yet, the first step goes no farther than one unit.
+    // Without a scale, the first step is at most one unit long.
     double length = scaled ? 1.0 : std::min(1.0, 1.0 / step.cwiseAbs().maxCoeff());
     VectorXd next;
     double next_value = value;

@@ -27,13 +27,13 @@ constexpr double kMinSignalVariance = 1e-3;
 constexpr double kMaxSignalVariance = 1e3;
 constexpr double kMinExtraNoise = 1e-8;
 constexpr double kMaxExtraNoise = 20.0;
-// So many observations decide between the starts; more would cost time and change the choice
-// rarely.
+// Number of observations that decide between the starts; more would cost time and rarely change the
+// choice.
 constexpr Index kDecidingObservations = 100;
-// Gains in log density, relative to 1 + |log density|, that are not worth another step.
+// Minimum gain of a step in log density, relative to 1 + |log density|.
 constexpr double kValueTolerance = 1e-5;
 constexpr double kCoarseValueTolerance = 1e-4;
-// For parts of the observations, if none are given for all.
+// Priors for parts of the observations if there are none for all.
 constexpr Priors kVague{.log_length_scale_mean = -0.7,
                         .log_length_scale_sd = 1.0,
                         .log_signal_variance_mean = 0.0,
@@ -58,10 +58,10 @@ ArrayXd squared_distances(const Points& points, const Point& point,
   return sum;
 }
 
-/// Covariance (lower triangle) of the signal and what its slopes need.
+/// Covariance (lower triangle) of the signal, and the matrices for its slopes.
 struct Kernel {
   MatrixXd covariance;
-  MatrixXd slope;  ///< -2 × derivative of the covariance in the squared distance
+  MatrixXd slope;  ///< −2 × derivative of the covariance in the squared distance
 };
 
 ArrayXd matern(const ArrayXd& squared, double signal_variance) {
@@ -90,7 +90,8 @@ VectorXd noise_of(const Observations& observations, const Hyperparameters& hyper
   return observations.noise_variance.array() + hyperparameters.extra_noise_variance;
 }
 
-/// Replaces the lower triangle by its inverse, by halves so that most of the work is products.
+/// Replaces the lower triangle by its inverse, recursively by halves, so that most of the work is
+/// matrix products.
 void invert_lower(Eigen::Ref<MatrixXd> lower) {
   const Index n = lower.rows();
   if (n <= 32) {
@@ -139,14 +140,13 @@ double weighted_distances(const MatrixXd& weights, const Eigen::Ref<const Vector
   return 2.0 * sum;
 }
 
-/// Log marginal likelihoods of the same observations, one after the other: the matrices are kept,
-/// as fresh ones would be paid for by page faults.
+/// Log marginal likelihoods of the same observations, one after another: the matrices are reused,
+/// because new ones would cost page faults.
 class Likelihood {
  public:
   explicit Likelihood(const Observations& observations) : observations_(observations) {}
 
-  /// -inf if the covariance is singular. With `profile_mean` the mean is replaced by the most
-  /// likely one.
+  /// -inf if the covariance is singular. `profile_mean` replaces the mean by the most likely one.
   double value(Hyperparameters& hyperparameters, bool profile_mean) {
     const Index n = observations_.points.rows();
     fill(kernel_, observations_, hyperparameters);
@@ -164,12 +164,13 @@ class Likelihood {
            0.5 * static_cast<double>(n) * std::log(2.0 * std::numbers::pi);
   }
 
-  /// At the hyperparameters whose value was asked for last and is finite; once.
+  /// The gradient at the hyperparameters of the last `value`, which was finite. To be called at
+  /// most once.
   VectorXd gradient(const Hyperparameters& hyperparameters) {
     const Index n = observations_.points.rows();
     const Index dimensions = observations_.points.cols();
     VectorXd gradient(dimensions + 2);
-    // ½ Σ (w wᵀ − K⁻¹) ∘ ∂K; only lower triangles are ever made.
+    // ½ Σ (w wᵀ − K⁻¹) ∘ ∂K; only lower triangles are computed.
     factor_.triangularView<Eigen::StrictlyUpper>().setZero();
     invert_lower(factor_);
     fill_with_minus_gram(pull_, factor_);
@@ -201,9 +202,9 @@ class Likelihood {
   MatrixXd pull_;     ///< twice the slope of the likelihood in each covariance
 };
 
-/// Hyperparameters as one vector of logarithms, in the order of the gradient. The last is that of
-/// the extra noise and a known one together, where that is given: on its own the extra noise goes
-/// on for ever towards -inf, and comes back from there as slowly.
+/// Hyperparameters as one vector of logarithms, in the order of the gradient. The last one is that
+/// of the sum of the extra noise and a known noise, if given: alone, the logarithm of the extra
+/// noise would drift toward −inf and return as slowly.
 struct Coordinates {
   double known_noise_variance = 0.0;
 
@@ -226,7 +227,7 @@ struct Coordinates {
             std::exp(vector[dimensions + 1]) - known_noise_variance, 0.0};
   }
 
-  /// Of the extra noise's logarithm by its coordinate.
+  /// Derivative of the extra noise's logarithm by its coordinate.
   double slope(double extra_noise_variance) const {
     return 1.0 + known_noise_variance / extra_noise_variance;
   }
@@ -249,7 +250,7 @@ NormalPrior prior_of(const Priors& priors, Index dimensions) {
   return prior;
 }
 
-/// How closely a maximum is wanted.
+/// Precision of a search for a maximum.
 struct Effort {
   int max_evaluations;
   double value_tolerance;
@@ -280,7 +281,7 @@ class Objective {
     return value;
   }
 
-  /// With the most likely mean.
+  /// The hyperparameters of a point, with the most likely mean.
   Hyperparameters hyperparameters(const VectorXd& point) {
     Hyperparameters found = coordinates_.at(point);
     likelihood_.value(found, true);
@@ -311,8 +312,8 @@ Minimum most_probable_from(const Minimum& start, Objective& objective, const Eff
                           .hessian = start.hessian});
 }
 
-/// The most probable hyperparameters, in the coordinates: from there, or else the best of what is
-/// found from several starts.
+/// The most probable hyperparameters, as coordinates: found from `from`, or the best result of
+/// several starts.
 Minimum most_probable(Objective& objective, const std::optional<Minimum>& from,
                       const Effort& effort) {
   if (from) return most_probable_from(*from, objective, effort);
@@ -328,7 +329,7 @@ Minimum most_probable(Objective& objective, const std::optional<Minimum>& from,
   return best;
 }
 
-/// Evenly spread over the order of the observations.
+/// A part of the observations, evenly spread over their order.
 Observations part_of(const Observations& observations, Index size) {
   std::vector<Index> rows;
   rows.reserve(static_cast<std::size_t>(size));
@@ -337,14 +338,14 @@ Observations part_of(const Observations& observations, Index size) {
           observations.noise_variance(rows), observations.categorical};
 }
 
-/// From parts of the observations, each twice as large as the one before: with twice as many every
-/// step costs eight times as much, so most of the way is gone before. The curvature is that to be
-/// expected with all of them. None if they are few.
+/// A rough maximum from parts of the observations, each twice as large as the previous one:
+/// doubling them multiplies the cost of a step by eight, so most of the steps are done on small
+/// parts. The curvature is the one expected with all observations. Unset if there are few.
 std::optional<Minimum> roughly_most_probable(const Observations& observations,
                                              const FitOptions& options,
                                              const Coordinates& coordinates) {
   const Index n = observations.points.rows();
-  // What a part leaves open must not lead far away from where all observations will point.
+  // Parameters that a part leaves undetermined must not drift far from the final maximum.
   const Priors priors = options.priors.value_or(kVague);
   std::optional<Minimum> found;
   for (Index size = kDecidingObservations, next = 0; size < n; size = next) {
@@ -364,7 +365,7 @@ void check(const Observations& observations) {
   if (observations.values.size() != n || observations.noise_variance.size() != n)
     throw sim::UsageError("points, values and noise variances differ in number");
   if (std::ssize(observations.categorical) != observations.points.cols())
-    throw sim::UsageError("`categorical` must say one thing per coordinate");
+    throw sim::UsageError("`categorical` must have one entry per coordinate");
   if (!observations.points.allFinite() || !observations.values.allFinite() ||
       !observations.noise_variance.allFinite() || observations.noise_variance.minCoeff() < 0.0)
     throw sim::UsageError("points, values and noise variances must be finite, the last >= 0");
@@ -394,7 +395,7 @@ LogLikelihood log_marginal_likelihood(const Observations& observations,
 Hyperparameters fit(const Observations& observations, const FitOptions& options,
                     const std::optional<Hyperparameters>& warm_start) {
   check(observations);
-  // A prior of the extra noise's logarithm keeps that from -inf.
+  // A prior of the extra noise's logarithm keeps it from −inf.
   const Coordinates coordinates{options.priors ? 0.0
                                                : std::min(observations.noise_variance.mean(), 1.0)};
   std::optional<Minimum> start;
@@ -499,7 +500,7 @@ void GaussianProcess::believe(const VectorXd& point, double noise_variance) {
   observations_.values[n] = mean;
   observations_.noise_variance.conservativeResize(n + 1);
   observations_.noise_variance[n] = noise_variance;
-  // The believed value says nothing new, so nothing else is weighted differently.
+  // The believed value adds no information, so the other weights do not change.
   weights_.conservativeResize(n + 1);
   weights_[n] = 0.0;
 }

@@ -4,31 +4,31 @@
 #include <optional>
 #include <vector>
 
-/// A Gaussian process that knows how noisy each observation is (stochastic kriging).
+/// A Gaussian process with a known noise variance for each observation (stochastic kriging).
 namespace spillway::search {
 
-/// What was measured where. A point has one coordinate per parameter: a number in [0, 1], or, for a
-/// categorical parameter, the number of the category. Two categories are a distance of 1 apart,
-/// which is what a one-hot code with one length scale for all its columns amounts to.
+/// The measured points and values. A point has one coordinate per parameter: a number in [0, 1] or,
+/// for a categorical parameter, the number of the category. The distance between two categories is
+/// 1, as with a one-hot code that has one length scale for all its columns.
 struct Observations {
   Eigen::MatrixXd points;          ///< one row per observation
-  Eigen::VectorXd values;          ///< standardised: priors and bounds of the fit expect that
-  Eigen::VectorXd noise_variance;  ///< of each value: its squared standard error; 0 where unknown
+  Eigen::VectorXd values;          ///< standardized, as the priors and bounds of the fit require
+  Eigen::VectorXd noise_variance;  ///< squared standard error of each value; 0 if unknown
   std::vector<bool> categorical;   ///< one per coordinate
 };
 
-/// Of the Matérn-5/2 kernel and a constant mean.
+/// Hyperparameters of the Matérn-5/2 kernel and a constant mean.
 struct Hyperparameters {
   Eigen::VectorXd length_scales;  ///< one per coordinate
   double signal_variance = 1.0;
-  double extra_noise_variance = 1e-6;  ///< of every value, on top of its own
+  double extra_noise_variance = 1e-6;  ///< of every value, in addition to its own
   double mean = 0.0;
 };
 
-/// Normal priors of the logarithms. A length scale's is centred on its mean + ½ log(dimensions), as
-/// the distance between points grows with the root of their number. The signal is expected to vary
-/// more than the values that were seen, a few dozen of which miss the peaks: with a smaller
-/// variance a noisy landscape is soon taken for a flat one.
+/// Normal priors of the logarithms. The prior of a length scale is centered on its mean + ½
+/// log(dimensions), because the distance between points grows with the root of their number. The
+/// signal is expected to vary more than the observed values, since a few dozen of them miss the
+/// peaks: with a smaller variance, a noisy landscape would soon be taken for a flat one.
 struct Priors {
   double log_length_scale_mean = -1.6;
   double log_length_scale_sd = 0.4;
@@ -40,10 +40,10 @@ struct Priors {
 
 struct FitOptions {
   std::optional<Priors> priors = Priors{};  ///< none: maximum likelihood
-  int max_evaluations = 60;                 ///< of the likelihood of all observations
+  int max_evaluations = 60;                 ///< evaluations of the likelihood of all observations
 };
 
-/// Log marginal likelihood and its slope in log(length scales), log(signal variance) and
+/// Log marginal likelihood and its gradient in log(length scales), log(signal variance) and
 /// log(extra noise variance).
 struct LogLikelihood {
   double value;
@@ -54,13 +54,13 @@ struct LogLikelihood {
 LogLikelihood log_marginal_likelihood(const Observations& observations,
                                       const Hyperparameters& hyperparameters);
 
-/// The most probable hyperparameters; the mean is profiled (generalised least squares). Several
-/// starts compete on a part of the observations, the best is polished on larger parts and on all of
-/// them. With a `warm_start` that one alone is polished.
+/// The most probable hyperparameters; the mean is profiled (generalized least squares). Several
+/// starts compete on a part of the observations; the best one is refined on larger parts and on all
+/// of them. With a `warm_start`, only that one is refined.
 Hyperparameters fit(const Observations& observations, const FitOptions& options,
                     const std::optional<Hyperparameters>& warm_start);
 
-/// Of the noiseless function.
+/// Posterior of the noiseless function.
 struct Posterior {
   Eigen::VectorXd mean;
   Eigen::VectorXd variance;
@@ -79,11 +79,11 @@ class GaussianProcess {
 
   Posterior predict(const Eigen::MatrixXd& points) const;
   PointPosterior predict_with_gradient(const Eigen::VectorXd& point) const;
-  /// Posterior mean at each observed and believed point, in their order.
+  /// Posterior mean at each observed and believed point, in order.
   Eigen::VectorXd fitted() const;
 
-  /// Conditions on a value that is still to come as if it were to be the posterior mean: what is
-  /// uncertain around the point shrinks, the mean stays (a rank-one update).
+  /// Conditions on a pending value as if it were the posterior mean: the variance around the point
+  /// shrinks, the mean stays (a rank-one update).
   void believe(const Eigen::VectorXd& point, double noise_variance);
 
   const Observations& observations() const { return observations_; }
