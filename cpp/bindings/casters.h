@@ -1,6 +1,6 @@
 #pragma once
 
-// Every pybind11 include of the project, so that all translation units see the same casters.
+// All pybind11 includes of the project, so that all translation units see the same casters.
 #include <pybind11/functional.h>
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>

@@ -15,7 +15,7 @@ namespace {
 
 using cluster::Simulation;
 
-// A column as a read-only array that owns the vector it was made from.
+// A column as a read-only array that owns the underlying vector.
 template <class T>
 py::array column(std::vector<T>&& values) {
   auto owned = std::make_unique<std::vector<T>>(std::move(values));
@@ -146,7 +146,7 @@ py::dict decisions_of(const router::DecisionLog& log) {
   return result;
 }
 
-// One row per sample; what is told of each tenant stands in columns of shape (samples, tenants).
+// One row per sample; columns per tenant have the shape (samples, tenants).
 py::dict timeline_of(const metrics::Timeline& timeline) {
   using metrics::Sample;
   using metrics::TenantSample;
@@ -239,8 +239,8 @@ py::dict run(const Settings& simulation, std::uint64_t seed, bool reference,
   return to_dict(output);
 }
 
-// The outputs in order, None for those that an interruption left out. An exception of `progress`
-// ends the batch and passes through.
+// The outputs in order, None for runs that an interruption skipped. An exception of `progress` ends
+// the batch and passes through.
 py::list run_batch(const std::vector<Settings>& settings, const std::vector<std::uint64_t>& seeds,
                    std::size_t threads, bool reference, bool keep_requests,
                    const py::object& progress) {
@@ -266,7 +266,8 @@ py::list run_batch(const std::vector<Settings>& settings, const std::vector<std:
     outputs = cluster::run_batch(simulations, seeds, options);
   }
   if (was_interrupted && PyErr_Occurred() != nullptr) {
-    // After Ctrl-C the caller sees what is missing; what else a handler raised passes through.
+    // After Ctrl-C the caller sees which outputs are missing; other exceptions of a handler pass
+    // through.
     if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) == 0) throw py::error_already_set();
     PyErr_Clear();
   }
@@ -287,7 +288,7 @@ py::list run_batch(const std::vector<Settings>& settings, const std::vector<std:
 
 void bind_cluster(py::module_& module) {
   py::class_<cluster::RequestRecord, std::shared_ptr<cluster::RequestRecord>>(
-      module, "RequestRecord", "The requests of a run and what became of them.")
+      module, "RequestRecord", "The requests of a run and their outcomes.")
       .def(
           "column",
           [](const cluster::RequestRecord& self, const std::string& name) {
@@ -299,7 +300,7 @@ void bind_cluster(py::module_& module) {
           [](const cluster::RequestRecord& self, const std::string& name) {
             return column_of(self, cluster::offered_columns(), name);
           },
-          py::arg("name"), "Likewise, of what was asked for.")
+          py::arg("name"), "One value per offered request, of a column of the workload, read-only.")
       .def_property_readonly("request_id", [](const cluster::RequestRecord& self) {
         return self.requests.source()->request_id;
       });
@@ -334,7 +335,7 @@ void bind_cluster(py::module_& module) {
         return py::tuple(names);
       },
       py::arg("simulation"),
-      "Which random streams can change a run; see spillway.config.randomness for the public form.");
+      "The random streams that can change a run; see spillway.config.randomness for the public form.");
   const auto names_of = [](const std::vector<cluster::ColumnKind>& kinds) {
     py::list names;
     for (const auto& kind : kinds) names.append(py::str(std::string(kind.name)));

@@ -47,7 +47,7 @@ void bind_metrics(py::module_& module) {
       "Mean, standard deviation and percentiles of the streaming mode's histogram, merged from "
       "parts.");
   using metrics::FigureInfo;
-  py::class_<FigureInfo>(module, "FigureInfo", "What a figure of a summary is.")
+  py::class_<FigureInfo>(module, "FigureInfo", "The description of a figure of a summary.")
       .def_readonly("name", &FigureInfo::name)
       .def_readonly("doc", &FigureInfo::doc)
       .def_readonly("unit", &FigureInfo::unit)

@@ -9,14 +9,14 @@ PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
     (bind(sub), ...);
   };
   add("sim", "Errors, values, random streams, settings.", bind_sim, bind_settings);
-  add("workload", "Who asks what, and when.", bind_workload);
-  add("signals", "What a decision may see.");
-  add("gateway", "If, when and for whom a request is let through.");
-  add("router", "Which instance.");
-  add("fleet", "Which instances are there when.");
+  add("workload", "The offered requests: clients, users, traces.", bind_workload);
+  add("signals", "The information available to decisions.");
+  add("gateway", "The gateway: admission, queues, fairness, limits, controllers.");
+  add("router", "The router: which instance takes a request.");
+  add("fleet", "The instances in service: schedule and autoscaler.");
   add("instance", "One model server.");
-  add("metrics", "What happened.", bind_metrics);
+  add("metrics", "Ledger, figures and summaries.", bind_metrics);
   add("cluster", "One experiment.", bind_cluster);
-  add("search", "Where to measure next.", bind_search);
+  add("search", "Where to measure next: Gaussian processes and acquisition.", bind_search);
   add("testing", "Policies by themselves, without a run.", bind_testing);
 }

@@ -54,7 +54,7 @@ void bind_values(py::module_& module) {
            py::arg("log_extra_noise_sd") = Priors{}.log_extra_noise_sd);
 
   py::class_<Hyperparameters>(module, "Hyperparameters",
-                              "Of the Matérn-5/2 kernel and a constant mean.")
+                              "Hyperparameters of the Matérn-5/2 kernel and a constant mean.")
       .def(py::init([](const Array& length_scales, double signal_variance,
                        double extra_noise_variance, double mean) {
              return Hyperparameters{to_vector(length_scales), signal_variance, extra_noise_variance,
@@ -84,7 +84,7 @@ void bind_search(py::module_& module) {
       },
       py::arg("points"), py::arg("values"), py::arg("noise_variance"), py::arg("hyperparameters"),
       py::kw_only(), py::arg("categorical") = py::none(),
-      "Value and slope in log(length scales), log(signal variance), log(extra noise variance).");
+      "Value and gradient in log(length scales), log(signal variance), log(extra noise variance).");
   module.def(
       "fit",
       [](const Array& points, const Array& values, const Array& noise_variance,
@@ -97,10 +97,12 @@ void bind_search(py::module_& module) {
       py::arg("points"), py::arg("values"), py::arg("noise_variance"), py::kw_only(),
       py::arg("categorical") = py::none(), py::arg("priors") = Priors{},
       py::arg("warm_start") = py::none(), py::arg("max_evaluations") = 60,
-      "The most probable hyperparameters of standardised values; without priors the most likely.");
+      "The most probable hyperparameters of standardized values; without priors the most likely "
+      "ones.");
 
-  py::class_<GaussianProcess>(module, "GaussianProcess",
-                              "Conditioned on values with a noise variance each.")
+  py::class_<GaussianProcess>(
+      module, "GaussianProcess",
+      "A Gaussian process conditioned on values with individual noise variances.")
       .def(py::init([](const Array& points, const Array& values, const Array& noise_variance,
                        const Hyperparameters& hyperparameters,
                        const std::optional<std::vector<bool>>& categorical) {
@@ -125,7 +127,7 @@ void bind_search(py::module_& module) {
             self.believe(to_vector(point), noise_variance);
           },
           py::arg("point"), py::arg("noise_variance"),
-          "Conditions on a pending value as if it were to be the posterior mean.");
+          "Conditions on a pending value as if it were the posterior mean.");
 
   module.def("log_expected_improvement", &search::log_expected_improvement, py::arg("mean"),
              py::arg("sd"), py::arg("best"),
@@ -133,8 +135,9 @@ void bind_search(py::module_& module) {
   module.def("log_probability_of_feasibility", &search::log_probability_of_feasibility,
              py::arg("mean"), py::arg("sd"), "log P(f ≤ 0) for a normal f.");
 
-  py::class_<Acquisition>(module, "Acquisition",
-                          "Value of measuring a point: objective small, constraints ≤ 0.")
+  py::class_<Acquisition>(
+      module, "Acquisition",
+      "Value of measuring a point: the objective is minimized, constraints are ≤ 0.")
       .def(py::init<GaussianProcess, std::vector<GaussianProcess>>(), py::arg("objective"),
            py::arg("constraints") = std::vector<GaussianProcess>())
       .def_property_readonly("best", &Acquisition::best)
@@ -170,13 +173,14 @@ void bind_search(py::module_& module) {
           },
           py::arg("candidates"), py::arg("allowed"), py::kw_only(), py::arg("starts") = 5,
           py::arg("max_evaluations") = 40,
-          "The most valuable point; `allowed` lists each coordinate's values, none if continuous.")
+          "The most valuable point; `allowed` lists the values of each coordinate, none if "
+          "continuous.")
       .def(
           "believe",
           [](Acquisition& self, const Array& point, const std::vector<double>& noise_variances) {
             self.believe(to_vector(point), noise_variances);
           },
-          py::arg("point"), py::arg("noise_variances"), "Takes a point as being measured.");
+          py::arg("point"), py::arg("noise_variances"), "Treats a point as being measured.");
 }
 
 }  // namespace spillway::bindings

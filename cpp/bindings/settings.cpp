@@ -10,7 +10,7 @@
 #include "sim/schema/codec.h"
 
 namespace spillway::cluster {
-struct Simulation;  // of which nothing but its table is needed
+struct Simulation;  // only its table is needed
 }
 
 namespace spillway::bindings {
@@ -22,16 +22,16 @@ using sim::StructType;
 using sim::TypeInfo;
 using sim::Value;
 
-/// A structure's table, as Python knows it.
+/// A structure's table in Python.
 struct Type {
   const TypeInfo* info;
 
   const StructType& structure() const { return info->structure(); }
 };
 
-// ---- all types ----------------------------------------------------------------------------------
+// ---- all types -----------------------------------------------------------------------------
 
-// The structures in a type, each behind those that it is made of.
+// The structures in a type, each after its parts.
 void collect(const TypeInfo& type, std::vector<const TypeInfo*>& found) {
   if (std::ranges::find(found, &type) != found.end()) return;
   if (const auto* structure = std::get_if<StructType>(&type.of)) {
@@ -54,10 +54,10 @@ py::tuple all_types() {
   return types;
 }
 
-// ---- values of fields ---------------------------------------------------------------------------
+// ---- values of fields ----------------------------------------------------------------------
 
-// A part of `settings` as a Python object; sequences become tuples, enums text. It shares the
-// ownership of the whole.
+// A part of `settings` as a Python object; sequences become tuples, enums text. It shares ownership
+// of the whole.
 py::object part(const Settings& settings, const TypeInfo& type, const void* object) {
   if (const auto* list = std::get_if<sim::ListType>(&type.of)) {
     py::tuple items(list->size(object));
@@ -93,10 +93,9 @@ Settings made(const TypeInfo& type, const Value& value) {
   return {&type, sim::from_value(type, value)};
 }
 
-// ---- methods ------------------------------------------------------------------------------------
+// ---- methods -------------------------------------------------------------------------------
 
-// `Name(field=value, …)`, which is also the code that makes the object again. Defaults are left
-// out.
+// `Name(field=value, …)`, which is also code that recreates the object. Defaults are omitted.
 std::string repr_of(const Settings& settings) {
   if (settings.type == nullptr) return "<settings without values>";  // a debugger may look early
   const StructType& type = settings.structure();
@@ -123,7 +122,7 @@ Value with_changes(Value settings, const py::dict& changes) {
     const std::string path = key_of(key);
     auto place = ordered.end();
     if (path.ends_with("." + std::string(preset))) {
-      // It replaces every value of its noun but those given with it.
+      // It replaces all values of its structure except those given with it.
       const std::string noun = path.substr(0, path.size() - preset.size());
       place = std::find_if(ordered.begin(), ordered.end(),
                            [&](const auto& change) { return change.first.starts_with(noun); });
@@ -138,10 +137,10 @@ Value with_changes(Value settings, const py::dict& changes) {
   return settings;
 }
 
-// `settings` with fields replaced or, if unknown, added, for the decoder to complain about.
+// `settings` with fields replaced or, if unknown, added, for the decoder to report.
 Value with_fields(Value settings, const py::dict& fields) {
   auto& map = std::get<Value::Map>(settings.data);
-  // A preset replaces every value but those given with it.
+  // A preset replaces all values except those given with it.
   if (fields.contains("preset")) map.clear();
   for (const auto& [key, replacement] : fields) {
     const std::string name = key_of(key);
@@ -156,7 +155,7 @@ Value with_fields(Value settings, const py::dict& fields) {
   return settings;
 }
 
-// Of the written form.
+// Hash of the written form.
 Py_ssize_t hash_of(const Value& value) {
   struct Hasher {
     py::object operator()(const Value& v) const {
@@ -191,7 +190,7 @@ py::object is_equal(const Settings& self, const py::object& other) {
 py::dict presets_of(const Type& self) {
   py::dict result;
   for (const auto& [name, value] : self.structure().presets) {
-    // The table outlives every object, so nothing is owned.
+    // The table outlives every object, so no ownership is needed.
     result[py::str(std::string(name))] =
         to_python(Settings{self.info, std::shared_ptr<const void>(std::shared_ptr<void>(), value)});
   }
@@ -199,7 +198,7 @@ py::dict presets_of(const Type& self) {
 }
 
 void bind_type(py::module_& module) {
-  py::class_<Type> type(module, "_Type", "What is known about a class of settings.");
+  py::class_<Type> type(module, "_Type", "The description of a class of settings.");
   type.def_property_readonly("module", [](const Type& self) { return self.structure().module; });
   type.def_property_readonly("name", [](const Type& self) { return self.structure().name; });
   type.def_property_readonly("kind", [](const Type& self) { return self.structure().kind; });
@@ -243,7 +242,7 @@ py::object to_python(Settings settings) {
 
 void bind_settings(py::module_& module) {
   bind_type(module);
-  module.def("_types", &all_types, "The types of all settings, each behind those it is made of.");
+  module.def("_types", &all_types, "The types of all settings, each after its parts.");
 
   py::class_<Settings> settings(module, "_Settings", "A frozen configuration object.");
   settings.def(py::init([](const Settings& other) { return other; }));

@@ -15,26 +15,27 @@
 
 namespace spillway::bindings {
 
-/// A frozen configuration object of any class: a structure and the table of its type. Python makes
-/// one class per table when it is first asked for, see `spillway.config.classes`.
+/// A frozen configuration object of any class: a structure and the table of its type. Python
+/// creates one class per table on first use, see `spillway.config.classes`.
 struct Settings {
   const sim::TypeInfo* type = nullptr;
   std::shared_ptr<const void> object;
 
-  /// Throws UsageError where `__init__` has not run.
+  /// Throws UsageError if `__init__` has not run.
   const sim::TypeInfo& info() const;
   const sim::StructType& structure() const { return info().structure(); }
   sim::Value encoded(sim::Purpose purpose = sim::Purpose::writing) const {
     return sim::encode(info(), object.get(), purpose);
   }
-  /// Throws UsageError where it is of another type.
+  /// Throws UsageError if it is of another type.
   template <class T>
   const T& as() const {
     if (&info() != &sim::type_of<T>()) refuse(sim::type_of<T>());
     return *static_cast<const T*>(object.get());
   }
 
-  /// pybind11 makes room for an object before its `__init__` runs, and lets it be used: empty.
+  /// pybind11 allocates an object before its `__init__` runs, and lets it be used: zeros mean
+  /// empty.
   static void* operator new(std::size_t size) { return std::memset(::operator new(size), 0, size); }
   static void operator delete(void* object) { ::operator delete(object); }
 
@@ -42,7 +43,7 @@ struct Settings {
   [[noreturn]] void refuse(const sim::TypeInfo& wanted) const;
 };
 
-/// As an object of its Python class.
+/// The settings as an object of their Python class.
 py::object to_python(Settings settings);
 template <class T>
 py::object to_python_class(T value) {

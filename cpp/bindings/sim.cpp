@@ -21,18 +21,18 @@ void translate_errors(py::module_& module) {
     module.add_object(name, py::reinterpret_borrow<py::object>(type));
     return type;
   };
-  config_error = make(
-      "ConfigError",
-      "Settings that are not allowed. `violations` lists all of them as (path, value, allowed).",
-      PyExc_ValueError);
-  usage_error = make("UsageError", "A function was called in a way that its contract forbids.",
-                     PyExc_RuntimeError);
+  config_error = make("ConfigError",
+                      "Invalid settings. `violations` lists all of them as (path, value, allowed).",
+                      PyExc_ValueError);
+  usage_error =
+      make("UsageError", "A call violated the contract of a function.", PyExc_RuntimeError);
   invariant_error =
-      make("InvariantError", "Spillway contradicts itself; please report it.", PyExc_RuntimeError);
-  livelock_error = make("LivelockError",
-                        "A run handles event after event at one instant, without end. The message "
-                        "names what repeats.",
-                        PyExc_RuntimeError);
+      make("InvariantError", "An internal contradiction in Spillway; please report it.",
+           PyExc_RuntimeError);
+  livelock_error = make(
+      "LivelockError",
+      "A run handles events at one instant without end. The message names the repeated events.",
+      PyExc_RuntimeError);
   py::register_exception_translator([](std::exception_ptr pending) {
     try {
       if (pending) std::rethrow_exception(pending);
@@ -51,7 +51,7 @@ void translate_errors(py::module_& module) {
     } catch (const sim::LivelockError& error) {
       PyErr_SetString(livelock_error, error.what());
     } catch (const sim::Interrupted&) {
-      // The signal handler has set the exception already (KeyboardInterrupt as a rule).
+      // The signal handler has already set the exception (usually KeyboardInterrupt).
       if (!PyErr_Occurred()) PyErr_SetNone(PyExc_KeyboardInterrupt);
     }
   });

@@ -50,7 +50,7 @@ Value::List list_of(py::handle sequence, const std::string& path, int depth) {
   return list;
 }
 
-// Whole numbers beyond 64 bits become reals, those beyond a real's range infinite: no field allows
+// Integers beyond 64 bits become reals, those beyond the range of a real infinite: no field allows
 // them.
 Value number_of(py::handle whole) {
   int overflow = 0;

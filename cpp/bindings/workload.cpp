@@ -25,7 +25,7 @@ py::bytes bytes_of(const std::vector<T>& column) {
   return {reinterpret_cast<const char*>(column.data()), column.size() * sizeof(T)};
 }
 
-// SHA-256 over everything that a run can depend on, independent of how the file was written.
+// SHA-256 over all data that a run can depend on, independent of the file's format.
 std::string digest(const Requests& requests) {
   const py::object hash = py::module_::import("hashlib").attr("sha256")();
   const auto update = [&](const py::bytes& part) { hash.attr("update")(part); };
@@ -60,8 +60,8 @@ void set_segments(Requests& requests, const Column<std::uint32_t>& segment_begin
                                         begin.back() == count && std::ranges::is_sorted(begin);
   if (!fits || segment_tokens.size() != segment_content.size()) {
     throw sim::UsageError(
-        "segment_begin must hold one ascending offset per request and the number of segments at "
-        "the end, or nothing; segment_content and segment_tokens must be of the same length");
+        "segment_begin must be empty or have one ascending offset per request and the number of "
+        "segments at the end; segment_content and segment_tokens must have the same length");
   }
   requests.segment_begin = begin;
   requests.segments.reserve(count);

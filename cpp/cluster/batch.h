@@ -15,18 +15,18 @@ namespace spillway::cluster {
 struct BatchOptions {
   std::size_t threads = 1;
   bool reference = false;      ///< as in RunOptions
-  bool keep_requests = false;  ///< likewise
-  /// Asked about ten times a second in the calling thread; once it says yes the batch ends.
+  bool keep_requests = false;  ///< as in RunOptions
+  /// Called about ten times a second in the calling thread; the batch ends once it returns true.
   std::function<bool()> interrupted;
-  /// Told in the calling thread how many runs are over, now and then and at the end.
+  /// Called in the calling thread with the number of completed runs, now and then and at the end.
   std::function<void(std::size_t)> progress;
 };
 
-/// Runs every simulation under every seed, on several threads. The outputs stand simulation by
-/// simulation, each in the order of the seeds, whatever the number of threads; those of an
-/// interrupted batch that were not reached are null. Simulations with the same workload share its
-/// requests; a simulation without random streams is run once, and all its seeds share the output.
-/// Throws what the first run that fails throws.
+/// Runs every simulation under every seed, on several threads. The outputs are ordered by
+/// simulation, then by seed, for any number of threads; those that an interrupted batch did not
+/// reach are null. Simulations with the same workload share its requests; a simulation without
+/// random streams is run once, and all its seeds share the output. Throws the exception of the
+/// first run that fails.
 std::vector<std::shared_ptr<const Output>> run_batch(std::span<const Simulation> simulations,
                                                      std::span<const std::uint64_t> seeds,
                                                      const BatchOptions& options);

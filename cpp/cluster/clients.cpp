@@ -54,7 +54,7 @@ void Clients::start() {
   }
 }
 
-// Arrivals of the source enter the queue one at a time: the next one when its predecessor has
+// Arrivals of the source enter the event queue one at a time: each one after its predecessor has
 // arrived.
 void Clients::schedule_source() {
   const Time next = context_.requests.next_arrival();
@@ -91,7 +91,7 @@ RequestId Clients::arrive(const sim::Event& event) {
   return id;
 }
 
-// Another attempt begins, without the stamps of the last one.
+// Another attempt begins, without the timestamps of the last one.
 void Clients::retry(RequestId id) {
   --num_expected_;
   context_.statistics.retried(id);

@@ -16,44 +16,44 @@
 
 namespace spillway::cluster {
 
-/// Where requests come from: the source in order of time, users in closed loop, clients that retry.
-/// And how long each client waits.
+/// The origin of requests: the source in order of time, closed-loop users, and retries. Also the
+/// time for which each client waits.
 class Clients {
  public:
-  /// Decides whether the journal counts attempts.
+  /// Sets whether the request states count attempts.
   explicit Clients(Context& context);
 
-  /// Gives the journal its rows, and schedules the first arrivals.
+  /// Creates the rows of the request states, and schedules the first arrivals.
   void start();
   /// The request of an event of phase `source_arrival`, `user_arrival` or `retry_arrival`.
   sim::RequestId arrive(const sim::Event& event);
-  /// The request has reached the gateway: its client begins to wait.
+  /// The request has reached the gateway: its client starts to wait.
   void submitted(sim::RequestId id) {
     if (reactions_) start_timers(id);
   }
-  /// An event of phase `client_reaction`: the timer of a client. Unset: its request is over.
+  /// An event of phase `client_reaction`: the timer of a client. Unset: its request has ended.
   std::optional<sim::RequestId> timer_of(const sim::Event& event) const;
-  /// Whether its client does not wait for the request any longer.
+  /// Whether the client's wait for the request has ended.
   bool has_timed_out(sim::RequestId id) const { return reactions_ && is_late(id); }
-  /// How often its client has asked before.
+  /// Number of earlier attempts.
   std::uint64_t retries_of(sim::RequestId id) const {
     const workload::RequestStates& states = context_.states;
     return states.counts_attempts ? states.attempts[id.index()] - std::uint64_t{1} : 0;
   }
-  /// The attempt is over. True: its client retries; else the request is, which its user may answer
-  /// with another one.
+  /// The attempt has ended. True: its client retries; otherwise the request has ended, and its user
+  /// may send the next one.
   bool left(sim::RequestId id);
 
-  /// Whether more requests arrive, as far as is known.
+  /// Whether more arrivals are scheduled.
   bool has_pending() const {
     return context_.requests.next_arrival() != sim::kForever || num_expected_ > 0;
   }
-  /// Of a request that is not a retry.
+  /// Last arrival of a request, without retries.
   sim::Time last_arrival() const { return last_arrival_; }
   std::size_t num_users() const { return users_ ? users_->size() : 0; }
-  /// The most attempts that any client makes at a request.
+  /// Maximum number of attempts at a request over all clients.
   std::int64_t max_attempts() const;
-  /// In words, for errors.
+  /// Names for error messages.
   std::string name_of_user(std::uint32_t user) const;
   std::string name_of_client(sim::RequestId id) const;
 
@@ -66,7 +66,7 @@ class Clients {
   void expect(sim::Time at, sim::Phase phase, std::uint32_t subject);
   // Of all attempts together.
   sim::Time deadline_of(sim::RequestId id) const;
-  // Of the attempt under way.
+  // Of the current attempt.
   sim::Time timeout_of(sim::RequestId id) const;
   sim::Time first_token_timeout_of(sim::RequestId id) const;
   bool retries(sim::RequestId id);
@@ -74,8 +74,8 @@ class Clients {
   Context& context_;
   std::unique_ptr<workload::Users> users_;             // null without closed loops
   std::unique_ptr<workload::Reactions> reactions_;     // null: all clients are passive
-  std::vector<std::optional<std::uint32_t>> user_of_;  // by request; only with users
-  std::int64_t num_expected_ = 0;  // arrivals of users and retries whose time is known
+  std::vector<std::optional<std::uint32_t>> user_of_;  // by request; only if there are users
+  std::int64_t num_expected_ = 0;                      // scheduled arrivals of users and retries
   sim::Time last_arrival_{0};
 };
 

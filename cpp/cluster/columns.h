@@ -14,8 +14,8 @@ using Column =
     std::variant<std::vector<std::uint8_t>, std::vector<std::int16_t>, std::vector<std::uint16_t>,
                  std::vector<std::int32_t>, std::vector<double>>;
 
-/// A column of a run's requests, derived from its record when it is asked for. Times are in
-/// seconds, NaN where not applicable.
+/// A column of a run's requests, derived from its record on demand. Times are in seconds, NaN where
+/// not applicable.
 struct ColumnKind {
   std::string_view name;
   Column (*derive)(const RequestRecord& record);
@@ -26,9 +26,9 @@ struct ColumnKind {
 /// routed), input_tokens, output_tokens (delivered so far), preemptions, arrival_s, ttft_s, e2e_s,
 /// tpot_s, queue_s, scheduling_delay_s, itl_mean_s.
 const std::vector<ColumnKind>& columns();
-/// What was asked for, whatever became of it: output_tokens, prefix_group (requests whose prompts
-/// begin with the same shared segment have the same number, in order of appearance; −1: the prompt
-/// shares nothing).
+/// Columns of the offered requests, independent of their outcomes: output_tokens, prefix_group
+/// (requests whose prompts begin with the same shared segment have the same number, in order of
+/// appearance; −1: no shared segment).
 const std::vector<ColumnKind>& offered_columns();
 
 }  // namespace spillway::cluster

@@ -23,7 +23,7 @@ void check_unique(const std::vector<Named>& all, const std::string& path,
   }
 }
 
-/// The tenants or the classes that a name may mean.
+/// The known tenants or classes.
 class Known {
  public:
   template <class Named>
@@ -37,7 +37,7 @@ class Known {
              std::vector<sim::Violation>& out) const {
     if (index_.has(name)) return;
     out.push_back({path, "'" + name + "'",
-                   std::string("is none of the ") + what_ + sim::did_you_mean(name, names_)});
+                   std::string("must be one of the ") + what_ + sim::did_you_mean(name, names_)});
   }
 
  private:
@@ -46,7 +46,7 @@ class Known {
   const char* what_;
 };
 
-/// Tenants and classes that the lists of a noun name must exist.
+/// Checks that the tenants and classes in the lists of a structure exist.
 void check_named(const sim::Value& noun, const Known& tenants, const Known& slo_classes,
                  const std::string& path, std::vector<sim::Violation>& out) {
   for (const auto& [field, value] : *noun.get_if<sim::Value::Map>()) {
@@ -94,8 +94,8 @@ void Simulation::validate(const std::string& path, std::vector<sim::Violation>& 
       const instance::InstanceGroup& group = instances[i];
       const std::string here = sim::index_path(sim::join_path(path, "instances"), i);
       const char* why =
-          "is not possible with estimator: exact in gateway.admission, which can only run a "
-          "step_loop without ranks behind an open ingress ahead";
+          "not supported with estimator: exact in gateway.admission, which can only predict a "
+          "step_loop without ranks behind an open ingress";
       if (!std::holds_alternative<instance::StepLoop>(group.plant)) {
         out.push_back({here + ".plant", sim::to_text(sim::encode(group.plant)), why});
       }
@@ -114,15 +114,16 @@ void Simulation::validate(const std::string& path, std::vector<sim::Violation>& 
   }
   for (std::size_t i = 0; busy_monitor.track_output_blocks && i < instances.size(); ++i) {
     if (instances[i].preemption == instance::Preemption::keep_emitted) continue;
-    out.push_back({sim::index_path(sim::join_path(path, "instances"), i) + ".preemption", "restart",
-                   "must be keep_emitted where busy_monitor.track_output_blocks counts tokens"});
+    out.push_back(
+        {sim::index_path(sim::join_path(path, "instances"), i) + ".preemption", "restart",
+         "must be keep_emitted with busy_monitor.track_output_blocks, which counts tokens"});
   }
   if (metrics.streaming && metrics.traced_candidates > 0) {
     out.push_back({sim::join_path(path, "metrics.traced_candidates"),
                    std::to_string(metrics.traced_candidates),
-                   "must be 0 in streaming mode, which keeps nothing per request"});
+                   "must be 0 in streaming mode, which keeps no data per request"});
   }
-  // A trace brings its own tenants and classes.
+  // A trace has its own tenants and classes.
   std::vector<workload::Tenant> all_tenants = tenants;
   std::vector<workload::SloClass> all_classes = slo_classes;
   const auto* synthetic = std::get_if<workload::Synthetic>(&workload);
@@ -144,12 +145,12 @@ void Simulation::validate(const std::string& path, std::vector<sim::Violation>& 
   if (gateway::is_controlled(gateway) && gateway.sensor.scope == signals::SensorScope::tenant) {
     known_tenants.check(gateway.sensor.tenant, sim::join_path(path, "gateway.sensor.tenant"), out);
   }
-  // Requests that are still to come may bring anybody.
+  // A trace without requests may have any tenants and classes.
   for (std::size_t i = 0; (synthetic || trace->requests) && i < gateway.admission.size(); ++i) {
     const std::string here = sim::index_path(sim::join_path(path, "gateway.admission"), i);
     check_named(sim::encode(gateway.admission[i]), known_tenants, known_classes, here, out);
   }
-  // A client that is configured here must mean existing ones.
+  // A configured client must refer to existing tenants and classes.
   const Known stated_tenants(tenants, "tenants"), stated_classes(slo_classes, "slo_classes");
   for (std::size_t i = 0; synthetic && i < synthetic->clients.size(); ++i) {
     const workload::Client& client = synthetic->clients[i];
@@ -158,8 +159,8 @@ void Simulation::validate(const std::string& path, std::vector<sim::Violation>& 
     if (!stated_tenants.is_empty()) stated_tenants.check(client.tenant, here + ".tenant", out);
     if (client.closed_loop() && !client.is_finite() && !synthetic->duration_s && !horizon_s) {
       out.push_back({here + ".arrivals", "'closed_loop'",
-                     "needs an end: give the client a duration_s or num_requests, or the workload "
-                     "a duration_s"});
+                     "must have an end: set the client's duration_s or num_requests, or the "
+                     "workload's duration_s"});
     }
   }
 }

@@ -23,7 +23,7 @@
 
 namespace spillway::cluster {
 
-/// One experiment, in the order in which a request meets its parts.
+/// One experiment, in the order in which a request passes through its parts.
 struct Simulation {
   workload::Workload workload = workload::Synthetic{};
   std::vector<workload::Tenant> tenants;
@@ -43,36 +43,40 @@ struct Simulation {
 
   static constexpr std::string_view type_name = "Simulation";
   static constexpr std::string_view doc =
-      "One experiment: a workload that meets a gateway, a router and a fleet of instances.";
+      "One experiment: a workload served by a gateway, a router and a fleet of instances.";
   static void fields(auto field) {
     using S = Simulation;
-    field("workload", &S::workload, "Who asks what, and when.");
+    field("workload", &S::workload, "The workload: which clients send which requests, and when.");
     field("tenants", &S::tenants,
-          "Tenants and their weights; those that only occur in the workload get the defaults.");
+          "Tenants and their weights; tenants that occur only in the workload get the defaults.");
     field("slo_classes", &S::slo_classes,
-          "Classes of service; those that only occur in a trace get the defaults.");
+          "Classes of service; classes that occur only in a trace get the defaults.");
     field("reaction", &S::reaction,
-          "How long clients wait and when they ask again; they wait for ever by default.");
-    field("gateway", &S::gateway, "If, when and for whom a request is let through.");
-    field("router", &S::router, "Which instance takes a dispatched request.");
-    field("signals", &S::signals, "How old the state of the instances is that decisions see.");
+          "How long clients wait and when they retry; by default they wait indefinitely.");
+    field("gateway", &S::gateway,
+          "The gateway: which requests are admitted, and when they are dispatched.");
+    field("router", &S::router, "The router: which instance takes a dispatched request.");
+    field("signals", &S::signals,
+          "How the metrics of the instances reach decisions, and at what age.");
     field("prefix_index", &S::prefix_index,
-          "The gateway's own record of which prompts went where.");
+          "The gateway's own record of the prompts that it sent.");
     field("busy_monitor", &S::busy_monitor,
-          "When a worker is busy, as the gateway sees it; without thresholds, never by its "
+          "When a worker is busy, as seen by the gateway; without thresholds, never due to its "
           "load.");
-    field("instances", &S::instances, "The fleet: one or more groups of equal instances.");
-    field("fleet", &S::fleet, "Which of these instances are there when; all of them by default.");
-    field("metrics", &S::metrics, "What is measured and how.");
+    field("instances", &S::instances, "The fleet: one or more groups of identical instances.");
+    field("fleet", &S::fleet,
+          "Which of these instances are in service, and when; by default all of them, always.");
+    field("metrics", &S::metrics, "What is measured, and how.");
     field("horizon_s", &S::horizon_s,
-          "Nothing happens after this instant; absent: the run ends when all is done.")
+          "End of the simulated time; unset: the run ends when all requests have ended.")
         .unit("s")
         .range(sim::positive_up_to(sim::kLongestSpan_s));
     field("warm_up_s", &S::warm_up_s,
-          "Requests that arrive earlier are simulated but left out of the summary.")
+          "Requests that arrive earlier are simulated but excluded from the summary.")
         .unit("s")
         .range(sim::between(0, sim::kLongestSpan_s));
-    field("quantum_ns", &S::quantum_ns, "Durations are truncated to whole multiples of this.")
+    field("quantum_ns", &S::quantum_ns,
+          "Resolution of durations, which are truncated to multiples of it.")
         .unit("ns")
         .range(sim::between(1, 1e9));
   }

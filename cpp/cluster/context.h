@@ -18,11 +18,11 @@
 namespace spillway::cluster {
 
 std::size_t num_instances(const Simulation& simulation);
-/// Of all data-parallel ranks.
+/// Number of data-parallel ranks of all instances.
 std::size_t num_engines(const Simulation& simulation);
 
-/// What the actors of one run share: the requests, what becomes of them, the pending events and the
-/// clock. Everything else an actor owns.
+/// The state that the actors of one run share: the requests, their states, the pending events and
+/// the clock. An actor owns everything else.
 struct Context {
   /// `offered`, `interrupted`: as in RunOptions.
   Context(const Simulation& of, std::uint64_t with_seed,
@@ -34,35 +34,35 @@ struct Context {
   const Simulation& simulation;
   std::uint64_t seed;
   signals::Needs needs;  ///< of all policies
-  bool follows_loads;    ///< whether anything depends on which workers are busy
+  bool follows_loads;    ///< whether any policy depends on the busy workers
   std::shared_ptr<RequestRecord> record;
   workload::RequestTable& requests;  ///< of the record
-  workload::RequestStates& states;   ///< likewise
+  workload::RequestStates& states;   ///< of the record
   Statistics statistics;
   sim::EventQueue events;
   sim::Time now{0};
   sim::Time last_change{0};             ///< of a request or an instance
-  sim::Time drains_over = sim::kUnset;  ///< at this instant, phases after the drains have begun
+  sim::Time drains_over = sim::kUnset;  ///< instant at which phases after the drains have begun
   std::int64_t num_in_flight = 0;       ///< dispatched by any gateway, and not released
 
-  /// The clock stands at the event.
+  /// Advances the clock to the event.
   void begin(const sim::Event& event) {
     const sim::Phase phase = event.phase();
     now = event.time();
-    // The others are not about a request or an instance, or nothing may come of them.
+    // Events of other phases change no request and no instance, or may have no effect.
     const bool is_change =
         phase <= sim::Phase::permit_release || phase >= sim::Phase::source_arrival;
     if (is_change) last_change = now;
     if (phase > sim::Phase::dispatch_attempt) drains_over = now;
   }
   bool streams() const { return simulation.metrics.streaming; }
-  /// Whether an event after `delay` would be the next one anyway: what it would do may be done at
-  /// once, which saves its way through the queue.
+  /// Whether an event after `delay` would be the next one: its effect may then take place
+  /// immediately, without the event queue.
   bool can_run_inline(sim::Time delay) const {
     return delay == sim::Time{0} && !events.is_due(now);
   }
   sim::TenantId tenant_of(sim::RequestId id) const { return sim::TenantId{requests.tenant(id)}; }
-  /// Precondition: it has been routed.
+  /// Precondition: the request has been routed.
   sim::InstanceId instance_of(sim::RequestId id) const {
     return sim::InstanceId{static_cast<std::size_t>(states.instance[id.index()])};
   }

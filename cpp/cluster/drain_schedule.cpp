@@ -11,7 +11,7 @@ using sim::Time;
 
 namespace {
 
-/// After so many scrapes everything has been reported, lost ones or not.
+/// Number of scrapes after which past changes count as reported, even if some scrapes are lost.
 constexpr double kMaxScrapesInFlight = 100;
 
 Time max_signal_delay(const signals::Signals& transport) {
@@ -76,7 +76,7 @@ void DrainSchedule::push_attempt(Time at) {
   context_.events.push({at, Phase::dispatch_attempt, 0, gateway_});
 }
 
-// With the next attempt of the series that sees what has just happened.
+// Schedules the next attempt of the series that sees the latest change.
 void DrainSchedule::resume() {
   const Time from = context_.drains_over == context_.now ? context_.now + Time{1} : context_.now;
   if (next_attempt_ < from) {

@@ -15,13 +15,13 @@ void ExactEstimator::sent(sim::RequestId id, sim::InstanceId instance, sim::Time
 
 sim::Time ExactEstimator::first_token(sim::RequestId id, sim::InstanceId instance, sim::Time now) {
   std::vector<instance::Entry>& underway = in_transit_[instance.index()];
-  // Those of this instant have not entered yet.
+  // Requests of this instant have not entered yet.
   std::erase_if(underway, [&](const instance::Entry& one) { return one.at < now; });
   entries_ = underway;
   const instance::Instance& there = *fleet_[instance.index()];
   entries_.push_back({id, now + there.entry_delay(id)});
   const instance::Forecaster* forecaster = there.forecaster();
-  sim::require(forecaster != nullptr, "an exact estimate of an instance that does not predict");
+  sim::require(forecaster != nullptr, "the instance does not support exact estimates");
   return forecaster->predict_first_token(entries_, now);
 }
 

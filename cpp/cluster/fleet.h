@@ -25,42 +25,42 @@
 
 namespace spillway::cluster {
 
-/// All instances, which of them are ready, and what they report of themselves.
+/// All instances, which of them are ready, and their metrics.
 class Fleet final : public gateway::ServiceMeter {
  public:
   /// `listener`: notified of first tokens and ends. `reference`: see instance::Stepping.
   Fleet(Context& context, workload::RequestListener& listener, bool reference);
 
-  // ---- the way of a request ----------------------------------------------------------------
+  // ---- life of a request -------------------------------------------------------------------
 
-  /// It has been routed: it enters its instance after its entry delay.
+  /// The request has been routed: it enters its instance after its entry delay.
   void send(sim::RequestId id, router::Target target);
-  /// An event of phase `ingress`. The request that has entered its instance; unset: a place became
-  /// free, and those that wait for one enter.
+  /// An event of phase `ingress`. Returns the request that has entered its instance; unset: a place
+  /// became free, and waiting requests enter.
   std::optional<sim::RequestId> enter(const sim::Event& event);
-  /// It leaves its instance and ends with `outcome`, at once or with the step under way.
+  /// The request leaves its instance and ends with `outcome`, now or at the end of the current
+  /// step.
   void cancel(sim::RequestId id, workload::Outcome outcome);
-  /// It is evicted, where it has not ended yet; on its way to an instance, as it gets there.
+  /// Evicts the request if it has not ended; in transit to an instance, when it arrives there.
   void evict(sim::RequestId id);
-  /// It does not count at its rank any longer.
+  /// The request no longer counts at its rank.
   void left(sim::RequestId id) { at(context_.instance_of(id)).left(context_.states.rank_of(id)); }
 
-  /// Its permit has returned. Where it was withdrawn, those that wait at its instance may enter.
+  /// Its permit was released. If it was withdrawn, requests waiting at its instance may enter.
   void released(sim::RequestId id, workload::Outcome outcome);
 
   // ---- events ------------------------------------------------------------------------------
 
   instance::Engine& engine(std::uint32_t number) { return *engines_[number]; }
   instance::Instance& at(sim::InstanceId id) { return *instances_[id.index()]; }
-  /// What the schedule and the autoscaler have decided, and what has become ready by now, takes
-  /// effect. `queued`, `shed`: requests of all gateways. True: the number of ready instances has
-  /// changed.
+  /// Applies the decisions of the schedule and the autoscaler, and makes due instances ready.
+  /// `queued`, `shed`: requests of all gateways. True: the number of ready instances has changed.
   bool resize(std::int64_t queued, std::int64_t shed);
   void schedule_resize();
 
   // ---- state -------------------------------------------------------------------------------
 
-  /// What a decision sees that knows `own`.
+  /// The view of a decision with the local state `local`.
   signals::View view(signals::LocalState local);
   std::int64_t num_ready() const { return state_.num_ready(); }
   /// Whether no instance is ready, but one may become so.
@@ -72,9 +72,9 @@ class Fleet final : public gateway::ServiceMeter {
   /// Data-parallel ranks of each instance.
   std::vector<std::size_t> ranks() const;
   /// Adds the state of the instances, and the tokens emitted for each tenant. Precondition: there
-  /// is a timeline, or policies need `tokens_by_group`, so that instances count them.
+  /// is a timeline, or policies need `tokens_by_group`, so instances count them.
   void add_to(metrics::Sample& state, std::span<metrics::TenantSample> tenants);
-  /// The run is over: brings the instances to where they stand at `end`, inclusive.
+  /// Ends the run: advances the instances to `end`, inclusive.
   void close(sim::Time end);
 
  private:
@@ -89,8 +89,8 @@ class Fleet final : public gateway::ServiceMeter {
   std::vector<std::unique_ptr<instance::Instance>> instances_;
   std::vector<instance::Engine*> engines_;
   signals::SignalStore signal_store_;
-  std::optional<ExactEstimator> exact_estimator_;  // where some policy reads it
-  std::vector<sim::RequestId> pending_evictions_;  // of requests on their way to instances
+  std::optional<ExactEstimator> exact_estimator_;  // only if a policy reads it
+  std::vector<sim::RequestId> pending_evictions_;  // of requests in transit to instances
   std::vector<std::int64_t> emitted_;              // by group of requests
 };
 

@@ -70,7 +70,7 @@ gateway::Admitted GatewayReplica::admit(RequestId id, std::uint64_t retries,
   return answer;
 }
 
-// A drain that is made at once watches time-outs itself, of what it leaves.
+// An immediate drain schedules the time-outs of the remaining requests itself.
 bool GatewayReplica::queued() {
   if (drain_latency_ > Time{0}) watch_timeouts();
   return drains_.request(drain_latency_);

@@ -18,9 +18,8 @@ namespace spillway::cluster {
 /// One replica of the gateway: its pipeline, its router, and its timers, which are events of the
 /// context.
 ///
-/// It decides with the views that it is given and returns what leaves it; what becomes of that is
-/// the caller's. Departures are valid until the next call. "True: drain" asks the caller to `drain`
-/// the queues now.
+/// It decides with the given views and returns departures, which the caller must handle. Departures
+/// are valid until the next call. "True: drain" means that the caller must `drain` the queues now.
 class GatewayReplica {
  public:
   /// `ranks`: of each instance. `log`: shared by the replicas. `meter`: null unless policies need
@@ -28,48 +27,49 @@ class GatewayReplica {
   GatewayReplica(Context& context, std::size_t index, std::span<const std::size_t> ranks,
                  router::DecisionLog& log, gateway::ServiceMeter* meter);
 
-  // ---- the way of a request ----------------------------------------------------------------
+  // ---- life of a request -------------------------------------------------------------------
 
   void submit() { pipeline_.arrive(); }
-  /// Decides on admission. What was admitted is `queued` next. `retries`: how often its client has
-  /// asked before.
+  /// Decides on admission. An admitted request is `queued` next. `retries`: number of earlier
+  /// attempts.
   [[nodiscard]] gateway::Admitted admit(sim::RequestId id, std::uint64_t retries,
                                         const signals::View& view);
   /// An admitted request has joined its queue. True: drain.
   [[nodiscard]] bool queued();
-  /// Its client no longer waits for it. Precondition: it is queued.
+  /// Its client withdraws the request. Precondition: it is queued.
   [[nodiscard]] const gateway::Departures& withdraw(sim::RequestId id);
-  /// Dispatches what may be, and schedules what follows. `view`: null unless policies need
+  /// Dispatches requests, and schedules later drains. `view`: null unless policies need
   /// `fleet_signals`. Without workers nothing is dispatched.
   [[nodiscard]] const gateway::Departures& drain(const signals::View* view, bool has_workers);
   router::Target route(sim::RequestId id, const signals::View& view) {
     return dispatcher_.route({context_.requests, id}, view, context_.now);
   }
-  /// `entered_engine`: when it joined the queue of the engine. True: drain.
+  /// `entered_engine`: when the request joined the queue of the engine. True: drain.
   [[nodiscard]] bool first_token(sim::RequestId id, sim::InstanceId instance,
                                  sim::Time entered_engine);
-  /// It has left its instance.
+  /// The request has left its instance.
   void finished(sim::RequestId id, sim::InstanceId instance) {
     dispatcher_.finished(id, instance, context_.now);
   }
-  /// Its permit returns. True: drain.
+  /// Its permit is released. True: drain.
   [[nodiscard]] bool release(sim::RequestId id, workload::Outcome outcome);
 
   // ---- timers ------------------------------------------------------------------------------
 
-  /// The first tick of the controller is scheduled, where there is one. `workers`: ready instances.
+  /// Schedules the first tick of the controller, if there is one. `workers`: number of ready
+  /// instances.
   void start(std::int64_t workers);
-  /// An event of phase `controller_tick`. `view`: as in `drain`. True: requests are queued, which
-  /// the limit may let go now.
+  /// An event of phase `controller_tick`. `view`: as in `drain`. True: requests are queued, and the
+  /// limit may now permit them.
   [[nodiscard]] bool tick(const signals::View* view);
-  /// The next tick, if they continue: an interval from now, and so much later.
+  /// Schedules the next tick if ticks continue: an interval from now, plus `later`.
   void schedule_tick(bool continues, sim::Time later = {});
-  /// An event of phase `queue_expiry`. Once what left has been dealt with, `watch_timeouts` is due.
+  /// An event of phase `queue_expiry`. After handling the departures, the caller must call
+  /// `watch_timeouts`.
   [[nodiscard]] const gateway::Departures& expire();
-  /// A time-out is scheduled for the queued request with the earliest.
+  /// Schedules the earliest time-out of the queued requests.
   void watch_timeouts();
-  /// After requests have left a queue undispatched: whether the ones behind them may go now. True:
-  /// drain.
+  /// Requests have left a queue without being dispatched, so later ones may now start. True: drain.
   [[nodiscard]] bool on_queue_departures();
   /// The number of ready instances has changed. True: drain.
   [[nodiscard]] bool set_workers(std::int64_t workers);
@@ -83,9 +83,9 @@ class GatewayReplica {
 
   std::size_t index() const { return index_; }
   const gateway::Pipeline& pipeline() const { return pipeline_; }
-  /// What this replica knows by itself.
+  /// The local state of this replica.
   signals::LocalState local_state() const { return dispatcher_.local_state(); }
-  /// Whether anything is still to happen to a request here, apart from what ticks may change.
+  /// Whether requests here have pending events, apart from the effects of ticks.
   bool has_pending_work(bool awaits_workers);
 
  private:
@@ -99,7 +99,7 @@ class GatewayReplica {
   gateway::Pipeline pipeline_;
   router::Dispatcher dispatcher_;
   DrainSchedule drains_;
-  bool has_tick_ = false;  // one is due
+  bool has_tick_ = false;  // a tick is due
   sim::Time timeout_due_ = sim::kForever;
 };
 

@@ -15,27 +15,27 @@
 
 namespace spillway::cluster {
 
-/// The replicas of the gateway, among which requests are split.
+/// The replicas of the gateway, over which requests are distributed.
 class Gateways {
  public:
   /// The arguments are those of a replica.
   Gateways(Context& context, std::span<const std::size_t> ranks, gateway::ServiceMeter* meter);
 
-  /// The replica that has the request.
+  /// The replica of the request.
   GatewayReplica& of(sim::RequestId id) {
     return replicas_.size() == 1 ? *replicas_.front() : *replicas_[index_of(id)];
   }
   GatewayReplica& at(std::size_t index) { return *replicas_[index]; }
   std::span<const std::unique_ptr<GatewayReplica>> replicas() const { return replicas_; }
 
-  /// Of all together.
+  /// Totals over the replicas.
   gateway::GatewayCounters counters() const;
-  /// Of the routers.
+  /// The decisions of the routers.
   router::DecisionLog& decisions() { return decisions_; }
   const router::DecisionLog& decisions() const { return decisions_; }
-  /// Whether anything is still to happen to a request there, apart from what ticks may change.
+  /// Whether requests there have pending events, apart from the effects of ticks.
   bool has_pending_work(bool awaits_workers) const;
-  /// Adds the state of the gateways, of each tenant as well.
+  /// Adds the state of the gateways, in total and per tenant.
   void add_to(metrics::Sample& state, std::span<metrics::TenantSample> tenants) const;
 
  private:

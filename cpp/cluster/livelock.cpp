@@ -96,7 +96,7 @@ std::string LivelockTally::message(sim::Time now) const {
   }
   std::stable_sort(rows.begin(), rows.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
-  std::string text = "the clock stands still at " + sim::to_text(sim::to_seconds(now)) +
+  std::string text = "the clock has stopped at " + sim::to_text(sim::to_seconds(now)) +
                      " s: events follow each other at this instant without end. Of the last " +
                      std::to_string(total) + ", ";
   for (std::size_t i = 0; i < std::min(rows.size(), kActorsNamed); ++i) {
@@ -106,7 +106,7 @@ std::string LivelockTally::message(sim::Time now) const {
   if (rows.size() > kActorsNamed) {
     text += ", and so on for " + std::to_string(rows.size() - kActorsNamed) + " more";
   }
-  return text + ". Some span in this loop must be longer than 0: a service or a think time";
+  return text + ". Some duration in this loop must be > 0: a service time or a think time";
 }
 
 }  // namespace spillway::cluster

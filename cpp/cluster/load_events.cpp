@@ -118,7 +118,7 @@ void LoadEvents::arrive(InstanceId worker) {
   for (signals::WorkerMonitor& monitor : monitors_) monitor.arrive(worker, context_.now);
 }
 
-// Whether the ingress of its worker turned it away.
+// Whether the ingress of its worker rejected the request.
 bool LoadEvents::was_rejected(RequestId id) const {
   const workload::ReasonCode reason = context_.states.reason[id.index()];
   return context_.states.outcome[id.index()] == workload::Outcome::rejected &&

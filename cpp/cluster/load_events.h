@@ -17,9 +17,9 @@
 
 namespace spillway::cluster {
 
-/// Load events: when a worker is read, when its reading reaches the gateways, and what each gateway
-/// then knows of the load. With `live` signals a worker is read whenever a gateway has news of it,
-/// with `scraped` at each scrape, with `on_read` when a decision is due.
+/// Load events: when a worker is read, when its reading reaches the gateways, and the load as each
+/// gateway then knows it. With `live` signals, a worker is read at every change that a gateway
+/// sees; with `scraped`, at each scrape; with `on_read`, when a decision is due.
 class LoadEvents {
  public:
   /// `scrapes`: null unless workers are scraped. Both must outlive this.
@@ -27,15 +27,16 @@ class LoadEvents {
              const signals::Scrapes* scrapes);
 
   void start();
-  /// An event of phase `telemetry`. The worker that was scraped, and may be again; unset: none was.
+  /// An event of phase `telemetry`. Returns the worker that was scraped, whose next scrape may be
+  /// scheduled; unset: none.
   std::optional<sim::InstanceId> handle(const sim::Event& event);
   void schedule_scrape(sim::InstanceId worker);
-  /// A decision is due: with `on_read`, what is old enough is read again.
+  /// A decision is due: with `on_read`, reads workers again whose reading is old enough.
   void renew() {
     if (sim::is_set(period_)) read_what_is_old();
   }
 
-  // What a gateway does and sees; nothing happens unless load events are followed.
+  // Events at a gateway; ignored unless a policy consumes load events.
   void sent(std::size_t gateway, sim::RequestId id, sim::InstanceId worker) {
     if (monitors_.empty()) return;
     monitors_[gateway].sent(id, worker);
@@ -50,7 +51,7 @@ class LoadEvents {
     if (!monitors_.empty()) note_finished(monitors_[gateway], id, worker);
   }
 
-  /// What a gateway knows; null unless load events are followed.
+  /// The load as a gateway knows it; null unless a policy consumes load events.
   const signals::BusyWorkers* known_to(std::size_t gateway) const {
     return monitors_.empty() ? nullptr : &monitors_[gateway].busy();
   }
@@ -58,7 +59,7 @@ class LoadEvents {
  private:
   /// The subject of an event of phase `telemetry`; its tie is the worker.
   enum class Kind : std::uint32_t { reading, arrival };
-  /// When a worker was read, or is to be.
+  /// The last and the next reading of a worker.
   struct LastRead {
     std::int64_t next_scrape = 0;
     sim::Time at{0};
@@ -80,7 +81,7 @@ class LoadEvents {
   sim::Time period_ = sim::kUnset;                // with `on_read`
   std::vector<signals::WorkerMonitor> monitors_;  // by gateway
   std::vector<LastRead> last_reads_;              // by worker
-  // Kept for their memory.
+  // Kept to reuse their memory.
   std::vector<signals::RankReading> readings_;
   std::vector<std::int64_t> emitted_;  // by group of requests
 };

@@ -16,23 +16,22 @@
 
 namespace spillway::cluster {
 
-/// What one instance did.
+/// The results of one instance.
 struct InstanceReport {
   std::int64_t completed = 0;
   std::int64_t refused = 0;
-  std::int64_t cancelled = 0;  ///< withdrawn, for whatever reason
+  std::int64_t cancelled = 0;  ///< withdrawn, for any reason
   std::int64_t preemptions = 0;
   std::int64_t steps = 0;
   double mean_waiting = 0;  ///< time average of the engine's queue over the fleet's duration
-  double mean_waiting_at_step =
-      0;  ///< the same averaged over steps, each sampled once it has begun
+  double mean_waiting_at_step = 0;  ///< average over steps, each sampled at its start
   std::int64_t kv_hits = 0;
   std::int64_t kv_misses = 0;
   std::int64_t kv_lookups = 0;
   instance::Stepping stepping = instance::Stepping::jumps;
 };
 
-/// What the gateway has last been told of the load of one rank.
+/// The load of one rank as last known to the gateway.
 struct RankReport {
   std::int32_t instance = 0;
   std::int32_t rank = 0;
@@ -41,22 +40,22 @@ struct RankReport {
   bool worker_is_busy = false;
 };
 
-/// What the ingress of one instance has seen, where it is not open.
+/// The counts of one instance's ingress, if it is not open.
 struct IngressReport {
   std::int32_t instance = 0;
   instance::IngressCounts counts;
 };
 
-/// How far the mechanisms of a run went: what shows that one never acted.
+/// The activity of a run's mechanisms: shows which of them never acted.
 struct Activity {
   std::map<std::string, std::int64_t> not_completed;  ///< attempts, by reason
-  std::int64_t peak_in_flight = 0;                    ///< requests; of the replica with the most
-  std::vector<bool> limit_held;  ///< of each limit, whether it kept any request waiting
+  std::int64_t peak_in_flight = 0;  ///< maximum number of requests over the replicas
+  std::vector<bool> limit_held;     ///< whether each limit kept any request waiting
   bool busy_threshold_exceeded = false;
-  double peak_kv_utilization = 0;  ///< of the instance with the most
+  double peak_kv_utilization = 0;  ///< maximum over the instances
 };
 
-/// Everything that a run leaves behind.
+/// The output of a run.
 struct Output {
   std::shared_ptr<const RequestRecord> record;  ///< null unless requests were kept
   std::vector<std::string> tenants;
@@ -65,14 +64,14 @@ struct Output {
   metrics::Summary summary;
   Activity activity;
   std::vector<InstanceReport> instances;
-  std::vector<RankReport> ranks;         ///< empty unless load events are followed
+  std::vector<RankReport> ranks;         ///< empty unless a policy consumes load events
   std::vector<IngressReport> ingresses;  ///< of instances whose ingress is not open
   router::DecisionLog decisions;
-  metrics::Timeline timeline;                   ///< empty unless it was asked for
-  std::vector<gateway::ControlRecord> control;  ///< what controllers did, in order of time
+  metrics::Timeline timeline;                   ///< empty unless configured
+  std::vector<gateway::ControlRecord> control;  ///< actions of the controllers, in order of time
   std::int64_t steps = 0;
   std::int64_t events = 0;
-  double end_s = 0;  ///< instant of the last event
+  double end_s = 0;  ///< time of the last event
 };
 
 }  // namespace spillway::cluster

@@ -14,7 +14,7 @@ bool any_client(const Simulation& simulation, const auto& holds) {
   return synthetic && std::any_of(synthetic->clients.begin(), synthetic->clients.end(), holds);
 }
 
-// A choice between instances needs two of them.
+// Routing has a choice only with several instances.
 bool has_choice(const Simulation& simulation) {
   std::int64_t count = 0;
   for (const instance::InstanceGroup& group : simulation.instances) count += group.count;

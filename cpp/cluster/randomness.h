@@ -7,7 +7,7 @@
 
 namespace spillway::cluster {
 
-/// The random streams that can change a run of `simulation`, in the order of `sim::Stream`. None:
+/// The random streams that can change a run of `simulation`, in the order of `sim::Stream`. Empty:
 /// the run is the same under every seed.
 std::vector<sim::Stream> random_streams(const Simulation& simulation);
 

@@ -95,7 +95,7 @@ std::vector<IngressReport> report_ingresses(const FinalState& end) {
   return reports;
 }
 
-// As the first gateway knows them.
+// The loads as known to the first gateway.
 std::vector<RankReport> report_ranks(const FinalState& end) {
   std::vector<RankReport> reports;
   const signals::BusyWorkers* known = end.load_events.known_to(0);
@@ -110,7 +110,7 @@ std::vector<RankReport> report_ranks(const FinalState& end) {
   return reports;
 }
 
-// As BLIS counts inversions: only instances that order their queue by priority can have one.
+// BLIS's count of inversions: only instances that order their queue by priority can have one.
 std::int64_t count_late_finishers(const FinalState& end) {
   std::vector<bool> by_priority;
   for (const auto& group : end.context.simulation.instances) {

@@ -15,7 +15,7 @@
 
 namespace spillway::cluster {
 
-/// How everything stands when a run is over.
+/// The final state of a run.
 struct FinalState {
   Context& context;
   const Clients& clients;
@@ -25,12 +25,13 @@ struct FinalState {
   sim::Time horizon;
 };
 
-/// The output but for its record, decisions and timeline. Precondition: `Statistics::add_rest`.
-/// Throws InvariantError if the books do not balance.
+/// The output except for its record, decisions and timeline. Precondition: `Statistics::add_rest`.
+/// Throws InvariantError if the ledger does not balance.
 Output report(const FinalState& end);
 
-/// Share of prompt blocks that were found in KV memory: of all lookups, none without any. With
-/// reported latencies the mean over instances of the share of hits in all blocks that requests got.
+/// Share of prompt blocks that were found in KV memory, over all lookups; unset without lookups.
+/// With reported latencies, the mean over instances of the share of hits among all allocated
+/// blocks.
 std::optional<double> cache_hit_rate(std::span<const InstanceReport> instances,
                                      const metrics::Metrics& config);
 

@@ -17,7 +17,7 @@ void check_runnable(const Simulation& simulation) {
   const auto* trace = std::get_if<workload::Trace>(&simulation.workload);
   if (trace && (!trace->requests || trace->requests->size() == 0)) {
     throw sim::ConfigError({{"workload", trace->file.empty() ? "an empty trace" : trace->file,
-                             "holds no requests; give it some with --trace FILE, or in Python with "
+                             "holds no requests; read some with --trace FILE, or in Python with "
                              "spillway.read_trace(FILE)"}});
   }
 }

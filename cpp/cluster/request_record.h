@@ -13,7 +13,7 @@
 
 namespace spillway::cluster {
 
-/// The requests of a run and what became of them. `offered` of them arrived before its end.
+/// The requests of a run and their states. `offered` of them arrived before its end.
 struct RequestRecord {
   template <class... Arguments>
   explicit RequestRecord(metrics::Accounting taken, Arguments&&... arguments)
@@ -25,18 +25,18 @@ struct RequestRecord {
   std::size_t offered = 0;
 };
 
-/// Throws ConfigError for settings that do not fit, or a trace without requests.
+/// Throws ConfigError for invalid settings or a trace without requests.
 void check_runnable(const Simulation& simulation);
 
 /// The requests that `simulation` offers under `seed`: the trace's own, or generated ones; null if
-/// they are to be generated in streaming mode, or as users are served. `interrupted`: as in
-/// RunOptions. Precondition: `check_runnable`.
+/// they are generated during the run, in streaming mode or by closed-loop users. `interrupted`: as
+/// in RunOptions. Precondition: `check_runnable`.
 std::shared_ptr<const workload::Requests> offered_requests(
     const Simulation& simulation, std::uint64_t seed,
     const std::function<bool()>& interrupted = {});
 
-/// The requests of a run, kept or passing through, with the columns that the simulation fills, but
-/// no rows yet. `offered`: as `offered_requests` returned them, or null.
+/// The record of a run, with the columns of the simulation but no rows yet. `offered`: the result
+/// of `offered_requests`, or null.
 std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::uint64_t seed,
                                            std::shared_ptr<const workload::Requests> offered);
 

@@ -24,8 +24,8 @@ using workload::Outcome;
 
 namespace {
 
-/// One run: owns the actors, takes the earliest event and hands it to the actor of its phase. What
-/// an actor returns is passed on here, so that no actor knows another one.
+/// One run: owns the actors, takes the earliest event and passes it to the actor of its phase.
+/// Results of an actor are passed on here, so no actor knows another one.
 class Run final : workload::RequestListener {
  public:
   Run(const Simulation& simulation, std::uint64_t seed, const RunOptions& options)
@@ -109,7 +109,7 @@ class Run final : workload::RequestListener {
     }
   }
 
-  // ---- the way of a request ----------------------------------------------------------------
+  // ---- life of a request -------------------------------------------------------------------
 
   void submit(RequestId request) {
     gateways_.of(request).submit();
@@ -176,7 +176,7 @@ class Run final : workload::RequestListener {
     leave(request);
   }
 
-  // The attempt is over.
+  // The attempt has ended.
   void leave(RequestId request) {
     if (clients_.left(request) || !context_.streams()) return;
     context_.statistics.add(request);
@@ -184,7 +184,7 @@ class Run final : workload::RequestListener {
     context_.requests.retire(request);
   }
 
-  // Of requests that have left a queue undispatched.
+  // Handles requests that have left a queue without being dispatched.
   void drop(const gateway::Departures& departures) {
     for (const RequestId request : departures.dropped) {
       sampler_.dropped(request);
@@ -192,7 +192,7 @@ class Run final : workload::RequestListener {
     }
   }
 
-  // Between two stages it leaves once it has reached the next one.
+  // A withdrawn request in transit leaves when it reaches the next stage.
   void withdraw_if_late(RequestId request) {
     if (!clients_.has_timed_out(request)) return;
     const Outcome where = context_.states.outcome[request.index()];
@@ -248,19 +248,19 @@ class Run final : workload::RequestListener {
     local.busy = load_events_.known_to(gateway.index());
     return fleet_.view(local);
   }
-  // Only where needed, since a view may renew what `on_read` keeps.
+  // Only if needed, because a view may renew the readings of `on_read`.
   std::optional<signals::View> fleet_signals_for(const GatewayReplica& gateway) {
     if (!context_.needs.fleet_signals) return std::nullopt;
     return view_for(gateway);
   }
 
-  // Whether anything is still to happen to a request, apart from what a tick may change. Ticks,
-  // scrapes and samples go on as long.
+  // Whether requests have pending events, apart from the effects of ticks. Ticks, scrapes and
+  // samples continue as long as they do.
   bool has_pending_work() const {
     return clients_.has_pending() || gateways_.has_pending_work(fleet_.awaits_instances());
   }
 
-  // Ends a run that is stopped from outside, or whose clock stands still.
+  // Ends a run that is interrupted or in a livelock.
   void check_progress() {
     if (options_.interrupted && options_.interrupted()) throw sim::Interrupted();
     livelock_.check(context_, clients_, horizon_, gateways_.counters().present(),

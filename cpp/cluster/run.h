@@ -10,19 +10,19 @@
 
 namespace spillway::cluster {
 
-/// How a run is made; what it results in does not depend on it.
+/// Options of a run, which do not affect its result.
 struct RunOptions {
-  /// The offered requests where they are at hand (see `offered_requests`), else null.
+  /// The offered requests if they exist already (see `offered_requests`), otherwise null.
   std::shared_ptr<const workload::Requests> requests;
   bool reference = false;     ///< see instance::Stepping
   bool keep_requests = true;  ///< whether the output has a record
-  /// Asked now and then, while requests are generated as well; once it says yes the run ends by
-  /// throwing Interrupted.
+  /// Called now and then, also while requests are generated; once it returns true, the run throws
+  /// Interrupted.
   std::function<bool()> interrupted;
 };
 
 /// Runs one experiment under one seed. The result is a function of simulation and seed alone.
-/// Throws what `check_runnable` throws.
+/// Throws the exceptions of `check_runnable`.
 Output run(const Simulation& simulation, std::uint64_t seed, const RunOptions& options = {});
 
 }  // namespace spillway::cluster

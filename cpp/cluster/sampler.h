@@ -13,17 +13,17 @@
 
 namespace spillway::cluster {
 
-/// The timeline: what tenants have been through, counted as it happens, and the state of gateway
-/// and fleet, sampled periodically.
+/// The timeline: running counts per tenant, and the state of gateway and fleet, sampled
+/// periodically.
 class Sampler {
  public:
   explicit Sampler(Context& context);
 
-  /// The first sample is due now, where there is a timeline.
+  /// Schedules the first sample now, if there is a timeline.
   void start();
   void submitted(sim::RequestId id) { count(id, &metrics::TenantSample::submitted); }
   void shed(sim::RequestId id) { count(id, &metrics::TenantSample::shed); }
-  /// It has left a queue undispatched.
+  /// The request has left a queue without being dispatched.
   void dropped(sim::RequestId id) {
     if (context_.states.outcome[id.index()] != workload::Outcome::cancelled) shed(id);
   }
@@ -31,8 +31,8 @@ class Sampler {
     if (outcome == workload::Outcome::completed) count(id, &metrics::TenantSample::completed);
   }
 
-  /// Adds a sample. `tenants`: what is queued, dispatched and emitted of each, at this instant.
-  /// `continues`: another one follows.
+  /// Adds a sample. `tenants`: queued, dispatched and emitted of each tenant at this instant.
+  /// `continues`: another sample follows.
   void sample(const metrics::Sample& state, std::span<const metrics::TenantSample> tenants,
               bool continues);
   metrics::Timeline take_timeline() { return std::move(timeline_); }

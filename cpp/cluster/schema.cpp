@@ -1,4 +1,5 @@
-// The tables of all settings: those of `Simulation`, and so of every noun in it, see `sim/schema`.
+// The tables of all settings: that of `Simulation`, and with it of every structure in it, see
+// `sim/schema`.
 #include "cluster/config.h"
 #include "sim/schema/tables.h"
 #include "workload/requests.h"
@@ -6,7 +7,7 @@
 namespace spillway::sim {
 
 template const TypeInfo& type_of<cluster::Simulation>();
-// Those that other sources ask for by themselves.
+// Tables that other sources use directly.
 template const TypeInfo& type_of<gateway::Admission>();
 template const TypeInfo& type_of<instance::Ingress>();
 template const TypeInfo& type_of<instance::Plant>();

@@ -12,25 +12,25 @@
 
 namespace spillway::cluster {
 
-/// What is counted of the requests while a run is under way.
+/// The statistics of requests that are collected during a run.
 class Statistics {
  public:
   Statistics(const Simulation& simulation, const RequestRecord& record);
 
-  /// Another attempt follows: the stamps of this one are about to be cleared.
+  /// Another attempt follows: the timestamps of this one are about to be cleared.
   void retried(sim::RequestId id);
-  /// It has left its instance.
+  /// The request has left its instance.
   void released(sim::RequestId id, sim::Time now) {
     if (stays_) stays_->left(id, now);
   }
-  /// Nothing more happens to it, or the run is over.
+  /// The request has ended, or the run has.
   void add(sim::RequestId id);
-  /// The run is over: adds what has not been added, which is all unless the run streams.
+  /// The run has ended: adds the remaining requests, which are all of them unless the run streams.
   void add_rest();
 
   const metrics::OutcomeCounts& outcomes() const { return outcomes_; }
   const metrics::Collector& collector() const { return collector_; }
-  /// Null where inversions are counted without: with reported latencies, or in streaming mode.
+  /// Null if inversions are counted without stays: with reported latencies, or in streaming mode.
   metrics::QueueStays* stays() { return stays_ ? &*stays_ : nullptr; }
 
  private:

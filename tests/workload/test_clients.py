@@ -340,7 +340,7 @@ def test_a_loop_at_one_instant_is_named() -> None:
     with pytest.raises(LivelockError) as error:
         simulate(one)
     message = str(error.value)
-    assert message.startswith("the clock stands still at 0 s: ")
+    assert message.startswith("the clock has stopped at 0 s: ")
     assert "arrival of user 0 (client 'agents')" in message
     assert "permit_release of user 0" in message
 
@@ -412,7 +412,7 @@ def test_open_and_closed_clients_share_a_workload() -> None:
 
 
 def test_closed_loops_need_an_end_and_no_rate() -> None:
-    with pytest.raises(ConfigError, match=r"clients\[0\]\.arrivals.*needs an end"):
+    with pytest.raises(ConfigError, match=r"clients\[0\]\.arrivals.*must have an end"):
         simulate(Simulation(workload=users(loop())))
     with pytest.raises(ConfigError, match=r"requests_per_s.*does not apply to closed_loop"):
         Simulation(workload=users(loop(), num_requests=1, requests_per_s=3))
