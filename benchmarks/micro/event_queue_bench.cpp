@@ -1,4 +1,4 @@
-// Nanoseconds per event taken from the queue and made anew.
+// Nanoseconds per event that is taken from the queue and replaced by a new one.
 #include "sim/event_queue.h"
 
 #include "measure.h"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t kSpread_ns = 10'000'000;
 
-// The hold model: the earliest event is taken, another is made some time later.
+// The hold model: the earliest event is taken, and another one is pushed some time later.
 void hold(std::size_t pending) {
   EventQueue queue;
   micro::Sequence gaps(kSpread_ns);
@@ -30,7 +30,7 @@ void hold(std::size_t pending) {
   });
 }
 
-// An event for the current instant comes out at once, whatever else is pending.
+// An event for the current instant is taken immediately, with other events pending.
 void immediate(std::size_t pending) {
   EventQueue queue;
   micro::Sequence gaps(kSpread_ns);
@@ -47,7 +47,7 @@ void immediate(std::size_t pending) {
   });
 }
 
-// Whose alarm goes off sets another.
+// The owner of an expired alarm sets it anew.
 void alarms(std::size_t owners) {
   EventQueue queue(owners);
   micro::Sequence gaps(kSpread_ns);

@@ -60,7 +60,7 @@ void enter_and_leave(const char* name, std::size_t size, bool shared) {
   });
 }
 
-// A batch of `size`: jump to the next completion, take out who has finished, let others join.
+// A batch of `size`: jump to the next completion, remove the finished requests, let others join.
 // One operation is one request.
 void join_advance_pop(std::size_t size) {
   const workload::RequestTable requests(make_requests(size, false), {}, {}, sim::Time{0});

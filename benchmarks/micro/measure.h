@@ -9,14 +9,14 @@
 
 namespace micro {
 
-/// Keeps the compiler from dropping what leads to `value`.
+/// Keeps the compiler from removing the computation of `value`.
 template <class T>
 void keep(const T& value) {
   asm volatile("" : : "g"(&value) : "memory");
 }
 
 /// Prints nanoseconds per operation as a line of JSON: the median of five rounds, each of at least
-/// 50 ms. `run(n)` makes n operations.
+/// 50 ms. `run(n)` performs n operations.
 template <class Run>
 void measure(const char* name, std::size_t size, Run&& run) {
   using Clock = std::chrono::steady_clock;

@@ -14,7 +14,7 @@
 #include "workload/tenants.h"
 #include "workload/trace.h"
 
-// For tests of one actor of a run, which take the events of its context by hand.
+// Helpers for tests of one actor of a run, which take the events of its context by hand.
 
 /// A simulation that offers the requests, whose ids count from 0 in order of arrival.
 inline spillway::cluster::Simulation simulation_of(
@@ -31,7 +31,7 @@ inline spillway::cluster::Simulation simulation_of(
 inline constexpr spillway::sim::Time kEnd =
     spillway::sim::from_seconds(spillway::sim::kLongestSpan_s);
 
-/// Takes the earliest event, at which the clock then stands. Precondition: there is one.
+/// Takes the earliest event and advances the clock to it. Precondition: there is one.
 inline spillway::sim::Event take(spillway::cluster::Context& context) {
   spillway::sim::Event event;
   check(context.events.pop(kEnd, event), "an event is pending");

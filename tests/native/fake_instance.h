@@ -11,7 +11,7 @@
 #include "sim/ids.h"
 #include "sim/time.h"
 
-/// An instance that reports what the test says and does nothing with requests.
+/// An instance with scripted metrics that ignores requests.
 class FakeInstance final : public spillway::instance::Instance {
  public:
   spillway::signals::InstanceSignal reported;
@@ -51,7 +51,7 @@ class FakeInstance final : public spillway::instance::Instance {
   spillway::instance::Counters counters_;
 };
 
-/// So many of them, as a fleet.
+/// A fleet of fake instances.
 class FakeFleet {
  public:
   explicit FakeFleet(std::size_t size) {

@@ -13,7 +13,7 @@
 #include "workload/request_table.h"
 #include "workload/requests.h"
 
-/// A request, and whose it is.
+/// A request with its tenant and class.
 struct Offered {
   std::uint16_t tenant = 0;
   std::uint16_t slo_class = 0;
@@ -57,7 +57,7 @@ inline Ids ids(const std::vector<spillway::sim::RequestId>& requests) {
   return all;
 }
 
-/// A view of a fleet without instances, for decisions that do not look at any.
+/// A view of a fleet without instances, for decisions that read none.
 inline spillway::signals::View view_of_nothing() {
   static const spillway::signals::Sources sources;
   return {sources, {}, spillway::sim::Time{0}};

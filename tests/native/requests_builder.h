@@ -8,7 +8,7 @@
 #include "sim/time.h"
 #include "workload/requests.h"
 
-/// Requests of one tenant and class that all arrive at once.
+/// Requests of one tenant and class that all arrive at the same time.
 class RequestsBuilder {
  public:
   RequestsBuilder() {

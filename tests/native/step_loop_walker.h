@@ -20,14 +20,14 @@
 struct Workload {
   std::unique_ptr<spillway::workload::RequestTable> requests;
   std::vector<spillway::instance::Entry> entries;  ///< in order of time
-  /// For each entry the request that is withdrawn just before it, if that is inside.
+  /// For each entry, the request that is withdrawn just before it, if it is inside.
   std::vector<spillway::sim::RequestId> withdrawn;
   spillway::instance::InstanceGroup group;
   std::int64_t quantum_ns = 1;
   bool reports = false;
 };
 
-/// One of every kind: schedulers, little and much memory, chunked prompts, shared prefixes, both
+/// A random mix: schedulers, little and much memory, chunked prompts, shared prefixes, both
 /// completions, step times that depend on the context.
 inline Workload random_workload(std::uint64_t seed) {
   using namespace spillway;
@@ -55,7 +55,7 @@ inline Workload random_workload(std::uint64_t seed) {
     auto input = static_cast<std::int32_t>(between(1, longest_input));
     const auto output = static_cast<std::int32_t>(between(0, longest_output));
     if (draws.below(2) == 0) {
-      // Prompts share what they begin with only if it is equally long.
+      // Prompts share their beginnings only if these are equally long.
       const std::int32_t shared = one_of({3, 16, 40});
       all->segments.push_back({draws.below(2), static_cast<std::uint32_t>(shared)});
       input += shared;
@@ -108,7 +108,7 @@ struct SilentListener final : spillway::workload::RequestListener {
   void finished(spillway::sim::RequestId) override {}
 };
 
-/// A state of an engine and the journal that it writes; steps are made by hand.
+/// A state of an engine and the request states that it writes; the test performs the steps.
 class Walker {
  public:
   explicit Walker(const Workload& work)
@@ -124,7 +124,7 @@ class Walker {
             std::make_shared<spillway::instance::EngineSettings>(work.group, 0u, environment_)),
         state(*settings_, work.group, true),
         recorder_(0, *settings_, environment_) {}
-  /// A copy that goes on by itself.
+  /// An independent copy.
   Walker(const Walker& other)
       : states_(other.states_),
         environment_{.requests = other.environment_.requests,
@@ -164,12 +164,12 @@ class Walker {
     check_memory(state, spillway::sim::InstanceId{0});
     request_step();
   }
-  /// Makes the jump under way a single step.
+  /// Cuts the current jump to a single step.
   void cut() {
     state.jump.steps = state.jump.begun;
     state.jump.end = state.jump.end_of_step();
   }
-  /// Until nothing is left to do.
+  /// Runs until all requests have ended.
   void run_out(spillway::sim::Time now) {
     while (is_stepping() || wants_step()) {
       if (is_stepping()) {
@@ -181,7 +181,7 @@ class Walker {
     }
   }
 
-  /// Everything that can be seen of the state and of the journal.
+  /// All observable values of the state and of the request states.
   std::vector<std::int64_t> all() const {
     std::vector<std::int64_t> seen;
     const auto add = [&](auto... values) {

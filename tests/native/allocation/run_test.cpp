@@ -1,7 +1,7 @@
 // Once a run has reached its working size it allocates nothing: no event, no request and no step
 // costs an allocation.
 //
-// Where arrivals and lengths are random, high-water marks of queues and batches and the table of
+// With random arrivals and lengths, high-water marks of queues and batches and the table of
 // distinct gaps between tokens may still grow. All of them grow by doubling, so `kDoublings`
 // allocations are allowed then (a run of twice the length makes about a dozen more); one per
 // request, preemption or step would be thousands.
@@ -40,7 +40,7 @@ Sampled run_sampled(const cluster::Simulation& simulation, bool keep_requests = 
     sampled.samples.push_back(allocations());
     return false;
   };
-  // Generated before, so that all samples are of the run.
+  // Generated before the run, so that all samples are of the run.
   const auto requests = cluster::offered_requests(simulation, 1);
   sampled.output = cluster::run(
       simulation, 1, {.requests = requests, .keep_requests = keep_requests, .interrupted = sample});
@@ -75,7 +75,7 @@ cluster::Simulation constant_lengths(std::int64_t num_requests) {
   return simulation;
 }
 
-// Lengths of all sizes, too little KV memory, and queues before and in the engines.
+// Lengths of all sizes, too little KV memory, and queues in front of and in the engines.
 cluster::Simulation tight_memory(std::int64_t num_requests) {
   cluster::Simulation simulation;
   workload::Synthetic synthetic;
@@ -146,7 +146,7 @@ void streaming_allocates_nothing() {
 void shared_processors_allocate_nothing() {
   cluster::Simulation simulation = constant_lengths(120'000);
   simulation.metrics.streaming = true;
-  // With the second figure, first tokens are due long after their requests are done.
+  // With the second value, first tokens are due long after their requests have completed.
   for (const double ttft_s : {0.1, 1e6}) {
     simulation.instances[0].plant = instance::ProcessorSharing{
         .concurrency = {0, 100}, .e2e_s = {1, 5}, .ttft_s = {0.1, ttft_s}};

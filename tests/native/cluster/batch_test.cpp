@@ -1,5 +1,5 @@
 // Batches on several threads, mainly for ThreadSanitizer: the outputs do not depend on the number
-// of threads, and the runs share nothing but the requests that they read.
+// of threads, and the runs share only the requests that they read.
 #include "cluster/batch.h"
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Arrivals, retries and patience without a gateway or an engine: the test says how each attempt
-// ends.
+// Arrivals, retries and time-outs without a gateway or an engine: the test scripts the end of each
+// attempt.
 #include "cluster/clients.h"
 
 #include <cstdint>
@@ -82,7 +82,7 @@ void passive_clients_never_react() {
   const RequestId id = setup.arrive();
   check(!has_events(setup.context), "no timer");
   set_clock(setup.context, 1e6);
-  check(!setup.clients.has_timed_out(id), "they wait for ever");
+  check(!setup.clients.has_timed_out(id), "they wait indefinitely");
   check(!setup.fail(id) && setup.clients.max_attempts() == 1, "they do not retry");
   check(!has_events(setup.context), "nothing follows");
 }
@@ -131,7 +131,7 @@ void a_completed_request_is_not_retried() {
   check(!setup.complete(id) && !setup.clients.has_pending(), "it is done");
 }
 
-// It starts with one retry, which is also the most; two requests earn one.
+// The budget starts with one retry, which is also its maximum; two requests earn one.
 void a_budget_pays_for_retries() {
   Simulation simulation = simulation_of({{}, {.arrival_s = 1}, {.arrival_s = 2}});
   simulation.reaction.retries = {retry(10, 9)};
@@ -249,7 +249,7 @@ void tenants_may_have_reactions_of_their_own() {
   check(setup.fail(of_b), "the second retries");
 }
 
-// The ids of requests that are over are given to others.
+// The ids of ended requests are reused.
 void a_timer_does_not_find_the_next_request_of_its_id() {
   Simulation simulation = simulation_of({{}, {.arrival_s = 2}});
   simulation.metrics.streaming = true;
@@ -271,7 +271,7 @@ void a_timer_does_not_find_the_next_request_of_its_id() {
   check(setup.clients.timer_of(own) == second, "finds it");
 }
 
-// ---- users in closed loop --------------------------------------------------------------------
+// ---- closed-loop users ---------------------------------------------------------------------
 
 workload::Client users(std::int64_t number, double think_time_s) {
   workload::Client client;
@@ -289,7 +289,7 @@ Simulation simulation_of_clients(std::vector<workload::Client> clients) {
   return simulation;
 }
 
-// Three requests of two users, who think for 3 s.
+// Three requests of two users with a think time of 3 s.
 void users_think_before_they_ask_again() {
   workload::Client client = users(2, 3);
   client.num_requests = 3;
@@ -312,7 +312,7 @@ void users_think_before_they_ask_again() {
   check(!setup.complete(of_first) && !has_events(setup.context), "three were all");
 }
 
-// A user who does not think would ask again at the same instant, for ever.
+// Without a think time a user would send requests at the same instant without end.
 void a_refusal_takes_time() {
   for (const double turnaround_s : {0.0, 0.25}) {
     workload::Client client = users(1, 0);
@@ -344,7 +344,7 @@ void a_user_asks_again_when_no_retry_is_left() {
   check(is(setup.next(), Phase::user_arrival, 7), "the next request of the user");
 }
 
-// A request a second beside a user who thinks for 10 s.
+// A request per second beside a user with a think time of 10 s.
 void requests_of_the_source_belong_to_no_user() {
   workload::Client steady;
   steady.name = "steady";

@@ -1,5 +1,5 @@
-// When the queues of a gateway are drained, without a gateway: the test says how many requests wait
-// after a drain and whether an attempt may dispatch one.
+// The schedule of drains without a gateway: the test scripts how many requests wait after a drain
+// and whether an attempt may dispatch one.
 #include "cluster/drain_schedule.h"
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct Setup {
   void something_is_due_at(double at_s) {
     context.events.push({from_seconds(at_s), Phase::source_arrival, 0, 0});
   }
-  /// The next event is an attempt, at so many seconds, while so many requests wait. True: drain.
+  /// The next event is an attempt at `at_s`, with `queued` waiting requests. True: drain.
   bool attempt(double at_s, std::int64_t queued) {
     const Event event = take(context);
     check(is(event, Phase::dispatch_attempt, at_s, kGateway), "an attempt at that instant");
@@ -60,7 +60,7 @@ gateway::Gateway held_by_saturation() {
   return config;
 }
 
-// ---- on request ------------------------------------------------------------------------------
+// ---- on request ----------------------------------------------------------------------------
 
 void a_drain_that_would_be_next_is_made_at_once() {
   Setup setup(gateway::Gateway{});
@@ -102,9 +102,9 @@ void without_a_clock_only_requests_lead_to_drains() {
   check(!has_events(setup.context) && !setup.drains.is_pending(), "no attempts by the clock");
 }
 
-// ---- one request per attempt -----------------------------------------------------------------
+// ---- one request per attempt ---------------------------------------------------------------
 
-// Three requests join at 5 s: one goes at once, the others at 6 s and 7 s.
+// Three requests join at 5 s: one is dispatched immediately, the others at 6 s and 7 s.
 void a_series_begins_a_period_after_requests_were_left_waiting() {
   Setup setup(one_per_second());
   set_clock(setup.context, 5);
@@ -169,8 +169,7 @@ void a_drain_that_leaves_requests_which_may_go_resumes_a_series() {
   check(setup.attempt(3, 2), "on the grid of the series");
 }
 
-// At 8 s exactly, which is an instant of the series. Permits return before the drains of an
-// instant.
+// At exactly 8 s, an instant of the series. Permits are released before the drains of an instant.
 void an_attempt_of_this_instant_sees_what_precedes_the_drains() {
   Setup setup(one_per_second());
   set_clock(setup.context, 5);
@@ -180,7 +179,7 @@ void an_attempt_of_this_instant_sees_what_precedes_the_drains() {
   check(setup.attempt(8, 1), "at the same instant");
 }
 
-// Requests arrive after them.
+// Requests arrive after the drains.
 void an_attempt_of_this_instant_does_not_see_what_follows_the_drains() {
   Setup setup(one_per_second());
   set_clock(setup.context, 5);
@@ -191,7 +190,7 @@ void an_attempt_of_this_instant_does_not_see_what_follows_the_drains() {
   check(setup.attempt(9, 1), "a period later");
 }
 
-// What drains of another instant were is over.
+// The drains of another instant are in the past.
 void drains_that_were_over_earlier_do_not_delay_an_attempt() {
   Setup setup(one_per_second());
   set_clock(setup.context, 5);
@@ -208,7 +207,7 @@ void nothing_wakes_a_gateway_without_a_series() {
   check(!setup.drains.wake(Time{0}) && !has_events(setup.context), "no request waits");
 }
 
-// ---- a limit that depends on reports ---------------------------------------------------------
+// ---- a limit that depends on metrics -------------------------------------------------------
 
 void requests_that_saturation_holds_are_tried_again() {
   Setup setup(held_by_saturation());
@@ -232,7 +231,7 @@ void a_poll_ends_with_the_queue() {
   check(!has_events(setup.context), "no request waits");
 }
 
-// ---- reports that are still to come ----------------------------------------------------------
+// ---- metrics in transit --------------------------------------------------------------------
 
 // After a change at 2 s, without requests in flight.
 bool may_open_at(double at_s, const signals::Signals& signals) {
@@ -260,7 +259,7 @@ void a_request_in_flight_may_open_a_gate_at_any_time() {
   check(setup.drains.signals_may_open_gate(), "its end will");
 }
 
-// ---- ticks -----------------------------------------------------------------------------------
+// ---- ticks ---------------------------------------------------------------------------------
 
 void a_drain_for_a_tick_is_no_pending_work() {
   Setup setup(gateway::Gateway{});

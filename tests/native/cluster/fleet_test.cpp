@@ -26,8 +26,7 @@ namespace {
 constexpr InstanceId kFirst{0};
 constexpr InstanceId kSecond{1};
 
-// Instances that take half a second to the first token and two to the last, however many requests
-// are inside.
+// Instances that take half a second to the first token and two to the last, at any concurrency.
 Simulation simulation_with(std::int64_t instances, fleet::Fleet fleet = {}) {
   Simulation simulation = simulation_of({{}, {}});
   simulation.instances = {
@@ -45,7 +44,8 @@ struct Setup final : workload::RequestListener {
   void first_token(RequestId id) override { first_tokens.push_back(id); }
   void finished(RequestId id) override { ended.push_back(id); }
 
-  /// The next event is a change of the fleet, at so many seconds. True: another number is ready.
+  /// The next event is a change of the fleet at `at_s`. True: the number of ready instances has
+  /// changed.
   bool resize_next(double at_s, std::int64_t queued = 0) {
     check(is(take(context), Phase::fleet_change, at_s), "a change is due");
     return resize(queued);
@@ -58,7 +58,7 @@ struct Setup final : workload::RequestListener {
   void send(std::size_t request, InstanceId instance, std::size_t rank = 0) {
     fleet.send(RequestId{request}, {instance, rank});
   }
-  /// The next event is an entry to an instance, at so many seconds.
+  /// The next event is an entry to an instance at `at_s`.
   std::optional<RequestId> enter_next(InstanceId instance, double at_s) {
     const Event event = take(context);
     check(event.phase() == Phase::ingress && event.time() == from_seconds(at_s) &&
@@ -66,7 +66,7 @@ struct Setup final : workload::RequestListener {
           "an entry there at that instant");
     return fleet.enter(event);
   }
-  /// The next event is the end of a step, at so many seconds.
+  /// The next event is the end of a step at `at_s`.
   void end_step_next(double at_s) {
     const Event event = take(context);
     check(event.phase() == Phase::step_end && event.time() == from_seconds(at_s), "a step ends");
@@ -83,7 +83,7 @@ struct Setup final : workload::RequestListener {
   cluster::Fleet fleet{context, *this, false};
 };
 
-// ---- which instances are ready ---------------------------------------------------------------
+// ---- which instances are ready -------------------------------------------------------------
 
 void a_constant_fleet_is_ready_from_the_start() {
   Setup setup(simulation_with(3));
@@ -92,7 +92,7 @@ void a_constant_fleet_is_ready_from_the_start() {
   check(setup.view().size() == 3 && setup.view().has_workers(), "all are seen");
 }
 
-// Two more are decided on at 2 s, which take 1.5 s; at 6 s one is left.
+// The decision for two more is at 2 s, and they take 1.5 s; at 6 s one instance is left.
 void the_schedule_counts_once_instances_are_ready() {
   Setup setup(
       simulation_with(3, {.initial_instances = 1, .schedule = {{2, 3}, {6, 1}}, .startup_s = 1.5}));
@@ -119,7 +119,7 @@ void requests_may_wait_for_the_first_instance() {
   check(setup.fleet.num_ready() == 0 && !setup.fleet.awaits_instances(), "none is to come");
 }
 
-// 2 queued requests want 2 instances.
+// 2 queued requests recommend 2 instances.
 void the_autoscaler_is_polled() {
   Setup setup(simulation_with(
       2, {.initial_instances = 1,
@@ -133,7 +133,7 @@ void the_autoscaler_is_polled() {
   check(!setup.resize_next(10, 2), "polls go on");
 }
 
-// ---- the way of a request --------------------------------------------------------------------
+// ---- the way of a request ------------------------------------------------------------------
 
 void a_request_enters_is_served_and_leaves() {
   Simulation simulation = simulation_with(2);
@@ -155,7 +155,7 @@ void a_request_enters_is_served_and_leaves() {
   check(!has_events(setup.context), "nothing else");
 }
 
-// A second before the engine's queue, which instances of the step loop take.
+// An entry delay of one second, which only the step loop has.
 void a_request_is_in_transit_for_its_entry_delay() {
   Simulation simulation = simulation_with(1);
   simulation.instances = {{.latency = instance::Linear{.alpha0_us = 1e6, .alpha_input_us = 0}}};
@@ -165,7 +165,7 @@ void a_request_is_in_transit_for_its_entry_delay() {
   check(setup.enter_next(kFirst, 3) == RequestId{0}, "a second later");
 }
 
-// The gateway takes it for ready after 1 s, but it serves after 5 s.
+// It is reported ready after 1 s, but serves after 5 s.
 void an_instance_that_does_not_serve_yet_lets_nothing_in() {
   Setup setup(simulation_with(
       2,
@@ -186,7 +186,7 @@ void an_instance_that_does_not_serve_yet_lets_nothing_in() {
   check(setup.enter_next(kSecond, 6) == RequestId{1}, "and from now on");
 }
 
-// ---- withdrawals -----------------------------------------------------------------------------
+// ---- withdrawals ---------------------------------------------------------------------------
 
 void a_request_inside_is_evicted_at_once() {
   Setup setup(simulation_with(1));
@@ -212,7 +212,7 @@ void a_request_in_transit_is_evicted_as_it_enters() {
   check(setup.outcome(1) == Outcome::running, "and stays");
 }
 
-// The same id may be sent again in streaming mode.
+// The same id may be reused in streaming mode.
 void an_eviction_is_carried_out_once() {
   Setup setup(simulation_with(1));
   setup.send(0, kFirst);
@@ -235,7 +235,7 @@ void a_request_that_has_ended_is_not_evicted() {
   check(setup.outcome(0) == Outcome::completed && setup.ended.size() == 1, "it is complete");
 }
 
-// ---- state -----------------------------------------------------------------------------------
+// ---- state ---------------------------------------------------------------------------------
 
 // Two ranks: the next request goes to the one with fewer inside.
 void requests_count_at_their_ranks() {

@@ -1,5 +1,5 @@
-// One replica of the gateway before instances whose signals the test scripts: the test takes its
-// events, and says what becomes of what it dispatches.
+// One replica of the gateway in front of instances with scripted metrics: the test takes its
+// events, and scripts the end of dispatched requests.
 #include "cluster/gateway_replica.h"
 
 #include <cstddef>
@@ -31,19 +31,19 @@ constexpr std::uint32_t kIndex = 3;
 constexpr InstanceId kFirst{0};
 constexpr InstanceId kSecond{1};
 
-/// A replica before two instances.
+/// A replica in front of two instances.
 struct Setup {
   explicit Setup(Simulation of) : simulation(std::move(of)), context(simulation, 1) {
     context.states.resize(context.requests.capacity());
   }
 
   signals::View view() const { return {sources, replica.local_state(), context.now}; }
-  /// A request reaches the gateway and asks for admission.
+  /// A request reaches the gateway for admission.
   bool admit(std::size_t request) {
     replica.submit();
     return replica.admit(RequestId{request}, 0, view()).admitted;
   }
-  /// It joins its queue, from which all that may go do. Those that go:
+  /// The request joins its queue, which is drained. Returns the dispatched requests.
   Ids join(std::size_t request) {
     check(admit(request), "admitted");
     check(replica.queued(), "drain");
@@ -53,7 +53,7 @@ struct Setup {
     const signals::View seen = view();
     return ids(replica.drain(&seen, true).dispatched);
   }
-  /// It has been served. True: drain.
+  /// The request has been served. True: drain.
   bool end(std::size_t request, InstanceId instance, Outcome outcome = Outcome::completed) {
     replica.finished(RequestId{request}, instance);
     return replica.release(RequestId{request}, outcome);
@@ -78,7 +78,7 @@ Simulation with_limit(const gateway::Limit& limit, const std::vector<Offered>& o
 
 gateway::FixedLimit at_most(std::int64_t in_flight) { return {.max_in_flight = in_flight}; }
 
-// ---- the way of a request --------------------------------------------------------------------
+// ---- the way of a request ------------------------------------------------------------------
 
 // One permit, and a router that sees five requests on the first instance.
 void a_request_passes_through() {
@@ -149,7 +149,7 @@ void queues_are_drained_after_a_latency() {
   check(is(take(setup.context), Phase::queue_drain, 2.5, kIndex), "half a second later");
 }
 
-// One request an attempt.
+// One request per attempt.
 void attempts_follow_while_requests_wait() {
   Simulation simulation = simulation_of({{}, {}, {}});
   simulation.gateway.dispatch = gateway::Dispatch::one_per_attempt;
@@ -172,7 +172,7 @@ void a_held_request_makes_no_attempts() {
   check(setup.join(0).empty() && !has_events(setup.context), "nothing can open the gate");
 }
 
-// Five waiting requests fill an instance. The report that it is not any more opens the gate.
+// Five waiting requests saturate an instance. The report of a shorter queue opens the limit.
 void requests_that_saturation_holds_are_tried_again() {
   Simulation simulation = with_limit(gateway::Saturation{}, {{}, {}});
   simulation.gateway.attempt_period_s = 1;
@@ -190,7 +190,7 @@ void requests_that_saturation_holds_are_tried_again() {
   check(setup.replica.is_drain_due(second.phase()) && setup.drain() == Ids{1}, "0.9 is below 1");
 }
 
-// ---- withdrawals and time-outs ---------------------------------------------------------------
+// ---- withdrawals and time-outs -------------------------------------------------------------
 
 Simulation with_timeout(const std::vector<Offered>& offered) {
   Simulation simulation = with_limit(at_most(0), offered);
@@ -198,7 +198,7 @@ Simulation with_timeout(const std::vector<Offered>& offered) {
   return simulation;
 }
 
-// They join at 0 s and 1 s and may wait for 5 s.
+// The requests join at 0 s and 1 s and may wait for 5 s.
 void one_time_out_is_pending_at_a_time() {
   Setup setup(with_timeout({{}, {.arrival_s = 1}}));
   check(setup.join(0).empty(), "held");
@@ -239,8 +239,7 @@ void a_withdrawn_request_leaves_its_queue() {
   check(is(take(setup.context), Phase::queue_expiry, 6, kIndex), "the one of the other");
 }
 
-// 50 tokens of 100 are in flight: the next prompt is too long, and the one behind it waits for its
-// turn.
+// 50 tokens of 100 are in flight: the next prompt is too long, and the one behind it must wait.
 void a_gap_lets_the_request_behind_go() {
   Setup setup(with_limit(gateway::TokenBudget{.max_tokens_in_flight = 100},
                          {{.input_tokens = 50}, {.input_tokens = 80}, {.input_tokens = 20}}));
@@ -253,7 +252,7 @@ void a_gap_lets_the_request_behind_go() {
   check(setup.drain() == Ids{2}, "the one behind it");
 }
 
-// What policies see of requests that were admitted and not served yet.
+// The view of policies on requests that were admitted and not served yet.
 void what_leaves_a_queue_is_not_outstanding() {
   Simulation simulation = with_timeout({{.input_tokens = 10}, {.input_tokens = 10}});
   simulation.gateway.admission = {
@@ -270,7 +269,7 @@ void what_leaves_a_queue_is_not_outstanding() {
   check(outstanding.queued(0).requests == 0, "none waits");
 }
 
-// ---- workers ---------------------------------------------------------------------------------
+// ---- workers -------------------------------------------------------------------------------
 
 void requests_wait_for_workers() {
   Setup setup(with_limit(gateway::WorkerBudget{.cap_per_worker = 1}, {{}, {}, {}}));
@@ -278,7 +277,7 @@ void requests_wait_for_workers() {
   for (std::size_t i = 0; i < 3; ++i) check(setup.admit(i), "admitted");
   check(setup.replica.drain(nullptr, false).dispatched.empty(), "there are none");
   check(setup.replica.has_pending_work(true), "some are awaited");
-  check(!setup.replica.has_pending_work(false), "but if none is to come, they wait for ever");
+  check(!setup.replica.has_pending_work(false), "but if none is to come, they wait indefinitely");
   check(setup.replica.set_workers(2), "drain");
   check(setup.drain() == Ids{0, 1}, "one for each worker");
   check(setup.replica.set_workers(3), "one more worker");
@@ -286,7 +285,7 @@ void requests_wait_for_workers() {
   check(!setup.replica.set_workers(1), "no request waits");
 }
 
-// ---- ticks -----------------------------------------------------------------------------------
+// ---- ticks ---------------------------------------------------------------------------------
 
 Simulation with_controller() {
   Simulation simulation = with_limit(at_most(1), {{}, {}});
@@ -344,9 +343,9 @@ void a_tick_may_let_a_request_go() {
   check(setup.replica.drains().wake(Time{0}) && setup.drain() == Ids{1}, "for a second permit");
 }
 
-// ---- ids that stand for several requests ------------------------------------------------------
+// ---- ids that stand for several requests ---------------------------------------------------
 
-/// A simulation whose requests come by hand, and are kept only while they are in the system.
+/// A simulation with requests added by hand, kept only while they are in the system.
 Simulation open_ended(const gateway::Limit& limit) {
   Simulation simulation = with_limit(limit, {});
   simulation.metrics.streaming = true;
@@ -385,7 +384,7 @@ void an_id_is_given_to_the_next_request() {
   check(setup.counters().dispatched == 2 && setup.counters().in_flight() == 1, "books");
 }
 
-// ---- a wall clock ----------------------------------------------------------------------------
+// ---- a wall clock --------------------------------------------------------------------------
 
 /// A request that has left the queues of a server, by its position in the order of arrival.
 struct Left {
@@ -394,13 +393,13 @@ struct Left {
   friend bool operator==(const Left&, const Left&) = default;
 };
 
-/// A gateway in a program of its own: the program reads its clock now and then and does what has
-/// become due by then. It takes 2 ms to look after its queues, and an instance 10 ms to answer.
+/// A gateway in a program of its own: the program reads its clock now and then and handles the
+/// events that are due. Queue handling takes 2 ms, and an instance 10 ms to answer.
 class Server {
  public:
   explicit Server(const Simulation& simulation) : setup_(simulation) {}
 
-  /// The clock shows so many milliseconds; meanwhile so many requests have come.
+  /// The clock shows `clock_ms`, after `submissions` new requests.
   void turn(std::int64_t clock_ms, int submissions) {
     clock_ = from_seconds(static_cast<double>(clock_ms) / 1000);
     Event event;
@@ -469,7 +468,7 @@ class Server {
   std::vector<Left> expired_;
 };
 
-// Two at a time, which may wait for 25 ms.
+// Two at a time, with a time-out of 25 ms.
 Simulation served_by_hand() {
   Simulation simulation = open_ended(at_most(2));
   simulation.gateway.bands[0].queue.timeout_s = 0.025;
@@ -477,8 +476,8 @@ Simulation served_by_hand() {
   return simulation;
 }
 
-// The first three come at 1 ms, the queues are drained at 3 ms. Two are answered at 13 ms, after
-// which the queues are drained at 15 ms; and so on. The last one has waited since 9 ms.
+// The first three arrive at 1 ms, the queues are drained at 3 ms. Two are answered at 13 ms, and
+// the queues are drained at 15 ms; and so on. The last one has waited since 9 ms.
 void a_wall_clock_drives_a_replica() {
   Server server(served_by_hand());
   for (std::int64_t ms = 0; ms <= 60; ++ms) {
@@ -491,8 +490,8 @@ void a_wall_clock_drives_a_replica() {
   check(server.is_idle(), "all is done");
 }
 
-// A clock that is read every 4 ms: all of them come at 4 ms, their drain is due at 6 ms and made at
-// 8 ms. The answers of 18 ms are seen at 20 ms, the drain of 22 ms is made at 24 ms.
+// A clock that is read every 4 ms: all requests arrive at 4 ms, their drain is due at 6 ms and
+// happens at 8 ms. The answers of 18 ms are seen at 20 ms, and the drain of 22 ms happens at 24 ms.
 void a_wall_clock_may_be_late() {
   Server server(served_by_hand());
   for (std::int64_t ms = 0; ms <= 60; ms += 4) server.turn(ms, ms == 4 ? 4 : 0);

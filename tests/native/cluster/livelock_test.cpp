@@ -1,4 +1,4 @@
-// A livelock is suspected where more events come at one instant than those present can account for.
+// A livelock is suspected if one instant has more events than its participants can explain.
 #include "cluster/livelock.h"
 
 #include <cstdint>
@@ -16,7 +16,7 @@ constexpr std::uint64_t kMany = 1'000'000;
 
 void few_may_not_do_much() {
   LivelockGuard guard(1);
-  check(!guard.suspects(Time{5}, 100, 1), "the first question tells nothing");
+  check(!guard.suspects(Time{5}, 100, 1), "the first check has no reference");
   check(!guard.suspects(Time{5}, kMany, 1), "a million events are nothing");
   check(guard.suspects(Time{5}, 2 * kMany, 1), "two million of one request are a livelock");
 }

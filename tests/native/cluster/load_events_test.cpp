@@ -1,5 +1,5 @@
-// Load events before workers whose readings the test scripts: when each is read, and what each
-// gateway then knows.
+// Load events of workers with scripted readings: when each worker is read, and the load known to
+// each gateway.
 #include "cluster/load_events.h"
 
 #include <cstddef>
@@ -52,7 +52,7 @@ struct Setup {
     events->start();
   }
 
-  /// The next event, which is about a worker at so many seconds. True: the worker was scraped.
+  /// The next event is of `worker` at `at_s`. True: the worker was scraped.
   bool handle_next(InstanceId worker, double at_s) {
     const Event event = take(context);
     check(event.phase() == Phase::telemetry && event.time() == from_seconds(at_s) &&
@@ -97,10 +97,10 @@ void an_ingress_is_a_need() {
   Simulation simulation = two_workers(signals::Live{});
   simulation.busy_monitor = {};
   simulation.instances[0].ingress = instance::EngineRequestLimit{};
-  check(Context(simulation, 1).follows_loads, "a worker may turn requests away");
+  check(Context(simulation, 1).follows_loads, "a worker may reject requests");
 }
 
-// ---- live ------------------------------------------------------------------------------------
+// ---- live ----------------------------------------------------------------------------------
 
 void live_workers_are_read_once_an_instant() {
   Setup setup(two_workers(signals::Live{}));
@@ -178,7 +178,7 @@ void each_rank_is_read() {
   check(!events.known_to(0)->is_busy(kFirst), "one busy rank of two");
 }
 
-// ---- scraped ---------------------------------------------------------------------------------
+// ---- scraped -------------------------------------------------------------------------------
 
 void scrapes_arrive_after_their_delay() {
   Setup setup(two_workers(signals::Scraped{.period_s = 1, .delay_s = 0.3}));
@@ -199,7 +199,7 @@ void scrapes_without_delay_arrive_at_once() {
   check(!setup.known().ranks(kFirst).empty() && !has_events(setup.context), "no further event");
 }
 
-// What is read at 0 s and 1 s arrives at 1.5 s and 2.5 s.
+// The readings of 0 s and 1 s arrive at 1.5 s and 2.5 s.
 void readings_arrive_in_the_order_of_their_scrapes() {
   Setup setup(two_workers(signals::Scraped{.period_s = 1, .delay_s = 1.5}));
   setup.fleet[0].reported.free_blocks = 90;
@@ -239,12 +239,12 @@ void lost_scrapes_read_nothing() {
   check(expected > 0 && expected < 20, "some were lost");
 }
 
-// ---- on_read ---------------------------------------------------------------------------------
+// ---- on_read -------------------------------------------------------------------------------
 
 void readings_are_renewed_by_age() {
   Setup setup(two_workers(signals::OnRead{.period_s = 0.5}));
   setup.events->sent(0, RequestId{0}, kFirst);
-  check(!has_events(setup.context), "news of workers make no events");
+  check(!has_events(setup.context), "changes of workers make no events");
   setup.events->renew();
   set_clock(setup.context, 0.4);
   setup.events->renew();
@@ -269,10 +269,10 @@ void live_workers_are_not_read_for_decisions() {
   Setup setup(two_workers(signals::Live{}));
   set_clock(setup.context, 9);
   setup.events->renew();
-  check(setup.reads() == 0, "only for news");
+  check(setup.reads() == 0, "only for changes");
 }
 
-// ---- several gateways ------------------------------------------------------------------------
+// ---- several gateways ----------------------------------------------------------------------
 
 void each_gateway_counts_what_it_has_sent() {
   Setup setup(two_workers(signals::Live{}, 2));
@@ -288,7 +288,7 @@ void each_gateway_counts_what_it_has_sent() {
         "what the worker reports reaches both");
 }
 
-// ---- refusals --------------------------------------------------------------------------------
+// ---- refusals ------------------------------------------------------------------------------
 
 void a_worker_that_turns_requests_away_is_overloaded() {
   Setup setup(two_workers(signals::Live{}, 2));

@@ -1,4 +1,4 @@
-// What is reported of a run, whose few requests the test passes from actor to actor.
+// The report of a run with a few requests, which the test passes from actor to actor.
 #include "cluster/report.h"
 
 #include <cstdint>
@@ -27,7 +27,7 @@ using sim::RequestId;
 
 namespace {
 
-/// The actors of a run, and the way of a request among them: without latencies, ticks and
+/// The actors of a run, and the path of a request through them, without latencies, ticks and
 /// withdrawals.
 class Rig final : workload::RequestListener {
  public:
@@ -110,7 +110,7 @@ class Rig final : workload::RequestListener {
   }
 };
 
-// Half a second to the first token and two to the last, however many requests are inside.
+// Half a second to the first token and two to the last, at any concurrency.
 instance::InstanceGroup steady() {
   return {.plant = instance::ProcessorSharing{.concurrency = {0}, .e2e_s = {2}, .ttft_s = {0.5}}};
 }
@@ -139,7 +139,7 @@ double figure(const Output& output, std::string_view name) {
   return std::get<double>(sim::Value(output.summary.overall).find(name)->data);
 }
 
-// ---- where the requests are ------------------------------------------------------------------
+// ---- where the requests are ----------------------------------------------------------------
 
 void requests_that_are_over_are_accounted_for() {
   const Output output = Rig(three_requests()).report_at(100);
@@ -166,7 +166,7 @@ void books_that_do_not_balance_are_a_defect() {
   check_throws<sim::InvariantError>([&] { rig.report_at(100); }, "an arrival without a request");
 }
 
-// ---- what mechanisms did ---------------------------------------------------------------------
+// ---- what mechanisms did -------------------------------------------------------------------
 
 void activity_shows_which_mechanisms_acted() {
   Simulation simulation = three_requests();
@@ -222,7 +222,7 @@ void the_load_of_ranks_is_what_the_gateway_knows() {
   check(Rig(three_requests()).report_at(100).ranks.empty(), "nothing is known without need");
 }
 
-// One inside, one that waits, and one that is turned away by the second instance.
+// One inside, one waiting, and one rejected by the second instance.
 void only_ingresses_that_are_not_open_are_reported() {
   Simulation simulation = simulation_of({{}, {}, {}, {}, {}, {}, {}, {}});
   simulation.instances = {steady(), steady()};
@@ -250,7 +250,7 @@ void queues_are_averaged_over_time_and_over_steps() {
   check(output.steps == 2, "of the fleet");
 }
 
-// The second request goes where the first one is, though the other instance is idle.
+// The second request goes to the first one's instance, although the other is idle.
 void regret_is_averaged_over_decisions() {
   Simulation simulation = simulation_of({{}, {}});
   simulation.instances = {steady(), steady()};
@@ -261,7 +261,7 @@ void regret_is_averaged_over_decisions() {
   check(figure(output, "max_regret") == 1, "the second one");
 }
 
-// ---- KV memory -------------------------------------------------------------------------------
+// ---- KV memory -----------------------------------------------------------------------------
 
 // Of two instances: 3 hits of 4 lookups, 1 of 8.
 void the_hit_rate_is_that_of_all_lookups() {

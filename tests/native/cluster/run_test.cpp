@@ -127,7 +127,7 @@ void interruption_ends_a_run() {
   check(asked == 2, "it was not asked again");
 }
 
-// However long it takes, no more than so many requests are generated between two questions.
+// Between two checks, at most a fixed number of requests is generated.
 void interruption_ends_the_generation_of_requests() {
   workload::Synthetic synthetic;
   const auto chunk = static_cast<std::int64_t>(workload::kRequestsBetweenChecks);

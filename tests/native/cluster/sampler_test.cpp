@@ -1,4 +1,4 @@
-// The timeline: what is counted of the tenants, and when samples are due.
+// The timeline: the counts per tenant, and the schedule of samples.
 #include "cluster/sampler.h"
 
 #include <cstddef>
@@ -89,7 +89,7 @@ void what_a_client_withdraws_is_not_shed() {
   check(timeline.tenants[1].shed == 1, "it has been evicted");
 }
 
-// What is counted is added to what gateways and instances say at that instant.
+// The counts are added to the state of gateways and instances at that instant.
 void samples_keep_what_they_are_given() {
   Setup setup;
   setup.sampler.submitted(RequestId{2});

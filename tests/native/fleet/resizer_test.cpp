@@ -1,4 +1,4 @@
-// When the schedule and the autoscaler resize a fleet, and to what.
+// When the schedule and the autoscaler resize a fleet, and to which size.
 #include "fleet/resizer.h"
 
 #include <cstddef>
@@ -15,7 +15,7 @@ using sim::from_seconds;
 
 namespace {
 
-// Polls every 5 s and follows each wish at once.
+// Polls every 5 s and follows each recommendation immediately.
 fleet::QueueScaler prompt_scaler() {
   return {.poll_s = 5,
           .queue_threshold = 10,
@@ -73,7 +73,7 @@ void a_change_is_applied_once() {
   check(setup.state.started() == 4, "not again");
 }
 
-// 25 queued requests want 3 instances, which are added one at a time.
+// 25 queued requests recommend 3 instances, which are added one at a time.
 void the_autoscaler_is_polled_periodically() {
   Setup setup({.initial_instances = 1, .autoscaler = prompt_scaler()});
   check(setup.resizer.next() == from_seconds(5), "the first poll");
@@ -91,7 +91,7 @@ void the_autoscaler_is_polled_periodically() {
   check(setup.state.started() == 2, "one less");
 }
 
-// 20 requests in the 10 s before the poll are 2 a second.
+// 20 requests in the 10 s before the poll are 2 per second.
 void the_autoscaler_sees_what_was_shed() {
   Setup setup({.initial_instances = 1, .autoscaler = prompt_scaler()});
   setup.apply(5, 0, 0);

@@ -1,5 +1,4 @@
-// The chain of admission policies, with policies that do as the test says and note what they are
-// asked.
+// The chain of admission policies, with scripted policies that record their calls.
 #include "gateway/admission_chain.h"
 
 #include <memory>
@@ -103,7 +102,7 @@ void configured_reasons_are_those_of_the_policy() {
   check(reason && gateway::kAdmissionReasons[*reason].name == "no_workers", "its second one");
 }
 
-// A tenant without any seats may have one request in flight less than the first.
+// A tenant without seats is admitted while it has no request in flight.
 void configured_observers_learn_what_becomes_of_requests() {
   const auto table = make_table({{}, {}}, {{}}, {{.priority = -1}});
   const std::vector<gateway::Admission> policies{gateway::AlwaysAdmit{},

@@ -1,5 +1,5 @@
-// The bands of a gateway: which one a request joins, for what there is room, who is taken out when,
-// and what that costs.
+// The bands of a gateway: the band of a request, room for it, order of dispatch and removal, and
+// charges.
 #include "gateway/bands.h"
 
 #include <optional>
@@ -37,7 +37,7 @@ const std::vector<workload::SloClass> kClasses{{.name = "important", .priority =
                                                {.name = "spare", .priority = -2}};
 enum Class : std::uint16_t { kImportant, kStandard, kBatch, kSpare };
 
-/// Bands, and what has been offered to them.
+/// Bands, and the requests offered to them.
 struct Setup {
   explicit Setup(std::vector<Offered> offered, Gateway config = {},
                  std::vector<workload::Tenant> tenants = kTenants)
@@ -46,7 +46,7 @@ struct Setup {
   void join(std::size_t request, double at_s = 0) {
     bands.of(id(request)).join(id(request), view_of_nothing(), from_seconds(at_s));
   }
-  // Those that go if all may, in order; of the first band.
+  // The requests of the first band in order of dispatch, if all may start.
   std::vector<std::size_t> drain(double at_s = 0) {
     std::vector<std::size_t> gone;
     while (const auto taken = bands[0].take_next(Open{}, from_seconds(at_s))) {
@@ -96,7 +96,7 @@ void a_tenant_s_own_bound_counts_instead() {
   check(!setup.bands.make_room(id(2), {}).is_there, "three may not");
 }
 
-// The newcomer takes over a place that counted everywhere.
+// The newcomer takes a place at all three levels.
 void a_queue_that_drops_its_head_has_room_in_every_bound() {
   Gateway config =
       with_bands({{.max_requests = 1, .queue = {.max_requests = 1, .drop = gateway::Drop::head}}});
@@ -196,7 +196,7 @@ void policies_that_commit_are_due_while_nothing_waits() {
   check(!is_due(gateway::DrrSemantics::corrected), "as published it does not");
 }
 
-// ---- what a request costs ------------------------------------------------------------------
+// ---- charges -------------------------------------------------------------------------------
 
 Gateway charging(const gateway::Cost& cost) {
   return with_bands({{.fairness = gateway::StartTimeFair{.cost = cost}}});
@@ -206,11 +206,11 @@ void a_request_that_leaves_undispatched_gets_its_charge_back() {
   Setup setup({{0}, {0}, {1}}, charging({.charge_at = gateway::ChargeAt::enqueue}));
   for (std::size_t i = 0; i < 3; ++i) setup.join(i);
   setup.bands[0].withdraw(id(1), {});
-  // Each tenant has paid for one, so the first one goes; else it would have paid for two.
+  // Each tenant has paid for one request, so the first goes; otherwise it would have paid for two.
   check(setup.drain() == std::vector<std::size_t>{0, 2}, "in order of tenants");
 }
 
-/// Tokens emitted, as the test says; by tenant and class.
+/// Scripted numbers of emitted tokens, by tenant and class.
 struct Meter final : gateway::ServiceMeter {
   const std::vector<std::int64_t>& emitted(Time) override { return tokens; }
   std::vector<std::int64_t> tokens = std::vector<std::int64_t>(2 * 4);

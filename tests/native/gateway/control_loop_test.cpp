@@ -1,4 +1,4 @@
-// The loop that moves a limit: which measurements reach the sensor, what a tick reads and does.
+// The loop that moves a limit: the measurements of the sensor, the readings and effects of a tick.
 #include "gateway/control_loop.h"
 
 #include <cmath>
@@ -20,7 +20,7 @@ using workload::Outcome;
 
 namespace {
 
-/// A limit that notes what it is moved to.
+/// A limit that records its settings.
 class Scripted final : public gateway::LimitPolicy {
  public:
   bool is_open(const gateway::Occasion&) const override { return true; }
@@ -42,7 +42,7 @@ class Scripted final : public gateway::LimitPolicy {
   double setting_ = 10;
 };
 
-/// An instance that reports what the test says.
+/// An instance with scripted metrics.
 class Reporting final : public signals::SignalSource {
  public:
   signals::InstanceSignal read(sim::Time) override { return signal; }
@@ -53,7 +53,7 @@ class Reporting final : public signals::SignalSource {
   signals::InstanceSignal signal;
 };
 
-// The mean of all samples, one of which is enough. The controller adds one below 1.6 s and halves
+// The mean of all samples, with a minimum of one. The controller adds one below 1.6 s and halves
 // the limit above 2.4 s.
 gateway::Gateway config_of(SensorSource source) {
   gateway::Gateway config;
@@ -100,7 +100,7 @@ void what_the_sensor_measures_moves_the_limit() {
   check(setup.loop.log().size() == 2, "one entry for each tick");
 }
 
-// The only sample of each source that the life of a request leaves.
+// The life of a request contributes one sample per source.
 void each_source_has_its_moment() {
   const auto value_of = [](SensorSource source) {
     Setup setup(config_of(source));
@@ -158,7 +158,7 @@ void nothing_rises_without_demand() {
   check(setup.tick(7, 1, 0).action == ControlAction::increase, "one is in flight");
 }
 
-// CONCUR cuts where memory is full and the hit rate has fallen since its best.
+// CONCUR cuts when memory is full and the hit rate has fallen from its best value.
 void the_hit_rate_is_of_what_was_looked_up_since_the_last_tick() {
   gateway::Gateway config = config_of(SensorSource::hit_rate);
   config.controller =

@@ -39,7 +39,7 @@ class Loop {
   Loop(const Guard& guard, const Controller& controller, double limit, double tick_s = 5)
       : governor_(guard, controller, limit, kSeed), tick_s_(tick_s) {}
 
-  /// A tick at which as much is in flight as the limit lets.
+  /// A tick with as many requests in flight as the limit allows.
   ControlStep tick(double value) {
     Reading reading;
     reading.value = value;
@@ -74,7 +74,7 @@ constexpr auto kNoSignal = ControlAction::no_signal;
 
 // ---- the guard
 
-/// The controller of vllm-on-eks @ 0c78403, aimd.py, its cap being the limit.
+/// The controller of vllm-on-eks @ 0c78403, aimd.py, with its cap as the limit.
 struct SlowTick {
   double target, band, factor;
   int cap_min, cap_max, cooldown_ticks;
@@ -136,13 +136,13 @@ void order_of_a_tick() {
   guard.cooldown_ticks = 2;
   Loop loop(guard, Aimd{}, 16);
   check_step(loop.tick(3.0), kDecrease, 12);
-  check_step(loop.tick(kNan), kNoSignal, 12);  // the cooldown stands still
+  check_step(loop.tick(kNan), kNoSignal, 12);  // the cooldown pauses
   check_step(loop.tick(3.0), kCooldown, 12);
   check_step(loop.tick(1.0), kCooldown, 12);
-  check_step(loop.tick(3.0), kDecrease, 10);  // 9, were it not for the floor
+  check_step(loop.tick(3.0), kDecrease, 10);  // 9 without the floor
   check_step(loop.tick(1.0), kCooldown, 10);
   check_step(loop.tick(1.0), kCooldown, 10);
-  check_step(loop.tick(3.0), kDecrease, 10);  // said and followed by a cooldown all the same
+  check_step(loop.tick(3.0), kDecrease, 10);  // still a decrease, with a cooldown
   check_step(loop.tick(1.0), kCooldown, 10);
   check_step(loop.tick(1.0), kCooldown, 10);
   check_step(loop.tick(1.0), kIncrease, 11);
@@ -181,7 +181,7 @@ void clamps_from_outside() {
   guard.ceiling = 128;
   guard.clamps = Clamps::verbatim;
   check_step(Loop(guard, Aimd{}, 256).tick(1.0), kIncrease, 128);  // the wrong way
-  check_step(Loop(guard, Aimd{}, 4).tick(3.0), kDecrease, 16);     // likewise
+  check_step(Loop(guard, Aimd{}, 4).tick(3.0), kDecrease, 16);     // the wrong way
   check_step(Loop(guard, Aimd{}, 256).tick(3.0), kDecrease, 192);
   check_step(Loop(guard, Aimd{}, 4).tick(1.0), kIncrease, 5);
   guard.clamps = Clamps::corrected;
@@ -241,7 +241,7 @@ void aimd_climbs_by_one_and_cuts_by_a_truncated_factor() {
   for (const int limit : {6, 2, 1}) check_step(aisd.tick(3.0), kDecrease, limit);
 }
 
-// Five samples are as good as five thousand, and a bucket's p99 lies near its upper edge: 4.975 in
+// Five samples count like five thousand, and the p99 of a bucket is near its upper edge: 4.975 in
 // (3, 5], which is far above 2.4, and 1.995 in (1.5, 2], which lies within the band 1.6 … 2.4.
 void bucket_artefacts_decide() {
   check_step(Loop(Guard{}, Aimd{}, 64).tick(4.98), kDecrease, 48);
@@ -267,7 +267,7 @@ void pid_by_hand() {
   pid.ki_per_s = 0.02;
   pid.kd_s = 1;
   Loop loop(open_guard(), pid, 100);
-  // e = ln 2 at first, without past: only the integral moves, by 0.02 × 5 × ln 2.
+  // e = ln 2 at first, without history: only the integral moves, by 0.02 × 5 × ln 2.
   const double ln2 = std::numbers::ln2;
   double limit = 100 * std::exp(0.1 * ln2);
   check_step(loop.tick(1.0), kIncrease, limit);
@@ -283,7 +283,7 @@ void pid_by_hand() {
   // e = −ln 8: −0.5·ln 8 − 0.1·ln 8 − ln 8 / 5 is less than −0.7.
   limit *= std::exp(-0.7);
   check_step(loop.tick(16.0), kDecrease, limit);
-  // A signal of 0 is the least one: bounded as well.
+  // A signal of 0 counts as the smallest signal, so the rise is bounded, too.
   limit *= std::exp(0.2);
   check_step(loop.tick(0.0), kIncrease, limit);
 }
@@ -296,7 +296,7 @@ void pid_rests_where_it_is_held_back() {
   guard.ceiling = 101;
   Loop loop(guard, pid, 100);
   check_step(loop.tick(1.0), kIncrease, 101);  // wanted more
-  check_step(loop.tick(1.0), kHold, 101);      // and rests
+  check_step(loop.tick(1.0), kHold, 101);      // and pauses
   check_step(loop.tick(2.5), kDecrease, 101 * std::exp(-0.1 * std::log(1.25)));
   Reading idle;
   idle.value = 1;
@@ -310,8 +310,8 @@ void vegas_by_hand() {
   Vegas vegas;
   vegas.probe_multiplier = 1e9;
   Loop loop(open_guard(), vegas, 20, 1);
-  check_step(loop.tick(1.0), kHold, 20);  // the least latency
-  check_step(loop.tick(0.8), kHold, 20);  // a new least one
+  check_step(loop.tick(1.0), kHold, 20);  // the minimum latency
+  check_step(loop.tick(0.8), kHold, 20);  // a new minimum
   // ⌊log₁₀ 20⌋ = 1. q = ⌈20 (1 − 0.8 / 0.8)⌉ = 0 ≤ 1: + 6.
   check_step(loop.tick(0.8), kIncrease, 26);
   // q = ⌈26 (1 − 0.8 / 0.83)⌉ = ⌈0.94⌉ = 1: + 6.
@@ -329,7 +329,7 @@ void vegas_by_hand() {
   reading.max_in_flight = 15;
   check_step(loop.tick(reading), kHold, 32);
   reading.max_in_flight = 16;
-  reading.shed = 5;  // the gateway's own refusals are no drops
+  reading.shed = 5;  // the gateway's own rejections are not drops
   check_step(loop.tick(reading), kIncrease, 38);
 
   // From 100 on the unit is 2: q = 0 adds 12, q = ⌈112 × 0.04⌉ = 5 < 6 adds 2.
@@ -344,7 +344,7 @@ void vegas_by_hand() {
   dropping.tick(0.8);
   check_step(dropping.tick(reading), kDecrease, 19.5);  // half of − 1
   reading.max_in_flight = 0;
-  check_step(dropping.tick(reading), kDecrease, 19);  // however little is in use
+  check_step(dropping.tick(reading), kDecrease, 19);  // regardless of the use
 }
 
 void vegas_measures_anew() {
@@ -356,7 +356,7 @@ void vegas_measures_anew() {
   int passed = 1;
   double latency = 1.5;
   for (int probe = 0; probe < 20; ++probe) {
-    // A queue of ⌈20 / 3⌉ = 7 cuts at each tick, until the latency is taken for the least one.
+    // A queue of ⌈20 / 3⌉ = 7 cuts at each tick, until the latency becomes the minimum.
     const int due = static_cast<int>(std::ceil((0.5 + 0.5 * draws.uniform()) * 0.5 * 20));
     check(due >= 5 && due <= 10, "between half of the interval and all of it");
     while (++passed < due) {
@@ -382,7 +382,7 @@ void gradient2_by_hand() {
   // Mean (45 + 3) / 4 = 12, more than twice the latency: it becomes 11.4. Gradient 1.
   limit = limit * 0.8 + (limit + 4) * 0.2;
   check_step(loop.tick(3.0), kIncrease, limit);
-  // The mean while warming up goes by the sum, as in the original: (48 + 52) / 5 = 20.
+  // During the warm-up the mean is computed from the sum, as in the original: (48 + 52) / 5 = 20.
   limit = limit * 0.8 + (limit * (1.5 * 20 / 52) + 4) * 0.2;
   check_step(loop.tick(52.0), kDecrease, limit);
   // Less than half of the limit in use.
@@ -408,7 +408,7 @@ void gradient2_by_hand() {
   check_step(warm.tick(10.0), kDecrease, limit);
 }
 
-/// Samples of requests dispatched so long ago.
+/// Samples of requests that were dispatched `age_s` ago.
 void give(Loop& loop, int count, double value, double age_s = 0) {
   for (int i = 0; i < count; ++i) {
     loop.governor().sample(value, from_seconds(loop.now_s() - age_s), from_seconds(loop.now_s()));
@@ -421,7 +421,7 @@ void envoy_gradient_by_hand() {
   envoy.jitter = 0.5;
   Draws draws(kSeed, Stream::controller, 0);
   Loop loop(open_guard(), envoy, 64, 1);
-  // The first tick opens the window of the least latency, whatever the sensor says.
+  // The first tick opens the window of the minimum latency for any value of the sensor.
   check_step(loop.tick(kNan), kDecrease, 3);
   give(loop, 100, 0.1, 0.5);  // dispatched before
   check_step(loop.tick(kNan), kHold, 3);
@@ -467,7 +467,7 @@ void envoy_gradient_measures_anew_at_the_minimum() {
   check_step(loop.tick(kNan), kHold, 5);
   give(loop, 1, 100.0);  // … so this is the fiftieth
   check_step(loop.tick(kNan), kHold, 5);
-  // The least latency is now 100. Being at the minimum is counted from 0 again.
+  // The minimum latency is now 100. Ticks at the minimum limit are counted from 0 again.
   for (int i = 0; i < 4; ++i) {
     give(loop, 1, 1000.0);
     check_step(loop.tick(kNan), kHold, 5);

@@ -59,7 +59,7 @@ class Band {
   }
   void charge(std::size_t flow, double amount) { policy_->charge(TenantId{flow}, amount, now); }
 
-  // Whom the policy names, without dispatching.
+  // The tenant that the policy chooses, without a dispatch.
   std::optional<std::size_t> next() {
     const auto flow = policy_->next(queues, Permits(*this), now);
     return flow ? std::optional(flow->index()) : std::nullopt;
@@ -68,7 +68,7 @@ class Band {
   std::optional<std::size_t> dispatch() {
     const auto flow = next();
     if (!flow) return flow;
-    check(free > 0 && !blocked[*flow], "whom it names may start");
+    check(free > 0 && !blocked[*flow], "the chosen flow may start");
     dispatched_cost = queues.head(TenantId{*flow}).cost;
     queues.pop(TenantId{*flow});
     --free;
@@ -100,7 +100,7 @@ class Band {
   double dispatched_cost = 0;
 };
 
-// How often each flow is dispatched in `n` dispatches with a queue that never runs dry.
+// Number of dispatches per flow in `n` dispatches from queues that are never empty.
 std::vector<std::size_t> dispatches(Band& band, std::size_t n) {
   std::vector<std::size_t> count(band.blocked.size());
   band.free = n;
@@ -109,7 +109,7 @@ std::vector<std::size_t> dispatches(Band& band, std::size_t n) {
       while (band.length(flow) < 2) band.enqueue(flow);
     }
     const auto flow = band.dispatch();
-    check(flow.has_value(), "somebody goes");
+    check(flow.has_value(), "a request goes");
     ++count[*flow];
   }
   return count;
@@ -211,9 +211,9 @@ void flow_with_a_limit_of_its_own_blocks_nobody() {
       check(flow && *flow != 1, "the others go on: " + name);
     }
     band.blocked[0] = band.blocked[2] = true;
-    check(!band.next(), "nobody may start: " + name);
+    check(!band.next(), "none may start: " + name);
     band.blocked[1] = false;
-    check(band.next() == std::size_t{1}, "who may start goes: " + name);
+    check(band.next() == std::size_t{1}, "the flow that may start goes: " + name);
   }
 }
 
@@ -283,7 +283,7 @@ std::size_t served_of_130(Band& band, std::size_t flow) {
   return count;
 }
 
-// That gateway counts in whole numbers: of a weight the whole part counts, and at least 1.
+// That gateway counts in integers: the integer part of a weight counts, at least 1.
 void fractions_of_weights_are_lost_in_verbatim() {
   for (const auto& [weight, turn] :
        {std::pair{0.3, 1}, {1.0, 1}, {1.5, 1}, {1.999, 1}, {2.0, 2}, {2.7, 2}}) {
@@ -295,13 +295,13 @@ void fractions_of_weights_are_lost_in_verbatim() {
     band.free = 30;
     int first = 0;
     for (int i = 0; i < 30; ++i) first += band.dispatch() == std::size_t{0} ? 1 : 0;
-    check(first == 30 * turn / (turn + 1), "turns of so many requests");
+    check(first == 30 * turn / (turn + 1), "turns of several requests");
   }
 }
 
 void idle_singletons_hoard_credit_in_verbatim_only() {
-  // Each of 100 singletons leaves one credit. Whoever the loop visits first, the next visit of the
-  // hoarder serves 102 in a row, and 28 dispatches go as one to two: 18 and 10.
+  // Each of 100 singletons leaves one credit. Whichever tenant the loop visits first, the next
+  // visit of the hoarder serves 102 in a row, and 28 dispatches are split one to two: 18 and 10.
   Band hoarder(verbatim(), {2, 1});
   send_singletons(hoarder, 0, 100);
   check(served_of_130(hoarder, 0) == 120, "the hoarder gets 92 % of the next 130");
@@ -357,7 +357,7 @@ void corrected_banks_nothing_when_idle() {
     band.enqueue(0, 1);  // leaves 9 of its 10 credits
     check(band.dispatch() == std::size_t{0}, "alone");
   }
-  for (int i = 0; i < 50; ++i) {  // empties by expiry
+  for (int i = 0; i < 50; ++i) {  // becomes empty by expiry
     band.enqueue(0, 1);
     band.enqueue(0, 1);
     check(band.dispatch() == std::size_t{0}, "alone");
@@ -400,7 +400,7 @@ void interrupted_visit_goes_on_unless_the_flow_empties() {
 // --- deficit round robin against slow transcriptions
 // ----------------------------------------------
 
-// Corrected, credit by credit: one visit after the other, none skipped.
+// The corrected semantics, visit by visit, without skipping any.
 class SlowDrr {
  public:
   SlowDrr(double quantum, std::vector<double> weights, bool pays_first)
@@ -513,7 +513,7 @@ void corrected_equals_its_transcription() {
           band.free += draws.below(4);
       }
       while (band.free > 0) {
-        if (draws.below(4) == 0) band.next();  // asked without being granted
+        if (draws.below(4) == 0) band.next();  // called without a dispatch
         const auto expected = slow.dispatch(band.blocked);
         check(band.dispatch() == expected, "the transcription serves the same");
         if (!expected) break;
@@ -522,8 +522,8 @@ void corrected_equals_its_transcription() {
   }
 }
 
-// The drain loop of the gateway as it is written: entries that expired stay in their queue until
-// they are found, and the loop sleeps in two places.
+// A transcription of the gateway's drain loop: expired entries stay in their queue until they are
+// found, and the loop sleeps in two places.
 class GatewayLoop {
  public:
   explicit GatewayLoop(const std::vector<double>& weights)
@@ -583,8 +583,8 @@ class GatewayLoop {
     }
   }
 
-  std::vector<std::int64_t> weights_;     // whole
-  std::vector<std::deque<bool>> queues_;  // whether each entry lives
+  std::vector<std::int64_t> weights_;     // integers
+  std::vector<std::deque<bool>> queues_;  // whether each entry is alive
   std::vector<std::size_t> live_;
   std::vector<std::int64_t> deficit_;
   std::size_t idx_ = 0;
@@ -630,7 +630,7 @@ void verbatim_equals_its_transcription() {
 // ---------------------------------------------------------------------------------------
 
 // The largest difference in service per weight, over all intervals in which two flows stay
-// backlogged, as a share of what is allowed.
+// backlogged, as a share of the bound.
 class Lag {
  public:
   explicit Lag(std::vector<double> weights)
@@ -729,8 +729,8 @@ void lag_is_bounded() {
   check(robin > 2, "a policy without the bound breaks it");
 }
 
-// Slots that emit a token each per step; the output is charged as it is generated, weight 2, the
-// prompt at dispatch, weight 1.
+// Slots that emit one token per step; output is charged token by token with weight 2, the prompt at
+// dispatch with weight 1.
 struct Server {
   struct Request {
     std::size_t flow;
@@ -763,7 +763,7 @@ double share_of_service_gap_bound(const gateway::Fairness& config, std::uint64_t
   Lag lag(weights);
   const auto is_backlogged = [&](std::size_t flow) { return band.length(flow) > 0; };
   const auto served = [&](std::size_t flow, double amount) { lag.served(flow, amount); };
-  // A tenant that rests now and then.
+  // A tenant that is sometimes idle.
   const std::size_t rests = draws.below(n);
   for (int step = 0; step < 3000; ++step) {
     const bool is_resting = (step / 500) % 2 == 1;
@@ -812,7 +812,7 @@ void service_gap_is_bounded() {
 // --- pathologies and cures
 // ------------------------------------------------------------------------
 
-// Dispatches of tenant 0 among the first 100 after it was idle for 1,000 of tenant 1.
+// Dispatches of tenant 0 among the first 100 after an idle time of 1,000 dispatches of tenant 1.
 std::size_t after_idleness(const gateway::Fairness& config) {
   Band band(config, {1, 1});
   band.free = 2000;
@@ -871,7 +871,7 @@ void departure_by_expiry_counts_for_the_lift() {
 }
 
 void lift_when_nobody_waits() {
-  // Tenant 1 sends singletons; nobody waits when tenant 0 returns.
+  // Tenant 1 sends singletons; no tenant waits when tenant 0 returns.
   const auto first_ten = [](CounterLift lift) {
     Band band(VirtualTokenCounter{.lift = lift}, {1, 1});
     band.free = 1000;
@@ -986,11 +986,11 @@ void least_attained_service_weighs_service_and_wait() {
   even.charge(0, 80);
   even.charge(1, 100);
   even.now = seconds(60);
-  even.enqueue(1, 0);  // half is forgotten: 50
+  even.enqueue(1, 0);  // decays by half: 50
   even.now = seconds(80);
-  even.enqueue(1, 0);  // its queue is not empty: nothing is forgotten
+  even.enqueue(1, 0);  // its queue is not empty: no decay
   even.enqueue(0, 0);  // 80 · 2^(−80/60) = 31.7
-  check(even.next() == std::size_t{0}, "who has forgotten more");
+  check(even.next() == std::size_t{0}, "the service that decayed more");
   even.charge(0, 18);  // 49.7
   check(even.next() == std::size_t{0}, "still a little less");
   even.charge(0, 1);  // 50.7
@@ -1000,7 +1000,7 @@ void least_attained_service_weighs_service_and_wait() {
   resting.free = 100;
   resting.charge(0, 100);
   resting.now = seconds(60);
-  resting.charge(0, 100);  // a request that ran until now: 200
+  resting.charge(0, 100);  // the end of a request: 200
   for (const std::int64_t when : {90, 120}) {
     resting.now = seconds(when);
     resting.enqueue(0, 0);  // 200 / √2, then 100

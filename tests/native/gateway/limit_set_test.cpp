@@ -1,4 +1,4 @@
-// Limits together, with limits that do as the test says; and the ceilings of the bands.
+// Sets of limits, with scripted limits; and the ceilings of the bands.
 #include "gateway/limit_set.h"
 
 #include <cmath>
@@ -22,7 +22,7 @@ using sim::RequestId;
 
 namespace {
 
-/// What a limit answers, and what it has been notified of.
+/// The answers of a limit, and its notifications.
 struct Script {
   bool is_open = true;
   std::optional<RequestId> refused;  ///< may not start
@@ -150,7 +150,7 @@ void traits_of_one_are_those_of_all() {
 
 // ---- ceilings ------------------------------------------------------------------------------
 
-/// Sets every ceiling to the saturation plus a step by band; a static one is asked once.
+/// Sets every ceiling to the saturation plus a step by band; a static policy is called once.
 class Steps final : public gateway::UsageLimitPolicy {
  public:
   explicit Steps(bool follows) : follows_(follows) {}

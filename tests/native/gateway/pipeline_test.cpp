@@ -1,4 +1,4 @@
-// The pipeline by itself: what each call lets out, drops and withdraws, and the books.
+// The pipeline alone: the departures of each call, and the counters.
 #include "gateway/pipeline.h"
 
 #include <string>
@@ -18,7 +18,7 @@ using workload::Outcome;
 
 namespace {
 
-/// A gateway before a fleet of one, which nothing but the gateway's own count is known of.
+/// A gateway in front of a fleet of one, known only by the gateway's own count.
 struct Setup {
   explicit Setup(std::vector<Offered> offered, Gateway config = {},
                  std::vector<workload::SloClass> slo_classes = {{}})
@@ -115,7 +115,7 @@ void what_leaves_a_queue_undispatched_is_dropped() {
   check(counters.queued() == 0 && setup.is_balanced(), "books");
 }
 
-// Two seats: a sheddable request gives its one to an important one that waits.
+// Two seats: a sheddable request is evicted for an important one that waits.
 void saturation_takes_sheddable_requests_out_of_the_instances() {
   Gateway config;
   config.bands = {{.priority = 0}, {.priority = -1000}};
@@ -140,7 +140,7 @@ void saturation_takes_sheddable_requests_out_of_the_instances() {
   check(setup.pipeline.counters().reclaimed == 1 && setup.is_balanced(), "books");
 }
 
-// The limit counts those without a first token as well.
+// The limit also counts requests without a first token.
 void first_tokens_wake_the_queues_where_they_free_a_permit() {
   const auto wakes = [](const gateway::Limit& limit) {
     Gateway config;

@@ -1,5 +1,5 @@
-// Requests that are withdrawn from an instance: what becomes of them and of the others, against a
-// plain model that makes every step request by request; and with jumps as without.
+// Requests that are withdrawn from an instance: the results for them and for the others, against a
+// plain model that performs every step request by request; and with jumps as without.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -43,7 +43,7 @@ struct Case {
                                           {.name = "low", .priority = -1}};
   InstanceGroup group;
   std::vector<Cancel> cancels;
-  std::vector<Time> looks;  ///< when it is asked how it stands
+  std::vector<Time> looks;  ///< when its state is read
   Time horizon = sim::kForever;
   std::int64_t quantum_ns = 1;
   bool reports = false;
@@ -66,22 +66,22 @@ struct Case {
   }
 };
 
-/// Everything that can be told of a run.
+/// All observable values of a run.
 struct Told {
-  /// Of a request: outcome, entry, scheduled, first token, finished, when it left, tokens,
-  /// preemptions, reported latencies.
+  /// A request: outcome, entry, scheduled, first token, finished, departure, tokens, preemptions,
+  /// reported latencies.
   using Row = std::tuple<Outcome, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
                          std::int64_t, std::int32_t, std::int32_t, std::int64_t, std::int64_t>;
   std::vector<Row> rows;
   std::map<std::int64_t, std::int64_t> gaps;
-  std::vector<std::int64_t> counts;  // of the instance, but how it waited
+  std::vector<std::int64_t> counts;  // of the instance, without its waiting time
   double waiting_time_s = 0;
   std::vector<std::tuple<std::int32_t, std::int32_t, std::int64_t, std::int64_t>> seen;
 
   bool operator==(const Told&) const = default;
 };
 
-/// An instance in an event loop that does nothing else.
+/// An instance in a minimal event loop.
 class Bench final : workload::RequestListener {
  public:
   Bench(const Case& given, bool reference)
@@ -148,7 +148,7 @@ class Bench final : workload::RequestListener {
       case Phase::step_end:
         return engines_[event.subject()]->end_step(now_);
       case Phase::permit_release:
-        check(finished_[event.subject()] == 1, "the listener is told once, before the permit");
+        check(finished_[event.subject()] == 1, "the listener is notified once, before the permit");
         check(!sim::is_set(left_[event.subject()]), "a permit returns once");
         left_[event.subject()] = now_;
         return;
@@ -205,7 +205,8 @@ class Bench final : workload::RequestListener {
 
 // ---- a plain model -------------------------------------------------------------------------
 
-/// The contract without prefix caching, entry delay, reported latencies and horizon, word by word.
+/// A literal transcription of the contract, without prefix caching, entry delay, reported latencies
+/// and horizon.
 class PlainModel {
  public:
   explicit PlainModel(const Case& given)
@@ -409,7 +410,7 @@ T one_of(Draws& draws, std::initializer_list<T> values) {
   return values.begin()[draws.below(values.size())];
 }
 
-/// Priorities that may grow and preempt.
+/// Priorities, with or without aging and preemption.
 instance::PriorityFcfs random_priorities(Draws& draws) {
   instance::PriorityFcfs some;
   some.age_weight_per_s = one_of(draws, {0.0, 0.0, 10.0, 300.0});
@@ -419,14 +420,14 @@ instance::PriorityFcfs random_priorities(Draws& draws) {
   return some;
 }
 
-/// `plain`: one that the plain model knows.
+/// `plain`: a case that the plain model supports.
 Case random_case(std::uint64_t seed, bool plain) {
   Draws draws(seed, Stream::arrivals, plain);
   const auto between = [&](std::int64_t low, std::int64_t high) {
     return low + static_cast<std::int64_t>(draws.below(static_cast<std::uint64_t>(high - low + 1)));
   };
   Case given;
-  const bool whole = draws.below(2) == 0;  // whole microseconds: much at one instant
+  const bool whole = draws.below(2) == 0;  // whole microseconds: many events at one instant
   const std::int64_t grain = whole ? 1000 : 1;
   const std::int64_t count = between(1, 40);
   std::int64_t at = 0;
@@ -473,7 +474,7 @@ Case random_case(std::uint64_t seed, bool plain) {
     if (draws.below(2) == 0) group.scheduler = random_priorities(draws);
     if (draws.below(4) == 0) group.data_parallel_size = 2;
   }
-  // Instants that something else may happen at, as far as steps are whole microseconds.
+  // Instants at which other events may happen if steps are whole microseconds.
   const std::int64_t span = at + grain * between(0, 200'000'000 / grain);
   const auto some_time = [&] { return Time{grain * between(0, span / grain)}; };
   for (std::int64_t i = between(0, 2 * count); i > 0; --i) {
@@ -544,8 +545,8 @@ void jumps_equal_single_steps() {
 
 // ---- the other plant -----------------------------------------------------------------------
 
-// Two requests that would take 10 s each together and 6 s alone: once one of them has left after
-// 2 s, the other has 8 of 10 parts of its work to do.
+// Two requests that take 10 s each together and 6 s alone: when one leaves after 2 s, the other has
+// done 2 of 10 parts of its work.
 void the_others_share_what_a_processor_gives() {
   Case given;
   given.add(0, 10, 11);
@@ -562,7 +563,7 @@ void the_others_share_what_a_processor_gives() {
   check(told.counts[3] == 1 && told.counts[9] == 13, "the tokens of both are counted");
 }
 
-// ---- the books -----------------------------------------------------------------------------
+// ---- the counters --------------------------------------------------------------------------
 
 void the_ledger_tells_where_requests_were_withdrawn() {
   struct Row {

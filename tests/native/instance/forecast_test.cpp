@@ -1,5 +1,5 @@
-// Copies of an engine's state: they run ahead without touching the original, and come to what the
-// original then really does.
+// Copies of an engine's state: they run ahead without changing the original, and match what it then
+// does.
 #include "instance/step_loop/forecast.h"
 
 #include <algorithm>
@@ -18,14 +18,14 @@ using sim::Time;
 
 namespace {
 
-/// A walker that enters the workload's requests at their times, up to a moment.
+/// A walker that has entered the workload's requests up to `moment`.
 struct Stage {
   Walker walker;
   std::vector<Entry>::const_iterator next;
   Time now{0};
 };
 
-// Everything that happens before `moment`, with or without withdrawals.
+// Runs all events before `moment`, with or without withdrawals.
 void run_until(Stage& stage, const Workload& work, Time moment, bool withdraws) {
   Walker& walker = stage.walker;
   while (true) {
@@ -81,7 +81,7 @@ void predictions_come_true() {
     if (seed % 5 == 0)
       work.group.num_kv_blocks = std::max<std::int64_t>(1, work.group.num_kv_blocks / 3);
     sim::Draws draws(seed, sim::Stream::router, 1);
-    // Some of the last requests are on their way, and the last of them is asked for.
+    // Some of the last requests are in transit; the forecast is for the last of them.
     const Time moment = work.entries[draws.below(work.entries.size())].at;
     Stage stage{Walker(work), work.entries.begin()};
     run_until(stage, work, moment, true);

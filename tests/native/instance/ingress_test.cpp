@@ -1,5 +1,5 @@
-// What stands before the engines of an instance, with scripted engines behind it: data-parallel
-// ranks, and the queue at an ingress.
+// The parts in front of an instance's engines, with scripted engines: data-parallel ranks, and the
+// queue of an ingress.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -27,7 +27,7 @@ using workload::Outcome;
 
 namespace {
 
-/// Answers what it is told to, and notes what is asked of it.
+/// A scripted instance that records its calls.
 struct Scripted final : Instance {
   explicit Scripted(std::vector<std::string>& calls, std::string its_name = "")
       : log(calls), name(std::move(its_name)) {}
@@ -167,14 +167,14 @@ constexpr std::size_t kFirstReason = 1;
 constexpr std::uint32_t kInstance = 3;
 constexpr std::uint32_t kEngine = 0;
 
-/// An ingress with a scripted engine, of which the test plays the engine and the run.
+/// An ingress with a scripted engine; the test plays the engine and the run.
 struct Gate final : workload::RequestListener {
   workload::RequestTable requests;
   workload::RequestStates states;
   sim::EventQueue events{1};
   Log log;
-  std::vector<std::uint32_t> gone;        // of which the run was notified
-  std::vector<std::uint32_t> first_seen;  // likewise
+  std::vector<std::uint32_t> gone;        // departures of which the run was notified
+  std::vector<std::uint32_t> first_seen;  // first tokens of which the run was notified
   instance::IngressQueue queue;
   Scripted* engine = nullptr;
 
@@ -198,7 +198,7 @@ struct Gate final : workload::RequestListener {
   void arrive(std::uint32_t id, std::int64_t now, std::size_t rank = 0) {
     queue.enqueue(RequestId{std::size_t{id}}, rank, {now});
   }
-  /// What the engine does with a request inside.
+  /// Effects of the engine on a request inside.
   void emit_first_token(std::uint32_t id, std::int64_t now) {
     states.first_token[id] = {now};
     queue.first_token(RequestId{std::size_t{id}});

@@ -1,5 +1,5 @@
-// Jumps: several steps made at once are the same as these steps made one by one, and the functions
-// that say how many there are and what they take.
+// Jumps: several steps performed together equal the same steps one by one; and the functions for
+// their number and their memory.
 #include "instance/step_loop/jump.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ using sim::Time;
 
 namespace {
 
-/// How often the random workloads came to what is to be tested.
+/// How often the random workloads reached the tested states.
 struct Coverage {
   std::int64_t jumps = 0;  ///< of several steps
   std::int64_t steps = 0;  ///< in these
@@ -36,7 +36,7 @@ struct Coverage {
   }
 };
 
-/// What a jump promised as it began.
+/// The predictions at the start of a jump.
 struct Promise {
   std::int64_t steps = 0;
   Time end{0};
@@ -58,7 +58,7 @@ Promise promise_of(const EngineState& s) {
   return promise;
 }
 
-// As many steps find memory as are said to, and no more.
+// Exactly the predicted number of steps find memory.
 void check_memory_of_steps(const EngineState& s, const std::string& where) {
   const bool is_limited = instance::is_blocked(s) || !s.slots.empty();
   const std::int64_t free = is_limited ? s.memory.takeable_without_eviction() : s.memory.free();
@@ -112,7 +112,7 @@ class Pair {
     if (jumping_.is_stepping() && jumping_.state.jump.end == now) jumping_.end();
   }
 
-  // Up to those that end at `now`.
+  // Up to the steps that end at `now`.
   void make_single_steps(Time now) {
     while (single_.is_stepping() && single_.state.jump.end <= now) {
       const Time end = single_.state.jump.end;
@@ -126,7 +126,7 @@ class Pair {
   void start(Time now) {
     if (jumping_.is_stepping()) return start_single(now);  // a step within the jump
     if (promise_.end == now) {
-      check(made_ == promise_.steps, "so many steps were promised, " + where_);
+      check(made_ == promise_.steps, "the number of steps, " + where_);
     } else {
       ++coverage_.cut;
     }
@@ -143,7 +143,7 @@ class Pair {
     if (single_.state.jump.steps > 1) single_.cut();
   }
 
-  // A step of the jump under way: the batch is the one that the jump began with.
+  // A step of the current jump: the batch is that of the jump's start.
   void start_single(Time now) {
     single_.start(now);
     const EngineState& s = single_.state;
@@ -165,7 +165,7 @@ class Pair {
   Walker jumping_;
   Walker single_;
   Promise promise_;
-  std::int64_t made_ = 0;  // steps of the jump that were made one by one
+  std::int64_t made_ = 0;  // steps of the jump that were performed singly
   std::string where_;
   Coverage& coverage_;
 };
@@ -182,7 +182,7 @@ void a_jump_equals_its_steps() {
   check(all.short_of_memory > 100 && all.withdrawn > 1000, "and ended by memory or withdrawals");
 }
 
-// ---- lengths that can be told by hand ------------------------------------------------------
+// ---- lengths worked out by hand ------------------------------------------------------------
 
 Workload one_request(std::int32_t input, std::int32_t output) {
   auto all = std::make_shared<workload::Requests>();

@@ -1,5 +1,5 @@
-// KV memory: the map and the free list against plain ones, and what the memory promises: every
-// block is free or held, and the ones that were released first are taken first.
+// KV memory: the map and the free list against plain ones, and the invariants of the memory: every
+// block is free or held, and blocks released first are taken first.
 #include "instance/kv_cache/kv_cache.h"
 
 #include <algorithm>
@@ -47,7 +47,7 @@ void map_equals_the_standard_one() {
     FlatMap map;
     std::unordered_map<std::uint64_t, std::int32_t> reference;
     const std::uint64_t names = 1 + draws.below(round % 3 == 0 ? 20 : 400);
-    // Keys whose last bits are few share their homes, so that long clusters form, also around the
+    // Keys with few distinct last bits share their homes, so long clusters form, also around the
     // end of the table.
     const bool is_crowded = draws.below(2) == 0;
     const auto key_of = [&](std::uint64_t name) {
@@ -213,7 +213,7 @@ void check_free_list(Allocation allocation) {
       const auto distinct = std::unique(in_use.begin(), in_use.end()) - in_use.begin();
       check(list.num_in_use() == distinct, "blocks in use");
       check(plain.size() + blank_held + distinct == total, "no block is lost");
-      // Neighbouring runs of blank blocks are not always known as one.
+      // Adjacent runs of blank blocks are not always merged.
       check(list.blank_at_head() <= plain.blank_at_head(), "blank blocks at the head");
       check((list.blank_at_head() > 0) == (plain.blank_at_head() > 0), "whether the head is blank");
     }
@@ -372,7 +372,7 @@ class Scene {
 
  private:
   static std::vector<Prompt> prompts() {
-    // One token beyond the shared blocks, so that all of them can be used again.
+    // One token beyond the shared blocks, so that all of them can be reused.
     std::vector<Prompt> prompts{{1, 40, 41}, {2, 40, 41}};
     for (std::int32_t blocks = 1; blocks <= 8; ++blocks) prompts.push_back({0, 0, 10 * blocks});
     return prompts;
@@ -438,7 +438,7 @@ void a_preempted_request_finds_what_was_not_taken() {
   check(scene.memory().free() == 10 && scene.memory().find(id, 61, true) == 60, "all of it");
   check(scene.memory().find(id, 60, true) == 50, "at least one token is computed anew");
   check(scene.memory().find(id, 61, false) == 0, "no other request has these tokens");
-  // Four blank blocks stand before its own, of which the last go first.
+  // Four blank blocks precede its own, of which the last are taken first.
   const std::int64_t left[] = {60, 60, 60, 60, 50, 40};
   for (const std::int64_t tokens : left) {
     (void)scene.enter(Scene::kOther);

@@ -17,7 +17,7 @@ std::int64_t inversions_by_pairs(const std::vector<QueueStay>& stays) {
   for (const QueueStay& low : stays) {
     for (const QueueStay& high : stays) {
       const bool are_rivals = low.instance == high.instance && low.priority < high.priority;
-      // While the one is scheduled, the other is in the queue and stays there.
+      // When one is scheduled, the other is in the queue and stays there.
       if (are_rivals && low.is_scheduled && high.entered <= low.ended && low.ended < high.ended) {
         ++pairs;
       }

@@ -1,5 +1,5 @@
 // Recursive least squares against the weighted least squares problem over all samples at once,
-// solved by a QR decomposition; what it does where it must differ from that.
+// solved by a QR decomposition; and its behavior where it must differ.
 #include <Eigen/Dense>
 #include <array>
 #include <cmath>
@@ -25,7 +25,7 @@ struct Sample {
   double y = 0;
 };
 
-/// Rules under which no sample is left out and everything is forgotten alike.
+/// Rules under which no sample is ignored and all are forgotten alike.
 RegressionRules plain(double forgetting, double initial_variance) {
   return {.forgetting = forgetting,
           .initial_variance = initial_variance,
@@ -40,7 +40,7 @@ std::vector<double> batch(const std::vector<Sample>& samples, const std::vector<
   const auto p = static_cast<Eigen::Index>(kSize);
   Eigen::MatrixXd a = Eigen::MatrixXd::Zero(n + p, p);
   Eigen::VectorXd b(n + p);
-  double weight = 1;  // the square root of it, from the last sample back
+  double weight = 1;  // its square root, from the last sample back
   for (Eigen::Index k = n - 1; k >= 0; --k) {
     const Sample& one = samples[static_cast<std::size_t>(k)];
     for (Eigen::Index j = 0; j < p; ++j) a(k, j) = weight * one.x[static_cast<std::size_t>(j)];
@@ -82,7 +82,7 @@ void equals_the_batch_solution() {
             {samples.begin(), samples.begin() + static_cast<std::ptrdiff_t>(n) + 1}, first, rules);
         bool is_positive = true;
         for (const double one : expected) is_positive = is_positive && one > 0;
-        if (!is_positive) break;  // from here on they may differ
+        if (!is_positive) break;  // from here on the solutions may differ
         for (std::size_t j = 0; j < kSize; ++j) {
           check(std::abs(regression.coefficients()[j] - expected[j]) <= 1e-9 * expected[j],
                 "coefficient equals the batch solution's");
@@ -128,7 +128,7 @@ void covariance_stays_bounded() {
     rules.largest_trace = largest_trace;
     RecursiveLeastSquares regression({1, 1, 1, 1}, rules);
     double trace = 0;
-    const X always{1, 1, 0, 0};  // tells nothing of the rest
+    const X always{1, 1, 0, 0};  // no information on the other coefficients
     for (int i = 0; i < 500; ++i) {
       regression.update(always, 2);
       trace = std::max(trace, regression.trace());

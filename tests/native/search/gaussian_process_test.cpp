@@ -114,7 +114,7 @@ void posterior_is_that_of_the_definition() {
         "log marginal likelihood");
 }
 
-// 70 observations: the blocks of the matrix products are not all full.
+// 70 observations: some blocks of the matrix products are partial.
 void slopes_are_those_of_differences() {
   const Observations data = some_observations(70, 3);
   const Hyperparameters h = some_hyperparameters();
@@ -196,7 +196,7 @@ void fit_finds_a_stationary_point_in_the_box() {
 }
 
 void minimum_respects_the_box() {
-  // Rosenbrock's valley, whose bottom (1, 1) lies outside.
+  // Rosenbrock's valley, whose minimum (1, 1) is outside.
   const auto valley = [](const VectorXd& x, VectorXd& gradient) {
     const double bend = x[1] - x[0] * x[0];
     gradient[0] = -400.0 * bend * x[0] - 2.0 * (1.0 - x[0]);
@@ -287,7 +287,7 @@ void small_space_is_exhausted_before_a_point_repeats() {
     seen[static_cast<std::size_t>(point[0])] = true;
     acquisition.believe(point, {0.01});
   }
-  acquisition.maximum(candidates, coordinates, {});  // all are known: any will do
+  acquisition.maximum(candidates, coordinates, {});  // all are known: any result is valid
 }
 
 void constraints_decide_what_is_best() {
@@ -295,7 +295,7 @@ void constraints_decide_what_is_best() {
   data.points << 0.0, 0.5, 1.0;
   data.values << -1.0, 0.0, 1.0;
   Observations limit = data;
-  limit.values << 1.0, -1.0, -1.0;  // the best value is not allowed
+  limit.values << 1.0, -1.0, -1.0;  // the best value is infeasible
   const Hyperparameters h{VectorXd::Constant(1, 0.2), 1.0, 1e-6, 0.0};
   const Acquisition bounded(GaussianProcess(data, h), {GaussianProcess(limit, h)});
   check(bounded.recommended() == 1, "the best allowed");

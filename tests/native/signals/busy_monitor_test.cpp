@@ -135,7 +135,7 @@ void the_latch_opens_when_both_signals_are_low() {
   check(report(own_low), "the other one does not clear it");
   check(report(own_high), "nor when it is high itself");
   check(report(used_low), "nor the first alone");
-  // If the gateway's own count is not heard of any more, it stays.
+  // Without further reports of the gateway's own count, it stays.
   for (int i = 0; i < 100; ++i) check(report(used_low), "stuck");
   check(!report(own_low), "the last values of both are low");
 }
@@ -144,7 +144,7 @@ void what_is_not_told_stands() {
   BusyWorkers workers(all(), 1);
   workers.report(kWorker, std::vector{prefill(2000)}, from_seconds(1));
   workers.report(kWorker, std::vector{RankLoad{.kv_used_blocks = 0}}, from_seconds(2));
-  check(workers.is_busy(kWorker), "tokens were not told anew");
+  check(workers.is_busy(kWorker), "tokens were not reported again");
   workers.report(kWorker, std::vector{RankLoad{.active_prefill_tokens = 0}}, from_seconds(3));
   check(!workers.is_busy(kWorker), "now they were");
 }
@@ -169,7 +169,7 @@ void unknown_workers_are_ignored() {
 
 void thresholds_change_with_load_events() {
   BusyMonitor config = decode_only();
-  // Not in order; the middle one sets another threshold and leaves this one as it is.
+  // Not in order; the middle one sets another threshold and leaves this one unchanged.
   config.schedule = {
       BusyThresholdChange{.at_s = 30, .active_decode_blocks_threshold = 0.9},
       BusyThresholdChange{.at_s = 10, .active_decode_blocks_threshold = 0.2},
@@ -182,8 +182,8 @@ void thresholds_change_with_load_events() {
   report(kWorker, active(30), 5);
   report(kOther, active(30), 9.999);
   check(!workers.is_busy(kWorker) && !workers.is_busy(kOther), "30 of 100 at 0.5");
-  // Nothing has been heard since second 10, so nothing has changed. The first load event after it
-  // is one of the other worker's; then all are looked at.
+  // No load event has arrived since second 10, so nothing has changed. The next one is of the other
+  // worker; then all workers are evaluated.
   report(kOther, active(10), 12);
   check(workers.is_busy(kWorker) && !workers.is_busy(kOther), "30 and 10 of 100 at 0.2");
   report(kOther, prefill(6), 25);

@@ -1,4 +1,4 @@
-// What the policies of a run need to see is found wherever a policy may stand.
+// The needs of a run's policies are found at every place of a policy.
 #include "signals/needs.h"
 
 #include <array>
@@ -30,7 +30,7 @@ void for_each_alternative(const auto& action) {
   }(std::make_index_sequence<std::variant_size_v<Variant>>{});
 }
 
-// `found`: what is found of a configuration that holds the alternative.
+// `found`: the needs of a configuration with the alternative.
 template <class Variant>
 void check_each(Expected expected, const auto& found) {
   for_each_alternative<Variant>([&](const auto& policy) {
@@ -105,7 +105,7 @@ void needs_of_each_limit_are_found() {
       {{"dual_limit", {.first_tokens = true}}, {"saturation", {.fleet_signals = true}}}, found);
 }
 
-// A limit that moves with first tokens and does not ask for them would never learn of any.
+// A limit that depends on first tokens must declare that need to be notified of them.
 void limits_that_first_tokens_free_need_them() {
   for_each_alternative<gateway::Limit>([](const auto& policy) {
     const bool is_freed = gateway::make_limit(policy, {})->frees_at_first_token();

@@ -28,7 +28,7 @@ using spillway::workload::Segment;
 
 namespace {
 
-/// What a prompt consists of.
+/// The parts of a prompt.
 struct Prompt {
   std::vector<Segment> segments;
   std::int32_t own_tokens = 0;
@@ -46,10 +46,10 @@ std::shared_ptr<const Requests> requests_of(const std::vector<Prompt>& prompts) 
   return std::move(builder).build();
 }
 
-/// One remembered block: the beginning of which it is the end.
+/// One remembered block, by the beginning that it ends.
 struct Block {
   std::vector<std::uint64_t> beginning;  // contents and lengths of the segments up to its end
-  std::int64_t own_of = -1;              // or whose own tokens it holds
+  std::int64_t own_of = -1;              // or the request whose unshared tokens it holds
   std::int64_t number = 0;
 
   friend bool operator==(const Block&, const Block&) = default;
@@ -106,7 +106,7 @@ std::vector<Prompt> random_prompts(Draws& draws, std::int64_t block_size) {
   std::vector<std::vector<Segment>> groups(1 + draws.below(4));
   for (std::size_t g = 0; g < groups.size(); ++g) {
     for (std::uint64_t s = 0; s < 1 + draws.below(4); ++s) {
-      // Now and then a content or a beginning that another group has as well.
+      // Sometimes a content or a beginning of another group.
       const std::uint64_t name = draws.below(3) == 0 ? s : 100 * (g + 1) + s;
       groups[g].push_back({content(name), static_cast<std::uint32_t>(1 + draws.below(longest))});
     }
@@ -166,7 +166,7 @@ void random_use_equals_the_plain_memory() {
       }
       const std::size_t chosen = draws.below(ranks.size());
       const std::size_t rank = draws.below(ranks[chosen]);
-      // Somebody else may have been asked about between the questions and the sending.
+      // Another request may have been matched between the match and the sending.
       if (row > 0 && draws.below(2) == 0) {
         (void)index.matched_blocks(RequestId{draws.below(row)}, chosen);
       }
@@ -197,7 +197,7 @@ void ranks_have_memories_of_their_own() {
   check(index.matched_blocks(same, 1) == 10, "the instance has it at one of its ranks");
 }
 
-// A prompt that does not fit pushes out its own beginning, without which the rest is of no use.
+// A prompt that does not fit displaces its own beginning, without which the rest cannot match.
 void a_prompt_beyond_the_capacity_is_not_found() {
   const std::vector<Prompt> prompts(2, Prompt{{{content(1), 160}}, 0});
   const RequestTable table(requests_of(prompts), {}, {}, Time{0});

@@ -1,4 +1,4 @@
-// What a sensor tells equals what follows from all its samples by definition; a bucketed quantile
+// The value of a sensor equals its definition over all samples; a bucketed quantile
 // is the one of vllm-on-eks, window and all.
 #include "signals/sensor.h"
 
@@ -61,7 +61,7 @@ void bucketed_quantiles_by_hand() {
   check(close(p99(values), 0.5), "the rank falls on an edge");
 }
 
-/// How far back samples count, told by as many of them per second, at the tick after `ticks`.
+/// Number of samples in the window at the tick after `ticks`, with 100 samples per second.
 std::int64_t samples_at(double window_s, double drift_s, std::int64_t ticks) {
   Sensor config;
   config.window_s = window_s;
@@ -217,7 +217,7 @@ void equals_the_definition_on_random_samples() {
       }
       std::sort(times.begin(), times.end());
       for (const Time at : times) {
-        // Some lie on an edge, some in the open bucket.
+        // Some are on an edge, some in the open bucket.
         const double value = draws.below(4) == 0 ? kBucketEdges_s[draws.below(28)]
                                                  : std::exp(spread * draws.normal());
         const Measured one{at, draws.below(kTenants), value};
@@ -276,7 +276,7 @@ void what_is_read_at_ticks_needs_no_samples() {
   check(config.needs_samples(), "latencies are sampled");
   check(config.interval() == from_seconds(5.001), "ticks come late");
   config.source = SensorSource::kv_utilization;
-  check(!config.needs_samples(), "KV utilisation is read");
+  check(!config.needs_samples(), "KV utilization is read");
   config.source = SensorSource::hit_rate;
   check(!config.needs_samples(), "the hit rate is read");
 }

@@ -1,5 +1,5 @@
-// Events come out by (time, phase, tie, order of creation), whatever the order in which they went
-// in; an alarm takes the place of its owner's event of phase step_end.
+// Events are taken by (time, phase, tie, order of creation), for any order of insertion; an alarm
+// is the event of phase step_end of its owner.
 #include "sim/event_queue.h"
 
 #include <algorithm>
@@ -102,7 +102,7 @@ void alarm_is_replaced_and_cleared() {
   check(next(queue).time() == Time{30}, "set anew after it came out");
   queue.clear_alarm(1);
   queue.clear_alarm(1);
-  check(is_over(queue), "nobody has an alarm");
+  check(is_over(queue), "no alarm is set");
 }
 
 void alarm_precedes_later_phases_of_its_instant() {

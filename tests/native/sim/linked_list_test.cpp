@@ -41,12 +41,12 @@ void random_use_equals_plain_sequences() {
     Draws draws(round, Stream::router, 0);
     List list;
     std::vector<Element> plain;    // in the order
-    std::vector<Element> outside;  // of it
+    std::vector<Element> outside;  // of the order
     const std::uint64_t erasing = 1 + draws.below(8);
     std::size_t most = 0;
     int next_value = 0;
     for (int i = 0; i < 500; ++i) {
-      // A place in the order; its end is one, too.
+      // A place in the order, including its end.
       const auto place = static_cast<std::ptrdiff_t>(draws.below(plain.size() + 1));
       const bool at_end = place == std::ssize(plain);
       const List::Handle there = at_end ? kNone : plain[static_cast<std::size_t>(place)].handle;
@@ -82,7 +82,7 @@ void random_use_equals_plain_sequences() {
       }
     }
     longest = std::max(longest, most);
-    // Slots are used again: no handle is beyond the most elements there were.
+    // Slots are reused: no handle exceeds the maximum number of elements.
     for (int i = 0; i < 10; ++i) {
       const List::Handle made = list.push_back(0);
       most = std::max(most, list.size() + outside.size());
