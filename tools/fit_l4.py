@@ -1,9 +1,9 @@
-"""Fits the engines of vllm_on_eks.l4() to what was published about them, and shows how well.
+"""Fits the engines of vllm_on_eks.l4() to published measurements, and shows the errors.
 
     python tools/fit_l4.py
 
 Two NVIDIA L4 serve Qwen2.5-7B in BF16 with vLLM 0.19.1 (https://nicolas-richard.github.io, posts of
-2026-04-28, 05-02 and 05-04). There are only aggregates, so the fit has two parts.
+2026-04-28, 05-02 and 05-04). Only aggregates are published, so the fit has two parts.
 
 Coefficients of the step time, from throughputs. An engine that always holds n requests gives each
 of them a token per step and computes a prompt whenever one replaces another. With N output tokens
@@ -12,11 +12,11 @@ and prompts of P tokens, of which U are not cached, it spends per request
     1/X = N·beta0/n + N·(beta_decode + beta_context·(P + N/2)) + beta_prefill·U
 
 That is linear in the coefficients, which cannot be negative. beta_context is not fitted but is the
-time to read a token's KV. The answers of the capacity sweep are of unknown length; it is taken to
+time to read a token's KV. The output length of the capacity sweep is unknown; it is assumed to
 be the same in all its rows and fitted with the rest.
 
-Blocks of memory, from times to first token. Those are taken for the largest over time of a
-minute's p99 as the histogram of the gateway shows it: most stand right below an edge (4.9, 29.9,
+Blocks of memory, from times to first token. These are taken as the maximum over time of a
+minute's p99 as the histogram of the gateway shows it: most are right below an edge (4.9, 29.9,
 44, 59, 88), as if all requests of the minute were in that bucket. Each number of blocks is
 simulated and judged by the logarithms of the ratios.
 """
@@ -47,16 +47,16 @@ BETA_CONTEXT_US = 57_344 / 300e9 * 1e6  # 28 layers, 4 KV heads of 128, 2 bytes;
 
 
 class Capacity(NamedTuple):
-    """A throughput of the whole fleet with so many requests inside at any time."""
+    """A throughput of the whole fleet with a constant number of requests inside."""
 
     name: str
     inside: int
     requests_per_s: float
     uncached: int = PROMPT
-    outputs: int | None = None  # tokens; None: not told
+    outputs: int | None = None  # tokens; None: unknown
 
 
-# The sweep over budgets tells output tokens/s. In the others 384 tokens of a prompt were one of
+# The sweep over budgets reports output tokens/s. In the others 384 tokens of a prompt were one of
 # eight prefixes, unless they were random.
 CAPACITIES = (
     *(
@@ -101,7 +101,7 @@ def _rounded(value: float) -> float:
 
 
 def saturated(one: Capacity, outputs: int, fleet: InstanceGroup) -> float:
-    """Requests/s of the simulated fleet when so many are inside at any time."""
+    """Requests/s of the simulated fleet with `one.inside` requests inside."""
     clients = [
         workload.Client(
             name=f"prefix {i}",
@@ -135,14 +135,14 @@ EDGES += (45, 60, 90, 120, 180, 240, 300, 450, 600)
 
 
 class Swept(NamedTuple):
-    """What was published of a static budget, or of one that AISD started from; None: not told."""
+    """Published values of a static budget, or of one from which AISD started; None: unknown."""
 
     tokens_per_s: float
     kept_s: tuple[float, float] | None  # p99 time to first token of A and B
     started_s: tuple[float, float]
 
 
-# By cap per worker, of which two have the budget.
+# By cap per worker; the budget is that of two workers.
 SWEEP = {
     4: Swept(124, None, (19.5, 10)),
     8: Swept(235, None, (9.9, 7.4)),
@@ -157,7 +157,7 @@ SWEEP = {
 def swept(cap: int, *, controlled: bool, fleet: InstanceGroup | None = None) -> Simulation:
     """A static cap per worker, or AISD from there, under the load of the published sweep.
 
-    Whoever started below the floor of 16 had a lower one, as such runs stayed where they started.
+    Runs that started below the floor of 16 had a lower floor: they stayed where they started.
     """
     loaded = catalog.get("work-conservation-priority").apply(
         Simulation(
@@ -179,7 +179,7 @@ def bucketed_p99(values: NDArray[np.float64]) -> float:
 
 
 def shown_p99_s(result: Result, tenant: str, window_s: float = 60) -> float:
-    """The largest p99 time to first token that a dashboard shows, which looks back for a minute."""
+    """The maximum p99 time to first token on a dashboard with a window of a minute."""
     requests = result.requests
     mine = (requests["tenant"] == tenant) & np.isfinite(requests["ttft_s"])
     ttft_s = requests["ttft_s"][mine]
@@ -194,14 +194,14 @@ def shown_p99_s(result: Result, tenant: str, window_s: float = 60) -> float:
 def p99s_s(
     cap: int, *, controlled: bool, fleet: InstanceGroup | None = None, seeds: Sequence[int]
 ) -> tuple[float, float]:
-    """Medians over the seeds of what a dashboard shows of A and B."""
+    """Medians over the seeds of the dashboard's values for A and B."""
     results = list(simulate(swept(cap, controlled=controlled, fleet=fleet), seeds=seeds))
     a, b = (float(np.median([shown_p99_s(one, tenant) for one in results])) for tenant in "AB")
     return a, b
 
 
 def misfit(fleet: InstanceGroup, seeds: Sequence[int] = range(5)) -> float:
-    """Root mean square of the logarithms of ours to published times, from 64 per worker on.
+    """Root mean square of the log ratios of simulated to published times, from 64 per worker on.
 
     Smaller caps leave the memory half empty.
     """
@@ -220,7 +220,7 @@ def _text(pair: tuple[float, float] | None) -> str:
 
 
 def main() -> None:
-    """Prints the fit and how near what was published it comes."""
+    """Prints the fit and its errors against the published values."""
     values, outputs, error = rounded_fit()
     print(f"{values}\n{outputs} output tokens in the capacity sweep, rms error {error:.1%}\n")
     fleet = vllm_on_eks.l4().instances.with_(

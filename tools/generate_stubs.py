@@ -3,7 +3,7 @@
     python tools/generate_stubs.py            writes python/spillway/_core/*.pyi
     python tools/generate_stubs.py --check    fails if they differ from what it would write
 
-Configuration classes are generated; the few functions and plain classes stand below by hand.
+Configuration classes are generated; the few functions and plain classes are written below by hand.
 `mypy.stubtest` compares the result with the extension.
 """
 
@@ -418,7 +418,7 @@ def qualified(text: str, owners: dict[str, str], module: str) -> str:
 
 
 def loosened(text: str) -> str:
-    """What a constructor accepts: also plain dicts, other sequences, a bare kind for a policy."""
+    """Types that a constructor accepts: also plain dicts, other sequences, a policy by its kind."""
     if not any(letter.isupper() for letter in text.replace("None", "").replace("Literal", "")):
         return text.replace("tuple[", "Sequence[").replace(", ...]", "]")
     if text.startswith("tuple["):

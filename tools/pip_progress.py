@@ -1,8 +1,8 @@
-"""Runs `pip install -v` with what it is given and shows how far it is.
+"""Runs `pip install -v` with the given arguments and shows its progress.
 
-pip is silent while it compiles, for minutes, or else shows every command. Here its output becomes
-one line that changes, or, where that is no terminal, a line for every tenth of the compilation. If
-pip fails, all it said follows, and its exit status is passed on. Needs nothing but Python.
+pip is silent for minutes while it compiles, or shows every command. Here its output becomes
+one changing line or, if the output is not a terminal, a line for every tenth of the compilation. If
+pip fails, its whole output follows, and its exit status is passed on. Needs only Python.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_STEP = re.compile(r"\s*\[([1-9]\d*)/(\d+)\] ")  # as ninja begins its lines; 0: a look at files
+_STEP = re.compile(r"\s*\[([1-9]\d*)/(\d+)\] ")  # the prefix of ninja's lines; 0: a check of files
 _COLLECTED = re.compile(r"\s*Collecting ([\w.-]+)")
 
 
 def stages(lines: Iterable[str]) -> Iterator[tuple[str, int | None]]:
-    """What pip is at, by line of its output; while it compiles with the share done in per cent."""
+    """The stages of pip from its output; during compilation with the percentage done."""
     for line in lines:
         if step := _STEP.match(line):
             done, total = int(step[1]), int(step[2])
@@ -33,16 +33,16 @@ def stages(lines: Iterable[str]) -> Iterator[tuple[str, int | None]]:
 
 
 class Display:
-    """A line that changes on a terminal; elsewhere a line for every tenth of the compilation."""
+    """A changing line on a terminal; elsewhere a line for every tenth of the compilation."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._is_live = stream.isatty()
         self._start_s = time.monotonic()
-        self._next = 0  # per cent at which the next line is due
+        self._next = 0  # percentage at which the next line is due
 
     def show(self, stage: str, per_cent: int | None) -> None:
-        """Takes notice of a stage."""
+        """Shows a stage."""
         text = f"{stage} ({self._elapsed()})"
         if self._is_live:
             self._write(f"\r\033[K  {text}")
@@ -51,7 +51,7 @@ class Display:
             self._write(f"  {text}\n")
 
     def clear(self) -> None:
-        """Ends the line that changes."""
+        """Clears the changing line."""
         if self._is_live:
             self._write("\r\033[K")
 
@@ -65,7 +65,7 @@ class Display:
 
 
 def run(command: list[str], display: Display) -> tuple[int, str]:
-    """Runs a command; its exit status and all it printed."""
+    """Runs a command; returns its exit status and its output."""
     log: list[str] = []
 
     def logged(lines: Iterable[str]) -> Iterator[str]:
@@ -82,7 +82,7 @@ def run(command: list[str], display: Display) -> tuple[int, str]:
             for stage, per_cent in stages(logged(process.stdout)):
                 display.show(stage, per_cent)
         except KeyboardInterrupt:
-            process.terminate()  # which Ctrl-C has ended already, but not a signal from elsewhere
+            process.terminate()  # already ended by Ctrl-C, but not by a signal from elsewhere
             raise
         finally:
             display.clear()
@@ -90,7 +90,7 @@ def run(command: list[str], display: Display) -> tuple[int, str]:
 
 
 def main() -> int:
-    """Runs pip with the arguments given; returns its exit status."""
+    """Runs pip with the given arguments; returns its exit status."""
     command = [sys.executable, "-m", "pip", "install", "-v", "--disable-pip-version-check"]
     try:
         status, log = run([*command, *sys.argv[1:]], Display(sys.stdout))

@@ -1,8 +1,9 @@
-"""Measures what each setting does in which the profiles differ, and writes cpp/cluster/README.md.
+"""Measures the effect of each setting in which the profiles differ, for cpp/cluster/README.md.
 
     python tools/profile_effects.py DIR    DIR: recorded runs of BLIS, as `validate blis` reads them
 
-Every recorded scenario is run as profile blis_0_6, then again with one setting as in vllm.
+Every recorded scenario is run as profile blis_0_6, then again with one setting as in vllm. The last
+section of the README is replaced.
 """
 
 from __future__ import annotations
@@ -21,26 +22,22 @@ if TYPE_CHECKING:
 
 TARGET = Path(__file__).parents[1] / "cpp" / "cluster" / "README.md"
 
+HEADING = "## Differences between the profiles"
+
 TEXT = """\
-# cluster: one experiment
-
-`config` puts the parts together, `run` is the event loop, `batch` makes many runs on threads,
-`columns` derives what is told of each request, `profiles` lists the settings in which the two
-profiles differ.
-
-## What the profiles differ in
+{heading}
 
 Each of the {count} recorded scenarios of BLIS v0.6.14 was run as `blis_0_6`, and again with one
 setting as in `vllm` (`python tools/profile_effects.py DIR` wrote this table). A scenario counts as
-changed if any request is served otherwise; those in which nothing completes are left out. The other
+changed if any request is served differently; scenarios without completions are excluded. The other
 columns give the largest change among the scenarios.
 
 | setting | `vllm` | `blis_0_6` | why | changed | {names} |
 |---|---|---|---|---|---|---|---|---|
 {rows}
 
-Ties make no difference here because the recordings take the first of equals, and preemptions are
-left out of them on purpose: that version loses memory there.
+Ties make no difference here because the recordings take the first of equals, and the recordings
+avoid preemptions because that version leaks memory in them.
 """
 
 NAMES = "mean TTFT | p99 TTFT | mean E2E | hit rate"
@@ -67,22 +64,22 @@ def main() -> int:
         cells += [percent(largest(pairs, name)) for name in FIGURES]
         cells.append(percent(largest(pairs, "cache_hit_rate")))
         rows.append("| " + " | ".join(cells) + " |")
-    TARGET.write_text(
-        TEXT.format(count=len(base), names=NAMES, rows="\n".join(rows)), encoding="utf-8"
-    )
+    text = TEXT.format(heading=HEADING, count=len(base), names=NAMES, rows="\n".join(rows))
+    before, _, _ = TARGET.read_text(encoding="utf-8").partition(HEADING)
+    TARGET.write_text(before + text, encoding="utf-8")
     return 0
 
 
 def switched(
     simulation: spillway.Simulation, pattern: str, value: str
 ) -> spillway.Simulation | None:
-    """The simulation with one setting as in `vllm`; None where it has no such setting."""
+    """The simulation with one setting as in `vllm`; None if it has no such setting."""
     changes = dict.fromkeys(profiles.paths(pattern, simulation), profiles.parsed(value))
     return simulation.with_(changes) if changes else None
 
 
 def differs(a: spillway.Result, b: spillway.Result) -> bool:
-    """Whether any request was served otherwise."""
+    """Whether any request was served differently."""
     names = ("ttft_s", "e2e_s", "instance", "outcome")
     return any(a.requests[name].tobytes() != b.requests[name].tobytes() for name in names)
 

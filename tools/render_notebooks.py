@@ -1,8 +1,8 @@
 """Executes the notebooks and stores them with their outputs.
 
 A notebook's source is notebooks/NAME.py (jupytext's percent format); notebooks/NAME.ipynb beside it
-is rendered from it. Rendering twice with the same versions gives the same bytes. `--check` tells
-whether every stored notebook has the cells of its source, without executing anything.
+is rendered from it. Rendering twice with the same versions gives the same bytes. `--check` compares
+the cells of every stored notebook with its source, without executing anything.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def execute(notebook: nbformat.NotebookNode) -> None:
     Raises nbclient.exceptions.CellExecutionError if a cell fails.
     """
     with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryDirectory() as sockets:
-        # Unix sockets: no ports for two kernels to dispute, nothing that others could reach.
+        # Unix sockets: no port conflicts between kernels, and no access from outside.
         transport = {"transport": "ipc", "ip": str(Path(sockets) / "kernel")}
         nbclient.NotebookClient(
             notebook,
@@ -70,7 +70,7 @@ def execute(notebook: nbformat.NotebookNode) -> None:
 
 
 def differences(path: Path) -> list[str]:
-    """How the stored notebook of a source differs from it, apart from the outputs."""
+    """Differences between a source and its stored notebook, apart from the outputs."""
     stored_path = path.with_suffix(".ipynb")
     if not stored_path.exists():
         return [f"{stored_path.name} is missing"]
@@ -121,12 +121,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _import_path() -> str:
-    # The kernel runs elsewhere, so relative entries would lead nowhere.
+    # The kernel runs in another folder, where relative entries would be invalid.
     return os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path if entry)
 
 
 def _smaller(png: str) -> str:
-    """A figure, in base64, reduced to a palette; that takes a third of the space."""
+    """A figure, in base64, reduced to a palette, which takes a third of the space."""
     image = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
     stream = io.BytesIO()
     image.quantize(_COLORS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
@@ -136,13 +136,13 @@ def _smaller(png: str) -> str:
 
 
 def _refuse_what_differs_elsewhere(text: str, name: str) -> None:
-    """Raises ValueError for outputs that depend on the machine or the moment, or are too large."""
+    """Raises ValueError for outputs that depend on the machine or the time, or are too large."""
     places = {str(FOLDER.parent), str(Path.home()), tempfile.gettempdir(), sys.prefix}
     for place in sorted(places):
         if place != "/" and place + "/" in text:
-            raise ValueError(f"{name}: an output holds the path {place}")
+            raise ValueError(f"{name}: an output contains the path {place}")
     if address := re.search(r"\bat 0x[0-9a-f]+", text):
-        raise ValueError(f"{name}: an output holds the address {address.group()}")
+        raise ValueError(f"{name}: an output contains the address {address.group()}")
     if len(text.encode()) > LARGEST_BYTES:
         raise ValueError(f"{name}: larger than {LARGEST_BYTES:,} bytes; use smaller figures")
 

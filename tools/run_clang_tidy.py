@@ -1,9 +1,9 @@
-"""Runs clang-tidy over the core's sources; files that are still clean are passed over.
+"""Runs clang-tidy over the core's sources; files that are still clean are skipped.
 
     python tools/run_clang_tidy.py BUILD_DIR
 
 BUILD_DIR is configured with CMake to get the compile commands; nothing is compiled. Every source is
-looked at by itself, without a precompiled header, so that what it does not include is missed.
+checked separately, without a precompiled header, so that missing includes are found.
 """
 
 from __future__ import annotations
