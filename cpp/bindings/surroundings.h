@@ -22,7 +22,7 @@
 #include "signals/needs.h"
 #include "signals/outstanding.h"
 #include "signals/prefix_index.h"
-#include "signals/probe.h"
+#include "signals/signal_source.h"
 #include "signals/view.h"
 #include "sim/error.h"
 #include "sim/ids.h"
@@ -98,7 +98,7 @@ inline Outcome outcome_of(const std::string& name) {
 }
 
 /// An instance that reports what the test says.
-class ScriptedInstance final : public signals::Probe {
+class ScriptedInstance final : public signals::SignalSource {
  public:
   explicit ScriptedInstance(const signals::Capacity& capacity) : capacity_(capacity) {
     reported_.free_blocks = capacity.num_kv_blocks;
@@ -339,8 +339,8 @@ class Surroundings : private signals::ExactEstimator {
         fleet_.emplace_back(capacity);
       }
     }
-    for (ScriptedInstance& one : fleet_) probes_.push_back(&one);
-    sources_.probes = probes_;
+    for (ScriptedInstance& one : fleet_) signal_sources_.push_back(&one);
+    sources_.instances = signal_sources_;
     in_flight_.resize(count);
     busy_.emplace(signals::BusyMonitor{}, count);
     if (needs_.prefix_index) {
@@ -369,7 +369,7 @@ class Surroundings : private signals::ExactEstimator {
   std::vector<Stage> stages_;  // by request
   std::unordered_map<std::string, std::uint64_t> groups_;
   std::vector<ScriptedInstance> fleet_;
-  std::vector<signals::Probe*> probes_;
+  std::vector<signals::SignalSource*> signal_sources_;
   std::vector<std::int32_t> in_flight_;
   signals::Sources sources_;
   std::optional<signals::BusyWorkers> busy_;

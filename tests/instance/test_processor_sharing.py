@@ -484,7 +484,11 @@ def test_gaps_of_the_warm_up_do_not_count() -> None:
             "concurrency[2]",
             "must be > the value before it (2)",
         ),
-        ({"e2e_s": [1, 2]}, "e2e_s", "must have one figure for each of the 10 values of concurrency"),
+        (
+            {"e2e_s": [1, 2]},
+            "e2e_s",
+            "must have one figure for each of the 10 values of concurrency",
+        ),
         ({"ttft_s": []}, "ttft_s", "must have one figure for each of the 10 values of concurrency"),
         ({"e2e_s": [0]}, "e2e_s[0]", "must be >= 1e-09"),
         ({"concurrency": [-1]}, "concurrency[0]", "must be >= 0"),
