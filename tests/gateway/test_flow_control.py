@@ -12,15 +12,7 @@ from support.effort import often, trials
 from support.runs import MS, SECOND, fixed, flat, outcomes, peak, run, ways
 from support.twins import flow_control as plain
 
-from spillway import (
-    ConfigError,
-    Result,
-    Simulation,
-    gateway,
-    instance,
-    simulate,
-    workload,
-)
+from spillway import ConfigError, Result, Simulation, gateway, instance, simulate, workload
 
 CLASSES = {"urgent": 4, "plain": 3, "spare": -1, "scrap": -2}
 SLO_CLASSES = [workload.SloClass(name=name, priority=one) for name, one in CLASSES.items()]

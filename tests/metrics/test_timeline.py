@@ -9,17 +9,7 @@ import numpy as np
 import pytest
 from support.effort import often, trials
 from support.random_gateways import TENANTS, random_simulation
-from support.runs import (
-    MS,
-    SECOND,
-    Way,
-    fixed,
-    flat,
-    ns,
-    run,
-    steady,
-    ways,
-)
+from support.runs import MS, SECOND, Way, fixed, flat, ns, run, steady, ways
 from support.twins.gateway import Request, Server
 
 from spillway import Result, UsageError, gateway, instance, metrics, signals, simulate

@@ -13,16 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from spillway import (
-    Result,
-    Simulation,
-    instance,
-    profiles,
-    router,
-    simulate,
-    trace,
-    workload,
-)
+from spillway import Result, Simulation, instance, profiles, router, simulate, trace, workload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

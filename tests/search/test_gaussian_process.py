@@ -7,20 +7,11 @@ import math
 import numpy as np
 import pytest
 from scipy import integrate, special
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-optuna = pytest.importorskip("optuna")
-
-from sklearn.gaussian_process import GaussianProcessRegressor  # noqa: E402
-from sklearn.gaussian_process.kernels import (  # noqa: E402
-    ConstantKernel,
-    Matern,
-    WhiteKernel,
-)
-
-from spillway._core import search  # noqa: E402
-from spillway._core.sim import UsageError  # noqa: E402
-
-optuna.logging.set_verbosity(optuna.logging.WARNING)
+from spillway._core import search
+from spillway._core.sim import UsageError
 
 
 def data(n: int, d: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -22,7 +22,7 @@ EXAMPLES = 150
 """Of a property, unless its test says otherwise: 25, 150 or 2,000."""
 
 
-def scaled(number: int) -> int:
+def scaled(number: float) -> int:
     """What the profile makes of a number that holds for continuous integration; at least 1."""
     return max(1, round(number * SHARES[PROFILE]))
 
@@ -32,7 +32,7 @@ def trials(number: int) -> range:
     return range(scaled(number))
 
 
-def often(number: int) -> int:
+def often(number: float) -> int:
     """How often something must occur that many random cases are to reach: see `scaled`.
 
     In few cases chance decides more: `dev` asks for less than a fifth of that, or for nothing.

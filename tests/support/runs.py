@@ -184,3 +184,9 @@ def check_limit(ways: list[Passage], limit: int) -> int:
     for way in ways:
         assert way.admitted <= way.dispatched < way.ended
     return sum(way.dispatched > way.admitted for way in ways)
+
+
+def share_of(result: Result, slo_class: str, after_s: float = 50) -> float:
+    columns = result.requests
+    mine = (columns["slo_class"] == slo_class) & (columns["arrival_s"] > after_s)
+    return float(np.mean(columns["outcome"][mine] == "completed"))

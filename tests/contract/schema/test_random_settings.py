@@ -26,12 +26,13 @@ from support.settings import (
 
 from spillway import ConfigError, Simulation
 
-# Settings that another one contradicts or refers to; test_violations.py has them one by one.
+# Settings that another one contradicts or refers to, or with a gap in their range;
+# test_violations.py has them one by one.
 _DEPENDENT = {
     "name", "tenant", "slo_class", "prefix_group", "prefix_tokens", "values", "weights",
     "min_tokens", "max_tokens", "max_model_len", "horizon_s", "warm_up_s", "priority", *TABLE,
     "initial_instances", "floor", "ceiling", "requests_per_s", "rate_fraction", "replicas",
-    "max_victims",
+    "max_victims", "age_weight_per_s",
 }  # fmt: skip
 INDEPENDENT = {
     path: field for path, field, _ in LEAVES if path.rsplit(".", 1)[-1] not in _DEPENDENT

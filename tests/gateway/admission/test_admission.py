@@ -12,7 +12,7 @@ from support.effort import trials
 from support.runs import fixed, flat, outcomes, run, ways
 from support.twins import admission as plain
 
-from spillway import ConfigError, Result, fleet, gateway, instance, signals, workload
+from spillway import ConfigError, fleet, gateway, instance, signals, workload
 
 
 @pytest.mark.parametrize(
@@ -61,25 +61,6 @@ def test_stale_signals_saturate() -> None:
         signals=signals.Scraped(period_s=10, phase_s=0.8, stale_after_s=0.5),
     )
     assert outcomes(result) == ["rejected", "completed", "rejected"]
-
-
-def overloaded(policy: Any, seed: int = 0) -> Result:
-    """Twice what ten permits serve, of four classes alike and two hundred tenants."""
-    rng = random.Random(seed)
-    n = 6000
-    return run(
-        np.cumsum([rng.expovariate(20) for _ in range(n)]).tolist(),
-        tenant=[f"t{rng.randrange(200)}" for _ in range(n)],
-        slo_class=[rng.choice(("critical", "standard", "batch", "sheddable")) for _ in range(n)],
-        seed=seed,
-        gateway=gateway.Gateway(admission=policy, limit=fixed(10)),
-    )
-
-
-def share_of(result: Result, slo_class: str, after_s: float = 50) -> float:
-    columns = result.requests
-    mine = (columns["slo_class"] == slo_class) & (columns["arrival_s"] > after_s)
-    return float(np.mean(columns["outcome"][mine] == "completed"))
 
 
 def test_system_is_empty_once_clients_have_withdrawn_all() -> None:

@@ -3,32 +3,12 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import numpy as np
 import pytest
-from support.runs import fixed, outcomes, run
+from support.runs import fixed, outcomes, run, share_of
 
-from spillway import Result, gateway, workload
-
-
-def overloaded(policy: Any, seed: int = 0) -> Result:
-    """Twice what ten permits serve, of four classes alike and two hundred tenants."""
-    rng = random.Random(seed)
-    n = 6000
-    return run(
-        np.cumsum([rng.expovariate(20) for _ in range(n)]).tolist(),
-        tenant=[f"t{rng.randrange(200)}" for _ in range(n)],
-        slo_class=[rng.choice(("critical", "standard", "batch", "sheddable")) for _ in range(n)],
-        seed=seed,
-        gateway=gateway.Gateway(admission=policy, limit=fixed(10)),
-    )
-
-
-def share_of(result: Result, slo_class: str, after_s: float = 50) -> float:
-    columns = result.requests
-    mine = (columns["slo_class"] == slo_class) & (columns["arrival_s"] > after_s)
-    return float(np.mean(columns["outcome"][mine] == "completed"))
+from spillway import gateway, workload
 
 
 @pytest.mark.parametrize("seed", range(3))

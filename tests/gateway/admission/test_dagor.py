@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.runs import fixed, run
+from support.runs import fixed, run, share_of
 
 from spillway import Result, gateway
 
@@ -23,12 +23,6 @@ def overloaded(policy: Any, seed: int = 0) -> Result:
         seed=seed,
         gateway=gateway.Gateway(admission=policy, limit=fixed(10)),
     )
-
-
-def share_of(result: Result, slo_class: str, after_s: float = 50) -> float:
-    columns = result.requests
-    mine = (columns["slo_class"] == slo_class) & (columns["arrival_s"] > after_s)
-    return float(np.mean(columns["outcome"][mine] == "completed"))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -9,14 +9,7 @@ import pytest
 from support.effort import often, trials
 from support.gateway_trials import trial
 from support.random_gateways import random_simulation
-from support.runs import (
-    fixed,
-    ns,
-    order,
-    outcomes,
-    run,
-    ways,
-)
+from support.runs import fixed, ns, order, outcomes, run, ways
 
 from spillway import Result, gateway, metrics, simulate, workload
 

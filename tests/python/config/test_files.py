@@ -15,7 +15,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from support.effort import examples
-from support.paths import DATA, ROOT, TESTS
+from support.paths import ROOT, TESTS
 from support.settings import ODD as RICH
 
 import spillway
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-RESULT_4 = DATA / "result_v4.npz"  # saved by Spillway 0.1.0
 SMALLEST = TESTS / "golden" / "configs" / "smallest_v1.yaml"
 EXAMPLE = ROOT / "examples" / "noisy_neighbor.yaml"
 

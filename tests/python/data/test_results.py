@@ -11,20 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from support.paths import DATA, ROOT, TESTS
+from support.paths import DATA
 from support.settings import ODD as RICH
 
-from spillway import (
-    ConfigError,
-    Result,
-    Simulation,
-    fingerprint,
-    gateway,
-    load,
-    profiles,
-    simulate,
-    trace,
-)
+from spillway import Result, Simulation, fingerprint, gateway, profiles, simulate, trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,32 +22,6 @@ if TYPE_CHECKING:
 
 
 RESULT_4 = DATA / "result_v4.npz"  # saved by Spillway 0.1.0
-SMALLEST = TESTS / "golden" / "configs" / "smallest_v1.yaml"
-EXAMPLE = ROOT / "examples" / "noisy_neighbour.yaml"
-
-TRACE_CSV = "arrival_s,input_tokens,output_tokens,tenant\n0,100,5,gold\n0.5,200,3,free\n"
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Callable[..., Path]:
-    """Writes a file and returns its path."""
-
-    def write_file(content: str | bytes, name: str = "config.yaml") -> Path:
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return path
-
-    return write_file
-
-
-def message(path: Path) -> str:
-    """What is wrong with a configuration file."""
-    with pytest.raises(ConfigError) as caught:
-        load(path)
-    return str(caught.value)
-
-
 ODD_IDS = ["plain", "with,comma", 'with "quotes"', "two\nlines", "", " space ", "größe", "1e5"]
 
 

@@ -21,16 +21,6 @@ if TYPE_CHECKING:
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
-def data(n: int, d: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Points, standardised values, noise variances."""
-    rng = np.random.default_rng(seed)
-    points = rng.random((n, d))
-    noise = rng.uniform(0.01, 0.1, n)
-    values = np.sin(3 * points @ rng.normal(size=d)) + points[:, 0] ** 2
-    values += np.sqrt(noise) * rng.normal(size=n)
-    return points, (values - values.mean()) / values.std(), noise
-
-
 def quadratic(trial: Trial, noise: np.random.Generator | None = None) -> float:
     x = trial.suggest_float("x", -1.0, 3.0)
     y = trial.suggest_float("y", 1e-3, 10.0, log=True)

@@ -1,0 +1,348 @@
+"""Predictive admission, restated in plain Python from the requests' own stamps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from support.runs import instants_ns, ns
+
+from spillway import Result, Simulation, gateway, instance, router, signals
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+BLOCK = 16
+PRIORITY = {one.name: one.priority for one in Simulation().slo_classes}
+
+
+# --- what a gateway knows, by the stamps ----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Way:
+    """One request, in nanoseconds; None: it did not come so far."""
+
+    row: int
+    slo_class: str
+    group: str | None
+    prefix_tokens: int
+    input_tokens: int
+    admitted: bool
+    instance: int
+    arrived: int
+    sent: int | None
+    scheduled: int | None
+    first: int | None
+    ended: int | None
+    lost: int | None
+
+    @property
+    def priority(self) -> int:
+        return PRIORITY[self.slo_class]
+
+
+def ways(
+    result: Result, groups: list[str | None], prefix_tokens: list[int], timeout_s: float | None
+) -> list[Way]:
+    requests = result.requests
+    arrived = ns(requests["arrival_s"])
+    spans = ("queue_s", "scheduling_delay_s", "ttft_s", "e2e_s")
+    expired = requests["outcome"] == "expired"
+    timeout = round((timeout_s or 0) * 1e9)
+    return [
+        Way(*one)
+        for one in zip(
+            range(len(arrived)),
+            requests["slo_class"].tolist(),
+            groups,
+            prefix_tokens,
+            requests["input_tokens"].tolist(),
+            requests["admitted"].astype(bool).tolist(),
+            requests["instance"].tolist(),
+            arrived,
+            *(instants_ns(result, span) for span in spans),
+            [
+                at + timeout if is_late else None
+                for at, is_late in zip(arrived, expired, strict=True)
+            ],
+            strict=True,
+        )
+    ]
+
+
+def before(instant: int | None, now: int) -> bool:
+    return instant is not None and instant < now
+
+
+@dataclass
+class Twin:
+    """The policy as its documentation tells it, asked in order of arrival."""
+
+    simulation: Simulation
+    them: list[Way]
+    seed: int
+    margin_s: float = 0.0
+    regression: Any = None
+    open: dict[int, tuple[float, int, list[float]]] = field(default_factory=dict)
+    learnt: int = -1  # up to this instant
+    passed: int = 0
+    total: int = 0
+    groups: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        (self.policy,) = self.simulation.gateway.admission
+        self.count = sum(group.count for group in self.simulation.instances)
+        self.fleet = self.simulation.instances[0]
+
+    # What is known at an instant.
+
+    def sent_to(self, i: int, now: int) -> Iterator[Way]:
+        return (one for one in self.them if one.instance == i and before(one.sent, now))
+
+    def awaiting(self, i: int, now: int) -> list[Way]:
+        return [one for one in self.sent_to(i, now) if not before(one.first, now)]
+
+    def in_flight(self, i: int, now: int) -> list[Way]:
+        return [one for one in self.sent_to(i, now) if one.ended is None or one.ended > now]
+
+    def uncached(self, way: Way, i: int, now: int) -> int:
+        if way.group is None:
+            return way.input_tokens
+        known = any(
+            one.group == way.group and (one.sent, one.row) < (now, way.row)
+            for one in self.sent_to(i, now + 1)
+        )
+        return way.input_tokens - (way.prefix_tokens // BLOCK * BLOCK if known else 0)
+
+    def fewest(self, way: Way) -> int:
+        return min(self.uncached(way, i, way.arrived) for i in range(self.count))
+
+    def queued(self, way: Way) -> list[Way]:
+        now = way.arrived
+        return [
+            one
+            for one in self.them[: way.row]
+            if one.admitted and not before(one.sent, now) and not before(one.lost, now)
+        ]
+
+    def is_ahead(self, one: Way, way: Way) -> bool:
+        return self.policy.ahead == "all" or one.priority >= way.priority
+
+    def measured(self, now: int) -> int:
+        if not isinstance(self.simulation.signals, signals.Scraped):
+            return now
+        period = round(self.simulation.signals.period_s * 1e9)
+        return now // period * period
+
+    def waiting(self, i: int, at: int) -> int:
+        sent = (one for one in self.them if one.instance == i and one.sent is not None)
+        return sum(one.sent < at and (one.scheduled or 10**18) > at for one in sent)
+
+    def news(self, i: int, now: int) -> int:
+        instants = []
+        for one in self.sent_to(i, now):
+            assert one.sent is not None
+            if not self.in_flight(i, one.sent):
+                instants.append(one.sent)
+            instants += [at for at in (one.first, one.ended) if at is not None and at < now]
+        return max(instants)
+
+    def releases(self, i: int, now: int) -> tuple[float, int | None]:
+        """Mean gap in s and the last release of this busy period."""
+        events = []
+        for one in self.sent_to(i, now):
+            events.append((one.sent, 1, one))
+            if before(one.ended, now):
+                events.append((one.ended, 0, one))
+        gap_s, last = 0.0, None
+        for at, kind, _ in sorted(events, key=lambda event: event[:2]):
+            if kind == 1:
+                last = last if self.in_flight(i, at) else None
+                continue
+            if last is not None:
+                gap_s += (1 if gap_s == 0 else 0.1) * ((at - last) / 1e9 - gap_s)
+            last = at
+        return gap_s, last
+
+    # The estimate.
+
+    def rest_s(self, i: int, step_s: float, now: int) -> float:
+        step = int(step_s * 1e9 + 0.5)
+        if not step or not self.in_flight(i, now):
+            return 0.0
+        return (step - (now - self.news(i, now)) % step) / 1e9
+
+    def estimate(self, way: Way, i: int) -> tuple[float, list[float]]:
+        policy, now = self.policy, way.arrived
+        queued = self.queued(way)
+        uncached = self.uncached(way, i, now)
+        prefill_s = (policy.beta0_us + policy.beta_prefill_us * uncached) / 1e6
+        if policy.estimator == "queue_depth":
+            seen = self.measured(now)
+            depth: float = self.waiting(i, seen)
+            if policy.corrects_staleness:
+                depth += sum(one.sent > seen for one in self.awaiting(i, now))
+                depth += len(queued) / self.count
+            return depth * policy.avg_step_s + prefill_s, []
+        queued = [one for one in queued if self.is_ahead(one, way)]
+        ahead = [one for one in self.awaiting(i, now) if self.is_ahead(one, way)]
+        requests = len(ahead) + len(queued) / self.count
+        if policy.estimator == "priority_aware":
+            return (
+                self.rest_s(i, policy.avg_step_s, now) + requests * policy.avg_step_s + prefill_s,
+                [],
+            )
+        tokens = sum(self.uncached(one, i, one.sent or 0) for one in ahead)
+        tokens_ahead = tokens + sum(self.fewest(one) for one in queued) / self.count
+        decodes = len(self.in_flight(i, now)) - len(self.awaiting(i, now))
+        x = [1, 1e-3 * uncached, 1e-3 * tokens_ahead, 1e-2 * decodes]
+        if policy.calibration.forgetting:
+            found_s = float(self.regression.theta @ np.array(x))
+        else:
+            step_us = policy.beta0_us + policy.beta_decode_us * decodes
+            room = max(self.fleet.max_num_batched_tokens - decodes, 1)
+            steps = max(math.ceil((tokens_ahead + uncached) / room), 1)
+            found_s = (
+                self.rest_s(i, step_us / 1e6, now)
+                + (steps * step_us + policy.beta_prefill_us * (tokens_ahead + uncached)) / 1e6
+            )
+        if policy.estimator == "seats_and_memory":
+            need = requests + decodes - self.fleet.max_num_seqs + 1
+            gap_s, last = self.releases(i, now)
+            if need > 0 and gap_s:
+                passed_s = (now - last) / 1e9 if last is not None else 0
+                found_s += max(need * gap_s - passed_s, 0)
+        return found_s, x
+
+    def routed(self, way: Way) -> int:
+        """Where the router would send it as it arrives."""
+        if way.sent == way.arrived:
+            return way.instance
+        assert isinstance(self.simulation.router, router.RoundRobin), "its choice is known"
+        return sum(before(one.sent, way.arrived) for one in self.them) % self.count
+
+    # What is learnt, in order of time.
+
+    def learn(self, now: int) -> None:
+        news = []
+        for one in self.them:
+            at = one.lost if one.first is None else one.first
+            if at is not None and self.learnt < at < now:
+                news.append((at, *self.place(one), one))
+        self.learnt = now - 1
+        for at, *_, one in sorted(news, key=lambda event: event[:-1]):
+            estimate_s, best, x = self.open.pop(one.row)
+            is_protected = (
+                self.policy.protected_priority is not None
+                and one.priority >= self.policy.protected_priority
+            )
+            kept = (at - one.arrived) / 1e9 <= estimate_s + self.margin_s
+            # Of one that is lost it is not known that it would have kept within the estimate.
+            is_told = one.first is not None or not kept
+            if self.policy.margin.quantile and not is_protected and is_told:
+                step_s = self.policy.margin.step_s
+                self.margin_s += step_s * (self.policy.margin.quantile - kept)
+            if one.first is not None and self.regression and one.instance == best:
+                self.regression.update(np.array(x), (one.first - one.sent) / 1e9)
+
+    def place(self, one: Way) -> tuple[int, int, int, int]:
+        """Order of news at one instant: instances, and their batches in order of entry."""
+        by_priority = not isinstance(self.fleet.scheduler, instance.Fcfs)
+        rank = -one.priority if by_priority else 0
+        return (one.instance, one.scheduled or 0, rank, one.row)
+
+    # The verdict.
+
+    def admits(self, way: Way) -> bool:
+        policy, cold, now = self.policy, self.policy.cold_start, way.arrived
+        self.learn(now)
+        if policy.calibration.forgetting and self.regression is None:
+            self.regression = Regression(policy, self.fleet.max_num_batched_tokens)
+        priced = [self.routed(way)] if policy.instance == "routed" else range(self.count)
+        found = [(*self.estimate(way, i), i) for i in priced]
+        estimate_s, x, best = min(found, key=lambda one: one[0])
+        is_protected = (
+            policy.protected_priority is not None and way.priority >= policy.protected_priority
+        )
+        budgets = {one.slo_class: one.budget_s for one in policy.budgets}
+        targets = {one.name: one.target_ttft_s for one in self.simulation.slo_classes}
+        limit_s = budgets.get(way.slo_class, targets[way.slo_class] or math.inf) * policy.headroom
+        if cold.warming_share:
+            blocks = way.input_tokens // BLOCK
+            match = (blocks - self.fewest(way) // BLOCK) / max(blocks, 1)
+            if match >= cold.warming_match:
+                limit_s *= 1 - cold.warming_share
+        passes = is_protected or estimate_s + self.margin_s <= limit_s
+        passed = None
+        if not passes and way.group and self.passed <= cold.largest_share * self.total:
+            passed = self.passes(self.known(way.group, now), now)
+        admits = passes or passed is not None
+        if not admits and policy.exploration:
+            draws = np.random.Philox(key=[self.seed, 4], counter=[0, way.row, 0, 0])
+            admits = np.random.Generator(draws).random() < policy.exploration
+        if admits:
+            self.total += 1
+            self.passed += passed is not None
+            self.open[way.row] = (estimate_s, best, x)
+            if way.group:
+                one = self.known(way.group, now)
+                one["admitted"] += 1
+                one["last"] = now
+                if passed == "floor":
+                    one["tokens"], one["at"] = self.tokens(one, now) - 1, now
+                self.groups[way.group] = one
+        return admits
+
+    def known(self, group: str, now: int) -> dict[str, float]:
+        cold = self.policy.cold_start
+        one = self.groups.get(group)
+        if one is None or now - one["last"] >= cold.group_memory_s * 1e9:
+            return {"admitted": 0, "last": now, "tokens": cold.floor_burst, "at": now}
+        return one
+
+    def tokens(self, one: Mapping[str, float], now: int) -> float:
+        cold = self.policy.cold_start
+        return min(cold.floor_burst, one["tokens"] + cold.floor_per_s * (now - one["at"]) / 1e9)
+
+    def passes(self, one: Mapping[str, float], now: int) -> str | None:
+        cold = self.policy.cold_start
+        if one["admitted"] < cold.bonus_requests:
+            return "bonus"
+        return "floor" if cold.floor_per_s and self.tokens(one, now) >= 1 else None
+
+
+class Regression:
+    """Recursive least squares by the textbook."""
+
+    def __init__(self, policy: gateway.PredictiveTtft, tokens_per_step: int) -> None:
+        per_token = policy.beta_prefill_us + policy.beta0_us / tokens_per_step
+        self.theta = np.array(
+            [
+                policy.beta0_us / 1e6,
+                policy.beta_prefill_us / 1e3,
+                per_token / 1e3,
+                policy.beta_decode_us / 1e4,
+            ]
+        )
+        self.rules = policy.calibration
+        self.p = np.eye(4) * self.rules.initial_variance
+        self.samples = 0
+        self.weight = self.mean_square = 0.0
+
+    def update(self, x: Any, y: float) -> None:
+        error = y - float(self.theta @ x)
+        usual = self.rules.outlier_sigmas * math.sqrt(self.mean_square)
+        is_outlier = self.samples >= 20 and abs(error) > usual
+        self.weight = self.rules.forgetting * self.weight + 1
+        self.mean_square += (error**2 - self.mean_square) / self.weight
+        if is_outlier:
+            return
+        self.samples += 1
+        bounded = np.trace(self.p) / self.rules.forgetting <= self.rules.largest_trace
+        forgetting = self.rules.forgetting if bounded else 1
+        gain = self.p @ x / (forgetting + x @ self.p @ x)
+        self.p = (self.p - np.outer(gain, x @ self.p)) / forgetting
+        self.theta = np.maximum(self.theta + gain * error, 0)
