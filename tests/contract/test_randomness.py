@@ -176,6 +176,7 @@ def test_nothing_is_random_in_the_base() -> None:
     assert 0.2 < result.summary()["completed"] / result.summary()["offered"] < 0.9  # type: ignore[operator]
 
 
+@pytest.mark.slow
 def test_every_alternative_says_whether_it_is_random() -> None:
     tried, drew = Counter[str](), Counter[str]()
     declared: dict[str, set[str]] = {}

@@ -117,6 +117,7 @@ def test_every_alternative_is_described() -> None:
         assert f"(kind: {alternative.name})" in describe.describe(way.path), way.path
 
 
+@pytest.mark.slow
 def test_the_generator_reaches_everything() -> None:
     """Equal seeds draw equal simulations, few drawings are refused, and all that is forced is."""
     refused = 0

@@ -172,6 +172,7 @@ def test_predictive_vs_gated_reports_every_contender() -> None:
     assert text.count("(the best)") == 1
 
 
+@pytest.mark.slow
 def test_head_to_head_reports_every_contender() -> None:
     text = head_to_head.report(150, loads=(2.0,), trials=2, num_seeds=2, threads=1)
     for name in head_to_head.contenders():

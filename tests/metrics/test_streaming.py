@@ -294,6 +294,7 @@ MEASURE = """
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_run() -> None:
     def growth_mib(mode: str) -> float:
         peaks_kib = [

@@ -20,6 +20,7 @@ def test_there_are_notebooks():
     assert render_notebooks.sources()
 
 
+@pytest.mark.slow
 @each_source
 def test_runs(source, monkeypatch):
     monkeypatch.setenv("SPILLWAY_FAST", "1")

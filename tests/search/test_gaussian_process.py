@@ -71,7 +71,9 @@ def test_likelihood_and_its_slope_are_those_of_scikit_learn(d: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("n", [60, 150, 450])  # at once, from a part, from a part of a part
+@pytest.mark.parametrize(  # at once, from a part, from a part of a part
+    "n", [60, 150, pytest.param(450, marks=pytest.mark.slow)]
+)
 def test_fit_is_as_likely_as_that_of_scikit_learn(n: int) -> None:
     points, values, noise = data(n, 4)
     kernel = ConstantKernel(1.0) * Matern(np.ones(4), nu=2.5) + WhiteKernel(0.01, (1e-8, 10.0))

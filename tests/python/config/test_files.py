@@ -304,6 +304,7 @@ def test_many_keys_and_tenants(write: Callable[..., Path], name: str) -> None:
     assert len(found.tenants) == 3001
 
 
+@pytest.mark.slow
 def test_more_tenants_than_can_be_told_apart_are_refused() -> None:
     tenants = [{"name": f"t{i}"} for i in range(100_000)]
     with pytest.raises(ConfigError) as caught:
