@@ -295,7 +295,7 @@ class Surroundings : private signals::ExactEstimator {
     outstanding_->admitted(id, fewest);
   }
   void note_lost(RequestId id) {
-    if (outstanding_) outstanding_->lost(id);
+    if (outstanding_) outstanding_->left_queue(id);
   }
   /// Precondition: `note_admitted`.
   void note_sent(RequestId id, InstanceId instance) {

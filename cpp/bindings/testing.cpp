@@ -256,7 +256,7 @@ class Fairness : private gateway::ServiceMeter {
     Permitted(std::size_t tenants, bool all) : allowed_(tenants, all) {}
     void allow(std::size_t tenant) { allowed_[tenant] = true; }
     bool operator()(TenantId flow) const override { return allowed_[flow.index()]; }
-    bool anyone() const override {
+    bool any() const override {
       return std::find(allowed_.begin(), allowed_.end(), true) != allowed_.end();
     }
 
