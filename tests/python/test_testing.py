@@ -944,11 +944,11 @@ def test_time_does_not_go_backwards() -> None:
         ),
         (
             lambda: build(gateway.TenantBudget(budgets=[{"tenant": "x"}])),
-            r"gateway.admission\[0\].budgets\[0\].tenant = 'x': is none of the tenants",
+            r"gateway.admission\[0\].budgets\[0\].tenant = 'x': must be one of the tenants",
         ),
         (
             lambda: build(gateway.Aimd(), simulation=Simulation()),
-            r"gateway.controller = 'aimd': needs a limit that can be moved",
+            r"gateway.controller = 'aimd': requires a limit that can be moved",
         ),
         (
             lambda: build(

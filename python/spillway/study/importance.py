@@ -6,7 +6,6 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 import optuna
-from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
 from spillway._core.sim import UsageError
 from spillway.study import samplers
@@ -27,6 +26,9 @@ _BEST_SHARE: Any = 0.25
 
 def importance(study: StudyData, objective: int = 0) -> dict[str, float]:
     """See `Study.importance`."""
+    # Imports scikit-learn if that is installed.
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+
     always_open = [one.name for one in study.bound if one.opens_with is None]
     known = [one for one in study.records if one.has_values and one.duplicate_of is None]
     known = [one for one in known if set(one.point) >= set(always_open)]
