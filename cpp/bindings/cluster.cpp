@@ -335,7 +335,8 @@ void bind_cluster(py::module_& module) {
         return py::tuple(names);
       },
       py::arg("simulation"),
-      "The random streams that can change a run; see spillway.config.randomness for the public form.");
+      "The random streams that can change a run; see spillway.config.randomness for the public "
+      "form.");
   const auto names_of = [](const std::vector<cluster::ColumnKind>& kinds) {
     py::list names;
     for (const auto& kind : kinds) names.append(py::str(std::string(kind.name)));

@@ -472,9 +472,13 @@ def test_parameters_out_of_range(name: str, parameter: str, value: Any) -> None:
 
 
 def test_what_conflicts_with_presets_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"clients\[0\].tenant = 'default': must be one of the ten"):
+    with pytest.raises(
+        ConfigError, match=r"clients\[0\].tenant = 'default': must be one of the ten"
+    ):
         chosen("vllm-on-eks-post5")
-    with pytest.raises(ConfigError, match=r"clients\[0\].tenant = 'default': must be one of the ten"):
+    with pytest.raises(
+        ConfigError, match=r"clients\[0\].tenant = 'default': must be one of the ten"
+    ):
         vllm_on_eks.post5().apply()
     with pytest.raises(ConfigError, match=r"gateway\.guard\.flor"):
         chosen("baseline", "vllm-on-eks-post5", gateway={"guard": {"flor": 8}})
