@@ -12,7 +12,7 @@ WHEEL_TAG = from importlib.metadata import distribution; \
             print(distribution('spillway-sim').read_text('WHEEL').split('Tag: ')[1].split()[0])
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-native test-asan test-tsan test-python test-every test-long test-fuzz smoke test-dist bench experiments check format stubs notebooks clean
+.PHONY: help demo test test-full test-native test-asan test-tsan test-python test-every test-long test-fuzz mutants smoke test-dist bench experiments check format stubs notebooks clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-20s %s\n", $$1, $$2}'
@@ -51,6 +51,9 @@ test-long: $(VENV)/.dev  ## Theory tests to one per cent; minutes
 
 test-fuzz: $(VENV)/.dev  ## 10,000 random simulations through every check and view; twenty minutes
 	$(BIN)/python tests/fuzz/fuzz.py $(FUZZ)
+
+mutants: $(VENV)/.dev  ## Put 60 small faults into a copy of the core, count those that `make test` notices; hours
+	$(BIN)/python tools/mutants.py $(MUTANTS)
 
 smoke: $(VENV)/.dev  ## Every benchmark, experiment and example at its smallest size
 	$(BIN)/python tools/smoke.py
