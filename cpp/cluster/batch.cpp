@@ -54,6 +54,23 @@ std::vector<std::size_t> same_workload(std::span<const Simulation> simulations) 
   return first;
 }
 
+/// Joined at the end of their scope. Not `std::jthread`, which libc++ has since version 20 only.
+class Threads {
+ public:
+  Threads() = default;
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+  ~Threads() {
+    for (std::thread& thread : threads_) thread.join();
+  }
+  void reserve(std::size_t count) { threads_.reserve(count); }
+  void start(std::function<void()> work) { threads_.emplace_back(std::move(work)); }
+  std::size_t size() const { return threads_.size(); }
+
+ private:
+  std::vector<std::thread> threads_;
+};
+
 class Batch {
  public:
   Batch(std::span<const Simulation> simulations, std::span<const std::uint64_t> seeds,
@@ -78,7 +95,7 @@ class Batch {
 
   std::vector<std::shared_ptr<const Output>> operator()() {
     {
-      std::vector<std::jthread> workers;
+      Threads workers;
       const std::size_t count = std::clamp<std::size_t>(options_.threads, 1, tasks_.size());
       try {
         start(workers, count);
@@ -105,13 +122,13 @@ class Batch {
   }
 
   // Starts as many workers as the system allows; at least one.
-  void start(std::vector<std::jthread>& workers, std::size_t count) {
+  void start(Threads& workers, std::size_t count) {
     workers.reserve(count);
     while (workers.size() < count) {
       try {
-        workers.emplace_back([this] { work(); });
+        workers.start([this] { work(); });
       } catch (const std::system_error&) {
-        if (workers.empty()) throw;
+        if (workers.size() == 0) throw;
         break;
       }
     }
