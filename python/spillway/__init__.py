@@ -1,8 +1,8 @@
 """Simulator for overload control in LLM serving.
 
-Compose a `Simulation` from nouns (`workload`, `gateway`, `router`, `signals`, `instance`,
-`metrics`), run it with the one verb `simulate`, look at the `Result`, change one thing with
-`simulation.with_({"router": "least_loaded"})`.
+Build a `Simulation` from `workload`, `gateway`, `router`, `signals`, `instance` and `metrics`, run
+it with `simulate`, look at the `Result`, and change one thing with `simulation.with_({"router":
+"least_loaded"})`.
 """
 
 import importlib
@@ -21,7 +21,7 @@ from spillway._core.sim import (
 )
 from spillway._deprecated import Finder
 
-# Not on use like the names below: the import of the module would hide the function of its name.
+# Imported now: a later import of the module would hide the function of the same name.
 from spillway.simulate import run_many, simulate
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Names that have moved. Until the next release the old ones work, with a DeprecationWarning."""
+"""Names that have moved. The old ones work until the next release, with a DeprecationWarning."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ NAMES: Mapping[str, str] = {
     "spillway.interop.blis.validate": "spillway.validation.blis",
     "spillway.report.tables.study": "spillway.study.tables",
 }
-"""Old name of what has left a module that is still there → its module now."""
+"""Old name of what has moved out of a module that still exists → its new module."""
 
 
 def moved(module: str, name: str) -> Any:
-    """What has left a module. Raises AttributeError if nothing of this name has."""
+    """An object that has moved out of a module; AttributeError if none of this name has."""
     old = f"{module}.{name}"
     if old not in NAMES:
         raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
@@ -83,12 +83,12 @@ class Finder:
 
 
 def _warn(old: str, new: str) -> None:
-    """Warns where the old name is used, which is neither here nor in Python's own import."""
+    """Warns at the caller that uses the old name, outside this module and Python's import."""
     frame = sys._getframe()
     while frame.f_back and _package(frame.f_globals) in ("spillway", "importlib"):
         frame = frame.f_back
     warnings.warn_explicit(
-        f"{old} has moved to {new}; the old name goes with the next release",
+        f"{old} has moved to {new}; the next release removes the old name",
         DeprecationWarning,
         frame.f_code.co_filename,
         frame.f_lineno,

@@ -1,4 +1,4 @@
-"""Which instances are there when: a schedule, an autoscaler, slow readiness."""
+"""The instances in service over time: schedule, autoscaler, slow readiness."""
 
 from typing import TYPE_CHECKING
 

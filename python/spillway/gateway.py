@@ -1,4 +1,4 @@
-"""If, when and for whom a request is let through: admission, bands, fairness, limits."""
+"""The gateway: admission, priority bands, queues, fairness, limits and their controllers."""
 
 from typing import TYPE_CHECKING
 

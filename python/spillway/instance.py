@@ -1,4 +1,4 @@
-"""Model servers: schedulers, latency models, memory."""
+"""Model servers: schedulers, latency models, KV memory."""
 
 from typing import TYPE_CHECKING
 

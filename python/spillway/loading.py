@@ -1,4 +1,4 @@
-"""Configuration files read together with what they name: presets and the requests of a trace."""
+"""Configuration files together with the presets and the trace that they name."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def from_settings(
 ) -> Simulation:
     """A simulation from the settings of a configuration file.
 
-    `base` is the folder that a trace's file is relative to. With `read_trace=False` the trace's
-    requests are left unread, for a caller that replaces them.
+    The path of a trace is relative to the folder `base`. With `read_trace=False` the trace's
+    requests are not read, for a caller that replaces them.
     """
     if "presets" in settings:
         from spillway.catalog import by_name
@@ -49,7 +49,7 @@ def load(path: str | Path) -> Simulation:
     """Reads a configuration file; a trace that it names is read too, relative to the file.
 
     Raises ConfigError with all violations, and TraceError for a trace that cannot be read. Warns if
-    the file is empty or does not say its `schema`.
+    the file is empty or does not state its `schema`.
     """
     settings = files.read_settings(path)
     simulation = from_settings(settings, base=Path(path).parent)
@@ -58,7 +58,7 @@ def load(path: str | Path) -> Simulation:
 
 
 def as_simulation(given: Configuration) -> Simulation:
-    """The simulation that is meant.
+    """The simulation itself, or the one that a file describes.
 
     Raises TypeError for anything else.
     """
@@ -78,7 +78,7 @@ def json_schema() -> dict[str, Any]:
 def _resolved(trace: _core.workload.Trace, base: Path) -> _core.workload.Trace:
     from spillway.interop.traces import format_of, read_trace
 
-    # A stated digest proves that sorting gives back the requests that were meant.
+    # The stated digest proves that sorting restores the original requests.
     found = read_trace(base / trace.file, sort=bool(trace.sha256))
     if trace.sha256 and trace.sha256 != found.sha256:
         allowed = f"is not that of {trace.file}: {found.sha256}"

@@ -1,4 +1,4 @@
-"""What is measured and how."""
+"""Which measurements a run records."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Former names of published gateways and servers, until the next release: `spillway.catalog`."""
+"""Deprecated names of published gateways and servers, which are now in `spillway.catalog`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which instance takes a dispatched request."""
+"""Routers: which instance serves a dispatched request."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Former names of published workloads, until the next release: `spillway.catalog`."""
+"""Deprecated names of published workloads, which are now in `spillway.catalog`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How old the state of the instances is that decisions see."""
+"""Signals: how instances report their state, and how old it is when a policy reads it."""
 
 from typing import TYPE_CHECKING
 

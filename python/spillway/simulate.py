@@ -1,4 +1,4 @@
-"""The verb: one run, several seeds, or many configurations at once."""
+"""Runs: one simulation, several seeds, or many configurations at once."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ def simulate(
     Parameters
     ----------
     simulation
-        What to simulate, or the path of a configuration file that says it.
+        The simulation, or the path of a configuration file.
     seed
         Seed of every random stream, 0 <= seed < 2**64. The result is a function of simulation and
         seed alone.
     seeds
-        Several different seeds, for means with confidence intervals. The same seeds give the same
-        requests to every configuration of the same workload, so differences between configurations
-        are paired. Where nothing is random (see `randomness.random_streams`) one run is made for
-        all seeds, and the results say so.
+        Several different seeds, for means with confidence intervals. Configurations that share a
+        workload see identical requests under the same seeds, so differences between configurations
+        are paired. Where nothing is random (see `randomness.random_streams`) one run stands for all
+        seeds, and the results say so.
     threads
-        With `seeds`: how many runs are made at a time; absent: one per CPU.
+        With `seeds`: number of concurrent runs; None: one per CPU.
     reference
-        Make every step of every instance by itself, and request by request. The result is the same,
-        only later; `Result.digest` shows it.
+        Simulate every step of every instance separately, request by request. The result is
+        identical, as `Result.digest` shows, but takes longer.
 
     Returns
     -------
@@ -73,10 +73,10 @@ def simulate(
     Raises
     ------
     ConfigError
-        If the simulation cannot be run, e.g. its trace holds no requests, or if it would take more
-        memory than there is. The environment variable SPILLWAY_MEMORY_GB sets another limit.
+        If the simulation cannot be run, e.g. its trace holds no requests, or if it would need more
+        memory than is available. The environment variable SPILLWAY_MEMORY_GB sets another limit.
     """
-    from spillway import loading  # what takes time to import is imported when it is used
+    from spillway import loading  # slow imports wait until they are needed
     from spillway.result import Result
 
     simulation = loading.as_simulation(simulation)
@@ -107,38 +107,38 @@ def run_many(
     progress: Callable[[int, int], object] | None = None,
     reference: bool = False,
 ) -> list[Results]:
-    """Runs many simulations, each under the same seeds, on several threads.
+    """Runs many simulations on several threads, each under the same seeds.
 
-    Simulations with the same workload meet the same requests, which are generated once per seed.
+    Simulations with the same workload see identical requests, which are generated once per seed.
 
     Parameters
     ----------
     simulations
-        What to simulate: simulations, or paths of configuration files.
+        Simulations, or paths of configuration files.
     seeds
         Seeds of the runs of each simulation, all different, each 0 <= seed < 2**64. A simulation
         in which nothing is random is run once for all of them.
     threads
-        How many runs are made at a time; absent: one per CPU. The results do not depend on it.
+        Number of concurrent runs; None: one per CPU. The results do not depend on it.
     keep_requests
-        Whether `Result.requests` is to be had; about 90 bytes per request of every run.
+        Whether to keep `Result.requests`, at about 90 bytes per request of every run.
     progress
-        Called as progress(done, total) with the number of runs that are over, about ten times a
-        second and at the end, in the calling thread. If it raises, the runs end and the exception
-        passes.
+        Called as progress(done, total) with the number of finished runs, about ten times a second
+        and at the end, in the calling thread. If it raises, the runs end and the exception
+        propagates.
     reference
         As for `simulate`.
 
     Returns
     -------
-    One Results per simulation, in order, each with one Result per seed. After Ctrl-C, those of the
-    runs that were over, with a RuntimeWarning that says how many are missing.
+    One Results per simulation, in order, each with one Result per seed. After Ctrl-C, the finished
+    runs only, with a RuntimeWarning that says how many are missing.
 
     Raises
     ------
     ConfigError
-        If one of the simulations cannot be run, or if those that run at a time would take more
-        memory than there is (see `simulate`); nothing has been run then.
+        If one of the simulations cannot be run, or if the concurrent runs would need more memory
+        than is available (see `simulate`). Nothing is run then.
     """
     from spillway import loading
 
@@ -171,7 +171,7 @@ def run_many(
 def _results(
     simulation: Simulation, seeds: list[int], outputs: list[dict[str, Any] | None]
 ) -> Results:
-    """Those of the runs that were made."""
+    """The finished runs."""
     from spillway.result import Result, Results
 
     pairs = zip(seeds, outputs, strict=True)
@@ -211,7 +211,7 @@ def _checked_seeds(seeds: Iterable[int]) -> list[int]:
     if not many:
         raise ValueError("seeds is empty; give at least one seed, e.g. seeds=range(8)")
     if len(set(many)) < len(many):
-        raise ValueError(f"seeds = {many}: must differ, the same seed makes the same run")
+        raise ValueError(f"seeds = {many}: must differ; equal seeds give equal runs")
     return many
 
 

@@ -1,4 +1,4 @@
-"""Who asks what, and when: traces, clients, arrivals, lengths, tenants, classes of service."""
+"""The workload: traces, clients, arrivals, lengths, tenants, SLO classes."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What the command `spillway` starts: a package of its own, which imports nothing at first."""
+"""The entry point of the command `spillway`: a separate package that imports nothing at first."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 def main() -> int:
     """Runs the command line; returns the exit status.
 
-    Importing Spillway takes a moment, in which Ctrl-C must not end in a traceback either.
+    Importing Spillway takes a moment, and Ctrl-C must not end in a traceback then either.
     """
     try:
         from spillway import cli

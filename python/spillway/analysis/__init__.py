@@ -1,4 +1,4 @@
-"""What can be worked out from the results of runs."""
+"""Analyses of the results of runs."""
 
 from spillway._lazy import lazy_modules
 

@@ -1,4 +1,4 @@
-"""What a run would have shown on Dynamo's metrics endpoints."""
+"""The figures of a run as Dynamo's metrics endpoints would report them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def __dir__() -> list[str]:
 Version = Literal["dynamo_1_2", "dynamo_1_3", "dynamo_dev_b", "dynamo_dev_c"]
 VERSIONS: tuple[str, ...] = get_args(Version)
 
-# How a field of an ingress is called there, once per worker.
+# Field of an ingress → Dynamo's name for it, once per worker.
 _REQUEST_LIMIT = {
     "dynamo_engine_request": "unfinished",
     "dynamo_request_queue": "queued",
@@ -67,7 +67,7 @@ def counters(result: ResultData, version: Version) -> dict[str, int]:
 
 
 def statuses(result: ResultData, version: Version) -> Counter[int]:
-    """How many requests were answered with which HTTP status."""
+    """Number of responses by HTTP status."""
     overload = 503 if version == "dynamo_1_2" else 529
     for policy in result.simulation.gateway.admission:
         if isinstance(policy, _core.gateway.BusyThreshold):

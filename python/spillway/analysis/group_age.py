@@ -22,12 +22,12 @@ def __dir__() -> list[str]:
 
 
 class AdmissionByGroupAge(Table):
-    """Admission of new and of established prefix groups over time, one span of time per row.
+    """Admission of new and of established prefix groups over time, one interval per row.
 
-    start_s (of the span); new_offered, new_admitted, established_offered, established_admitted
-    (requests that arrived in it); new_ratio, established_ratio (admitted ÷ offered, NaN where none
-    was offered); ratio (new_ratio ÷ established_ratio: 1 where new groups fare no worse, 0 where
-    they are locked out, NaN where it is not defined).
+    start_s (of the interval); new_offered, new_admitted, established_offered, established_admitted
+    (requests that arrive in it); new_ratio, established_ratio (admitted ÷ offered, NaN where none
+    is offered); ratio (new_ratio ÷ established_ratio: 1 where new groups fare no worse, 0 where
+    they are locked out, NaN where it is undefined).
     """
 
     _key = "start_s"

@@ -1,4 +1,4 @@
-"""Whether overload outlives its trigger."""
+"""Whether the system recovers after the trigger of an overload ends."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ def __dir__() -> list[str]:
 
 
 _LEAST_PER_STEP = 20
-"""Requests of a step: with fewer, chance alone moves its goodput too far."""
+"""Requests of a step; the goodput of fewer is too noisy."""
 _ERROR = 0.01
-"""Probability that chance takes any step of an undisturbed run out of the band."""
+"""Probability that any step of an undisturbed run is outside the band by chance."""
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """Goodput before, during and after a trigger, and how long it took to come back.
+    """Goodput before, during and after a trigger, and how long recovery took.
 
-    Each goodput is the share of the requests that arrived in that span of time, of classes with
-    targets, that met all of them; None where there were none. `left`: whether goodput ever left
-    the band of the time before the trigger; if not, there was nothing to recover from.
-    `recovered_after_s` counts from the end of the trigger; 0: it never left, or was back by then;
-    None: it did not come back within the run. A system that does not recover although its load is
-    what it was before is metastable (Bronson et al., HotOS 2021).
+    Each goodput is a share of the requests that arrive in that interval and whose classes have
+    targets: those that meet all of them; None if there are no such requests. `left`: whether
+    goodput ever left the band of the time before the trigger; if not, there was nothing to recover
+    from. `recovered_after_s` counts from the end of the trigger; 0: goodput never left the band, or
+    was back by then; None: it did not return within the run. A system that does not recover
+    although its load has returned to normal is metastable (Bronson et al., HotOS 2021).
     """
 
     before: float
@@ -96,11 +96,11 @@ def recovery(
     if usual.requests < _LEAST_PER_STEP:
         raise _core.sim.UsageError(
             f"{usual.requests} requests arrive between warm_up_s ({warm_up_s:g}) and start_s "
-            f"({start_s:g}): at least {_LEAST_PER_STEP} are needed to tell what goodput was before"
+            f"({start_s:g}): at least {_LEAST_PER_STEP} are needed to measure the goodput before"
         )
     if not after:
         raise _core.sim.UsageError(
-            f"no request arrives after end_s ({end_s:g}), so nothing is known of a recovery"
+            f"no request arrives after end_s ({end_s:g}), so recovery cannot be measured"
         )
     dispersion = _dispersion(before, usual)
     error = _ERROR / len(during + after)
@@ -108,10 +108,11 @@ def recovery(
     outside = _lasting([*during, *after], band, end_s)
     back_s = max(outside[-1].end_s, end_s) if outside else end_s
     rest = _Step.of([one for one in after if one.start_s >= back_s])
-    # The rest of the run together: a loss that is too small to be seen in any single step.
+    # The rest of the run as one step shows a loss that is too small to show in any single step.
     is_back = rest.requests > 0 and not band.excludes(rest)
     if is_back and back_s > end_s:
-        # A rest that is no better than what came before is the luck of the last steps.
+        # If the rest is no better than the steps before, the last steps were within the band by
+        # chance.
         down = _Step.of([one for one in outside if one.start_s >= end_s])
         is_back = _Band(rest, dispersion, 1, error).excludes(down)
     return Recovery(
@@ -124,9 +125,9 @@ def recovery(
 
 
 def _lasting(steps: Sequence[_Step], band: _Band, end_s: float) -> list[_Step]:
-    """The steps outside the band, but for single ones long after the trigger.
+    """The steps outside the band, except single ones long after the trigger.
 
-    Requests are late in bursts, of which the time before the trigger may have seen none.
+    Requests are late in bursts, and there may have been none before the trigger.
     """
     is_out = [band.excludes(one) for one in steps]
     return [
@@ -139,7 +140,7 @@ def _lasting(steps: Sequence[_Step], band: _Band, end_s: float) -> list[_Step]:
 
 @dataclass(frozen=True)
 class _Step:
-    """The requests that arrive in a span of time, and how many of them meet their targets."""
+    """The requests that arrive in an interval, and how many of them meet their targets."""
 
     start_s: float
     end_s: float
@@ -165,7 +166,7 @@ class _Step:
 def _judged(result: ResultData) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Arrivals of the requests with targets, in order, and whether each meets them.
 
-    Without those that were under way at the end of the run and could still have met them.
+    Requests that are unfinished at the end of the run and could still meet them are left out.
     """
     requests = result.requests
     latencies_ns = (np.rint(requests[name] * 1e9) for name in ("ttft_s", "tpot_s", "e2e_s"))
@@ -173,8 +174,8 @@ def _judged(result: ResultData) -> tuple[NDArray[np.float64], NDArray[np.bool_]]
     promised, met = compare_with_targets(classes, requests["slo_class"], *latencies_ns)
     if not promised.any():
         raise _core.sim.UsageError(
-            "recovery is told by goodput, and no request is of a class with latency targets: give "
-            "one, e.g. slo_classes[standard].target_ttft_s"
+            "recovery is measured by goodput, and no request is of a class with latency targets: "
+            "set one, e.g. slo_classes[standard].target_ttft_s"
         )
     is_open = np.isin(requests["outcome"], ("at_admission", "queued", "in_transit", "running"))
     end_s = result.simulation.horizon_s or result.end_s
@@ -189,8 +190,8 @@ def _judged(result: ResultData) -> tuple[NDArray[np.float64], NDArray[np.bool_]]
     counted = promised & ~is_open
     if not counted.any():
         raise _core.sim.UsageError(
-            "recovery is told by goodput, and all requests of classes with latency targets were "
-            "still under way at the end of the run and may yet meet them: simulate for longer"
+            "recovery is measured by goodput, and all requests of classes with latency targets "
+            "were unfinished at the end of the run and could still meet them: simulate for longer"
         )
     return requests["arrival_s"][counted], met[counted]
 
@@ -202,7 +203,7 @@ def _steps(
     high_s: float,
     step_s: float,
 ) -> list[_Step]:
-    """Steps of at least `step_s` and so long that each holds enough requests to be judged by."""
+    """Steps of at least `step_s`, each long enough to hold enough requests to be judged."""
     edges = [*np.arange(low_s, high_s, step_s), high_s]
     rows = np.searchsorted(arrival_s, edges)
     good = np.concatenate([[0], np.cumsum(met)])
@@ -245,7 +246,7 @@ def _dispersion(steps: Sequence[_Step], whole: _Step) -> float:
 
 @dataclass(frozen=True)
 class _Band:
-    """What goodput is like as long as nothing happens, by the time before the trigger."""
+    """The goodput of the undisturbed system, from the time before the trigger."""
 
     usual: _Step
     dispersion: float
@@ -253,10 +254,10 @@ class _Band:
     error: float
 
     def excludes(self, step: _Step) -> bool:
-        """Whether goodput is below the band: below `share` of the usual, and not by chance.
+        """Whether goodput is below the band: below `share` of the usual, and significantly so.
 
-        By chance: with a probability of at least `error` if the usual goodput still held, by
-        Fisher's exact test, in which so many requests count as one as are late together.
+        Significant: Fisher's exact test gives it a probability below `error` if the usual goodput
+        still held. The counts are divided by the number of requests that are late together.
         """
         if step.goodput >= self.share * self.usual.goodput:
             return False

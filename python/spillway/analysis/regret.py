@@ -1,4 +1,4 @@
-"""What the rejected requests would have met on an idle fleet."""
+"""The latencies that the rejected requests would have seen on an idle fleet."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def __dir__() -> list[str]:
 
 
 class AdmissionRegret(Rows):
-    """One row per rejected request in order of arrival: what it would have met on an idle fleet.
+    """The latencies of the rejected requests on an idle fleet, one row each in order of arrival.
 
-    row (position of the request in order of arrival, which tells requests of one id apart),
-    request_id, tenant, slo_class, reason (text);
-    unloaded_ttft_s, unloaded_tpot_s, unloaded_e2e_s (seconds; NaN: not applicable, or no instance
-    could have served it); has_targets (bool, its class promises a latency); meets_targets (bool,
-    those latencies keep every promise of its class; False where there is none).
+    row (position of the request in order of arrival, which identifies it where ids repeat),
+    request_id, tenant, slo_class, reason (text); unloaded_ttft_s, unloaded_tpot_s, unloaded_e2e_s
+    (seconds; NaN: not applicable, or no instance could have served it); has_targets (bool, its
+    class has a latency target); meets_targets (bool, those latencies meet every target of its
+    class; False where there is none).
     """
 
     def summary(self) -> dict[str, Figure]:
-        """Figures over all rejected requests, whenever they arrived.
+        """Figures over all rejected requests of the run.
 
         rejected, with_targets (of classes with targets), would_meet_targets (of these); regrettable
         (their share, 0 to 1; None where no rejected request has targets).
@@ -59,7 +59,7 @@ def admission_regret(result: ResultData) -> AdmissionRegret:
     ttft_ns = np.full(len(rows), np.nan)
     tpot_ns, e2e_ns = ttft_ns.copy(), ttft_ns.copy()
     if rows.size:
-        # So far apart that no two of them meet.
+        # Far enough apart that no two of them overlap.
         apart_s = LONGEST_SPAN_S // (len(rows) + 1)
         asked = _trace(
             np.arange(len(rows)) * apart_s,
@@ -94,7 +94,7 @@ def admission_regret(result: ResultData) -> AdmissionRegret:
 def _trace(
     arrival_s: NDArray[np.int64], input_tokens: NDArray[Any], output_tokens: NDArray[Any]
 ) -> Trace:
-    """Requests of one tenant and class that share nothing."""
+    """Requests of one tenant and class that share no prefix."""
     of_one = np.zeros(len(arrival_s), dtype=np.uint16)
     return _core.workload.make_trace(
         arrival_ns=arrival_s * 1_000_000_000,
@@ -113,10 +113,10 @@ def _trace(
 
 
 def _idle_fleets(simulation: Simulation, asked: Trace) -> list[Simulation]:
-    """For each group, one of its instances before which `asked` meets nothing but latencies.
+    """For each group, one of its instances behind a gateway that adds only latencies.
 
-    Made from scratch, so that no setting of the gateway, the clients or the fleet leaks in. Of a
-    group all settings describe the engine, except how many there are and whom they let in.
+    It is built from scratch, so that no setting of the gateway, the clients or the fleet leaks in.
+    All settings of a group describe the engine, except its count and its ingress.
     """
     gateway = simulation.gateway
     groups = dict.fromkeys(group.replace(count=1, ingress="open") for group in simulation.instances)
@@ -139,15 +139,15 @@ def _idle_fleets(simulation: Simulation, asked: Trace) -> list[Simulation]:
 def _unloaded_ns(
     idle: Simulation, seed: int, apart_s: float
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """TTFT, TPOT and E2E of requests that arrive so far apart; NaN: the instance refuses."""
+    """TTFT, TPOT and E2E of requests that arrive `apart_s` apart; NaN: the instance refuses."""
     record = _core.cluster.run(idle, seed)["record"]
     is_refused = record.column("outcome") == _core.cluster.outcomes.index("rejected")
     if not (is_refused | (record.column("e2e_s") < apart_s)).all():
         raise _core.sim.UsageError(
             f"one of the {len(is_refused)} rejected requests takes longer than {apart_s} s on an "
-            "idle fleet, too long for so many to be simulated one after another"
+            "idle fleet, too long to simulate all of them one after another"
         )
-    # Latencies are whole numbers of ns, but for tpot.
+    # Latencies other than tpot are whole numbers of ns.
     ttft_ns, e2e_ns = (np.rint(record.column(name) * 1e9) for name in ("ttft_s", "e2e_s"))
     gaps = record.column("output_tokens") - 1
     tpot_ns = np.where(gaps > 0, (e2e_ns - ttft_ns) / np.maximum(gaps, 1), np.nan)

@@ -1,4 +1,4 @@
-"""What became of a request and where it was sent, as text."""
+"""The outcome and the routing of a request, as text."""
 
 from __future__ import annotations
 
@@ -78,11 +78,11 @@ def explain(
 
 
 def _on_an_idle_fleet(result: ResultData, row: int, regret: Callable[[], AdmissionRegret]) -> str:
-    """What a rejected request would have met, beside what its class promises."""
+    """The latencies a rejected request would have seen, beside the targets of its class."""
     try:
         unloaded = regret().of(row)
     except UsageError as unknown:
-        return f"what it would have met on an idle fleet is unknown: {unknown}"
+        return f"its latencies on an idle fleet are unknown: {unknown}"
     assert unloaded is not None  # it was rejected
     if np.isnan(unloaded["unloaded_ttft_s"]):
         return "no instance could have served it, not even on an idle fleet"

@@ -1,8 +1,7 @@
-"""Whether a system keeps up with what is offered, by the requests in it.
+"""Whether a system keeps up with the offered load, judged by the requests in the system.
 
-The number of requests in the system at each arrival goes up and down where the system keeps up, and
-grows in proportion to time where it does not. `Growth` compares the last third of the arrivals with
-the first.
+The number of requests in the system at each arrival fluctuates if the system keeps up, and grows in
+proportion to time if it does not. `Growth` compares the last third of the arrivals with the first.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ def __dir__() -> list[str]:
 
 
 _SPANS = 30
-"""Parts of a run of which the variance of its growth is estimated; a multiple of three."""
+"""Parts of a run from which the variance of its growth is estimated; a multiple of three."""
 _LEAST_PER_SPAN = 10
 LEAST_ARRIVALS = _SPANS * _LEAST_PER_SPAN
-"""Of fewer arrivals nothing is told."""
+"""With fewer arrivals the growth is unknown."""
 
 
 @dataclass(frozen=True)
 class Growth:
-    """How many requests stay in the system for each that arrives, with its confidence interval.
+    """Requests that stay in the system per arrival, with a confidence interval.
 
-    0 where the system keeps up; 1 - 1/load where it has been overloaded from the start: 0.02 if it
-    is offered 2 % more than it can serve.
+    0 if the system keeps up; 1 - 1/load if it is overloaded from the start: 0.02 if the offered
+    load exceeds the capacity by 2%.
     """
 
     mean: float
@@ -48,7 +47,7 @@ class Growth:
 
     @property
     def is_growing(self) -> bool:
-        """Whether the growth is more than chance."""
+        """Whether the growth is significant."""
         return self.low > 0
 
 
@@ -67,8 +66,8 @@ def in_system(arrival_s: NDArray[np.float64], left_s: NDArray[np.float64]) -> ND
 def backlog(requests: Mapping[str, NDArray[Any]], warm_up_s: float = 0) -> NDArray[np.int64]:
     """How many requests each arrival after the warm-up finds in the system.
 
-    `requests` as in `Result.requests`. Those that ended without an answer are taken to have left at
-    the last instant that is known of them, so that they count for too short a time.
+    `requests` as in `Result.requests`. A request that ended without a response is taken to have
+    left at its last known instant, so it counts for too short a time.
     """
     arrival_s = requests["arrival_s"]
     known = [requests[name] for name in ("queue_s", "scheduling_delay_s", "ttft_s", "e2e_s")]
@@ -79,12 +78,12 @@ def backlog(requests: Mapping[str, NDArray[Any]], warm_up_s: float = 0) -> NDArr
 
 
 def of_run(counts: ArrayLike) -> tuple[float, float]:
-    """The growth in one run and the variance of that, from what each arrival found.
+    """The growth in one run and its variance, from the number that each arrival found.
 
-    The growth is the mean over the last third of the arrivals less that over the first, per
-    arrival between. Its variance is that of a random walk with the steps that were seen between
-    parts of the run. A system that keeps up moves less than that, because it returns to where it
-    was, so it is seldom taken for one that does not. NaN with fewer than `LEAST_ARRIVALS`.
+    The growth is the mean over the last third of the arrivals minus that over the first, per
+    arrival between. Its variance is that of a random walk with the observed steps between parts of
+    the run. A system that keeps up moves less than that, because it reverts to its mean, so false
+    alarms are rare. NaN with fewer than `LEAST_ARRIVALS`.
     """
     found = np.asarray(counts, dtype=float)
     if len(found) < LEAST_ARRIVALS:
@@ -94,7 +93,8 @@ def of_run(counts: ArrayLike) -> tuple[float, float]:
     between = len(found) - third  # from the middle of the first to that of the last
     difference = found[-third:].mean() - found[:third].mean()
     per_run = _SPANS * np.diff(found[ends]).var(ddof=1)
-    # Of the difference between means over the ends of a random walk, as a share of its variance.
+    # Variance of the difference between means over the ends of a random walk, as a share of its
+    # own.
     variance = per_run * 5 / 9
     return float(difference / between), float(variance / between**2)
 
@@ -102,7 +102,7 @@ def of_run(counts: ArrayLike) -> tuple[float, float]:
 def growth(runs: Iterable[tuple[float, float]], *, confidence: float = 0.95) -> Growth | None:
     """The mean growth of independent runs (see `of_run`); None if nothing is known of any.
 
-    `confidence` of each end of the interval: the growth is more than `low` with so much.
+    `confidence` holds for each end of the interval: the growth exceeds `low` with that confidence.
     """
     known: Sequence[tuple[float, float]] = [one for one in runs if not math.isnan(one[0])]
     if not known:

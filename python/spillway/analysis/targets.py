@@ -1,4 +1,4 @@
-"""Which requests meet the latencies that their class is promised."""
+"""Which requests meet the latency targets of their class."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def compare_with_targets(
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Which requests are of a class with latency targets, and which of those meet all of them.
 
-    A request without an end (`e2e_ns` NaN) meets none; any other latency that a request does not
-    have misses no target, as in goodput.
+    A request without an end (`e2e_ns` NaN) meets none. As in goodput, any other latency that a
+    request does not have misses no target.
     """
     promised = np.zeros(len(slo_class), dtype=bool)
     meets = ~np.isnan(e2e_ns)

@@ -3,10 +3,10 @@
     simulation = catalog.get("noisy-neighbor").apply()
     simulation = catalog.vllm_on_eks.post5(workers=None).apply(simulation)
 
-puts a gateway before a workload; in a configuration file it is
-`presets: [noisy-neighbor, {name: vllm-on-eks-post5, workers: null}]` (see `by_name`), in a shell
-`--set 'presets=[noisy-neighbor, vllm-on-eks-post5]'`. A gateway comes after a scenario, as it
-bounds the scenario's tenants. A setting of a preset is changed in the simulation that it makes:
+puts a gateway in front of a workload. In a configuration file this is `presets: [noisy-neighbor,
+{name: vllm-on-eks-post5, workers: null}]` (see `by_name`), in a shell `--set
+'presets=[noisy-neighbor, vllm-on-eks-post5]'`. Apply a gateway after a scenario, because it bounds
+the scenario's tenants. To change a setting of a preset, change the resulting simulation:
 
     simulation = simulation.with_({"gateway.limit[0].cap_per_worker": 16})
 
@@ -16,7 +16,7 @@ To add a preset:
 2. Give its parameters names with units, and defaults; values out of range are a ConfigError.
 3. Append the function to the `PRESETS` of the module.
 4. List a new module in `by_name.py` and below.
-5. Run `pytest tests/python/catalog`, and type the published values once more in a test.
+5. Run `pytest tests/python/catalog`, and repeat the published values in a test.
 """
 
 from spillway.catalog import blis, dynamo, llm_d, vllm_on_eks

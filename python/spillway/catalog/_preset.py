@@ -1,4 +1,4 @@
-"""What a preset is, and how its parameters are checked."""
+"""The class of presets, and the checks of their parameters."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class Preset:
     kind
         One of `catalog.KINDS`.
     doc
-        What it is, in sentences. The first one stands in `catalog.table()`.
+        A description in sentences. The first one appears in `catalog.table()`.
     source
         Where the values were published: system and version or commit, paper or post.
     settings
-        The values, by dotted path of fields from the simulation on; `[]` stands for every entry of
-        a list: `{"gateway": Gateway(…), "instances[].ingress": Open()}`.
+        The values by dotted path from the simulation; `[]` stands for every entry of a list:
+        `{"gateway": Gateway(…), "instances[].ingress": Open()}`.
     duration_s
-        How long the requests of a scenario keep coming according to its source, in s. A run goes on
-        until the last of them has left. None for what is no scenario.
+        How long the requests of a scenario arrive according to its source, in s. A run ends when
+        the last of them has left. None if the preset is not a scenario.
     """
 
     name: str
@@ -59,10 +59,10 @@ class Preset:
     def apply(self, simulation: Simulation | None = None) -> Simulation:
         """`simulation` (default: all defaults) with the settings of this preset.
 
-        A preset with a workload names all tenants. Tenants that another preset does not name stay
-        as they are, after those that it names.
+        A preset without a workload keeps the tenants that it does not name, after those that it
+        names. A preset with a workload replaces all tenants.
 
-        Raises ConfigError if the result is no valid simulation, e.g. if the preset names tenants
+        Raises ConfigError if the result is not a valid simulation, e.g. if the preset names tenants
         and the workload has others that the simulation does not list.
         """
         before = checked_simulation(Simulation() if simulation is None else simulation)
@@ -77,11 +77,11 @@ class Preset:
         return before.with_(changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings as they stand in a configuration file."""
+        """The settings in the form of a configuration file."""
         return self.put_into({})
 
     def put_into(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """`settings`, which stand in a configuration file, changed to those of this preset."""
+        """The `settings` of a configuration file, changed to those of this preset."""
         others = settings.get("tenants", [])
         for path, value in self.settings.items():
             _put(settings, path, _plain(value))
@@ -96,7 +96,7 @@ class Preset:
         return "tenants" in self.settings and "workload" not in self.settings
 
     def __getattr__(self, name: str) -> Any:
-        # Looked up in `vars`: a copy that is being made has no settings yet.
+        # Looked up in `vars`, because a copy has no settings while it is being created.
         for path, value in vars(self).get("settings", {}).items():
             if path.rpartition(".")[2] == name:
                 return value
@@ -119,7 +119,7 @@ class Preset:
 
 
 def wrapped(text: str, indent: str = "") -> str:
-    """Text in lines that leave names and addresses whole."""
+    """Text in lines that do not break names and addresses."""
     return textwrap.fill(
         text,
         _WIDTH,

@@ -1,4 +1,4 @@
-"""BLIS: the queues of its strategy experiments."""
+"""BLIS: the scheduling of its strategy experiments."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def iteration_14(*, age_weight_per_s: float = 10, preemption_margin: int | None 
     """The instances' queues of BLIS's strategy experiments: by class and age.
 
     A sheddable request passes a fresh critical one after 0.7 s. The classes keep their own
-    priorities for the gateway.
+    priorities in the gateway.
 
     Parameters
     ----------

@@ -2,10 +2,10 @@
 
     presets: [noisy-neighbor, {name: llm-d-flow-control, version: 2026-05}]
 
-They are applied in order, each over those before it. The file's own settings win over all of them:
-a mapping changes the settings that it names; entries with names, such as tenants, change the entry
-of that name or add one; entries without change the only entry, if the presets have one. Any other
-list takes the place of the presets', and so does a policy of another kind.
+They are applied in order, each over the previous ones. The file's own settings override all of
+them: a mapping changes the settings that it names; entries with names, such as tenants, change the
+entry of that name or add one; entries without a name change the only entry, if the presets have
+one. Any other list replaces that of the presets, and so does a policy of another kind.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def __dir__() -> list[str]:
 
 KINDS = {
     "scenario": "a workload with its tenants and classes",
-    "gateway": "what admits, queues and limits before the fleet",
+    "gateway": "admission, queues and limits in front of the fleet",
     "server": "the instances of a fleet",
-    "scheduler": "the queue of each instance",
+    "scheduler": "the scheduling of each instance",
 }
 """The kinds of presets, and what each sets."""
 
-# By name: the preset with the defaults of its parameters, and its function.
+# By name: the preset with default parameters, and its function.
 _MADE: dict[str, tuple[Preset, Callable[..., Preset]]] = {}
 for _module in (vllm_on_eks, llm_d, dynamo, blis):
     for _function in _module.PRESETS:
@@ -65,9 +65,9 @@ def names(kind: str | None = None) -> tuple[str, ...]:
 
 
 def get(name: str, /, **parameters: Any) -> Preset:
-    """The preset of a name.
+    """The preset with this name.
 
-    `parameters`: those of its function; `spillway describe presets.NAME` explains them.
+    `parameters`: the arguments of its function; `spillway describe presets.NAME` explains them.
 
     Raises ConfigError for an unknown name, an unknown parameter and a value that is not allowed.
     """
@@ -75,17 +75,17 @@ def get(name: str, /, **parameters: Any) -> Preset:
 
 
 def scenario(name: str) -> Preset:
-    """The scenario of a name; ConfigError with the nearest one if there is none."""
+    """The scenario with this name; ConfigError with the nearest name if there is none."""
     return _named("scenario", name, {}, names("scenario"))
 
 
 def function_of(name: str) -> Callable[..., Preset]:
-    """The function that makes the preset of a name."""
+    """The function that makes the preset with this name."""
     return _MADE[get(name).name][1]
 
 
 def apply(presets: Any, simulation: Simulation) -> Simulation:
-    """`simulation` with presets as `presets` of a configuration file names them, in order."""
+    """`simulation` with presets in order, given as under `presets` in a configuration file."""
     for one in _stated(presets):
         simulation = one.apply(simulation)
     return simulation
@@ -97,7 +97,7 @@ def resolve(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_scenario(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The same with a scenario in place of the file's workload, tenants and classes."""
+    """The same with a scenario that replaces the file's workload, tenants and classes."""
     chosen = scenario(name)
     others = [one for one in _stated(settings.get("presets", [])) if one.kind != chosen.kind]
     own = {key: one for key, one in settings.items() if key not in chosen.settings}
@@ -155,14 +155,14 @@ _FORMS = "must be the name of a preset, or a mapping of `name` and parameters, o
 def _named(path: str, name: str, parameters: Mapping[str, Any], among: Sequence[str]) -> Preset:
     if name not in among:
         what = "scenario" if path == "scenario" else "preset"
-        raise config_error([(path, repr(name), f"is no known {what}; {_nearest(name, among)}")])
+        raise config_error([(path, repr(name), f"unknown {what}; {_nearest(name, among)}")])
     _, function = _MADE[name]
     known = list(inspect.signature(function).parameters)
     for key, value in parameters.items():
         if key not in known:
-            hint = _nearest(key, known) if known else "it has none"
+            hint = f"; {_nearest(key, known)}" if known else ", which has no parameters"
             raise config_error(
-                [(f"{path}.{key}", repr(value), f"is no parameter of {name}; {hint}")]
+                [(f"{path}.{key}", repr(value), f"unknown parameter of {name}{hint}")]
             )
     try:
         return function(**parameters)
@@ -185,7 +185,7 @@ def _over(base: Any, own: Any) -> Any:
     elif (
         isinstance(base, dict)
         and isinstance(own, dict)
-        and "preset" not in own  # which replaces every value of its noun
+        and "preset" not in own  # which replaces all settings of its structure
         and own.get("kind", base.get("kind")) == base.get("kind")
     ):
         return _merged(base, own)
@@ -210,7 +210,7 @@ def _entries(base: list[Any], own: list[Any]) -> list[Any]:
 
 
 def _by_name(entries: list[Any]) -> dict[str, Any]:
-    """Entries by their names, if each has one of its own; else nothing."""
+    """Entries by name, if all have different names; else empty."""
     found = {
         one["name"]: one
         for one in entries

@@ -1,7 +1,7 @@
 """NVIDIA Dynamo, by version: its request rejection, and the queues before its workers' engines.
 
-As in Dynamo, both are off unless thresholds or limits are given. The presets bring Dynamo's router
-and leave the rest of the gateway as it is.
+As in Dynamo, both are off unless thresholds or limits are given. The presets also set Dynamo's
+router and leave the rest of the gateway unchanged.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def v1_2(
 ) -> Preset:
     """Dynamo 1.2: answers with status 503 while all workers are busy.
 
-    A worker is busy above any threshold. Once one threshold is given, the others are 1, 10,000,000
-    and 64. Suggested there, as a share of blocks and in tokens: 0.7 and 5,000 (conservative), 0.85
-    and 10,000, 0.95 and 20,000 (aggressive).
+    A worker is busy if it exceeds any threshold. If one threshold is given, the others default to
+    1, 10,000,000 and 64. Dynamo suggests, as a share of blocks and in tokens: 0.7 and 5,000
+    (conservative), 0.85 and 10,000, 0.95 and 20,000 (aggressive).
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def v1_3(
     queue_size: int = 16,
     track_output_blocks: bool = False,
 ) -> Preset:
-    """Dynamo 1.3 to 1.5: status 529; each threshold by itself; KV blocks by both counts (latch).
+    """Dynamo 1.3 to 1.5: status 529; separate thresholds; KV blocks by both counts (latch).
 
     A threshold that is None is not checked.
 
@@ -137,12 +137,13 @@ def dev_b(
     Parameters
     ----------
     engine_request_limit
-        Most requests in the engine, >= 1; None: 1.5 x max_num_seqs of all ranks, rounded up.
+        Maximum number of requests in the engine, >= 1; None: 1.5 x max_num_seqs of all ranks,
+        rounded up.
     request_queue_timeout_s
         Longest wait before the engine in s, > 0; None: no limit.
     adaptive_lifo
-        Whether the newest request enters first after one has waited too long; one only, then the
-        oldest again.
+        Whether the newest request enters first after one has waited too long; only one does, then
+        the oldest again.
     active_decode_blocks_threshold
         Share of a rank's KV blocks, 0 to 1.
     active_prefill_tokens_threshold
@@ -154,7 +155,7 @@ def dev_b(
     """
     return _preset(
         "dev-b",
-        "As 1.3; before the engine no request waits longer than 5 s.",
+        "Like 1.3, but no request waits longer than 5 s before the engine.",
         _AFTER_1_5,
         admission=BusyThreshold(),
         busy_monitor=BusyMonitor(
@@ -181,16 +182,16 @@ def dev_c(
     active_prefill_tokens_threshold_frac: float | None = None,
     track_output_blocks: bool = False,
 ) -> Preset:
-    """A development snapshot after 1.5: a gate that counts requests in prefill by themselves.
+    """A development snapshot after 1.5: a gate with a separate limit for requests in prefill.
 
     A threshold that is None is not checked.
 
     Parameters
     ----------
     request_limit
-        Most requests in the engine, >= 1.
+        Maximum number of requests in the engine, >= 1.
     wait_limit
-        Most of these without a first token, >= 1.
+        Maximum number of these without a first token, >= 1.
     queue_size
         Requests that wait before the engine, >= 0.
     active_decode_blocks_threshold
@@ -204,7 +205,7 @@ def dev_c(
     """
     return _preset(
         "dev-c",
-        "As 1.3; before the engine, limits for all requests and in prefill.",
+        "Like 1.3, with limits for all requests and for requests in prefill before the engine.",
         _AFTER_1_5,
         admission=BusyThreshold(),
         busy_monitor=BusyMonitor(

@@ -45,32 +45,34 @@ def flow_control(
 ) -> Preset:
     """Flow control of llm-d's endpoint picker (feature gate `flowControl`), with its defaults.
 
-    A band per priority holds up to 5,000 requests. One request leaves when one joins, and one every
-    millisecond: the oldest of the highest band with a waiting request (`global-strict`), if
-    saturation is below that band's ceiling; if not, none leaves any band. Instances are scraped
-    every 50 ms; one whose last scrape is more than 200 ms old counts as saturated.
+    A band per priority holds up to 5,000 requests. One request is dispatched whenever one joins,
+    and one every millisecond: the oldest of the highest band with a waiting request
+    (`global-strict`), if saturation is below that band's ceiling; otherwise none is dispatched from
+    any band. Instances are scraped every 50 ms; an instance whose metrics are older than 200 ms
+    counts as saturated.
 
     Not modeled: the bounds in bytes, the time to live while no endpoint is ready, the sweep (an
-    expired request keeps its place for up to 1 s), and bands that come and go with the priorities
-    of the requests, which shifts the ceilings that follow the rank of a band.
+    expired request keeps its place for up to 1 s), and bands that are created and removed with the
+    priorities of the requests, which shifts the ceilings that depend on the rank of a band.
 
     Parameters
     ----------
     version
         "2026-08": llm-d-router @ ebab6879, in which a request waits for up to 60 s and is then
         answered with 429. "2026-05": the endpoint picker of the Gateway API inference extension,
-        before it became part of llm-d-router, in which a request without a time-out of its own
-        waits without limit; a time-out is answered with 503.
+        before it became part of llm-d-router, in which a request without a timeout of its own waits
+        indefinitely; a timeout is answered with 503.
     priorities
-        Bands; the lowest takes what lies below it. Default: those of the default classes.
+        Priorities of the bands; the lowest band also takes all lower priorities. Default: those of
+        the default classes.
     detector
         `utilization`: the mean over instances of max(waiting / 5, KV use / 0.8); `concurrency`:
         requests in flight / (100 x instances).
     fairness
-        Between the tenants of a band. Default: `GlobalFifo`; `TenantRoundRobin` is llm-d's
-        round-robin, `LeastAttainedService` its program-aware policy.
+        The fairness policy between the tenants of a band. Default: `GlobalFifo`; `TenantRoundRobin`
+        is llm-d's round-robin, `LeastAttainedService` its program-aware policy.
     ordering
-        Of a tenant's requests.
+        The order of a tenant's requests.
     usage_limit
         Ceilings of the bands. Default: 1 for each.
     evicts_in_flight

@@ -1,4 +1,4 @@
-"""Presets in words: `spillway describe presets`, `presets.NAME` and `scenarios`."""
+"""Presets as text: `spillway describe presets`, `presets.NAME` and `scenarios`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def __dir__() -> list[str]:
 
 
 def table(kind: str | None = None) -> str:
-    """All presets, or those of one kind: a line for each, under its kind and its source."""
+    """All presets, or those of one kind: a line each, grouped by kind and source."""
     kinds = by_name.KINDS if kind is None else [kind]
     presets = [by_name.get(name) for each in kinds for name in by_name.names(each)]
     width = max(len(one.name) for one in presets)
@@ -39,7 +39,7 @@ def table(kind: str | None = None) -> str:
 
 
 def describe(path: str) -> str | None:
-    """What `spillway describe` prints for `presets`, `presets.NAME` and `scenarios`, else None."""
+    """The output of `spillway describe` for `presets`, `presets.NAME` and `scenarios`, or None."""
     if path == "scenarios":
         return scenarios()
     if path == "presets":
@@ -52,7 +52,7 @@ def describe(path: str) -> str | None:
 
 
 def scenarios() -> str:
-    """All scenarios in words: what each is for, and its clients."""
+    """All scenarios as text: the purpose of each, and its clients."""
     return "\n\n".join(_scenario(by_name.get(name)) for name in by_name.names("scenario"))
 
 
@@ -78,7 +78,7 @@ def _first_sentence(doc: str) -> str:
 
 
 def _presets_of_settings() -> str:
-    """The published values that classes of settings have themselves."""
+    """The published values that belong to single classes of settings."""
     places: dict[tuple[str, ...], list[str]] = {}
 
     def walk(description: Mapping[str, Any], path: str) -> None:

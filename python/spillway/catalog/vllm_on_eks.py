@@ -2,32 +2,32 @@
 
 The FastAPI gateway of https://github.com/Nicolas-Richard/vllm-on-eks has one queue per tenant,
 deficit round robin by requests over one budget of workers x cap_per_worker streams, and a
-controller that moves cap_per_worker so that the p99 of the time to first token, as a histogram
-shows it, stays near 2 s. Its blog is https://nicolas-richard.github.io.
+controller that moves cap_per_worker so that the p99 of the time to first token, estimated from a
+histogram, stays near 2 s. Its blog is https://nicolas-richard.github.io.
 
 Gateways
 --------
 `semantics="verbatim"` has that code's quirks: credit that accumulates while all queues are empty,
 permits committed to a tenant before they are free, a reduced budget that does not bind while
-permits are idle and an increased one that comes on top of it, floor and ceiling that move a limit
-from outside to themselves. `corrected` has none of them; every value stays. The sensor's own
-behavior (buckets, ticks that come late and so shorten the window, refusals by workers that count as
-answers) belongs to the values. A queue that overflows in a burst at one instant though permits are
-free is neither: give the gateway a `drain_latency_s` for that.
+permits are idle and an increased one that is added to it, floor and ceiling that pull an outside
+limit onto themselves. `corrected` has none of them; every value stays. The sensor's own behavior
+(buckets, late ticks that shorten the window, refusals by workers that count as responses) belongs
+to the values. A queue that overflows in a burst at one instant although permits are free is
+neither: set the gateway's `drain_latency_s` for that.
 
 Scenarios
 ---------
 Unless a scenario names another source it is a file of `bench/scenarios/` (commits 2dca487 and
 0c78403): three tenants A, B and C with weights 2:1:1 in front of two L4 GPUs, Poisson arrivals in
-an open loop, prompts of 512 and answers of 128 tokens. There `vllm bench serve` sends each client's
-prompts from its start on, however long that takes: the duration in the file is only informative
-(`bench/run_scenario.sh`). So a client here ends with its number of requests. vLLM also stretches
-the gaps so that the last one ends exactly at number / rate; here they stay as drawn, and n requests
-take sqrt(n) / rate more or less.
+an open loop, prompts of 512 and outputs of 128 tokens. There `vllm bench serve` sends all of a
+client's prompts from its start, however long that takes: the duration in the file is only
+informative (`bench/run_scenario.sh`). So a client here ends with its number of requests. vLLM also
+stretches the gaps so that the last one ends exactly at number / rate; here they stay as drawn, and
+the time for n requests has a standard deviation of sqrt(n) / rate.
 
 That gateway has no classes. Here each tenant has one, so that policies can distinguish them: A
 pays and is `critical`, C is the `standard` background, B is the free tier and `sheddable`. Each
-class is promised a time to first token of 2 s, the target of that gateway's controller.
+class has a target of 2 s for the time to first token, the target of that gateway's controller.
 """
 
 from __future__ import annotations
@@ -95,10 +95,10 @@ _BLOG = "https://nicolas-richard.github.io"
 def pre(*, semantics: Semantics = "verbatim", workers: int | None = 2) -> Preset:
     """The first deployment, whose limit spirals down to its floor.
 
-    From 16 streams per worker up by 1 and down to a half, between 1 and 64, without a band around
-    the target and without cooldown; queues of 16, a wait of up to 30 s. Reconstructed from the text
-    of the post, and from comments in tests and scenarios of the commit: of the floor these show
-    only that it was between 1 and 4.
+    The limit starts at 16 streams per worker, rises by 1 and is halved, between 1 and 64, without a
+    deadband around the target and without cooldown; queues hold 16 requests for up to 30 s. The
+    values are reconstructed from the text of the post, and from comments in tests and scenarios of
+    the commit; these only show that the floor was between 1 and 4.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def pre(*, semantics: Semantics = "verbatim", workers: int | None = 2) -> Preset
     """
     return _budgeted(
         "pre",
-        "First deployment: halves the limit, waits 30 s in queues of 16.",
+        "First deployment: halves the limit; up to 30 s in queues of 16.",
         f"{_BLOG}, post of 2026-05-04; {_CODE} @ 2dca487",
         semantics=semantics,
         workers=workers,
@@ -133,10 +133,10 @@ def pre(*, semantics: Semantics = "verbatim", workers: int | None = 2) -> Preset
 def post4(*, semantics: Semantics = "verbatim", workers: int | None = 2) -> Preset:
     """Additive increase, subtractive decrease (AISD).
 
-    From 64 streams per worker up by 1 and down by 4, between 16 and 128, with a band of 20 % around
-    the target and 3 ticks of cooldown; queues of 8, 2 and 2, a wait of up to 30 s
-    (config/tenants.yaml; the time-out was an environment variable). Its requests were routed by the
-    longest known prefix; set `router` to that where it matters.
+    The limit starts at 64 streams per worker, rises by 1 and falls by 4, between 16 and 128, with a
+    deadband of 20% around the target and 3 ticks of cooldown; queues hold 8, 2 and 2 requests for
+    up to 30 s (config/tenants.yaml; the timeout was an environment variable). That gateway routed
+    by the longest known prefix; set `router` accordingly where it matters.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def post4(*, semantics: Semantics = "verbatim", workers: int | None = 2) -> Pres
     """
     return _budgeted(
         "post4",
-        "Cuts the limit by 4 (AISD), waits 30 s in queues of 8, 2 and 2.",
+        "Cuts the limit by 4 (AISD); up to 30 s in queues of 8, 2 and 2.",
         f"{_CODE} @ 2dca487; {_BLOG}, post of 2026-05-04",
         semantics=semantics,
         workers=workers,
@@ -169,23 +169,24 @@ def post4(*, semantics: Semantics = "verbatim", workers: int | None = 2) -> Pres
 
 
 def post5(*, semantics: Semantics = "verbatim", workers: int | None = 2) -> Preset:
-    """Short waits, and cuts to three quarters.
+    """Short waits, and cuts to 0.75 of the limit.
 
-    From 64 streams per worker up by 1 and down to 0.75, between 32 and 256, with a band of 20 %
-    around the target and 3 ticks of cooldown; queues of 2, 1 and 1, a wait of up to 1 s, a window
-    of 10 s (config/tenants.yaml). Its requests were routed in turns: `router="round_robin"`.
+    The limit starts at 64 streams per worker, rises by 1 and falls to 0.75 of itself, between 32
+    and 256, with a deadband of 20% around the target and 3 ticks of cooldown; queues hold 2, 1 and
+    1 requests for up to 1 s; the window is 10 s (config/tenants.yaml). That gateway routed round
+    robin: `router="round_robin"`.
 
     Parameters
     ----------
     semantics
         `verbatim`: with the quirks of that code; `corrected`: without.
     workers
-        Workers that share the budget, >= 0; None: the instances that are ready, as with that
-        gateway's watcher of endpoints, of 2 to 4.
+        Workers that share the budget, >= 0; None: the ready instances, as with that gateway's
+        endpoint watcher, which saw 2 to 4.
     """
     return _budgeted(
         "post5",
-        "Cuts the limit to 0.75, waits 1 s in queues of 2, 1 and 1.",
+        "Cuts the limit to 0.75 of itself; up to 1 s in queues of 2, 1 and 1.",
         f"{_CODE} @ 0c78403; {_BLOG}, post of 2026-05-11",
         semantics=semantics,
         workers=workers,
@@ -207,10 +208,10 @@ def post5(*, semantics: Semantics = "verbatim", workers: int | None = 2) -> Pres
 
 
 def static_caps(*, caps: Sequence[int] = (64, 8, 64), timeout_s: float = 30) -> Preset:
-    """A semaphore per tenant and nothing else.
+    """Only a semaphore per tenant.
 
     The paying tenants A and C have 64 streams each, B has 8; a request without a free stream waits
-    for up to 30 s, in a queue without bound.
+    for up to 30 s in an unbounded queue.
 
     Parameters
     ----------
@@ -228,7 +229,7 @@ def static_caps(*, caps: Sequence[int] = (64, 8, 64), timeout_s: float = 30) -> 
     return Preset(
         name="vllm-on-eks-static-caps",
         kind="gateway",
-        doc="A semaphore per tenant, for which a request waits up to 30 s.",
+        doc="A semaphore per tenant; a request waits up to 30 s for it.",
         source=f"{_BLOG}, post of 2026-05-02",
         settings={
             # A taken semaphore delays only its own tenant, so the order of tenants does not matter.
@@ -303,11 +304,11 @@ def _budgeted(
 
 
 def toy_plant() -> Preset:
-    """The two workers as one instance with the figures of the blog's posts.
+    """The two workers as one instance with the latencies of the blog's posts.
 
     Requests share it: 7.6 s each on an idle fleet, 14.4 s among 64, 75 s among 400; the highest
-    throughput, 5.9 requests/s, is at about 160. A gateway before it is to count two workers, as the
-    presets do.
+    throughput, 5.9 requests/s, is at about 160. The gateway in front of it must count two workers,
+    as the presets do.
     """
     return Preset(
         name="vllm-on-eks-toy-plant",
@@ -319,7 +320,7 @@ def toy_plant() -> Preset:
 
 
 def l4(*, workers: int = 2) -> Preset:
-    """The same workers as engines that make steps: L4 with 24 GB, Qwen2.5-7B in BF16, vLLM 0.19.1.
+    """The same workers as engines that run steps: L4 with 24 GB, Qwen2.5-7B in BF16, vLLM 0.19.1.
 
     Latencies are the preset `qwen2.5-7b-l4` of `Linear`: 55 ms for a step (reading 15 GB of weights
     at 300 GB/s takes 51), 0.345 ms per prompt token (44 TFLOP/s), 0.285 ms per request that decodes
@@ -327,15 +328,16 @@ def l4(*, workers: int = 2) -> Preset:
     throughputs in the posts, the 2,400 blocks of memory one to times to first token of their sweep
     over budgets; `tools/fit_l4.py` makes both. Limits of tokens and requests are defaults of vLLM.
 
-    Memory is the least certain value. The GPU has 22 GiB, of which 90 % may be used; that is 5.6
-    GiB more than the weights. 2,400 blocks take 2.1 and leave 3.5 for activations and graphs, which
-    is much; with 1.4 for these there would be 4,800. Under `static_caps` the posts saw less than a
-    fifth in use, which speaks for the larger number (here 0.41 at the peak; 0.21 with 4,600), but
-    with that no request would wait for half a minute behind a budget of 256.
+    Memory is the least certain value. The GPU has 22 GiB, of which 90% may be used; that is 5.6 GiB
+    more than the weights. 2,400 blocks take 2.1 and leave 3.5 for activations and graphs, which is
+    a lot; with 1.4 for these there would be 4,800. Under `static_caps` the posts saw less than a
+    fifth in use, which suggests the larger number (here 0.41 at the peak; 0.21 with 4,600), but
+    with that number no request would wait for half a minute behind a budget of 256.
 
-    Two more figures differ. A request on an idle fleet has its first token after 0.23 s, in the
-    posts 0.19 s even beside others: the step is linear, where weights and prompts could overlap.
-    And of a burst of 450 without any caps the last ones wait for twice the 34 s of the posts.
+    Two more figures differ. On an idle fleet the first token takes 0.23 s; the posts report 0.19 s
+    even with other requests running. The step time here is linear, although reading weights and
+    computing prompts could overlap. In a burst of 450 without any caps the last requests wait for
+    twice the 34 s of the posts.
 
     Parameters
     ----------
@@ -415,7 +417,7 @@ def _client(
 def _phases(
     requests_per_s: Sequence[float], duration_s: float, input_tokens: int
 ) -> tuple[Client, ...]:
-    """Tenant A at one rate after the other; each phase sends rate x length prompts."""
+    """Tenant A at a sequence of rates; each phase sends rate x length prompts."""
     starts_s = (0, 30, 210, 240, 540, 570, 750, 780, 810)
     ends_s = (*starts_s[1:], duration_s)
     return tuple(
@@ -473,13 +475,13 @@ PRESETS: tuple[Callable[..., Preset], ...] = (
     _scenario(
         "aimd-baseline",
         180,
-        "A trickle, under which the controller is expected to hold.",
+        "A low rate, at which the controller is expected to hold.",
         _client("A", 0.5, 0, 90),
     ),
     _scenario(
         "aimd-sustained-pressure",
         300,
-        "B overloads the fleet for 90 s, while A trickles on. The limit must come down and climb "
+        "B overloads the fleet for 90 s while A stays at a low rate. The limit must fall and climb "
         "back.",
         _client("A", 0.5, 0, 150),
         _client("B", 8, 60, 720),
@@ -487,8 +489,8 @@ PRESETS: tuple[Callable[..., Preset], ...] = (
     _scenario(
         "sustained-15min",
         900,
-        "Two steady tenants. The file gives C 1,800 prompts at 4 requests/s and says 900 s: C "
-        "falls silent after 450 s.",
+        "Two steady tenants. The file gives C 1,800 prompts at 4 requests/s and states 900 s: C "
+        "stops after 450 s.",
         _client("A", 5, 0, 4500),
         _client("C", 4, 0, 1800),
     ),
@@ -513,9 +515,9 @@ PRESETS: tuple[Callable[..., Preset], ...] = (
     _scenario(
         "static-caps",
         120,
-        "B bursts between A and C. The post has caps per tenant of 64, 8 and 64, says 30 s of "
-        "burst but counts 450 requests, that is 15 s, and does not say when the burst began: this "
-        "scenario has the 450 requests, after a third as in noisy-neighbor.",
+        "B bursts between A and C. The post has caps per tenant of 64, 8 and 64. It states a "
+        "burst of 30 s but counts 450 requests, that is 15 s, and does not state when the burst "
+        "began: this scenario has the 450 requests, after a third as in noisy-neighbor.",
         _client("A", 2, 0, 240),
         _client("B", 30, 40, 450),
         _client("C", 1, 0, 120),
@@ -525,7 +527,7 @@ PRESETS: tuple[Callable[..., Preset], ...] = (
         "toy-plant",
         300,
         "B from the start, A from 60 s on, until 300 s. Under this load that gateway's scheduler "
-        "and controller were run on a virtual clock before a plant whose service time was "
+        "and controller were run on a virtual clock in front of a plant whose service time was "
         "interpolated from the blog's figures.",
         _client("B", 6, 0, duration_s=300),
         _client("A", 4, 60, duration_s=240),

@@ -1,8 +1,8 @@
 """The command line: `spillway run|check|describe|init|optimize|sweep|validate`.
 
 Each command is a module of this package with two functions, `add_arguments(parser)` and
-`run(options)`, which returns the exit status. It is imported when it is called, so that no command
-waits for the others.
+`run(options)`, which returns the exit status. Each is imported only when it is called, so that no
+command waits for the imports of others.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def __dir__() -> list[str]:
 
 
 BAD_INPUT = 2
-"""Exit status for settings, files or arguments that are wrong."""
+"""Exit status for invalid settings, files or arguments."""
 
 COMMANDS: Mapping[str, str] = {
-    "run": "run a simulation and print its tables",
+    "run": "run a simulation and print its results",
     "check": "check a configuration file",
     "describe": "explain a setting, a policy or a preset",
     "init": "write a commented configuration file to start from",
@@ -36,7 +36,7 @@ COMMANDS: Mapping[str, str] = {
     "sweep": "run configurations side by side, or solve",
     "validate": "compare with another system's recorded results",
 }
-"""The commands and what each does, in the order of `spillway --help`."""
+"""The commands and their descriptions, in the order of `spillway --help`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             status = _run(sys.argv[1:] if arguments is None else arguments)
         finally:
             if sys.stdout is not None:
-                sys.stdout.flush()  # what cannot be written is to be known here, not at exit
+                sys.stdout.flush()  # so that write errors appear here, not at exit
     except (
         spillway.ConfigError,
         spillway.LivelockError,
@@ -56,10 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"spillway: {error}", file=sys.stderr)
         return BAD_INPUT
     except MemoryError as error:
-        print(f"spillway: {error or 'there is not enough memory'}", file=sys.stderr)
+        print(f"spillway: {error or 'not enough memory'}", file=sys.stderr)
         return BAD_INPUT
     except BrokenPipeError:
-        # The reader of the output has gone (e.g. `| head`); say nothing more, not even at exit.
+        # The reader of the output is gone (e.g. `| head`): print nothing more, not even at exit.
         sys.stdout = None
         return 0
     except OSError as error:

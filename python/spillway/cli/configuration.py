@@ -1,4 +1,4 @@
-"""The configuration that a command line describes: a file, --set, --trace and --scenario."""
+"""The configuration of a command line: a file, --set, --trace and --scenario."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def load(options: argparse.Namespace) -> Simulation:
-    """The simulation that the configuration file, --set and --trace describe together."""
+    """The simulation from the configuration file, --set and --trace."""
     with warnings_as_lines():
         return _read(options)
 
 
 @contextlib.contextmanager
 def warnings_as_lines() -> Iterator[None]:
-    """Prints each warning as a line of its own to standard error."""
+    """Prints each warning on one line to standard error."""
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.showwarning = lambda message, *_, **__: print(
@@ -119,7 +119,7 @@ def _read(options: argparse.Namespace) -> Simulation:
 
 
 def _changed(simulation: Simulation, changes: dict[str, Any]) -> Simulation:
-    """All changes at once, since they may only be valid together; else one upon the other."""
+    """All changes at once, because some are only valid together; otherwise one after the other."""
     try:
         return simulation.with_(changes)
     except spillway.ConfigError:

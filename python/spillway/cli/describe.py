@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints what there is to know about a setting, a preset or the whole schema."""
+    """Prints the description of a setting, a preset or the whole schema."""
     if options.schema:
         print(json.dumps(json_schema(), indent=2))
     else:

@@ -36,9 +36,7 @@ def run(options: argparse.Namespace) -> int:
         with options.file.open("x", encoding="utf-8") as stream:
             stream.write(text)
     except FileExistsError as error:
-        raise config_error(
-            [(str(options.file), "", "exists already; it was left as it is")]
-        ) from error
+        raise config_error([(str(options.file), "", "already exists; not overwritten")]) from error
     except OSError as error:
         raise cannot("written", options.file, error) from error
     print(f"wrote {options.file}; run it with: spillway run {options.file}")

@@ -28,16 +28,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=Path,
         metavar="DIR",
-        help="write study.yaml, trials.csv, best.yaml and confirmation.json there; the trials are "
-        "kept in its journal.log as they end, and a second call goes on with them",
+        help="write study.yaml, trials.csv, best.yaml and confirmation.json there; its "
+        "journal.log keeps the finished trials, and a second call resumes the study",
     )
-    parser.add_argument("--trials", type=int, metavar="N", help="how many in all (default: STUDY)")
-    parser.add_argument("--threads", type=int, metavar="N", help="runs at a time (default: CPUs)")
+    parser.add_argument(
+        "--trials", type=int, metavar="N", help="total number (default: from STUDY)"
+    )
+    parser.add_argument("--threads", type=int, metavar="N", help="concurrent runs (default: CPUs)")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Searches, and confirms what was found; 1 if nothing is feasible."""
-    from spillway.study import files  # takes a while, which `--help` need not wait for
+    """Searches, and confirms the best trials; returns 1 if no trial is feasible."""
+    from spillway.study import files  # slow to import, and `--help` does not need it
 
     for name in ("trials", "threads"):
         if getattr(options, name) is not None and getattr(options, name) < 1:

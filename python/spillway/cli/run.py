@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs a simulation and prints its tables."""
+    """Runs a simulation and prints its results."""
     if not 0 <= options.seed < 2**64:
         raise config_error([("--seed", str(options.seed), "must be >= 0 and < 2**64")])
     result = spillway.simulate(configuration.load(options), options.seed)

@@ -24,12 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="write sweep.csv, or solution.json, there"
     )
-    parser.add_argument("--threads", type=int, metavar="N", help="runs at a time (default: CPUs)")
+    parser.add_argument("--threads", type=int, metavar="N", help="concurrent runs (default: CPUs)")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs configurations side by side, or solves for one number, and prints what came of it."""
-    from spillway.study import files  # takes a while, which `--help` need not wait for
+    """Runs configurations side by side, or solves for one number, and prints the results."""
+    from spillway.study import files  # slow to import, and `--help` does not need it
 
     with warnings_as_lines():
         found = files.run_sweep(options.sweep, threads=options.threads)

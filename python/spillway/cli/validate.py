@@ -25,8 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compares runs with recorded ones; 1 unless all agree."""
-    from spillway.validation import blis  # takes a while, which `--help` need not wait for
+    """Compares runs with recorded ones; returns 1 unless all agree."""
+    from spillway.validation import blis  # slow to import, and `--help` does not need it
 
     report = blis.validate(options.directory)
     print(json.dumps(report.to_dict(), indent=2) if options.json else report.table())

@@ -1,4 +1,4 @@
-"""Simulations as settings: their classes, files, descriptions and profiles."""
+"""The settings of simulations: their classes, files, descriptions and profiles."""
 
 from spillway._lazy import lazy_modules
 

@@ -1,7 +1,7 @@
-"""The classes of settings, made from the core's tables when they are first asked for.
+"""The classes of settings, made from the core's tables on first use.
 
-Everything they know (fields, units, ranges, documentation) comes from the core. Here they get typed
-signatures, NumPy-style docstrings and the protocol of `dataclasses`.
+Their fields, units, ranges and documentation come from the core. This module adds typed signatures,
+NumPy-style docstrings and the protocol of `dataclasses`.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ _Settings: Any = _core.sim._Settings  # type: ignore[attr-defined]
 _TYPES: dict[str, dict[str, Any]] = {}  # of a core module, by name
 for _type in _core.sim._types():  # type: ignore[attr-defined]
     _TYPES.setdefault(_type.module, {})[_type.name] = _type
-#: The core modules that have settings.
+#: The core modules that define settings.
 CORE_MODULES = tuple(_TYPES)
 
-#: How a field's description names the bounds of its range; the open ones exclude their number.
+#: Keys of the bounds of a range in a field's description; the open bounds exclude their number.
 BOUNDS = ("more_than", "at_least", "at_most", "less_than")
 
 _SCALARS = {"bool": "bool", "int": "int", "float": "float", "str": "str"}
 
 
 def config_error(violations: Sequence[tuple[str, str, str]]) -> _core.sim.ConfigError:
-    """A `ConfigError` as the core makes them, from (path, value, allowed) triples."""
+    """A `ConfigError` in the core's form, from (path, value, allowed) triples."""
     lines = [
         f"{path}{f' = {value}' if value else ''}: {allowed}" for path, value, allowed in violations
     ]
@@ -88,7 +88,7 @@ def lazy(
 ) -> tuple[Callable[[str], type[Any]], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a module that offers the classes of a core module.
 
-    `namespace`: the module's own names, among which a class stays once it was asked for.
+    `namespace`: the module's own names, which keep a class after its first use.
     """
 
     def __getattr__(name: str) -> type[Any]:  # noqa: N807
@@ -120,7 +120,7 @@ def annotation(field: Mapping[str, Any]) -> str:
 
 
 def allowed_values(field: Mapping[str, Any]) -> str:
-    """The valid values of a field in words, or nothing if its type says it all."""
+    """The range of a field as text; empty if it has none."""
     parts = []
     if "more_than" in field:
         parts.append(f"> {field['more_than']:g}")
@@ -154,7 +154,7 @@ def _docstring(description: Mapping[str, Any]) -> str:
 
 
 class _Lazy:
-    """A class attribute that is computed when it is first asked for."""
+    """A class attribute that is computed on first use."""
 
     def __init__(self, compute: Callable[[Any], Any]) -> None:
         self._compute = compute
@@ -219,7 +219,7 @@ def _reduce_trace(self: Any) -> tuple[Any, ...]:
 
 
 def _has_requests(self: Any) -> bool:
-    """Whether the requests themselves are at hand, not only their digest."""
+    """Whether the trace holds its requests, not only their digest."""
     return bool(_core.workload._has_requests(self))  # type: ignore[attr-defined]
 
 
@@ -243,12 +243,13 @@ _TRACE = {
 
 
 def _methods(type_: Any, annotations: Mapping[str, str]) -> dict[str, Any]:
-    """The methods that have a signature of their own in every class."""
+    """The methods whose signature differs from class to class."""
     example = next(iter(type_.fields), None)
 
     def __init__(self: Any, *values: Any, **settings: Any) -> None:  # noqa: N807
         if values:
-            how = f"by name: {type_.name}({example}=…)" if example else "by name; it has none"
+            how = f"by name: {type_.name}({example}=…)" if example else "by name; it has no "
+            "settings"
             raise TypeError(f"{type_.name} takes its settings {how}")
         _Settings.__init__(self, type_, settings)
 
@@ -323,7 +324,7 @@ _classes: dict[Any, type[Any]] = {}
 
 
 def class_of(type_: Any) -> type[Any]:
-    """The Python class of a core type; the core asks for it too."""
+    """The Python class of a core type; the core calls this too."""
     return _classes.get(type_) or _classes.setdefault(type_, _made(type_))
 
 

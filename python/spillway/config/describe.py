@@ -1,4 +1,4 @@
-"""The settings explained, and a commented file to start from: both from the field descriptors."""
+"""Descriptions of the settings, and a commented starter file, from the field descriptors."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _OF_PROFILE = {path for path, _, _ in profiles.SETTINGS}
 
 
 def describe(path: str = "") -> str:
-    """What there is to know about the setting, noun or policy at a dotted path.
+    """The description of the setting, structure or policy at a dotted path.
 
-    For example `gateway.admission.token_bucket`; indices are optional. Raises ConfigError for a
-    path that leads nowhere.
+    For example `gateway.admission.token_bucket`; indices are optional. Raises ConfigError for an
+    unknown path.
     """
     place: Mapping[str, Any] = {"type": "struct", "of": Simulation._describe()}
     walked: list[str] = []
@@ -37,9 +37,9 @@ def describe(path: str = "") -> str:
             continue
         choices = _below(place)
         if step not in choices:
-            where = f"in {'.'.join(walked)}" if walked else "here"
+            where = f" in {'.'.join(walked)}" if walked else ""
             allowed = ", ".join(choices) or "none"
-            raise config_error([(path, "", f"there is no {step!r} {where}; there are: {allowed}")])
+            raise config_error([(path, "", f"unknown setting {step!r}{where}; one of {allowed}")])
         place = choices[step]
         walked.append(step)
     if place["type"] == "struct" and "name" not in place:
@@ -48,22 +48,22 @@ def describe(path: str = "") -> str:
 
 
 def starter() -> str:
-    """A commented configuration file that holds every setting with its default.
+    """A commented configuration file with the default of every setting.
 
-    Settings that make part of a profile are commented out, so that `profile` decides them.
+    Settings that belong to a profile are commented out, so that `profile` decides them.
     """
     lines = [
-        "# Spillway configuration. Every setting has its default: delete what you do not change.",
+        "# Spillway configuration. Every setting has its default: delete those you do not change.",
         "# `spillway describe PATH` explains a setting, `spillway check FILE` checks the file.",
         f"schema: {files.SCHEMA}",
-        f"profile: {profiles.NAMES[0]}  # whose semantics: {' or '.join(profiles.NAMES)}",
+        f"profile: {profiles.NAMES[0]}  # {' or '.join(profiles.NAMES)}",
     ]
     lines += _yaml(Simulation._describe(), Simulation().to_dict(), "", "")
     return "\n".join(lines) + "\n"
 
 
 def _below(place: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """What a path can go on to: the fields of a struct, the alternatives of a variant."""
+    """The next steps of a path: the fields of a struct, the alternatives of a variant."""
     if place["type"] == "struct":
         return {field["name"]: field for field in place["of"]["fields"]}
     if place["type"] == "variant":
@@ -82,7 +82,7 @@ def _details(field: Mapping[str, Any]) -> str:
     if field["type"] == "variant":
         parts.append("one of " + ", ".join(one["kind"] for one in field["alternatives"]))
     if field.get("optional"):
-        parts.append("may be absent")
+        parts.append("optional")
     if "search" in field:
         search = field["search"]
         parts.append(
@@ -102,7 +102,7 @@ def _short_default(field: Mapping[str, Any]) -> str:
         if len(text) <= 40
         else f"{len(default)} entries"
         if isinstance(default, list)
-        else "see below"
+        else "a group of settings"
     )
 
 
@@ -147,7 +147,7 @@ def _scalar(value: Any) -> str:
 def _yaml(
     description: Mapping[str, Any], values: Mapping[str, Any], indent: str, path: str
 ) -> list[str]:
-    """The values of a noun as YAML lines, each setting with its explanation above it."""
+    """The values of a structure as YAML lines, with a description above each setting."""
     lines = []
     for field in description["fields"]:
         details = _details(field)
@@ -164,7 +164,7 @@ def _yaml(
         here = f"{path}.{field['name']}".lstrip(".")
         entry = _yaml_entry(field, values[field["name"]], indent, here)
         if here in _OF_PROFILE:
-            entry = [f"{indent}# {line.lstrip()}  # (as the profile says)" for line in entry]
+            entry = [f"{indent}# {line.lstrip()}  # (set by the profile)" for line in entry]
         lines += entry
     return lines
 
@@ -179,7 +179,7 @@ def _yaml_entry(field: Mapping[str, Any], value: Any, indent: str, path: str) ->
     for item in value:
         block = _yaml_noun(field, item, indent + "    ", path + "[]")
         first = next(i for i, line in enumerate(block) if not line.lstrip().startswith("#"))
-        # The dash stands before the first setting; explanations above it stay comments.
+        # The dash precedes the first setting; descriptions above it stay comments.
         block[first] = f"{indent}  - {block[first].lstrip()}"
         lines += block
     return lines

@@ -1,4 +1,4 @@
-"""Modules that come with an optional extra."""
+"""Modules of optional extras."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def __dir__() -> list[str]:
 
 
 def require(module: str, extra: str) -> Any:
-    """Imports a module of an optional extra; ImportError says which extra is missing."""
+    """Imports a module of an optional extra; ImportError names the missing extra."""
     try:
         with warnings.catch_warnings():
-            # Optuna's progress bar in a notebook, which nothing here uses.
+            # Optuna's progress bar for notebooks, which Spillway does not use.
             warnings.filterwarnings("ignore", "IProgress not found")
             return importlib.import_module(module)
     except ImportError as error:
         raise ImportError(
-            f"{module} is needed for this; install it with: pip install 'spillway-sim[{extra}]'"
+            f"this needs {module}; install it with: pip install 'spillway-sim[{extra}]'"
         ) from error

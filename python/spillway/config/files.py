@@ -1,11 +1,11 @@
-"""Simulations as the settings of configuration files, and back.
+"""Configuration files: simulations from settings, and back.
 
 A configuration file is YAML or JSON with the keys of `Simulation`, plus `schema` (1) and `profile`
-(vllm or blis_0_6). What it leaves out takes the profile's value, or else the default.
+(vllm or blis_0_6). A setting that it omits takes the profile's value, or else the default.
 
 YAML is read by the core schema of version 1.2 (see `spillway.config.yaml`): `1:30`, `1_000` and
-`yes` are text, `0x10` is 16, and there are no aliases. What a file names beside its own settings,
-presets and the requests of a trace, is read by `spillway.loading`.
+`yes` are text, `0x10` is 16, and there are no aliases. `spillway.loading` reads the presets and the
+trace that a file names.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SCHEMA = 1
 def read_settings(path: str | Path) -> dict[str, Any]:
     """The content of a configuration file as plain dicts, lists and numbers.
 
-    Raises ConfigError if it cannot be read, is no YAML or JSON, or is no mapping.
+    Raises ConfigError if it cannot be read, or is not a mapping in YAML or JSON.
     """
     path = Path(path)
     try:
@@ -59,19 +59,19 @@ def read_settings(path: str | Path) -> dict[str, Any]:
         raise cannot("read", path, error) from error
     except UnicodeDecodeError as error:
         raise config_error(
-            [(str(path), "", "is no text file; a configuration is YAML or JSON")]
+            [(str(path), "", "not a text file; a configuration is YAML or JSON")]
         ) from error
     return parse_settings(text, str(path))
 
 
 def note_empty(settings: Mapping[str, Any], path: str | Path) -> None:
-    """Warns if a file that could be read is empty."""
+    """Warns if a file is empty."""
     if not settings:
-        note(f"{path}: is empty, so every setting has its default")
+        note(f"{path}: empty, so every setting has its default")
 
 
 def parse_settings(text: str, name: str) -> dict[str, Any]:
-    """The same from text; `name` stands for the file in errors."""
+    """The same from text; errors call the file `name`."""
     settings = yaml.parse(text, name, is_json=name.endswith(".json"))
     if settings is None:
         settings = {}
@@ -84,7 +84,7 @@ def parse_settings(text: str, name: str) -> dict[str, Any]:
 
 
 def to_simulation(settings: Mapping[str, Any]) -> Simulation:
-    """A simulation from the settings of a configuration file; a trace that it names is not read.
+    """A simulation from the settings of a configuration file, without reading its trace.
 
     Raises ConfigError with all violations.
     """
@@ -110,17 +110,17 @@ def dump(simulation: Simulation, path: str | Path) -> None:
 
 
 def to_settings(simulation: Simulation, folder: Path) -> dict[str, Any]:
-    """All settings as they stand in a configuration file in `folder`."""
+    """All settings in the form of a configuration file in `folder`."""
     settings = {"schema": SCHEMA, **simulation.to_dict()}
     file = settings["workload"].get("file")
     if file and not Path(file).is_absolute():
-        # In a configuration file a path is relative to that file.
+        # Paths in a configuration file are relative to that file.
         settings["workload"]["file"] = os.path.relpath(file, folder)
     return settings
 
 
 def fingerprint(simulation: Simulation) -> str:
-    """SHA-256 of the canonical JSON form and Spillway's version: equal for runs that must agree."""
+    """SHA-256 of the canonical JSON form and Spillway's version; equal ones give equal runs."""
     checked_simulation(simulation)
     canonical = json.dumps(
         {"settings": simulation._identity(), "version": _core.sim.build_info["version"]},

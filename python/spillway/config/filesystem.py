@@ -1,4 +1,4 @@
-"""Files and folders, with errors that name them; files are replaced whole or not at all."""
+"""Files and folders, with errors that name them and atomic replacement of files."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def __dir__() -> list[str]:
 def open_text(path: Path, newline: str | None = None) -> TextIO:
     """Opens a text file in UTF-8 for reading.
 
-    Raises OSError if that fails, and for what is no regular file: a device may never end, and
-    nothing may ever be written into a pipe.
+    Raises OSError if that fails, or if it is not a regular file: a device may be endless, and a
+    pipe may never receive data.
     """
     try:
         mode = path.stat().st_mode
     except ValueError as error:
-        raise OSError(errno.EINVAL, "no file can have this name") from error
+        raise OSError(errno.EINVAL, "not a valid file name") from error
     if not stat.S_ISREG(mode):
         problem = os.strerror(errno.EISDIR) if stat.S_ISDIR(mode) else "Not a regular file"
         raise OSError(errno.EINVAL, problem)
@@ -40,23 +40,23 @@ def open_text(path: Path, newline: str | None = None) -> TextIO:
 
 
 def cannot(verb: str, path: Path, error: OSError) -> ConfigError:
-    """The ConfigError that a file cannot be read, written or whatever the participle says."""
+    """The ConfigError that a file cannot be read, written, … (the participle `verb`)."""
     return config_error([(shown(path), "", f"cannot be {verb}: {reason(error)}")])
 
 
 def shown(path: Path) -> str:
-    """A path as messages have it: on one line, whatever characters it holds."""
+    """A path for messages: on one line, whatever characters it holds."""
     text = str(path)
     return text if text.isprintable() else repr(text)
 
 
 def reason(error: OSError) -> str:
-    """What the system says of a failure."""
+    """The system's description of a failure."""
     return error.strerror or str(error)
 
 
 def make_folder(folder: Path) -> None:
-    """Makes a folder, and those that it lies in, unless it is there.
+    """Creates a folder and its parents, unless they exist.
 
     Raises ConfigError if that fails.
     """
@@ -68,7 +68,7 @@ def make_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file that takes the place of `path` if all goes well, and vanishes if not.
+    """A temporary file that replaces `path` on success and is removed on failure.
 
     Raises ConfigError if it cannot be written.
     """
@@ -78,10 +78,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replacing_all(paths: Sequence[Path]) -> Iterator[list[Path]]:
-    """Temporary files that take the places of `paths`: all of them if all goes well, or none.
+    """Temporary files that replace `paths`: all of them on success, otherwise none.
 
-    Where the caller has removed one, its place is left empty. Raises ConfigError if they cannot be
-    written.
+    If the caller removes one, its path stays empty. Raises ConfigError if they cannot be written.
     """
     try:
         with _all_or_none(paths) as temporaries:
@@ -107,7 +106,7 @@ def _all_or_none(paths: Sequence[Path]) -> Iterator[list[Path]]:
         yield temporaries
         with contextlib.ExitStack() as undone:
             for path, temporary in zip(paths, temporaries, strict=True):
-                # The last step needs no way back.
+                # If the last replacement fails, there is nothing to undo for its path.
                 if path != paths[-1] and path.is_file():
                     kept = beside(path)
                     path.replace(kept)

@@ -8,7 +8,7 @@ def __dir__() -> list[str]:
 
 
 MAX_TOKENS = 100_000_000
-"""Of a prompt or an output (`kMaxTokens`)."""
+"""Maximum length of a prompt or an output (`kMaxTokens`)."""
 
 LONGEST_SPAN_S = 3_200_000_000
-"""How far its clock reaches, in seconds (`kLongestSpan_s`)."""
+"""Range of the core's clock, in seconds (`kLongestSpan_s`)."""

@@ -1,4 +1,4 @@
-"""How much memory runs take, told before they begin: the only place that estimates it."""
+"""Estimates of the memory of runs, made before they begin."""
 
 from __future__ import annotations
 
@@ -28,26 +28,28 @@ def __dir__() -> list[str]:
 
 
 LIMIT = "SPILLWAY_MEMORY_GB"
-"""Environment variable: how much memory runs may take, in GB (10**9 bytes), instead of all that is
-available; more lets them begin nevertheless."""
+"""Environment variable: memory that runs may use, in GB (10**9 bytes).
 
-# Measured as growth of the resident set on 64-bit Linux; what grows with nothing is left out.
-_REQUEST_BYTES = 92  # a row of the workload and of the journal
-_CANDIDATE_BYTES = 92  # of a routing decision that is logged
+It replaces the available memory, and may exceed it.
+"""
+
+# Measured as growth of the resident set on 64-bit Linux; constant parts are left out.
+_REQUEST_BYTES = 92  # a row of the workload and of the request states
+_CANDIDATE_BYTES = 92  # of a logged routing decision
 _INSTANCE_BYTES = 2800
-_RANK_BYTES = 1400  # each further one of an instance
+_RANK_BYTES = 1400  # each further rank of an instance
 _SAMPLE_BYTES = 110  # a sample of the timeline, by tenant
-_TICK_BYTES = 140  # what the log keeps of a tick of the controller
-_USER_BYTES = 260  # a user in closed loop
+_TICK_BYTES = 140  # a tick of the controller in the log
+_USER_BYTES = 260  # a closed-loop user
 _REQUESTS_BY_DEFAULT = 1000
 
 _SMALL_BYTES = 64e6
-"""So much is taken to be there: to ask the system takes as long as a small run."""
+"""Memory assumed to be available: querying the system takes as long as a small run."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Need:
-    """Memory that one setting asks for, and how to do with less."""
+    """Memory that one setting requires, and how to reduce it."""
 
     num_bytes: float
     path: str
@@ -57,7 +59,7 @@ class Need:
 
 
 def needs(simulation: Simulation) -> list[Need]:
-    """What one run takes; a lower bound where the number of requests is not known beforehand."""
+    """The needs of one run; a lower bound if the number of requests is not known in advance."""
     metrics = simulation.metrics
     count = _num_requests(simulation)
     num_instances = sum(group.count for group in simulation.instances)
@@ -79,7 +81,7 @@ def needs(simulation: Simulation) -> list[Need]:
             f"instances[{simulation.instances.index(largest)}].count",
             str(largest.count),
             f"instances with {largest.data_parallel_size} ranks each",
-            "take fewer instances or a smaller data_parallel_size",
+            "use fewer instances or a smaller data_parallel_size",
         ),
     ]
     if metrics.timeline_step_s is not None:
@@ -91,7 +93,7 @@ def needs(simulation: Simulation) -> list[Need]:
                 "metrics.timeline_step_s",
                 f"{metrics.timeline_step_s:g}",
                 f"{_count(samples)} samples for {num_tenants} tenant{'s' * (num_tenants > 1)}",
-                "take a longer step",
+                "use a longer step",
             )
         )
     if simulation.gateway.controller.kind != "static":
@@ -103,11 +105,11 @@ def needs(simulation: Simulation) -> list[Need]:
                 "gateway.sensor.tick_s",
                 f"{tick_s:g}",
                 f"{_count(ticks)} ticks of the controller",
-                "take longer ticks",
+                "use longer ticks",
             )
         )
     if users := sum(one.users for one in _closed_loops(simulation)):
-        cure = "take fewer users"
+        cure = "use fewer users"
         what = f"{_count(users)} users"
         found.append(Need(users * _USER_BYTES, "workload.clients", what, what, cure))
     return found
@@ -120,7 +122,7 @@ def check(
     *,
     keep_requests: bool = True,
 ) -> None:
-    """Raises ConfigError if runs would take more memory than there is, with the estimate.
+    """Raises ConfigError with the estimate if runs would need more memory than is available.
 
     Each simulation is run under `num_seeds` seeds, `num_threads` runs at a time.
     """
@@ -145,30 +147,30 @@ def check(
         whose = f"{len(simulations) * num_seeds} runs, {at_a_time} at a time,"
         each, cure = " per run", f"{worst.cure}, or run fewer at a time (threads)"
     allowed = (
-        f"{whose} would take about {shown(needed)} of memory, {shown(worst.num_bytes)} of it{each} "
-        f"for {worst.what}, but {shown(available)} are available; {cure} ({LIMIT} sets another "
-        "limit)"
+        f"{whose} would need about {shown(needed)} of memory, {shown(worst.num_bytes)} of it{each} "
+        f"for {worst.what}, but only {shown(available)} is available; {cure} ({LIMIT} sets "
+        "another limit)"
     )
     raise classes.config_error([(worst.path, worst.value, allowed)])
 
 
 @contextlib.contextmanager
 def explained(simulations: Sequence[Simulation]) -> Iterator[None]:
-    """Lets a MemoryError say what it was that took so much."""
+    """Adds to a MemoryError which setting requires the most memory."""
     try:
         yield
     except MemoryError as error:
         worst = max((need for one in simulations for need in needs(one)), key=_size)
         raise MemoryError(
-            f"there is not enough memory for the run; {worst.path} = {worst.value} asks for most "
+            f"not enough memory for the run; {worst.path} = {worst.value} needs the most "
             f"({worst.what}): {worst.cure}"
         ) from error
 
 
 def available_bytes() -> float:
-    """How much memory may be taken: what `LIMIT` says, or else what the system has to give.
+    """The memory that runs may use: `LIMIT`, or else the available memory of the system.
 
-    Raises ConfigError if `LIMIT` is no number.
+    Raises ConfigError if `LIMIT` is not a number.
     """
     stated = os.environ.get(LIMIT)
     if stated is not None:
@@ -198,7 +200,7 @@ def available_bytes() -> float:
 
 
 def shown(num_bytes: float) -> str:
-    """A number of bytes in words."""
+    """A number of bytes as text."""
     for unit, size in (("PB", 1e15), ("TB", 1e12), ("GB", 1e9)):
         if num_bytes >= size:
             return f"{num_bytes / size:.3g} {unit}"
@@ -222,7 +224,7 @@ def _need_of_requests(simulation: Simulation, num_bytes: float) -> Need:
             path, value = "workload.num_requests", str(workload.num_requests)
         elif workload.duration_s is not None:
             path, value = "workload.duration_s", f"{workload.duration_s:g}"
-    cure = "set metrics.streaming to true, or ask for fewer"
+    cure = "set metrics.streaming to true, or use fewer"
     return Need(num_bytes, path, value, f"{_count(count)} requests", cure)
 
 
@@ -248,7 +250,7 @@ def _num_requests_of(workload: Synthetic, client: Client, rate_per_s: float) -> 
 
 
 def _rates_per_s(workload: Synthetic) -> list[float]:
-    """Of each client, 0 for those in closed loop."""
+    """The rate of each client, 0 for closed-loop clients."""
     fractions = [
         0 if one.arrivals.kind == "closed_loop" or one.requests_per_s else one.rate_fraction
         for one in workload.clients
@@ -261,7 +263,7 @@ def _rates_per_s(workload: Synthetic) -> list[float]:
 
 
 def _span_s(simulation: Simulation, count: float) -> float:
-    """How long requests arrive, at least."""
+    """Lower bound of the time during which requests arrive."""
     workload = simulation.workload
     if isinstance(workload, _core.workload.Trace):
         span_s = _span_of_trace_s(workload)

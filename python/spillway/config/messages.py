@@ -1,4 +1,4 @@
-"""What the package says to its caller: notes on files, and errors about arguments."""
+"""Messages to the caller: warnings, and errors about arguments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 def note(text: str, category: type[Warning] = UserWarning) -> None:
-    """Warns of something that is no error, where the package was called."""
+    """Warns at the line that called the package."""
     depth, frame = 1, sys._getframe()
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
         depth, frame = depth + 1, frame.f_back
@@ -32,9 +32,9 @@ def note(text: str, category: type[Warning] = UserWarning) -> None:
 
 
 def checked(name: str, value: T, wanted: Any, allowed: str) -> T:
-    """`value` if it is of the class `wanted`; else raises a TypeError that names the argument.
+    """`value` if it is of the class `wanted`; otherwise a TypeError that names the argument.
 
-    `allowed`: what the argument may be, in words.
+    `allowed`: description of the valid values.
     """
     if isinstance(value, wanted):
         return value
@@ -42,5 +42,5 @@ def checked(name: str, value: T, wanted: Any, allowed: str) -> T:
 
 
 def checked_simulation(value: Simulation) -> Simulation:
-    """`value` if it is a simulation; else raises a TypeError that says so."""
+    """`value` if it is a simulation; otherwise a TypeError."""
     return checked("simulation", value, _core.cluster.Simulation, "a Simulation")

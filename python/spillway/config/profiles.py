@@ -1,7 +1,7 @@
-"""Profiles: presets of the settings that decide whose semantics a simulation follows.
+"""Profiles: presets of the settings that define the semantics of a simulation.
 
-`vllm` is causal, as a real server, and the default. `blis_0_6` reproduces BLIS v0.6.14 to the
-microsecond. A profile is nothing but values of ordinary settings; `SETTINGS` lists them.
+`vllm`, the default, is causal, like a real server. `blis_0_6` reproduces BLIS v0.6.14 to the
+microsecond. A profile consists only of values of ordinary settings; `SETTINGS` lists them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def __dir__() -> list[str]:
 
 NAMES = ("vllm", "blis_0_6")
 SETTINGS = profile_settings
-"""(path, {profile: value}, why) of every setting in which the profiles differ."""
+"""(path, {profile: value}, reason) of every setting in which the profiles differ."""
 
 
 def vllm(simulation: Simulation | None = None) -> Simulation:
@@ -52,7 +52,7 @@ def blis_0_6(simulation: Simulation | None = None) -> Simulation:
 def apply(
     profile: str, simulation: Simulation, stated: Mapping[str, Any] | None = None
 ) -> Simulation:
-    """Sets the profile's values, except where `stated`, a configuration as written, differs."""
+    """Sets the profile's values, except where the configuration file `stated` differs."""
     if profile not in NAMES:
         raise config_error([("profile", repr(profile), f"must be one of {', '.join(NAMES)}")])
     changes: dict[str, Any] = {}
@@ -64,17 +64,17 @@ def apply(
 
 
 def paths(pattern: str, simulation: Simulation) -> list[str]:
-    """Paths of the simulation's settings that a pattern of `SETTINGS` stands for."""
+    """Paths of the simulation's settings that match a pattern of `SETTINGS`."""
     return [path for path, _ in matches(pattern, simulation.to_dict())]
 
 
 def parsed(value: str) -> Any:
-    """A value of `SETTINGS` as a setting takes it."""
+    """A value of `SETTINGS` in the type of the setting."""
     return yaml.safe_load(value)
 
 
 def name_of(simulation: Simulation) -> str:
-    """The profile that the simulation's settings follow, or `custom` if they follow none."""
+    """The profile that matches the simulation's settings, or `custom`."""
     settings = checked_simulation(simulation).to_dict()
     present = [
         (value, values)
@@ -88,9 +88,9 @@ def name_of(simulation: Simulation) -> str:
 
 
 def matches(pattern: str, settings: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Paths that a pattern stands for in complete settings, and the values that stand there.
+    """Paths in complete settings that match a pattern, and their values.
 
-    `[]` in a pattern stands for every entry of a list; a setting that does not occur has no path.
+    `[]` in a pattern matches every entry of a list; a setting that does not occur has no path.
     """
     key, _, rest = pattern.partition(".")
     name = key.removesuffix("[]")
@@ -107,7 +107,7 @@ def matches(pattern: str, settings: Any, path: str = "") -> Iterator[tuple[str, 
 
 
 def _states(stated: Any, path: str) -> bool:
-    """Whether a configuration as written, with its short forms, mentions the setting at `path`."""
+    """Whether a configuration file, with its short forms, mentions the setting at `path`."""
     place = stated
     for key in path.replace("]", "").replace("[", ".").split("."):
         if key.isdigit():

@@ -1,4 +1,4 @@
-"""What of a configuration is random, and what seeds are worth."""
+"""Which parts of a configuration are random, and what seeds change."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ def __dir__() -> list[str]:
 
 
 REPLICATION = (
-    "What does replicate: windows or a block bootstrap of the trace, each as a trace of its own; a "
-    "generated workload; instances[0].latency = jittered"
+    "To replicate: use windows or a block bootstrap of the trace, each as a trace of its own; a "
+    "generated workload; or instances[0].latency = jittered"
 )
-"""What to do where seeds change nothing."""
+"""Advice where seeds change nothing."""
 
 
 def random_streams(simulation: Simulation) -> tuple[str, ...]:
     """The random streams that can change a run of a simulation.
 
-    Of arrivals, input_lengths, output_lengths, admission, router, step_durations, controller,
-    scrapes, gateways (the split between replicas) and retries. Without any the run is the same
-    under every seed: a second seed is no second observation.
+    They are among arrivals, input_lengths, output_lengths, admission, router, step_durations,
+    controller, scrapes, gateways (the split between replicas) and retries. Without any, runs are
+    identical under all seeds: a second seed is not a second observation.
     """
     return _core.cluster.random_streams(simulation)
 
 
 def note_on_copies(simulations: Iterable[Simulation]) -> str:
-    """Why the runs of these simulations are the same under all seeds, as a sentence."""
+    """Why the runs of these simulations are identical under all seeds, as a sentence."""
     streams = dict.fromkeys(name for one in simulations for name in random_streams(one))
     if not streams:
         return "seeds change nothing: nothing in the configuration is random, so there is one run."
     return (
-        "seeds change nothing: all runs are the same, although random numbers could change "
+        "seeds change nothing: all runs are identical, although random numbers could change "
         f"{', '.join(streams)}."
     )

@@ -22,11 +22,14 @@ _JSON_TYPES = {"bool": "boolean", "int": "integer", "float": "number", "str": "s
 
 
 def file_schema(*, presets: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON Schema (2020-12) of a configuration file; `presets`: that of the key of this name."""
+    """JSON Schema (2020-12) of a configuration file; `presets`: the schema of its key `presets`."""
     schema = _object_schema(Simulation._describe())
     schema["properties"] = {
         "schema": {"const": SCHEMA, "description": "Version of the file format."},
-        "profile": {"enum": list(profiles.NAMES), "description": "Whose semantics to follow."},
+        "profile": {
+            "enum": list(profiles.NAMES),
+            "description": "Profile of the simulation's semantics.",
+        },
         "presets": presets,
         **schema["properties"],
     }

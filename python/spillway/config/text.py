@@ -20,7 +20,7 @@ _EXACT = 1e15  # whole numbers below this are shown in full
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Columns aligned, the first to the left, the others to the right; row one is the header."""
+    """Aligned columns, the first to the left, the others to the right; row one is the header."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = []
     for row in rows:
@@ -32,7 +32,7 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def number(value: float | None) -> str:
-    """A figure for reading, `-` for none; as many decimals as its size calls for."""
+    """A figure for display, `-` for None; the number of decimals depends on its size."""
     if value is None:
         return "-"
     if value == 0 or isinstance(value, int):
@@ -43,12 +43,12 @@ def number(value: float | None) -> str:
 
 
 def figures(values: Mapping[str, Any]) -> str:
-    """Every figure on a line of its own."""
+    """Every figure on a separate line."""
     return table([["figure", "value"], *([name, number(value)] for name, value in values.items())])
 
 
 def setting(value: Any) -> str:
-    """The value of any setting for reading, as a configuration file would have it."""
+    """The value of any setting for display, in the form of a configuration file."""
     if value is None:
         return "null"
     if isinstance(value, bool):

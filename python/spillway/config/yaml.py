@@ -1,8 +1,8 @@
-"""YAML and JSON as configuration files have them.
+"""YAML and JSON of configuration files.
 
-Plain values are read by the core schema of YAML 1.2: `1e6`, `0x10` and `0o20` are numbers; `1:30`,
-`1_000`, `2024-01-01`, `yes` and `no` are text; `010` is ten. There are no aliases, merge keys or
-tags of other types, so that a file is never larger than it looks, and no key twice in a mapping.
+Plain values follow the core schema of YAML 1.2: `1e6`, `0x10` and `0o20` are numbers; `1:30`,
+`1_000`, `2024-01-01`, `yes` and `no` are text; `010` is ten. Aliases, merge keys, tags of other
+types and duplicate keys are errors, so a file is never larger than it looks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def __dir__() -> list[str]:
 
 _TAG = "tag:yaml.org,2002:"
 _MOST_DIGITS = 309  # of the largest float
-# What plain scalars mean: tag, pattern and first characters (YAML 1.2.2, section 10.3.2).
+# Types of plain scalars: tag, pattern and first characters (YAML 1.2.2, section 10.3.2).
 _CORE_SCHEMA = (
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
@@ -43,7 +43,7 @@ _CORE_SCHEMA = (
 def parse(text: str, name: str, *, is_json: bool = False) -> Any:
     """The content of a text as dicts, lists, text, numbers, truth values and None.
 
-    Raises ConfigError with the line if it cannot be parsed; `name` stands for the file.
+    Raises ConfigError with the line if it cannot be parsed; errors call the file `name`.
     """
     try:
         if is_json:
@@ -51,31 +51,31 @@ def parse(text: str, name: str, *, is_json: bool = False) -> Any:
         return yaml.load(text, Loader=_Loader)
     except json.JSONDecodeError as error:
         where = f"{name} line {error.lineno}"
-        raise classes.config_error([(where, "", f"is no JSON: {error.msg}")]) from error
+        raise classes.config_error([(where, "", f"not valid JSON: {error.msg}")]) from error
     except UnreadableError as error:
-        raise classes.config_error([(name, "", f"is no JSON: {error}")]) from error
+        raise classes.config_error([(name, "", f"not valid JSON: {error}")]) from error
     except RecursionError as error:
-        raise classes.config_error([(name, "", "is nested too deeply")]) from error
+        raise classes.config_error([(name, "", "nested too deeply")]) from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{name} line {mark.line + 1}" if mark else name
         problem = getattr(error, "problem", None) or "cannot be parsed"
-        raise classes.config_error([(where, "", f"is neither YAML nor JSON: {problem}")]) from error
+        raise classes.config_error([(where, "", f"not valid YAML or JSON: {problem}")]) from error
 
 
 def to_yaml(settings: Mapping[str, Any]) -> str:
-    """YAML text that `parse` reads back as it was."""
+    """YAML text that `parse` reads back unchanged."""
     return yaml.dump(settings, Dumper=_Dumper, sort_keys=False)
 
 
 class UnreadableError(Exception):
-    """Something that JSON allows and a configuration does not."""
+    """Content that JSON allows and a configuration does not."""
 
 
 def _int(text: str) -> int:
     base = {"0o": 8, "0x": 16}.get(text[:2], 10)
     if len(text) > _MOST_DIGITS:
-        raise UnreadableError(f"a number of {len(text)} digits; {_MOST_DIGITS} are allowed")
+        raise UnreadableError(f"a number of {len(text)} digits; must be <= {_MOST_DIGITS}")
     return int(text, base)
 
 
@@ -99,7 +99,7 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.events.AliasEvent):
             event = self.peek_event()  # type: ignore[no-untyped-call]
-            problem = f"the alias *{event.anchor} is not supported; write out what it stands for"
+            problem = f"the alias *{event.anchor} is not supported; repeat the value"
             raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
         return super().compose_node(parent, index)
 
@@ -118,11 +118,11 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def construct_plain(self, node: yaml.ScalarNode) -> Any:
-        """A value of the core schema that is no text; its tag may have been stated."""
+        """A value of the core schema other than text; its tag may be explicit."""
         kind = node.tag.removeprefix(_TAG)
         plain = self.resolve(yaml.ScalarNode, node.value, (True, False))  # type: ignore[no-untyped-call]
         if plain != node.tag:
-            problem = f"{node.value!r:.60} is no {kind}"
+            problem = f"{node.value!r:.60} is not a valid {kind}"
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
         if kind == "int":
             try:

@@ -1,4 +1,4 @@
-"""What runs leave behind: columns, figures, files, statistics over several runs."""
+"""The data of runs: columns, figures, files, statistics over several runs."""
 
 from spillway._lazy import lazy_modules
 

@@ -1,7 +1,7 @@
 """Results as files: an .npz archive of arrays and one JSON document, with a digest of both.
 
-Nothing is read into memory before it is known to belong to the result and to fit: an archive says
-what its members hold in headers of a few bytes.
+Headers of a few bytes state the type and shape of each array, so the reader checks that all arrays
+belong to the result and fit into memory before it reads them.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def __dir__() -> list[str]:
 
 
 VERSION = 5
-"""Of what is written; version 4 (Spillway 0.1.0), which has no digest, is read as well."""
+"""The version that is written; version 4 (Spillway 0.1.0), without a digest, is also read."""
 
-# The tables of a result, and by what prefix of their names their arrays are told apart.
+# The tables of a result, and the prefix that marks the names of their arrays.
 _PREFIXES = {
     "columns": "column_",
     "offered": "offered_",
@@ -57,8 +57,8 @@ _OUTPUT: Mapping[str, type | tuple[type, ...]] = {
     "end_s": (int, float),
 }
 _CODES = {"tenant": "tenants", "slo_class": "slo_classes"}
-# What version 4 held, which does not say so itself. A table that was not asked for is empty, as is
-# `offered`, which it did not have.
+# The arrays of version 4, which has no list of them. A table that was not requested is empty, and
+# so is `offered`, which version 4 does not have.
 _VERSION_4 = {
     "columns": "outcome reason admitted tenant slo_class instance rank input_tokens output_tokens "
     "attempts preemptions arrival_s ttft_s e2e_s tpot_s queue_s scheduling_delay_s itl_mean_s",
@@ -74,7 +74,7 @@ _Header = tuple[str, tuple[int, ...]]  # type of the elements as NumPy writes it
 
 
 def write(path: Path, content: Mapping[str, Any], output: Mapping[str, Any]) -> None:
-    """Writes a result: what is no table of arrays goes into the document.
+    """Writes a result: everything except the tables of arrays goes into the document.
 
     Raises ConfigError if it cannot be written.
     """
@@ -102,20 +102,20 @@ def write(path: Path, content: Mapping[str, Any], output: Mapping[str, Any]) -> 
 
 
 def read(stream: BinaryIO) -> dict[str, Any]:
-    """The document that was written, with its tables in `output` again, read-only.
+    """The document that was written, with its tables in `output`, read-only.
 
-    Raises ValueError, or what else comes of reading a broken file.
+    Raises ValueError, or another error of reading a broken file.
     """
     with zipfile.ZipFile(stream) as archive:
         names = archive.namelist()
         if len(set(names)) < len(names):
-            raise ValueError("a member stands in it twice")
+            raise ValueError("a member occurs twice")
         headers = {name.removesuffix(".npy"): _header(archive, name) for name in names}
         needed = sum(np.dtype(kind).itemsize * _size(shape) for kind, shape in headers.values())
         if needed > memory.available_bytes():
             raise ValueError(
-                f"it takes {memory.shown(needed)} of memory, and "
-                f"{memory.shown(memory.available_bytes())} are there"
+                f"it takes {memory.shown(needed)} of memory, but "
+                f"{memory.shown(memory.available_bytes())} are available"
             )
         text = str(_array(archive, "document"))
         document = json.loads(text)
@@ -133,7 +133,7 @@ def read(stream: BinaryIO) -> dict[str, Any]:
     output = document["output"]
     for key, kind in _OUTPUT.items():
         if not isinstance(output[key], kind):
-            raise ValueError(f"output.{key} is no {kind}")
+            raise ValueError(f"output.{key} is not of type {kind}")
     for array in arrays.values():
         array.setflags(write=False)
     for table, prefix in _PREFIXES.items():
@@ -173,14 +173,14 @@ def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
 
 
 def _check_version_4(headers: Mapping[str, _Header]) -> None:
-    """Checks names, types and lengths; what the values were cannot be known."""
+    """Checks names, types and lengths; the values of version 4 cannot be checked."""
     expected: set[str] = set()
     for table, known in _VERSION_4.items():
         names = {_PREFIXES[table] + name for name in known.split()}
         if table in ("columns", "control") or names & headers.keys():
             expected |= names
         if len({headers[name][1][:1] for name in names & headers.keys()}) > 1:
-            raise ValueError(f"its {table} are not equally long")
+            raise ValueError(f"its {table} differ in length")
     if headers.keys() != expected:
         wrong = ", ".join(sorted(headers.keys() ^ expected))
         raise ValueError(f"its arrays are not those of a result: {wrong}")

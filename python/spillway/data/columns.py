@@ -16,7 +16,7 @@ def __dir__() -> list[str]:
 
 
 class Table(Mapping[str, "NDArray[Any]"]):
-    """Read-only columns by name, of which one (`_key`) tells the number of rows."""
+    """Read-only columns by name; the length of one of them (`_key`) is the number of rows."""
 
     _key: ClassVar[str]
 

@@ -1,4 +1,4 @@
-"""What the router decided and what it saw."""
+"""Routing decisions and the candidates that the router saw."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Rows(Table):
     _key = "row"
 
     def of(self, row: int) -> dict[str, Any] | None:
-        """What the columns say of the request of a row; None if nothing."""
+        """The values of the request in a row; None if there are none."""
         found = np.flatnonzero(self["row"] == row)
         if not found.size:
             return None
@@ -32,12 +32,12 @@ class Decisions(Rows):
     """One row per routing decision in order of time, as read-only columns.
 
     row (position of the request in order of arrival), time_s, instance (the chosen one), rank (of
-    that instance), score (its score), regret (how much better the best score was). The best
-    candidates of each decision stand in columns of shape (decisions, candidates), the best first:
-    candidate_instance, candidate_rank (-1 where the policy rates instances as a whole rather than
-    their data-parallel ranks), candidate_score; and, of the candidate's instance,
-    candidate_waiting, candidate_running, candidate_in_flight, candidate_kv_utilization,
-    candidate_age_s (of what the instance reported). A score is the policy's own, or minus the
-    effective load for a policy that does not rate; minus infinity for an instance that a filter
-    left out. Where fewer came into question than are logged, candidate_instance is -1.
+    that instance), score (its score), regret (how much better the best score was). Columns of shape
+    (decisions, candidates) hold the best candidates of each decision, best first:
+    candidate_instance, candidate_rank (-1 if the policy rates whole instances rather than their
+    data-parallel ranks), candidate_score; and, of the candidate's instance, candidate_waiting,
+    candidate_running, candidate_in_flight, candidate_kv_utilization, candidate_age_s (age of the
+    report). A score is the policy's own, or minus the effective load if the policy does not rate
+    instances; minus infinity for an instance that a filter removed. Where there are fewer
+    candidates than logged columns, candidate_instance is -1.
     """

@@ -1,4 +1,4 @@
-"""What a run leaves behind, for other programs: summary.json and requests.csv."""
+"""Files for other programs: summary.json and requests.csv."""
 
 from __future__ import annotations
 

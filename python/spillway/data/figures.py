@@ -1,4 +1,4 @@
-"""The figures of a summary: what each is, by the core's descriptors, and those of a population."""
+"""The figures of a summary: their descriptions from the core, and their values."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ def __dir__() -> list[str]:
 
 
 Figure = float | int | None
-"""The value of a figure; None where it has no population."""
+"""The value of a figure; None if it has no population."""
 
 FIGURES = {one.name: one for one in figures}
-"""By key, in the order of a summary."""
+"""Descriptions of figures by key, in the order of a summary."""
 
 LATENCIES = tuple(dict.fromkeys(one.latency for one in figures if one.latency))
-"""Those of which a summary gives statistics."""
+"""Latencies for which a summary has statistics."""
 
 STATISTICS = tuple(dict.fromkeys(one.statistic for one in figures if one.statistic))
-"""What it gives of each: num, mean, std, percentiles."""
+"""Their statistics: num, mean, std, percentiles."""
 
 
 class Figures(Mapping[str, Figure]):
     """Named figures of one population; None where a figure has no population.
 
     Keys follow `vllm bench serve`: `p99_ttft_ms`, `mean_tpot_ms`, `request_throughput`, `goodput`.
-    `num_ttft` and its like count the requests (for `itl`: the gaps) behind a percentile.
+    `num_ttft` and similar keys count the requests (for `itl`: the gaps) behind a percentile.
     """
 
     def __init__(self, values: Mapping[str, Figure]) -> None:

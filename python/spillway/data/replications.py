@@ -1,4 +1,4 @@
-"""Runs of one simulation under several seeds, and what they say together."""
+"""Runs of one simulation under several seeds, and statistics over them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def __dir__() -> list[str]:
 _Run_co = TypeVar("_Run_co", bound=ResultData, covariant=True)
 
 
-# What a run came to, of its output.
+# The parts of a run's output that hold its results.
 _OUTCOME = ("summary", "by_class", "by_tenant", "ledger", "instances", "steps", "events", "end_s")
 
 
 class Replications(Sequence[_Run_co]):
     """Runs of one simulation under several seeds, in the order of the seeds.
 
-    Where seeds change nothing all of them are one run; then figures have no interval.
+    Where seeds change nothing there is one run for all of them, and figures have no interval.
     """
 
     def __init__(self, results: Sequence[_Run_co]) -> None:
@@ -59,20 +59,21 @@ class Replications(Sequence[_Run_co]):
 
     @property
     def is_replicated(self) -> bool:
-        """Whether the runs differ; if they are all the same, they are one observation.
+        """Whether the runs differ; identical runs are one observation.
 
-        They are where nothing in the configuration is random (see `randomness.random_streams`).
+        Runs are identical if nothing in the configuration is random (see
+        `randomness.random_streams`).
         """
         first = self._results[0]._output if self._results else {}
         return any(one._output[key] != first[key] for one in self._results[1:] for key in _OUTCOME)
 
     @property
     def distinct(self) -> tuple[_Run_co, ...]:
-        """All runs, or the first if they are all the same."""
+        """All runs, or the first if they are identical."""
         return self._results if self.is_replicated else self._results[:1]
 
     def notes(self) -> list[str]:
-        """What a reader ought to know of the intervals."""
+        """Remarks on the intervals."""
         if len(self) < 2 or self.is_replicated:
             return []
         return [note_on_copies([self._results[0].simulation])]
@@ -90,13 +91,13 @@ class Replications(Sequence[_Run_co]):
         return self._grouped([result.by_tenant() for result in self.distinct], confidence)
 
     def interval(self, figure: Callable[[_Run_co], float], confidence: float = 0.95) -> Interval:
-        """Mean over the seeds, with its confidence interval, of a figure of your own."""
+        """Mean over the seeds, with its confidence interval, of any function of a result."""
         return interval([figure(result) for result in self.distinct], confidence)
 
     def minus(
         self, other: Replications[Any], confidence: float = 0.95
     ) -> dict[str, Interval | None]:
-        """Mean difference from `other` per figure, paired by seed: both met the same requests.
+        """Mean difference from `other` per figure, paired by seed: both saw the same requests.
 
         Raises ValueError unless both have the same seeds in the same order.
         """
@@ -131,6 +132,6 @@ class Replications(Sequence[_Run_co]):
 
 
 def _difference(a: Figures, b: Figures) -> dict[str, Figure]:
-    """The figures of `a` less those of `b`; None where one of them has none."""
+    """The figures of `a` minus those of `b`; None where one of them has none."""
     both = ((name, a[name], b.get(name)) for name in a)
     return {name: None if x is None or y is None else float(x) - float(y) for name, x, y in both}

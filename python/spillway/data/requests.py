@@ -29,11 +29,11 @@ CODED = {
     "tenant": "tenants",
     "slo_class": "slo_classes",
 }
-"""Column that holds codes → key of the names that they stand for."""
+"""Column of codes → key of the names that the codes stand for."""
 
 
 class Columns(Mapping[str, "NDArray[Any]"]):
-    """Coded columns of a run's requests, each derived when it is first asked for."""
+    """Coded columns of a run's requests, each derived on first use."""
 
     def __init__(self, names: tuple[str, ...], derive: Callable[[str], NDArray[Any]]) -> None:
         self._names = names
@@ -56,9 +56,9 @@ class Columns(Mapping[str, "NDArray[Any]"]):
 
 
 class RequestIds(Sequence[str]):
-    """The names that a trace gives its requests, fetched when they are first asked for.
+    """The names that a trace gives its requests, fetched on first use.
 
-    Empty where the row numbers stand for them.
+    Empty if the row numbers are the names.
     """
 
     def __init__(self, record: RequestRecord) -> None:
@@ -89,8 +89,8 @@ class Requests(Mapping[str, "NDArray[Any]"]):
     rejected); admitted (bool, by the gateway); instance (int, -1: never routed); input_tokens,
     output_tokens (delivered so far), attempts, preemptions (int); arrival_s, ttft_s, e2e_s, tpot_s,
     queue_s, scheduling_delay_s, itl_mean_s (seconds, NaN: not applicable). Where clients retry, the
-    row tells of the last attempt, but arrival is that of the first, from which latencies count;
-    queue_s is the last attempt's own.
+    row describes the last attempt, but arrival is that of the first, from which latencies count;
+    queue_s is that of the last attempt.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a run leaves behind."""
+"""The data of one run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spillway.config import files, profiles
 from spillway.data.figures import Figures
 from spillway.data.requests import CODED, Columns, RequestIds, Requests
 
-# Views are imported by the method that makes them: few of them are asked for.
+# Each method imports the view that it makes: most scripts need only a few of them.
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -33,9 +33,9 @@ def __dir__() -> list[str]:
 
 
 class ResultData:
-    """One run: where every request went, what it met, and the figures over all of them.
+    """One run: the outcome and latencies of every request, and the figures over all of them.
 
-    What analyses, tables and figures are made from; `Result` offers those as well.
+    The input of analyses, tables and figures; `Result` adds those as methods.
     """
 
     def __init__(self, simulation: Simulation, seed: int, output: Mapping[str, Any]) -> None:
@@ -67,13 +67,13 @@ class ResultData:
         return columns
 
     def _offered(self) -> Mapping[str, NDArray[Any]]:
-        """What was asked for: output_tokens, and the number of the prefix_group (-1: none)."""
+        """The requested output_tokens, and the number of the prefix_group (-1: none)."""
         self._columns()
         offered: Mapping[str, NDArray[Any]] = self._output["offered"]
         if not offered:
             raise _core.sim.UsageError(
-                "this result was saved by an earlier version, without what its requests asked for: "
-                "simulate again"
+                "this result was saved by an earlier version, without the requested output "
+                "lengths and prefix groups: simulate again"
             )
         return offered
 
@@ -87,15 +87,15 @@ class ResultData:
         }
 
     def summary(self) -> Figures:
-        """Figures over all requests that arrived in the window.
+        """Figures over all requests that arrive in the measured window.
 
         `priority_inversions` counts, over the whole run, the pairs of requests that wait in the
-        queue of one instance at the same time and of which the one whose class has the lower
-        priority is scheduled first. Waiting lasts from the entry to the engine's queue until the
-        request is first scheduled, or leaves; a later preemption counts for nothing. It is None in
+        queue of one instance at the same time and in which the request of the class with the lower
+        priority is scheduled first. A request waits from its entry into the engine's queue until it
+        is first scheduled, or leaves; later preemptions do not count. The figure is None in
         streaming mode. With `metrics.accounting: blis` it is the number of pairs of one class and
-        instance of which the earlier took more than twice as long as the later, on instances that
-        schedule by priority.
+        instance in which the earlier request took more than twice as long as the later one, on
+        instances that schedule by priority.
         """
         return Figures(self._output["summary"])
 
@@ -111,8 +111,8 @@ class ResultData:
     def requests(self) -> Requests:
         """One row per offered request.
 
-        Raises UsageError if they were not kept: in streaming mode, or by `run_many` unless it was
-        told to.
+        Raises UsageError if they were not kept: in streaming mode, or by `run_many` without
+        `keep_requests`.
         """
         return Requests(self._columns(), self._names())
 
@@ -132,7 +132,7 @@ class ResultData:
 
     @property
     def timeline(self) -> Timeline:
-        """How gateway and fleet went over time.
+        """State of the gateway and the fleet over time.
 
         Raises UsageError unless `metrics.timeline_step_s` is set.
         """
@@ -146,28 +146,28 @@ class ResultData:
 
     @property
     def control(self) -> Control:
-        """What the controller of the gateway's limit saw and did; empty without one."""
+        """Inputs and actions of the limit's controller; empty without one."""
         from spillway.data.timeline import Control
 
         return Control(self._output["control"])
 
     @property
     def ledger(self) -> dict[str, Any]:
-        """Where every request went, by outcome and reason; its identities were checked."""
+        """Requests by outcome and reason; every run checks that they add up."""
         return dict(self._output["ledger"])
 
     @property
     def activity(self) -> dict[str, Any]:
-        """How far the mechanisms of the run went: what shows that one never acted.
+        """Activity of the mechanisms of the run, which shows those that never acted.
 
         not_completed: attempts by the reason for which they were not completed; peak_in_flight:
-        most requests between dispatch and last token at once, of the gateway's replica with the
-        most; limit_held: for each `gateway.limit`, whether it kept any request waiting;
+        maximum number of requests between dispatch and last token, in the busiest gateway replica;
+        limit_held: for each `gateway.limit`, whether it kept any request waiting;
         busy_threshold_exceeded: whether any rank exceeded a threshold of `busy_monitor`;
-        peak_kv_utilization: largest share (0 to 1) of a rank's KV blocks in use at once.
+        peak_kv_utilization: maximum share (0 to 1) of a rank's KV blocks in use.
 
-        Of a result that an earlier version saved, only `not_completed`, without what expired, was
-        evicted or cancelled.
+        A result that an earlier version saved has only `not_completed`, without expired, evicted
+        and cancelled requests.
         """
         ledger = self.ledger
         known = {"not_completed": {**ledger["rejected"], **ledger["worker_rejected"]}}
@@ -177,29 +177,29 @@ class ResultData:
     def instances(self) -> list[dict[str, Any]]:
         """Per instance: counts, queue lengths, KV blocks, stepping.
 
-        completed, refused, cancelled (withdrawn after they had entered, for whatever reason),
-        preemptions, steps; mean_waiting (over time), mean_waiting_at_step (over steps); kv_hits
-        (cached blocks used again), kv_misses (blocks taken), kv_lookups (full prompt blocks of the
-        requests that entered the batch).
+        completed, refused, cancelled (withdrawn after they entered, for any reason), preemptions,
+        steps; mean_waiting (over time), mean_waiting_at_step (over steps); kv_hits (cached blocks
+        reused), kv_misses (blocks allocated), kv_lookups (full prompt blocks of the requests that
+        entered the batch).
 
-        `stepping` is "jumps", "plain" where every step had to be made by itself, or "reference"
-        where that was asked for.
+        `stepping` is "jumps", "plain" if every step was simulated separately, or "reference" if
+        `reference` requested that.
         """
         return list(self._output["instances"])
 
     @property
     def ranks(self) -> list[dict[str, Any]]:
-        """What the gateway was last told of the load of each rank of each worker.
+        """The last load that the gateway knew of each rank of each worker.
 
         instance, rank; active_decode_blocks, active_prefill_tokens; worker_is_busy. Empty unless
-        load events are followed: with thresholds of `busy_monitor`, the admission policy
+        the run uses load events: with thresholds of `busy_monitor`, the admission policy
         `busy_threshold` or an ingress that is not open.
         """
         return list(self._output.get("ranks", ()))
 
     @property
     def ingresses(self) -> list[dict[str, Any]]:
-        """What the ingress of each instance saw, of those whose ingress is not open.
+        """Counts of the ingress of each instance, for instances whose ingress is not open.
 
         instance; entered_at_once, entered_from_queue, refused; unfinished, awaiting_response (of a
         `dual_limit_gate`), queued at the end; most_unfinished, most_queued. All in requests.
@@ -223,10 +223,10 @@ class ResultData:
 
     @property
     def digest(self) -> str:
-        """Digest of the results themselves: equal if every request and figure is equal.
+        """Digest of the results: equal if every request and figure is equal.
 
-        Unlike `fingerprint` it says nothing of the settings, and it does not depend on the stepping
-        or the number of threads. The requests are part of it if they were kept.
+        Unlike `fingerprint` it does not cover the settings, and it does not depend on the stepping
+        or the number of threads. It covers the requests if they were kept.
         """
         hasher = hashlib.sha256()
         for name, column in self._output.get("columns", {}).items():
@@ -243,17 +243,17 @@ class ResultData:
 
     @property
     def outcome_digest(self) -> str:
-        """Digest of what happened to the requests: the ledger and, if kept, their columns.
+        """Digest of the outcomes: the ledger and, if kept, the columns of the requests.
 
         Equal if every request has the same outcome at the same instants, whatever figures are
-        derived from them: a figure that is added or defined anew changes `digest` alone.
+        derived from them: a new or redefined figure changes only `digest`.
         """
         hasher = hashlib.sha256(json.dumps(self.ledger, sort_keys=True).encode())
         for name, column in self._output.get("columns", {}).items():
             hasher.update(name.encode())
             values = column
             if name in CODED:
-                # By the names in use, as another version may number them otherwise.
+                # By name, because another version may number the codes differently.
                 labels, values = np.unique(self.requests[name], return_inverse=True)
                 hasher.update(json.dumps(labels.tolist()).encode())
             hasher.update(np.ascontiguousarray(values).tobytes())
@@ -261,12 +261,12 @@ class ResultData:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the simulation and Spillway's version; with the seed it names this result."""
+        """Digest of the simulation and Spillway's version; with the seed it identifies a run."""
         return files.fingerprint(self.simulation)
 
     @property
     def profile(self) -> str:
-        """The profile whose semantics were followed: vllm, blis_0_6 or custom."""
+        """The profile of the simulation: vllm, blis_0_6 or custom."""
         return profiles.name_of(self.simulation)
 
     def to_dict(self) -> dict[str, Any]:
@@ -283,13 +283,13 @@ class ResultData:
         }
 
     def save(self, path: str | Path) -> None:
-        """Saves everything into one .npz file, but of a trace itself only the digest.
+        """Saves everything into one .npz file, except a trace, of which only the digest is saved.
 
         Raises UsageError if the requests were not kept, ConfigError if it cannot be written.
         """
         from spillway.data import archive
 
-        self._columns()  # or there is nothing to save
+        self._columns()  # raises if they were not kept
         archive.write(
             Path(path),
             {"seed": self.seed, "simulation": self.simulation.to_dict()},
@@ -298,9 +298,9 @@ class ResultData:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Reads what `save` wrote, also that of Spillway 0.1.0.
+        """Reads a file that `save` wrote, including files of Spillway 0.1.0.
 
-        Raises ValueError if the file holds no result, or not what was saved: names, types, lengths
+        Raises ValueError if the file does not hold a result as it was saved: names, types, lengths
         and a digest of the content are checked. OSError if it cannot be opened.
         """
         from spillway.data import archive

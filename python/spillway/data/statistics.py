@@ -21,7 +21,7 @@ class Interval:
     """A mean over seeds with its two-sided Student-t confidence interval.
 
     `n` counts the runs for which the figure exists. With fewer than two there is no interval and
-    `low` and `high` are None. Where seeds change nothing there is one run, however many seeds.
+    `low` and `high` are None. Where seeds change nothing there is one run for any number of seeds.
     """
 
     mean: float
@@ -74,7 +74,7 @@ def interval(
 ) -> Interval:
     """Mean and confidence interval of independent replications; `values` must not be empty.
 
-    `is_replicated`: False if they are the values of one run, told once for each seed.
+    `is_replicated`: False if they are the values of one run, repeated for each seed.
     """
     n = len(values)
     if not is_replicated:

@@ -1,4 +1,4 @@
-"""How gateway and fleet went over time, and what the limit's controller did."""
+"""State of the gateway and the fleet over time, and the actions of the limit's controller."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def __dir__() -> list[str]:
 class Timeline(Table):
     """Gateway and fleet at one instant per row, as read-only columns.
 
-    time_s; in_flight (requests between dispatch and last token), permits (what the tightest limit
-    gives out, over all replicas of the gateway; NaN: it does not count requests), waiting and
-    running (requests in the engines' queues and batches), kv_utilization (mean over the instances),
+    time_s; in_flight (requests between dispatch and last token), permits (of the tightest limit,
+    over all replicas of the gateway; NaN: the limit does not count requests), waiting and running
+    (requests in the engines' queues and batches), kv_utilization (mean over the instances),
     ready_instances.
 
     Columns of shape (rows, tenants), in the order of `tenants`: submitted, dispatched, shed
     (refused, expired or evicted by the gateway) and completed requests and emitted_tokens, all
-    since the start; queued requests at that instant.
+    cumulative; queued requests at that instant.
     """
 
     _key = "time_s"
@@ -51,8 +51,8 @@ class Control(Table):
 
     time_s, replica (of the gateway), action (code into `actions`: hold, increase, decrease,
     cooldown, no_signal), value (of the sensor, in its source's unit; NaN: too few samples), samples
-    (behind it), setting (what the controller moves, after the tick), permits (what that amounts to;
-    NaN: not counted in requests), in_flight.
+    (behind it), setting (the value that the controller moves, after the tick), permits (the
+    resulting limit; NaN: not counted in requests), in_flight.
     """
 
     _key = "time_s"

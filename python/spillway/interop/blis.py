@@ -1,4 +1,4 @@
-"""Recorded runs of BLIS v0.6.14: what was run, and what came of it.
+"""Recorded runs of BLIS v0.6.14: their configurations and results.
 
 A scenario is a folder with
 
@@ -10,8 +10,7 @@ A scenario is a folder with
   `aggregate` (its metrics as JSON) and `text` (the lines it printed about fitness, anomalies and
   decisions).
 
-Recordings must break ties in routing by the first index; that simulator's random draws are not
-reproduced.
+Recordings must break ties in routing by the first index; BLIS's random draws are not reproduced.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        """What has moved elsewhere."""
+        """Returns a name that has moved to another module."""
         return moved(__name__, name)
 
 
@@ -71,13 +70,13 @@ _SCHEDULERS = {
 _PRIORITIES = {"constant": "constant", "slo-based": "age", "inverted-slo": "inverted_age"}
 
 FIGURES = ("ttft_us", "e2e_us", "scheduling_delay_us", "itl_mean_us")
-"""Columns of requests.csv with figures of a request, in microseconds."""
+"""Columns of requests.csv with latencies of a request, in microseconds."""
 
 
 def simulations(directory: str | Path) -> Iterator[Simulation]:
     """The recorded scenarios in a folder, at any depth, as simulations.
 
-    Scenarios that need what is not supported are left out. Raises TraceError as `recordings`.
+    Scenarios that need unsupported features are left out. Raises TraceError like `recordings`.
     """
     for one in recordings(directory):
         settings, unsupported = one.settings()
@@ -92,11 +91,12 @@ def recordings(directory: str | Path) -> Iterator[Recording]:
     """
     directory = Path(directory)
     if not directory.is_dir():
-        raise TraceError(f"{directory}: is no folder")
+        raise TraceError(f"{directory}: not a folder")
     folders = sorted(path.parent for path in directory.rglob("trace.csv"))
     if not folders:
         raise TraceError(
-            f"{directory}: holds no scenario; one is a folder with trace.csv, requests.csv and "
+            f"{directory}: no scenario found; a scenario is a folder with trace.csv, requests.csv "
+            "and "
             "summary.json"
         )
     return map(Recording, folders)
@@ -110,11 +110,11 @@ class Recording:
     Attributes
     ----------
     folder : Path
-        Where it lies.
+        Its folder.
     aggregate : dict
-        That simulator's metrics over the whole run.
+        BLIS's metrics over the whole run.
     text : dict of str
-        The lines that it printed: what stands before the colon → what stands behind it.
+        The lines that BLIS printed: text before the colon → text after it.
 
     """
 
@@ -127,7 +127,7 @@ class Recording:
         except OSError as error:
             raise TraceError(str(filesystem.cannot("read", self.path, error))) from error
         except UnicodeDecodeError as error:
-            raise TraceError(f"{self.path}: is no text file; JSON in UTF-8 is needed") from error
+            raise TraceError(f"{self.path}: not a text file; must be JSON in UTF-8") from error
         except ConfigError as error:
             raise TraceError(str(error)) from error
         if not isinstance(content, dict):
@@ -165,7 +165,7 @@ class Recording:
             if name not in _SCORERS:
                 known = ", ".join(_SCORERS)
                 raise TraceError(
-                    f"{self.path}, options.routing_scorers: {name!r} is none of {known}"
+                    f"{self.path}, options.routing_scorers: {name!r} must be one of {known}"
                 )
             try:
                 scorers.append({"kind": name.replace("-", "_"), "weight": float(weight)})
@@ -177,7 +177,7 @@ class Recording:
 
     @functools.cached_property
     def columns(self) -> dict[str, Any]:
-        """The offered requests, as the core's `make_trace` takes them."""
+        """The offered requests, as arguments of the core's `make_trace`."""
         return read_columns(self.folder / "trace.csv", format="reference")
 
     def requests(self) -> dict[str, dict[str, Any]]:
@@ -201,17 +201,17 @@ class Recording:
         return found
 
     def simulation(self, settings: Mapping[str, Any]) -> Simulation:
-        """The scenario with its requests; `settings` as `settings()` returns them."""
-        # That simulator's names: ties in its queues go by their text.
+        """The scenario with its requests; `settings` are those of `settings()`."""
+        # BLIS's names: it breaks ties in its queues by their text.
         names = [f"request_{one}" for one in self.columns["request_id"]]
         try:
             trace = _core.workload.make_trace(**{**self.columns, "request_id": names})
             return files.to_simulation(settings).replace(workload=trace)
         except ConfigError as error:
-            raise TraceError(f"{self.path}: is of no use to the core: {error}") from error
+            raise TraceError(f"{self.path}: {error}") from error
 
     def settings(self) -> tuple[dict[str, Any], list[str]]:
-        """The scenario as a configuration without its requests, and what it needs beyond."""
+        """The scenario as a configuration without requests, and its unsupported features."""
         left = dict(self.options)
         unsupported: list[str] = []
 

@@ -1,4 +1,4 @@
-"""What a reader of a result ought to know, the most important first."""
+"""Remarks on a result, the most important first."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def __dir__() -> list[str]:
 
 
 SMALL_SAMPLE = 1000
-"""A 99th percentile of fewer values than this is flagged."""
+"""Percentiles p99 of fewer values than this are flagged."""
 
 _HEAVY_SHEDDING = 0.5
 _NOTEWORTHY = 0.1  # share of a reason in heavy shedding
 _UNUSED_MEMORY = 0.03
 _MOST_SHOWN = 3
 _MOST_SETTINGS = 4
-# Words for a reason that is not about overload.
+# Categories of reasons that do not concern overload.
 _NOT_OVERLOAD = ("unservable", "timeout")
 
 
 def notes(result: ResultData) -> list[str]:
-    """Why requests were lost, what is uncertain, and which mechanisms never acted."""
+    """Why requests were lost, which figures are uncertain, and which mechanisms never acted."""
     parts = Parts(result.simulation)
     found = [*_losses(result, parts), *_unfinished(result)]
     summary = result.summary()
@@ -46,20 +46,20 @@ def notes(result: ResultData) -> list[str]:
         )
     found += [*_short_list(_idle(result, parts)), *_unused_memory(result, parts)]
     if any(0 < int(summary[f"num_{name}"] or 0) < SMALL_SAMPLE for name in LATENCIES):
-        found.append(f"* fewer than {SMALL_SAMPLE:,} values: the 99th percentile is uncertain.")
+        found.append(f"* p99 is unreliable with fewer than {SMALL_SAMPLE:,} values.")
     if summary.get("approximate"):
-        found.append("percentiles are approximate: each lies within 0.4 % of its true value.")
+        found.append("percentiles are approximate: each lies within 0.4% of its true value.")
     plain = sum(instance["stepping"] == "plain" for instance in result.instances)
     if plain:
         found.append(
-            f"{plain} of {len(result.instances)} instances made every step by itself, because "
-            "their latency model tells each step apart; such runs take longer."
+            f"{plain} of {len(result.instances)} instances simulated every step separately, "
+            "because their latency model distinguishes steps; such runs take longer."
         )
     return found
 
 
 def deciders(parts: Parts, reason: str) -> list[str]:
-    """Which settings of a simulation decide that a request is lost for this reason, as text.
+    """The settings of a simulation by which a request is lost for this reason, as text.
 
     The policies that list the reason, then the settings that the reason names.
     """
@@ -75,7 +75,7 @@ def deciders(parts: Parts, reason: str) -> list[str]:
 
 
 def _losses(result: ResultData, parts: Parts) -> Iterator[str]:
-    """Why more than half of the attempts were not completed, if so many were not."""
+    """The reason for heavy shedding, and the settings that decided it."""
     attempts = result.ledger["attempts"]
     counts = result.activity["not_completed"]
     if sum(counts.values()) <= _HEAVY_SHEDDING * attempts:
@@ -119,12 +119,12 @@ class _Idle(NamedTuple):
 def _short_list(idle: Sequence[_Idle]) -> list[str]:
     shown = [str(one) for one in idle[:_MOST_SHOWN]]
     if more := [one.what.partition(" = ")[0] for one in idle[_MOST_SHOWN:]]:
-        shown.append(f"likewise without effect: {', '.join(more)}.")
+        shown.append(f"also without effect: {', '.join(more)}.")
     return shown
 
 
 def _idle(result: ResultData, parts: Parts) -> list[_Idle]:
-    """The mechanisms that a run had and that never acted."""
+    """The mechanisms of a run that never acted."""
     if not result.ledger["attempts"] or not result.activity.get("limit_held"):
         return []
     return [
@@ -144,7 +144,7 @@ def _idle_limits(result: ResultData, parts: Parts) -> Iterator[_Idle]:
 
 
 def _idle_reasons(result: ResultData, parts: Parts) -> list[_Idle]:
-    """Of policies and settings that can cost a request, those that cost none."""
+    """Policies and settings that can reject requests, and rejected none."""
     counts = result.activity["not_completed"]
     entered = {
         one["instance"]: one["entered_from_queue"] + one["queued"] for one in result.ingresses
@@ -161,12 +161,12 @@ def _idle_reasons(result: ResultData, parts: Parts) -> list[_Idle]:
             if one["word"] in _NOT_OVERLOAD or one["name"] in counts:
                 continue
             for what in filter(None, map(parts.stated, one["decided_by"])):
-                idle[_Idle(what, "cost a request")] = None
+                idle[_Idle(what, "rejected a request")] = None
     return list(idle)
 
 
 def _instances_of(result: ResultData, path: str) -> range:
-    """The numbers of the instances of the group that a path lies in."""
+    """The numbers of the instances of the group that a path belongs to."""
     group = re.match(r"instances\[(\d+)\]", path)
     if not group:
         return range(0)
@@ -213,7 +213,7 @@ class _Noun(NamedTuple):
 
     def __str__(self) -> str:
         fields = [one for one in self.description["fields"] if self.values[one["name"]] is not None]
-        # What was changed comes first.
+        # Changed settings come first.
         fields.sort(key=lambda one: bool(self.values[one["name"]] == one["default"]))
         shown = [f"{one['name']} = {setting(self.values[one['name']])}" for one in fields]
         if len(shown) > _MOST_SETTINGS:
@@ -229,12 +229,12 @@ class _Setting(NamedTuple):
 
     @property
     def pattern(self) -> str:
-        """Its path with `[]` for every entry of a list."""
+        """The path with `[]` for every entry of a list."""
         return re.sub(r"\[\d+\]", "[]", self.path)
 
     @property
     def is_on(self) -> bool:
-        """Whether it does anything; one whose default is nothing is off by default."""
+        """Whether the setting has an effect; a setting whose default is null is off by default."""
         return bool(self.default) or self.value != self.default
 
     def __str__(self) -> str:
@@ -242,7 +242,7 @@ class _Setting(NamedTuple):
 
 
 class Parts:
-    """The nouns of a simulation and their settings, by dotted path."""
+    """The structures of a simulation and their settings, by dotted path."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.nouns: list[_Noun] = []
@@ -250,12 +250,12 @@ class Parts:
         self._add("", _description(), simulation.to_dict())
 
     def below(self, path: str) -> list[_Noun]:
-        """Nouns whose path begins like this, without those inside them."""
+        """Structures whose path begins with a prefix, without those inside them."""
         found = [one for one in self.nouns if one.path.startswith(path)]
         return [one for one in found if "." not in one.path[len(path) :]]
 
     def stated(self, pattern: str) -> str:
-        """The settings at a path in which `[]` stands for every entry; empty: all are off."""
+        """The settings at a path in which `[]` matches every entry; empty: all are off."""
         found = [one for one in self.settings if one.pattern == pattern and one.is_on]
         if len(found) > 1:
             return f"{pattern} = {setting([one.value for one in found])}"

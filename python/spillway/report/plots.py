@@ -1,8 +1,8 @@
 """Results as matplotlib figures (extra `plot`).
 
-Every function draws into the axes it is given or else into a new figure, and returns what it drew
-into; showing and saving is the caller's business. Every figure states its population. Replications
-under several seeds (`Results`) are pooled.
+Every function draws into the given axes or else into a new figure, and returns those axes or that
+figure; the caller shows or saves it. Every figure states its population. Replications under several
+seeds (`Results`) are pooled.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ METRICS: Mapping[str, str] = {
     "queue_s": "time in the gateway's queue",
     "scheduling_delay_s": "time from arrival to first step",
 }
-"""Latencies of a request, in seconds, and what they are called in figures."""
+"""Latencies of a request, in seconds, and their labels in figures."""
 
 _TARGETS = {"ttft_s": "target_ttft_s", "tpot_s": "target_tpot_s", "e2e_s": "target_e2e_s"}
 
-# (label, outcomes, colour, hatch) from the bottom of the stack to its top.
+# (label, outcomes, color, hatch) from the bottom of the stack to its top.
 _LAYERS = (
     ("completed", ("completed",), "#56B4E9", ""),
     ("unfinished", ("queued", "running", "in_transit"), "#F0E442", "..."),
@@ -80,7 +80,7 @@ _LAYERS = (
 )  # fmt: skip
 
 
-# What a sensor measures, and the unit.
+# Label and unit of each source of a sensor.
 _SOURCES = {
     "ttft": ("TTFT", "s"),
     "engine_ttft": ("engine TTFT", "s"),
@@ -91,7 +91,7 @@ _SOURCES = {
     "hit_rate": ("prefix hit rate", "share"),
 }
 
-# (action, colour, marker) of what a controller does; of holds there are too many to mark.
+# (action, color, marker) of a controller's moves; there are too many holds to mark.
 _ACTIONS = (
     ("increase", "#009E73", "^"),
     ("decrease", "#D55E00", "v"),
@@ -128,19 +128,19 @@ class Plots:
         return outcomes_over_time(self._result, by, bins=bins, figure=figure)
 
     def admitted_tokens(self, bucket: TokenBucket | None = None, *, ax: Axes | None = None) -> Axes:
-        """Prompt tokens offered and admitted, accumulated; see `plots.admitted_tokens`."""
+        """Cumulative prompt tokens offered and admitted; see `plots.admitted_tokens`."""
         return admitted_tokens(self._result, bucket, ax=ax)
 
     def admission_by_length(
         self, *, bins: int = 20, label: str | None = None, ax: Axes | None = None
     ) -> Axes:
-        """Share of the requests admitted by length of prompt; see `plots.admission_by_length`."""
+        """Share of admitted requests by prompt length; see `plots.admission_by_length`."""
         return admission_by_length(self._result, bins=bins, label=label, ax=ax)
 
     def gateway(
         self, *, step_s: float | None = None, figure: Figure | SubFigure | None = None
     ) -> Figure | SubFigure:
-        """Demand, limit, signal and engines over time; see `plots.gateway`."""
+        """Demand, limit, signals and engines over time; see `plots.gateway`."""
         return gateway(self._result, step_s=step_s, figure=figure)
 
 
@@ -163,14 +163,14 @@ def latency_cdf(
     metric
         A key of `METRICS`.
     by
-        What to tell apart. Per class, its target for this metric is a vertical line.
+        Grouping of the lines. For a class, a vertical line marks its target for this metric.
     population
-        What a share refers to. measured: the requests that got as far as having this latency, so a
-        line ends at 1. offered: all requests, so a line ends at the share that was served and
-        reads, at a target, as the share that met it.
+        Population of the shares. measured: the requests that have this latency, so a line ends at
+        1. offered: all requests, so a line ends at the served share, and its value at a target is
+        the share that met the target.
     log
-        Whether the axis of the latency is logarithmic; a latency of 0 is then left of it. If every
-        latency is 0, it is linear all the same.
+        Whether the latency axis is logarithmic; latencies of 0 are then left of the axis. If every
+        latency is 0, the axis is linear in any case.
     ax
         Axes to draw into; default: those of a new figure.
 
@@ -228,17 +228,17 @@ def outcomes_over_time(
     bins: int | Sequence[float] = 60,
     figure: Figure | SubFigure | None = None,
 ) -> Figure | SubFigure:
-    """Draws what became of the requests that arrived at a time, one panel per tenant or class.
+    """Draws the outcomes of requests by time of arrival, one panel per tenant or class.
 
-    The outline is the offered rate; the areas below it, one on top of the other, are its parts:
-    completed, unfinished, lost (expired, evicted, failed or cancelled), rejected.
+    The outline is the offered rate; the stacked areas below it are its parts: completed,
+    unfinished, lost (expired, evicted, failed or cancelled), rejected.
 
     Parameters
     ----------
     result
         One run, or replications, over which the rates are averaged.
     by
-        What to give a panel each.
+        Grouping of the panels.
     bins
         Number of equal intervals from 0 to the last arrival, or their edges in seconds.
     figure
@@ -295,7 +295,7 @@ def outcomes_over_time(
 def admitted_tokens(
     result: ResultData, bucket: TokenBucket | None = None, *, ax: Axes | None = None
 ) -> Axes:
-    """Draws the prompt tokens offered and admitted up to each arrival, and a token bucket's bound.
+    """Draws the cumulative prompt tokens offered and admitted, and a token bucket's bound.
 
     Parameters
     ----------
@@ -338,10 +338,10 @@ def admitted_tokens(
             + bucket.refill_tokens_per_s * (ends + gateway.admission_latency_s),
             color="black",
             linestyle=":",
-            label=f"at most: {text.number(bucket.capacity_tokens)} "
+            label=f"bound: {text.number(bucket.capacity_tokens)} "
             f"+ {text.number(bucket.refill_tokens_per_s)}/s · time",
         )
-    axes.set(xlabel="time of arrival (s)", ylabel="prompt tokens, accumulated", ylim=(0, None))
+    axes.set(xlabel="time of arrival (s)", ylabel="cumulative prompt tokens", ylim=(0, None))
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
@@ -355,7 +355,7 @@ def admission_by_length(
     label: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draws the share of the requests that the gateway admitted by the length of their prompts.
+    """Draws the share of requests that the gateway admitted, by prompt length.
 
     Parameters
     ----------
@@ -363,10 +363,10 @@ def admission_by_length(
         One run, or replications, whose requests are pooled. Requests that arrive before
         `warm_up_s` are left out.
     bins
-        Number of groups of about equally many requests, from the shortest prompts to the longest;
-        each is a point at its median length. Prompts of equal length stay together.
+        Number of groups of about equal size, from the shortest prompts to the longest; each is a
+        point at its median length. Prompts of equal length stay together.
     label
-        Name of the line in the legend, in front of the number of requests.
+        Name of the line in the legend, before the number of requests.
     ax
         Axes to draw into, e.g. those of an earlier call to compare; default: those of a new figure.
 
@@ -387,7 +387,7 @@ def admission_by_length(
         label=f"{label + ': ' if label else ''}{text.number(len(lengths))} requests",
         **style,
     )
-    axes.set(xlabel="length of the prompt (tokens)", ylabel="share admitted", ylim=(0, 1.02))
+    axes.set(xlabel="prompt length (tokens)", ylabel="share admitted", ylim=(0, 1.02))
     make_x_logarithmic(axes)
     axes.grid(alpha=0.3)
     axes.legend(loc="lower left", fontsize="small")
@@ -397,24 +397,24 @@ def admission_by_length(
 def gateway(
     result: ResultData, *, step_s: float | None = None, figure: Figure | SubFigure | None = None
 ) -> Figure | SubFigure:
-    """Draws what tenants asked for, what the gateway made of it, and how the engines fared.
+    """Draws the demand of the tenants, the actions of the gateway and the state of the engines.
 
-    Panels over one time axis. On the left one line per tenant (of more than seven, some look
-    alike): rates of requests that reached the gateway, were dispatched and were shed (refused,
-    expired or evicted), requests queued, rate of output tokens. On the right: the limit (permits of
-    all replicas) and what is in flight, with the controllers' moves; the sensor's value with target
-    and deadband where the controller has them; requests running and waiting in the engines; KV
-    blocks in use. The axes' labels (`get_label`) are submitted, dispatched, shed, queued, tokens,
-    limit, sensor, batch and kv. There is no panel `sensor` without a controller, and no `kv` where
-    no block was ever in use, as in a plant.
+    The panels share one time axis. On the left is one line per tenant (with more than seven
+    tenants, styles repeat): rates of requests submitted, dispatched and shed (refused, expired or
+    evicted), queued requests, rate of output tokens. On the right: the limit (permits of all
+    replicas) and the requests in flight, with the controllers' moves; the sensor's value with
+    target and deadband where the controller has them; requests running and waiting in the engines;
+    KV blocks in use. The axes' labels (`get_label`) are submitted, dispatched, shed, queued,
+    tokens, limit, sensor, batch and kv. There is no panel `sensor` without a controller, and no
+    panel `kv` if no block was ever in use, as in a plant.
 
     Parameters
     ----------
     result
-        One run with a timeline; all its requests count. The requests need not have been kept.
+        One run with a timeline; all its requests count, kept or not.
     step_s
-        Time over which rates are taken, rounded to whole steps of the timeline; default: about a
-        hundredth of the run, but at least one step.
+        Interval over which rates are averaged, rounded to whole steps of the timeline; default:
+        about a hundredth of the run, at least one step.
     figure
         Figure or subfigure to draw into; default: a new figure.
 
@@ -477,20 +477,20 @@ def sweep(
     Parameters
     ----------
     results_by_value
-        What a run, or replications, gave at each value of the setting. Drawn from the smallest
-        value on; a value at which no seed has the figure leaves a gap.
+        A run, or replications, at each value of the setting. The line starts at the smallest value;
+        a value at which no seed has the figure leaves a gap.
     figure
         A key of `Result.summary()`, or of `Result.by_tenant()` and `Result.by_class()` with `by`.
     by
-        What to give a line each; default: one line for everybody.
+        Grouping of the lines; default: one line for all requests.
     setting
-        Name of the setting, with its unit, for the axis.
+        Axis label: name of the setting, with its unit.
     label
-        Name of the line in the legend, or what the names of tenants or classes begin with.
+        Name of the line in the legend, or prefix of the names of tenants or classes.
     confidence
-        Of the intervals: the probability that one covers the mean.
+        Confidence level of the intervals.
     log
-        Which axes are logarithmic; one without a positive value is linear all the same.
+        Which axes are logarithmic; an axis without a positive value is linear in any case.
     ax
         Axes to draw into, e.g. those of an earlier call to compare; default: those of a new figure.
 
@@ -514,7 +514,7 @@ def sweep(
     for name, intervals in lines.items():
         means = means_of[name]
         halves = [0.0 if one is None else one.half_width or 0.0 for one in intervals]
-        if logarithmic["y"]:  # an interval that reaches below zero has no end to draw
+        if logarithmic["y"]:  # the lower end of an interval may be negative
             lower = [min(half, 0.9 * mean) for half, mean in zip(halves, means, strict=True)]
         else:
             lower = halves
@@ -551,7 +551,7 @@ def sweep(
 
 
 def _draw_tenants(axes: Mapping[str, Axes], timeline: Timeline, step_s: float | None) -> None:
-    """The panels with a line per tenant; of those who never ask for anything there is none."""
+    """The panels with a line per tenant; tenants without requests have no line."""
     time_s = timeline["time_s"]
     step_rows = len(time_s) / 100 if step_s is None else step_s / (time_s[1] - time_s[0])
     last = len(time_s) - 1
@@ -570,7 +570,7 @@ def _draw_tenants(axes: Mapping[str, Axes], timeline: Timeline, step_s: float | 
             label = tenant if panel == "submitted" else None
             axes[panel].stairs(rate, time_s[rows], baseline=None, label=label, **style)
         axes["queued"].plot(time_s, columns["queued"], linewidth=1, **style)
-    # On one scale, so that what was dispatched and what was shed add up before the eyes.
+    # One scale, so that dispatched and shed requests visibly add up.
     for panel in ("dispatched", "shed"):
         axes[panel].sharey(axes["submitted"])
     total = text.number(int(timeline["submitted"][-1].sum()))
@@ -597,7 +597,7 @@ def _draw_limit(axes: Axes, timeline: Timeline, control: Control) -> None:
         at_s = control["time_s"][control["action"] == control.actions.index(action)]
         if not len(at_s):
             continue
-        # On the line, which is that of all replicas: at the first sample that knows of the tick.
+        # On the line of all replicas, at the first sample after the tick.
         rows = np.minimum(np.searchsorted(time_s, at_s), len(time_s) - 1)
         axes.plot(
             at_s,
@@ -634,7 +634,7 @@ def _draw_sensor(axes: Axes, control: Control, settings: Gateway) -> None:
             label=label,
             **style,
         )
-        label = None  # one entry for all of them
+        label = None  # one entry for all replicas
     _name_panel(axes, title, unit)
     legend_above(axes)
 
@@ -656,7 +656,7 @@ def _name_panel(axes: Axes, title: str, unit: str) -> None:
 
 
 def _sensor_in_words(sensor: Sensor) -> tuple[str, str]:
-    """What a sensor tells, and its unit."""
+    """Label of a sensor's value, and its unit."""
     source, unit = _SOURCES[sensor.source]
     if sensor.source in ("kv_utilization", "hit_rate"):
         return source, unit
@@ -673,7 +673,7 @@ def _replications(result: ResultData | Sequence[ResultData]) -> Replications[Res
 def _swept(
     runs: Sequence[Replications[ResultData]], figure: str, by: Grouping | None, confidence: float
 ) -> dict[str, list[Interval | None]]:
-    """For every line its interval at each value; None where no seed has the figure."""
+    """The interval at each value for every line; None where no seed has the figure."""
     if by is None:
         groups = [{"": one.summary(confidence)} for one in runs]
     elif by == "tenant":
@@ -706,14 +706,14 @@ def _groups(runs: Sequence[ResultData], by: Grouping) -> list[str]:
 
 
 def _counted(run: ResultData, by: Grouping | None = None, name: str = "") -> NDArray[np.bool_]:
-    """Which requests count in the summary, of all or of one class or tenant."""
+    """Which requests count in the summary: all, or those of one class or tenant."""
     requests = run.requests
     counted: NDArray[np.bool_] = requests["arrival_s"] >= run.simulation.warm_up_s
     return counted if by is None else counted & (requests[by] == name)
 
 
 def _admitted(run: ResultData) -> NDArray[np.bool_]:
-    """Which requests the gateway has let in; workers may have refused them afterwards."""
+    """Which requests the gateway admitted; workers may have refused them afterwards."""
     requests = run.requests
     undecided = (requests["outcome"] == "in_transit") & np.isnan(requests["queue_s"])
     admitted: NDArray[np.bool_] = ~undecided & ~np.isin(
@@ -723,7 +723,7 @@ def _admitted(run: ResultData) -> NDArray[np.bool_]:
 
 
 def _targets(run: ResultData, metric: str, groups: Sequence[str]) -> dict[str, float]:
-    """What the classes among `groups` are promised for a metric, in seconds."""
+    """The targets of the classes among `groups` for a metric, in seconds."""
     if metric not in _TARGETS:
         return {}
     promised = {one.name: getattr(one, _TARGETS[metric]) for one in run.simulation.slo_classes}
@@ -731,7 +731,7 @@ def _targets(run: ResultData, metric: str, groups: Sequence[str]) -> dict[str, f
 
 
 def _edges(bins: int | Sequence[float], last_s: float) -> NDArray[np.float64]:
-    # One instant is no interval to have a rate in.
+    # A single instant has no rate.
     edges = (
         np.linspace(0, last_s or 1.0, bins + 1)
         if isinstance(bins, int)

@@ -1,4 +1,4 @@
-"""What all figures have in common: their lines, axes and legends (extra `plot`)."""
+"""Lines, axes and legends of all figures (extra `plot`)."""
 
 from __future__ import annotations
 
@@ -38,17 +38,19 @@ STYLES: tuple[dict[str, Any], ...] = tuple(
         ("#56B4E9", (0, (3, 1, 1, 1))),
     )
 )
-"""Keyword arguments of `Axes.plot` for the lines of a figure, told apart by the colour-blind (the
-colours are Okabe and Ito's) and without any colour."""
+"""Keyword arguments of `Axes.plot` for the lines of a figure, safe for color blindness.
+
+The colors are Okabe and Ito's, and the lines also differ without color.
+"""
 
 
 def pyplot() -> Any:
-    """`matplotlib.pyplot`; ImportError names the extra that it comes with."""
+    """`matplotlib.pyplot`; ImportError names the missing extra."""
     return require("matplotlib.pyplot", "plot")
 
 
 def axes_or_new(ax: Axes | None) -> Axes:
-    """The axes that a caller gave, or else those of a new figure."""
+    """The axes of the caller, or else those of a new figure."""
     if ax is not None:
         return ax
     axes: Axes = pyplot().subplots(figsize=(7, 4), layout="constrained")[1]

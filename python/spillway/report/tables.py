@@ -36,7 +36,7 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        """What has moved elsewhere."""
+        """Returns a name that has moved to another module."""
         return moved(__name__, name)
 
 
@@ -76,7 +76,7 @@ def population_table(title: str, populations: Mapping[str, Mapping[str, Any]]) -
 
 
 def ledger_line(ledger: Mapping[str, Any]) -> str:
-    """Where the requests went, in one line; the parts add up to the attempts."""
+    """The outcomes of the requests, in one line; the parts add up to the attempts."""
     whole = f"{number(ledger['logical_requests'])} requests"
     if ledger["attempts"] != ledger["logical_requests"]:
         whole += f" in {number(ledger['attempts'])} attempts"
@@ -92,7 +92,7 @@ def ledger_line(ledger: Mapping[str, Any]) -> str:
 
 
 def result(one: ResultData) -> str:
-    """The whole result of a run as it is printed."""
+    """The printed form of the result of a run."""
     summary = one.summary()
     rates = (
         f"duration {number(summary['duration'])} s",
@@ -117,7 +117,7 @@ def result(one: ResultData) -> str:
     if anomalies:
         head.append(", ".join(anomalies))
     blocks = ["\n".join(head), latency_table(summary)]
-    # A single class or tenant has the figures of the whole.
+    # The figures of a single class or tenant equal those of all requests.
     for title, populations in (("class", one.by_class()), ("tenant", one.by_tenant())):
         if len(populations) > 1:
             blocks.append(population_table(title, populations))
@@ -127,7 +127,7 @@ def result(one: ResultData) -> str:
 
 
 def results(many: Replications[ResultData]) -> str:
-    """Means of the main figures over seeds with their 95 % confidence intervals, if there are."""
+    """Means of the main figures over seeds, with 95% confidence intervals if the runs differ."""
     if not many:
         return "no runs"
     shown = {name for name, one in FIGURES.items() if one.is_main}
@@ -137,7 +137,7 @@ def results(many: Replications[ResultData]) -> str:
             continue
         cells = [number(interval.mean), number(interval.low), number(interval.high)]
         rows.append([name, *cells, str(interval.n)])
-    head = f"{len(many)} seeds, 95 % confidence intervals of the mean"
+    head = f"{len(many)} seeds, 95% confidence intervals of the mean"
     if not many.is_replicated:
         head = "; ".join(many.notes()) or "1 seed: no confidence interval"
     return f"{head}\n\n{table(rows)}"

@@ -1,4 +1,4 @@
-"""What stands at a dotted path of a simulation: its descriptor and its present value."""
+"""Dotted paths of a simulation: the descriptor and the current value of a setting."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _STEP = re.compile(r"(?P<name>[^.\[\]]+)|\[(?P<selector>[^\]]*)\]")
 
 
 def lookup(simulation: Simulation, path: str) -> tuple[Mapping[str, Any], Any]:
-    """The descriptor of the field at `path` and its value, as `to_dict` has it.
+    """The descriptor of the field at `path` and its value in the form of `to_dict`.
 
-    Raises ConfigError where the path leads nowhere in this simulation.
+    Raises ConfigError if this simulation has no such setting.
     """
     steps = [(found["name"], found["selector"]) for found in _STEP.finditer(path)]
     description: Mapping[str, Any] = simulation._describe()
     value: Any = simulation.to_dict()
     field: Mapping[str, Any] = {}
-    inside = True  # a noun, as opposed to a field that a selector may follow
+    inside = True  # a structure, as opposed to a field that a selector may follow
     for name, selector in steps:
         if selector is not None:
             if inside or not isinstance(value, list):
@@ -42,7 +42,7 @@ def lookup(simulation: Simulation, path: str) -> tuple[Mapping[str, Any], Any]:
         if not inside:
             if field.get("sequence") and isinstance(value, list):
                 if len(value) != 1:
-                    raise config_error([(path, "", f"say which of the {len(value)} is meant")])
+                    raise config_error([(path, "", f"must select one of the {len(value)} entries")])
                 value = value[0]
             description = _noun(path, field, value)
         if "presets" in description and steps[-1] == (name, selector) == ("preset", None):
@@ -58,7 +58,7 @@ def lookup(simulation: Simulation, path: str) -> tuple[Mapping[str, Any], Any]:
 def _preset(
     simulation: Simulation, path: str, description: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], str | None]:
-    """The preset of a noun as a choice, with the one whose values the simulation has, if any."""
+    """The presets of a structure as a choice, with the one that the simulation has, if any."""
     names = description["presets"]
     field = {"name": "preset", "type": "choice", "choices": names, "default": None, "unit": ""}
     for name in names:
@@ -68,13 +68,13 @@ def _preset(
 
 
 def field_of(description: Mapping[str, Any], name: str, path: str) -> Mapping[str, Any]:
-    """The descriptor of a noun's field; ConfigError with the fields that there are."""
+    """The descriptor of a structure's field; the ConfigError names the valid fields."""
     for field in description["fields"]:
         if field["name"] == name:
             found: Mapping[str, Any] = field
             return found
     names = ", ".join(field["name"] for field in description["fields"]) or "none"
-    raise config_error([(path, "", f"there is no {name!r} here; one of {names}")])
+    raise config_error([(path, "", f"unknown setting {name!r}; one of {names}")])
 
 
 def _selected(path: str, items: list[Any], selector: str) -> Any:
@@ -84,11 +84,11 @@ def _selected(path: str, items: list[Any], selector: str) -> Any:
     if selector in labels:
         return items[labels.index(selector)]
     known = [f"[{i if label is None else label}]" for i, label in enumerate(labels)]
-    raise _nowhere(path, f"[{selector}]", f"; there are: {', '.join(known) or 'none'}")
+    raise _nowhere(path, f"[{selector}]", f"; one of {', '.join(known) or 'none'}")
 
 
 def _label(item: Any) -> str | None:
-    """What an entry of a list is called: its name, its kind, or its first setting if it is text."""
+    """The label of a list entry: its name, its kind, or its first setting if that is text."""
     if not isinstance(item, dict):
         return None
     label = item.get("name", item.get("kind", next(iter(item.values()), None)))
@@ -105,14 +105,14 @@ def _noun(path: str, field: Mapping[str, Any], value: Any) -> Mapping[str, Any]:
 
 
 def alternative(field: Mapping[str, Any], kind: str, path: str) -> Mapping[str, Any]:
-    """The descriptor of one kind of a variant; ConfigError with the kinds that there are."""
+    """The descriptor of one kind of a variant; the ConfigError names the valid kinds."""
     for one in field.get("alternatives", ()):
         if one["kind"] == kind:
             found: Mapping[str, Any] = one
             return found
     kinds = ", ".join(one["kind"] for one in field.get("alternatives", ())) or "none"
-    raise config_error([(path, repr(kind), f"is no kind of it; one of {kinds}")])
+    raise config_error([(path, repr(kind), f"unknown kind; one of {kinds}")])
 
 
 def _nowhere(path: str, step: str, hint: str = "") -> Exception:
-    return config_error([(path, "", f"leads nowhere in this simulation, at {step!r}{hint}")])
+    return config_error([(path, "", f"no such setting in this simulation: {step!r}{hint}")])

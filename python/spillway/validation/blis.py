@@ -1,6 +1,6 @@
 """Comparison with recorded runs of BLIS v0.6.14, request by request.
 
-`spillway.interop.blis` says what a recording is.
+`spillway.interop.blis` describes the recordings.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def __dir__() -> list[str]:
 
 
 _MOST_DIFFERENCES = 5
-_RELATIVE_TOLERANCE = 1e-9  # means are summed in another order there
+_RELATIVE_TOLERANCE = 1e-9  # BLIS sums means in another order
 
-# Figure of a request → column of the run in seconds, tolerance in microseconds. A whole number of
-# microseconds survives the way through seconds to far less than the first tolerance; the second is
-# half of the last digit that is recorded.
+# Figure of a request → column of the run in seconds, tolerance in microseconds. The conversion of
+# whole microseconds to seconds and back errs by far less than the first tolerance; the second is
+# half of the last recorded digit.
 _COLUMNS = {
     "ttft_us": ("ttft_s", 1e-3),
     "e2e_us": ("e2e_s", 1e-3),
@@ -46,21 +46,21 @@ _AGGREGATE = {one.blis: name for name, one in FIGURES.items() if one.blis}
 
 @dataclass(frozen=True)
 class ScenarioReport:
-    """How one scenario compares.
+    """The comparison of one scenario.
 
     Attributes
     ----------
     name : str
-        The folder, relative to the one that was asked for.
+        The folder, relative to the given one.
     requests, exact : int
-        Offered requests, and those among them that fare the same in both: completed with equal
-        figures on the same instance, or not completed.
+        Offered requests, and those with equal results in both: completed with equal figures on the
+        same instance, or not completed.
     unsupported : str or None
-        What the scenario needs and Spillway lacks; it was not run then.
+        Features of the scenario that Spillway lacks; the scenario is not run then.
     aggregate_mismatches : tuple of str
-        Aggregate figures that differ, in words.
+        Aggregate figures that differ, as text.
     first_differences : tuple of str
-        The first requests that differ, in words.
+        The first requests that differ, as text.
 
     """
 
@@ -83,7 +83,7 @@ class ScenarioReport:
 
 @dataclass(frozen=True)
 class Report:
-    """How all scenarios compare."""
+    """The comparison of all scenarios."""
 
     scenarios: tuple[ScenarioReport, ...]
 
@@ -108,7 +108,7 @@ class Report:
         }
 
     def table(self) -> str:
-        """Return the report as text: one line per scenario, what differs below."""
+        """Return the report as text: one line per scenario, differences below it."""
         width = max(len(name) for name in ("scenario", *(one.name for one in self.scenarios)))
         lines = [f"{'scenario':<{width}}  {'requests':>8}  {'exact':>8}  result"]
         for scenario in self.scenarios:
@@ -194,13 +194,13 @@ def _aggregate_mismatches(recording: Recording, result: Result) -> Iterator[str]
             yield f"{name}: {recorded!r} recorded, {value} here"
         elif not math.isclose(recorded, value, rel_tol=_RELATIVE_TOLERANCE, abs_tol=0):
             yield f"{name}: {recorded} recorded, {value} here"
-    # Printed only where they are not zero.
+    # BLIS prints them only if they are not zero.
     if (failures := recording.aggregate.get("kv_allocation_failures", 0)) != 0:
         yield f"kv_allocation_failures: {failures} recorded, 0 here"
 
     text = recording.text
     for name, printed in _printed_of(result).items():
-        # Blocks of figures that are all zero are not printed.
+        # BLIS does not print blocks of figures that are all zero.
         absent = None
         if name in _ANOMALIES and "=== Anomaly Counters ===" not in text:
             absent = "0"
@@ -218,7 +218,7 @@ def _aggregate_mismatches(recording: Recording, result: Result) -> Iterator[str]
 
 
 def _aggregate_of(result: Result) -> dict[str, float]:
-    """Return the run's figures under the names of `aggregate`; those of nothing are 0 there."""
+    """Return the run's figures under the names of `aggregate`; figures without values are 0."""
     summary = result.summary()
     columns = result.requests
     figures = {name: summary[key] or 0 for name, key in _AGGREGATE.items()}
@@ -248,7 +248,7 @@ _ANOMALIES = (
 
 
 def _printed_of(result: Result) -> dict[str, str]:
-    """Return the run's figures as that simulator prints them."""
+    """Return the run's figures as BLIS prints them."""
     summary = result.summary()
     ledger = result.ledger
     rejected = sum(ledger["rejected"].values())
