@@ -14,7 +14,7 @@ SETTINGS = {"max_requests": 10_000, "seeds": 2}
 
 
 def simulation() -> spillway.Simulation:
-    """Chat traffic before one server."""
+    """Chat traffic to one server."""
     chat = workload.Client(
         input_tokens=workload.Lognormal(mu=6, sigma=0.7, max_tokens=4000),
         output_tokens=workload.Lognormal(mu=4.6, sigma=0.6, max_tokens=1000),

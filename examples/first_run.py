@@ -1,7 +1,7 @@
 """A first run: an overloaded fleet, and how large a token bucket should be.
 
 Four servers get 400 requests/s, more than they can serve. A token bucket in front of them sheds the
-excess. How many tokens per second should it let through?
+excess. How many tokens per second should it admit?
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def simulation() -> spillway.Simulation:
 
 
 def main() -> None:
-    """Runs the fleet without a bucket and with three of them, on the same requests."""
+    """Runs the fleet without a bucket and with three different ones, on the same requests."""
     fleet = simulation()
     configurations = {"everything is admitted": fleet}
     for refill in REFILLS:
@@ -40,7 +40,7 @@ def main() -> None:
         goodput = figures["goodput"]
         in_time = f"{goodput.mean:.1%} ± {goodput.half_width:.1%}"
         print(f"{name:28}{in_time:>18}{shed:>8.1%}{figures['p99_ttft_ms'].mean / 1000:>10.2f} s")
-    print(f"\nMeans over {len(SEEDS)} seeds with 95 % confidence intervals.")
+    print(f"\nMeans over {len(SEEDS)} seeds with 95% confidence intervals.")
     print("In time: first token within 0.5 s of arrival, as a share of all requests.")
 
 

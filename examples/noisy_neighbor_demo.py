@@ -1,8 +1,8 @@
-"""A noisy neighbor, without and with a gateway before the fleet: what `make demo` shows.
+"""A noisy neighbor, without and with a gateway in front of the fleet: the demo of `make demo`.
 
-The tenants are those of noisy_neighbor.yaml; for a minute the crawler asks for much more than
-otherwise. Both runs meet the same requests on the same servers, which take them in order of
-arrival. Only the gateway differs.
+The tenants are those of noisy_neighbor.yaml; for a minute the crawler sends many more requests than
+usual. Both runs have the same requests and servers, which serve in order of arrival. Only the
+gateway differs.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ DURATION_S = 240
 STEP_S = 5  # of the picture
 WIDTH = 87  # of the text
 
-Runs = dict[str, spillway.Result]  # by what differs, in words
+Runs = dict[str, spillway.Result]  # by a name of the configuration
 
 
 def simulations() -> dict[str, spillway.Simulation]:
-    """The same requests before the same fleet, without and with the gateway."""
+    """The same requests and fleet, without and with the gateway."""
     example = spillway.load(Path(__file__).parent / "noisy_neighbor.yaml")
     assert isinstance(example.workload, workload.Synthetic)
     clients = [
@@ -51,8 +51,8 @@ def simulations() -> dict[str, spillway.Simulation]:
         workload=workload.Synthetic(clients=[*clients, burst]), gateway=gateway.Gateway()
     ).with_({"instances[0].scheduler": "fcfs"})
 
-    # At most 48 requests at a time per server. The others wait, at most 100 of each tenant, and the
-    # tenants take turns.
+    # At most 48 concurrent requests per server. The others wait, at most 100 of each tenant, and
+    # the tenants take turns.
     protected = without.replace(
         tenants=[tenant.replace(queue_max=100) for tenant in example.tenants],
         gateway=gateway.Gateway(
@@ -64,7 +64,7 @@ def simulations() -> dict[str, spillway.Simulation]:
 
 
 def table(runs: Runs) -> str:
-    """What each tenant got, the runs side by side."""
+    """The figures of each tenant, the runs side by side."""
     columns = ["in time", "p50 TTFT", "p99 TTFT", "shed"]
     by_tenant = [result.by_tenant() for result in runs.values()]
     rows = [["tenant", "requests", *columns * len(runs)]]
@@ -74,7 +74,7 @@ def table(runs: Runs) -> str:
             latencies = [seconds(of[f"{quantile}_ttft_ms"]) for quantile in ("p50", "p99")]
             rows[-1] += [percent(of["goodput"]), *latencies, percent(shed(of))]
     lines = tables.table(rows).splitlines()
-    # A line above, with the name of each run over its columns.
+    # A line above has the name of each run over its columns.
     above = ""
     for name in runs:
         start = lines[0].index(columns[0], len(above))
@@ -84,7 +84,7 @@ def table(runs: Runs) -> str:
 
 
 def findings(runs: Runs) -> list[str]:
-    """What the table says, in sentences."""
+    """The findings of the table, in sentences."""
     before, after = (result.by_tenant() for result in runs.values())
     groups: dict[str, list[str]] = {"raises": [], "lowers": [], "hardly changes": []}
     for name in before:
@@ -145,7 +145,7 @@ def draw(
     ]
     latency.plot(edges[:-1] + STEP_S / 2, p95, label=tenant, **style)
     arrivals = np.histogram(requests["arrival_s"][mine], edges)[0] / STEP_S
-    load.stairs(arrivals, edges, baseline=None, label=f"{tenant}: asked for", **style)
+    load.stairs(arrivals, edges, baseline=None, label=f"{tenant}: offered", **style)
     rejected = requests["arrival_s"][mine & (requests["outcome"] == "rejected")]
     if len(rejected):
         rate = np.histogram(rejected, edges)[0] / STEP_S
@@ -160,22 +160,22 @@ def shed(figures: Mapping[str, Any]) -> float:
 
 
 def percent(share: float | None) -> str:
-    """A share for reading."""
+    """A share for display."""
     return "-" if share is None else f"{share:.0%}" if share in (0, 1) else f"{share:.1%}"
 
 
 def seconds(ms: float | None) -> str:
-    """A latency for reading."""
+    """A latency for display."""
     return "-" if ms is None else f"{ms / 1000:.2f} s"
 
 
 def listed(words: Sequence[str]) -> str:
-    """Words as a sentence lists them."""
+    """Words as a list in a sentence."""
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def main() -> None:
-    """Runs both, prints what each tenant got and draws it."""
+    """Runs both, and prints and draws the figures of each tenant."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
@@ -188,20 +188,23 @@ def main() -> None:
     }
     more = (RATES["crawler"] + BURST_RATE) / RATES["crawler"]
     print(
-        f"Three tenants share four servers. From {BURST_START_S} s to {BURST_END_S} s, bronze asks "
-        f"for {more:.0f} times as much as before."
+        f"Three tenants share four servers. From {BURST_START_S} s to {BURST_END_S} s, bronze "
+        f"sends {more:.0f} times as many requests as before."
     )
     print()
     print(table(runs))
     print()
-    print("in time: first token within the target of the tenant's class, of all it asked for")
+    print(
+        "in time: first token within the target of the tenant's class, as a share of all its "
+        "requests"
+    )
     print()
     print(textwrap.fill(" ".join(findings(runs)), width=WIDTH))
     print()
     try:
         picture(runs, options.picture)
     except ImportError:
-        print("No picture: it needs matplotlib, which pip install 'spillway-sim[plot]' brings.")
+        print("No picture: it needs matplotlib; install it with: pip install 'spillway-sim[plot]'")
     else:
         print(f"Picture: {options.picture}")
 

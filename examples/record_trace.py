@@ -1,7 +1,7 @@
 """Writes requests.csv: the first 2,000 requests of noisy_neighbor.yaml, as a trace.
 
 A log of your own traffic becomes a trace in the same way: a row per request, with the time of
-arrival in seconds and the tokens of prompt and answer; tenant and class are optional.
+arrival in seconds and the tokens of prompt and output; tenant and class are optional.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ COLUMNS = ("arrival_s", "tenant", "slo_class", "input_tokens", "output_tokens")
 
 
 def main() -> None:
-    """Runs the workload before a gateway that admits everything, and writes what arrived."""
+    """Runs the workload with a gateway that admits everything, and writes the arrivals."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--output", type=Path, default=Path("requests.csv"))
     options = parser.parse_args()

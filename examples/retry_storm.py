@@ -1,7 +1,7 @@
 """A retry storm: a burst of 15 s after which the fleet never recovers, and a budget that helps.
 
 Clients withdraw a request that has no first token after 5 s. Whether they retry, and by which
-rules, decides what is left of the burst once it is over.
+rules, decides how long the effects of the burst last.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ BURST_S = (60, 75)
 RULES = {
     "no retries": [],
     "up to 4 retries": [workload.Retry(max_attempts=5)],
-    "up to 4, budget of 10 %": [workload.Retry(max_attempts=5, budget_ratio=0.1)],
+    "up to 4, budget of 10%": [workload.Retry(max_attempts=5, budget_ratio=0.1)],
 }
 
 

@@ -87,11 +87,15 @@ def _python_prose(text: str) -> str:
     starts = [0]
     for line in text.split("\n"):
         starts.append(starts[-1] + len(line) + 1)
+    exports = re.search(r"^__all__ = \[.*?\]", text, re.DOTALL | re.MULTILINE)  # identifiers
+    code = exports.span() if exports else (0, 0)
     fstring_middle = getattr(tokenize, "FSTRING_MIDDLE", None)  # from Python 3.12 on
     spans = []
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         start = starts[token.start[0] - 1] + token.start[1]
         end = starts[token.end[0] - 1] + token.end[1]
+        if code[0] <= start < code[1]:
+            continue
         if token.type == tokenize.COMMENT:
             spans.append((start + 1, end))
         elif token.type == fstring_middle:

@@ -208,7 +208,7 @@ class Recording:
             trace = _core.workload.make_trace(**{**self.columns, "request_id": names})
             return files.to_simulation(settings).replace(workload=trace)
         except ConfigError as error:
-            raise TraceError(f"{self.path}: {error}") from error
+            raise TraceError(f"{self.path}: invalid configuration: {error}") from error
 
     def settings(self) -> tuple[dict[str, Any], list[str]]:
         """The scenario as a configuration without requests, and its unsupported features."""

@@ -3,7 +3,7 @@
     study = spillway.Study(simulation, {"gateway.controller.band": "auto"}, "weighted_goodput")
     study.optimize(40).best
 
-A `Study` searches a `Space` for an `Objective` under `Constraint`s, with Optuna underneath. `grid`,
+A `Study` searches a `Space` for an `Objective` under `Constraint`s, based on Optuna. `grid`,
 `sobol`, `one_at_a_time` and `isolation` run configurations side by side; `max_rate_under_slo` and
 `min_instances_for_rate` solve for one number.
 """

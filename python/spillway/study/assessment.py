@@ -1,4 +1,4 @@
-"""What came of the points that a search proposes, as trials."""
+"""Evaluation of the points that a search proposes, as trials."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def assess(
     evaluator: Evaluator,
     race: Racing | None,
 ) -> list[Trial]:
-    """What came of each point; equal simulations are run once."""
+    """Trials of the points; equal simulations are run once."""
     first: dict[str, Trial | int] = {}
     for known in study.records:
         if known.has_values and known.fingerprint:
@@ -76,7 +76,7 @@ def _raced(
     race: Racing | None,
     leader: Trial | None,
 ) -> list[Measured]:
-    """Every simulation under all seeds, or under as many as it takes to see that it loses."""
+    """Runs every simulation under all seeds, or, with racing, until it is shown to lose."""
     if race is None or leader is None:
         return evaluator.measure(simulations, study.seeds)
     found: dict[int, Measured] = {}
@@ -103,9 +103,9 @@ def _may_win(study: StudyData, found: Measured, leader: Trial, race: Racing) -> 
 def judged(
     study: StudyData, number: int, point: Point, found: Measured, leader: Trial | None = None
 ) -> Trial:
-    """The trial of a point, from what was measured of it.
+    """The trial of a point, from its measurements.
 
-    `leader`: the best trial so far, to which a trial that lacks seeds is referred.
+    `leader`: the best trial so far, the reference for a trial without all seeds.
     """
     if found.failure is not None:
         return Trial(number=number, point=point, failure=found.failure)

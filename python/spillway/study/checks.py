@@ -1,4 +1,4 @@
-"""What the values in the files of studies and sweeps must be, checked before anything is made.
+"""Checks of the values in study and sweep files, before any object is built.
 
 A check takes the path and the value of a setting and raises ConfigError unless it is allowed.
 """
@@ -42,7 +42,7 @@ def __dir__() -> list[str]:
 Check = Callable[[str, Any], None]
 
 MOST_RUNS = 1_000_000
-"""Of one sweep or one batch of a study: configurations times seeds."""
+"""Maximum runs of one sweep or one batch of a study: configurations times seeds."""
 
 
 def whole(lowest: int, highest: int) -> Check:
@@ -57,7 +57,7 @@ def whole(lowest: int, highest: int) -> Check:
 
 
 def number(*, above: float = -math.inf, below: float = math.inf, or_equal: bool = False) -> Check:
-    """A finite number between two others; with `or_equal` the lower one too."""
+    """A finite number between two others; `or_equal` includes the lower one."""
     limits = [f"{'>=' if or_equal else '>'} {above:g}"] if math.isfinite(above) else []
     limits += [f"< {below:g}"] if math.isfinite(below) else []
     allowed = f"must be a finite number {' and '.join(limits)}".rstrip()
@@ -73,7 +73,7 @@ def number(*, above: float = -math.inf, below: float = math.inf, or_equal: bool 
 
 
 def text(path: str, value: Any) -> None:
-    """Text that is not empty."""
+    """Nonempty text."""
     if not isinstance(value, str) or not value:
         raise refusal(path, value, "must be text")
 
@@ -85,7 +85,7 @@ def truth(path: str, value: Any) -> None:
 
 
 def mapping(of: Check, *, may_be_empty: bool = True) -> Check:
-    """A mapping from text to what `of` allows."""
+    """A mapping from text to values that pass `of`."""
 
     def check(path: str, value: Any) -> None:
         if not isinstance(value, Mapping) or not (value or may_be_empty):
@@ -98,7 +98,7 @@ def mapping(of: Check, *, may_be_empty: bool = True) -> Check:
 
 
 def items(of: Check) -> Check:
-    """A list of what `of` allows."""
+    """A list of values that pass `of`."""
 
     def check(path: str, value: Any) -> None:
         if not isinstance(value, Sequence) or isinstance(value, str):
@@ -110,7 +110,7 @@ def items(of: Check) -> Check:
 
 
 def by_type(checks: Mapping[type, Check], allowed: str) -> Check:
-    """What the check for its type allows; `allowed` says which types there are."""
+    """A value that passes the check of its type; `allowed` describes the types."""
 
     def check(path: str, value: Any) -> None:
         for kind, one in checks.items():
@@ -123,7 +123,7 @@ def by_type(checks: Mapping[type, Check], allowed: str) -> Check:
 
 
 def keys(known: Mapping[str, Check], *, required: Sequence[str] = ()) -> Check:
-    """A mapping with no other keys than the known ones, and with what each allows."""
+    """A mapping with known keys only, whose values pass the check of their key."""
 
     def check(path: str, value: Any) -> None:
         if not isinstance(value, Mapping):
@@ -143,16 +143,16 @@ def check_keys(settings: Mapping[str, Any], known: Mapping[str, Check], where: s
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(known)}"
-            raise config_error([(f"{where}: {key}", "", f"is no known key; {hint}")])
+            raise config_error([(f"{where}: {key}", "", f"unknown key; {hint}")])
         known[key](f"{prefix}{key}", value)
 
 
 def anything(path: str, value: Any) -> None:
-    """What is checked where it is used."""
+    """Any value; the code that uses it checks it."""
 
 
 def seeds(path: str, value: Any) -> None:
-    """How many seeds, or a list of different ones."""
+    """The number of seeds, or a list of different seeds."""
     is_list = isinstance(value, Sequence) and not isinstance(value, str)
     if not is_list:
         is_number = isinstance(value, int) and not isinstance(value, bool)
@@ -165,7 +165,7 @@ def seeds(path: str, value: Any) -> None:
     for i, one in enumerate(value):
         whole(0, 2**64 - 1)(f"{path}[{i}]", one)
     if len(set(value)) < len(value):
-        raise refusal(path, value, "must be different seeds")
+        raise refusal(path, value, "must hold different seeds")
 
 
 def objectives(path: str, value: Any) -> None:
@@ -179,12 +179,12 @@ def objectives(path: str, value: Any) -> None:
 
 
 def check_runs(path: str, num_configurations: int, num_seeds: int) -> None:
-    """Checks how many runs a sweep makes, before any of them is laid out."""
+    """Checks the number of runs of a sweep, before any configuration is built."""
     if num_configurations * num_seeds > MOST_RUNS:
         value = f"{num_configurations:,} configurations under {num_seeds:,} seeds"
         raise config_error([(path, value, f"must be <= {MOST_RUNS:,} runs")])
 
 
 def refusal(path: str, value: Any, allowed: str) -> Exception:
-    """The ConfigError of one value, which is shortened."""
+    """The ConfigError of one value, which is truncated."""
     return config_error([(path, f"{value!r:.80}", allowed)])

@@ -1,4 +1,4 @@
-"""The best trials once more, on seeds that the search has not seen, against the baseline."""
+"""Runs of the best trials and the baseline on seeds that the search has not seen."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Candidate:
     """One trial on fresh seeds.
 
     `gain` is the paired difference from the baseline, positive if better; its interval is widened
-    so that all candidates' hold together. `constraints` are the means of the constrained figures
-    with their intervals. `failure` tells why it has none of these.
+    so that the intervals of all candidates hold simultaneously. `constraints` are the means of the
+    constrained figures with their intervals. `failure` is the reason if it has none of these.
     """
 
     number: int
@@ -50,10 +50,11 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cliff:
-    """The worst configuration close by: one parameter moved by up to the share that was asked for.
+    """The worst configuration nearby: one parameter moved by up to the requested share.
 
-    `gain` is its paired difference from the optimum, negative if worse. It `is_steep` if it is
-    surely worse than the optimum and gives up all that the optimum gained, or breaks a constraint.
+    `gain` is its paired difference from the winner, negative if worse. It `is_steep` if it is
+    significantly worse than the winner and loses all that the winner gained, or violates a
+    constraint.
     """
 
     parameter: str
@@ -65,10 +66,10 @@ class Cliff:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reverted:
-    """The winner with one parameter put back to its current value.
+    """The winner with one parameter reverted to its current value.
 
     `gain` is the paired difference from the winner: how much is lost without this one change,
-    negative if it matters. `failure` tells why it could not be run.
+    negative if it matters. `failure` is the reason if it could not be run.
     """
 
     parameter: str
@@ -79,11 +80,11 @@ class Reverted:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Confirmation:
-    """What is left of the best trials on fresh seeds.
+    """The results of the best trials on fresh seeds.
 
     `winner` is the number of the candidate that is feasible and whose interval of the gain excludes
-    zero, the best if there are several; None if there is none, and `reason` says why. `reverted`
-    tells which of its changes matter, the one that does most first.
+    zero, the best if there are several; None if there is none. `reason` explains the verdict.
+    `reverted` shows which of its changes matter, the most important first.
     """
 
     objective: str
@@ -134,7 +135,7 @@ class Confirmation:
             self.reason,
         ]
         if self.reverted:
-            changes = [["put back", "to", f"{self.objective} changes by"]]
+            changes = [["reverted", "to", f"{self.objective} changes by"]]
             for back in self.reverted:
                 change = _shown(back.gain) if back.failure is None else "cannot be run"
                 changes.append([back.parameter, text.setting(back.value), change])
@@ -157,7 +158,7 @@ def _cliff_line(cliff: Cliff) -> str:
     where = f"{cliff.parameter} = {text.setting(cliff.value)}"
     if cliff.failure is not None:
         return f"cliff: with {where} it cannot be run: {cliff.failure}"
-    word = "cliff" if cliff.is_steep else "worst neighbour"
+    word = "cliff" if cliff.is_steep else "worst neighbor"
     return f"{word}: with {where} the objective changes by {_shown(cliff.gain)}"
 
 
@@ -174,14 +175,14 @@ def confirm(
     """See `Study.confirm`."""
     overlap = sorted(set(seeds) & set(study.seeds))
     if overlap:
-        raise ValueError(f"seeds: {overlap} were part of the search; take others")
+        raise ValueError(f"seeds: {overlap} were part of the search; use others")
     if len(seeds) < 2:
-        raise ValueError("seeds: give at least two, or there are no intervals")
+        raise ValueError("seeds: give at least two; one seed has no interval")
     first = [study.recommended] if len(study.objectives) == 1 else []
     ranked = {one.number: one for one in (*first, *study.feasible) if not one.is_baseline}
     trials = list(ranked.values())[:top]
     if not trials:
-        raise UsageError("there is no feasible trial but the baseline to confirm")
+        raise UsageError("no feasible trial to confirm except the baseline")
     simulations = [study.simulation, *(study.simulation_of(one) for one in trials)]
     found = evaluator.measure_all(simulations, seeds)
     made = [one for one in found if one.failure is None]
@@ -222,7 +223,7 @@ def confirm(
 
 
 class _Judge:
-    """Turns what was measured into intervals and a verdict."""
+    """Turns the measurements into intervals and a verdict."""
 
     def __init__(
         self, study: StudyData, objective: int, confidence: float, n_candidates: int
@@ -230,7 +231,7 @@ class _Judge:
         self._study = study
         self._objective = objective
         self._confidence = confidence
-        # Bonferroni's: all intervals hold together with the confidence that was asked for.
+        # Bonferroni: all intervals hold simultaneously with the requested confidence.
         self._each = 1 - (1 - confidence) / n_candidates
         self._sign = study.objectives[objective].sign
 
@@ -241,12 +242,12 @@ class _Judge:
         return interval(values, confidence, is_replicated=replicated)
 
     def gains(self, found: Measured, reference: Measured) -> list[float]:
-        """Per seed, by how much it is better than the reference."""
+        """The improvement over the reference, by seed."""
         rows = zip(found.values[self._objective], reference.values[self._objective], strict=True)
         return [self._sign * (mine - other) for mine, other in rows]
 
     def violations(self, found: Measured) -> list[list[float]]:
-        """Per constraint, the signed violations by seed."""
+        """The signed violations of each constraint, by seed."""
         start = len(self._study.objectives)
         rows = found.values[start : start + len(self._study.constraints)]
         pairs = zip(self._study.constraints, rows, strict=True)
@@ -275,12 +276,12 @@ class _Judge:
         )
 
     def verdict(self, base: Candidate, candidates: Sequence[Candidate]) -> tuple[int | None, str]:
-        """The winner and why, or why there is none."""
+        """The winner, and the reason for it or for the absence of one."""
         feasible = [one for one in candidates if one.is_feasible]
         if not feasible:
-            return None, "no winner: on fresh seeds no candidate keeps the constraints"
+            return None, "no winner: on fresh seeds no candidate satisfies the constraints"
         if not base.is_feasible:
-            # The baseline is no alternative, so there is nothing to beat.
+            # The baseline is not an alternative, so there is nothing to beat.
             best = self._best(feasible)
             why = base.failure or "it violates a constraint"
             return best.number, f"trial {best.number} wins: the baseline is out ({why})"
@@ -302,7 +303,7 @@ class _Judge:
         moved: Sequence[Measured],
         optimum: Measured,
     ) -> tuple[Reverted, ...]:
-        """What each change of the winner is worth, the one that is worth most first."""
+        """The worth of each change of the winner, the largest first."""
         found = []
         for (parameter, value, _), one in zip(places, moved, strict=True):
             gain = None
@@ -322,7 +323,7 @@ class _Judge:
         optimum: Measured,
         base: Measured,
     ) -> Cliff | None:
-        """The worst of the neighbours: one that cannot be run, else one that is steep."""
+        """The worst neighbor: one that cannot be run, else one that is steep."""
         found = []
         for (parameter, value, _), one in zip(places, around, strict=True):
             where = {"parameter": parameter.name, "value": value}
@@ -340,7 +341,7 @@ class _Judge:
 
 
 def reversals(bound: BoundSpace, point: Point) -> list[tuple[Parameter, Any, Simulation]]:
-    """A point with each parameter in turn put back to what the simulation has, if that differs."""
+    """A point with each changed parameter in turn reverted to the simulation's value."""
     current = bound.current()
     found = []
     for one in bound:
@@ -360,10 +361,10 @@ def reversals(bound: BoundSpace, point: Point) -> list[tuple[Parameter, Any, Sim
 def neighbours(
     bound: BoundSpace, point: Point, within: float
 ) -> list[tuple[Parameter, Any, Simulation]]:
-    """Each number of a point less and more by a share of itself, and at least by a whole one.
+    """The point with each number in turn decreased and increased by a share of itself.
 
-    A value of 0 moves by that share of its range. No value moves to 0 or past it, where a setting
-    means something else than a little less. What is no valid configuration is left out.
+    Integers move by at least one; a value of 0 moves by that share of its range. No value moves to
+    0 or past it, where the meaning of a setting may change. Invalid configurations are left out.
     """
     found = []
     for one in bound:

@@ -1,4 +1,4 @@
-"""A problem and the trials of it: what a search leaves behind."""
+"""A search problem and its trials."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _LEAST_FOR_MODEL = 4
 
 
 class StudyData:
-    """What a study searches, and the trials that it has made.
+    """The problem of a study, and its trials.
 
-    What tables, figures and confirmations are made from; `Study` adds the search.
+    The input of tables, figures and confirmations; `Study` adds the search.
     """
 
     optuna: optuna.Study
-    """The study of Optuna underneath."""
+    """The underlying Optuna study."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class StudyData:
         self._trials: dict[int, Trial] = {}
 
     def _problem(self) -> dict[str, Any]:
-        """What is searched, as a storage keeps it: trials of another problem do not mix."""
+        """The problem as the storage records it; trials of different problems do not mix."""
         return {
             "simulation": files.fingerprint(self.simulation),
             "space": self.space.to_dict(),
@@ -77,7 +77,7 @@ class StudyData:
     def _evaluator(
         self, *, threads: int | None = None, executor: Executor | None = None
     ) -> Evaluator:
-        """What runs configurations and takes the figures of this problem."""
+        """Runs configurations and takes the figures of this problem."""
         metrics: list[Metric] = [one.metric for one in self.objectives]
         metrics += [one.metric for one in self.constraints]
         metrics += [Noted(one) for one in self.metrics]
@@ -85,7 +85,7 @@ class StudyData:
 
     @property
     def records(self) -> tuple[Trial, ...]:
-        """All finished trials, in order, of this and of other processes."""
+        """All finished trials of all processes, in order."""
         for frozen in self.optuna.get_trials(deepcopy=False):
             if frozen.number not in self._trials:
                 trial = from_optuna(frozen)
@@ -98,14 +98,15 @@ class StudyData:
         """The trial of the current configuration."""
         tried = [one for one in self.records if one.is_baseline]
         if not tried:
-            raise UsageError("nothing has been tried yet: call optimize first")
+            raise UsageError("there are no trials yet: call optimize first")
         return next((one for one in tried if one.has_values), tried[0])
 
     @property
     def feasible(self) -> tuple[Trial, ...]:
         """The trials that satisfy the constraints under all seeds, best first.
 
-        Without duplicates. With several objectives: those that no other beats in all come first.
+        Duplicates are left out. With several objectives, trials that no other beats in all of them
+        come first.
         """
         found = [
             one
@@ -123,8 +124,8 @@ class StudyData:
     def best_trial(self) -> Trial:
         """The feasible trial with the best mean.
 
-        Raises UsageError if none is feasible, with the nearest one, or if there are several
-        objectives.
+        Raises UsageError if none is feasible (the message names the nearest one), or if there are
+        several objectives.
         """
         if len(self.objectives) > 1:
             raise UsageError("there are several objectives: choose from study.pareto")
@@ -135,9 +136,9 @@ class StudyData:
 
     @property
     def recommended(self) -> Trial:
-        """The trial that the sampler's own model thinks best, if it has one; else `best_trial`.
+        """The best trial by the sampler's own model, if it has one; else `best_trial`.
 
-        With `gp` that is the best posterior mean, which luck with the seeds sways less.
+        With `gp` that is the best posterior mean, which depends less on luck with the seeds.
         """
         recommend = getattr(self.optuna.sampler, "recommend", None)
         best = self.best_trial
@@ -155,22 +156,22 @@ class StudyData:
 
     @property
     def best(self) -> Simulation:
-        """The configuration of `best_trial`, which runs."""
+        """The best trial's configuration, ready to simulate."""
         return self.simulation_of(self.best_trial)
 
     def simulation_of(self, trial: Trial | int) -> Simulation:
-        """The configuration that a trial stands for."""
+        """The configuration of a trial."""
         if isinstance(trial, int):
             trial = self._by_number(trial)
         return self.simulation if trial.is_baseline else self.bound.apply(trial.point)
 
     @property
     def dead(self) -> tuple[str, ...]:
-        """The parameters that changed no run when that was tried before the first trial."""
+        """The parameters that changed no run in the check before the first trial."""
         return tuple(self.optuna.user_attrs.get("dead", ()))
 
     def notes(self) -> list[str]:
-        """What a reader ought to know of the trials: those in which seeds change nothing."""
+        """Remarks on the trials: those in which seeds change nothing."""
         tried = [one for one in self.records if one.has_values]
         exact = [one for one in tried if one.is_exact]
         if not exact:
@@ -181,7 +182,7 @@ class StudyData:
         ]
 
     def _no_feasible(self) -> str:
-        """Why no trial is feasible, with the one that comes nearest."""
+        """Why no trial is feasible, with the nearest one."""
         tried = [one for one in self.records if one.has_values]
         if not tried:
             failures = [one.failure for one in self.records]

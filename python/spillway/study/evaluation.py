@@ -1,4 +1,4 @@
-"""Runs configurations under seeds and takes the figures that a study needs, here or elsewhere."""
+"""Runs of configurations under seeds, on threads or an executor, and their figures."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ INTERRUPTED = "interrupted before all its runs were over"
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What came of one configuration: a row of values per metric, one per seed, or a failure.
+    """The measurements of one configuration: per metric a value per seed, or a failure.
 
-    `is_replicated`: whether the runs differ; if not, the values of one run are told once for each
+    `is_replicated`: whether the runs differ; if not, the values of one run are repeated for each
     seed.
     """
 
@@ -54,11 +54,11 @@ class Measured:
 
     @property
     def distinct(self) -> tuple[tuple[float, ...], ...]:
-        """The values of the different runs: of the first, if all are the same."""
+        """The values of the different runs: only of the first, if all are identical."""
         return self.values if self.is_replicated else tuple(row[:1] for row in self.values)
 
     def followed_by(self, other: Measured) -> Measured:
-        """The same under further seeds."""
+        """The measurements extended by further seeds."""
         if self.failure is not None or other.failure is not None:
             return Measured(failure=self.failure or other.failure)
         pairs = zip(self.values, other.values, strict=True)
@@ -69,7 +69,7 @@ class Measured:
 
 @dataclasses.dataclass(frozen=True)
 class Digest:
-    """The digest of a result as if it were a metric, to tell whether two runs are the same."""
+    """The digest of a result as a metric, which shows whether two runs are identical."""
 
     name: str = "digest"
 
@@ -79,10 +79,10 @@ class Digest:
 
 
 def as_seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
-    """The seeds that were stated, or the first n of all."""
+    """The stated seeds, or the first n of all."""
     stated = range(seeds) if isinstance(seeds, int) else seeds
     if isinstance(stated, Sized) and len(stated) > MOST_RUNS:
-        raise ValueError(f"seeds: {len(stated):,} of them; {MOST_RUNS:,} are allowed")
+        raise ValueError(f"seeds: {len(stated):,} seeds; must be <= {MOST_RUNS:,}")
     many = tuple(stated)
     if not many or len(set(many)) < len(many):
         raise ValueError(f"seeds = {seeds!r}: must be one or more different seeds")
@@ -92,7 +92,7 @@ def as_seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
 class Evaluator:
     """Runs simulations on the threads of this process, or on any `concurrent.futures.Executor`.
 
-    What it returns depends on neither.
+    The results do not depend on the choice.
     """
 
     def __init__(
@@ -111,8 +111,8 @@ class Evaluator:
     def measure(self, simulations: Sequence[Simulation], seeds: Sequence[int]) -> list[Measured]:
         """The metrics of each simulation under each seed, in order.
 
-        A simulation that cannot be run, or a metric without a value, is that one's failure. Raises
-        ConfigError where a metric itself is wrong.
+        If a simulation cannot be run, or a metric has no value, only its own measurements fail.
+        Raises ConfigError if a metric itself is invalid.
         """
         if not simulations:
             return []
@@ -123,7 +123,7 @@ class Evaluator:
     def measure_all(
         self, simulations: Sequence[Simulation], seeds: Sequence[int]
     ) -> list[Measured]:
-        """The same, but an interruption is passed on."""
+        """The same, but interruptions propagate."""
         found = self.measure(simulations, seeds)
         if any(one.failure == INTERRUPTED for one in found):
             raise KeyboardInterrupt
@@ -134,7 +134,7 @@ class Evaluator:
     ) -> list[Measured]:
         tasks = [Task.of(one, seeds, self.metrics) for one in simulations]
         found = _results(executor, tasks)
-        # Workers that do not know the trace yet are sent it, and know it from then on.
+        # Workers that lack the trace receive it, and keep it from then on.
         missing = [i for i, one in enumerate(found) if one is None]
         with_trace = [tasks[i].with_trace(simulations[i]) for i in missing]
         for i, one in zip(missing, _results(executor, with_trace), strict=True):
@@ -154,7 +154,7 @@ def _results(executor: Executor, tasks: Sequence[Task]) -> list[Measured | None]
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """One configuration to be run in another process; its trace travels only when asked for."""
+    """One configuration for another process; its trace is sent only on request."""
 
     simulation: Simulation
     seeds: tuple[int, ...]
@@ -164,7 +164,7 @@ class Task:
 
     @classmethod
     def of(cls, simulation: Simulation, seeds: Sequence[int], metrics: Sequence[Metric]) -> Task:
-        """A task that names its trace rather than holding it."""
+        """A task with the digest of its trace instead of the trace."""
         workload = simulation.workload
         digest = workload.sha256 if isinstance(workload, Trace) else ""
         if digest:
@@ -172,7 +172,7 @@ class Task:
         return cls(simulation, tuple(seeds), tuple(metrics), digest)
 
     def with_trace(self, simulation: Simulation) -> Task:
-        """The same with the trace of `simulation`."""
+        """The same task with the trace of `simulation`."""
         workload = simulation.workload
         assert isinstance(workload, Trace)
         return dataclasses.replace(self, trace=workload)
@@ -182,7 +182,7 @@ _TRACES: dict[str, Trace] = {}
 
 
 def run_task(task: Task) -> Measured | None:
-    """Runs a task in this process, on one thread; None if its trace is not known here."""
+    """Runs a task in this process, on one thread; None if this process lacks the trace."""
     simulation = task.simulation
     if task.trace_digest:
         if task.trace is not None:
@@ -204,7 +204,7 @@ def measure(
     try:
         many: list[Results | str] = list(_run(simulations, seeds, metrics, threads))
     except (ConfigError, InvariantError, LivelockError, UsageError):
-        # One of them cannot be run, so none was: find out which.
+        # One of them cannot be run, so none was: find out which one.
         many = [_run_alone(one, seeds, metrics, threads) for one in simulations]
     return [_taken(one, len(seeds), metrics) for one in many]
 
@@ -217,7 +217,7 @@ def _run(
 ) -> list[Results]:
     keep = any(getattr(one, "needs_requests", False) for one in metrics)
     with warnings.catch_warnings():
-        # An interruption is told by what is missing.
+        # Missing results show an interruption.
         warnings.filterwarnings("ignore", "interrupted", RuntimeWarning)
         return run_many(simulations, seeds, threads=threads, keep_requests=keep)
 

@@ -1,4 +1,4 @@
-"""Combinations of settings that run, but whose control loop cannot work as it is meant to."""
+"""Configurations that run, but whose control loop cannot work as intended."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def __dir__() -> list[str]:
 
 
 _SAMPLES = 10
-"""Fewer samples in a window make no quantile."""
+"""Fewer samples in a window give no quantile."""
 
 
 def doubts(simulation: Simulation) -> tuple[str, ...]:
-    """What speaks against a configuration, in words; nothing is wrong with most.
+    """The doubts about a configuration, as text; most configurations have none.
 
     Rules of thumb for a gateway with a controller: the window holds at least two ticks and ten
     samples at the offered rate; cooldown outlasts the window; the floor lies below the knee of the
-    fleet; the queue's timeout leaves the controller's band out of reach and does not exceed the
-    targets of the classes.
+    fleet; the queue's timeout stays below the controller's band and does not exceed the targets of
+    the classes.
     """
     found = [*_queue_doubts(simulation)]
     controller = simulation.gateway.controller
@@ -69,12 +69,14 @@ def _queue_doubts(simulation: Simulation) -> list[str]:
             continue
         where = f"gateway.bands[{i}].queue.timeout_s = {timeout_s:.4g}"
         if targets and timeout_s > max(targets):
-            found.append(f"{where} exceeds every target_ttft_s: who waits so long is late")
+            found.append(
+                f"{where} exceeds every target_ttft_s: a request that waits this long is late"
+            )
         edge = getattr(controller, "target_s", math.nan) * (1 - getattr(controller, "band", 0))
         if sensor.source == "ttft" and timeout_s >= edge:
             found.append(
-                f"{where} reaches into the controller's band, from {edge:.4g} s on: such waits "
-                "can hold the limit wherever it is"
+                f"{where} reaches into the controller's band, which begins at {edge:.4g} s: such "
+                "waits can freeze the limit at any value"
             )
     return found
 
@@ -92,11 +94,13 @@ def _window_doubts(simulation: Simulation) -> list[str]:
     samples = offered_per_s(simulation) * window_s
     least = max(_SAMPLES, sensor.min_samples)
     if samples < least:
-        found.append(f"{shown}, in which {samples:.3g} requests arrive: fewer than {least} samples")
+        found.append(
+            f"{shown}, in which only {samples:.3g} requests arrive: fewer than {least} samples"
+        )
     if guard.cooldown_ticks * tick_s < window_s:
         found.append(
-            f"gateway.guard.cooldown_ticks = {guard.cooldown_ticks} is over within the window of "
-            f"{window_s:.4g} s: the same samples can cut twice"
+            f"gateway.guard.cooldown_ticks = {guard.cooldown_ticks} ends within the window of "
+            f"{window_s:.4g} s: the same samples can cut the limit twice"
         )
     return found
 
@@ -112,7 +116,7 @@ def _floor_doubts(simulation: Simulation) -> list[str]:
     if floor * workers <= knee:
         return []
     lets_in = f"gateway.guard.floor = {floor:.4g} lets {floor * workers:.4g} requests in"
-    return [f"{lets_in}, more than the {knee:g} at which the fleet does most"]
+    return [f"{lets_in}, more than the {knee:g} at which throughput is highest"]
 
 
 def _knee(group: object) -> float:
@@ -125,10 +129,10 @@ def _knee(group: object) -> float:
 
 
 def offered_per_s(simulation: Simulation) -> float:
-    """Requests per second that the workload offers while all its clients send."""
+    """Requests per second while all clients of the workload send."""
     workload = simulation.workload
     if not isinstance(workload, Synthetic):
-        return math.inf  # a trace has no rate of its own
+        return math.inf  # a trace has no stated rate
     if not workload.clients:
         return workload.requests_per_s
     return math.fsum(

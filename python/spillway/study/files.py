@@ -1,4 +1,4 @@
-"""Studies and sweeps as YAML files, and what they leave behind in a folder."""
+"""Studies and sweeps as YAML files, and their output folders."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ _DEFAULT_TRIALS = 40
 
 @dataclasses.dataclass(frozen=True)
 class StudyFile:
-    """What a study's file says: the problem, and how it is to be searched.
+    """The content of a study file: the problem, and how to search it.
 
     `confirm` holds the arguments of `Study.confirm`; None: do not confirm.
     """
@@ -143,7 +143,7 @@ class StudyFile:
     confirm: Mapping[str, Any] | None
 
     def study(self, storage: str | Path | None = None) -> Study:
-        """The study, new or as far as it has come in its storage."""
+        """The study, new or resumed from its storage."""
         return Study(
             self.simulation,
             Space(self.settings["space"], self.settings.get("order")),
@@ -154,7 +154,7 @@ class StudyFile:
         )
 
     def write(self, path: Path) -> None:
-        """Writes the file with the whole simulation in it, so that it stands alone."""
+        """Writes a self-contained file with the whole simulation."""
         settings = {
             "schema": files.SCHEMA,
             "simulation": files.to_settings(self.simulation, path.parent),
@@ -172,16 +172,16 @@ _PLAIN = ("seeds", "sampler", "seed", "metrics")
 
 
 def read_study(path: str | Path) -> StudyFile:
-    """Reads a study's file.
+    """Reads a study file.
 
-    `simulation`: a configuration file or its settings; `scenario`: a named workload instead of its
-    own; `presets`: presets whose settings take the place of its own (see `spillway.catalog`);
-    `space` and `order`, see `Space`; `maximize` or `minimize`: a figure, a mapping of figures
-    to weights, or a list of such; `constraints`; `seeds`: their number or a list; `sampler`,
-    `seed`, `trials`, `batch_size`, `metrics`; `racing`: true or {first_seeds, p}; `check`;
-    `confirm`: true, false or {top, seeds, confidence, within}.
+    `simulation`: a configuration file or its settings; `scenario`: a named workload that replaces
+    its own; `presets`: presets whose settings replace its own (see `spillway.catalog`); `space` and
+    `order`, see `Space`; `maximize` or `minimize`: a figure, a mapping of figures to weights, or a
+    list of such; `constraints`; `seeds`: their number or a list; `sampler`, `seed`, `trials`,
+    `batch_size`, `metrics`; `racing`: true or {first_seeds, p}; `check`; `confirm`: true, false or
+    {top, seeds, confidence, within}.
 
-    Raises ConfigError with what is wrong.
+    Raises ConfigError for invalid values.
     """
     path = Path(path)
     settings = files.read_settings(path)
@@ -208,10 +208,10 @@ def read_study(path: str | Path) -> StudyFile:
 
 
 def write_results(study: Study, folder: Path, confirmation: Confirmation | None) -> None:
-    """Writes trials.csv, best.yaml and, if it was confirmed, confirmation.json.
+    """Writes trials.csv, best.yaml and, after a confirmation, confirmation.json.
 
-    best.yaml holds the winner of the confirmation, and the current configuration if none won;
-    without a confirmation the best trial. It is not written if nothing is feasible.
+    best.yaml holds the winner of the confirmation, or the current configuration if there is no
+    winner; without a confirmation, the best trial. It is not written if no trial is feasible.
     """
     write_rows(study.rows(), folder / "trials.csv")
     if confirmation is not None:
@@ -222,14 +222,14 @@ def write_results(study: Study, folder: Path, confirmation: Confirmation | None)
 
 
 def run_sweep(path: str | Path, *, threads: int | None = None) -> Sweep | Solution:
-    """Runs what a sweep's file says.
+    """Runs a sweep file.
 
     Beside `simulation`, `scenario`, `presets`, `seeds` and `metrics` it holds one of: `grid`
     ({path: values}), `isolation` ({name: {path: value}}), `sobol` ({space, order, n, seed}),
     `one_at_a_time` ({space, order, points}), `max_rate_under_slo` ({slo, low, high, tolerance,
     max_requests}) and `min_instances_for_rate` ({slo, rate_per_s, group, most, max_requests}).
 
-    Raises ConfigError with what is wrong.
+    Raises ConfigError for invalid values.
     """
     path = Path(path)
     settings = files.read_settings(path)

@@ -1,4 +1,4 @@
-"""Bayesian optimisation of noisy objectives: an Optuna sampler on the core's Gaussian process."""
+"""Bayesian optimization of noisy objectives: an Optuna sampler on the core's Gaussian process."""
 
 from __future__ import annotations
 
@@ -33,59 +33,59 @@ def __dir__() -> list[str]:
     return __all__
 
 
-# An integer or stepped range is searched value by value up to so many, beyond as if continuous.
+# Integer or stepped ranges with up to this many values are searched value by value, larger ones as
+# if continuous.
 _MOST_STEPS = 50
-# Parameters that have a Sobol column of their own; further ones draw at random.
+# Parameters with their own Sobol column; further ones draw at random.
 _SOBOL_COLUMNS = 64
-# Candidates close to the recommended point: their share, how close, how often a choice is changed.
+# Candidates near the recommended point: their share, their spread, how often a choice changes.
 _NEAR_SHARE = 0.25
 _NEAR_SD = 0.1
 _NEAR_CHANGE = 0.2
-# The first fits search anew, since little data decides little; later ones continue the last one.
+# The first fits start from scratch, since the data are few; later ones continue from the last one.
 _ANEW_UNTIL = 50
-# Augmented Chebyshev scalarisation: weight of the sum beside the maximum (Knowles 2006).
+# Augmented Chebyshev scalarization: weight of the sum beside the maximum (Knowles 2006).
 _SUM_WEIGHT = 0.05
 _PRIORS = search.Priors()
-# Of the distance from the best value to the median: what is worse than the median by more counts as
-# just so bad.
+# Values worse than the median by more than this multiple of the distance from the best value to the
+# median are clipped there.
 _WORST = 2.0
-# The deviation between the runs of a trial counts as if so many degrees of freedom of the typical
-# deviation had come with it: that of two or three runs is wild.
+# Degrees of freedom of the typical deviation that are pooled with the deviation between the runs of
+# a trial, because that of two or three runs is unreliable.
 _TYPICAL_DOF = 4
-# Without standard errors the noise must be found in the residuals.
+# Without standard errors the residuals must show the noise.
 _PRIORS_OF_UNKNOWN_NOISE = search.Priors(log_extra_noise_mean=-3.0)
 
 
 class GpSampler(BaseSampler):
     """Noise-aware Gaussian process with log expected improvement.
 
-    The objective and every constraint have a Gaussian process each (Matérn-5/2, one length scale
-    per parameter). What a trial tells of its noise is used per trial: `user_attrs["objective_se"]`
-    holds the standard error of each objective (NaN: unknown), `user_attrs["constraints"]` the
-    constraints' values (≤ 0: feasible), `user_attrs["constraints_se"]` their standard errors.
-    Where `user_attrs["num_runs"]` tells of how many runs a trial is the mean, its errors are drawn
-    towards those of all trials, the more the fewer runs it has; without it they are taken as exact.
-    Noise that is not told is estimated.
+    The objective and every constraint each have a Gaussian process (Matérn-5/2, one length scale
+    per parameter). The noise is known per trial: `user_attrs["objective_se"]` holds the standard
+    error of each objective (NaN: unknown), `user_attrs["constraints"]` the constraints' values (≤
+    0: feasible), `user_attrs["constraints_se"]` their standard errors. If `user_attrs["num_runs"]`
+    states the number of runs behind a trial, its errors shrink towards those of all trials, more
+    strongly the fewer runs it has; otherwise they are taken as exact. Unknown noise is estimated.
 
-    A trial is proposed where improving on the best *posterior mean* is worth most, times the
-    probability that all constraints hold, and less so towards the ends of the ranges the noisier
-    the values are. Running trials count as if they had returned what is expected of them, so a
-    batch of proposals spreads out; the model is fitted once per batch. Several objectives are
-    reduced to one by augmented Chebyshev weights that are drawn anew for each batch.
+    A proposal maximizes the log expected improvement on the best *posterior mean*, times the
+    probability that all constraints hold, with a penalty towards the ends of the ranges that grows
+    with the noise of the values. Running trials count with their expected values, so that a batch
+    of proposals spreads out; the model is fitted once per batch. Several objectives are reduced to
+    one by augmented Chebyshev weights, which are drawn anew for each batch.
 
-    Parameters that all finished trials share with the same range are modelled; the others, such as
-    those of one kind of policy only, are drawn at random. All random numbers follow from the seed
-    and the trial's number.
+    The model covers the parameters that all finished trials share with the same range; the others,
+    such as those of only one kind of policy, are drawn at random. All random numbers derive from
+    the seed and the trial's number.
 
     Parameters
     ----------
     seed : int, optional
         Seed >= 0; by default from the operating system.
     n_startup_trials : int
-        Trials that are spread over the space (scrambled Sobol points) before the model proposes,
-        those that were enqueued by hand included; >= 2.
+        Trials that fill the space (scrambled Sobol points) before the model proposes, including
+        trials enqueued by hand; >= 2.
     n_candidates : int
-        Points at which a proposal's value is computed before the best ones are improved; >= 8.
+        Points at which the acquisition is computed before the best ones are refined; >= 8.
     """
 
     def __init__(
@@ -107,12 +107,12 @@ class GpSampler(BaseSampler):
         self._sobol: tuple[int, Array, np.random.Generator] | None = None
 
     def reseed_rng(self) -> None:
-        """Nothing to do: each trial has random numbers of its own."""
+        """Does nothing: each trial has its own random numbers."""
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """What the model covers; empty during start-up."""
+        """The parameters that the model covers; empty during startup."""
         trials = study.get_trials(
             deepcopy=False, states=(TrialState.COMPLETE, TrialState.RUNNING, TrialState.WAITING)
         )
@@ -163,14 +163,14 @@ class GpSampler(BaseSampler):
     def recommend(self, study: Study) -> FrozenTrial:
         """The finished trial with the best posterior mean that is feasible by the posterior mean.
 
-        Unlike `study.best_trial` it is not the one that was luckiest. If no trial seems feasible,
-        it is the one that most probably is.
+        Unlike `study.best_trial`, it does not favor the luckiest trial. If no trial seems feasible,
+        it is the one that is most probably feasible.
 
         Raises
         ------
         ValueError
-            If fewer than two trials have finished, no parameter is common to all of them, or the
-            study has several objectives.
+            If fewer than two trials have finished, they share no parameter, or the study has
+            several objectives.
         """
         if len(study.directions) > 1:
             raise ValueError("with several objectives no single trial is best; see best_trials")
@@ -194,7 +194,7 @@ class GpSampler(BaseSampler):
 
 
 def _evidence(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
-    """The finished trials that were measured: one that repeats another's value tells nothing."""
+    """The finished trials that were measured: a repeated value adds no information."""
     return [
         one
         for one in trials
@@ -203,7 +203,7 @@ def _evidence(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
 
 
 def _shared_space(trials: Sequence[FrozenTrial]) -> dict[str, BaseDistribution]:
-    """Parameters that all trials have, with the same range, and that can vary; by name."""
+    """Parameters that can vary and that all trials share with the same range, by name."""
     if not trials:
         return {}
     shared = dict(trials[0].distributions)
@@ -226,7 +226,7 @@ class _Parameter:
     log: bool
     step: float | None
     choices: tuple[Any, ...] | None
-    allowed: tuple[float, ...]  # coordinates, if there are few
+    allowed: tuple[float, ...]  # coordinates, if they are few
 
     @classmethod
     def of(cls, name: str, distribution: BaseDistribution) -> _Parameter:
@@ -276,14 +276,14 @@ class _Parameter:
         return int(value) if isinstance(self.step, int) else float(value)
 
     def spread(self, uniform: Array) -> Array:
-        """Coordinates of uniform numbers in [0, 1); all allowed ones are equally likely."""
+        """Coordinates from uniform numbers in [0, 1); all allowed ones are equally likely."""
         if not self.allowed:
             return uniform
         chosen: Array = np.array(self.allowed)[(uniform * len(self.allowed)).astype(int)]
         return chosen
 
     def near(self, coordinate: float, uniform: Array) -> Array:
-        """Coordinates close to one."""
+        """Coordinates near a given one."""
         if self.choices is None:
             normal: Array = ndtri(np.clip(uniform, 1e-9, 1 - 1e-9))
             return np.clip(coordinate + _NEAR_SD * normal, 0.0, 1.0)
@@ -314,7 +314,7 @@ class _Space:
 
 
 def _attribute(trials: Sequence[FrozenTrial], name: str, size: int) -> Array:
-    """A list in the trials' attributes as rows; NaN where a trial has none."""
+    """A list attribute of the trials as rows; NaN where a trial has none."""
     rows = np.full((len(trials), size), math.nan)
     for row, trial in zip(rows, trials, strict=True):
         given = trial.user_attrs.get(name)
@@ -329,10 +329,11 @@ def _attribute(trials: Sequence[FrozenTrial], name: str, size: int) -> Array:
 
 
 def _errors(trials: Sequence[FrozenTrial], name: str, size: int) -> Array:
-    """Standard errors as rows; NaN where nothing is known.
+    """Standard errors as rows; NaN where unknown.
 
-    Where the number of runs is told, their variance is an average of the trial's own and the one
-    pooled over all trials, weighted by degrees of freedom (Smyth 2004, with the prior's fixed).
+    Where the number of runs is known, their variance is an average of the trial's own and the one
+    pooled over all trials, weighted by degrees of freedom (Smyth 2004, with those of the prior
+    fixed).
     """
     errors = _attribute(trials, name, size)
     runs = np.array([one.user_attrs.get("num_runs", 0) for one in trials])[:, None]
@@ -351,7 +352,7 @@ def _errors(trials: Sequence[FrozenTrial], name: str, size: int) -> Array:
 def _objectives(
     trials: Sequence[FrozenTrial], directions: Sequence[StudyDirection], rng: np.random.Generator
 ) -> tuple[Array, Array]:
-    """One value per trial, to be small, and its standard error."""
+    """One value per trial, to be minimized, and its standard error."""
     signs = np.array([-1.0 if one == StudyDirection.MAXIMIZE else 1.0 for one in directions])
     values = signs * np.array([one.values for one in trials])
     errors = _errors(trials, "objective_se", len(directions))
@@ -362,7 +363,7 @@ def _objectives(
     weights = rng.dirichlet(np.ones(len(directions)))
     weighted = weights * (values - low) / spans
     worst = weighted.argmax(axis=1)
-    # The error of the maximum is taken to be that of the largest term.
+    # The error of the maximum is approximated by that of the largest term.
     slopes = weights * (np.eye(len(directions))[worst] + _SUM_WEIGHT)
     return (
         weighted.max(axis=1) + _SUM_WEIGHT * weighted.sum(axis=1),
@@ -371,10 +372,10 @@ def _objectives(
 
 
 def _tamed(values: Array) -> Array:
-    """The values, small being good, with disasters taken for merely bad ones.
+    """The values, to be minimized, with extremely bad ones clipped.
 
-    How bad the worst configurations are tells nothing of where the best is, and a process whose
-    length scales follow a cliff sees little of the plateau.
+    The worst values carry no information about where the best is, and a process whose length scales
+    follow a cliff resolves the plateau poorly.
     """
     middle = float(np.median(values))
     return np.minimum(values, middle + _WORST * (middle - float(values.min())))
@@ -382,11 +383,11 @@ def _tamed(values: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class _Fitted:
-    """A Gaussian process of standardised values and what made it."""
+    """A Gaussian process of standardized values, with its inputs."""
 
     process: search.GaussianProcess
     hyperparameters: search.Hyperparameters
-    typical_noise: float  # variance expected of one more value
+    typical_noise: float  # expected variance of one more value
 
     @classmethod
     def of(
@@ -419,7 +420,7 @@ class _Fitted:
 
 @dataclasses.dataclass(frozen=True)
 class _Model:
-    """What is known once a set of trials has finished."""
+    """The state of the model after a set of finished trials."""
 
     key: tuple[str, tuple[int, ...], tuple[str, ...]]
     space: _Space
@@ -442,9 +443,9 @@ class _Model:
         size = len(trials[0].user_attrs.get("constraints", ()))
         constraints = _attribute(trials, "constraints", size)
         if not np.isfinite(constraints).all():
-            raise ValueError("every trial must tell finite constraints if one does")
+            raise ValueError("if one trial has finite constraints, every trial must have them")
         constraint_errors = _errors(trials, "constraints_se", size)
-        # A constraint keeps its zero, which is where feasibility ends.
+        # A constraint keeps its zero, the bound of feasibility.
         tamed = _tamed(values)
         data = [(tamed, errors, float(tamed.mean()))]
         data += [(constraints[:, i], constraint_errors[:, i], 0.0) for i in range(size)]
@@ -468,7 +469,7 @@ class _Model:
         return acquisition
 
     def candidates(self, count: int, rng: np.random.Generator) -> Array:
-        """Points all over the space and close to the recommended one."""
+        """Points over the whole space and near the recommended one."""
         parameters = self.space.parameters
         # Sobol points are balanced only in powers of two.
         size = 2 ** math.ceil(math.log2(count))

@@ -1,4 +1,4 @@
-"""How much each parameter of a study matters."""
+"""Importance of the parameters of a study."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def importance(study: StudyData, objective: int = 0) -> dict[str, float]:
     known = [one for one in known if set(one.point) >= set(always_open)]
     if len(known) < _LEAST_TRIALS:
         raise UsageError(
-            f"importance needs at least {_LEAST_TRIALS} different trials, there are {len(known)}"
+            f"importance needs at least {_LEAST_TRIALS} different trials; there are {len(known)}"
         )
     parameters = inspect.signature(PedAnovaImportanceEvaluator).parameters
     which: Any = "target_quantile" if "target_quantile" in parameters else "baseline_quantile"

@@ -1,4 +1,4 @@
-"""Whether each parameter of a search changes anything at all."""
+"""Whether each parameter of a search has any effect."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ def dead_parameters(
     threads: int | None = None,
     executor: Executor | None = None,
 ) -> tuple[str, ...]:
-    """The parameters for which no run differed, whatever value they took.
+    """The parameters whose values changed no run.
 
-    Each is set to the ends of its range, or to each option, with all others as they are now; if no
-    run differs, with the others at random too, twice, and at values within the range.
+    The check sets each to the ends of its range, or to each option, with all others at their
+    current values; if no run differs, it repeats this at two random points of the others, with
+    values within the range as well.
     """
     evaluator = Evaluator([Digest()], threads=threads, executor=executor)
     random = np.random.default_rng(0)
@@ -59,7 +60,7 @@ def dead_parameters(
 def _different_runs(
     groups: Sequence[Sequence[Simulation]], evaluator: Evaluator, seeds: Sequence[int]
 ) -> list[int]:
-    """How many different runs each group of simulations makes."""
+    """The number of different runs of each group of simulations."""
     measured = iter(evaluator.measure_all([one for group in groups for one in group], seeds))
     return [
         len(
@@ -76,7 +77,7 @@ def _different_runs(
 def _around(
     bound: BoundSpace, one: Parameter, base: Point, shares: Sequence[float]
 ) -> Iterator[Simulation]:
-    """Simulations that differ in nothing but this parameter."""
+    """Simulations that differ only in this parameter."""
     opened = dict(base)
     parent = one.opens_with
     while parent is not None:

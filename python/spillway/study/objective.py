@@ -1,4 +1,4 @@
-"""What a study is after: figures of a result, objectives made of them, and constraints."""
+"""Figures of a result, and the objectives and constraints that use them."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ _DIRECTIONS: dict[str, Direction] = {"higher": "maximize", "lower": "minimize"}
 
 
 class NoFigureError(ValueError):
-    """A figure without a population: nothing that it counts was there."""
+    """A figure has no value, because its population is empty."""
 
 
 class Metric(Protocol):
-    """One number per run, under a name."""
+    """One named number per run."""
 
     @property
     def name(self) -> str:
-        """What it is called in tables."""
+        """Its name in tables."""
 
     def of(self, result: Result) -> float:
         """Its value; NoFigureError if it has none."""
@@ -65,22 +65,22 @@ class Figure:
     """A figure of the summary, of all requests or of one class or tenant.
 
     `text` is a key of `Result.summary()`, as `goodput` or `p99_ttft_ms`, or `shed`, the share of
-    the offered requests that were rejected, expired or evicted. After it a selector: `[critical]`,
-    `[gold]` the class or the tenant of that name, `[class=…]` and `[tenant=…]` where both have it,
-    `[worst class]` and `[worst tenant]` the one that comes off worst. `jain[tenant]` is
-    `jain_tenant`.
+    the offered requests that were rejected, expired or evicted. A selector may follow: `[critical]`
+    or `[gold]` is the class or the tenant of that name, `[class=…]` and `[tenant=…]` distinguish
+    them if both have the name, `[worst class]` and `[worst tenant]` are those with the worst value.
+    `jain[tenant]` is `jain_tenant`.
     """
 
     text: str
 
     def __post_init__(self) -> None:
         if not _EXPRESSION.match(self.text):
-            allowed = "must be a figure and perhaps a selector, e.g. p99_ttft_ms[critical]"
+            allowed = "must be a figure, optionally with a selector, e.g. p99_ttft_ms[critical]"
             raise config_error([("metric", repr(self.text), allowed)])
 
     @property
     def name(self) -> str:
-        """What it is called in tables: its text without spaces."""
+        """Its name in tables: its text without spaces."""
         figure, selector = self.parts
         return figure if selector is None else f"{figure}[{selector}]"
 
@@ -94,7 +94,7 @@ class Figure:
 
     @property
     def direction(self) -> Direction | None:
-        """Which way it is better, as far as that goes without saying.
+        """The direction in which the figure is better, if that is obvious.
 
         Raises ConfigError if there is no such figure.
         """
@@ -111,7 +111,7 @@ class Figure:
         """Its value in one run.
 
         Raises NoFigureError if it has no population, ConfigError if there is no such figure, class
-        or tenant, or if it is a goodput of requests that have no target.
+        or tenant, or if it is the goodput of requests without targets.
         """
         figure, selector = self.parts
         if figure == "jain":
@@ -135,15 +135,17 @@ class Figure:
         of, _, name = selector.rpartition("=")
         groups = {"class": result.by_class(), "tenant": result.by_tenant()}
         if of and of not in groups:
-            raise self._unknown(f"[{selector}]: must be a class, a tenant or a worst one")
+            raise self._unknown(
+                f"[{selector}]: must be a class, a tenant, worst class or worst tenant"
+            )
         name = name.strip()
         found = [groups[key][name] for key in groups if of in ("", key) and name in groups[key]]
         if len(found) == 1:
             return found[0]
         if found:
-            raise self._unknown(f"is both; say [class={name}] or [tenant={name}]")
+            raise self._unknown(f"a class and a tenant; use [class={name}] or [tenant={name}]")
         known = ", ".join([*groups["class"], *groups["tenant"]])
-        raise self._unknown(f"there is no class or tenant {name!r} in this run; one of {known}")
+        raise self._unknown(f"unknown class or tenant {name!r}; one of {known}")
 
     def _value(self, figure: str, figures: Figures) -> float:
         if figure == "shed":
@@ -166,7 +168,7 @@ class Figure:
     def _no_such(self, figure: str, known: Mapping[str, object]) -> Exception:
         near = difflib.get_close_matches(figure, [*known, "shed", "jain"], n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        return self._unknown(f"there is no such figure in the summary{hint}")
+        return self._unknown(f"unknown figure{hint}")
 
     def _unknown(self, problem: str) -> Exception:
         return config_error([("metric", repr(self.text), problem)])
@@ -180,7 +182,7 @@ class WeightedSum:
 
     @property
     def name(self) -> str:
-        """What it is called in tables."""
+        """Its name in tables."""
         parts = [f"{weight:+g} {figure.name}" for figure, weight in self.terms]
         return " ".join(parts).removeprefix("+").replace("1 ", "", 1) if parts else ""
 
@@ -197,7 +199,7 @@ class Custom:
     name: str
 
     def of(self, result: Result) -> float:
-        """What the function returns; NoFigureError unless that is a finite number."""
+        """The return value of the function; NoFigureError unless it is a finite number."""
         value = self.function(result)
         if value is None or not math.isfinite(value):
             raise NoFigureError(f"{self.name} returned {value!r}")
@@ -205,7 +207,7 @@ class Custom:
 
 
 class Noted:
-    """A metric that need not have a value: NaN if it has none."""
+    """A metric whose value is optional: NaN if it has none."""
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
@@ -220,19 +222,19 @@ class Noted:
 
 
 class Objective:
-    """One thing to make large or small.
+    """A metric to maximize or minimize.
 
     Parameters
     ----------
     metric
         A figure (`"goodput"`, `"p99_ttft_ms[critical]"`, see `Figure`), a mapping of figures to
-        weights, whose sum it is, or a function of a `Result`. With an executor of processes the
+        weights (a weighted sum), or a function of a `Result`. With an executor of processes the
         function must be importable.
     direction
-        "maximize" or "minimize"; None: as goes without saying for the figure, e.g. maximize for
+        "maximize" or "minimize"; None: the obvious direction of the figure, e.g. maximize for
         goodput and minimize for latencies.
     name
-        What it is called in tables.
+        Its name in tables.
     """
 
     def __init__(
@@ -246,16 +248,16 @@ class Objective:
 
     @property
     def name(self) -> str:
-        """What it is called in tables."""
+        """Its name in tables."""
         return self.metric.name
 
     @property
     def sign(self) -> float:
-        """1 if more is better, -1 if less is."""
+        """1 if larger is better, -1 if smaller is."""
         return 1.0 if self.direction == "maximize" else -1.0
 
     def to_dict(self) -> dict[str, Any]:
-        """The objective as it stands in a study's file; a function is named only."""
+        """The objective in the form of a study file; only the name of a function."""
         return {self.direction: _written(self.metric)}
 
     def __repr__(self) -> str:
@@ -272,11 +274,11 @@ class Constraint:
 
     @property
     def name(self) -> str:
-        """What the figure is called in tables."""
+        """The name of the figure in tables."""
         return self.metric.name
 
     def violation(self, value: float) -> float:
-        """How far the value is beyond the bound, in shares of the bound; <= 0 where it holds."""
+        """The excess of the value over the bound, as a share of the bound; <= 0 if it holds."""
         beyond = value - self.bound if self.relation == "<=" else self.bound - value
         return beyond / (abs(self.bound) or 1.0)
 
@@ -305,7 +307,7 @@ def as_metric(
 
 
 def as_objectives(stated: Any) -> tuple[Objective, ...]:
-    """One objective or several, however they were stated."""
+    """One objective or several, in any of their forms."""
     if isinstance(stated, Sequence) and not isinstance(stated, str):
         if not stated:
             raise config_error([("objective", "[]", "must name at least one")])
@@ -335,7 +337,7 @@ def as_constraints(stated: Mapping[str, Any] | Sequence[Constraint] | None) -> l
 
 
 def rewards_shedding(objectives: Sequence[Objective], constraints: Sequence[Constraint]) -> bool:
-    """Whether only latencies of requests that got through count, so that refusing most is best."""
+    """Whether only latencies of served requests count, so that rejecting most is best."""
     names = [_figures_of(one.metric) for one in objectives]
     names += [_figures_of(one.metric) for one in constraints]
     figures = [figure for some in names for figure in some]
@@ -367,7 +369,7 @@ def _checked_direction(direction: str | None, metric: Metric) -> Direction:
             return "maximize"
         if wanted == {False}:
             return "minimize"
-    allowed = "say whether to 'maximize' or to 'minimize' it: Objective(…, 'maximize')"
+    allowed = "must state a direction: Objective(…, 'maximize') or Objective(…, 'minimize')"
     raise config_error([("objective", repr(metric.name), allowed)])
 
 

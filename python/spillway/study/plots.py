@@ -1,7 +1,7 @@
 """Studies as matplotlib figures (extra `plot`).
 
-As in `spillway.report.plots`, every function draws into the axes or the figure that it is given, or
-else into a new one, and returns what it drew into. Duplicates are left out, failed trials too.
+As in `spillway.report.plots`, every function draws into the given axes or figure, or else into a
+new one, and returns it. Duplicates and failed trials are left out.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class StudyPlots:
         return axes
 
     def importance(self, objective: int = 0, *, ax: Axes | None = None) -> Axes:
-        """Draws how much each parameter tells the best quarter of the trials from the others.
+        """Draws how well each parameter separates the best quarter of the trials from all.
 
         See `Study.importance`.
         """
@@ -124,7 +124,7 @@ class StudyPlots:
     def contour(self, x: str, y: str, objective: int = 0, *, ax: Axes | None = None) -> Axes:
         """Draws the objective over two numeric parameters, interpolated between the trials.
 
-        Trials differ in other parameters too, so that neighbours may disagree.
+        Trials differ in other parameters too, so neighboring points may disagree.
         """
         Triangulation = require("matplotlib.tri", "plot").Triangulation  # noqa: N806
         across, up = _parameter(self._study, x), _parameter(self._study, y)
@@ -135,7 +135,7 @@ class StudyPlots:
         xs, ys = _places(across, trials), _places(up, trials)
         values = [one.values[objective] for one in trials]
         if len(set(xs)) > 2 and len(set(ys)) > 2:
-            # Triangles between neighbours as the eye sees them, on logarithmic axes too.
+            # Triangulate in axis coordinates, so that logarithmic axes look right too.
             seen = Triangulation(
                 [across.share_of(value) for value in xs], [up.share_of(value) for value in ys]
             )
@@ -150,9 +150,11 @@ class StudyPlots:
         return axes
 
     def pareto(self, x: int = 0, y: int = 1, *, ax: Axes | None = None) -> Axes:
-        """Draws two of several objectives against each other, with the front of the best."""
+        """Draws two of several objectives against each other, with the Pareto front."""
         if len(self._study.objectives) < 2:
-            raise UsageError("there is one objective, hence no front; see history")
+            raise UsageError(
+                "there is only one objective, so there is no Pareto front; see history"
+            )
         trials = _evaluated(self._study)
         axes = axes_or_new(ax)
         _scatter(axes, trials, [t.values[x] for t in trials], [t.values[y] for t in trials], None)
@@ -194,7 +196,7 @@ def _scatter(
     ys: Sequence[float],
     errors: Sequence[float] | None,
 ) -> None:
-    """The trials as points that tell feasible, infeasible and the baseline apart."""
+    """The trials as points, with markers for feasible, infeasible and the baseline."""
     groups = (
         ("feasible", _FEASIBLE, [t.is_feasible and not t.is_baseline for t in trials]),
         ("infeasible", _INFEASIBLE, [not t.is_feasible and not t.is_baseline for t in trials]),
@@ -220,7 +222,7 @@ def _scatter(
 def _parameter(study: StudyData, name: str) -> Parameter:
     if name not in study.bound.parameters:
         known = ", ".join(study.bound.parameters)
-        raise ValueError(f"{name!r} is no parameter of this study; there are: {known}")
+        raise ValueError(f"unknown parameter {name!r}; one of {known}")
     return study.bound.parameters[name]
 
 
@@ -238,7 +240,7 @@ def _name_axis(axis: Axis, one: Parameter) -> None:
             axis.axes.set_xscale("log")
         else:
             axis.axes.set_yscale("log")
-        # Numbers at 1, 2 and 5 of each decade would overlap where there are many decades.
+        # Labels at 1, 2 and 5 of each decade would overlap if there are many decades.
         number_logarithmic(axis, _decades(one.low, one.high))
 
 

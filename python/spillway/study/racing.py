@@ -1,4 +1,4 @@
-"""Seeds only for configurations that may still win: paired tests against the best so far."""
+"""Racing: further seeds only for configurations that may still win, by paired tests."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def __dir__() -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Racing:
-    """How seeds are added to the configurations of a batch.
+    """Allocation of seeds to the configurations of a batch.
 
-    All run under the `first_seeds`; then, while seeds are left, those that a one-sided paired
-    t-test at level `p` does not show to be worse than the best trial so far, or to break a
-    constraint, run under as many again.
+    All run under the first `first_seeds` seeds. While seeds are left, the number doubles for those
+    that a one-sided paired t-test at level `p` does not show to be worse than the best trial so
+    far, or to violate a constraint.
     """
 
     first_seeds: int = 3
@@ -38,7 +38,7 @@ class Racing:
             raise ValueError(f"p = {self.p}: must be > 0 and < 0.5")
 
     def stages(self, seeds: Sequence[int]) -> list[tuple[int, ...]]:
-        """The seeds in portions: the first ones, then as many again as there were, to the end."""
+        """The seeds in portions: the first ones, then twice as many in total, up to the end."""
         portions, start, size = [], 0, self.first_seeds
         while start < len(seeds):
             portions.append(tuple(seeds[start : start + size]))
@@ -47,7 +47,7 @@ class Racing:
         return portions
 
     def is_more(self, values: Sequence[float]) -> bool:
-        """Whether the mean of independent values is surely more than 0."""
+        """Whether the mean of independent values is significantly above 0."""
         n, centre, error = len(values), mean(values), standard_error(values)
         if error == 0:
             return centre > 0
@@ -55,10 +55,10 @@ class Racing:
 
 
 def referred(row: Sequence[float], reference: Sequence[float]) -> tuple[float, float]:
-    """Mean and standard error of a row that lacks the last seeds, by way of one that has them all.
+    """Mean and standard error of a row without the last seeds, by reference to a complete row.
 
-    The mean of the reference plus the mean paired difference over the seeds that both have: seeds
-    that happen to be easy do not favour who ran under no others.
+    The mean of the reference plus the mean paired difference over the common seeds: a configuration
+    that ran only under easy seeds gains no advantage.
     """
     gaps = [a - b for a, b in zip(row, reference, strict=False)]
     error = math.hypot(standard_error(gaps), standard_error(reference))

@@ -1,4 +1,4 @@
-"""Which of a study's trials are better than others."""
+"""The order of a study's trials."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def __dir__() -> list[str]:
 
 
 def ranked(trials: Sequence[Trial], objectives: Sequence[Objective]) -> tuple[Trial, ...]:
-    """The trials, best first, equal ones by number.
+    """The trials, best first, ties by number.
 
-    With several objectives those that fewest others beat in all come first.
+    With several objectives, trials that the fewest others beat in all of them come first.
     """
     losses = _losses(trials, objectives)
     if len(objectives) > 1:
@@ -30,7 +30,7 @@ def ranked(trials: Sequence[Trial], objectives: Sequence[Objective]) -> tuple[Tr
 
 
 def front(trials: Sequence[Trial], objectives: Sequence[Objective]) -> tuple[Trial, ...]:
-    """The trials that no other one beats in every objective, in order."""
+    """The trials that no other trial beats in every objective, in order."""
     losses = _losses(trials, objectives)
     return tuple(
         one

@@ -1,4 +1,4 @@
-"""What a study keeps of each trial, and how it is read back from Optuna's."""
+"""The record of a trial, and its form in Optuna's trials."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ Rows = tuple[tuple[float, ...], ...]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One configuration that a study tried, or failed to try.
+    """One configuration, evaluated or failed.
 
-    `point` is what was run, after the order constraints; `objectives`, `constraints` and `metrics`
-    hold a row per figure with a value per seed; `values` and `ses` what the search was told: means
-    and standard errors (NaN with one seed); `violations` and `violation_ses` the
-    same of the signed violations of the constraints in shares of their bounds, <= 0 where they
-    hold. `is_replicated`: whether the runs differ; where all seeds made the same run, its values
-    stand once for each seed and the errors are 0. A failed trial has a `failure` and no values.
+    `point` holds the parameters of the run, after the order constraints; `objectives`,
+    `constraints` and `metrics` hold a row per figure with a value per seed; `values` and `ses` the
+    means and standard errors that the search uses (NaN with one seed); `violations` and
+    `violation_ses` the same for the signed violations of the constraints, as shares of their
+    bounds, <= 0 where they hold. `is_replicated`: whether the runs differ; if all seeds give the
+    same run, its values are repeated for each seed and the errors are 0. A failed trial has a
+    `failure` and no values.
     """
 
     number: int
@@ -55,17 +56,17 @@ class Trial:
 
     @property
     def has_values(self) -> bool:
-        """Whether it was evaluated, or is the same as one that was."""
+        """Whether it was evaluated, or equals a trial that was."""
         return bool(self.values)
 
     @property
     def is_exact(self) -> bool:
-        """Whether all seeds, of which there are several, made the same run."""
+        """Whether there are several seeds and all give the same run."""
         return len(self.seeds) > 1 and not self.is_replicated
 
     @property
     def num_runs(self) -> int:
-        """How many different runs stand behind its values."""
+        """Number of different runs behind its values."""
         return 1 if self.is_exact else len(self.seeds)
 
     @property
@@ -75,7 +76,7 @@ class Trial:
 
     @property
     def violation(self) -> float:
-        """The sum of what its constraints are violated by; 0 if they hold."""
+        """The sum of the violations of its constraints; 0 if they hold."""
         return math.fsum(max(one, 0.0) for one in self.violations)
 
     @property
@@ -92,9 +93,9 @@ _ROWS = ("objectives", "constraints", "metrics")
 
 
 def attributes(trial: Trial) -> dict[str, Any]:
-    """The trial as user attributes of Optuna's, which any storage can hold.
+    """The trial as Optuna user attributes, which any storage can hold.
 
-    To be written in this order: whoever dies in between has left no record.
+    They must be written in this order: a process that dies in between leaves no record.
     """
     found: dict[str, Any] = {}
     if trial.has_values:
@@ -119,7 +120,7 @@ def attributes(trial: Trial) -> dict[str, Any]:
 
 
 def from_optuna(frozen: FrozenTrial) -> Trial | None:
-    """The trial that was left with one of Optuna's; None if that is still running."""
+    """The trial recorded in one of Optuna's; None if that is still running."""
     if not frozen.state.is_finished():
         return None
     held = frozen.user_attrs
@@ -143,7 +144,7 @@ def from_optuna(frozen: FrozenTrial) -> Trial | None:
 
 
 def mean(values: Sequence[float]) -> float:
-    """The arithmetic mean, correctly rounded sums."""
+    """The arithmetic mean, with a correctly rounded sum."""
     return math.fsum(values) / len(values)
 
 

@@ -1,9 +1,9 @@
-"""Optuna's samplers by name, every argument that matters stated, for Optuna 4.6 to 5.
+"""Optuna's samplers by name, with every relevant argument stated, for Optuna 4.6 to 5.
 
-Optuna's defaults differ between versions, so none is relied upon. Where a sampler keeps nothing but
-a random state, each trial gets a fresh one whose seed depends on the study's seed and the number of
-the trial: a resumed study goes on as if it had not been interrupted, and processes that share a
-storage do not repeat each other.
+Optuna's defaults differ between versions, so this module relies on none. If a sampler keeps only a
+random state, each trial gets a fresh sampler whose seed depends on the study's seed and the number
+of the trial: a resumed study continues as if it had not been interrupted, and processes that share
+a storage do not repeat each other's trials.
 """
 
 from __future__ import annotations
@@ -45,28 +45,29 @@ def __dir__() -> list[str]:
 
 
 HAS_TRIAL_CONSTRAINTS = hasattr(optuna.trial.Trial, "set_constraint")
-"""Whether trials carry their constraints themselves (Optuna 5) or the sampler asks a function."""
+"""Whether trials carry their constraints themselves (Optuna 5) or the sampler calls a function."""
 
 
 @dataclass(frozen=True)
 class Sampler:
-    """What a study must know of a sampler.
+    """Properties of a sampler.
 
     Attributes
     ----------
     load
-        Returns its class; a module that it needs beyond Optuna is imported here.
+        Returns its class; imports modules that it needs beyond Optuna.
     arguments
-        Its arguments by name, without its seed; for Optuna's, every one that matters.
+        Its arguments by name, without its seed; for Optuna's samplers, every relevant one.
     constraints
-        Whether it suits a study with constraints: its proposals heed them, or learn from no result.
+        Whether it suits a study with constraints: its proposals respect them, or ignore all
+        results.
     several_objectives
         Whether it suits a study with several objectives.
     conditional
-        Further arguments, from the other ones, where some parameters exist only with certain values
-        of others.
+        Further arguments, computed from the others, if some parameters exist only with certain
+        values of others.
     fresh_per_trial
-        Whether it keeps nothing but a random state from trial to trial, see `FreshPerTrial`.
+        Whether it keeps only a random state between trials, see `FreshPerTrial`.
     """
 
     load: Callable[[], type[BaseSampler]]
@@ -141,26 +142,26 @@ def resolve(
     n_constraints: int,
     is_conditional: bool,
 ) -> tuple[BaseSampler, dict[str, Any]]:
-    """A sampler and what it is made of.
+    """A sampler and its specification.
 
-    Raises ConfigError if there is no such sampler, it does not suit the study, or an argument is
+    Raises ConfigError if the sampler is unknown or does not suit the study, or an argument is
     invalid.
 
     Parameters
     ----------
     sampler
-        A name, a mapping of `name` and arguments, or a sampler of Optuna's, taken as it is.
+        A name, a mapping of `name` and arguments, or an Optuna sampler, which is used unchanged.
     seed
-        Of its random numbers.
+        Seed of its random numbers.
     n_objectives, n_constraints, is_conditional
-        Of the study.
+        Properties of the study.
     """
     if isinstance(sampler, BaseSampler):
         return sampler, {"name": type(sampler).__name__}
     options = {"name": sampler} if isinstance(sampler, str) else dict(sampler)
     name = options.pop("name", None)
     if not isinstance(name, str) or name not in SAMPLERS:
-        allowed = f"must be one of {', '.join(SAMPLERS)}, or a sampler of Optuna's"
+        allowed = f"must be one of {', '.join(SAMPLERS)}, or an Optuna sampler"
         raise config_error([("sampler", repr(name), allowed)])
     _check_abilities(name, constraints=n_constraints > 0, several_objectives=n_objectives > 1)
     _check_arguments(name, options)
@@ -183,13 +184,13 @@ def resolve(
 
 
 def constraints_of(trial: FrozenTrial) -> Sequence[float]:
-    """The signed violations of a trial, for the `constraints_func` of a sampler of your own."""
+    """The signed violations of a trial, for the `constraints_func` of your own sampler."""
     found: Sequence[float] = trial.user_attrs["constraints"]
     return found
 
 
 def set_constraints(trial: Trial, names: Sequence[str], violations: Sequence[float]) -> None:
-    """Leaves the signed violations with a trial, where the version of Optuna expects them."""
+    """Stores the signed violations in a trial, where the version of Optuna expects them."""
     trial.set_user_attr("constraints", list(violations))
     if HAS_TRIAL_CONSTRAINTS:
         for name, violation in zip(names, violations, strict=True):
@@ -198,7 +199,7 @@ def set_constraints(trial: Trial, names: Sequence[str], violations: Sequence[flo
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silences what Optuna says of experimental arguments and independent sampling."""
+    """Silences Optuna's warnings about experimental arguments and independent sampling."""
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(max(level, optuna.logging.ERROR))
     try:
@@ -212,7 +213,7 @@ def quiet() -> Iterator[None]:
 
 
 class FreshPerTrial(BaseSampler):
-    """A sampler made anew for each trial, with a seed that the number of the trial decides."""
+    """A fresh sampler for each trial, with a seed derived from the number of the trial."""
 
     def __init__(self, make: Callable[[int], BaseSampler], seed: int) -> None:
         self._make = make
@@ -221,27 +222,27 @@ class FreshPerTrial(BaseSampler):
         self._drawn: dict[str, BaseDistribution] = {}
 
     def reseed_rng(self) -> None:
-        """Does nothing: the seed is that of the trial."""
+        """Does nothing: the seed belongs to the trial."""
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        """Makes the sampler of this trial."""
+        """Creates the sampler of this trial."""
         entropy = np.random.SeedSequence([self._seed, trial.number])
         self._inner = self._make(int(entropy.generate_state(1)[0]))
         self._inner.before_trial(study, trial)
-        # What a trial that was interrupted while it was asked for has drawn already.
+        # The values that an interrupted trial has drawn already.
         fixed = trial.system_attrs.get("fixed_params", {})
         self._drawn = {k: v for k, v in trial.distributions.items() if k not in fixed}
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """As the sampler of this trial does."""
+        """Delegates to the sampler of this trial."""
         return self._inner.infer_relative_search_space(study, trial)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """As the sampler of this trial does."""
+        """Delegates to the sampler of this trial."""
         found = self._inner.sample_relative(study, trial, search_space)
         for name in found:
             self._drawn.pop(name, None)
@@ -254,7 +255,7 @@ class FreshPerTrial(BaseSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """As the sampler of this trial does, after those that it has drawn already."""
+        """Delegates to the sampler of this trial, after the values that it has drawn already."""
         while self._drawn:
             name = next(iter(self._drawn))
             self._inner.sample_independent(study, trial, name, self._drawn.pop(name))
@@ -267,7 +268,7 @@ class FreshPerTrial(BaseSampler):
         state: TrialState,
         values: Sequence[float] | None,
     ) -> None:
-        """As the sampler of this trial does."""
+        """Delegates to the sampler of this trial."""
         self._inner.after_trial(study, trial, state, values)
 
     def __str__(self) -> str:
@@ -275,31 +276,31 @@ class FreshPerTrial(BaseSampler):
 
 
 class _Continuing:
-    """Proposes nothing for a trial that has its values, as one that was interrupted does."""
+    """Proposes nothing for a trial that already has its values, such as an interrupted one."""
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """The parameters to propose values for together."""
+        """The parameters to propose jointly."""
         space: dict[str, BaseDistribution]
         space = super().infer_relative_search_space(study, trial)  # type: ignore[misc]
         return {} if space.keys() <= trial.params.keys() else space
 
 
 def _check_abilities(name: str, **asked: bool) -> None:
-    """Checks that a sampler has the abilities that a study asks for."""
+    """Checks that a sampler has the abilities that a study needs."""
     violations = []
     for ability, is_asked in asked.items():
         if is_asked and not getattr(SAMPLERS[name], ability):
             able = ", ".join(other for other, one in SAMPLERS.items() if getattr(one, ability))
-            allowed = f"cannot search with {ability.replace('_', ' ')}; take one of {able}"
+            allowed = f"cannot search with {ability.replace('_', ' ')}; use one of {able}"
             violations.append(("sampler", name, allowed))
     if violations:
         raise config_error(violations)
 
 
 def _check_arguments(name: str, options: Mapping[str, Any]) -> None:
-    """Checks that arguments are of the type that the sampler's own defaults have."""
+    """Checks that arguments have the types of the sampler's defaults."""
     of_type: dict[type, Check] = {
         bool: truth,
         int: whole(0, MOST_RUNS),
@@ -309,7 +310,7 @@ def _check_arguments(name: str, options: Mapping[str, Any]) -> None:
     known = {key: one for key, one in _parameters(name).items() if key != "seed"}
     for key, value in options.items():
         if key not in known:
-            allowed = f"is no argument of it; one of {', '.join(known)}"
+            allowed = f"unknown argument; one of {', '.join(known)}"
             raise config_error([(f"sampler.{key}", "", allowed)])
         default = SAMPLERS[name].arguments.get(key, known[key].default)
         of_type.get(type(default), anything)(f"sampler.{key}", value)

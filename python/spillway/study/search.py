@@ -1,4 +1,4 @@
-"""The search: ask for a batch of configurations, run them under all seeds at once, tell."""
+"""The search: propose a batch of configurations, run it under all seeds, record the results."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def __dir__() -> list[str]:
 
 
 _BASELINE = "baseline"
-_BATCH = "batch"  # the numbers of the trials of the latest one
+_BATCH = "batch"  # the trial numbers of the latest batch
 
 
 def opened(
     study: StudyData, sampler: Any, seed: int, kept_in: Any, name: str
 ) -> tuple[optuna.Study, BaseStorage]:
-    """Optuna's study of a problem, new or as far as it has come in its storage, and the storage.
+    """Optuna's study of a problem, new or resumed from its storage, and the storage.
 
     Raises UsageError if the storage holds another study of this name.
     """
@@ -71,11 +71,11 @@ def opened(
         found.set_user_attr("problem", problem)
     elif known != problem:
         differing = ", ".join(key for key in problem if known.get(key) != problem[key])
-        # A simulation's fingerprint also differs between versions: their trials do not mix.
+        # A simulation's fingerprint differs between versions too, so their trials do not mix.
         by = found.user_attrs.get("made_of", {}).get("spillway", "0.1.0 or earlier")
         raise UsageError(
             f"the storage holds another study named {name!r}, begun with Spillway {by}: "
-            f"{differing} differ; take another name or another file"
+            f"{differing} differ; use another name or another file"
         )
     made_of = {
         "optuna": optuna.__version__,
@@ -92,26 +92,25 @@ def opened(
 def check_parameters(
     study: StudyData, *, threads: int | None = None, executor: Executor | None = None
 ) -> None:
-    """Warns of parameters that change nothing, or that no value in the space makes sound."""
+    """Warns of parameters without effect, and of doubts that hold in the whole space."""
     dead = dead_parameters(study.bound, study.seeds[:1], threads=threads, executor=executor)
     study.optuna.set_user_attr("dead", list(dead))
     if dead:
         note(
-            f"no run changed with {', '.join(dead)}: searching there varies nothing",
+            f"{', '.join(dead)} changed no run: varying them has no effect",
             RuntimeWarning,
         )
     shares = shares_in_doubt(study.bound)
     throughout = [one.name for one in study.bound if shares.get(one.name) == 1]
     if throughout:
         note(
-            f"everywhere in the space something speaks against {', '.join(throughout)}: the "
-            "trials' warnings tell what",
+            f"the whole space is doubtful for {', '.join(throughout)}: see the trials' warnings",
             RuntimeWarning,
         )
 
 
 class Search:
-    """Makes the trials of a study in batches; see `Study.optimize`."""
+    """Runs the trials of a study in batches; see `Study.optimize`."""
 
     def __init__(
         self,
@@ -136,7 +135,7 @@ class Search:
         batch_size: int,
         progress: Callable[[int, int], object] | None,
     ) -> None:
-        """Tries the current configuration, unless the study has it, then what is proposed."""
+        """Runs the current configuration, unless the study has it, then the proposals."""
         made = self._ask_for_baseline()
         done = len(self._study.records) if total else made
         while done < n_trials:
@@ -149,8 +148,8 @@ class Search:
     def _ask_for_baseline(self) -> int:
         """Queues the current configuration as the next trial, unless the study has it.
 
-        One that failed, as when its process was killed, is tried again. Outside the space it is run
-        at once. Returns how many trials that made.
+        A failed one, e.g. of a killed process, is repeated. If it is outside the space, it runs at
+        once. Returns the number of trials run.
         """
         study = self._study
         for one in study.optuna.get_trials(deepcopy=False):
@@ -165,7 +164,7 @@ class Search:
             what = ", ".join(f"{name} = {value}" for name, value in outside.items()) or "its order"
             note(
                 f"the current configuration lies outside the space ({what}): it is the first "
-                "trial, but the sampler does not learn from it",
+                "trial, but the sampler ignores it",
                 RuntimeWarning,
             )
             study.optuna.add_trial(self._placeholder())
@@ -176,7 +175,7 @@ class Search:
         return 0
 
     def _placeholder(self) -> optuna.trial.FrozenTrial:
-        """A trial that no sampler takes into account, for the baseline outside the space."""
+        """A trial that samplers ignore, for a baseline outside the space."""
         study = self._study
         found = self._evaluator.measure([study.simulation], study.seeds)[0]
         trial = dataclasses.replace(
@@ -197,7 +196,7 @@ class Search:
             try:
                 for _ in range(size):
                     asked.append(ask())
-                    # At once, so that the next proposal knows of this one.
+                    # At once, so that the next proposal takes it into account.
                     points.append(study.bound.ordered(study.bound.ask(asked[-1])))
                 numbers = [one.number for one in asked]
                 study.optuna.set_user_attr(_BATCH, numbers)
@@ -221,10 +220,10 @@ class Search:
             raise KeyboardInterrupt
 
     def _left_of_a_batch(self) -> int:
-        """How many trials of the latest batch are still to be run, because it was interrupted.
+        """The number of trials of the latest batch that an interruption has left to run.
 
-        They come first, and by themselves: an uninterrupted study proposes nothing before it knows
-        what came of a whole batch.
+        They run first, as a batch of their own: an uninterrupted study proposes nothing before it
+        knows the results of a whole batch.
         """
         numbers = self._study.optuna.user_attrs.get(_BATCH, ())
         waiting = self._study.optuna.get_trials(deepcopy=False, states=(TrialState.WAITING,))

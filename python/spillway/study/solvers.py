@@ -1,4 +1,4 @@
-"""One number at a time: the highest rate, or the fewest instances, that keep the promises."""
+"""Solvers for one number: the highest rate, or the fewest instances, that meet the SLO."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ def __dir__() -> list[str]:
 
 
 _DEFAULT_REQUESTS = 1000
-"""Of a workload that states neither a number nor a duration."""
+"""Requests of a workload without a stated number or duration."""
 MAX_REQUESTS = 100_000
-"""How long a run may get, in requests."""
+"""Maximum length of a run, in requests."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Probe:
-    """One value that was tried.
+    """One evaluated value.
 
-    `violations` are the means over the seeds of the signed violations, in shares of the bounds;
-    `smoothed` the largest of them after smoothing, <= 0 where the promises are kept; `figures` the
-    means of the constrained figures. `num_requests`: of each run, as far as the workload tells;
-    `growth` of the number of requests in the system, None if unknown. `is_final`: whether a longer
-    run could say nothing else, or must not be made; `is_undecided`: whether the promises hold in
-    the longest run, but the system is filling up. `failure` tells why there are no figures.
+    `violations` are the means over the seeds of the signed violations, as shares of the bounds;
+    `smoothed` the largest of them after smoothing, <= 0 if the SLO is met; `figures` the means of
+    the constrained figures. `num_requests` is the expected number of requests of each run; `growth`
+    that of the number of requests in the system, None if unknown. `is_final`: whether a longer run
+    is impossible or not allowed; `is_undecided`: whether the SLO is met in the longest run, but the
+    system is filling up. `failure` is the reason if there are no figures.
     """
 
     value: float
@@ -77,20 +77,20 @@ class Probe:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the promises hold, and nothing speaks against their holding for longer."""
+        """Whether the SLO is met, without a sign that a longer run would violate it."""
         return self.smoothed <= 0 and not self.is_undecided
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Solution:
-    """Between which values the promises begin to be broken.
+    """The boundary between the values that meet the SLO and those that violate it.
 
-    `feasible` is the hardest value at which they are shown to be kept: the highest rate, or the
-    fewest instances; `infeasible` the easiest at which they are shown to be broken; None if there
-    is no such within the bounds that were searched. `undecided` are values between them at which
-    the promises hold in the longest run, while the number of requests in the system still grows.
-    `first_breach` names the promise that is broken first and its figure. `simulation` is the
-    configuration at `feasible`, with a workload as long as it was given.
+    `feasible` is the hardest value shown to meet the SLO: the highest rate, or the fewest
+    instances. `infeasible` is the easiest value shown to violate it. Either is None if there is no
+    such value within the searched bounds. `undecided` are values between them at which the SLO is
+    met in the longest run, while the number of requests in the system still grows. `first_breach`
+    is the constraint that is violated first, with its figure. `simulation` is the configuration at
+    `feasible`, with a workload of the original length.
     """
 
     quantity: str
@@ -105,12 +105,12 @@ class Solution:
 
     @property
     def feasible_max(self) -> float | None:
-        """`feasible` by its name where larger values are harder, as rates are."""
+        """`feasible` under its name for quantities such as rates, where larger is harder."""
         return self.feasible
 
     @property
     def infeasible_min(self) -> float | None:
-        """`infeasible` by its name where larger values are harder, as rates are."""
+        """`infeasible` under its name for quantities such as rates, where larger is harder."""
         return self.infeasible
 
     def to_dict(self) -> dict[str, Any]:
@@ -136,10 +136,10 @@ class Solution:
                 grows = f"({grows})"
             requests = text.number(one.num_requests)
             rows.append([f"{one.value:.6g}", shown, f"{one.smoothed:+.2%}", requests, grows])
-        ends = [f"kept at {text.number(self.feasible)}"]
+        ends = [f"feasible at {text.number(self.feasible)}"]
         if self.undecided:
             ends.append(f"undecided at {', '.join(text.number(v) for v in self.undecided)}")
-        ends.append(f"broken at {text.number(self.infeasible)}")
+        ends.append(f"infeasible at {text.number(self.infeasible)}")
         breach = f": {self.first_breach}" if self.first_breach else ""
         blocks = [text.table(rows), f"{', '.join(ends)}{breach}"]
         if self.notes:
@@ -159,40 +159,40 @@ def max_rate_under_slo(
     threads: int | None = None,
     executor: Executor | None = None,
 ) -> Solution:
-    """The highest rate of requests at which the promises hold in the mean over the seeds.
+    """The highest request rate at which the SLO is met in the mean over the seeds.
 
-    From the present rate up or down by factors of two until the promises break and hold, then by
-    bisection. All clients' rates change by the same factor. Neighboring rates meet the same
-    requests, only closer together, and what noise is left is smoothed: violations cannot fall as
-    the rate grows.
+    The search doubles or halves the current rate until it has a rate that meets the SLO and one
+    that violates it, then bisects. All clients' rates change by the same factor. Different rates
+    see the same requests, only closer together, and the remaining noise is smoothed: violations
+    cannot fall as the rate grows.
 
-    A short run keeps promises that a longer one breaks: above its capacity a fleet fills up as
-    slowly as one likes. So both ends of the answer are run again with `max_requests`, the search
-    goes on from what these runs show, and a rate counts as kept only if the number of requests in
-    the system does not grow over them (see `spillway.analysis.stationarity`).
+    A short run can meet an SLO that a longer one violates: just above its capacity a fleet fills up
+    slowly. So both ends of the answer are run again with `max_requests`, the search continues from
+    these results, and a rate is feasible only if the number of requests in the system does not grow
+    during these runs (see `spillway.analysis.stationarity`).
 
     Parameters
     ----------
     simulation
-        With a synthetic workload.
+        A simulation with a synthetic workload.
     slo
-        The promises, e.g. {"p99_ttft_ms[critical]": "<=200"}.
+        The constraints, e.g. {"p99_ttft_ms[critical]": "<=200"}.
     low, high
-        Rates of all clients together not to go beyond, in requests/s; None: a thousandth and a
-        thousand times the present one.
+        Bounds of the total rate of all clients, in requests/s; None: a thousandth and a thousand
+        times the current one.
     tolerance
-        How close the two ends come to each other, as a share of the rate, 0 < tolerance < 1.
+        Final distance of the two ends, as a share of the rate, 0 < tolerance < 1.
     max_requests
-        How long a run may get, in requests; one that is longer as given is made as it is. A
-        workload that ends by itself (clients with a duration_s or num_requests of their own, a
-        horizon_s, a fleet with a schedule) is never lengthened, and the notes say so.
+        Maximum length of a run, in requests; a workload that is already longer keeps its length. A
+        workload with an end (clients with their own duration_s or num_requests, a horizon_s, a
+        fleet with a schedule) is never lengthened, and the notes say so.
     seeds, threads, executor
         As for a study.
 
     Raises
     ------
     ConfigError
-        If the workload is no synthetic one.
+        If the workload is not synthetic.
     """
     simulation = loading.as_simulation(simulation)
     rate = _rate(simulation)
@@ -239,24 +239,24 @@ def min_instances_for_rate(
     threads: int | None = None,
     executor: Executor | None = None,
 ) -> Solution:
-    """The fewest instances with which the promises hold in the mean over the seeds.
+    """The fewest instances with which the SLO is met in the mean over the seeds.
 
-    By doubling from one on, then by bisection. `feasible` of the solution is that number and
-    `infeasible` the largest that does not do; violations cannot grow with the number. Both are run
-    again with `max_requests`, as in `max_rate_under_slo`; a trace is never lengthened.
+    The search doubles from one instance, then bisects. `feasible` of the solution is that number
+    and `infeasible` the largest insufficient number; violations cannot grow with the number. Both
+    are run again with `max_requests`, as in `max_rate_under_slo`; a trace is never lengthened.
 
     Parameters
     ----------
     simulation
-        What the instances are counted in.
+        The simulation whose number of instances changes.
     slo
-        The promises, as for `max_rate_under_slo`.
+        The constraints, as for `max_rate_under_slo`.
     rate_per_s
-        Rate of all clients together to provide for, in requests/s; None: the present one.
+        Total rate of all clients, in requests/s; None: the current one.
     group
-        Which group of `instances` grows.
+        Index of the group of `instances` that grows.
     most
-        Give up beyond so many.
+        Maximum number of instances.
     max_requests
         As for `max_rate_under_slo`.
     seeds, threads, executor
@@ -265,7 +265,7 @@ def min_instances_for_rate(
     simulation = loading.as_simulation(simulation)
     if rate_per_s is not None:
         simulation = _with_rate(simulation, rate_per_s / _rate(simulation))
-    # More instances make it easier, so the negative count is what gets harder as it grows.
+    # More instances make it easier, so the negative count is harder as it grows.
     prober = _Prober(
         lambda value: simulation.with_({f"instances[{group}].count": round(-value)}),
         slo,
@@ -312,7 +312,7 @@ _GROWTH = (_Growth("growth", 0), _Growth("variance of the growth", 1))
 
 
 class _Prober:
-    """Runs values, and keeps what is known of them; larger values are harder."""
+    """Evaluates values and keeps the results; larger values are harder."""
 
     def __init__(
         self,
@@ -326,13 +326,13 @@ class _Prober:
     ) -> None:
         self._constraints = as_constraints(slo)
         if not self._constraints:
-            raise UsageError("slo: name at least one promise")
+            raise UsageError("slo: must hold at least one constraint")
         if max_requests < 1:
             raise ValueError(f"max_requests = {max_requests}: must be >= 1")
         if rewards_shedding((), self._constraints):
             note(
-                "only latencies of requests that get through are promised, and refusing most keeps "
-                "them; add a promise such as {'shed': '<=0.01'}",
+                "these constraints apply only to served requests, so rejecting most traffic would "
+                "satisfy them; add e.g. {'shed': '<=0.01'}",
                 RuntimeWarning,
             )
         self._make = make
@@ -356,7 +356,7 @@ class _Prober:
             self._run(value)
 
     def settle(self, search: Callable[[], None]) -> None:
-        """Searches until the longest runs show both ends to be what shorter ones made of them."""
+        """Searches until the longest runs confirm both ends."""
         while True:
             search()
             ends = [one for one in (self.feasible, self.infeasible) if one is not None]
@@ -383,7 +383,7 @@ class _Prober:
 
     def _probed(self, value: float, found: Measured, length: int, is_final: bool) -> Probe:
         if found.failure is not None:
-            # Nothing got through, say: no promise is kept.
+            # E.g. no request was served: the SLO is violated.
             return Probe(value, (), (), math.inf, length, None, True, False, found.failure)
         rows = found.distinct[: len(self._constraints)]
         violations = tuple(
@@ -414,7 +414,7 @@ class _Prober:
 
     @property
     def too_hard(self) -> float | None:
-        """The easiest value beyond `feasible` that is not shown to be kept."""
+        """The easiest value beyond `feasible` that is not shown to meet the SLO."""
         least = self.feasible if self.feasible is not None else -math.inf
         hard = (v for v, one in self._probes.items() if v > least and not one.is_kept)
         return min(hard, default=None)
@@ -450,7 +450,11 @@ class _Prober:
         if probe.failure is not None:
             return probe.failure
         worst = probe.violations.index(probe.worst)
-        return f"{self._constraints[worst]}, but it is {probe.figures[worst]:.4g}"
+        constraint = self._constraints[worst]
+        return (
+            f"{constraint.name} = {probe.figures[worst]:.4g}, "
+            f"must be {constraint.relation} {constraint.bound:g}"
+        )
 
     def _notes(self, undecided: Sequence[float]) -> Iterator[str]:
         simulations = [self._make(value) for value in self.values]
@@ -462,8 +466,8 @@ class _Prober:
             yield f"no run was lengthened: {end}."
             if best is not None and best.growth is not None and best.growth.is_growing:
                 yield (
-                    "at the value that is kept, the number of requests in the system grows over "
-                    "the run: a longer one might break the promises."
+                    "at the feasible value, the number of requests in the system grows during the "
+                    "run: a longer run might violate the SLO."
                 )
         if best is not None and best.growth is None:
             yield (
@@ -473,8 +477,8 @@ class _Prober:
             )
         if undecided:
             yield (
-                f"undecided: the promises hold over {self._max_requests:,} requests, but the "
-                "number of requests in the system still grows; a larger max_requests decides."
+                f"undecided: the SLO is met over {self._max_requests:,} requests, but the "
+                "number of requests in the system still grows; a larger max_requests would decide."
             )
 
 
@@ -491,7 +495,7 @@ def isotonic(values: Sequence[float]) -> list[float]:
 
 def _rate(simulation: Simulation) -> float:
     if not isinstance(simulation.workload, Synthetic):
-        allowed = "must be synthetic: the requests of a trace come when they come"
+        allowed = "must be synthetic: a trace has fixed arrival times"
         raise config_error([("workload", simulation.workload.kind, allowed)])
     return offered_per_s(simulation)
 
@@ -512,12 +516,12 @@ def _with_rate(simulation: Simulation, factor: float) -> Simulation:
 
 
 def _end_of(simulation: Simulation) -> str | None:
-    """Why the runs are as long as they are; None if the workload could go on."""
+    """Why runs cannot be lengthened; None if they can."""
     workload = simulation.workload
     if not isinstance(workload, Synthetic):
         return "the trace is finite"
     if any(one.duration_s or one.num_requests for one in workload.clients):
-        return "clients have a duration_s or num_requests of their own"
+        return "clients have their own duration_s or num_requests"
     if simulation.horizon_s is not None:
         return f"horizon_s = {simulation.horizon_s:g} ends it"
     if simulation.fleet.schedule:
@@ -526,7 +530,7 @@ def _end_of(simulation: Simulation) -> str | None:
 
 
 def _num_requests(simulation: Simulation) -> int:
-    """How many requests a run has; of a workload with a duration, in the mean."""
+    """The number of requests of a run; for a workload with a duration, its expectation."""
     workload = simulation.workload
     if not isinstance(workload, Synthetic):
         return workload.rows
@@ -539,7 +543,7 @@ def _num_requests(simulation: Simulation) -> int:
 
 
 def _lengthened(simulation: Simulation, factor: float) -> Simulation:
-    """The simulation with so many times as many requests."""
+    """The simulation with `factor` times as many requests."""
     workload = simulation.workload
     assert isinstance(workload, Synthetic)
     if workload.duration_s is not None:

@@ -1,4 +1,4 @@
-"""What a study varies: dotted paths of a simulation, and the values that each may take."""
+"""The space of a study: dotted paths of a simulation, and the values of each."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def __dir__() -> list[str]:
 
 
 Point = dict[str, Any]
-"""A value for each parameter that is open, by the name of the parameter."""
+"""A value for each open parameter, by name."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """The numbers from `low` to `high`, both included, in the unit of the field.
+    """The numbers from `low` to `high`, both inclusive, in the unit of the field.
 
     log
-        Whether ratios matter rather than differences; None: as the field's own search range has it.
+        Whether the scale is logarithmic; None: as in the field's own search range.
     step
         Only low, low + step, low + 2 step, …; not together with `log`.
     """
@@ -51,7 +51,7 @@ class Range:
 class Choice:
     """One of several values, without an order among them.
 
-    A mapping gives the values names; nouns without one are named by their kind.
+    A mapping names the values; policies without a name are named by their kind.
     """
 
     options: tuple[tuple[Any, Any], ...]
@@ -64,16 +64,16 @@ class Choice:
         if not named:
             raise ValueError("a choice needs at least one option")
         if len({(type(label), label) for label, _ in named}) < len(named):
-            raise ValueError(f"two options of a choice are called the same: {named!r}")
+            raise ValueError(f"two options of a choice have the same name: {named!r}")
         object.__setattr__(self, "options", named)
 
 
 @dataclasses.dataclass(frozen=True, init=False)
 class Kinds:
-    """One of several kinds of policy, each of which opens parameters of its own.
+    """One of several kinds of policy, each of which opens its own parameters.
 
-    `Kinds({"aimd": {"band": "auto"}, "pid": {"kp": (0, 1)}})`: fields that are not named keep the
-    value that they have in the simulation, or else their default. A plain value fixes a field.
+    `Kinds({"aimd": {"band": "auto"}, "pid": {"kp": (0, 1)}})`: other fields keep their value in the
+    simulation, or else their default. A plain value fixes a field.
     """
 
     kinds: tuple[tuple[str, Mapping[str, Any]], ...]
@@ -86,7 +86,7 @@ class Kinds:
 
 
 class Space:
-    """Dotted paths of a simulation, each with the values that it may take.
+    """Dotted paths of a simulation, each with its possible values.
 
     Parameters
     ----------
@@ -97,8 +97,8 @@ class Space:
         step}, `Choice` is {choices: […]} and `Kinds` is {kinds: {…}}.
     order
         Parameters that must not decrease, e.g. "gateway.guard.floor <= gateway.guard.ceiling". A
-        point that breaks the order stands for the one with these values sorted. Paths that are not
-        searched take part with their value in the simulation.
+        point that violates the order is replaced by the one with these values sorted. Paths outside
+        the space take part with their value in the simulation.
     """
 
     def __init__(
@@ -112,19 +112,19 @@ class Space:
         self.order = tuple(_chain(one) for one in chains)
 
     def bind(self, simulation: Simulation) -> BoundSpace:
-        """The parameters with their ranges, as they are for this simulation.
+        """The parameters with their ranges for this simulation.
 
-        Raises ConfigError with a path that leads nowhere, or a range that cannot be.
+        Raises ConfigError for an unknown path or an invalid range.
         """
         return BoundSpace(self, checked_simulation(simulation))
 
     def to_dict(self) -> dict[str, Any]:
-        """The space as it stands in a study's file."""
+        """The space in the form of a study file."""
         found: dict[str, Any] = {path: _written(one) for path, one in self.dimensions.items()}
         return found
 
     def order_lines(self) -> list[str]:
-        """The order constraints as they stand in a study's file."""
+        """The order constraints in the form of a study file."""
         return [" <= ".join(chain) for chain in self.order]
 
     def __repr__(self) -> str:
@@ -134,10 +134,10 @@ class Space:
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """One dimension of a search, with all that is known of it.
+    """One dimension of a search.
 
-    `kind` is "float", "int" or "choice"; `opens_with` names the parameter and the value of it that
-    open this one.
+    `kind` is "float", "int" or "choice"; `opens_with` names the parameter and its value that open
+    this one.
     """
 
     name: str
@@ -163,7 +163,7 @@ class Parameter:
         return tuple(label for label, _ in self.options)
 
     def has(self, value: Any) -> bool:
-        """Whether it may take this value."""
+        """Whether the value is in the range or among the options."""
         if not self.is_numeric:
             return any(type(one) is type(value) and one == value for one in self.labels)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -181,7 +181,7 @@ class Parameter:
         return trial.suggest_categorical(self.name, self.labels)
 
     def distribution(self) -> Any:
-        """The same as a distribution of Optuna's."""
+        """The parameter as an Optuna distribution."""
         from optuna import distributions
 
         if self.kind == "float":
@@ -192,7 +192,7 @@ class Parameter:
         return distributions.CategoricalDistribution(self.labels)
 
     def at(self, share: float) -> Any:
-        """The value that lies at `share` in [0, 1] of the way through the range or the options."""
+        """The value at `share` in [0, 1] of the range or the options."""
         if not self.is_numeric:
             return self.labels[min(int(share * len(self.options)), len(self.options) - 1)]
         if self.kind == "int" and not self.log:
@@ -206,13 +206,13 @@ class Parameter:
         return self._on_step(min(max(value, self.low), self.high))
 
     def share_of(self, value: float) -> float:
-        """Where in the range a number lies: 0 at its low end, 1 at its high end."""
+        """The position of a number in the range: 0 at its low end, 1 at its high end."""
         if self.log:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / ((self.high - self.low) or 1)
 
     def nearest(self, value: float) -> Any:
-        """The value of its kind, between `low` and `high`, that is nearest."""
+        """The nearest valid value between `low` and `high`."""
         clipped = min(max(value, self.low), self.high)
         return round(clipped) if self.kind == "int" else float(clipped)
 
@@ -223,7 +223,7 @@ class Parameter:
 
 
 class BoundSpace:
-    """A space with what one simulation says about it: types, ranges, present values."""
+    """A space bound to one simulation: types, ranges, current values."""
 
     def __init__(self, space: Space, simulation: Simulation) -> None:
         self.space = space
@@ -231,7 +231,7 @@ class BoundSpace:
         self._nouns: dict[str, dict[str, dict[str, Any]]] = {}
         self._fields: dict[str, tuple[str, str]] = {}
         self._current: Point = {}
-        self._outside: Point = {}  # what the simulation has, as it has it
+        self._outside: Point = {}  # unchanged values of the simulation
         found: dict[str, Parameter] = {}
         for path, stated in space.dimensions.items():
             field, value = descriptors.lookup(simulation, path)
@@ -247,7 +247,7 @@ class BoundSpace:
 
     @property
     def is_conditional(self) -> bool:
-        """Whether some parameters are open for some values of others only."""
+        """Whether some parameters are open only for some values of others."""
         return any(one.opens_with for one in self)
 
     def ask(self, trial: BaseTrial) -> Point:
@@ -259,7 +259,7 @@ class BoundSpace:
         return point
 
     def at(self, shares: Sequence[float]) -> Point:
-        """The point at these shares in [0, 1] of the ranges, one per parameter."""
+        """The point at these positions in [0, 1] of the ranges, one per parameter."""
         point: Point = {}
         for one, share in zip(self, shares, strict=True):
             if self._is_open(one, point):
@@ -267,7 +267,7 @@ class BoundSpace:
         return self.ordered(point)
 
     def current(self) -> Point:
-        """What the simulation itself has; a value outside its range or options is left out."""
+        """The simulation's own values; a value outside its range or options is left out."""
         point: Point = {}
         for one in self:
             if self._is_open(one, point) and self._has_current(one):
@@ -275,7 +275,7 @@ class BoundSpace:
         return point
 
     def outside(self) -> dict[str, Any]:
-        """The parameters whose value in the simulation the space does not contain."""
+        """The parameters whose value in the simulation is outside the space."""
         point = self.current()
         opened = {one.name for one in self if self._is_open(one, point)}
         return {name: self._outside.get(name) for name in opened if name not in point}
@@ -284,7 +284,7 @@ class BoundSpace:
         return one.name in self._current and one.has(self._current[one.name])
 
     def complete(self, point: Point) -> Point:
-        """`point` with what it leaves open: the simulation's own values, or the middle."""
+        """`point` with its missing values: the simulation's own, or the middle of the range."""
         full: Point = {}
         for one in self:
             if self._is_open(one, full):
@@ -294,7 +294,7 @@ class BoundSpace:
         return full
 
     def ordered(self, point: Point) -> Point:
-        """`point` with its values sorted where the order constraints say so."""
+        """`point` with its values sorted by the order constraints."""
         for chain in self.space.order:
             members = [self.parameters[name] for name in chain if name in point]
             values = [point[one.name] for one in members]
@@ -304,7 +304,7 @@ class BoundSpace:
         return point
 
     def apply(self, point: Point) -> Simulation:
-        """The simulation at a point; ConfigError if the point is no valid combination."""
+        """The simulation at a point; ConfigError if the combination is invalid."""
         changes = {}
         for one in self:
             if one.opens_with is None and one.name in point:
@@ -335,7 +335,7 @@ class BoundSpace:
         value: Any,
         opens_with: tuple[str, str] | None,
     ) -> Iterator[Parameter]:
-        """The parameter of a stated dimension, and those that it opens."""
+        """The parameter of a dimension, and those that it opens."""
         self._outside[name] = value
         if isinstance(stated, Kinds):
             yield from self._open_kinds(name, field, stated, value, opens_with)
@@ -395,7 +395,7 @@ class BoundSpace:
         opens_with: tuple[str, str] | None,
     ) -> None:
         if opens_with is None and field["type"] in ("struct", "variant"):
-            # A noun may be stated in short; it is the present one if it changes nothing.
+            # A policy may have a short form; it is the current one if it changes nothing.
             for label, option in stated.options:
                 if self.simulation.with_({name: option}) == self.simulation:
                     self._current[name] = label
@@ -406,14 +406,14 @@ class BoundSpace:
                 return
 
     def _narrowed(self, found: dict[str, Parameter]) -> dict[str, Parameter]:
-        """The parameters, within the limits that paths outside the search set by the order."""
+        """The parameters, limited by the order constraints with paths outside the space."""
         for chain in self.space.order:
             fixed: dict[int, float] = {}
             for i, name in enumerate(chain):
                 if name not in found:
                     fixed[i] = self._fixed_value(name)
                 elif not found[name].is_numeric:
-                    raise config_error([(name, "", "is no number, so it has no place in an order")])
+                    raise config_error([(name, "", "not a number, so it cannot be ordered")])
             for i, name in enumerate(chain):
                 if name not in found:
                     continue
@@ -421,22 +421,21 @@ class BoundSpace:
                 low = max([one.low, *(v for j, v in fixed.items() if j < i)])
                 high = min([one.high, *(v for j, v in fixed.items() if j > i)])
                 if low > high:
-                    allowed = f"cannot be kept: {name} would have to lie between {low} and {high}"
+                    allowed = f"cannot be satisfied: {name} would have to be between {low} and "
+                    f"{high}"
                     raise config_error([(" <= ".join(chain), "", allowed)])
                 found[name] = dataclasses.replace(one, low=low, high=high)
             searched = [found[name] for name in chain if name in found]
             for before, after in itertools.pairwise(searched):
                 if before.low > after.high:
-                    allowed = f"cannot be kept: {before.name} is always more than {after.name}"
+                    allowed = f"cannot be satisfied: {before.name} always exceeds {after.name}"
                     raise config_error([(" <= ".join(chain), "", allowed)])
         return found
 
     def _fixed_value(self, path: str) -> float:
         _, value = descriptors.lookup(self.simulation, path)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise config_error(
-                [(path, repr(value), "is no number, so it has no place in an order")]
-            )
+            raise config_error([(path, repr(value), "not a number, so it cannot be ordered")])
         return value
 
 
@@ -453,7 +452,7 @@ def _label(option: Any) -> Any:
 
 
 def _stated(path: str, one: Any, *, may_fix: bool = False) -> Any:
-    """A dimension as it was written, as `"auto"`, Range, Choice or Kinds."""
+    """A dimension in any of its forms, as `"auto"`, Range, Choice or Kinds."""
     if one == "auto" or isinstance(one, Range | Choice | Kinds):
         return one
     found: Any = None
@@ -539,12 +538,12 @@ def _numeric(
     name: str, field: Mapping[str, Any], stated: Any, opens_with: tuple[str, str] | None
 ) -> Parameter:
     if field["type"] not in ("int", "float") or field.get("sequence"):
-        allowed = "is no number; give it choices, or kinds if it is a policy"
+        allowed = "not a number; give it choices, or kinds if it is a policy"
         raise config_error([(f"space.{name}", "", allowed)])
     search = field.get("search")
     if stated == "auto":
         if search is None:
-            allowed = "has no search range of its own; give it one, e.g. [1, 10]"
+            allowed = "has no default search range; give it one, e.g. [1, 10]"
             raise config_error([(f"space.{name}", "auto", allowed)])
         stated = Range(search["low"], search["high"])
     log = stated.log
@@ -556,7 +555,7 @@ def _numeric(
     if log and stated.low <= 0:
         problems.append("low must be > 0 on a log scale")
     if log and stated.step is not None:
-        problems.append("a log scale has no step")
+        problems.append("a log scale must not have a step")
     if stated.step is not None and not stated.step > 0:
         problems.append("step must be > 0")
     is_int = field["type"] == "int"

@@ -1,4 +1,4 @@
-"""Where the trials of a study are kept."""
+"""Storage of the trials of a study."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ def __dir__() -> list[str]:
 
 
 OWNER = "owner"
-"""The user attribute of a trial that names the process which runs it."""
+"""The user attribute of a trial that names the process that runs it."""
 
 ABANDONED = "abandoned"
-"""The user attribute of a trial whose process died while it ran."""
+"""The user attribute of a trial whose process died during its run."""
 
 _BEGIN = b'{"op_code":'
 _PIECE = 65536
 
 
 def resolve(storage: Any) -> BaseStorage:
-    """A storage of Optuna's: a journal for a path; None is memory; a URL or a storage as it is.
+    """An Optuna storage: a journal for a path, memory for None, a URL or a storage unchanged.
 
     Raises ConfigError if a journal cannot be read.
     """
@@ -68,17 +68,17 @@ def resolve(storage: Any) -> BaseStorage:
     except (AssertionError, LookupError, TypeError, ValueError) as error:
         if isinstance(error, ConfigError):
             raise
-        allowed = "is no journal of a study, or was changed since: its entries do not fit together"
+        allowed = "not the journal of a study, or modified: its entries are inconsistent"
         raise config_error([(filesystem.shown(journal.path), "", allowed)]) from error
 
 
 def process_name() -> str:
-    """Names this process among those that may share a storage."""
+    """The name of this process among those that share a storage."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def ask(study: optuna.Study) -> optuna.Trial:
-    """The next trial, of which the storage knows at no time that it runs, but not where."""
+    """The next trial, with its owner recorded before the storage shows it as running."""
     owner = process_name()
     if not study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
         study.add_trial(create_trial(state=TrialState.WAITING, user_attrs={OWNER: owner}))
@@ -89,9 +89,9 @@ def ask(study: optuna.Study) -> optuna.Trial:
 
 
 def release_abandoned(study: optuna.Study, storage: BaseStorage) -> None:
-    """Queues trials whose process has died on this machine once more, so that none is missing.
+    """Queues trials of processes that died on this machine again, so that none is missing.
 
-    One whose process died twice is given up: it may be what kills them.
+    A trial whose process died twice fails: it may be the cause.
     """
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         host, _, process = trial.user_attrs.get(OWNER, "").rpartition(":")
@@ -105,41 +105,40 @@ def release_abandoned(study: optuna.Study, storage: BaseStorage) -> None:
 
 
 def requeue(storage: BaseStorage, trial: optuna.Trial | FrozenTrial) -> None:
-    """Makes a trial that is running the next to be asked for, with the values that it has."""
+    """Queues a running trial as the next one, with its present values."""
     storage.set_trial_state_values(trial._trial_id, TrialState.WAITING)
 
 
 class Memory(InMemoryStorage):
-    """Optuna's storage in memory, which else overlooks trials that wait a second time."""
+    """Optuna's storage in memory, which otherwise overlooks trials that are queued again."""
 
     def get_all_trials(
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
     ) -> list[FrozenTrial]:
         """The trials of a study that are in one of the states."""
-        # It remembers where those begin that wait only if it is asked with the tuple of that state.
+        # It tracks the first waiting trial only in calls with the tuple of that state.
         every = None if states is None else frozenset(one for one in TrialState if one in states)
         return super().get_all_trials(study_id, deepcopy, every)
 
 
 class Journal(BaseJournalBackend):
-    """Optuna's journal, one JSON object per line, in a file that survives what happens to files.
+    """Optuna's journal, one JSON object per line, in a crash-safe file.
 
-    The lock is on the file itself, so that the system takes it back from a process that is killed;
-    Optuna's own locks are files that stay behind then, and hold everybody up for half a minute. A
-    last line that was torn, as when the disk was full, is cut off before anything is written; what
-    it held was never reported as done.
+    The lock is on the file itself, so the system releases it when a process is killed; Optuna's own
+    lock files would remain, and block all processes for half a minute. A torn last line, e.g. from
+    a full disk, is removed before the next write; its content was never reported as stored.
 
     Raises ConfigError if the file cannot be read or written, with the line if one is unreadable.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._offsets = [0]  # of the lines that are known, and of the next one
+        self._offsets = [0]  # of the known lines, and of the next one
         with self._locked():
             pass
 
     def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
-        """The entries from that number on."""
+        """The entries from a number on."""
         try:
             with self.path.open("rb") as stream:
                 start = min(log_number_from, len(self._offsets) - 1)
@@ -176,11 +175,11 @@ class Journal(BaseJournalBackend):
 
     def _unreadable(self, number: int) -> ConfigError:
         where = f"{filesystem.shown(self.path)} line {number + 1}"
-        return config_error([(where, "", "is no entry of a study's journal")])
+        return config_error([(where, "", "not an entry of a study's journal")])
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[tuple[int, int]]:
-        """The file, open for appending and held against other processes, and where it ends."""
+        """The file, open for appending and locked against other processes, and its end."""
         try:
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o666)
             try:
@@ -194,7 +193,7 @@ class Journal(BaseJournalBackend):
             raise filesystem.cannot("written", self.path, error) from error
 
     def _mended(self, handle: int) -> int:
-        """Cuts off a torn last line, or ends it if nothing but its end is missing."""
+        """Removes a torn last line, or ends it if only its end is missing."""
         end = os.fstat(handle).st_size
         start = end
         while start > 0:
@@ -224,7 +223,7 @@ def _parsed(line: bytes) -> Any:
 
 def _is_alive(process: int) -> bool:
     if process == os.getpid():
-        return False  # a study that is just being opened has asked for nothing
+        return False  # a study that is just being opened has no trials to run
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -16,7 +16,7 @@ from spillway.study.objective import rewards_shedding
 from spillway.study.plots import StudyPlots
 from spillway.study.racing import Racing
 
-# What needs Optuna is imported by the method that uses it.
+# Methods that need Optuna import it.
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from concurrent.futures import Executor
@@ -37,35 +37,35 @@ def __dir__() -> list[str]:
 
 
 class Study(StudyData):
-    """A search for the configuration that does best, over replicated seeds.
+    """A search for the best configuration, over replicated seeds.
 
     Parameters
     ----------
     simulation
-        The current configuration, or the path of its file: what the search starts from and is
-        compared with.
+        The current configuration, or the path of its file: the start and the baseline of the
+        search.
     space
-        What may vary, see `Space`; a mapping is read as one.
+        The search space, a `Space` or a mapping of its dimensions.
     objective
-        What to make large or small, or several such things, see `spillway.study.Objective`.
+        The metric to maximize or minimize, or several, see `spillway.study.Objective`.
     constraints
         Figures with their bounds, e.g. {"p99_ttft_ms[critical]": "<=200"}: they must hold in the
         mean over the seeds.
     seeds
-        Seeds of the runs of every configuration: all meet the same requests. An int n stands for
-        0, …, n - 1. A configuration in which nothing is random is run once for all seeds.
+        Seeds of the runs of every configuration: all see the same requests. An int n stands for 0,
+        …, n - 1. A configuration in which nothing is random is run once for all seeds.
     sampler
         What proposes configurations: tpe, cmaes (one objective, no constraints), nsga2, random,
-        qmc, gp; a mapping of `name` and the sampler's arguments; or a sampler of Optuna's.
+        qmc, gp; a mapping of `name` and the sampler's arguments; or an Optuna sampler.
     seed
-        Of the sampler.
+        Seed of the sampler.
     metrics
-        Further figures to note of every trial; the search does not look at them.
+        Further figures to record for every trial; the search ignores them.
     storage
-        Where trials are kept: None in memory; a path in a journal file, from which a study goes on
-        after it was killed and which several processes may share; or a storage of Optuna's.
+        Storage of the trials: None is memory; a path is a journal file, from which a killed study
+        resumes and which several processes may share; or an Optuna storage.
     name
-        Of the study in its storage.
+        Name of the study in its storage.
     """
 
     def __init__(
@@ -86,8 +86,8 @@ class Study(StudyData):
         require("optuna", "study")
         if rewards_shedding(self.objectives, self.constraints):
             note(
-                "only latencies of requests that get through count: refusing most requests is "
-                "best; take goodput, or add a constraint such as {'shed': '<=0.1'}",
+                "only latencies of served requests count, so rejecting most requests is best; use "
+                "goodput, or add a constraint such as {'shed': '<=0.1'}",
                 RuntimeWarning,
             )
         from spillway.study.search import opened
@@ -108,36 +108,35 @@ class Study(StudyData):
         executor: Executor | None = None,
         progress: Callable[[int, int], object] | None = None,
     ) -> Study:
-        """Tries configurations: the current one first, then what the sampler proposes.
+        """Evaluates configurations: the current one first, then the sampler's proposals.
 
-        Each batch is asked for, run with one call over configurations and seeds, and told; with a
-        fixed seed and batch size the trials depend neither on `threads` nor on `executor`. A trial
-        that cannot be run is recorded with its reason. An interruption (Ctrl-C) keeps the trials
-        that were over; the others of its batch do not count and are the first that the next call
-        runs, so that a study which was interrupted ends up with the same trials as one which was
-        not.
+        The sampler proposes a batch, one call runs it over all seeds, and the sampler learns from
+        the results. With a fixed seed and batch size the trials depend neither on `threads` nor on
+        `executor`. A trial that cannot be run is recorded with the reason. An interruption (Ctrl-C)
+        keeps the finished trials; the next call first runs the rest of the batch, so that an
+        interrupted study ends with the same trials as an uninterrupted one.
 
         Parameters
         ----------
         n_trials
-            How many trials to make, >= 1.
+            Number of trials, >= 1.
         seeds
-            Other seeds than those of the study, before its first trial.
+            Replacement for the seeds of the study, before its first trial.
         total
-            Whether `n_trials` counts the finished trials that the study already has, as when a
-            killed study goes on, or when processes share a storage.
+            Whether `n_trials` includes the finished trials of the study, e.g. to resume a killed
+            study, or if processes share a storage.
         batch_size
-            How many configurations are proposed before any of them has been run, >= 1.
+            Number of configurations that are proposed before any of them is run, >= 1.
         racing
-            Whether configurations that are surely worse than the best so far are spared the rest of
-            the seeds, see `Racing`.
+            Whether configurations that are significantly worse than the best so far skip the rest
+            of the seeds, see `Racing`.
         check
-            Whether to try, before the first trial, if each parameter changes any run; a warning
+            Whether to check before the first trial that each parameter changes some run; a warning
             names those that do not (`study.dead`).
         threads
-            How many runs are made at a time; None: one per CPU.
+            Number of concurrent runs; None: one per CPU.
         executor
-            Any `concurrent.futures.Executor` to make the runs instead.
+            A `concurrent.futures.Executor` that makes the runs instead.
         progress
             Called as progress(done, n_trials) after each batch.
 
@@ -167,15 +166,18 @@ class Study(StudyData):
         if seeds == self.seeds:
             return
         if self.records:
-            raise UsageError(f"the study's trials met the seeds {self.seeds}; so must all others")
+            raise UsageError(
+                f"the study's trials used the seeds {self.seeds}; all further trials "
+                "must use them too"
+            )
         self.seeds = seeds
         self.optuna.set_user_attr("problem", self._problem())
 
     def doubts(self, n: int = 128) -> dict[str, float]:
-        """By setting, in which share of the space its value cannot work as it is meant to.
+        """By setting, the share of the space in which it cannot work as intended.
 
-        Of `n` points that are spread over the space at random, those that are valid. What is in
-        doubt is listed in `spillway.study.feasibility.doubts`; the trials note theirs.
+        The share is estimated from the valid ones of `n` random points.
+        `spillway.study.feasibility.doubts` lists the rules; each trial records its own doubts.
         """
         return shares_in_doubt(self.bound, n)
 
@@ -190,27 +192,27 @@ class Study(StudyData):
         threads: int | None = None,
         executor: Executor | None = None,
     ) -> Confirmation:
-        """Runs the best trials and the baseline once more, on seeds that the search has not seen.
+        """Runs the best trials and the baseline again, on seeds that the search has not seen.
 
-        A search that picks the best of many means picks luck too. The winner is the best of those
+        Picking the best of many noisy means partly selects luck. The winner is the best of those
         whose paired gain over the baseline excludes zero on the fresh seeds.
 
-        Raises UsageError if seeds change nothing: there are no fresh runs then.
+        Raises UsageError if seeds change nothing, because there are no fresh runs then.
 
         Parameters
         ----------
         top
-            How many trials, the one that is `recommended` first, then the best; with several
-            objectives of the front.
+            Number of trials: the `recommended` one, then the best; with several objectives, those
+            of the front.
         seeds
-            Fresh seeds; an int n stands for n of them after those of the search.
+            Fresh seeds; an int n stands for n seeds after those of the search.
         confidence
-            Of the intervals, 0 < confidence < 1; those of the gains hold together.
+            Confidence of the intervals, 0 < confidence < 1; those of the gains hold simultaneously.
         within
-            By which share of itself each parameter of the winner is moved to look for a cliff; 0:
-            do not look.
+            Share by which each parameter of the winner is moved to look for a cliff; 0: no search
+            for cliffs.
         objective
-            Which one decides, if there are several.
+            Index of the deciding objective, if there are several.
         threads, executor
             As in `optimize`.
         """
@@ -227,7 +229,7 @@ class Study(StudyData):
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per finished trial, as `trials` has them."""
+        """One row per finished trial, in the order of `trials`."""
         return tables.rows(self)
 
     @property
@@ -235,19 +237,20 @@ class Study(StudyData):
         """One row per finished trial as a pandas DataFrame (extra `frames`).
 
         `trial`; `state`: complete, infeasible, duplicate or failed; a column per parameter; per
-        objective and constraint its mean, `…_se` and `…_per_seed`; `n`: how many different runs,
-        one where seeds change nothing; further metrics; `duplicate_of`, `failure`, `warnings`.
+        objective and constraint its mean, `…_se` and `…_per_seed`; `n`: number of different runs,
+        one if seeds change nothing; further metrics; `duplicate_of`, `failure`, `warnings`.
         """
         pandas = require("pandas", "frames")
         frame: pd.DataFrame = pandas.DataFrame(self.rows())
         return frame
 
     def importance(self, objective: int = 0) -> dict[str, float]:
-        """How much each parameter tells the best quarter of the trials from all, largest first.
+        """How well each parameter separates the best quarter of the trials from all, largest first.
 
-        Optuna's PED-ANOVA over what was run, duplicates and failures left out; shares of 1.
-        Parameters that are open in some trials only are left out. It tells where the sampler went
-        as much as what it found there; `confirm` measures what each change of the winner is worth.
+        Optuna's PED-ANOVA over the trials without duplicates and failures, as shares of 1.
+        Parameters that are open only in some trials are left out. The importance reflects where the
+        sampler searched as well as what it found; `confirm` measures the worth of each change of
+        the winner.
 
         Raises UsageError with fewer than 8 trials.
         """

@@ -1,4 +1,4 @@
-"""Configurations laid out beforehand, all run under the same seeds."""
+"""Sweeps: predefined configurations, all run under the same seeds."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def __dir__() -> list[str]:
 
 
 DEFAULT_METRICS = ("weighted_goodput", "request_throughput", "p50_ttft_ms", "p99_ttft_ms", "shed")
-"""What a sweep notes unless it is told otherwise; NaN where a run has no such figure."""
+"""Default metrics of a sweep; NaN if a run has no such figure."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
     """One configuration of a sweep: its name, its settings, and per metric a value per seed.
 
-    `is_replicated`: whether the runs differ; if not, the values of one run stand once for each
+    `is_replicated`: whether the runs differ; if not, the values of one run are repeated for each
     seed.
     """
 
@@ -71,13 +71,13 @@ class Row:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Sweep:
-    """Configurations that were run under the same seeds, in order."""
+    """Configurations that ran under the same seeds, in order."""
 
     rows: tuple[Row, ...]
     metrics: tuple[str, ...]
     seeds: tuple[int, ...]
     simulations: tuple[Simulation | None, ...]
-    """The configurations themselves; None for one that is no valid combination."""
+    """The configurations; None for an invalid combination."""
 
     def interval(self, name: str, metric: str, confidence: float = 0.95) -> Interval | None:
         """Mean of a metric over the seeds for one row; None if it has none."""
@@ -111,7 +111,7 @@ class Sweep:
         return found
 
     def to_frame(self) -> pd.DataFrame:
-        """The same as a pandas DataFrame (extra `frames`)."""
+        """The records as a pandas DataFrame (extra `frames`)."""
         frame: pd.DataFrame = require("pandas", "frames").DataFrame(self.to_rows())
         return frame
 
@@ -123,11 +123,11 @@ class Sweep:
         for row in self.rows:
             if row.name == name:
                 return row
-        raise KeyError(f"{name!r}: there is no such row; one of {[row.name for row in self.rows]}")
+        raise KeyError(f"unknown row {name!r}; one of {[row.name for row in self.rows]}")
 
     def _column(self, metric: str) -> int:
         if metric not in self.metrics:
-            raise KeyError(f"{metric!r} was not noted; one of {', '.join(self.metrics)}")
+            raise KeyError(f"{metric!r} was not recorded; one of {', '.join(self.metrics)}")
         return self.metrics.index(metric)
 
     def __repr__(self) -> str:
@@ -139,14 +139,14 @@ class Sweep:
                 continue
             shown = (_interval(values, 0.95, row) for values in row.values)
             lines.append([row.name, *("-" if one is None else str(one) for one in shown)])
-        head = f"{len(self.seeds)} seeds, means with 95 % confidence intervals"
+        head = f"{len(self.seeds)} seeds, means with 95% confidence intervals"
         if len(self.seeds) == 1:
             head = "1 seed: no confidence intervals"
         blocks = [head, text.table(lines), *(f"note: {note}" for note in self.notes())]
         return "\n\n".join(blocks)
 
     def notes(self) -> list[str]:
-        """What a reader ought to know of the intervals: rows in which seeds change nothing."""
+        """Remarks on the intervals: rows in which seeds change nothing."""
         pairs = zip(self.rows, self.simulations, strict=True)
         run = [(row, one) for row, one in pairs if one is not None and row.failure is None]
         same = [one for row, one in run if not row.is_replicated]
@@ -165,9 +165,9 @@ def grid(
     threads: int | None = None,
     executor: Executor | None = None,
 ) -> Sweep:
-    """Runs every combination of some values of some settings.
+    """Runs every combination of values of several settings.
 
-    `values`: by dotted path, which values; the last path varies fastest.
+    `values`: the values by dotted path; the last path varies fastest.
     """
     _check_values(values)
     simulation = loading.as_simulation(simulation)
@@ -190,7 +190,7 @@ def sobol(
 ) -> Sweep:
     """Runs `n` configurations that fill a space evenly: a scrambled Sobol sequence.
 
-    `n` is best a power of two. `seed` is that of the scrambling.
+    `n` should be a power of two. `seed` is that of the scrambling.
     """
     simulation = loading.as_simulation(simulation)
     if n < 1:
@@ -215,12 +215,13 @@ def one_at_a_time(
     threads: int | None = None,
     executor: Executor | None = None,
 ) -> Sweep:
-    """Runs the current configuration, then each parameter alone across its range.
+    """Runs the current configuration, then varies each parameter alone across its range.
 
-    `points`: how many values of a number, its ends included, >= 2; of a choice every option is run.
+    `points`: number of values of a numeric parameter, including its ends, >= 2; a choice takes
+    every option.
     """
     if points < 2:
-        raise ValueError(f"points = {points}: must be >= 2, the ends of the range")
+        raise ValueError(f"points = {points}: must be >= 2 (the ends of the range)")
     simulation = loading.as_simulation(simulation)
     bound = (space if isinstance(space, Space) else Space(space)).bind(simulation)
     num_values = sum(points if one.is_numeric else len(one.options) for one in bound)
@@ -250,7 +251,7 @@ def isolation(
     threads: int | None = None,
     executor: Executor | None = None,
 ) -> Sweep:
-    """Runs named configurations side by side: what each component does alone, and with the others.
+    """Runs named configurations side by side: each component alone, and with the others.
 
     `simulation` has none of the components and is the row `base`. `components`: by name, the
     changes that add one, as for `Simulation.with_`, or a whole simulation. If all are changes and
@@ -338,7 +339,7 @@ def _standard_error(values: Sequence[float]) -> float:
 
 
 def write_rows(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Writes mappings with the same keys as a CSV file (RFC 4180); values of seeds by spaces."""
+    """Writes mappings with the same keys as a CSV file (RFC 4180); spaces separate seeds."""
     with (
         filesystem.replacing(path) as temporary,
         temporary.open("w", newline="", encoding="utf-8") as stream,

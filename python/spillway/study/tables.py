@@ -19,7 +19,7 @@ def __dir__() -> list[str]:
 
 
 def study(one: StudyData) -> str:
-    """Where a study stands, and the best of it."""
+    """The state of a study, and its best trials."""
     states = [trial.state for trial in one.records]
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     head = f"{len(states)} trials" + (f": {counts}" if counts else "")

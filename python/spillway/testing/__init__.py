@@ -1,7 +1,7 @@
-"""Unit tests of policies: what they decide, without a run.
+"""Unit tests of policies, without a run.
 
-`build` makes a policy as a gateway makes it; its `decide` answers in microseconds, given requests
-and what the instances report. State persists from call to call:
+`build` makes a policy the way a gateway does; its `decide` takes microseconds, given requests and
+the reports of the instances. State persists between calls:
 
     from spillway import gateway, testing
 
@@ -9,8 +9,8 @@ and what the instances report. State persists from call to call:
     assert bucket.decide(testing.Request(input_tokens=80), now_s=0).admitted
     assert not bucket.decide(testing.Request(input_tokens=80), now_s=1).admitted
 
-`check_policy` puts a policy through everything that each policy must stand, and
-`check_conservation` checks the result of a run.
+`check_policy` runs all the checks that every policy must pass, and `check_conservation` checks the
+result of a run.
 """
 
 from spillway.testing.checks import check_conservation, check_policy

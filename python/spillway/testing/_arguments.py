@@ -1,4 +1,4 @@
-"""Checks of numbers and names that a test states."""
+"""Checks of the numbers and names in a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where in a simulation a policy has its place, read from the descriptions of the settings."""
+"""The settings of a simulation that take policies, from the field descriptors."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Seam:
     Attributes
     ----------
     name
-        Noun and setting, e.g. "Gateway.admission".
+        Class and setting, e.g. "Gateway.admission".
     path
-        Where it is, e.g. "gateway.bands[0].fairness".
+        Its path, e.g. "gateway.bands[0].fairness".
     is_list
         Whether it holds several policies.
     above
-        What must be chosen on the way there: paths with what they are then set to.
+        Choices above it in the path: paths with the values they must have.
     """
 
     name: str
@@ -73,7 +73,7 @@ def seams() -> Mapping[str, Seam]:
 def seam_of(policy: object) -> Seam:
     """The seam of a policy.
 
-    Raises ConfigError if it is no policy.
+    Raises ConfigError if it is not a policy.
     """
     seam = seams().get(type(policy).__name__)
     if seam is None or not hasattr(type(policy), "kind"):
@@ -85,9 +85,9 @@ def seam_of(policy: object) -> Seam:
 def placed(
     policies: Sequence[object], simulation: Simulation, changes: Mapping[str, Any]
 ) -> Simulation:
-    """The simulation with `changes`, and with policies of one seam in their place.
+    """The simulation with `changes` and with policies of one seam.
 
-    Raises ConfigError if they do not fit there.
+    Raises ConfigError if they do not fit.
     """
     seam = seam_of(policies[0])
     for i, policy in enumerate(policies):
@@ -95,7 +95,7 @@ def placed(
             allowed = f"must be of the same setting as the first, {seam.name}"
             raise config_error([(f"policy[{i}]", repr(policy), allowed)])
     if len(policies) > 1 and not seam.is_list:
-        raise config_error([("policy", f"{len(policies)} of them", f"{seam.path} takes one")])
+        raise config_error([("policy", f"{len(policies)} policies", f"{seam.path} takes one")])
     value = list(policies) if seam.is_list else policies[0]
     for path, chosen in seam.above:
         if not _is_chosen(simulation, path, chosen):
@@ -104,7 +104,7 @@ def placed(
 
 
 def _is_chosen(simulation: Simulation, path: str, chosen: Any) -> bool:
-    """Whether what stands at the path is of the chosen kind already."""
+    """Whether the value at the path already has the chosen kind."""
     held: Any = simulation
     for step in re.findall(r"\w+", path):
         held = held[int(step)] if step.isdigit() else getattr(held, step)

@@ -1,4 +1,4 @@
-"""What each policy must stand, and what each result must meet."""
+"""Checks that every policy and every result must pass."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ _ROUNDING_S = 1e-8
 
 
 def check_policy(policy: Any, *, simulation: Simulation | None = None) -> None:
-    """Puts a policy through what every policy must stand.
+    """Runs all the checks that every policy must pass.
 
-    It is described; its repr is code that makes it again; it survives pickling and its written
-    form, compares equal and hashes alike. Built twice (where `build` takes it), it makes the same
-    valid decisions about the same random requests and signals. A small simulation with a light
+    The policy has a description; its repr is code that recreates it; copies by pickling and by its
+    file form compare equal and have equal hashes. Two builds of it (if `build` accepts it) make the
+    same valid decisions about the same random requests and signals. A small simulation with a light
     load, in which nothing else sheds, and one with an extreme load, in which nearly everything is
-    shed, run, print and conserve requests; each has the same digest when it is run again, with
-    every step made by itself, and on two threads.
+    shed, run, print and conserve requests. Each has the same digest when it is run again, with
+    every step simulated separately, and on two threads.
 
     Parameters
     ----------
     policy
-        What stands at any seam: an admission policy, a router, a scorer, a scheduler, a latency
-        model, an arrival process, …
+        A policy of any seam: an admission policy, a router, a scorer, a scheduler, a latency model,
+        an arrival process, …
     simulation
         The surroundings; their workload's rate and length are changed. None: two tenants, two
         classes, four instances.
@@ -70,17 +70,17 @@ def check_policy(policy: Any, *, simulation: Simulation | None = None) -> None:
     Raises
     ------
     AssertionError
-        At the first check that fails; it names the check and says how.
+        At the first check that fails; the message names the check and the reason.
     ConfigError
-        If it is no policy.
+        If it is not a policy.
     """
     seam_of(policy)
     around = _default_surroundings() if simulation is None else checked_simulation(simulation)
     for name, check in (
-        ("it is described", _check_description),
-        ("its repr is code that makes it again", _check_repr),
-        ("it survives pickling and its written form", _check_copies),
-        ("it makes the same decisions when it is built twice", _check_decisions),
+        ("it has a description", _check_description),
+        ("its repr is code that recreates it", _check_repr),
+        ("its copies by pickling and by its file form are equal", _check_copies),
+        ("two builds of it make the same decisions", _check_decisions),
         ("it runs with a light load", _check_light_load),
         ("it runs with an extreme load", _check_extreme_load),
     ):
@@ -92,13 +92,13 @@ def check_conservation(result: Result) -> None:
     """Checks that the ledger and the requests of a result agree.
 
     Every request has one outcome, and the ledger counts the same; no request gets more tokens than
-    it asked for, and a completed one gets all; instants are in order. Of a result that has not kept
-    its requests, only the ledger is checked.
+    requested, and a completed one gets all of them; instants are in order. Without requests, only
+    the ledger is checked.
 
     Raises
     ------
     AssertionError
-        It lists everything that does not agree.
+        The message lists all disagreements.
     """
     found = list(_ledger_errors(result.ledger))
     if result.has_requests:
@@ -109,7 +109,7 @@ def check_conservation(result: Result) -> None:
 
 @contextlib.contextmanager
 def _named(what: str) -> Iterator[None]:
-    """Whatever is raised becomes an AssertionError that names the check."""
+    """Turns any exception into an AssertionError that names the check."""
     try:
         yield
     except Exception as error:
@@ -118,7 +118,7 @@ def _named(what: str) -> Iterator[None]:
 
 
 def _require(holds: object, what: str) -> None:
-    # Unlike an `assert`, it holds with `python -O`, too.
+    # Unlike an `assert`, this also works with `python -O`.
     if not holds:
         raise AssertionError(what)
 
@@ -139,31 +139,31 @@ def _check_repr(policy: Any, _around: Simulation) -> None:
     }
     code = repr(policy)
     made = eval(code, classes)
-    _require(made == policy, f"{code} makes {made!r}")
+    _require(made == policy, f"{code} creates {made!r}")
 
 
 def _check_copies(policy: Any, _around: Simulation) -> None:
     written = json.loads(json.dumps(policy.to_dict()))
     for how, copy in (
         ("pickling", pickle.loads(pickle.dumps(policy))),
-        ("its written form", type(policy).from_dict(written)),
+        ("its file form", type(policy).from_dict(written)),
     ):
-        _require(copy == policy, f"{how} makes {copy!r}")
-        _require(hash(copy) == hash(policy), f"{how} changes its hash")
+        _require(copy == policy, f"its copy by {how} is {copy!r}")
+        _require(hash(copy) == hash(policy), f"its copy by {how} has a different hash")
 
 
 def _check_decisions(policy: Any, around: Simulation) -> None:
     if seam_of(policy).name not in BUILT:
         return
-    # A controller needs a limit to move, which the defaults of `build` have.
+    # A controller needs an adjustable limit, which the defaults of `build` have.
     of_policy = None if seam_of(policy).name == "Gateway.controller" else around
     first, second = (_decisions(build(policy, simulation=of_policy), around) for _ in range(2))
     for i, (one, other) in enumerate(zip(first, second, strict=True)):
-        _require(one == other, f"decision {i} is {one}, and then {other}")
+        _require(one == other, f"decision {i} differs: {one} and {other}")
 
 
 def _decisions(built: Any, around: Simulation) -> list[Any]:
-    """What it decides about random requests and signals."""
+    """Decisions about random requests and signals."""
     draws = random.Random(_SEED)
     requests = [_random_request(draws, around) for _ in range(50)]
     if isinstance(built, UsageLimit):
@@ -188,7 +188,7 @@ def _decisions(built: Any, around: Simulation) -> list[Any]:
 def _decision(
     built: Any, request: Request, instances: list[InstanceSignals], now_s: float
 ) -> object:
-    """What it decides about a request, which then goes through its life."""
+    """The decision about a request, which then passes through its phases."""
     if isinstance(built, Admission):
         decision = built.decide(request, now_s=now_s, instances=instances, next_choice=0)
         if decision.admitted:
@@ -198,7 +198,7 @@ def _decision(
         return decision
     if isinstance(built, Limit):
         allowed = built.decide(request, now_s=now_s, instances=instances)
-        _require(allowed.is_open or not allowed.may_start, "a closed limit lets a request go")
+        _require(allowed.is_open or not allowed.may_start, "a closed limit lets a request start")
         if allowed.may_start:
             built.started(request)
         return allowed
@@ -277,7 +277,7 @@ def _check_light_load(policy: Any, around: Simulation) -> None:
 
 
 def _check_extreme_load(policy: Any, around: Simulation) -> None:
-    # Queues are short, and clients soon give up.
+    # Queues are short, and clients time out early.
     changes = {
         "gateway.limit": [{"kind": "fixed", "max_in_flight": 8}],
         "gateway.bands[0].queue.max_requests": 5,
@@ -307,7 +307,7 @@ def _check_runs(
         load["gateway.limit"] = [{"kind": "fixed"}]
     simulation = placed([policy], around, {**load, **changes})
     result = simulate(simulation, _SEED)
-    _require(repr(result), "the result prints nothing")
+    _require(repr(result), "the repr of the result is empty")
     check_conservation(result)
     on_threads = run_many([simulation] * 2, [_SEED], threads=2, keep_requests=True)
     for how, digest in (
@@ -315,14 +315,14 @@ def _check_runs(
         ("step by step", simulate(simulation, _SEED, reference=True).digest),
         *(("on two threads", one[0].digest) for one in on_threads),
     ):
-        _require(digest == result.digest, f"run {how}, it gives another result")
+        _require(digest == result.digest, f"run {how}, it gives a different result")
 
 
 # ---- results -------------------------------------------------------------------------------------
 
 
 def _ledger_errors(ledger: Mapping[str, Any]) -> Iterator[str]:
-    """Identities of conservation: what comes in is what is there and what has left."""
+    """Conservation: what enters either is inside or has left."""
     evicted_inside = ledger.get("evicted_in_flight", 0)
     cancelled_inside = ledger.get("cancelled_in_flight", 0)
     refused = sum(ledger["worker_rejected"].values())
@@ -370,7 +370,7 @@ def _column_errors(result: Result) -> Iterator[str]:
     is_completed = outcome == "completed"
     yield from _listed("are completed and have a reason", is_completed & (reason != ""))
     yield from _listed("are rejected without a reason", (outcome == "rejected") & (reason == ""))
-    # What a request was before it was admitted or routed, it cannot be afterwards.
+    # These outcomes are impossible before admission or routing.
     later = np.isin(outcome, ("completed", "expired", "queued", "running", "failed"))
     yield from _listed("went on without being admitted", later & ~requests["admitted"])
     is_routed = requests["instance"] >= 0
@@ -380,7 +380,8 @@ def _column_errors(result: Result) -> Iterator[str]:
     )
     for i, one in enumerate(result.instances):
         if one["completed"] != counts[i]:
-            yield f"instance {i} completed {one['completed']}, but {counts[i]} requests say so"
+            yield f"instance {i} completed {one['completed']} requests, but the requests list "
+            f"{counts[i]}"
     yield from _token_errors(result, is_completed)
     yield from _time_errors(result, is_completed)
 
@@ -388,7 +389,7 @@ def _column_errors(result: Result) -> Iterator[str]:
 def _outcome_errors(
     outcome: NDArray[Any], reason: NDArray[Any], ledger: Mapping[str, Any]
 ) -> Iterator[str]:
-    """The last attempts by outcome and reason; those before have left no columns."""
+    """The last attempts by outcome and reason; earlier attempts have no columns."""
     reasons = {**ledger["rejected"], **ledger["worker_rejected"]}
     booked = {
         **{name: ledger[name] for name in _core.cluster.outcomes if name in ledger},
@@ -410,7 +411,7 @@ def _outcome_errors(
 
 def _token_errors(result: Result, is_completed: NDArray[Any]) -> Iterator[str]:
     got, asked = result.requests["output_tokens"], result._offered()["output_tokens"]
-    yield from _listed("got more tokens than they asked for", got > asked)
+    yield from _listed("got more tokens than requested", got > asked)
     yield from _listed("are completed without all their tokens", is_completed & (got < asked))
 
 
@@ -422,7 +423,7 @@ def _time_errors(result: Result, is_completed: NDArray[Any]) -> Iterator[str]:
         yield from _listed(f"have a negative {name}", requests[name] < 0)
     yield from _listed("are completed without e2e_s", is_completed & np.isnan(e2e_s))
     if result.simulation.metrics.accounting == "blis":
-        return  # its latencies are made of parts that do not add up
+        return  # BLIS's latencies are sums of parts that do not add up
     yield from _listed("ended before their first token", ttft_s > e2e_s + _ROUNDING_S)
     yield from _listed(
         "got their first token before dispatch", requests["queue_s"] > ttft_s + _ROUNDING_S

@@ -1,8 +1,8 @@
-"""Policies by themselves, each as a run builds it: what they decide, and what they are notified of.
+"""Single policies, built as in a run: their decisions and their notifications.
 
 Methods have the names of the contracts in `cpp/gateway` and `cpp/router`. Their `now_s` is the
-instant of the call in seconds, which never decreases; None: no time has passed since the call
-before, or the start.
+instant of the call in seconds, which never decreases; None: the instant of the previous call, or
+the start.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class _Built:
 
 
 class _WithRequests(_Built):
-    """A policy that is notified of what becomes of requests."""
+    """A policy that receives notifications about requests."""
 
     def __init__(self, simulation: Simulation, seed: int, policy: object) -> None:
         super().__init__(simulation, seed, policy)
@@ -122,12 +122,12 @@ class _WithRequests(_Built):
     def _id(self, request: Request) -> int:
         known = self._ids.get(checked("request", request, Request, "a Request"))
         if known is None:
-            raise _core.sim.UsageError(f"this policy has not met the request before: {request}")
+            raise _core.sim.UsageError(f"this policy has not seen the request before: {request}")
         return known
 
 
 class Admission(_WithRequests):
-    """An admission policy, or a chain of several as the gateway has them."""
+    """An admission policy, or a chain of several."""
 
     _core = _core.testing.Admission
 
@@ -146,11 +146,11 @@ class Admission(_WithRequests):
         Parameters
         ----------
         request
-            What asks for admission.
+            The request to admit.
         now_s
             Instant of the decision in seconds.
         instances
-            What each instance reports, as many in every call; None: the same as before, at first
+            The report of each instance, the same number in every call; None: unchanged, at first
             idle instances.
         has_workers
             Whether any instance is ready.
@@ -158,12 +158,12 @@ class Admission(_WithRequests):
             Index of the instance that the router would choose, for policies that look at it.
         commit
             Whether there is room for an admitted request, so that the policies commit to it: a
-            token bucket is charged then.
+            token bucket, for example, is charged.
 
         Raises
         ------
         ConfigError
-            If an argument is invalid; it names the argument.
+            If an argument is invalid; the message names it.
         """
         id_, reason = self._native.decide(
             _values(request), _when(now_s), _scripts(instances), has_workers, next_choice, commit
@@ -199,7 +199,7 @@ class Admission(_WithRequests):
 
 
 class Limit(_WithRequests):
-    """A concurrency limit, or several that must all agree."""
+    """A concurrency limit, or several that apply together."""
 
     _core = _core.testing.Limit
 
@@ -216,10 +216,10 @@ class Limit(_WithRequests):
         instances: Sequence[InstanceSignals] | None = None,
         ceiling: float = 1.0,
     ) -> LimitDecision:
-        """Whether the request may start; it takes no permit.
+        """Whether the request may start; this takes no permit.
 
-        `instances`: what each instance reports, for a saturation limit; None: the same as before,
-        at first idle instances. `ceiling`: saturation from which the request's band waits.
+        `instances`: the report of each instance, for a saturation limit; None: unchanged, at first
+        idle instances. `ceiling`: the saturation at which the request's band stops.
         """
         check_real("ceiling", ceiling, 0, _MOST)
         return LimitDecision(
@@ -241,14 +241,14 @@ class Limit(_WithRequests):
         self._native.first_token(self._id(request))
 
     def ended(self, request: Request) -> None:
-        """The permit of a request in flight returns.
+        """Releases the permit of a request in flight.
 
         Raises UsageError if it has none.
         """
         self._native.ended(self._id(request))
 
     def resize(self, setting: float) -> None:
-        """Moves the limit as a controller does.
+        """Sets the limit, like a controller.
 
         Raises UsageError if it cannot be moved.
         """
@@ -256,16 +256,16 @@ class Limit(_WithRequests):
         self._native.resize(setting)
 
     def set_workers(self, workers: int) -> None:
-        """The number of ready instances becomes `workers`; at first, all of the surroundings."""
+        """Sets the number of ready instances to `workers`; at first all are ready."""
         check_whole("workers", workers, 0)
         self._native.set_workers(workers)
 
 
 class Fairness(_WithRequests):
-    """The tenants' queues of one band and the policy that says which tenant is next.
+    """The tenants' queues of one band and the policy that selects the next tenant.
 
-    Requests are charged what the policy's `cost` says. All that are dispatched go to one instance,
-    which matters where a cost counts uncached tokens.
+    The policy's `cost` decides what requests are charged. All dispatched requests go to one
+    instance, which matters if the cost counts uncached tokens.
     """
 
     _core = _core.testing.Fairness
@@ -283,9 +283,9 @@ class Fairness(_WithRequests):
     def decide(
         self, *, now_s: float | None = None, may_start: Collection[str] | None = None
     ) -> Request | None:
-        """Dispatches the request whose turn it is, and returns it; None if none may start.
+        """Dispatches and returns the next request; None if none may start.
 
-        `may_start`: the tenants whose requests have a permit; None: all.
+        `may_start`: the tenants whose requests may start; None: all.
         """
         tenants = None if may_start is None else list(may_start)
         id_ = self._native.decide(tenants, _when(now_s))
@@ -294,7 +294,7 @@ class Fairness(_WithRequests):
     def left(self, request: Request, *, now_s: float | None = None) -> None:
         """A request leaves its queue without being served.
 
-        Raises UsageError if it does not wait.
+        Raises UsageError if it is not waiting.
         """
         id_ = self._id(request)
         self._native.left(id_, _when(now_s))
@@ -327,21 +327,21 @@ class Fairness(_WithRequests):
 
 
 class UsageLimit(_Built):
-    """What sets the ceilings of a gateway's bands."""
+    """A policy that sets the ceilings of a gateway's bands."""
 
     _core = _core.testing.UsageLimit
 
     def decide(self, saturation: float) -> tuple[float, ...]:
-        """The ceiling of each band, highest priority first, at a saturation of the fleet.
+        """The ceiling of each band, highest priority first, at a given saturation of the fleet.
 
-        A drain of the queues in which requests wait makes one such call.
+        Every drain of the queues with waiting requests makes one such call.
         """
         check_real("saturation", saturation, 0, _MOST)
         return tuple(self._native.decide(saturation))
 
 
 class Controller(_Built):
-    """A controller of a limit with its guard: what limit follows from measurements."""
+    """A controller of a limit with its guard."""
 
     _core = _core.testing.Controller
 
@@ -380,7 +380,7 @@ class Controller(_Built):
         return limit
 
     def resize(self, limit: float) -> None:
-        """Sets the limit, from which the controller goes on."""
+        """Sets the limit from which the controller continues."""
         check_real("limit", limit, 0, _MOST)
         self._native.resize(limit)
 
@@ -398,20 +398,20 @@ class Router(_WithRequests):
         now_s: float | None = None,
         learn: bool = True,
     ) -> RoutingDecision:
-        """Where the request goes.
+        """Chooses the instance for a request.
 
         Parameters
         ----------
         request
-            What is routed.
+            The request to route.
         instances
-            What is known of each instance, as many in every call; None: the same as before, at
-            first idle instances.
+            The signals of each instance, the same number in every call; None: unchanged, at first
+            idle instances.
         now_s
             Instant of the decision in seconds.
         learn
-            Whether the request goes there, so that the policy and the gateway's prefix index
-            remember it.
+            Whether the request is sent to the chosen instance, so that the policy and the gateway's
+            prefix index record it.
         """
         id_, instance, rank, scores = self._native.decide(
             _values(request), _when(now_s), _scripts(instances), learn
@@ -475,7 +475,7 @@ class Filter(_WithRequests):
         instances: Sequence[InstanceSignals] | None = None,
         now_s: float | None = None,
     ) -> tuple[int, ...]:
-        """Indices of the instances that are kept, at least one.
+        """Indices of the instances that pass, at least one.
 
         `instances`: as for a `Router`.
         """
@@ -498,11 +498,11 @@ class Picker(_Built):
     _core = _core.testing.Picker
 
     def decide(self, scores: Sequence[float]) -> int:
-        """Index of the instance that is taken, of those with these scores, each >= 0."""
+        """Index of the picked instance, given the scores of all, each >= 0."""
         return int(self._native.decide(list(scores)))
 
 
-#: What is built of the policies of each seam.
+#: The class that `build` returns for each seam.
 BUILT: dict[str, type[_Built]] = {
     "Gateway.admission": Admission,
     "Gateway.limit": Limit,
@@ -546,22 +546,22 @@ def build(
     simulation: Simulation | None = None,
     seed: int = 0,
 ) -> Any:
-    """Builds a policy as a run does, to be asked without one.
+    """Builds a policy as a run does, so that it can decide without a run.
 
     Parameters
     ----------
     policy
         An admission policy, limit, fairness policy, usage limit, controller, router, scorer, filter
-        or picker; or several admission policies or limits, as a gateway may have them.
+        or picker; or several admission policies or limits.
     tenants, slo_classes
-        In place of those of `simulation`.
+        Replacements for those of `simulation`.
     simulation
-        The surroundings, of which everything but the policy is taken: tenants, classes, bands,
-        guard, the limit that a controller starts from, prefix index, the number and the capacity of
-        the instances. None: the defaults; for a controller with a `FixedLimit`.
+        The surroundings, from which everything except the policy comes: tenants, classes, bands,
+        guard, the initial limit of a controller, prefix index, the number and the capacity of the
+        instances. None: the defaults, and for a controller a `FixedLimit`.
     seed
-        Seed of the policy's draws, 0 <= seed < 2**64. The n-th request of a built policy has the
-        draws of the n-th request of a run with this seed.
+        Seed of the policy's random draws, 0 <= seed < 2**64. The n-th request of a built policy has
+        the draws of the n-th request of a run with this seed.
 
     Returns
     -------
@@ -571,15 +571,15 @@ def build(
     Raises
     ------
     ConfigError
-        If the policy does not fit its surroundings, or if they hold what cannot be scripted: the
-        data-parallel ranks of an instance, or signals that become stale.
+        If the policy does not fit its surroundings, or if they contain what a test cannot script:
+        data-parallel ranks of an instance, or stale signals.
     """
     policies = list(policy) if isinstance(policy, Sequence) else [policy]
     if not policies:
         raise config_error([("policy", "[]", "must hold at least one policy")])
     seam = seam_of(policies[0])
     if seam.name not in BUILT:
-        allowed = f"cannot be asked without a run; only policies of {', '.join(BUILT)} can"
+        allowed = f"cannot decide without a run; only policies of {', '.join(BUILT)} can"
         raise config_error([("policy", repr(policies[0]), allowed)])
     check_whole("seed", seed, 0, 2**64 - 1)
     around = _around(seam.name, tenants, slo_classes, simulation)
@@ -592,14 +592,14 @@ def _around(
     slo_classes: Sequence[SloClass] | None,
     simulation: Simulation | None,
 ) -> tuple[Simulation, dict[str, Any]]:
-    """The simulation around a policy, and what changes in it together with the policy."""
+    """The simulation around a policy, and the settings that change with the policy."""
     changes: dict[str, Any] = {}
     if simulation is None and seam == "Gateway.controller":
         changes["gateway.limit"] = [{"kind": "fixed"}]
     around = Simulation() if simulation is None else checked_simulation(simulation)
     if tenants is None and slo_classes is None:
         return around, changes
-    # Clients must mean existing tenants and classes.
+    # Clients must name existing tenants and classes.
     changes["tenants"] = around.tenants if tenants is None else _all("tenants", tenants, Tenant)
     changes["slo_classes"] = (
         around.slo_classes if slo_classes is None else _all("slo_classes", slo_classes, SloClass)

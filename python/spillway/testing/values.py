@@ -1,4 +1,4 @@
-"""What a policy is asked and what it answers: requests, signals, measurements, decisions."""
+"""Inputs and outputs of policies: requests, signals, measurements, decisions."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ _MOST_TOKENS = 100_000_000
 class Request:
     """A request as a policy sees it.
 
-    Each object is a request of its own, so two objects are never equal. An object that a policy
-    decides on again stands for a new request with the same values.
+    Each object is a separate request, so two objects are never equal. If a policy decides on an
+    object again, that is a new request with the same values.
 
     Attributes
     ----------
     input_tokens
         Tokens of the prompt, 1 to 1e8.
     output_tokens
-        Tokens of the answer, 0 to 1e8. Policies see them only where they may: once the request has
-        completed, or where a cost assumes the true length.
+        Tokens of the output, 0 to 1e8. Policies see them only after the request has completed, or
+        if a cost assumes the true length.
     tenant, slo_class
         Names of a tenant and of an SLO class of the surroundings.
     arrival_s
-        When it reached the gateway, in seconds; None: at the call that first mentions it.
+        When it reached the gateway, in seconds; None: at the first call with it.
     prefix_group, prefix_tokens
-        The prompt begins with `prefix_tokens` tokens that all requests of the group share;
-        None: it shares nothing.
+        The prompt begins with `prefix_tokens` tokens that all requests of the group share; None: no
+        shared prefix.
     """
 
     input_tokens: int = 100
@@ -57,7 +57,7 @@ class Request:
     prefix_tokens: int = 0
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for values that no request can have."""
+        """Raises ConfigError for invalid values."""
         check_whole("input_tokens", self.input_tokens, 1, _MOST_TOKENS)
         check_whole("output_tokens", self.output_tokens, 0, _MOST_TOKENS)
         check_text("tenant", self.tenant)
@@ -74,34 +74,34 @@ class Request:
 
 @dataclass(frozen=True)
 class InstanceSignals:
-    """What a policy sees of an instance; by default an idle one.
+    """The signals of an instance as a policy sees them; by default of an idle one.
 
-    Its capacity (KV blocks, sequences, tokens per step) is that of `instances` in the surroundings.
+    `instances` in the surroundings sets its capacity (KV blocks, sequences, tokens per step).
 
     Attributes
     ----------
     waiting, running
-        Requests in the engine's queue and in its batch, as the instance reports.
+        Requests in the engine's queue and in its batch, as reported by the instance.
     kv_utilization
-        Share of KV blocks in use, 0 to 1, as the instance reports.
+        Share of KV blocks in use, 0 to 1, as reported by the instance.
     free_blocks
-        Free KV blocks, as the instance reports; None: those that are not in use.
+        Free KV blocks, as reported by the instance; None: those that are not in use.
     prefill_tokens
-        Prompt tokens of waiting and running requests that are not computed yet, as the instance
-        reports.
+        Prompt tokens of waiting and running requests that are not computed yet, as reported by the
+        instance.
     prefix_hits, prefix_lookups
-        KV blocks found again and looked up since the start, as the instance reports.
+        KV blocks found in the cache and looked up since the start, as reported by the instance.
     measured_s
         When the instance measured all this, in seconds; None: at the instant of the decision.
     in_flight
-        Requests that the gateway has sent there and that have not finished.
+        Unfinished requests that the gateway has sent to the instance.
     is_busy
         Whether the gateway considers the worker busy.
     cached_blocks
-        KV blocks of the request's prompt, from the first on, that the instance holds.
+        Leading KV blocks of the request's prompt in the instance's cache.
     exact_first_token_s
-        Instant of the request's first token if it went there, in seconds, for policies that study
-        exact knowledge; None: the instance would refuse the request.
+        Instant of the request's first token if the instance got it, in seconds, for policies with
+        perfect predictions; None: the instance would refuse the request.
     """
 
     waiting: int = 0
@@ -118,7 +118,7 @@ class InstanceSignals:
     exact_first_token_s: float | None = None
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for values that no instance can have."""
+        """Raises ConfigError for invalid values."""
         check_whole("waiting", self.waiting, 0)
         check_whole("running", self.running, 0)
         check_real("kv_utilization", self.kv_utilization, 0, 1)
@@ -139,7 +139,7 @@ class InstanceSignals:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a controller of a limit sees at a tick.
+    """The measurements that a limit's controller sees at a tick.
 
     Attributes
     ----------
@@ -149,14 +149,14 @@ class Reading:
     samples
         Samples behind the value.
     in_flight, queued
-        Requests in flight and in the gateway's queues now. A guard with a demand gate raises no
-        limit while both are 0.
+        Requests in flight and in the gateway's queues now. A guard with a demand gate does not
+        raise the limit while both are 0.
     max_in_flight
-        Most requests in flight since the last tick; None: as many as now.
+        Maximum number of requests in flight since the last tick; None: the current number.
     shed
         Requests refused or expired since the last tick.
     kv_utilization, hit_rate
-        Means over the instances, 0 to 1: KV memory in use, and prefix blocks found again.
+        Means over the instances, 0 to 1: KV memory in use, and prefix blocks found in the cache.
     """
 
     value: float | None = None
@@ -169,7 +169,7 @@ class Reading:
     hit_rate: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for values that no tick can have."""
+        """Raises ConfigError for invalid values."""
         if self.value is not None:
             check_real("value", self.value, 0, LONGEST_S)
         check_whole("samples", self.samples, 0)
@@ -191,7 +191,7 @@ class Decision:
     admitted
         Whether every policy of the chain admits it.
     reason
-        The reason of the first rejection, as results name it; empty if it is admitted.
+        The reason of the first rejection, as in results; empty if the request is admitted.
     """
 
     admitted: bool
@@ -200,17 +200,17 @@ class Decision:
 
 @dataclass(frozen=True)
 class RoutingDecision:
-    """Where a request goes.
+    """A routing decision.
 
     Attributes
     ----------
     instance
         Index of the instance.
     rank
-        Its data-parallel rank, where the policy chooses one; else None.
+        Its data-parallel rank if the policy chooses one, else None.
     scores
-        How the policy rates each instance, higher is better, minus infinity for one that a filter
-        left out; empty if the policy does not rate them.
+        The policy's score of each instance, higher is better; minus infinity for an instance that a
+        filter removed; empty if the policy does not rate them.
     """
 
     instance: int
@@ -225,15 +225,17 @@ class LimitDecision:
     Attributes
     ----------
     may_start
-        Whether every limit lets this request go.
+        Whether every limit lets this request start.
     is_open
-        Whether every limit lets any request go.
+        Whether every limit lets any request start.
     setting
-        What a controller would move, of the first limit that can be moved; None: none can.
+        The value that a controller would move, of the first adjustable limit; None: no limit is
+        adjustable.
     permits
-        Most requests in flight, of the tightest limit that counts requests; None: none does.
+        Maximum number of requests in flight of the tightest limit that counts requests; None: none
+        does.
     saturation
-        Highest saturation of the fleet that a limit computes; 0 if none does.
+        Highest saturation of the fleet that any limit computes; 0 if none does.
     """
 
     may_start: bool
@@ -245,14 +247,14 @@ class LimitDecision:
 
 @dataclass(frozen=True)
 class ControlDecision:
-    """What a tick of a controller did.
+    """The result of a controller's tick.
 
     Attributes
     ----------
     action
         "hold", "increase", "decrease", "cooldown" or "no_signal".
     limit
-        The limit that is then in force.
+        The limit after the tick.
     """
 
     action: str

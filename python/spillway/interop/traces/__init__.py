@@ -1,7 +1,7 @@
 """Traces: recorded requests from files of several formats or from arrays.
 
 `read_trace` reads a file of one of the `FORMATS`, `trace` takes arrays, `write_mooncake` writes a
-file. What needs NumPy is imported when it is first used.
+file. Modules that need NumPy are imported on first use.
 """
 
 from __future__ import annotations

@@ -64,22 +64,22 @@ def trace(
     input_tokens, output_tokens : array-like of int
         Length of the whole prompt (>= 1) and of the output (>= 0), in tokens.
     tenant, slo_class : str or sequence of str, optional
-        One for all requests or one each; "default" and "standard" if left out or empty.
+        One for all requests or one each; by default, and if empty, "default" and "standard".
     request_id : sequence of str, optional
-        Names of the requests, all different; their positions if left out.
+        Names of the requests, all different; by default their positions.
     prefix_group, prefix_tokens : sequences, optional
         The prompts of a group begin with the same `prefix_tokens` tokens; None or "" is no group.
     hash_ids : sequence of sequences of int, optional
-        The content of each prompt, block by block: prompts that begin with the same ids begin with
-        the same tokens. Instead of prefix groups.
+        The content of each prompt, block by block, as an alternative to prefix groups: prompts that
+        begin with the same ids begin with the same tokens.
     block_size_tokens : int
         Tokens per hash id, >= 1; the last block of a prompt may be shorter.
 
     Raises
     ------
     ConfigError
-        A value is out of range, not whole, not finite, earlier than the one before, or an array is
-        of another length than `arrival_s`.
+        A value is out of range, not whole, not finite or earlier than the previous one, or an array
+        differs in length from `arrival_s`.
     TypeError
         An argument is not one-dimensional or not of the type given above.
 
@@ -99,7 +99,7 @@ def trace(
     if (prefix_group is None) != (prefix_tokens is None):
         raise TypeError("prefix_group and prefix_tokens belong together: give both or neither")
     if prefix_group is not None and hash_ids is not None:
-        raise TypeError("prefix_group and hash_ids exclude each other: give one of them")
+        raise TypeError("give prefix_group or hash_ids, not both")
     if hash_ids is not None:
         blocks = _blocks(hash_ids, prompt, block_size_tokens, violations)
         if not violations:
@@ -239,7 +239,7 @@ def _texts(name: str, values: Iterable[str], rows: int, violations: list[Violati
         if not isinstance(text, str):
             raise TypeError(f"{name}[{row}] must be a str, not {text!r}")
     _check_length(name, len(texts), rows, violations)
-    return [str(text) for text in texts]  # numpy's own str type becomes Python's
+    return [str(text) for text in texts]  # converts NumPy's str type to Python's
 
 
 def _unique(name: str, values: Iterable[str], rows: int, violations: list[Violation]) -> list[str]:
@@ -265,6 +265,8 @@ def _coded(
     names = Names()
     codes = names.codes(_texts(name, values, rows, violations), default)
     if len(names.index) > MOST_NAMES:
-        violations.append((name, f"{len(names.index)} different ones", f"must be <= {MOST_NAMES}"))
+        violations.append(
+            (name, f"{len(names.index)} different values", f"must be <= {MOST_NAMES}")
+        )
         codes = [0] * rows
     return list(names.index), codes

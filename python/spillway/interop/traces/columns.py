@@ -1,4 +1,4 @@
-"""The columns of a trace as the core takes them."""
+"""The columns of a trace in the core's form."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Names:
 
 
 class Columns:
-    """The columns of a trace, gathered piece by piece.
+    """The columns of a trace, collected piece by piece.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class Columns:
     form : Format
         Its format.
     sort : bool
-        Whether to sort the requests by arrival; if not, the arrivals must ascend.
+        Whether to sort the requests by arrival; otherwise the arrivals must ascend.
 
     """
 
@@ -134,8 +134,8 @@ class Columns:
             order = np.argsort(columns["arrival_ns"], kind="stable")
             columns = {name: column[order] for name, column in columns.items()}
             request_id = [request_id[row] for row in order] if request_id else []
-            # A trace's digest depends on the order of its names: in sorted JSONL it is that of the
-            # requests, in CSV that of the file.
+            # A trace's digest depends on the order of its names: the order of the requests in
+            # sorted JSONL, the order of the file in CSV.
             if self._form.layout == "jsonl":
                 columns["tenant"], tenants = _reordered(columns["tenant"], tenants)
                 columns["slo_class"], slo_classes = _reordered(columns["slo_class"], slo_classes)
@@ -149,7 +149,7 @@ class Columns:
         }
 
     def _check_order(self, table: Table, arrival_ns: Int64s) -> None:
-        """Check that no request is earlier than the one before."""
+        """Check that no request is earlier than the previous one."""
         first = [] if self._last is None else [self._last[0]]
         backward = np.diff(arrival_ns, prepend=np.array(first, dtype=np.int64)) < 0
         if backward.any():
@@ -172,12 +172,10 @@ class Columns:
         for row, (name, line) in enumerate(zip(ids, table.lines, strict=False)):
             if (name != "") != has_ids:
                 raise TraceError(
-                    f"{self._path} line {line}: request_id must stand on every line or on none"
+                    f"{self._path} line {line}: request_id must be on every line or on none"
                 )
             if has_ids and (first := self._line_of.setdefault(name, line)) != line:
-                table.refuse(
-                    row, "request_id", f"must be unique; it stands on line {first} as well"
-                )
+                table.refuse(row, "request_id", f"must be unique; it is also on line {first}")
 
     def _segments(self, order: Int64s | None, input_tokens: Int64s) -> dict[str, Any]:
         if self._hash_ids:
@@ -193,7 +191,7 @@ class Columns:
 
 
 def _reordered(codes: Codes, names: Sequence[str]) -> tuple[Codes, list[str]]:
-    """Return codes and names such that the names stand in order of first appearance."""
+    """Return codes and names, the names in order of first appearance."""
     found, first = np.unique(codes, return_index=True)
     by_appearance = found[np.argsort(first)]
     new = np.argsort(by_appearance).astype(np.uint16)
@@ -201,7 +199,7 @@ def _reordered(codes: Codes, names: Sequence[str]) -> tuple[Codes, list[str]]:
 
 
 def no_segments() -> dict[str, Any]:
-    """Return the core's columns of shared segments where no prompt shares anything."""
+    """Return the core's columns of shared segments for prompts that share nothing."""
     return _segments([], [], [])
 
 

@@ -1,4 +1,4 @@
-"""CSV files: a header row, then a row per request."""
+"""CSV files with a header row and a row per request."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class CsvTable(Table):
         return self.texts(column)[row]
 
     def texts(self, column: str) -> Sequence[str]:
-        """Return the cells of a column; all empty if the file has none of that name."""
+        """Return the cells of a column; all empty if the file does not have the column."""
         return self.cells[column] if column in self.cells else [""] * len(self)
 
     def filled(self, column: str) -> Booleans:
@@ -61,7 +61,7 @@ class CsvTable(Table):
         return np.array([text != "" for text in self.texts(column)], dtype=bool)
 
     def ids(self, column: str) -> Sequence[str]:
-        """Return the cells of a column, none of which may be empty; nothing without the column."""
+        """Return the cells of a column, which must not be empty; nothing without the column."""
         if column not in self.cells:
             return []
         texts = self.cells[column]
@@ -72,7 +72,7 @@ class CsvTable(Table):
     def whole(
         self, column: str, *, at_least: int = 0, at_most: int = MAX_TOKENS, empty: str = ""
     ) -> Int64s:
-        """Return the cells of a column as whole numbers; `empty` stands for empty ones."""
+        """Return the cells of a column as whole numbers; `empty` replaces empty cells."""
 
         def parse(text: str) -> int:
             if not _WHOLE.fullmatch(text):
@@ -86,7 +86,7 @@ class CsvTable(Table):
         return self._parsed(column, parse, allowed, empty)
 
     def seconds_ns(self, column: str) -> Int64s:
-        """Return decimal seconds in nanoseconds, exact as written, further digits rounded."""
+        """Return decimal seconds in exact nanoseconds; further digits are rounded."""
         allowed = f"must be a decimal number of seconds >= 0 and <= {LONGEST_SPAN_S}"
         return self._parsed(column, _seconds_to_ns, allowed)
 
@@ -105,7 +105,7 @@ class CsvTable(Table):
             self.refuse(
                 int(in_group.argmax()),
                 prefix_group,
-                f"needs a column {prefix_tokens}, which says how many tokens the group shares",
+                f"needs a column {prefix_tokens} with the number of tokens that the group shares",
             )
         return self.whole(prefix_tokens, empty="0") * in_group
 
@@ -122,9 +122,9 @@ class CsvTable(Table):
 
 
 def csv_tables(path: str | Path) -> Generator[CsvTable, None, None]:
-    """Read a CSV file in pieces, the first of which holds no row; empty lines are skipped.
+    """Read a CSV file in pieces; the first piece has no rows, and empty lines are skipped.
 
-    Raises TraceError if the file cannot be read, is empty, is no text, or a row does not fit the
+    Raises TraceError if the file cannot be read, is empty, is not text, or a row does not fit the
     header.
     """
     path = Path(path)
@@ -134,7 +134,7 @@ def csv_tables(path: str | Path) -> Generator[CsvTable, None, None]:
             rows = ((reader.line_num, row) for row in reader if row and row != [""])
             _, first = next(rows, (0, None))
             if first is None:
-                raise TraceError(f"{path}: is empty; a header row and some requests are needed")
+                raise TraceError(f"{path}: empty; must hold a header row and requests")
             header = tuple(name.strip() for name in first)
             yield CsvTable(path, header, [], {})
             while piece := list(itertools.islice(rows, ROWS_AT_ONCE)):
@@ -142,13 +142,13 @@ def csv_tables(path: str | Path) -> Generator[CsvTable, None, None]:
     except OSError as error:
         raise TraceError(str(filesystem.cannot("read", path, error))) from error
     except UnicodeDecodeError as error:
-        raise TraceError(f"{path}: is no text file; a CSV file in UTF-8 is needed") from error
+        raise TraceError(f"{path}: not a text file; must be CSV in UTF-8") from error
     except csv.Error as error:
-        raise TraceError(f"{path} line {reader.line_num}: is no CSV: {error}") from error
+        raise TraceError(f"{path} line {reader.line_num}: not valid CSV: {error}") from error
 
 
 def tables_of(path: Path, form: Format) -> Generator[CsvTable, None, None]:
-    """Read a file of a format; TraceError as `csv_tables`, or if the header row does not fit."""
+    """Read a file of a format; TraceError like `csv_tables`, or if the header row does not fit."""
     with contextlib.closing(csv_tables(path)) as tables:
         header = next(tables).columns
         form.check_columns(header, str(path))
@@ -162,7 +162,7 @@ def tables_of(path: Path, form: Format) -> Generator[CsvTable, None, None]:
 
 
 def columns_in(line: str) -> list[str]:
-    """Return the names in a header row; nothing if it is none."""
+    """Return the names in a header row; nothing if the line is not one."""
     try:
         row = next(csv.reader([line], skipinitialspace=True), [])
     except csv.Error:
@@ -190,7 +190,7 @@ def _table(path: Path, header: tuple[str, ...], rows: Sequence[tuple[int, list[s
 
 
 def _seconds_to_ns(text: str) -> int:
-    # Decimal, not float: the times of a trace are taken as written.
+    # Decimal, not float, so that the times of a trace are exact.
     if not _DECIMAL.fullmatch(text):
         raise ValueError
     try:

@@ -1,4 +1,4 @@
-"""The error of all that reads traces and recordings."""
+"""The error of reading traces and recordings."""
 
 __all__ = ["TraceError"]
 
@@ -8,7 +8,7 @@ def __dir__() -> list[str]:
 
 
 class TraceError(ValueError):
-    """A trace, or another system's recorded results, that cannot be used.
+    """An invalid trace, or invalid recorded results of another system.
 
-    Names file, line (the header row is line 1), column and value.
+    The message names file, line (the header row is line 1), column and value.
     """

@@ -1,4 +1,4 @@
-"""What a trace format states: how its files look, how they are read, and which options it takes."""
+"""Trace formats: the layout of their files, how to read them, and their options."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class Option:
     Attributes
     ----------
     name : str
-        With its unit, e.g. "spread_s".
+        The name with its unit, e.g. "spread_s".
     type : type
         int, float or str.
     default : int, float or str
         The value if the option is not given.
     doc : str
-        Its meaning in a phrase, lower case, without a period.
+        A description as a phrase, in lower case, without a period.
     choices : tuple of str
         The valid values of a text.
     at_least, at_most : float, optional
@@ -63,7 +63,7 @@ class Option:
 
     @property
     def allowed(self) -> str:
-        """The valid values in words, or nothing if the type says it all."""
+        """The valid values as text; empty if all values of the type are valid."""
         if self.choices:
             return " or ".join(self.choices)
         bounds = ((">=", self.at_least), ("<=", self.at_most))
@@ -102,7 +102,7 @@ class Rows:
     tenant, slo_class : sequence of str
         "" is the default tenant or class; an empty sequence is the default for all rows.
     request_id : sequence of str
-        Names of the requests; "" for all, or an empty sequence, if they have no names.
+        Names of the requests; all "", or an empty sequence, if they have no names.
     prefix_group, prefix_tokens : sequence of str, array of int64
         The prompts of a group begin with the same `prefix_tokens` tokens; "" is no group.
     hash_ids : sequence of sequences of int
@@ -128,20 +128,20 @@ class Rows:
 class Format:
     """A format of traces: a table whose rows are requests.
 
-    A format's file is imported when the command line starts, so it imports NumPy and readers inside
-    its functions, if at all.
+    The command line imports the module of every format at startup, so such a module imports NumPy
+    and readers only inside its functions.
 
     Attributes
     ----------
     name : str
-        As in `read_trace(format=…)`.
+        The name for `read_trace(format=…)`.
     doc : str
-        Its meaning and its columns, one line.
+        A description with the columns, on one line.
     layout : {"csv", "jsonl"}
         `csv`: a header row, then a row per request; its tables are `CsvTable`. `jsonl`: a JSON
         object per line; its tables are `JsonlTable`, whose columns are the objects' keys.
     required : tuple of str
-        The columns without which a file is not of the format.
+        The columns that every file of the format has.
     arrival : str
         The column with the arrivals, which ascend unless the trace is sorted.
     rows : callable
@@ -150,15 +150,15 @@ class Format:
         Further columns that are read. A warning names those of a file that are neither required nor
         optional. None: files have many other columns, and there is no warning.
     suffixes : tuple of str
-        Endings of file names, e.g. ".jsonl", which name the format where no format detects its
-        columns in the first line.
+        File name suffixes, e.g. ".jsonl", which select the format if no format detects its columns
+        in the first line.
     options : tuple of Option
-        What a reader of the file must know beyond the file.
+        Facts about a file that the file itself does not state.
     retime : callable, optional
-        `retime(path, arrival_ns, **options)` returns other arrivals for those of the whole trace,
-        which ascend; so must the result.
+        `retime(path, arrival_ns, **options)` replaces the ascending arrivals of the whole trace;
+        the result must ascend too.
     notes : str
-        What else a user should know; part of the documentation of `read_trace`.
+        Further remarks for users; part of the documentation of `read_trace`.
 
     """
 
@@ -175,13 +175,12 @@ class Format:
     notes: str = ""
 
     def detect(self, columns: Mapping[Layout, Collection[str]]) -> bool:
-        """Whether a file is of the format, by the columns that its first line names per layout."""
+        """Whether a file is of the format, judged by the columns in its first line per layout."""
         return set(self.required) <= set(columns[self.layout])
 
     def check_columns(self, columns: Collection[str], place: str) -> None:
         """Raise TraceError if a required column is missing; `place`: file, or file and line."""
         if missing := [name for name in self.required if name not in columns]:
             raise TraceError(
-                f"{place}: lacks {', '.join(missing)}, so it is not of the format {self.name} "
-                f"({self.doc})"
+                f"{place}: not of the format {self.name}: {', '.join(missing)} missing ({self.doc})"
             )

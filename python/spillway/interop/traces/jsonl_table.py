@@ -1,4 +1,4 @@
-"""JSONL files: a JSON object per line, a request each."""
+"""JSONL files with a JSON object per line, each a request."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class JsonlTable(Table):
         return self.objects[row].get(column, "")
 
     def shown(self, row: int, column: str) -> str:
-        """Return the value of a key as errors show it."""
+        """Return the value of a key for errors."""
         value = self.cell(row, column)
         text = str(value) if isinstance(value, decimal.Decimal) else repr(value)
         return text[:100]
@@ -70,7 +70,7 @@ class JsonlTable(Table):
         return np.array(values, dtype=np.int64)
 
     def times_ns(self, key: str, unit: str) -> Int64s:
-        """Return the times of a key, exact as written, in nanoseconds; `unit`: ms or s."""
+        """Return the exact times of a key in nanoseconds; `unit`: ms or s."""
         scale_ns = _UNIT_NS[unit]
         highest = LONGEST_SPAN_S * 1_000_000_000 // scale_ns
         times_ns = []
@@ -85,7 +85,8 @@ class JsonlTable(Table):
 def tables_of(path: Path, form: Format) -> Generator[JsonlTable, None, None]:
     """Read a file of a format in pieces; empty lines are skipped.
 
-    Raises TraceError if the file cannot be read, is no text, or a line is no object of the format.
+    Raises TraceError if the file cannot be read, is not text, or a line is not an object of the
+    format.
     """
     try:
         with filesystem.open_text(path) as stream:
@@ -95,11 +96,11 @@ def tables_of(path: Path, form: Format) -> Generator[JsonlTable, None, None]:
     except OSError as error:
         raise TraceError(str(filesystem.cannot("read", path, error))) from error
     except UnicodeDecodeError as error:
-        raise TraceError(f"{path}: is no text file; JSONL in UTF-8 is needed") from error
+        raise TraceError(f"{path}: not a text file; must be JSONL in UTF-8") from error
 
 
 def columns_in(line: str) -> list[str]:
-    """Return the keys of an object; nothing if the line is none."""
+    """Return the keys of an object; nothing if the line is not one."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
@@ -119,14 +120,14 @@ def _table(path: Path, form: Format, rows: Sequence[tuple[int, str]]) -> JsonlTa
 
 def _object(text: str, place: str) -> dict[str, Any]:
     try:
-        # Times are taken as written.
+        # Exact times.
         values = json.loads(text, parse_float=decimal.Decimal, object_pairs_hook=yaml.unique_keys)
     except (json.JSONDecodeError, yaml.UnreadableError) as error:
-        raise TraceError(f"{place}: is no JSON: {error}") from error
+        raise TraceError(f"{place}: not valid JSON: {error}") from error
     except RecursionError as error:
-        raise TraceError(f"{place}: is no JSON: nested too deeply") from error
+        raise TraceError(f"{place}: not valid JSON: nested too deeply") from error
     except (ValueError, decimal.InvalidOperation) as error:
-        raise TraceError(f"{place}: is no JSON: a number of too many digits") from error
+        raise TraceError(f"{place}: not valid JSON: a number has too many digits") from error
     if not isinstance(values, dict):
         raise TraceError(f"{place}: must be a JSON object, not {text.strip()[:60]}")
     return values

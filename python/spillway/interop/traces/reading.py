@@ -51,10 +51,10 @@ def read_trace(
     path : str or Path
         The file, in UTF-8. Columns are found by name, whatever their order.
     format : str, optional
-        A key of `FORMATS`, see below; by default the columns in the first line decide, then the
-        ending of the file's name.
+        A key of `FORMATS`, see below. By default the columns in the first line select the format,
+        then the suffix of the file name.
     sort : bool
-        Sort the requests by time; those of one instant keep the order of the file.
+        Sort the requests by time; requests of one instant keep the order of the file.
     **options : int, float or str
         Options of the format, see below.
 
@@ -66,8 +66,8 @@ def read_trace(
     Raises
     ------
     TraceError
-        The file cannot be read, is of no known format, or holds no requests; the format does not
-        have an option; a value is invalid; a request is earlier than the one before (without
+        The file cannot be read, has an unknown format, or holds no requests; the format does not
+        have an option; a value is invalid; a request is earlier than the previous one (without
         `sort`); a `request_id` occurs twice.
 
     Warns
@@ -87,7 +87,7 @@ def read_columns(
     sort: bool = False,
     **options: float | str,
 ) -> dict[str, Any]:
-    """Read a trace as arguments of the core's make_trace, for callers that change some."""
+    """Read a trace as arguments of the core's make_trace, for callers that change some of them."""
     path = Path(path)
     form = format_of(path) if format is None else _named(format)
     settings = _checked(form, options, path)
@@ -107,7 +107,7 @@ def read_columns(
 
 
 def format_of(path: str | Path) -> Format:
-    """Return the format of a file: the first that detects its columns, else that of its suffix.
+    """Return the format of a file: the first that detects its columns, else the one of its suffix.
 
     Raises TraceError if no format fits, or the file cannot be read.
     """
@@ -123,10 +123,10 @@ def format_of(path: str | Path) -> Format:
     if of_suffix := [form for form in FORMATS.values() if path.suffix in form.suffixes]:
         return of_suffix[0]
     if not line:
-        raise TraceError(f"{path}: is empty; a header row and some requests are needed")
+        raise TraceError(f"{path}: empty; must hold a header row and requests")
     tried = "\n".join(f"  {form.name}: {form.doc}" for form in FORMATS.values())
     raise TraceError(
-        f"{path}: the header row is of no known format: {line[:200]}"
+        f"{path}: unknown format: {line[:200]}"
         f"{'…' if len(line) > 200 else ''}\nFormats tried:\n{tried}"
     )
 
@@ -139,7 +139,7 @@ def _first_line(path: Path) -> str:
     except OSError as error:
         raise TraceError(str(filesystem.cannot("read", path, error))) from error
     except UnicodeDecodeError as error:
-        raise TraceError(f"{path}: is no text file; CSV or JSONL in UTF-8 is needed") from error
+        raise TraceError(f"{path}: not a text file; must be CSV or JSONL in UTF-8") from error
 
 
 def _named(name: str) -> Format:
@@ -157,15 +157,15 @@ def _checked(form: Format, given: Mapping[str, Any], path: Path) -> dict[str, fl
     for name, value in given.items():
         if name not in known:
             place = f"{path}, {name} = {value!r:.60}"
-            has = f"which has {', '.join(known)}" if known else "which has none"
+            has = f"one of {', '.join(known)}" if known else "it has no options"
             others = ", ".join(options_by_name().get(name, ()))
-            of = f"; it is one of {others}" if others else ""
-            raise TraceError(f"{place}: is no option of the format {form.name}, {has}{of}")
+            of = f"; {name} is an option of {others}" if others else ""
+            raise TraceError(f"{place}: unknown option of the format {form.name}; {has}{of}")
     return {name: one.checked(given.get(name, one.default)) for name, one in known.items()}
 
 
 def _note_unused(path: Path, form: Format, names: Iterable[str]) -> None:
-    """Warn of columns that are not read, which may be misspelled."""
+    """Warn of unused columns, which may be misspelled."""
     if form.optional is None:
         return
     known = {*form.required, *form.optional, *export.REQUEST_COLUMNS}
@@ -175,7 +175,8 @@ def _note_unused(path: Path, form: Format, names: Iterable[str]) -> None:
             near = difflib.get_close_matches(name, form.optional, n=1, cutoff=0.75)
             unused.append(name + (f" (did you mean {near[0]}?)" if near else ""))
     if unused:
-        note(f"{path}: not used: {', '.join(unused)}; optional are {', '.join(form.optional)}")
+        optional = ", ".join(form.optional)
+        note(f"{path}: unused columns: {', '.join(unused)}; optional columns are {optional}")
 
 
 def _documentation() -> str:

@@ -1,4 +1,4 @@
-"""Consecutive rows of a trace's file, whatever its layout."""
+"""Consecutive rows of a trace's file, of any layout."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class Table:
         return len(self.lines)
 
     def cell(self, row: int, column: str) -> Any:
-        """Return the content of a cell as in the file."""
+        """Return the raw content of a cell."""
         raise NotImplementedError
 
     def shown(self, row: int, column: str) -> str:
-        """Return the content of a cell as errors show it."""
+        """Return the content of a cell for errors."""
         return repr(self.cell(row, column))
 
     def refuse(self, row: int, column: str, allowed: str, *, shown: str = "") -> NoReturn:
-        """Raise the TraceError of one cell; `shown`: its content in other words."""
+        """Raise the TraceError of one cell; `shown` replaces its content in the message."""
         value = shown or self.shown(row, column)
         raise TraceError(f"{self.path} line {self.lines[row]}, {column} = {value}: {allowed}")

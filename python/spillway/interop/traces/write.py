@@ -1,4 +1,4 @@
-"""Traces to files."""
+"""Writing traces to files."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def write_mooncake(
     *,
     block_size_tokens: int = BLOCK_SIZE_TOKENS,
 ) -> None:
-    """Write a trace as Mooncake JSONL, timestamps in milliseconds with all their digits.
+    """Write a trace as Mooncake JSONL, with exact timestamps in milliseconds.
 
     Parameters
     ----------
     trace : Trace
-        Its prompts share whole blocks, as those of a Mooncake trace do, or nothing. What a prompt
-        does not share gets ids of its own.
+        Its prompts share whole blocks, like those of a Mooncake trace, or nothing. The rest of each
+        prompt gets unique ids.
     path : str or Path
-        The file; it takes the place of another.
+        The file, which is replaced if it exists.
     block_size_tokens : int
         Tokens per hash id, >= 1.
 
-    A line also has `tenant` and `slo_class` where they are not "default" and "standard", and
+    A line also has `tenant` and `slo_class` unless they are "default" and "standard", and
     `request_id` if the trace names its requests; other readers of the format ignore them.
 
     Raises
@@ -51,7 +51,7 @@ def write_mooncake(
     UsageError
         The trace holds no requests, only their digest.
     TraceError
-        A prompt shares something else than whole blocks of that size (the message names the
+        A prompt shares a segment other than whole blocks of that size (the message names the
         request), or the file cannot be written.
 
     """

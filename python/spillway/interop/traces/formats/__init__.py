@@ -22,7 +22,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-# A file is of the first format that detects its columns, so the more demanding come first.
+# The first format that detects its columns is chosen, so the more specific ones come first.
 FORMATS: dict[str, Format] = {
     one.name: one
     for one in (

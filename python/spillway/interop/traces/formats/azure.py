@@ -36,7 +36,7 @@ FORMAT = Format(
     rows=_rows,
     retime=lambda _path, arrival_ns: arrival_ns - arrival_ns[0],
     notes=(
-        "Times count from the first request; a timestamp without a time zone is UTC. `tenant` and "
-        "`slo_class` are columns that you may add."
+        "Times count from the first request; a timestamp without a time zone is UTC. You may add "
+        "the columns `tenant` and `slo_class`."
     ),
 )

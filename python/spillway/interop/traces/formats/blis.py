@@ -1,4 +1,4 @@
-"""BLIS TraceV2, of which versions have different columns."""
+"""BLIS TraceV2, whose versions have different columns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def rows(table: CsvTable) -> Rows:
     arrival_us = table.whole("arrival_time_us", at_most=LONGEST_SPAN_S * 1_000_000)
     shared = table.shared_tokens("prefix_group", "prefix_length")
     # In a group, input_tokens is the suffix. Without one, the server's own count of the prompt is
-    # the better one.
+    # more accurate.
     prompt = table.whole("input_tokens") + shared
     server = table.whole("server_input_tokens", empty="0")
     counted = ~table.filled("prefix_group") & (server > 0)

@@ -1,4 +1,4 @@
-"""Mooncake JSONL, whose hash ids stand for blocks of prompts."""
+"""Mooncake JSONL, whose hash ids identify blocks of prompts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-# A trace is called crowded if that many requests or more arrive at an instant on average.
+# A trace is crowded if at least this many requests arrive per instant on average.
 _CROWDED = 2
 _CROWDED_ROWS = 100
 
@@ -68,15 +68,15 @@ def _hash_ids(table: JsonlTable, prompt: Int64s, block_size_tokens: int) -> list
                 row,
                 "hash_ids",
                 f"must be {count}, one per {block_size_tokens} tokens of input_length "
-                f"({prompt[row]}); --trace-block-size-tokens (block_size_tokens in Python) states "
-                "how many tokens an id stands for",
+                f"({prompt[row]}); --trace-block-size-tokens (block_size_tokens in Python) sets "
+                "the number of tokens per id",
                 shown=f"{len(ids)} ids",
             )
     return found
 
 
 def _spread(path: Path, arrival_ns: Int64s, *, spread_s: float, seed: int, **_: object) -> Int64s:
-    """Spread the requests of each instant, in order, over what follows it."""
+    """Spread the requests of each instant, in order, over the time that follows it."""
     import numpy as np
 
     from spillway.config.messages import note
@@ -91,7 +91,7 @@ def _spread(path: Path, arrival_ns: Int64s, *, spread_s: float, seed: int, **_: 
             )
         return arrival_ns
     room = np.minimum(np.diff(instants, append=instants[-1] + spread_ns), spread_ns)[at]
-    # NumPy promises the numbers of a bit generator, though not those of its distributions.
+    # NumPy guarantees the numbers of a bit generator across versions, but not its distributions.
     share = (np.random.PCG64(seed).random_raw(len(at)) >> np.uint64(11)) * 2.0**-53
     later = np.minimum((share * room).astype(np.int64), room - 1)
     spread: Int64s = np.sort(arrival_ns + later)
@@ -122,14 +122,14 @@ FORMAT = Format(
         Option("seed", int, 0, "seed of the arrivals within them", at_least=0),
     ),
     notes=(
-        "Prompts that begin with the same `hash_ids` begin with the same tokens; the last block of "
-        "a prompt may be shorter. `request_id`, `tenant` and `slo_class` (text) are keys that you "
-        "may add. A file does not say its unit or block size: the published traces have "
+        "Prompts that begin with the same `hash_ids` begin with the same tokens; the last block "
+        "of a prompt may be shorter. You may add the keys `request_id`, `tenant` and `slo_class` "
+        "(text). A file does not state its unit or block size: the published traces have "
         "milliseconds and blocks of 512 tokens, the documentation of GuideLLM shows seconds, "
         "others have blocks of 16 or 64. Timestamps are rounded to steps (about 3 s in the "
-        "published conversation trace), so that requests arrive in bursts that were not measured; "
-        "a warning says so. With `spread_s` each request arrives at a random time in the seconds "
-        "that follow its timestamp and before the next timestamp of the file; the order stays. The "
+        "published conversation trace), so that requests arrive in artificial bursts; a warning "
+        "says so. With `spread_s` each request arrives at a random time in the seconds that "
+        "follow its timestamp and before the next timestamp of the file; the order stays. The "
         "same seed gives the same trace."
     ),
 )

@@ -41,7 +41,7 @@ def _shared(table: CsvTable, prompt: Int64s) -> Int64s:
 
 FORMAT = Format(
     name="columns",
-    doc="arrival_s,input_tokens,output_tokens and, if wanted, request_id, tenant, slo_class, "
+    doc="arrival_s,input_tokens,output_tokens and optionally request_id, tenant, slo_class, "
     "prefix_group, prefix_tokens",
     layout="csv",
     required=("arrival_s", "input_tokens", "output_tokens"),
@@ -49,8 +49,8 @@ FORMAT = Format(
     arrival="arrival_s",
     rows=_rows,
     notes=(
-        "`arrival_s` is in decimal seconds, exact to the nanosecond, further digits rounded; "
-        "`input_tokens` is the whole prompt. A `request_id` names one request. The prompts of a "
+        "`arrival_s` is in decimal seconds, exact to the nanosecond; further digits are rounded. "
+        "`input_tokens` is the whole prompt. Every `request_id` is unique. The prompts of a "
         "`prefix_group` begin with the same `prefix_tokens` tokens."
     ),
 )
