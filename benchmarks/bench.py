@@ -1,7 +1,7 @@
 """Speed of the simulator on one thread: `python benchmarks/bench.py --scenario W8 --json`.
 
-A run is what `spillway.simulate` does with default metrics, ledger and summary, but with the
-requests generated once beforehand, which is timed apart.
+A run does the work of `spillway.simulate` with default metrics, ledger and summary, except that the
+requests are generated once in advance and timed separately.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SEED = 0
 def peak_rss_mb() -> float:
     """Largest resident set of this process so far, in MiB.
 
-    Linux hands `ru_maxrss` of the parent on to a child; VmHWM belongs to the process alone.
+    On Linux a child inherits the `ru_maxrss` of its parent; VmHWM belongs only to the process.
     """
     status = Path("/proc/self/status")
     if status.exists():
@@ -54,7 +54,7 @@ def child(script: Path, *arguments: object, package: Path | None = None) -> dict
 def measure(
     name: str, num_requests: int | None = None, repeats: int = 5, *, reference: bool = False
 ) -> dict[str, Any]:
-    """Median of `repeats` runs after one more for warming up, which is left out before a single."""
+    """Median of `repeats` runs after a warm-up run, which is skipped before a single run."""
     simulation = make(name, num_requests)
     start = time.perf_counter()
     requests = _core.cluster.offered_requests(simulation, _SEED)
@@ -63,7 +63,7 @@ def measure(
     times = []
     result = None
     for _ in range(repeats + (repeats > 1)):
-        result = None  # freed outside of the timing
+        result = None  # freed outside the timing
         start = time.perf_counter()
         output = _core.cluster.run(simulation, _SEED, reference, requests)
         result = spillway.Result(simulation, _SEED, output)
@@ -101,8 +101,8 @@ def main() -> None:
     which.add_argument("--scenario", choices=SCENARIOS)
     which.add_argument("--all", action="store_true", help="every scenario, each in a fresh process")
     parser.add_argument("--json", action="store_true", help="one JSON object per line, no table")
-    parser.add_argument("--reference", action="store_true", help="every step made by itself")
-    parser.add_argument("--repeats", type=int, default=5, help="runs; 1: without warming up")
+    parser.add_argument("--reference", action="store_true", help="simulate every step separately")
+    parser.add_argument("--repeats", type=int, default=5, help="runs; 1: without a warm-up run")
     parser.add_argument("--num-requests", type=int, help="instead of the scenario's own number")
     options = parser.parse_args()
     if options.repeats < 1:

@@ -1,4 +1,4 @@
-"""Speed of searches: fits, proposals, and what a trial costs beside its runs.
+"""Speed of searches: fits, proposals, and the cost of a trial besides its runs.
 
 `python benchmarks/search.py` measures all of it, `--only NAME` one part; `--smoke` takes a tenth.
 """
@@ -36,7 +36,7 @@ BATCH = 4
 _DIMENSIONS = 6
 _NOISE_SD = 0.1
 SMOKE_SHARE = 0.1
-"""Of trials and repeats, where all that matters is whether the measurement runs."""
+"""Share of the trials and repeats in a smoke test."""
 
 Part = dict[str, Any]
 
@@ -51,16 +51,16 @@ def bumps(points: np.ndarray) -> np.ndarray:
 
 
 def times_of(action: Callable[[], Any]) -> np.ndarray:
-    """Wall time and time of the processor (all threads), in ms."""
+    """Wall time and processor time (all threads), in ms."""
     start = time.perf_counter(), time.process_time()
     action()
     return 1e3 * np.array([time.perf_counter() - start[0], time.process_time() - start[1]])
 
 
 def fits(share: float = 1) -> Part:
-    """Fits of noisy values without priors: ours and scikit-learn's, in turns.
+    """Fits of noisy values without priors: ours and scikit-learn's, alternating.
 
-    A busy machine is then busy for both.
+    Load on the machine then affects both.
     """
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
@@ -101,7 +101,7 @@ def batches(share: float = 1) -> Part:
 
 
 def _batch(size: int, share: float) -> list[float]:
-    """Wall time and time of the processor of one batch after 200 finished trials, in ms."""
+    """Wall time and processor time of one batch after 200 finished trials, in ms."""
     sampler = GpSampler(seed=0)
     study = optuna.create_study(sampler=sampler)
     rng = np.random.default_rng(1)
@@ -133,13 +133,13 @@ def _batch(size: int, share: float) -> list[float]:
         for trial in batch:
             trial.set_user_attr("objective_se", errors["objective_se"])
             study.tell(trial, value_of(list(trial.params.values())))
-    # The first fit of all is not a warm start.
+    # The very first fit is not a warm start.
     median: list[float] = np.median(times[1:], axis=0).tolist()
     return median
 
 
 def overhead(share: float = 1) -> Part:
-    """Wall time of a batch of four trials without that of the runs, in ms, by sampler.
+    """Wall time of a batch of four trials excluding the runs, in ms, by sampler.
 
     The search of examples/mixed_targets_study.yaml with 1,000 requests a run, after 200 trials.
     """

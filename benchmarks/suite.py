@@ -1,4 +1,4 @@
-"""Figures beside the speed of a single run: batches, threads, scaling, memory, streaming.
+"""Figures other than the speed of a single run: batches, threads, scaling, memory, streaming.
 
 `python benchmarks/suite.py` runs all of them, `--only NAME` one; `--full` adds the streaming run of
 100 million requests, which takes minutes; `--smoke` takes a thousandth of the requests.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _SEEDS = range(3)
 _ROUNDS = 5
 SMOKE_SHARE = 0.001
-"""Of the requests, where all that matters is whether the measurement runs."""
+"""Share of the requests in a smoke test."""
 _TEXT = ("request_id", "tenant", "slo_class", "outcome", "reason")
 
 Figures = dict[str, float]
@@ -59,10 +59,10 @@ def from_python(share: float = 1) -> Figures:
 
 
 def batch(share: float = 1) -> Figures:
-    """90 runs of W8-full on two threads, and how much they gain over one.
+    """90 runs of W8-full on two threads, and their gain over one thread.
 
-    The control are two processes that share nothing, each with half of the runs, against one of
-    them with both halves: what the machine itself gains from a second core.
+    The control compares two processes that share nothing, each with half of the runs, with one
+    process that has both halves: the gain of the machine itself from a second core.
     """
     num_requests = _share_of(20_000, share)
     simulations = sweep(num_requests)
@@ -109,7 +109,7 @@ def _run(simulations: list[spillway.Simulation], threads: int) -> object:
 
 
 def _work(barrier: Barrier, orders: SimpleQueue[Any], num_requests: int) -> None:
-    """Each order names the halves of the batch that this process is to run."""
+    """Each order names the halves of the batch for this process."""
     simulations = sweep(num_requests)
     halves = simulations[::2], simulations[1::2]
     while (order := orders.get()) is not None:
@@ -136,7 +136,7 @@ def scaling(share: float = 1) -> Figures:
 
 
 def memory(share: float = 1) -> Figures:
-    """Bytes that one more request of W8 takes, from the peaks of fresh processes."""
+    """Bytes per additional request of W8, from the peaks of fresh processes."""
     small, large = (_share_of(n, share) for n in (100_000, 1_000_000))
     peaks = [_in_child(n)["peak_rss_mb"] for n in (small, large)]
     return {"bytes_per_request": (peaks[1] - peaks[0]) * 2**20 / (large - small)}

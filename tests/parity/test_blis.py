@@ -447,8 +447,11 @@ def test_scorers_reach_the_configuration(
 @pytest.mark.parametrize(
     ("scorers", "words"),
     [
-        ("queue-depht:1", ", options.routing_scorers: 'queue-depht' is none of prefix-affinity, "),
-        ("queue-depth:1,", ", options.routing_scorers: '' is none of prefix-affinity, "),
+        (
+            "queue-depht:1",
+            ", options.routing_scorers: 'queue-depht' must be one of prefix-affinity, ",
+        ),
+        ("queue-depth:1,", ", options.routing_scorers: '' must be one of prefix-affinity, "),
         ("queue-depth", ", options.routing_scorers: 'queue-depth' must be NAME:WEIGHT"),
         ("queue-depth:x", ", options.routing_scorers: 'queue-depth:x' must be NAME:WEIGHT"),
         ("queue-depth:1:2", ", options.routing_scorers: 'queue-depth:1:2' must be NAME:WEIGHT"),
@@ -458,7 +461,7 @@ def test_scorers_reach_the_configuration(
             "queue-depth:1,queue-depth:2",
             ": is of no use to the core: router.scorers[1].kind = 'queue_depth': must not occur twice",  # noqa: E501
         ),
-        (5, ", options.routing_scorers: '5' is none of prefix-affinity, "),
+        (5, ", options.routing_scorers: '5' must be one of prefix-affinity, "),
     ],
 )
 def test_wrong_scorers_are_an_error(folder: Path, scorers: Any, words: str) -> None:
@@ -606,7 +609,7 @@ def test_a_broken_summary_is_an_error(folder: Path, changes: dict[str, Any], wor
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("summary.json", "{", "is no JSON"),
+        ("summary.json", "{", "not valid JSON"),
         ("summary.json", "[1]", "must be an object"),
         ("summary.json", None, "cannot be read"),
         ("requests.csv", None, "cannot be read"),
@@ -638,5 +641,5 @@ def test_a_broken_file_is_an_error(
 def test_no_scenario_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="holds no scenario"):
         blis.validate(tmp_path)
-    with pytest.raises(TraceError, match="is no folder"):
+    with pytest.raises(TraceError, match="not a folder"):
         blis.validate(tmp_path / "missing")

@@ -399,19 +399,19 @@ def test_profile_comes_before_presets() -> None:
         ([["baseline"]], "presets[0]", "['baseline']", "must be the name of a preset"),
         (["baseline", {"version": 1}], "presets[1]", "{'version': 1}", "must be the name of"),
         ({"name": 7}, "presets", "7", "must be the name of a preset"),
-        ("base-line", "presets", "'base-line'", "is no known preset; did you mean 'baseline'?"),
-        (["baseline", "xyz"], "presets[1]", "'xyz'", "is no known preset; one of baseline, "),
+        ("base-line", "presets", "'base-line'", "unknown preset; did you mean 'baseline'?"),
+        (["baseline", "xyz"], "presets[1]", "'xyz'", "unknown preset; one of baseline, "),
         (
             [{"name": "llm-d-flow-control", "versoin": "2026-05"}],
             "presets[0].versoin",
             "'2026-05'",
-            "is no parameter of llm-d-flow-control; did you mean 'version'?",
+            "unknown parameter of llm-d-flow-control; did you mean 'version'?",
         ),
         (
             {"name": "baseline", "rate": 2},
             "presets.rate",
             "2",
-            "is no parameter of baseline; it has none",
+            "unknown parameter of baseline, which has no parameters",
         ),
         (
             {"name": "llm-d-flow-control", "version": "2025-01"},
@@ -517,7 +517,7 @@ def test_set_presets(write: Callable[[Any], Path], capsys: pytest.CaptureFixture
     assert shown == fingerprint(expected)[:12]
     assert cli.main(["check", str(path), "--set", "presets=[baseline, basline]"]) == 2
     assert capsys.readouterr().err == (
-        "spillway: presets[1] = 'basline': is no known preset; did you mean 'baseline'?\n"
+        "spillway: presets[1] = 'basline': unknown preset; did you mean 'baseline'?\n"
     )
 
 
@@ -577,7 +577,7 @@ def test_describe_presets(capsys: pytest.CaptureFixture[str]) -> None:
         assert name in out
     assert "  instances.latency.linear, instances.latency.jittered.mean\n" in out
     assert cli.main(["describe", "presets.llm-d-flow"]) == 2
-    assert "is no known preset; did you mean 'llm-d-flow-control'?" in capsys.readouterr().err
+    assert "unknown preset; did you mean 'llm-d-flow-control'?" in capsys.readouterr().err
 
 
 # --- former names ---------------------------------------------------------------------------------

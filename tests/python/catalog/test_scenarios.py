@@ -185,7 +185,7 @@ def test_a_scenario_runs() -> None:
 def test_unknown_names(name: str, hint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         catalog.get(name)
-    assert caught.value.violations == (("preset", repr(name), f"is no known preset; {hint}"),)
+    assert caught.value.violations == (("preset", repr(name), f"unknown preset; {hint}"),)
 
 
 def test_scenarios_in_words() -> None:

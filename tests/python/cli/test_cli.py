@@ -302,7 +302,7 @@ def test_describe(run: Callable[..., str], refused: Callable[..., str]) -> None:
         assert f"  {kind}: " in kinds
     assert "llama-3.1-8b-h100-tp2" in run("describe", "instances.latency.linear")
     assert refused("describe", "gateway.admision") == (
-        "gateway.admision: there is no 'admision' in gateway; there are: admission, "
+        "gateway.admision: unknown setting 'admision' in gateway; one of admission, "
         "admission_latency_s, bands, max_queued, queue_shedding, drain_latency_s, dispatch, "
         "attempt_period_s, limit, usage_limit, eviction, controller, guard, sensor, "
         "routing_latency_s, replicas, split"
@@ -328,7 +328,7 @@ def test_init_writes_a_file_that_means_the_defaults(
     assert "# quantum_ns: 1  # (as the profile says)" in text
 
     Path("new.yaml").write_text("mine")
-    assert refused("init", "new.yaml") == "new.yaml: exists already; it was left as it is"
+    assert refused("init", "new.yaml") == "new.yaml: already exists; not overwritten"
     assert Path("new.yaml").read_text() == "mine"
     assert refused("init", "no/such/folder.yaml") == (
         "no/such/folder.yaml: cannot be written: No such file or directory"
@@ -425,7 +425,7 @@ def test_validate(
 
     requests.unlink()
     assert refused("validate", "blis", "recorded").startswith(f"{requests}: cannot be read")
-    assert refused("validate", "blis", "elsewhere") == "elsewhere: is no folder"
+    assert refused("validate", "blis", "elsewhere") == "elsewhere: not a folder"
 
 
 # --- wrong input ----------------------------------------------------------------------------------
@@ -449,10 +449,10 @@ def test_validate(
         ("warm_up_s: .inf\n", "warm_up_s = inf: must be a finite number >= 0 and <= 3200000000"),
         ("schema: 3\n", "schema = 3: must be 1"),
         ("profile: sglang\n", "profile = 'sglang': must be one of vllm, blis_0_6"),
-        ("a: [1\n", "bad.yaml line 2: is neither YAML nor JSON: "),
+        ("a: [1\n", "bad.yaml line 2: not valid YAML or JSON: "),
         ("just words\n", "bad.yaml: must be a mapping of settings such as `router: round_robin`"),
         (TRACE, "bad.yaml: must be a mapping of settings such as `router: round_robin`"),
-        (b"\x00\xff\xfe", "bad.yaml: is no text file; a configuration is YAML or JSON"),
+        (b"\x00\xff\xfe", "bad.yaml: not a text file; a configuration is YAML or JSON"),
         ("workload: {kind: trace, file: gone.csv}\n",
          "gone.csv: cannot be read: No such file or directory"),
         ("workload: {kind: trace, file: requests.csv, sha256: abc}\n",
@@ -515,7 +515,7 @@ def test_missing_files(refused: Callable[..., str]) -> None:
         (HEADER + "0,5,1\n", "bad.csv line 2: holds 3 fields; the header row names 4"),
         ("time,in,out\n0,1,1\n", "bad.csv: the header row is of no known format: time,in,out"),
         (CONFIG, "bad.csv: the header row is of no known format: "),
-        (b"PK\x03\x04\xff\xfe", "bad.csv: is no text file; CSV or JSONL in UTF-8 is needed"),
+        (b"PK\x03\x04\xff\xfe", "bad.csv: not a text file; must be CSV or JSONL in UTF-8"),
     ],
 )  # fmt: skip
 def test_bad_trace(refused: Callable[..., str], trace: str | bytes, expected: str) -> None:
@@ -548,12 +548,12 @@ def test_trace_configuration_needs_a_trace(refused: Callable[..., str]) -> None:
         ("instances.count=many", "instances[0].count = 'many': must be a whole number"),
         ("instances.count=0", "instances[0].count = 0: must be >= 1 and <= 100000 (instances)"),
         ("instances.count=", "instances[0].count = null: must be a whole number"),
-        ("router={kind: x", "--set router line 1: is neither YAML nor JSON: "),
+        ("router={kind: x", "--set router line 1: not valid YAML or JSON: "),
         ("warm_up_s=2024-01-01", "warm_up_s = '2024-01-01': must be a number"),
         ("warm_up_s=1:30", "warm_up_s = '1:30': must be a number"),
-        ("router=round_robin\nother: 1", "--set router line 2: is neither YAML nor JSON: "),
+        ("router=round_robin\nother: 1", "--set router line 2: not valid YAML or JSON: "),
         ("router: round_robin\nother=1", "router: round_robin\nother: "),
-        ("router=[", "--set router line 1: is neither YAML nor JSON: "),
+        ("router=[", "--set router line 1: not valid YAML or JSON: "),
         ("a..b=1", "a..b: not a dotted path such as gateway.admission[0].capacity_tokens"),
     ],
 )  # fmt: skip
@@ -601,7 +601,7 @@ def test_scenario_replaces_workload_tenants_and_classes(
     )
     assert out["metrics"]["offered"] == 700
     assert refused("run", "fleet.yaml", "--scenario", "noisy-neighbour") == (
-        "scenario = 'noisy-neighbour': is no known scenario; did you mean 'noisy-neighbor'?"
+        "scenario = 'noisy-neighbour': unknown scenario; did you mean 'noisy-neighbor'?"
     )
 
 

@@ -140,7 +140,7 @@ def test_unicode_names(write: Callable[..., Path], name: str) -> None:
         assert load(path) == expected
 
 
-NEITHER = "{path} line %d: is neither YAML nor JSON: "
+NEITHER = "{path} line %d: not valid YAML or JSON: "
 NO_MAPPING = "{path}: must be a mapping of settings such as `router: round_robin`"
 
 
@@ -163,9 +163,9 @@ NO_MAPPING = "{path}: must be a mapping of settings such as `router: round_robin
         ("a: *b\n", NEITHER % 1 + "the alias *b is not supported; write out what it stands for"),
         ("<<: &b {c: 1}\n", "unknown setting"),
         ("a: " + 5000 * "1", NEITHER % 1 + "a number of 5000 digits; 309 are allowed"),
-        (b"a: \x00\n", "{path}: is neither YAML nor JSON"),
-        (b"\x89PNG\r\n\x1a\n\x00\xff", "{path}: is no text file; a configuration is YAML or JSON"),
-        ("a: b".encode("utf-16"), "{path}: is no text file"),
+        (b"a: \x00\n", "{path}: not valid YAML or JSON"),
+        (b"\x89PNG\r\n\x1a\n\x00\xff", "{path}: not a text file; a configuration is YAML or JSON"),
+        ("a: b".encode("utf-16"), "{path}: not a text file"),
         ("- router\n", NO_MAPPING + ", not ['router']"),
         ("round_robin\n", NO_MAPPING + ", not 'round_robin'"),
         ("arrival_s,input_tokens\n0,1\n", NO_MAPPING),
@@ -199,7 +199,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ['{"a": 1, "a": 1}', '{"a": ' + 5000 * "1" + "}"])
 def test_json_that_no_setting_can_be_is_refused(write: Callable[..., Path], content: str) -> None:
     path = write(content, "a.json")
-    assert message(path).startswith(f"{path}: is no JSON: ")
+    assert message(path).startswith(f"{path}: not valid JSON: ")
 
 
 @pytest.mark.parametrize("text", ['{"profile": "\\ud800"}', '{"tenants": [{"name": "\\ud800"}]}'])
@@ -274,7 +274,7 @@ def test_alias_bomb_is_refused(write: Callable[..., Path], outer: str) -> None:
         f"a{i}: &a{i} [{', '.join(9 * [f'*a{i - 1}'])}]" for i in range(1, 10)
     ]
     found = message(write("\n".join([*levels, f"{outer}: *a9\n"])))
-    assert "line 2: is neither YAML nor JSON: the alias *a0 is not supported" in found
+    assert "line 2: not valid YAML or JSON: the alias *a0 is not supported" in found
 
 
 class CountedText(str):

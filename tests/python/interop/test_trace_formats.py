@@ -236,7 +236,7 @@ def test_a_new_format_of_objects_is_read() -> None:
         assert found["arrival_ns"] == [at * 10**9 for at in range(5000)]
         assert found["input_tokens"] == list(range(5, 5005))
     Path("pairs.toy").write_text("oops\n")
-    with pytest.raises(TraceError, match=r"pairs\.toy line 1: is no JSON: "):
+    with pytest.raises(TraceError, match=r"pairs\.toy line 1: not valid JSON: "):
         read_trace("pairs.toy")
     with pytest.raises(TraceError, match=r"no known format: oops\nFormats tried:\n(.*\n)*.*pairs"):
         read_trace(Path("pairs.toy").rename("pairs.txt"))

@@ -489,12 +489,12 @@ def test_an_unknown_header_shows_itself_and_the_known_ones(write: Callable[..., 
         (b"\n\r\n \n", "is empty"),
         (COLUMNS.encode(), "holds no requests"),
         (COLUMNS.encode() + b"\n\n\n", "holds no requests"),
-        (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "is no text file"),
-        (COLUMNS.encode() + b"\n0,5,1\n1,5,\xff\n", "is no text file"),
-        ("\ufeff".join((COLUMNS, "0,5,1")).encode("utf-16"), "is no text file"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "not a text file"),
+        (COLUMNS.encode() + b"\n0,5,1\n1,5,\xff\n", "not a text file"),
+        ("\ufeff".join((COLUMNS, "0,5,1")).encode("utf-16"), "not a text file"),
         (COLUMNS.encode() + b"\n0,5,1\n1,5\n", "line 3: holds 2 fields; the header row names 3"),
         (COLUMNS.encode() + b"\n0,5,1\n1,5,1,7\n", "line 3: holds 4 fields; the header row"),
-        (COLUMNS.encode() + b',tenant\n0,5,1,"' + b"x" * 200_000, "is no CSV: field larger"),
+        (COLUMNS.encode() + b',tenant\n0,5,1,"' + b"x" * 200_000, "not valid CSV: field larger"),
         (COLUMNS.encode() + b",input_tokens\n0,5,1,5\n", "names input_tokens more than once"),
     ],
 )
@@ -692,14 +692,17 @@ def test_a_request_id_of_mooncake_given_twice(write: Callable[..., Path], line: 
         (mooncake(0, 5, [1], request_id="a"), "request_id must stand on every line or on none"),
         (
             mooncake(0, 5, [1]).replace("{", '{"timestamp": 1, '),
-            "is no JSON: the key 'timestamp' is given twice",
+            "not valid JSON: the key 'timestamp' is given twice",
         ),
-        (mooncake(0, 5, [1]).replace("5", 5000 * "5"), "is no JSON: a number of too many digits"),
+        (
+            mooncake(0, 5, [1]).replace("5", 5000 * "5"),
+            "not valid JSON: a number of too many digits",
+        ),
         ('{"timestamp": 0, "input_length": 5}', "lacks output_length, hash_ids, so it is not of"),
         ("[1, 2]", "must be a JSON object, not [1, 2]"),
-        ('{"timestamp": 0,', "is no JSON: "),
-        ("[" * 100_000, "is no JSON: "),
-        ('{"timestamp": 1e99999999999999999999}', "is no JSON: "),
+        ('{"timestamp": 0,', "not valid JSON: "),
+        ("[" * 100_000, "not valid JSON: "),
+        ('{"timestamp": 1e99999999999999999999}', "not valid JSON: "),
     ],
 )
 def test_a_bad_line_of_mooncake_is_named(write: Callable[..., Path], line: str, words: str) -> None:
@@ -743,7 +746,7 @@ def test_options_of_mooncake_are_for_mooncake(write: Callable[..., Path]) -> Non
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(b"", "holds no requests"), (b"\n\n", "holds no requests"), (b"\xff\n", "is no text file")],
+    [(b"", "holds no requests"), (b"\n\n", "holds no requests"), (b"\xff\n", "not a text file")],
 )
 def test_unusable_mooncake_files(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / "trace.jsonl"

@@ -361,7 +361,7 @@ def test_few_notes() -> None:
     ]
     result = run(AT_EASE, gateway=gateway.Gateway(bands=bands, limit=fixed(9), max_queued=99))
     assert len(result.notes()) <= 6
-    assert "likewise without effect: gateway.max_queued, " in idle(result)
+    assert "also without effect: gateway.max_queued, " in idle(result)
 
 
 def test_no_target() -> None:

@@ -264,14 +264,14 @@ def test_last_line_that_lacks_nothing_but_its_end_is_kept(
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"garbage\n", "line 1: is no entry of a study's journal"),
-        (b"garbage", "line 1: is no entry of a study's journal"),
-        (b'{"some": "settings"}', "line 1: is no entry of a study's journal"),
-        (b"\x00\xff\xfe\n", "line 1: is no entry of a study's journal"),
-        (b"[1]\n", "line 1: is no entry of a study's journal"),
-        (b'{"op_code": 4}\n', "is no journal of a study, or was changed since"),
-        (b'{"op_code": 999, "worker_id": "a"}\n', "is no journal of a study, or was changed since"),
-        (9999 * b"[" + b"\n", "line 1: is no entry of a study's journal"),
+        (b"garbage\n", "line 1: not an entry of a study's journal"),
+        (b"garbage", "line 1: not an entry of a study's journal"),
+        (b'{"some": "settings"}', "line 1: not an entry of a study's journal"),
+        (b"\x00\xff\xfe\n", "line 1: not an entry of a study's journal"),
+        (b"[1]\n", "line 1: not an entry of a study's journal"),
+        (b'{"op_code": 4}\n', "not the journal of a study, or modified"),
+        (b'{"op_code": 999, "worker_id": "a"}\n', "not the journal of a study, or modified"),
+        (9999 * b"[" + b"\n", "line 1: not an entry of a study's journal"),
     ],
 )
 def test_file_that_is_no_journal_is_refused_and_left(
@@ -291,7 +291,7 @@ def test_torn_line_in_the_middle_is_named(tmp_path: Path, journal_of_six: bytes)
     lines[20] = lines[20][:30] + b"\n"
     journal = tmp_path / "journal.log"
     journal.write_bytes(b"".join(lines))
-    with pytest.raises(ConfigError, match="line 21: is no entry of a study's journal"):
+    with pytest.raises(ConfigError, match="line 21: not an entry of a study's journal"):
         small(storage=journal)
 
 

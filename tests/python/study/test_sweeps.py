@@ -314,7 +314,7 @@ def test_fewest_instances(rate: float) -> None:
 def test_solvers_need_promises_about_who_got_through() -> None:
     with pytest.raises(UsageError, match="at least one promise"):
         max_rate_under_slo(server(1), {})
-    with pytest.warns(RuntimeWarning, match="only latencies of requests that get through"):
+    with pytest.warns(RuntimeWarning, match="these constraints apply only to served requests"):
         max_rate_under_slo(server(1), {"p99_ttft_ms": "<=1000"}, high=2, seeds=1)
 
 
