@@ -177,8 +177,8 @@ Rounds of all four are interleaved; the figures are medians. {streaming}
 
 One thread; median of five runs after a warm-up run, with default metrics, ledger and summary;
 the workload is generated once, outside of the timing. Requests are those completed, steps those of
-the simulated engines. The reference run (`simulate(..., reference=True)`) simulates every step by
-itself, three times or, from {heavy:,} requests on, once; the digest covers every request and figure.
+the simulated engines. The reference run (`simulate(..., reference=True)`) simulates every step
+separately, three times or, from {heavy:,} requests, once; the digest covers requests and figures.
 
 {explanations}
 

@@ -189,7 +189,7 @@ def main() -> None:
     more = (RATES["crawler"] + BURST_RATE) / RATES["crawler"]
     print(
         f"Three tenants share four servers. From {BURST_START_S} s to {BURST_END_S} s, bronze "
-        f"sends {more:.0f} times as many requests as before."
+        f"sends {more:.0f} times its usual load."
     )
     print()
     print(table(runs))

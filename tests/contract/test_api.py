@@ -208,7 +208,8 @@ def test_wrong_arguments_of_settings_are_sentences(cls: type[Any]) -> None:
         cls.from_dict(5)
     fields = [field["name"] for field in cls._describe()["fields"]]
     with pytest.raises(
-        TypeError, match=f"by name: {cls.__name__}\\({fields[0]}=…" if fields else "none"
+        TypeError,
+        match=f"by name: {cls.__name__}\\({fields[0]}=…" if fields else "none",
     ):
         cls(5)
     assert str(inspect.signature(cls.replace)).startswith("(self")

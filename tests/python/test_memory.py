@@ -39,14 +39,14 @@ HUGE: dict[str, tuple[dict[str, Any], str]] = {
     "num_requests": (
         {"workload": {**SYNTHETIC, "num_requests": 10**9}},
         (
-            "workload.num_requests = 1000000000: the run would take about 92 GB of memory, 92 GB "
-            "of it for 1,000,000,000 requests, but 8 GB are available; set metrics.streaming to "
-            "true, or ask for fewer (SPILLWAY_MEMORY_GB sets another limit)"
+            "workload.num_requests = 1000000000: the run would need about 92 GB of memory, 92 GB "
+            "of it for 1,000,000,000 requests, but only 8 GB is available; set metrics.streaming to "
+            "true, or simulate fewer (SPILLWAY_MEMORY_GB sets another limit)"
         ),
     ),
     "duration": (
         {"workload": {**SYNTHETIC, "duration_s": 10**8}},
-        "workload.duration_s = 1e+08: the run would take about 920 GB",
+        "workload.duration_s = 1e+08: the run would need about 920 GB",
     ),
     "of a client": (
         {"workload": {**SYNTHETIC, "clients": [{"duration_s": 10**8}]}},
@@ -55,7 +55,7 @@ HUGE: dict[str, tuple[dict[str, Any], str]] = {
     "ranks": (
         {"instances": [{}, {"count": 100_000, "data_parallel_size": 1024}]},
         (
-            "instances[1].count = 100000: the run would take about 144 GB of memory, 144 GB of it "
+            "instances[1].count = 100000: the run would need about 144 GB of memory, 144 GB of it "
             "for instances with 1024 ranks each"
         ),
     ),
@@ -65,7 +65,7 @@ HUGE: dict[str, tuple[dict[str, Any], str]] = {
             "metrics": {"timeline_step_s": 0.001},
         },
         (
-            "metrics.timeline_step_s = 0.001: the run would take about 110 TB of memory, 110 TB of "
+            "metrics.timeline_step_s = 0.001: the run would need about 110 TB of memory, 110 TB of "
             "it for 1,000,000,000,000 samples for 1 tenant"
         ),
     ),
@@ -76,7 +76,7 @@ HUGE: dict[str, tuple[dict[str, Any], str]] = {
             "metrics": {"traced_candidates": 1000},
         },
         (
-            "metrics.traced_candidates = 1000: the run would take about 92.9 GB of memory, 92 GB "
+            "metrics.traced_candidates = 1000: the run would need about 92.9 GB of memory, 92 GB "
             "of it for the log of 10,000,000 routing decisions"
         ),
     ),
@@ -89,7 +89,7 @@ HUGE: dict[str, tuple[dict[str, Any], str]] = {
                 "sensor": {"tick_s": 0.01},
             },
         },
-        "gateway.sensor.tick_s = 0.01: the run would take about 14 TB",
+        "gateway.sensor.tick_s = 0.01: the run would need about 14 TB",
     ),
     "users": (
         {
@@ -102,7 +102,7 @@ HUGE: dict[str, tuple[dict[str, Any], str]] = {
                 ],
             }
         },
-        "workload.clients = 50,000,000 users: the run would take about 17.6 GB",
+        "workload.clients = 50,000,000 users: the run would need about 17.6 GB",
     ),
 }
 
@@ -133,9 +133,9 @@ def test_streaming_takes_no_memory_per_request() -> None:
 def test_batch_counts_what_runs_at_a_time_and_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     nobody_runs(monkeypatch)
     one = Simulation(workload={**SYNTHETIC, "num_requests": 10**7})  # 0.92 GB
-    with pytest.raises(ConfigError, match=r"20 runs, 10 at a time, would take about 9\.2 GB"):
+    with pytest.raises(ConfigError, match=r"20 runs, 10 at a time, would need about 9\.2 GB"):
         run_many([one], range(20), threads=10)
-    with pytest.raises(ConfigError, match=r"20 runs, 2 at a time, would take about 18\.4 GB"):
+    with pytest.raises(ConfigError, match=r"20 runs, 2 at a time, would need about 18\.4 GB"):
         run_many([one], range(20), threads=2, keep_requests=True)
     with pytest.raises(AssertionError, match="it was run"):
         run_many([one, Simulation()], range(20), threads=8)
@@ -197,7 +197,7 @@ def test_memory_that_runs_out_after_all_is_told_in_a_sentence(
 
     monkeypatch.setattr(_core.cluster, "run", run)
     monkeypatch.setattr(_core.cluster, "run_batch", run)
-    expected = "there is not enough memory for the run; workload = 1,000 requests asks for most"
+    expected = "not enough memory for the run; workload = 1,000 requests needs the most"
     with pytest.raises(MemoryError, match=expected):
         simulate(Simulation())
     with pytest.raises(MemoryError, match=expected):

@@ -205,7 +205,7 @@ def dev_c(
     """
     return _preset(
         "dev-c",
-        "Like 1.3, with limits for all requests and for requests in prefill before the engine.",
+        "Like 1.3, with limits for requests and for prefills.",
         _AFTER_1_5,
         admission=BusyThreshold(),
         busy_monitor=BusyMonitor(

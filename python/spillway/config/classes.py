@@ -248,8 +248,7 @@ def _methods(type_: Any, annotations: Mapping[str, str]) -> dict[str, Any]:
 
     def __init__(self: Any, *values: Any, **settings: Any) -> None:  # noqa: N807
         if values:
-            how = f"by name: {type_.name}({example}=…)" if example else "by name; it has no "
-            "settings"
+            how = f"by name: {type_.name}({example}=…)" if example else "by name; it has none"
             raise TypeError(f"{type_.name} takes its settings {how}")
         _Settings.__init__(self, type_, settings)
 

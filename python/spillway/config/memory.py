@@ -224,7 +224,7 @@ def _need_of_requests(simulation: Simulation, num_bytes: float) -> Need:
             path, value = "workload.num_requests", str(workload.num_requests)
         elif workload.duration_s is not None:
             path, value = "workload.duration_s", f"{workload.duration_s:g}"
-    cure = "set metrics.streaming to true, or use fewer"
+    cure = "set metrics.streaming to true, or simulate fewer"
     return Need(num_bytes, path, value, f"{_count(count)} requests", cure)
 
 

@@ -161,7 +161,7 @@ def _idle_reasons(result: ResultData, parts: Parts) -> list[_Idle]:
             if one["word"] in _NOT_OVERLOAD or one["name"] in counts:
                 continue
             for what in filter(None, map(parts.stated, one["decided_by"])):
-                idle[_Idle(what, "rejected a request")] = None
+                idle[_Idle(what, "shed a request")] = None
     return list(idle)
 
 

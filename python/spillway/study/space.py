@@ -421,8 +421,7 @@ class BoundSpace:
                 low = max([one.low, *(v for j, v in fixed.items() if j < i)])
                 high = min([one.high, *(v for j, v in fixed.items() if j > i)])
                 if low > high:
-                    allowed = f"cannot be satisfied: {name} would have to be between {low} and "
-                    f"{high}"
+                    allowed = f"cannot be satisfied: must have {low} <= {name} <= {high}"
                     raise config_error([(" <= ".join(chain), "", allowed)])
                 found[name] = dataclasses.replace(one, low=low, high=high)
             searched = [found[name] for name in chain if name in found]

@@ -380,8 +380,7 @@ def _column_errors(result: Result) -> Iterator[str]:
     )
     for i, one in enumerate(result.instances):
         if one["completed"] != counts[i]:
-            yield f"instance {i} completed {one['completed']} requests, but the requests list "
-            f"{counts[i]}"
+            yield f"instance {i} completed {one['completed']} requests, but {counts[i]} name it"
     yield from _token_errors(result, is_completed)
     yield from _time_errors(result, is_completed)
 

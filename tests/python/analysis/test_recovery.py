@@ -161,7 +161,7 @@ def test_what_cannot_be_told_is_refused() -> None:
     unfinished = run(
         [1, 2, 3], slo_classes=CLASSES, slo_class="met", instances=flat(9, 9), horizon_s=1.9
     )
-    with pytest.raises(UsageError, match="still under way at the end of the run"):
+    with pytest.raises(UsageError, match="were unfinished at the end of the run"):
         unfinished.recovery(1.5, 2)
 
 

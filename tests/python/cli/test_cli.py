@@ -211,7 +211,9 @@ def test_trace_formats_and_sorting(run: Callable[..., str], refused: Callable[..
         "run", "config.yaml", "--trace", "azure.csv", "--trace-format", "azure"
     )
     wrong = refused("run", "config.yaml", "--trace", "azure.csv", "--trace-format", "columns")
-    assert wrong.startswith("azure.csv: lacks arrival_s, input_tokens, output_tokens")
+    assert wrong.startswith(
+        "azure.csv: not of the format columns: arrival_s, input_tokens, output_tokens missing"
+    )
     Path("azure.csv").write_text(azure + late + early)
     unsorted = refused("run", "config.yaml", "--trace", "azure.csv")
     assert unsorted.startswith("azure.csv line 3, TIMESTAMP = '2023-11-16 18:15:46': is earlier")
@@ -242,13 +244,13 @@ def test_notes_on_files_go_to_standard_error(capsys: pytest.CaptureFixture[str])
     Path("empty.yaml").write_text("")
     Path("users.csv").write_text("arrival_s,input_tokens,output_tokens,user\n0,5,5,a\n")
     for arguments, expected in (
-        (["empty.yaml"], ["empty.yaml: is empty, so every setting has its default"]),
+        (["empty.yaml"], ["empty.yaml: empty, so every setting has its default"]),
         (
             ["config.yaml", "--trace", "users.csv"],
             [
                 (
-                    "users.csv: not used: user; optional are request_id, tenant, slo_class, "
-                    "prefix_group, prefix_tokens"
+                    "users.csv: unused columns: user; optional columns are request_id, tenant, "
+                    "slo_class, prefix_group, prefix_tokens"
                 )
             ],
         ),
@@ -325,7 +327,7 @@ def test_init_writes_a_file_that_means_the_defaults(
     # Every setting stands there with its documentation, also those that the profile decides.
     settings = yaml.safe_load(text)
     assert settings["gateway"] == gateway.Gateway().to_dict()
-    assert "# quantum_ns: 1  # (as the profile says)" in text
+    assert "# quantum_ns: 1  # (set by the profile)" in text
 
     Path("new.yaml").write_text("mine")
     assert refused("init", "new.yaml") == "new.yaml: already exists; not overwritten"
@@ -498,7 +500,7 @@ def test_missing_files(refused: Callable[..., str]) -> None:
 @pytest.mark.parametrize(
     ("trace", "expected"),
     [
-        ("", "bad.csv: is empty; a header row and some requests are needed"),
+        ("", "bad.csv: empty; must hold a header row and requests"),
         (HEADER, "bad.csv: holds no requests, only a header row"),
         (HEADER + "1,5,1,a\n0.5,5,1,b\n",
          "bad.csv line 3, arrival_s = '0.5': is earlier than '1' on line 2; --sort "),
@@ -513,8 +515,8 @@ def test_missing_files(refused: Callable[..., str]) -> None:
          "bad.csv line 2, output_tokens = '1.5': must be a whole number >= 0"),
         (HEADER + "0,5,,a\n", "bad.csv line 2, output_tokens = '': must be a whole number >= 0"),
         (HEADER + "0,5,1\n", "bad.csv line 2: holds 3 fields; the header row names 4"),
-        ("time,in,out\n0,1,1\n", "bad.csv: the header row is of no known format: time,in,out"),
-        (CONFIG, "bad.csv: the header row is of no known format: "),
+        ("time,in,out\n0,1,1\n", "bad.csv: unknown format: time,in,out"),
+        (CONFIG, "bad.csv: unknown format: "),
         (b"PK\x03\x04\xff\xfe", "bad.csv: not a text file; must be CSV or JSONL in UTF-8"),
     ],
 )  # fmt: skip

@@ -314,7 +314,7 @@ def test_bomb_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert read == [entries["document"].nbytes]
     monkeypatch.setenv("SPILLWAY_MEMORY_GB", "7.9")
     read.clear()
-    assert "it takes 8 GB of memory, and 7.9 GB are there" in refusal(path)
+    assert "it takes 8 GB of memory, but 7.9 GB are available" in refusal(path)
     assert read == []
 
 

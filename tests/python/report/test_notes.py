@@ -290,12 +290,12 @@ IN_A_ROW = [0.0] * 10
         ),
         (
             {"gateway": gateway.Gateway(max_queued=3, limit=fixed(1))},
-            "gateway.max_queued = 3 never cost a request.",
+            "gateway.max_queued = 3 never shed a request.",
         ),
         (
             {"gateway": gateway.Gateway(bands=gateway.Band(queue=gateway.Queue(timeout_s=0.1)),
                                         limit=fixed(1))},
-            "gateway.bands[0].queue.timeout_s = 0.1 never cost a request.",
+            "gateway.bands[0].queue.timeout_s = 0.1 never shed a request.",
         ),
         (
             {"gateway": gateway.Gateway(

@@ -246,22 +246,22 @@ def test_bins_must_be_intervals(result, bins):
 def test_admitted_tokens_stay_below_the_bound(result):
     axes = result.plot.admitted_tokens()
     assert axes.get_xlabel() == "time of arrival (s)"
-    assert axes.get_ylabel() == "prompt tokens, accumulated"
+    assert axes.get_ylabel() == "cumulative prompt tokens"
     requests = result.requests
     completed = requests["outcome"] == "completed"
     admitted = labelled(axes, "admitted")
     assert admitted.get_label() == f"admitted: {completed.sum()} requests"
     assert admitted.get_ydata()[-1] == requests["input_tokens"][completed].sum()
     assert labelled(axes, "offered").get_ydata()[-1] == requests["input_tokens"].sum()
-    bound = labelled(axes, "at most")
-    assert bound.get_label() == "at most: 10,000 + 15,000/s · time"
+    bound = labelled(axes, "bound")
+    assert bound.get_label() == "bound: 10,000 + 15,000/s · time"
     times, tokens = admitted.get_data()
     assert (tokens <= np.interp(times, *bound.get_data()) + 1e-6).all()
 
 
 def test_bound_of_a_given_bucket(result):
     bucket = gateway.TokenBucket(capacity_tokens=5, refill_tokens_per_s=7)
-    assert labelled(result.plot.admitted_tokens(bucket), "at most").get_ydata()[0] == 5
+    assert labelled(result.plot.admitted_tokens(bucket), "bound").get_ydata()[0] == 5
 
 
 def test_no_bound_without_a_bucket(simulation):
@@ -298,7 +298,7 @@ def test_admission_by_length(result):
     for length, share in zip(*line.get_data(), strict=True):
         outcomes = requests["outcome"][requests["input_tokens"] == length]
         assert share == pytest.approx((outcomes == "completed").mean())
-    assert axes.get_xlabel() == "length of the prompt (tokens)"
+    assert axes.get_xlabel() == "prompt length (tokens)"
     assert axes.get_ylabel() == "share admitted"
     assert legend_of(axes) == ["300 requests"]
 

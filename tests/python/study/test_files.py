@@ -146,7 +146,7 @@ def test_impossible_study_ends_with_the_nearest(
         ({"metrics": [5]}, "metrics[0] = 5: must be a figure"),
         ({"seeds": 1_000_000_000_000}, "seeds = 1000000000000: must be their number"),
         ({"seeds": [-1]}, "seeds[0] = -1: must be a whole number >= 0"),
-        ({"seeds": [1, 1]}, "seeds = [1, 1]: must be different seeds"),
+        ({"seeds": [1, 1]}, "seeds = [1, 1]: must hold different seeds"),
         ({"seeds": [2**64]}, "seeds[0] = 18446744073709551616: must be a whole number"),
         ({"racing": "x"}, "racing = 'x': must be true, false, or a mapping of first_seeds and p"),
         ({"racing": {"p": 0.7}}, "racing.p = 0.7: must be a finite number > 0 and < 0.5"),
@@ -215,7 +215,7 @@ def test_what_is_wrong_with_a_sweep_is_said(
 
 
 def test_too_many_seeds_are_refused_before_they_are_listed() -> None:
-    with pytest.raises(ValueError, match="seeds: 1,000,000,000,000 of them; 1,000,000 are allowed"):
+    with pytest.raises(ValueError, match="seeds: 1,000,000,000,000 seeds; must be <= 1,000,000"):
         Study(overloaded(), SMALL_SPACE, "goodput", seeds=10**12)
     with pytest.raises(ConfigError, match="nan: must be a finite number"):
         Study(overloaded(), SMALL_SPACE, {"goodput": math.nan})
@@ -390,7 +390,7 @@ def test_front_of_two_objectives() -> None:
     front = next(line for line in axes.lines if line.get_label() == "front")
     drawn = set(zip(front.get_xdata(), front.get_ydata(), strict=True))  # type: ignore[arg-type]
     assert drawn == {one.values for one in two.pareto}
-    with pytest.raises(UsageError, match="no front"):
+    with pytest.raises(UsageError, match="no Pareto front"):
         Study(overloaded(), SMALL_SPACE, "goodput").plot.pareto()
 
 

@@ -59,7 +59,7 @@ def test_name_of_both_a_class_and_a_tenant_must_say_which() -> None:
         ),
     )
     result = simulate(base)
-    with pytest.raises(ConfigError, match=r"say \[class=critical\] or \[tenant=critical\]"):
+    with pytest.raises(ConfigError, match=r"use \[class=critical\] or \[tenant=critical\]"):
         Figure("goodput[critical]").of(result)
     offered = Figure("offered[tenant=critical]").of(result)
     assert offered == result.by_tenant()["critical"]["offered"]
@@ -68,7 +68,7 @@ def test_name_of_both_a_class_and_a_tenant_must_say_which() -> None:
 
 @pytest.mark.parametrize("text", ["", "goodput[", "goodput[a][b]", "1/goodput", "goodput[a] + 1"])
 def test_what_is_no_figure(text: str) -> None:
-    with pytest.raises(ConfigError, match="must be a figure and perhaps a selector"):
+    with pytest.raises(ConfigError, match="must be a figure, optionally with a selector"):
         Figure(text)
 
 
@@ -76,7 +76,7 @@ def test_what_is_no_figure(text: str) -> None:
     ("text", "message"),
     [
         ("godput", "did you mean 'goodput'"),
-        ("goodput[gold]", "there is no class or tenant 'gold'"),
+        ("goodput[gold]", "unknown class or tenant 'gold'"),
         ("goodput[zone=a]", "must be a class, a tenant"),
     ],
 )
@@ -117,7 +117,7 @@ def test_direction_that_goes_without_saying(metric: Any, direction: str) -> None
 
 @pytest.mark.parametrize("metric", ["offered", {"goodput": 1, "shed": 1}, lambda _: 1.0])
 def test_direction_that_must_be_said(metric: Any) -> None:
-    with pytest.raises(ConfigError, match="say whether to"):
+    with pytest.raises(ConfigError, match="must state a direction"):
         Objective(metric)
     assert Objective(metric, "minimize").sign == -1
 

@@ -160,7 +160,7 @@ def test_seeds_are_those_of_all_trials() -> None:
     study = small(seeds=2).optimize(2, seeds=3)
     assert all(one.seeds == (0, 1, 2) for one in study.records)
     study.optimize(2, seeds=range(3))
-    with pytest.raises(UsageError, match=r"met the seeds \(0, 1, 2\)"):
+    with pytest.raises(UsageError, match=r"used the seeds \(0, 1, 2\)"):
         study.optimize(2, seeds=4)
 
 
@@ -195,7 +195,7 @@ def test_a_sampler_can_do_what_it_states(name: str, constrained: bool, several: 
     assert len(caught.value.violations) == len(lacks)
     for violation, ability in zip(caught.value.violations, lacks, strict=True):
         able = [other for other, one in samplers.SAMPLERS.items() if getattr(one, ability)]
-        what = f"cannot search with {ability.replace('_', ' ')}; take one of {', '.join(able)}"
+        what = f"cannot search with {ability.replace('_', ' ')}; use one of {', '.join(able)}"
         assert violation == ("sampler", name, what)
         assert "tpe" in able
         assert name not in able
@@ -337,7 +337,7 @@ def test_goodput_without_targets_is_an_error_rather_than_zero() -> None:
 def test_unknown_figure_is_an_error() -> None:
     with pytest.raises(ConfigError, match="did you mean 'p99_ttft_ms'"):
         small_with("p99_tft_ms").optimize(2)
-    with pytest.raises(ConfigError, match="there is no class or tenant 'gold'"):
+    with pytest.raises(ConfigError, match="unknown class or tenant 'gold'"):
         small_with("p99_ttft_ms[gold]").optimize(2)
 
 
@@ -346,7 +346,7 @@ def small_with(figure: str) -> Study:
 
 
 def test_latency_alone_is_warned_of() -> None:
-    with pytest.warns(RuntimeWarning, match="refusing most requests is best"):
+    with pytest.warns(RuntimeWarning, match="rejecting most requests is best"):
         Study(overloaded(), SMALL_SPACE, "p99_ttft_ms")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -369,8 +369,8 @@ def test_parameter_without_a_sound_value_is_warned_of() -> None:
         study.optimize(1)
     said = [str(one.message) for one in caught]
     # All these windows span a single tick, so that it does not matter which it is.
-    assert any("no run changed with gateway.sensor.window_s:" in one for one in said)
-    assert any("something speaks against gateway.sensor.window_s:" in one for one in said)
+    assert any("gateway.sensor.window_s changed no run:" in one for one in said)
+    assert any("the whole space is doubtful for gateway.sensor.window_s:" in one for one in said)
     assert any("less than two ticks" in one for one in study.baseline.warnings)
 
 

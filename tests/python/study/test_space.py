@@ -184,8 +184,8 @@ def test_entry_of_a_tenant_and_preset_are_paths() -> None:
         ({"gateway.controler.band": "auto"}, None, "unknown setting 'controler'"),
         ({"gateway.controller.kp": "auto"}, None, "unknown setting 'kp'; one of target_s"),
         ({"tenants[Z].weight": "auto"}, None, r"no such setting .* '\[Z\]'; one of \[A\], \[B\]"),
-        ({"tenants.weight": "auto"}, None, "say which of the 3 is meant"),
-        ({"gateway.sensor.tick_drift_s": "auto"}, None, "no search range of its own"),
+        ({"tenants.weight": "auto"}, None, "must select one of the 3 entries"),
+        ({"gateway.sensor.tick_drift_s": "auto"}, None, "no default search range"),
         ({"gateway.guard.floor": "some"}, None, "must be auto, two numbers"),
         ({"gateway.guard.floor": (5, 5)}, None, "low must be less than high"),
         ({"gateway.guard.floor": Range(0, 5, log=True)}, None, "low must be > 0 on a log scale"),
@@ -198,7 +198,7 @@ def test_entry_of_a_tenant_and_preset_are_paths() -> None:
         (
             {"gateway.guard.floor": (100, 200), "gateway.guard.ceiling": (10, 20)},
             "gateway.guard.floor <= gateway.guard.ceiling",
-            "is always more than",
+            "always exceeds",
         ),
     ],
 )
@@ -243,7 +243,7 @@ def test_sound_configuration_raises_no_doubts() -> None:
         ({"gateway.bands[0].queue.timeout_s": 3}, "exceeds every target_ttft_s"),
         ({"gateway.sensor.window_s": 9}, "less than two ticks"),
         ({"gateway.sensor.min_samples": 2000}, "fewer than 2000 samples"),
-        ({"gateway.guard.cooldown_ticks": 3}, "the same samples can cut twice"),
+        ({"gateway.guard.cooldown_ticks": 3}, "the same samples can cut the limit twice"),
         ({"gateway.guard.floor": 200}, "lets 400 requests in"),
     ],
 )
