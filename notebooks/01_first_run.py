@@ -11,7 +11,7 @@
 # ---
 
 # %% [markdown]
-# # A first run: who waits when a crawler shares the servers?
+# # A first run: what does a crawler cost the chat users on shared servers?
 #
 # A chat application and a crawler share a few servers.
 # The crawler sends long prompts in bursts.
@@ -35,9 +35,9 @@ from spillway import gateway, instance, workload
 from spillway.report import plots
 
 # %% [markdown]
-# ## Build an experiment from nouns
+# ## Build a simulation
 #
-# First, who asks: two clients, each with its tenant, its class, its arrivals and its lengths.
+# The workload comes first: two clients, each with its tenant, SLO class, arrivals and lengths.
 
 # %%
 chat = workload.Client(
@@ -59,8 +59,8 @@ crawler = workload.Client(
 )
 
 # %% [markdown]
-# Then what the classes are promised, which servers there are, and who picks one of them.
-# Everything that is left out has a default.
+# Next come the targets of the SLO classes, the servers, and the router that picks one of them.
+# Every setting that is left out has a default.
 
 # %%
 simulation = spillway.Simulation(
@@ -85,8 +85,8 @@ result = spillway.simulate(simulation, seed=0)
 result
 
 # %% [markdown]
-# - The first lines say what was run and where every request went.
-# - The latency table has a population, `n`, in every row.
+# - The first lines describe the run and account for every request.
+# - Every row of the latency table states its population, `n`.
 # - `goodput` is the share of all *offered* requests that met the targets of their class.
 #
 # The figures of one class are a mapping.
@@ -99,14 +99,14 @@ print(f"p50 of TTFT    {critical['p50_ttft_ms']:.0f} ms")
 print(f"p99 of TTFT    {critical['p99_ttft_ms']:.0f} ms")
 
 # %% [markdown]
-# The requests themselves are columns, or a data frame if pandas is installed.
+# The requests themselves are available as columns, or as a data frame if pandas is installed.
 
 # %%
 frame = result.requests.to_frame()
 frame[["tenant", "outcome", "instance", "input_tokens", "arrival_s", "ttft_s", "e2e_s"]].head()
 
 # %% [markdown]
-# A distribution says more than a percentile.
+# A distribution shows more than a percentile.
 # The vertical lines are the targets.
 
 # %%
@@ -115,7 +115,7 @@ ax = result.plot.latency_cdf("ttft_s", by="slo_class", log=True)
 # %% [markdown]
 # ## Change one thing
 #
-# A simulation is a value: `with_` returns another one that differs in one place.
+# A simulation is an immutable value: `with_` returns a copy with some settings changed.
 # Here a token bucket limits the rate of prompt tokens at the gateway.
 
 # %%
@@ -134,10 +134,11 @@ for name, one in (("as is", result), ("token bucket", shed)):
     )
 
 # %% [markdown]
-# The bucket makes the tail of the chat users much shorter.
-# Yet it hardly serves more of them in time.
-# It knows no classes, so it turns chat users away too, and those are not in that percentile.
-# As a share of the offered requests, a line levels off below 1 by what was turned away.
+# The bucket makes the latency tail of the chat users much shorter.
+# Yet it serves hardly more of them in time.
+# It ignores classes, so it also rejects chat requests, and rejected requests do not enter the
+# percentile.
+# As a share of the *offered* requests, each curve levels off below 1 by the share rejected.
 
 # %%
 ax = shed.plot.latency_cdf("ttft_s", population="offered", log=True)
@@ -146,7 +147,7 @@ ax = shed.plot.latency_cdf("ttft_s", population="offered", log=True)
 # ## Compare on several seeds
 #
 # One seed is an anecdote.
-# The same seeds give the same requests to every variant: they are compared on equal terms.
+# With the same seeds, every variant sees identical requests, so the comparison is fair.
 
 # %%
 SEEDS = range(8)
@@ -171,9 +172,9 @@ for name, classes in by_class.items():
     )
 
 # %% [markdown]
-# ## Keep it as a file
+# ## Save it to a file
 #
-# `dump` spells out every setting, `load` reads them again.
+# `dump` writes every setting, and `load` reads them back.
 # The command line takes the same file: `spillway run best.yaml`.
 
 # %%
@@ -191,7 +192,7 @@ assert spillway.fingerprint(loaded) == spillway.fingerprint(best)
 
 # %%
 fig, panels = plt.subplots(1, 2, figsize=(8, 3), sharey=True, layout="constrained")
-for ax, style, slo_class, who in zip(
+for ax, style, slo_class, client in zip(
     panels, plots.STYLES, ("critical", "sheddable"), ("chat", "crawler"), strict=False
 ):
     intervals = [classes[slo_class]["goodput"] for classes in by_class.values()]
@@ -206,7 +207,7 @@ for ax, style, slo_class, who in zip(
     ax.xaxis.set_major_formatter("{x:.0%}")
     ax.margins(y=0.2)
     ax.grid(alpha=0.3)
-    ax.set_title(who)
+    ax.set_title(client)
 panels[0].set_yticks(range(len(by_class)), by_class)
 panels[0].invert_yaxis()
 fig.suptitle("First token within the target of the class")
@@ -220,14 +221,16 @@ paid = by_class["priority scheduler"]["sheddable"]["p99_ttft_ms"].mean
 unpaid = by_class["as is"]["sheddable"]["p99_ttft_ms"].mean
 crawled = by_class["token bucket"]["sheddable"]["goodput"].mean
 Markdown(
-    f"As it is, {1 - as_is['goodput'].mean:.1%} of the chat users wait too long behind long "
-    f"prompts. A token bucket cuts the 99th percentile of those it serves from "
+    f"**Takeaway.** "
+    f"Without changes, {1 - as_is['goodput'].mean:.1%} of the chat requests wait too long behind "
+    f"long prompts. A token bucket cuts the p99 of the requests it admits from "
     f"{as_is['p99_ttft_ms'].mean:.0f} to {admission['p99_ttft_ms'].mean:.0f} ms, but "
     f"{1 - admission['goodput'].mean:.1%} still get no token in time, now mostly because they "
-    f"are turned away, and of the crawler's requests only {crawled:.0%} succeed. "
-    f"One more server leaves {1 - server['goodput'].mean:.1%}; a scheduler that lets chat go first "
-    f"leaves {1 - priority['goodput'].mean:.2%} at no cost in servers or rejections. "
-    f"The crawler pays with a 99th percentile of {paid:.0f} instead of {unpaid:.0f} ms, "
-    f"well within its promise. "
-    f"Judge by the goodput of all who asked, not by the latency of those who were served."
+    f"are rejected, and only {crawled:.0%} of the crawler's requests meet their target. "
+    f"With one more server, {1 - server['goodput'].mean:.1%} miss the target; with a scheduler "
+    f"that serves chat first, {1 - priority['goodput'].mean:.2%} do, at no cost in servers or "
+    f"rejections. The crawler pays with a p99 of {paid:.0f} instead of {unpaid:.0f} ms, "
+    f"well within its target. "
+    f"Judge a policy by the goodput of all offered requests, not by the latency of the requests "
+    f"it served."
 )

@@ -13,14 +13,14 @@
 # %% [markdown]
 # # How large must a token bucket be?
 #
-# A token bucket holds 10,000 tokens and refills with 1,000 tokens per second.
-# Prompts of 512 tokens ask to be admitted.
-# The usual arithmetic says that 1000 / 512 ≈ 1.95 requests per second pass for ever.
-# It also says that a burst of 10000 / 512 ≈ 19 requests passes at once.
+# A token bucket holds 10,000 tokens and refills at 1,000 tokens per second.
+# Every prompt has 512 tokens.
+# The usual arithmetic gives a sustained rate of 1000 / 512 ≈ 1.95 requests per second
+# and a burst of 10000 / 512 ≈ 19 requests.
 #
-# - Is that so?
-# - Whom does the bucket turn away once prompts differ in length?
-# - Which capacity and which refill admit 99 % of a given workload?
+# - Is that right?
+# - Which requests does the bucket reject when prompts differ in length?
+# - Which capacity and which refill rate admit 99 % of a given workload?
 
 # %%
 import os
@@ -48,8 +48,8 @@ bucket = gateway.TokenBucket(
 guide = spillway.Simulation(gateway=gateway.Gateway(admission=bucket), instances={"count": 4})
 
 # %% [markdown]
-# Every request asks for a single output token, so the servers are never short of anything.
-# The bucket alone decides.
+# Every request generates a single output token, so the servers never run short of capacity.
+# Only the bucket limits admission.
 #
 # ## A burst
 #
@@ -68,31 +68,31 @@ result = spillway.simulate(guide.replace(workload=burst))
 admitted = result.ledger["admitted"]
 left = CAPACITY_TOKENS - admitted * PROMPT_TOKENS
 print(f"{admitted} of {BURST} admitted, rejected: {result.ledger['rejected']}")
-print(f"{left} tokens are left; the next prompt lacks {PROMPT_TOKENS - left}")
+print(f"{left} tokens are left; the next prompt needs {PROMPT_TOKENS - left} more")
 assert admitted == CAPACITY_TOKENS // PROMPT_TOKENS
 
 # %% [markdown]
-# The rest of the bucket is not lost.
-# Let another prompt knock every hundredth of a second.
-# The first one passes when the refill has made up for what is lacking.
+# The tokens that are left are not lost.
+# Now send one more prompt every 10 ms.
+# The first one is admitted as soon as the refill has added the missing tokens.
 
 # %%
-knocks = np.arange(1, 101) / 100
-knocking = spillway.trace(
-    arrival_s=np.concatenate([np.zeros(BURST), knocks]),
-    input_tokens=np.full(BURST + len(knocks), PROMPT_TOKENS),
-    output_tokens=np.ones(BURST + len(knocks), dtype=int),
+retry_s = np.arange(1, 101) / 100
+burst_and_retries = spillway.trace(
+    arrival_s=np.concatenate([np.zeros(BURST), retry_s]),
+    input_tokens=np.full(BURST + len(retry_s), PROMPT_TOKENS),
+    output_tokens=np.ones(BURST + len(retry_s), dtype=int),
 )
-requests = spillway.simulate(guide.replace(workload=knocking)).requests
+requests = spillway.simulate(guide.replace(workload=burst_and_retries)).requests
 passed_s = requests["arrival_s"][BURST:][requests["outcome"][BURST:] == "completed"]
-print(f"first to pass after the burst: {passed_s[0]:.2f} s")
+print(f"first admitted after the burst: {passed_s[0]:.2f} s")
 print(f"expected: {(PROMPT_TOKENS - left) / REFILL_TOKENS_PER_S:.2f} s")
 
 # %% [markdown]
-# ## A long overload
+# ## Sustained overload
 #
-# Now the same prompts arrive at equal gaps and far too fast, for a long time.
-# The first half of the run is warm-up: the full bucket of the start does not count.
+# Now the same prompts arrive at equal intervals and far too fast, for a long time.
+# The first half of the run is warm-up, so the initially full bucket does not count.
 
 
 # %%
@@ -123,8 +123,9 @@ print(f"admitted  {sustained_per_s:.3f} requests/s")
 print(f"expected  {REFILL_TOKENS_PER_S / PROMPT_TOKENS:.3f} requests/s")
 
 # %% [markdown]
-# The first minute shows both numbers at once: the steep start is the burst, the slope the refill.
-# What is admitted never exceeds capacity plus refill times elapsed time.
+# The first minute shows both numbers: the steep start is the burst, and the slope is the refill
+# rate.
+# The admitted tokens never exceed the capacity plus the refill rate times the elapsed time.
 
 # %%
 first_minute = guide.replace(
@@ -135,8 +136,8 @@ ax = spillway.simulate(first_minute).plot.admitted_tokens()
 # %% [markdown]
 # ## How much is shed?
 #
-# Let the arrivals be random (Poisson) and let their rate grow.
-# One workload has prompts of equal length; the other has log-normal lengths of the same mean.
+# Now the arrivals are random (Poisson), at increasing rates.
+# One workload has prompts of equal length; the other has log-normal lengths with the same mean.
 
 # %%
 SIGMA = 1.0
@@ -178,14 +179,15 @@ ax.legend(title=f"{len(SEEDS)} seeds, {DURATION_S / 2:,.0f} s each", fontsize="s
 for rate, (of_equal, _), (of_varied, of_tokens) in zip(rates, shed_equal, shed_varied, strict=True):
     print(
         f"{rate:5.2f} requests/s: shed {of_equal:6.1%} of the equal prompts, "
-        f"{of_varied:6.1%} of the varied ones, which are {of_tokens:6.1%} of their tokens"
+        f"{of_varied:6.1%} of the varied ones with {of_tokens:6.1%} of their tokens"
     )
 
 # %% [markdown]
-# Equal prompts lose what exceeds the refill and hardly more.
-# Of varied prompts fewer are shed, but the same share of their tokens.
-# So the bucket saves tokens by turning away the long ones.
-# Even under light load it sheds some: a prompt longer than the capacity never passes.
+# With equal prompts, the bucket sheds hardly more than the load beyond the refill rate.
+# With varied prompts, it sheds fewer requests but the same share of tokens:
+# it saves tokens by rejecting long prompts.
+# It rejects some even under light load, because a prompt longer than the capacity is never
+# admitted.
 
 # %%
 lengths = np.concatenate(
@@ -201,7 +203,7 @@ print(
 )
 
 # %% [markdown]
-# ## Whom does the bucket turn away?
+# ## Which requests are rejected?
 
 # %%
 fig, ax = plt.subplots(figsize=(7, 4), layout="constrained")
@@ -219,8 +221,8 @@ passed = np.concatenate([one["outcome"] == "completed" for one in columns])
 short, long = np.quantile(tokens, [0.1, 0.9])
 display(
     Markdown(
-        f"With {factor} times as many tokens offered as the refill brings, "
-        f"{passed[tokens <= short].mean():.0%} of the shortest tenth of the prompts pass, "
+        f"With {factor} times as many tokens offered as the refill adds, "
+        f"{passed[tokens <= short].mean():.0%} of the shortest tenth of the prompts are admitted, "
         f"but only {passed[tokens >= long].mean():.1%} of the longest tenth. "
         f"The mean prompt has {tokens.mean():.0f} tokens, "
         f"the mean admitted one {tokens[passed].mean():.0f}."
@@ -228,9 +230,9 @@ display(
 )
 
 # %% [markdown]
-# A prompt passes if the bucket holds as many tokens as it has.
-# With Poisson arrivals the curve is thus the share of time in which it holds at least that many.
-# It can only fall: the longer the prompt, the worse its chances.
+# The bucket admits a prompt if it holds at least as many tokens as the prompt.
+# With Poisson arrivals, the curve is thus the share of time in which it holds that many.
+# The curve can only fall: the longer the prompt, the lower its chance of admission.
 # The rate of admitted requests therefore depends on the lengths, and so does the burst.
 
 # %%
@@ -245,14 +247,14 @@ for _ in range(20 if FAST else 500):
     )
     bursts.append(spillway.simulate(guide.replace(workload=one)).ledger["admitted"])
 low, high = np.quantile(bursts, [0.05, 0.95])
-print(f"of {BURST} varied prompts at once, {np.mean(bursts):.1f} pass on average")
-print(f"between {low:.0f} and {high:.0f} in nine of ten bursts; {admitted} when all are equal")
+print(f"of {BURST} varied prompts at once, {np.mean(bursts):.1f} are admitted on average,")
+print(f"{low:.0f} to {high:.0f} in nine of ten bursts; {admitted} if all are equal")
 
 # %% [markdown]
-# ## What admits 99 %?
+# ## Which bucket admits 99 %?
 #
-# The workload to serve: varied prompts that arrive in bursts (gamma-distributed gaps).
-# The offered tokens per second are known; refills are given as multiples of them.
+# In this workload, varied prompts arrive in bursts (gamma-distributed gaps).
+# Refill rates are multiples of the offered tokens per second.
 
 # %%
 TARGET = 0.99
@@ -284,7 +286,7 @@ share = np.array(
 
 
 def needed(means):
-    """The capacity at which the share reaches the target, interpolated; None: not in the range."""
+    """The interpolated capacity at which the share reaches the target; None outside the range."""
     above = np.flatnonzero(means >= TARGET)
     if len(above) == 0 or above[0] == 0:
         return None
@@ -294,7 +296,7 @@ def needed(means):
 
 default = np.mean(shares_admitted(CAPACITY_TOKENS, REFILL_TOKENS_PER_S))
 print(f"offered: {RATE_PER_S} requests/s, {offered_tokens_per_s:,} tokens/s")
-print(f"the bucket of the question admits {default:.1%} of these requests")
+print(f"the bucket of the introduction admits {default:.1%} of these requests")
 
 
 # %%
@@ -313,9 +315,9 @@ for factor, row in zip(REFILL_FACTORS, share, strict=True):
     )
 
 # %% [markdown]
-# To read the figure, choose the line of the refill that the servers can sustain.
-# Below its dot on the dotted line stands the capacity.
-# Lines are means over the seeds; bands reach from the lowest seed to the highest.
+# To size a bucket, choose the line of the refill rate that the servers can sustain.
+# The dot where it crosses the dotted line marks the capacity.
+# Lines are means over the seeds; bands span the lowest to the highest seed.
 
 # %%
 fig, ax = plt.subplots(figsize=(7.5, 4.8), layout="constrained")
@@ -344,7 +346,7 @@ ax.set(
     xlabel="capacity of the bucket (tokens)",
     ylabel="share of the requests admitted",
     ylim=(0.85, 1.003),
-    title=f"What a bucket must hold to admit {RATE_PER_S} bursty requests/s "
+    title=f"Capacity needed to admit {RATE_PER_S} bursty requests/s "
     f"({offered_tokens_per_s:,} tokens/s)",
 )
 ax.grid(alpha=0.3)
@@ -357,21 +359,23 @@ legend = ax.legend(
 
 # %%
 def holding(factor):
-    """What a bucket with this refill must hold, also in seconds of the offered load."""
+    """The capacity that a bucket with this refill needs, also in seconds of the offered load."""
     size = sizes[factor]
     if size is None:
-        return "more than was tried"
+        return "more than the largest capacity tried"
     return f"{words(size)} tokens ({size / offered_tokens_per_s:.1f} s of load)"
 
 
 lowest, moderate, highest = REFILL_FACTORS[0], REFILL_FACTORS[2], REFILL_FACTORS[-1]
 Markdown(
+    f"**Takeaway.** "
     f"For equal prompts the arithmetic is exact: a burst of {admitted} requests, then "
     f"{sustained_per_s:.2f} requests/s. "
-    f"For prompts that differ it holds in tokens, not in requests, and the long prompts pay. "
-    f"To admit {TARGET:.0%} of this workload, capacity and refill trade against each other: "
-    f"if the refill is {moderate:g} times the offered tokens, the bucket must hold "
-    f"{holding(moderate)}; if it is {highest:g} times, {holding(highest)}. "
-    f"At {lowest:g} times no capacity suffices: the share admitted levels off at "
+    f"For varied prompts it holds for tokens, not for requests, and long prompts are rejected "
+    f"most. "
+    f"To admit {TARGET:.0%} of this workload, capacity and refill rate trade off against each "
+    f"other: with a refill of {moderate:g} times the offered tokens, the bucket must hold "
+    f"{holding(moderate)}; with {highest:g} times, {holding(highest)}. "
+    f"With {lowest:g} times, no capacity suffices: the share admitted levels off at "
     f"{share[0, -1].mean():.1%}, and a larger bucket only postpones the rejections."
 )

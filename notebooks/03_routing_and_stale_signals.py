@@ -13,13 +13,13 @@
 # %% [markdown]
 # # Which scorer weights, and how fresh must their signals be?
 #
-# A router scores every instance and takes the best one.
-# `prefix_affinity` likes an instance that has seen the beginning of the prompt,
-# `queue_depth` one with a short queue, `kv_utilization` one with free KV blocks.
+# A router scores every instance and picks the best one.
+# `prefix_affinity` favors instances that have cached the prompt's prefix,
+# `queue_depth` those with a short queue, `kv_utilization` those with free KV blocks.
 #
-# - How do their weights trade against each other?
+# - How do their weights trade off against each other?
 # - What does it cost to read the queues from a scrape that is seconds old?
-# - The log of decisions holds a *regret*. What does it tell, and what not?
+# - The log of decisions holds a *regret*. What does it show, and what does it miss?
 
 # %%
 import os
@@ -46,7 +46,7 @@ OUTPUT_TOKENS = 128
 
 
 def fleet(requests_per_s, groups=8, **instance_settings):
-    """Eight servers; every group of clients has its own beginning of the prompt."""
+    """Eight servers; each group of clients shares one prefix."""
     clients = [
         workload.Client(
             name=f"group {i}",
@@ -68,7 +68,7 @@ def fleet(requests_per_s, groups=8, **instance_settings):
 
 
 def weighted(prefix=0, queue=0, kv=0, load="waiting"):
-    """A weighted router that takes a random one of equally good instances; 0 leaves one out."""
+    """A weighted router with random tie-breaking; a weight of 0 omits a scorer."""
     scorers = []
     if prefix:
         scorers.append(router.PrefixAffinity(weight=prefix))
@@ -80,7 +80,7 @@ def weighted(prefix=0, queue=0, kv=0, load="waiting"):
 
 
 def largest_share(result):
-    """The share of the completed requests that the busiest instance has served."""
+    """The busiest instance's share of the completed requests."""
     completed = [one["completed"] for one in result.instances]
     return max(completed) / sum(completed)
 
@@ -107,8 +107,8 @@ most = runs[0][0].simulation.instances[0].max_num_seqs
 print(f"an instance runs at most {most} requests at once (max_num_seqs)")
 
 # %% [markdown]
-# The last rates come close to the number of requests that may run at once.
-# We take 840 requests/s: round robin has a short queue now and then.
+# At the highest rates, the instances run close to their maximum number of requests.
+# The rest of this notebook uses 840 requests/s, at which round robin queues now and then.
 
 # %%
 RATE_PER_S = 840
@@ -118,12 +118,12 @@ round_robin = runs[RATES.index(RATE_PER_S)]
 # %% [markdown]
 # ## Which weights?
 #
-# The weight of `queue_depth` stays 1, that of `prefix_affinity` varies.
+# The weight of `queue_depth` stays 1; that of `prefix_affinity` varies.
 # Only the ratio matters.
 #
-# `queue_depth` gives 1 to the shortest queue and 0 to the longest.
-# So a queue, however long, costs an instance at most the weight of the queue, `w_queue`.
-# `prefix_affinity` gives the matched share of the prompt, `f`.
+# `queue_depth` scores the shortest queue 1 and the longest 0.
+# So a queue, however long, costs an instance at most the weight of that scorer, `w_queue`.
+# `prefix_affinity` scores the matched share of the prompt, `f`.
 # A warm instance therefore beats every cold one as soon as `w_prefix * f > w_queue`.
 
 # %%
@@ -233,16 +233,16 @@ def draw_sweep(swept, reference):
 draw_sweep(few_groups, round_robin)
 
 # %% [markdown]
-# Below the threshold the weight hardly matters, above it the tail is lost at once.
-# What is won is next to nothing.
-# A group that overflows to another instance warms it, too, and every instance has room for all
-# eight beginnings.
-# So the hit rate of round robin, where every instance soon knows them all, is as good as any.
+# Below the threshold the weight hardly matters; above it the tail latency explodes.
+# The gain is negligible:
+# a group that overflows to another instance warms its cache too, and every instance has room for
+# all eight prefixes.
+# So round robin, with which every instance soon caches them all, has as high a hit rate as any.
 #
-# Above the threshold no queue is long enough to send a group elsewhere.
-# It stays where its first request happened to go.
-# `prefix_affinity` alone is the same with a worse start: without a queue to look at, even the first
-# requests are placed by chance.
+# Above the threshold, no queue is long enough to send a group elsewhere.
+# Each group stays on the instance that served its first request.
+# `prefix_affinity` alone behaves the same with a worse start: without a queue score, even the first
+# requests are placed at random.
 
 # %%
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained", sharey=True)
@@ -270,8 +270,8 @@ bar = fig.colorbar(image, ax=axes, label="share of the group's requests", shrink
 
 # %% [markdown]
 # Why does `kv_utilization` not help?
-# A waiting request holds no KV blocks, so a queue is invisible to it.
-# Let us see how far apart two instances can be.
+# A waiting request holds no KV blocks, so this scorer does not see queues.
+# How far apart can two instances be?
 
 # %%
 servers = loaded.instances[0]
@@ -281,21 +281,22 @@ print(f"a full instance differs from an idle one by about {widest:.1%} of its KV
 print(f"with kv_utilization at weight 1 the threshold is at most {(1 + widest) / matched:.2f}")
 
 # %% [markdown]
-# `load="effective"` counts running requests and those on their way as well.
-# Its first decisions already differ from instance to instance, so each group finds an instance of
+# `load="effective"` also counts running requests and those in flight to the instance.
+# Its scores differ between instances from the first decisions on, so each group gets an instance of
 # its own.
-# That there are as many equal groups as instances is luck: above the threshold it, too, cannot
-# move a group away any more.
+# That works only because there are as many equal groups as instances: above the threshold, this
+# scorer cannot move a group either.
 #
-# ### When affinity pays
+# ### When affinity pays off
 #
-# Now 256 groups instead of 8, and KV memory for a fraction of their beginnings per instance.
+# Now there are 256 groups instead of 8, and each instance has KV memory for a fraction of their
+# prefixes.
 
 # %%
 GROUPS, RATE_OF_MANY_PER_S, KV_BLOCKS = 256, 600, 6_000
 many = fleet(RATE_OF_MANY_PER_S, groups=GROUPS, num_kv_blocks=KV_BLOCKS)
 needed = GROUPS * SHARED_TOKENS / servers.block_size_tokens
-print(f"all beginnings together: {needed:,.0f} blocks; an instance has {KV_BLOCKS:,}")
+print(f"all prefixes together: {needed:,.0f} blocks; an instance has {KV_BLOCKS:,}")
 
 many_groups = sweep(many)
 many_round_robin, many_alone = spillway.run_many(
@@ -315,10 +316,10 @@ tabulate(
 )
 
 # %% [markdown]
-# Here spreading a group costs its cache, and the same weight that was the cliff is the cure.
-# With so many groups, the loads of their homes even out.
-# Below the threshold more weight helps little by little, at the threshold all at once.
-# Affinity alone has the same hit rate, but it places groups by chance, and under some seeds badly:
+# Here, spreading a group loses its cached prefix, and the weight that caused the cliff is the cure.
+# With 256 groups, the load evens out between instances.
+# Below the threshold, more weight helps gradually; at the threshold, all at once.
+# Affinity alone has the same hit rate, but its random placement is poor under some seeds:
 # hence the wide interval.
 # (Intervals that would reach below zero are cut off on the logarithmic axis.)
 #
@@ -327,13 +328,13 @@ tabulate(
 #
 # ## What does a scrape interval cost?
 #
-# Back to eight groups and the same rate, without affinity.
-# Instances are now scraped at intervals, and a decision sees the last scrape.
-# Three routers:
+# Back to eight groups at the same rate, without affinity.
+# The gateway now scrapes the instances periodically, and a decision sees the last scrape.
+# Three routers are compared:
 #
 # - `queue_depth(load="waiting")` reads the length of the queue from the scrape;
-# - `queue_depth(load="effective")` adds to the scraped figures the requests in flight, which the
-#   router counts itself and which are never old;
+# - `queue_depth(load="effective")` adds to the scraped values the requests in flight, which the
+#   router counts itself and which are always current;
 # - `kv_utilization` reads the KV blocks in use from the scrape.
 
 # %%
@@ -380,9 +381,10 @@ for name, results in scraped.items():
     print(f"{name:35}" + "".join(f"{cell:13,.0f}" for cell in cells))
 
 # %% [markdown]
-# Between two scrapes the two routers that only read see the same figures for every request.
-# So every request finds the same best instance, and nothing that they send there changes that:
-# they herd.
+# Between two scrapes, the two routers that only read the scrape see the same values for every
+# request.
+# So every request has the same best instance, and sending requests there does not change the
+# scores: they herd.
 # The figure shows where each request went.
 
 # %%
@@ -421,25 +423,26 @@ for ax, (name, policy) in zip(axes, ROUTERS.items(), strict=True):
 axes[-1].set_xlabel(f"arrival (s); scraped every {PERIOD_S:g} s")
 bar = fig.colorbar(image, ax=axes, label=f"share of the requests in {BIN_S:g} s", shrink=0.7)
 for name, share in concentration.items():
-    print(f"{name:32} the favourite of {BIN_S:g} s gets {share:.0%} (even: {1 / INSTANCES:.1%})")
+    print(f"{name:32} the busiest in {BIN_S:g} s gets {share:.0%} (even: {1 / INSTANCES:.1%})")
 
 # %% [markdown]
-# The waiting queue herds less than the KV blocks only because it ties:
-# all instances whose queue was empty at the scrape share the load until the next one.
-# KV utilisation hardly ever ties, so one instance takes nearly all.
-# It does badly even with a scrape every millisecond.
-# Blocks are allotted when the engine schedules a request, not when the router sends it, and once an
-# instance runs as many requests as it may, a longer queue takes no more blocks.
+# The length of the queue herds less than KV utilization only because it ties:
+# all instances with an empty queue at the last scrape share the load until the next one.
+# KV utilization hardly ever ties, so one instance gets nearly all requests.
+# It does badly even with a scrape every millisecond:
+# the engine allocates blocks when it schedules a request, not when the router sends it, and once an
+# instance runs its maximum number of requests, a longer queue holds no more blocks.
 #
-# The router that counts in flight corrects itself with every request it sends.
-# A stale scrape is a handicap that stays the same until the next one; it shifts the balance but
-# cannot attract a herd.
+# The router that counts requests in flight corrects itself with every request it sends.
+# A stale scrape adds a constant offset until the next one; it shifts the balance but cannot cause
+# herding.
 # The period still matters a little, and the worst one lies in between.
-# A request counts once until a scrape shows it and twice afterwards, and one that has finished
+# A request counts once until a scrape includes it and twice afterwards, and a finished request
 # counts until the next scrape.
-# At the longest periods the scraped part stands still and the in-flight count balances alone.
+# At the longest periods, the scraped part hardly changes and the count in flight alone balances the
+# load.
 #
-# ## What does regret tell, and what not?
+# ## What does regret show, and what does it miss?
 #
 # `metrics.traced_candidates` keeps the best candidates of every decision.
 # The regret of a decision is the best score less the score of the chosen instance.
@@ -465,13 +468,13 @@ assert explained["queue_depth, scraped every 5 s"].decisions["regret"].max() == 
 
 # %% [markdown]
 # The router with signals five seconds old has no regret at all.
-# It took the highest score, and regret asks for nothing else: it judges the choice by the score,
+# It picked the highest score, and regret measures nothing else: it judges the choice by the score,
 # not the score by the outcome.
-# Round robin does not rate, so its decisions are measured by the effective load.
-# It regrets every other turn and serves much better.
-# Regrets of two policies are in different units as well and must not be compared.
+# Round robin has no scores, so its regret is measured in effective load.
+# Half of its decisions have regret, yet it serves requests much faster.
+# Moreover, the regrets of two policies are in different units and cannot be compared.
 #
-# What the request with the longest wait met:
+# The decision for the request with the longest wait:
 
 # %%
 stale = explained["queue_depth, scraped every 5 s"]
@@ -480,12 +483,12 @@ slowest = columns["request_id"][np.nanargmax(columns["ttft_s"])]
 print(stale.why(slowest))
 
 # %% [markdown]
-# The columns `waiting` and `running` are as old as the last column says.
-# `in flight` is fresh, and it shows what the score does not know.
-# The log can thus reveal a stale decision, if one looks at what it saw rather than at its regret.
+# The columns `waiting` and `running` have the age given in the last column.
+# `in flight` is current, and it shows load that the score does not include.
+# So the log reveals a stale decision by the signals that it was based on, not by its regret.
 
 # %%
-print("in flight at the chosen instance, beyond the emptiest of the four candidates kept:")
+print("requests in flight at the chosen instance, beyond the least loaded of the four candidates:")
 for name, result in explained.items():
     decisions = result.decisions
     in_flight = decisions["candidate_in_flight"]
@@ -510,22 +513,22 @@ waiting, effective, _ = (
 
 
 def duration(ms):
-    """A time in words."""
+    """A time as text."""
     return f"{ms:.0f} ms" if ms < 1000 else f"{ms / 1000:.1f} s"
 
 
 Markdown(
-    f"**What to take home.** "
+    f"**Takeaway.** "
     f"Weights act through one threshold, `w_prefix * f = w_queue` (here at {threshold:.2f}): "
     f"crossing it raises the p99 of TTFT from {duration(below)} to {duration(above)} with 8 groups "
-    f"that every cache can hold, and lowers it from {duration(many_below)} to "
-    f"{duration(many_above)} with {GROUPS} groups that none can hold. "
-    f"A router should count what it has sent itself: from a scrape every "
-    f"{PERIODS_S[0] * 1000:g} ms to one every {PERIODS_S[-1]:g} s, the p99 goes from "
-    f"{duration(waiting[0])} to {duration(waiting[-1])} if only the scraped queue is read, but "
-    f"stays between {duration(min(effective))} and {duration(max(effective))} if requests in "
-    f"flight are counted. "
-    f"Regret finds a picker that departs from its scores, never a score that is wrong: it is "
+    f"that fit in every cache, and lowers it from {duration(many_below)} to "
+    f"{duration(many_above)} with {GROUPS} groups that fit in none. "
+    f"A router should count the requests that it has sent: from a scrape every "
+    f"{PERIODS_S[0] * 1000:g} ms to one every {PERIODS_S[-1]:g} s, the p99 rises from "
+    f"{duration(waiting[0])} to {duration(waiting[-1])} with the scraped queue alone, but "
+    f"stays between {duration(min(effective))} and {duration(max(effective))} with the requests "
+    f"in flight. "
+    f"Regret detects a picker that departs from its scores, never a score that is wrong: it is "
     f"{stale.decisions['regret'].mean():.0f} for signals five seconds old with a p99 of "
     f"{duration(stale.summary()['p99_ttft_ms'])}, and "
     f"{explained['round robin'].decisions['regret'].mean():.2f} for round robin with one of "

@@ -13,15 +13,15 @@
 # %% [markdown]
 # # Fair queues and an adaptive limit: what makes them work?
 #
-# A gateway in front of two small GPUs lets only so many requests in at once, shares the permits out
+# A gateway in front of two small GPUs limits the number of requests in flight, divides the permits
 # between tenants, and adapts their number to the time to first token.
 # [vllm-on-eks](https://github.com/Nicolas-Richard/vllm-on-eks) is such a gateway, and its
-# [blog](https://nicolas-richard.github.io) tells how it came to its settings.
-# Here its story is told in simulation:
+# [blog](https://nicolas-richard.github.io) describes how its settings evolved.
+# This notebook repeats that process in simulation:
 #
-# - What do fair queues give, and what do they not cost?
-# - How many requests should be in flight, and can a controller find out?
-# - Which settings ruin the controller, and why?
+# - What does fair queueing buy, and at what cost?
+# - How many requests should be in flight, and can a controller find that number?
+# - Which settings break the controller, and why?
 
 # %%
 import os
@@ -57,41 +57,42 @@ from spillway.signals import Sensor
 # %% [markdown]
 # ## The fleet
 #
-# The two GPUs are one plant, known by measured figures only: how long a request of 512 tokens in
-# and 128 out takes, and when its first token comes, with so many others inside.
-# (The figures were read off the blog's plots; between them they are interpolated.
+# The two GPUs are modeled as one plant, a table of measurements: the end-to-end latency and the
+# time to first token of a request with 512 prompt tokens and 128 output tokens, by the number of
+# requests in service.
+# (The values were read off the blog's plots and are interpolated.
 # So this notebook is about the logic of the gateway, not about the last millisecond.)
 
 # %%
 plant = ProcessorSharing()
 WORKERS = 2
 
-inside = np.arange(1, 401)
-throughput = inside / np.interp(inside, plant.concurrency, plant.e2e_s)
-best = inside[np.argmax(throughput)]
+in_service = np.arange(1, 401)
+throughput = in_service / np.interp(in_service, plant.concurrency, plant.e2e_s)
+best = in_service[np.argmax(throughput)]
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
-left.plot(inside, throughput)
+left.plot(in_service, throughput)
 left.axvline(best, color="black", linestyle=":", linewidth=1)
-left.set(xlabel="requests inside", ylabel="throughput (requests/s)", ylim=(0, None))
+left.set(xlabel="requests in service", ylabel="throughput (requests/s)", ylim=(0, None))
 right.plot(plant.concurrency, plant.ttft_s, marker="o", markersize=4)
 right.axhline(2, color="black", linestyle=":", linewidth=1, label="target: 2 s")
-right.set(xlabel="requests inside", ylabel="time to first token (s)", yscale="log")
+right.set(xlabel="requests in service", ylabel="time to first token (s)", yscale="log")
 right.yaxis.set_major_formatter("{x:g}")
 right.legend(fontsize="small")
 for ax in (left, right):
     ax.grid(alpha=0.3)
-print(f"most throughput: {throughput.max():.2f} requests/s with {best} requests inside")
+print(f"highest throughput: {throughput.max():.2f} requests/s with {best} requests in service")
 
 # %% [markdown]
-# Up to about 128 requests inside, more of them mean more throughput.
-# Beyond, they only wait for their first token.
+# Up to about 128 requests in service, throughput rises with their number.
+# Beyond that, additional requests only wait for their first token.
 #
 # ## The gateway
 #
-# Every request passes through the queue of its tenant, also when permits are free.
+# Every request passes through the queue of its tenant, even when permits are free.
 # Deficit round robin serves the queues in turn, by weight: A has 2, B has 1.
-# `verbatim` is the drain loop as that gateway has it, with its quirks.
-# The budget counts requests from dispatch to last token: cap per worker times workers.
+# `verbatim` is the drain loop of that gateway, including its quirks.
+# The limit counts requests from dispatch to last token: cap per worker times workers.
 
 # %%
 static = Gateway(
@@ -106,7 +107,7 @@ static = Gateway(
 
 
 def before(gateway, scenario="toy-plant", **queue_max):
-    """The gateway before the plant, under a named load; `queue_max` by tenant."""
+    """The gateway in front of the plant, under a named load; `queue_max` by tenant."""
     simulation = catalog.get(scenario).apply(
         spillway.Simulation(
             gateway=gateway,
@@ -125,10 +126,10 @@ def draw(ax, time_s, values, number, label, **more):
 
 
 # %% [markdown]
-# ## Idle shares are used, contended shares are kept
+# ## Idle capacity is used, contended capacity is shared by weight
 #
 # B has the fleet to itself, A joins for a minute, then B is alone again.
-# Once with fair queues, once with one queue for all, first come, first served.
+# One run has fair queues; the other has a single queue, first come, first served.
 
 # %%
 SCENARIO = "work-conservation-priority"
@@ -163,17 +164,17 @@ axes[0].set(ylabel="dispatched (requests/s)", ylim=(0, None))
 legend = axes[0].legend(title="tenant")
 
 # %% [markdown]
-# Alone, B gets all that the budget yields, three times what it gets beside A.
-# No permit is kept back.
-# When A joins, the shares are 2 : 1 at once, though A asks for less than B.
-# First come, first served, two tenants that keep equal queues full get about the same, whatever
-# their weights.
+# Alone, B gets the whole throughput of the limit, three times its share beside A.
+# No permit is held in reserve.
+# When A joins, the shares are 2 : 1 immediately, although A offers less load than B.
+# With first come, first served, two tenants that keep equal queues full get about the same
+# throughput, whatever their weights.
 #
-# ## How many in flight?
+# ## How many requests in flight?
 #
-# Now an overload: B asks for 6 requests/s from the start, A for 4 from 60 s on.
-# That is 10 together, where the fleet can do less than 6.
-# Each point is a static budget.
+# Now an overload: B sends 6 requests/s from the start, A sends 4 from 60 s on.
+# Together that is 10 requests/s, while the fleet can serve fewer than 6.
+# Each point is a static limit, the budget of permits.
 
 # %%
 BUDGETS = (16, 32, 64, 128, 256, 400)
@@ -193,19 +194,19 @@ best_static = max(by_budget, key=lambda one: by_budget[one].summary()["goodput"]
 print(f"best goodput at {best_static} permits: {by_budget[best_static].summary()['goodput']}")
 
 # %% [markdown]
-# The tail of the time to first token is a U.
+# The tail of the time to first token is U-shaped.
 # With a small budget requests wait at the gateway, with a large one in the engines.
-# Goodput counts the first tokens within 2 s, against all requests that were offered.
-# It has a peak, and throughput does not tell where: it hardly falls beyond.
-# (It is averaged over the time until the last request has left, which costs the largest budgets
-# little.)
-# The best budget depends on model, GPU and lengths, so one would like to have it found.
+# Goodput is the share of all offered requests with a first token within 2 s.
+# It has a peak, which throughput does not show: throughput hardly falls beyond it.
+# (Throughput is averaged over the time until the last request has left, which costs the largest
+# budgets little.)
+# The best budget depends on the model, the GPU and the lengths, so a controller should find it.
 #
 # ## The controller, and its death spiral
 #
-# Every 5 s the controller looks at the p99 of the time to first token over the last 30 s.
-# Below 2 s it adds a permit per worker, above it halves the cap.
-# This is about how that gateway was first deployed:
+# Every 5 s the controller reads the p99 of the time to first token over the last 30 s.
+# Below 2 s it adds a permit per worker; above 2 s it halves the cap.
+# These settings are close to those of that gateway's first deployment:
 
 # %%
 first_deployed = Gateway(
@@ -234,9 +235,9 @@ attempts = {
 }
 
 fig, (top, bottom) = plt.subplots(2, 1, figsize=(8, 4.6), layout="constrained", sharex=True)
-spiralled = {}
+spirals = {}
 for number, (name, simulation) in enumerate(attempts.items()):
-    results = spiralled[name] = spillway.simulate(simulation, seeds=SEEDS)
+    results = spirals[name] = spillway.simulate(simulation, seeds=SEEDS)
     timeline, control = results[0].timeline, results[0].control
     draw(top, timeline["time_s"], timeline["permits"], number, name)
     draw(bottom, control["time_s"], control["value"], number, None, marker=".")
@@ -255,23 +256,24 @@ for ax in (top, bottom):
     ax.grid(alpha=0.3)
 
 # %% [markdown]
-# The controller cuts, so requests wait longer at the gateway, so the p99 rises, so it cuts.
-# Soon two requests are in flight on two GPUs that have next to nothing to do.
-# Then fewer than 10 samples come in within a window: the sensor falls silent, and nothing leads
-# out again.
+# The controller cuts the limit, so requests wait longer at the gateway, so the p99 rises, so the
+# controller cuts again.
+# Soon two requests are in flight on two GPUs that are almost idle.
+# Then a window has fewer than 10 samples: the sensor reports no value, and the limit never
+# recovers.
 #
-# A floor only changes where this ends.
+# A floor only changes where the spiral ends.
 # A full queue of $q$ requests makes a tenant with the share $\varphi$ of the throughput $X$ wait
 # $W = \min(T, q / \varphi X)$, where $T$ is the queue's timeout.
 # As long as $W$ plus the engines' own time to first token exceeds the target at the floor, the
 # limit stays there.
-# A timeout below the target bounds $W$ whatever the limit is.
-# Who would wait longer is refused, and the signal tells of the engines again.
+# A timeout below the target bounds $W$ at any limit:
+# requests that would wait longer are rejected, and the signal reflects the engines again.
 #
 # ## The timeout decides
 #
-# So a short timeout, but how short?
-# The limit starts far too low, at 32 permits, and should find its way up.
+# So the timeout must be short, but how short?
+# The limit starts far too low, at 32 permits, and should climb.
 
 # %%
 searching = Gateway(
@@ -333,22 +335,22 @@ for timeout_s in TIMEOUTS_S:
     )
 
 # %% [markdown]
-# With 1.5 s or more the limit ends at its floor: the death spiral again, only cushioned.
-# With 1 s it freezes far below the optimum.
-# There nearly everybody who is served has waited the full second; with the engines' half second
-# that is a p99 within 1.6 to 2.4 s, the *deadband*, in which the controller holds.
-# It is satisfied, while most requests are refused.
-# That the band is to blame the other line shows: without it the limit climbs on with the same
-# timeout, and is cut only where the engines take a second themselves.
-# With a band the rule is $T < \tau (1 - b) - U$: target less band, less the engines' time to first
+# With 1.5 s or more, the limit ends at its floor: the death spiral again, only cushioned.
+# With 1 s, it freezes far below the optimum.
+# There, nearly all served requests have waited the full second; with the engines' half second,
+# the p99 lies between 1.6 and 2.4 s, the *deadband*, in which the controller holds the limit.
+# The target is met, while most requests are rejected.
+# The other line shows that the band is the cause: without it, the limit keeps climbing with the
+# same timeout and is cut only where the engines alone take a second.
+# With a band, the rule is $T < \tau (1 - b) - U$: target less band, less the engines' time to first
 # token at the best budget, here about $2 \cdot 0.8 - 1 = 0.6$ s.
 #
-# ## What the deadband and the cooldown are for
+# ## The purpose of the deadband and the cooldown
 #
 # Then why have a band?
-# And after a cut the controller waits for some ticks, its cooldown; why?
-# The next figure starts from 128 permits, with queues of only two and one, so that the signal tells
-# mostly of the engines.
+# And why does the controller wait for some ticks after a cut, its cooldown?
+# The next figure starts from 128 permits, with queues of only two and one, so that the signal
+# reflects mostly the engines.
 
 # %%
 QUEUES = {"A": 2, "B": 1}
@@ -362,7 +364,7 @@ MOVES = ("increase", "decrease")
 
 
 def moves(result):
-    """How often the controller wanted the limit moved."""
+    """The number of ticks at which the controller asks for a move of the limit."""
     return float(sum(result.control.count(one) for one in MOVES))
 
 
@@ -395,23 +397,24 @@ axes[0].set_ylabel("permits")
 legend = axes[0].legend(fontsize="small")
 
 # %% [markdown]
-# A cut shows in the window only once the samples from before it have left, and those in flight
-# have finished.
-# Without a cooldown the same bad samples cut again at every tick, down to a fraction of what was
-# right; climbing back takes minutes.
-# The window is 30 s and a tick 5 s, so it takes 6 ticks of cooldown to wait for it; with 3, one
-# breach still cuts twice as a rule.
+# A cut takes effect in the window only after the older samples have left it and the requests in
+# flight have finished.
+# Without a cooldown, the same bad samples trigger a cut at every tick, down to a fraction of the
+# right limit; climbing back takes minutes.
+# The window is 30 s and a tick is 5 s, so the cooldown must be 6 ticks to cover it; with 3, one
+# breach usually still cuts twice.
 #
-# The band spares moves: around the target the limit rests, instead of climbing until it hurts.
-# With a cooldown it is a matter of quiet, not of goodput, and one must know its trap.
+# The band avoids moves: near the target the limit rests instead of climbing until the target is
+# missed.
+# With a cooldown, the band buys stability rather than goodput, at the risk of freezing the limit.
 #
 # ## What counts as demand?
 #
-# While hardly anybody asks, every sample is good, and the limit climbs for no reason.
+# Under light load, every sample is good, and the limit climbs for no reason.
 # A demand gate lets it rise only while there is demand.
-# That gateway counts requests in flight *or* queued; one could count queued ones only.
-# Two loads: ten quiet minutes of A and then half a minute of B at 30 requests/s; and a steady load
-# that 64 permits do not serve.
+# That gateway counts requests in flight *or* queued; the alternative counts queued ones only.
+# There are two loads: ten quiet minutes of A and then half a minute of B at 30 requests/s, and a
+# steady load that 64 permits cannot serve.
 
 # %%
 gated = searching.replace(
@@ -450,7 +453,7 @@ for ax, (load, clients) in zip(axes, LOADS.items(), strict=True):
     for number, (gate, settings) in enumerate(GATES.items()):
         results = demanded[load, gate] = spillway.simulate(base.with_(settings), seeds=SEEDS)
         timeline = results[0].timeline
-        width = 4 if number == 0 else 1.5  # to be seen below another
+        width = 4 if number == 0 else 1.5  # visible beneath another line
         draw(ax, timeline["time_s"], timeline["permits"], number, gate, linewidth=width)
         figures = results.summary()
         print(
@@ -463,28 +466,29 @@ axes[0].set_ylabel("permits")
 legend = axes[0].legend(title="demand", fontsize="small")
 
 # %% [markdown]
-# Somebody is nearly always in flight, so a gate that counts them hardly ever closes: the lines with
-# it and without are one.
-# When the burst comes, the limit is no longer a limit, and the p99 is many times the target.
+# Some request is nearly always in flight, so a gate that counts those hardly ever closes: the lines
+# with and without it coincide.
+# When the burst arrives, the limit no longer binds, and the p99 is many times the target.
 # Counting only queued requests keeps the limit where it was.
-# But queues of one or two are empty at most ticks, and under steady pressure the limit climbs too
+# But queues of one or two are empty at most ticks, so under steady pressure the limit climbs too
 # slowly.
-# Where the fleet's best is roughly known, a ceiling near it does what the gate was meant to do.
+# If the best limit of the fleet is roughly known, a ceiling near it achieves the purpose of the
+# gate.
 #
-# ## The same on engines that make steps
+# ## The same on step-level engines
 #
-# The plant knows what was measured with so many requests inside.
-# Does it follow from less?
-# `vllm_on_eks.l4().instances` is the same fleet as two engines with continuous batching, which know
-# prompts, a memory of 38,400 tokens each, and how long a step takes.
+# The plant is a table of measurements by the number of requests in service.
+# Do its results follow from a more basic model?
+# `vllm_on_eks.l4().instances` is the same fleet as two engines with continuous batching, which
+# model prompts, a KV memory of 38,400 tokens each, and the duration of a step.
 # The duration of a step is fitted to published throughputs, the memory to published latencies
-# (`tools/fit_l4.py`); queues, waits and what the controller does with them follow.
+# (`tools/fit_l4.py`); queues, waits and the controller's moves follow.
 #
 # The load is the one above: B alone, A for a minute, B alone.
-# Caps per worker are kept, or are where the controller of that post starts (steps of 4 downwards,
-# queues of 8 and 2, 30 s to wait).
-# The blog's figures are dashboards, on which a p99 is that of a minute, as a histogram shows it.
-# So are ours.
+# The cap per worker is either fixed or the start of that post's controller (cuts in steps of 4,
+# queues of 8 and 2, a timeout of 30 s).
+# The blog's figures are dashboards, whose p99 is that of one minute, estimated from a histogram.
+# The figures here are computed in the same way.
 
 # %%
 EDGES = [0, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 20]
@@ -492,10 +496,10 @@ EDGES += [30, 45, 60, 90, 120, 180, 240, 300, 450, 600]
 CAPS = (4, 8, 16, 32, 64, 128, 256)
 PUBLISHED_TOKENS = (124, 235, 390, 565, 750, 700, 700)
 PUBLISHED_S = {
-    ("A", "kept"): (np.nan, np.nan, 6, 4, 4, 44, 59),
-    ("B", "kept"): (np.nan, np.nan, 3, 2.5, 2.5, 30, 88),
-    ("A", "as the start of AISD"): (19.5, 9.9, 7.4, 4.9, 4.9, 29.9, 29.9),
-    ("B", "as the start of AISD"): (10, 7.4, 4.9, 4.5, 4.3, 29.7, 29.7),
+    ("A", "fixed"): (np.nan, np.nan, 6, 4, 4, 44, 59),
+    ("B", "fixed"): (np.nan, np.nan, 3, 2.5, 2.5, 30, 88),
+    ("A", "start of AISD"): (19.5, 9.9, 7.4, 4.9, 4.9, 29.9, 29.9),
+    ("B", "start of AISD"): (10, 7.4, 4.9, 4.5, 4.3, 29.7, 29.7),
 }
 STATIC = {"gateway.controller": "static"}
 
@@ -507,13 +511,13 @@ def on_engines(cap, how):
         )
     )
     simulation = vllm_on_eks.post4().apply(loaded)
-    # Who started below the floor of 16 had a lower one.
-    changes = STATIC if how == "kept" else {"gateway.guard.floor": min(cap, 16)}
+    # Starts below the floor of 16 had a lower floor.
+    changes = STATIC if how == "fixed" else {"gateway.guard.floor": min(cap, 16)}
     return simulation.with_({CAP: cap, **changes})
 
 
 def shown_p99_s(result, tenant):
-    """The largest p99 of a minute."""
+    """The largest p99 of any minute."""
     mine = (result.requests["tenant"] == tenant) & np.isfinite(result.requests["ttft_s"])
     ttft_s = result.requests["ttft_s"][mine]
     first_s = result.requests["arrival_s"][mine] + ttft_s
@@ -527,13 +531,13 @@ def shown_p99_s(result, tenant):
 
 
 def contended_tokens_per_s(result):
-    """In the minute in which A is there too."""
+    """Throughput in the minute in which A is active too."""
     tokens = result.timeline["emitted_tokens"].sum(axis=1)
     start, end = np.searchsorted(result.timeline["time_s"], (JOINS_S, LEAVES_S))
     return (tokens[end] - tokens[start]) / (LEAVES_S - JOINS_S)
 
 
-ways = ("kept", "as the start of AISD")
+ways = ("fixed", "start of AISD")
 cases = [(cap, how) for how in ways for cap in CAPS]
 results = spillway.run_many(
     [on_engines(cap, how) for cap, how in cases], seeds=SEEDS, keep_requests=True
@@ -547,7 +551,7 @@ def over_caps(figure, how):
 
 
 fig, axes = plt.subplots(1, 3, figsize=(10, 3.2), layout="constrained")
-draw(axes[0], CAPS, over_caps(contended_tokens_per_s, "kept"), 0, "kept")
+draw(axes[0], CAPS, over_caps(contended_tokens_per_s, "fixed"), 0, "fixed")
 axes[0].plot(CAPS, PUBLISHED_TOKENS, "o", color="black", fillstyle="none", label="published")
 axes[0].set(ylabel="output tokens/s", ylim=(0, None))
 shown_s = {}
@@ -568,30 +572,31 @@ for ax in axes:
     ax.legend(fontsize="x-small")
 
 # %%
-aisd = "as the start of AISD"
+aisd = "start of AISD"
 in_engines_s = {
     cap: np.median(
-        [np.nanpercentile(one.requests["scheduling_delay_s"], 95) for one in on_steps[cap, "kept"]]
+        [np.nanpercentile(one.requests["scheduling_delay_s"], 95) for one in on_steps[cap, "fixed"]]
     )
     for cap in (64, 128)
 }
 Markdown(
-    f"The U is there: too few permits, and requests wait at the gateway; too many, and they wait "
-    f"in the engines for memory, which about 64 fill (p95: {in_engines_s[64]:.1f} s with 64 per "
-    f"worker, {in_engines_s[128]:.0f} s with 128). From 64 to 128 nothing is gained in throughput, "
-    f"and A waits {shown_s['A', 'kept'][128] / shown_s['A', 'kept'][64]:.0f} times as long. "
-    f"From 256 the controller makes {shown_s['B', aisd][256]:.0f} s of "
-    f"{shown_s['B', 'kept'][256]:.0f} s for B (published: 29.7 of 88 s). But that is the doing of "
-    f"its ceiling, which the first increase falls back to; and from a cap that is far too low it "
-    f"does not come up again, as everybody waits longer than the target at the gateway."
+    f"The engines reproduce the U: with too few permits, requests wait at the gateway; with too "
+    f"many, they wait in the engines for KV memory, which about 64 requests fill "
+    f"(p95: {in_engines_s[64]:.1f} s with 64 per "
+    f"worker, {in_engines_s[128]:.0f} s with 128). From 64 to 128, throughput does not rise, "
+    f"and A waits {shown_s['A', 'fixed'][128] / shown_s['A', 'fixed'][64]:.0f} times as long. "
+    f"From a start at 256, the controller cuts B's p99 from {shown_s['B', 'fixed'][256]:.0f} to "
+    f"{shown_s['B', aisd][256]:.0f} s (published: from 88 to 29.7 s). But that is due to its "
+    f"ceiling, to which the first increase lowers the limit; and from a cap that is far too low, "
+    f"the limit does not recover, because all requests wait longer than the target at the gateway."
 )
 
 # %% [markdown]
 # ## All together
 #
-# The settings that the blog ended with: short queues, a timeout of 1 s, a window of 10 s, cuts by
-# a quarter.
-# One look at the whole gateway:
+# The blog's final settings are short queues, a timeout of 1 s, a window of 10 s, and cuts by a
+# quarter.
+# An overview of the whole gateway:
 
 # %%
 final = Gateway(
@@ -612,23 +617,24 @@ figure = adapted[0].plot.gateway(figure=plt.figure(figsize=(10, 8), layout="cons
 
 # %% [markdown]
 # The limit climbs while the p99 is below the band, rests within it, and falls by a quarter above.
-# The queues hold three requests, so nobody waits long; who does not fit in is refused at once.
+# The queues hold three requests, so no request waits long; requests that do not fit are rejected
+# immediately.
 # (The gaps are ticks with fewer than 10 samples in the window.)
 #
-# It started where the best static budget is, though.
-# What if one does not know that?
-# Each point is a budget, once kept and once as the start of the controller, with equal queues.
+# However, the limit started at the best static budget.
+# What if that is not known?
+# Each point is a budget, once fixed and once as the start of the controller, with equal queues.
 
 # %%
-kept = before(final.replace(controller=StaticLimit()), **QUEUES)
+fixed = before(final.replace(controller=StaticLimit()), **QUEUES)
 every = spillway.run_many(
-    [one.with_({CAP: budget // WORKERS}) for one in (kept, adaptive) for budget in BUDGETS],
+    [one.with_({CAP: budget // WORKERS}) for one in (fixed, adaptive) for budget in BUDGETS],
     seeds=SEEDS,
 )
-by_kept = dict(zip(BUDGETS, every[: len(BUDGETS)], strict=True))
+by_fixed = dict(zip(BUDGETS, every[: len(BUDGETS)], strict=True))
 by_start = dict(zip(BUDGETS, every[len(BUDGETS) :], strict=True))
-ax = plots.sweep(by_kept, "goodput", setting="budget (permits)", label="kept", log="x")
-plots.sweep(by_start, "goodput", setting="budget (permits)", label="as the start", log="x", ax=ax)
+ax = plots.sweep(by_fixed, "goodput", setting="budget (permits)", label="fixed", log="x")
+plots.sweep(by_start, "goodput", setting="budget (permits)", label="start", log="x", ax=ax)
 ax.figure.set_size_inches(7, 3.5)
 
 
@@ -636,28 +642,28 @@ def goodput(results):
     return results.summary()["goodput"].mean
 
 
-best_kept = max(by_kept, key=lambda one: goodput(by_kept[one]))
+best_fixed = max(by_fixed, key=lambda one: goodput(by_fixed[one]))
 starts = [goodput(results) for results in by_start.values()]
 frozen = by_timeout[0.2][1]
 gate_open, gate_shut = (
     demanded["quiet, then a burst", gate] for gate in ("in flight or queued", "queued only")
 )
-cured = spiralled["instead: timeout 1 s"]
+cured = spirals["instead: timeout 1 s"]
 Markdown(
-    f"**What to take home.** "
-    f"Fair queues divide what is contended ({shares['deficit round robin']:.1f} : 1) and keep "
-    f"nothing back. "
+    f"**Takeaway.** "
+    f"Fair queues divide contended capacity by weight ({shares['deficit round robin']:.1f} : 1) "
+    f"and reserve none. "
     f"The queue's timeout is the setting that matters most: with 30 s the controller starves "
-    f"the fleet (goodput {goodput(spiralled['as first deployed']):.0%}), with 1 s it does not "
-    f"({goodput(cured):.0%}), but a deadband may freeze the limit too low: "
-    f"{frozen.interval(last_permits).mean:.0f} permits, where {best_static} would be best. "
-    f"A cooldown shorter than the window cuts twice. "
-    f"A demand gate that counts requests in flight is none: after ten quiet minutes a burst meets "
-    f"a p99 of {gate_open.summary()['p99_ttft_ms'].mean / 1000:.0f} s instead of "
+    f"the fleet (goodput {goodput(spirals['as first deployed']):.0%}), with 1 s it does not "
+    f"({goodput(cured):.0%}), but a deadband may freeze the limit too low, at "
+    f"{frozen.interval(last_permits).mean:.0f} permits instead of the best {best_static}. "
+    f"With a cooldown shorter than the window, one breach cuts twice. "
+    f"A demand gate that counts requests in flight has no effect: after ten quiet minutes, a burst "
+    f"sees a p99 of {gate_open.summary()['p99_ttft_ms'].mean / 1000:.0f} s instead of "
     f"{gate_shut.summary()['p99_ttft_ms'].mean / 1000:.1f} s. "
-    f"With the settings of the end the controller does not beat the best static budget "
-    f"({goodput(by_start[best_kept]):.0%} against {goodput(by_kept[best_kept]):.0%}), but one need "
-    f"not know it: between {min(starts):.0%} and {max(starts):.0%} from any start of the figure, "
-    f"where the same budgets kept give {min(map(goodput, by_kept.values())):.0%} to "
-    f"{goodput(by_kept[best_kept]):.0%}."
+    f"With the blog's final settings, the controller does not beat the best static budget "
+    f"({goodput(by_start[best_fixed]):.0%} against {goodput(by_fixed[best_fixed]):.0%}), but it "
+    f"does not need to know it: goodput is between {min(starts):.0%} and {max(starts):.0%} from "
+    f"any start in the figure, while the same budgets fixed give "
+    f"{min(map(goodput, by_fixed.values())):.0%} to {goodput(by_fixed[best_fixed]):.0%}."
 )

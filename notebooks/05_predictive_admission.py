@@ -13,23 +13,24 @@
 # %% [markdown]
 # # Can a gateway predict the first token?
 #
-# A gateway that admits a request only if its first token will come in time should beat a threshold
-# on the length of a queue.
+# A gateway that admits a request only if its first token is predicted to arrive in time should beat
+# a threshold on the length of a queue.
 # That was the claim of iteration 14 of the strategy experiments of
-# [BLIS](https://github.com/inference-sim/inference-sim), with four hypotheses:
+# [BLIS](https://github.com/inference-sim/inference-sim), an LLM serving simulator, with four
+# hypotheses:
 #
 # - **H14-1**: 30 to 40 % more requests are admitted than by an *SLO gate* on queue lengths, at the
 #   same p99 for critical requests.
-# - **H14-2**: the requests that pass find more of their prompts in the cache.
+# - **H14-2**: the admitted requests find more of their prompts in the cache.
 # - **H14-3**: the p99 of the time to first token stays below 100 ms at 2,000 requests/s.
 # - **H14-4**: throughput is at least 95 % of the gate's.
 #
-# They were never tested: the predictor had an empty prefix index of its own, and a bypass for cold
-# prompts that let everybody in.
-# Nor did the experiment have the controls that its reviewers asked for, *priority only* and
+# They were never tested: the predictor had an empty prefix index of its own, and its bypass for
+# cold prompts admitted every request.
+# The experiment also lacked the controls that its reviewers requested, *priority only* and
 # *admission only*.
-# This notebook runs a reduced form of it (few seeds, short runs; `experiments/iteration_14` is the
-# whole one), and then asks what a predictor needs.
+# This notebook runs a reduced form of it (few seeds, short runs; the complete one is
+# `experiments/iteration_14`) and then asks what a predictor needs in order to be useful.
 
 # %%
 import os
@@ -54,7 +55,7 @@ PRIORITIES = {"critical": 4, "standard": 3, "sheddable": -2}
 
 
 def orthogonal(requests_per_s, num_requests):
-    """Three classes of equal shape: a common prefix of 512 tokens, 256 of one's own, 128 out."""
+    """Three classes of equal shape: shared prefix of 512 tokens, 256 unique, 128 output."""
     return workload.Synthetic(
         requests_per_s=requests_per_s,
         num_requests=num_requests,
@@ -76,7 +77,7 @@ def orthogonal(requests_per_s, num_requests):
 
 
 def prefix_groups(requests_per_s, num_requests):
-    """24 groups by Zipf's law, each with a prefix of 2,048 tokens; 128 of one's own, 64 out."""
+    """24 groups by Zipf's law, each with a prefix of 2,048 tokens; 128 unique, 64 output."""
     return workload.Synthetic(
         requests_per_s=requests_per_s,
         num_requests=num_requests,
@@ -137,7 +138,7 @@ ESTIMATORS = {
 
 
 def predictive(estimator, **settings):
-    """Admission by the predicted first token; the budgets are the targets of the classes."""
+    """Admission by predicted TTFT; the budgets are the targets of the classes."""
     budgets = [
         gateway.TtftBudget(slo_class=name, budget_s=target) for name, target in TARGETS_S.items()
     ]
@@ -147,15 +148,17 @@ def predictive(estimator, **settings):
 # %% [markdown]
 # ## The matrix
 #
-# `SloGated` refuses standard requests while 10, sheddable ones while 5 wait in the longest queue.
-# `PredictiveTtft` refuses whom it sees late on every instance.
-# Neither ever refuses critical requests.
-# Its wait is made of
+# `SloGated` rejects standard requests while 10 requests, and sheddable ones while 5 requests, wait
+# in the longest queue.
+# `PredictiveTtft` rejects requests whose first token is predicted to be late on every instance.
+# Neither policy rejects critical requests.
+# The estimators differ in the predicted wait:
 #
 # - **E0**: 7 ms (20 ms with 24 groups) for each request that the instance reports as waiting;
-# - **E1**: the same for those only that go first, and what is left of the step under way;
+# - **E1**: the same, but only for requests that are served earlier, plus the remainder of the
+#   current step;
 # - **E2**: the steps that the tokens of those requests fill;
-# - **E3**: the same, and the time until a seat in the batch and memory are free.
+# - **E3**: the same, plus the time until a seat in the batch and KV memory are free.
 
 # %%
 LOADS = {
@@ -195,7 +198,7 @@ for load, (requests, avg_step_s) in LOADS.items():
 
 
 def of_critical(result):
-    """The p99 of the time to first token of critical requests in milliseconds."""
+    """The p99 of TTFT of critical requests in milliseconds."""
     return float(result.by_class()["critical"]["p99_ttft_ms"])
 
 
@@ -233,38 +236,38 @@ for ax, (load, found) in zip(axes, matrix.items(), strict=True):
 axes[0].set_yticks(range(len(found)), found)
 axes[0].invert_yaxis()
 label = fig.supxlabel(
-    "goodput: first token in time, share of the offered (95 % intervals)",
+    "goodput: first token in time, share of offered requests (95 % intervals)",
     fontsize="medium",
 )
 
 # %% [markdown]
-# The shape of the run decides.
-# In the burst all are within three points of each other.
-# At 1,100 requests/s, a little above capacity, those who refuse hardly anybody are ahead for as
-# long as the run lasts.
-# In a sustained overload the same predictor is far below the gate; with 24 groups the gate is below
-# all but round robin.
-# That last panel is about routing, not about admission, as is shown below.
+# The length of the run is decisive.
+# In the burst, all configurations are within three points of each other.
+# At 1,100 requests/s, slightly above capacity, configurations that reject hardly any requests are
+# ahead for as long as the run lasts.
+# In a sustained overload, the same predictor is far below the gate; with 24 groups, the gate is
+# below all others but round robin.
+# That last panel is about routing, not about admission, as shown below.
 #
 # ## The hypotheses
 #
-# A statement is confirmed or refuted if the paired 95 % interval leaves no doubt.
+# A hypothesis is confirmed or refuted if the paired 95 % interval excludes the opposite.
 # Where the predictor rejects no request at all, its configuration *is* "priority only", and no
-# statement about prediction applies; nor does H14-1 where too few requests arrive for 1.3 times the
-# completions of the gate.
-# H14-2 is left out: it means that rejecting *cold* prompts keeps caches warm, and after the first
+# hypothesis about prediction applies. H14-1 does not apply either where too few requests arrive for
+# 1.3 times the completions of the gate.
+# H14-2 is omitted: it states that rejecting *cold* prompts keeps caches warm, and after the first
 # few requests no prompt here is cold.
 
 
 # %%
 def difference(mine, other, figure, factor=1, less=0):
-    """A figure, less `factor` times that of the other and a constant, seed by seed."""
+    """A figure minus `factor` times that of the other and a constant, seed by seed."""
     others = {result.seed: figure(result) for result in other}
     return mine.interval(lambda result: figure(result) - factor * others[result.seed] - less)
 
 
-def said(*intervals):
-    """Whether all these differences are above zero."""
+def verdict(*intervals):
+    """Confirmed if all these differences are above zero."""
     if any(one.high < 0 for one in intervals):
         return "refuted"
     return "confirmed" if all(one.low > 0 for one in intervals) else "undecided"
@@ -275,8 +278,8 @@ def figure(name):
 
 
 def more_at_the_same_p99(mine, gated):
-    """Completions at least 1.3 times, critical p99 at most 1.1 times those of the gate."""
-    return said(
+    """At least 1.3 times the completions and at most 1.1 times the critical p99 of the gate."""
+    return verdict(
         difference(mine, gated, figure("completed"), 1.3),
         difference(gated, mine, of_critical, 1 / 1.1),
     )
@@ -303,8 +306,8 @@ for load, found in matrix.items():
         of = {
             "H14-1": more_at_the_same_p99(mine, gated),
             "by priority only": more_at_the_same_p99(control, gated),
-            "H14-3": said(mine.interval(lambda result: 100 - figure("p99_ttft_ms")(result))),
-            "H14-4": said(difference(mine, gated, figure("output_throughput"), 0.95)),
+            "H14-3": verdict(mine.interval(lambda result: 100 - figure("p99_ttft_ms")(result))),
+            "H14-4": verdict(difference(mine, gated, figure("output_throughput"), 0.95)),
         }
         verdicts[load, estimator] = {
             name: of[name] if applies[name] else "not applicable" for name in of
@@ -318,18 +321,19 @@ for load, found in matrix.items():
         )
 
 # %% [markdown]
-# - **H14-1** can hold in the burst only, and there *priority only*, which rejects no request, has
+# - **H14-1** can hold in the burst only, where *priority only*, which rejects no request, has
 #   as many completions: the predictor adds nothing.
-# - **H14-3** does not hold, and not for the gate either, with budgets equal to the targets.
-# - **H14-4** holds wherever it applies: a gateway that admits more, serves more.
-#   It says nothing about *in time*.
+# - **H14-3** does not hold with budgets equal to the targets, nor does it hold for the gate.
+# - **H14-4** holds wherever it applies: a gateway that admits more requests serves more.
+#   It does not say how many are served *in time*.
 #
 # ## Budgets are not targets
 #
-# The budgets above are the targets: a request is let in if its token is predicted just in time.
-# `headroom` multiplies them all.
-# Beside the four estimators stands the gate at the best of several thresholds (10 and 5 times 1/4
-# to 4).
+# The budgets above equal the targets: a request is admitted even if its first token is predicted
+# just in time.
+# `headroom` multiplies all budgets.
+# The four estimators are compared with the gate at the best of several thresholds (10 and 5 times
+# 1/4 to 4).
 
 # %%
 HEADROOMS = (0.1, 0.3, 1) if FAST else (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1)
@@ -362,15 +366,15 @@ for ax, (title, (load, ahead, scheduler)) in zip(axes, PANELS.items(), strict=Tr
         [fleet(requests, one, scheduler=scheduler) for one in ["always_admit", *gates, *predicted]],
         seeds=SEEDS[:3],
     )
-    everybody, best_gate = goodput(every[0]), max(map(goodput, every[1 : 1 + len(gates)]))
+    all_admitted, best_gate = goodput(every[0]), max(map(goodput, every[1 : 1 + len(gates)]))
     shares = np.array([goodput(one) for one in every[1 + len(gates) :]]).reshape(4, -1)
-    by_headroom[title] = (everybody, best_gate, shares)
+    by_headroom[title] = (all_admitted, best_gate, shares)
     for number, (name, line) in enumerate(zip(ESTIMATORS, shares, strict=True)):
         ax.plot(
             HEADROOMS, line, marker="os^D"[number], markersize=5, label=name, **plots.STYLES[number]
         )
     ax.axhline(best_gate, color="black", linewidth=1, label="SLO gate, best")
-    ax.axhline(everybody, color="black", linestyle=":", linewidth=1, label="all admitted")
+    ax.axhline(all_admitted, color="black", linestyle=":", linewidth=1, label="all admitted")
     ax.set(title=title, xlabel="headroom", xscale="log", ylim=(0, 1))
     ax.title.set_fontsize("medium")
     ax.set_xticks([0.05, 0.1, 0.2, 0.5, 1])
@@ -386,23 +390,23 @@ axes[0].set_ylabel("goodput")
 legend = axes[2].legend(fontsize="small", loc="lower left", ncols=2)
 
 # %% [markdown]
-# At the right, where budget and target are one, none is any good.
-# A queue is then as long as the budget allows, and every error of the estimate, every step that is
-# longer than thought, makes a request late.
-# With a tenth to a fifth of the targets all estimators are about as good as the best gate, E2 a
-# little better.
-# What they differ in is how far the budget may be off: E0 bears small ones, E3 large ones, as it
-# knows the seats in the batch that requests wait for in the end.
+# On the right, where budgets equal targets, no estimator performs well.
+# Queues are then as long as the budget allows, and every error of the estimate, such as a step that
+# is longer than predicted, makes a request late.
+# With a tenth to a fifth of the targets, all estimators are about as good as the best gate, E2
+# slightly better.
+# They differ in their tolerance of a wrong budget: E0 tolerates small budgets, E3 large ones,
+# because it accounts for the seats in the batch that requests ultimately wait for.
 #
-# In queues by class, whoever has been admitted is passed by more important requests that come
-# later, which no estimate made at admission can know.
-# At the best budgets that costs a point; at large ones it helps, for the critical requests at least
-# are served in time.
+# In queues by class, more important requests that arrive later overtake admitted ones, and no
+# estimate made at admission can account for them.
+# At the best budgets that costs a point; at large ones it helps, because at least the critical
+# requests are served in time.
 #
-# With many prefixes the gate is worse than no admission control, and the predictor better. That is
-# no merit of prediction. Routing by prefix 4, queue 3 sends the most popular prefix to one
-# instance, whose queue grows while the other seven idle; the gate rejects requests because of that
-# one queue, the predictor only those that no instance can serve in time. With a routing that
+# With many prefixes, the gate is worse than no admission control, and the predictor is better. That
+# is not due to prediction. Routing by prefix 4, queue 3 sends the most popular prefix to one
+# instance, whose queue grows while the other seven are idle; the gate rejects requests because of
+# that one queue, the predictor only those that no instance can serve in time. With a router that
 # spreads the load, the same fleet needs no admission control at all:
 
 # %%
@@ -420,13 +424,13 @@ for name, share in spread.items():
     print(f"24 groups, all admitted, {name:24} goodput {share:.3f}")
 
 # %% [markdown]
-# A router that concentrates makes any admission policy look good.
+# If the router concentrates the load, any admission policy looks good.
 #
-# ## Old reports
+# ## Stale load reports
 #
-# E0 reads the queues from a report; E1 to E3 count what the gateway itself has sent.
-# If the reports are old, everybody in a burst sees the same empty fleet.
-# `corrects_staleness` adds what was sent since the report.
+# E0 reads the queues from a load report; E1 to E3 count the requests that the gateway has sent.
+# If the reports are stale, every request of a burst sees the same empty fleet.
+# `corrects_staleness` adds the requests sent since the report.
 
 # %%
 PERIODS_S = (0.01, 0.2, 5) if FAST else (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
@@ -445,7 +449,7 @@ every = spillway.run_many(
     ],
     seeds=SEEDS,
 )
-(everybody,) = spillway.run_many([fleet(burst)], seeds=SEEDS)
+(all_admitted,) = spillway.run_many([fleet(burst)], seeds=SEEDS)
 fig, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.6), layout="constrained")
 stale = {}
 for number, name in enumerate(WITH_REPORTS):
@@ -456,7 +460,7 @@ for number, name in enumerate(WITH_REPORTS):
     left.plot(PERIODS_S, admitted, label=name, **style)
     right.plot(PERIODS_S, [one["p99_ttft_ms"].mean for one in figures], **style)
 right.axhline(
-    everybody.summary()["p99_ttft_ms"].mean,
+    all_admitted.summary()["p99_ttft_ms"].mean,
     color="black",
     linestyle=":",
     linewidth=1,
@@ -466,7 +470,7 @@ left.set(ylabel="requests admitted", ylim=(0.6, 1.03))
 left.yaxis.set_major_formatter("{x:.0%}")
 right.set(ylabel="p99 of TTFT (ms)", ylim=(0, None))
 for ax in (left, right):
-    ax.set(xlabel="time between two reports", xscale="log")
+    ax.set(xlabel="time between two load reports", xscale="log")
     ax.xaxis.set_major_formatter(
         FuncFormatter(lambda s, _: f"{s * 1000:g} ms" if s < 1 else f"{s:g} s")
     )
@@ -476,17 +480,17 @@ for ax in (left, right):
 legend = fig.legend(loc="outside upper center", ncols=5, fontsize="small")
 
 # %% [markdown]
-# Gate and uncorrected E0 let everybody in once the report is older than the burst, whatever their
-# thresholds.
-# The correction removes that at no great cost; to count what one has sent is as good.
+# The gate and the uncorrected E0 admit every request once the report is older than the burst,
+# whatever their thresholds.
+# The correction removes that effect at little cost; counting the sent requests works as well.
 #
 # ## Wrong coefficients
 #
-# The estimators need to know how long a step takes.
-# Below, all coefficients of E3 are off by a factor: at 1/4 the gateway thinks that the servers are
-# four times as fast as they are.
-# `margin` adds to the estimate what is learnt to be missing, so that nine of ten keep within it;
-# `calibration` fits the coefficients themselves to the first tokens that are seen.
+# The estimators need the duration of a step.
+# Below, all coefficients of E3 are off by a factor: at 1/4, the gateway assumes that the servers
+# are four times as fast as they are.
+# `margin` adds a learned correction to the estimate, so that nine of ten first tokens arrive within
+# it; `calibration` fits the coefficients themselves to the observed first tokens.
 
 # %%
 OFF = (0.25, 1, 4) if FAST else (0.25, 0.5, 1, 2, 4)
@@ -496,7 +500,7 @@ LEARNING = {
     "calibration": {
         "calibration": gateway.TtftCalibration(forgetting=0.999, initial_variance=0.01)
     },
-    "calibration, first impressions": {
+    "calibration, fast start": {
         "calibration": gateway.TtftCalibration(forgetting=0.999, initial_variance=1000)
     },
 }
@@ -521,10 +525,10 @@ every = spillway.run_many(
     seeds=SEEDS,
 )
 fig, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.6), layout="constrained")
-learnt = {}
+learned = {}
 for number, name in enumerate(LEARNING):
     rows = every[number * len(OFF) : (number + 1) * len(OFF)]
-    figures = learnt[name] = [one.summary() for one in rows]
+    figures = learned[name] = [one.summary() for one in rows]
     style = plots.STYLES[number] | {"marker": "os^D"[number], "markersize": 5}
     left.plot(OFF, [one["goodput"].mean for one in figures], label=name, **style)
     right.plot(OFF, [one["p99_ttft_ms"].mean for one in figures], **style)
@@ -532,26 +536,26 @@ left.set(ylabel="goodput", ylim=(0, 1))
 left.yaxis.set_major_formatter("{x:.0%}")
 right.set(ylabel="p99 of TTFT (ms)", ylim=(0, None))
 for ax in (left, right):
-    ax.set(xlabel="coefficients as set / true ones", xscale="log")
+    ax.set(xlabel="coefficients set / true coefficients", xscale="log")
     ax.set_xticks(OFF, [f"1/{1 / one:g}" if one < 1 else f"{one:g}" for one in OFF])
     ax.xaxis.set_minor_locator(NullLocator())
     ax.grid(alpha=0.3)
 legend = left.legend(fontsize="small", loc="lower center")
 
 # %% [markdown]
-# Either way of learning makes up for coefficients that are off by a factor of four.
-# But a fit that gives way at once (a large `initial_variance`) is led by the first requests, all of
-# which meet an idle fleet.
-# It settles on coefficients that predict too much, rejects, and sees few requests that would teach
-# it better.
+# Both ways of learning compensate for coefficients that are off by a factor of four.
+# But a fit that adapts too fast (a large `initial_variance`) depends on the first requests, all of
+# which see an idle fleet.
+# It converges to coefficients that predict too long a wait, rejects requests, and then observes few
+# first tokens that would correct it.
 #
-# ## Locked out for being new
+# ## New prompts locked out
 #
-# A prompt that no cache knows takes longer.
-# When the wait hovers just below the budget, those are the ones that are refused, and so no cache
-# ever gets to know them.
+# A prompt that no cache holds takes longer.
+# When the wait is just below the budget, such prompts are the ones that are rejected, so no cache
+# ever stores them.
 # Eight groups of prompts warm up and then overload two instances; a ninth begins after 10 s.
-# `admission_by_group_age` tells what share of new and of established groups is admitted.
+# `admission_by_group_age` reports the admitted share of new and of established groups.
 
 # %%
 CURES = {
@@ -563,7 +567,7 @@ CURES = {
 
 
 def late_group(**protection):
-    """A new prefix comes while others keep two instances busy."""
+    """A new prefix arrives while others keep two instances busy."""
 
     def client(name, requests_per_s, start_s):
         return workload.Client(
@@ -615,30 +619,31 @@ ax.grid(alpha=0.3)
 legend = ax.legend(fontsize="small", loc="upper right")
 
 # %% [markdown]
-# Without protection the new group is locked out for good, next to groups that do well.
-# Any of the three cures lets it in, and once the instances know its prompt, it is as good as any.
+# Without protection, the new group is locked out permanently while the others are admitted.
+# Any of the three cures admits it, and once the instances cache its prefix, it does as well as the
+# others.
 
 # %%
 short, long = matrix["burst, 2,000/s"], matrix["2,000/s"]
 _, gate_best, of_queue = by_headroom["2,000/s, in order of arrival"]
 _, gate_of_groups, of_groups = by_headroom["24 groups, in order of arrival"]
 Markdown(
-    f"**What to take home.** "
-    f"Where the predictor rejects next to nothing, what differs is the doing of the priorities. "
-    f"In a sustained overload at 2,000 requests/s "
-    f"the predictor as published (E0) has a goodput of "
-    f"{goodput(long['3 predictive E0']):.0%} where the gate has "
-    f"{goodput(long['2 SLO gate']):.0%} (in the burst {goodput(short['3 predictive E0']):.0%} and "
-    f"{goodput(short['2 SLO gate']):.0%}; reported was the burst). "
-    f"But that is for want of headroom, not of accuracy: with budgets of a fraction of the "
-    f"targets and queues in order of arrival it is {of_queue[0].max():.0%} (E0) to "
-    f"{of_queue.max():.0%}, the best gate {gate_best:.0%}. "
-    f"With 24 prefix groups the routing decides: with everything admitted, goodput is "
+    f"**Takeaway.** "
+    f"Where the predictor rejects hardly any requests, the priorities cause the differences. "
+    f"In a sustained overload at 2,000 requests/s, "
+    f"the published predictor (E0) has a goodput of "
+    f"{goodput(long['3 predictive E0']):.0%}, the gate "
+    f"{goodput(long['2 SLO gate']):.0%} (in the burst, which was the case reported, "
+    f"{goodput(short['3 predictive E0']):.0%} and {goodput(short['2 SLO gate']):.0%}). "
+    f"The predictor lacks headroom, not accuracy: with budgets of a fraction of the "
+    f"targets and queues in order of arrival, its goodput is {of_queue[0].max():.0%} (E0) to "
+    f"{of_queue.max():.0%}, that of the best gate {gate_best:.0%}. "
+    f"With 24 prefix groups the router is decisive: with all requests admitted, goodput is "
     f"{spread['prefix 2, queue 3']:.0%} with prefix 2, queue 3, above the best predictor "
     f"({of_groups.max():.0%}) and the best gate ({gate_of_groups:.0%}) with prefix 4, queue 3. "
-    f"A better estimator mostly makes the budget less critical. "
-    f"A predictor should count what it has sent (at reports every {PERIODS_S[-1]:g} s the "
-    f"uncorrected one has a p99 of {stale['E0, not corrected'][-1]['p99_ttft_ms'].mean:.0f} ms, "
-    f"the corrected one {stale['E0, corrected'][-1]['p99_ttft_ms'].mean:.0f} ms), "
-    f"learn slowly, and let new prompts in ({locked_out:.0%} are, if nothing is done)."
+    f"A better estimator mainly makes the budget less critical. "
+    f"A predictor should count the requests it has sent (with reports every {PERIODS_S[-1]:g} s, "
+    f"the uncorrected one has a p99 of {stale['E0, not corrected'][-1]['p99_ttft_ms'].mean:.0f} "
+    f"ms, the corrected one {stale['E0, corrected'][-1]['p99_ttft_ms'].mean:.0f} ms), "
+    f"learn slowly, and admit new prompts (without protection, {locked_out:.0%} are)."
 )

@@ -11,15 +11,16 @@
 # ---
 
 # %% [markdown]
-# # Who protects the workers, and what if the news is late?
+# # Worker protection, and the effect of stale load reports
 #
-# [NVIDIA Dynamo](https://github.com/ai-dynamo/dynamo) has two lines of defence.
-# Its frontend rejects requests while all workers are *busy*, and each worker lets in only so many.
+# [NVIDIA Dynamo](https://github.com/ai-dynamo/dynamo) has two lines of defense.
+# Its frontend rejects requests while all workers are *busy*, and each worker limits the number of
+# requests that it accepts.
 #
-# - When does the first one swing between letting everybody in and nobody?
-# - What does a worker that looks idle hide?
-# - How long should the queue before an engine be?
-# - What do clients that ask again do to all this, and agents that fill the cache?
+# - When does the frontend oscillate between admitting all requests and none?
+# - What does the state of a worker hide?
+# - How long should the queue in front of an engine be?
+# - What is the effect of clients that retry, and of agents that fill the cache?
 
 # %%
 import os
@@ -42,7 +43,7 @@ TARGET_S = 1.0
 
 
 def fleet(requests_per_s, duration_s=30):
-    """Four workers that must give the first token within a second."""
+    """Four workers; the target is a first token within a second."""
     return spillway.Simulation(
         workload=workload.Synthetic(
             requests_per_s=requests_per_s,
@@ -60,28 +61,28 @@ def fleet(requests_per_s, duration_s=30):
 
 
 def shed(result):
-    """The share of the requests that were turned away, at the gateway or by a worker."""
+    """The share of the requests rejected, at the gateway or by a worker."""
     return float((result.requests["outcome"] == "rejected").mean())
 
 
 def tabulate(rows, label):
     """Prints the figures of named results."""
     width = max(len(name) for name in rows)
-    print(f"{label:{width}}  turned away  p50 of TTFT (ms)  p99 of TTFT (ms)  goodput")
+    print(f"{label:{width}}  rejected  p50 of TTFT (ms)  p99 of TTFT (ms)  goodput")
     for name, results in rows.items():
         figures = results.summary()
         p50, p99 = (figures[one].mean for one in ("p50_ttft_ms", "p99_ttft_ms"))
         print(
-            f"{name:{width}}  {results.interval(shed).mean:11.1%}  {p50:16,.0f}  {p99:16,.0f}  "
+            f"{name:{width}}  {results.interval(shed).mean:8.1%}  {p50:16,.0f}  {p99:16,.0f}  "
             f"{figures['goodput'].mean:7.1%}"
         )
 
 
 # %% [markdown]
-# ## All busy, or not
+# ## Rejecting while all workers are busy
 #
-# A worker is busy if the prompts that it has not answered yet exceed a number of tokens.
-# The router passes over busy workers; when all are busy, requests are rejected (status 529).
+# A worker is busy if the prompts without a first token exceed a threshold of tokens.
+# The router skips busy workers; while all are busy, requests are rejected (status 529).
 # `dynamo.v1_3` has these rules and Dynamo's router.
 # The fleet can serve about 180 requests/s; 240 arrive.
 
@@ -99,14 +100,14 @@ names = ["none" if one is None else f"{one:,} tokens" for one in THRESHOLDS]
 tabulate(dict(zip(names, every, strict=True)), "threshold")
 
 # %% [markdown]
-# If the frontend always knows the load of its workers, that is all it takes.
-# Too low a threshold makes workers idle now and then, and one beyond what they compute within the
-# target is none; between, it matters little.
+# If the frontend always knows the current load of its workers, this rule suffices.
+# With too low a threshold, workers are idle now and then, and a threshold beyond what they compute
+# within the target has no effect; in between, it matters little.
 #
-# ## Late news
+# ## Stale load reports
 #
-# In fact the frontend learns of the load by events.
-# Let every worker tell its load only every two seconds, all at one instant.
+# In practice, the frontend learns the load from load events.
+# Here, all workers report their load every two seconds, at the same instant.
 
 # %%
 THRESHOLD = 8_000
@@ -114,12 +115,12 @@ PERIOD_S = 2.0
 BIN_S = 0.25
 SHOWN_S = (4, 16)
 fresh = protected[THRESHOLD]
-late = fresh.replace(signals=signals.Scraped(period_s=PERIOD_S))
+stale = fresh.replace(signals=signals.Scraped(period_s=PERIOD_S))
 
 fig, ax = plt.subplots(figsize=(8.5, 3), layout="constrained")
 edges = np.arange(SHOWN_S[0], SHOWN_S[1] + BIN_S / 2, BIN_S)
 for number, (name, simulation) in enumerate(
-    {"events at once": fresh, f"events every {PERIOD_S:g} s": late}.items()
+    {"immediate events": fresh, f"events every {PERIOD_S:g} s": stale}.items()
 ):
     requests = spillway.simulate(simulation, seed=0).requests
     counts, _ = np.histogram(requests["arrival_s"][requests["admitted"]], edges)
@@ -132,42 +133,42 @@ for number, (name, simulation) in enumerate(
         linewidth=1.8,
     )
 ax.axhline(RATE_PER_S, color="gray", linewidth=1, label="offered")
-ax.set(xlabel="arrival (s)", ylabel="requests let in per second", xlim=SHOWN_S, ylim=(0, 370))
+ax.set(xlabel="arrival (s)", ylabel="admitted (requests/s)", xlim=SHOWN_S, ylim=(0, 370))
 ax.grid(alpha=0.3)
 legend = ax.legend(ncols=3, loc="upper center", fontsize="small")
 
 # %% [markdown]
-# With late events everybody gets in for two seconds and then nobody does.
-# After two seconds of everything all workers are busy; after two seconds of nothing none is.
+# With stale load reports, all requests are admitted for two seconds, and then none.
+# After two seconds of full load all workers are busy; after two seconds without load none is.
 # Does another threshold help?
 
 # %%
 every = spillway.run_many(
-    [protected[one].replace(signals=late.signals) for one in THRESHOLDS[1:]],
+    [protected[one].replace(signals=stale.signals) for one in THRESHOLDS[1:]],
     seeds=SEEDS,
     keep_requests=True,
 )
-tabulate(dict(zip(names[1:], every, strict=True)), "threshold, late")
+tabulate(dict(zip(names[1:], every, strict=True)), "threshold, stale")
 
 # %% [markdown]
-# No: it only says when to swing.
+# No: it only changes the timing of the oscillation.
 #
-# Real workers do not tell at one instant.
-# Does that smooth it?
-# Below, every event is late by a random part of the period.
-# Four rules: Dynamo's with events at one instant; Dynamo's with events at random instants; the
-# same, but the router chooses among all workers, busy or not; and a rule that Dynamo does not have,
-# that rejects with the share of busy workers as the probability.
+# Real workers do not report at the same instant.
+# Does that smooth the oscillation?
+# Below, each event is delayed by a random part of the period.
+# There are four rules: Dynamo's with simultaneous events; Dynamo's with events at random instants;
+# the same, but the router chooses among all workers, busy or not; and a rule that Dynamo does not
+# have, which rejects with a probability equal to the share of busy workers.
 
 # %%
 PERIODS_S = (0.02, 0.2, 2) if FAST else (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 ALL_WORKERS = {"busy_monitor.router_skips_busy": False}
 IN_PROPORTION = {"gateway.admission[0].proportional": True}
 RULES = {
-    "one instant": (0, {}),
+    "simultaneous": (0, {}),
     "random instants": (1, {}),
-    "random, router takes any": (1, ALL_WORKERS),
-    "random, any, in proportion": (1, ALL_WORKERS | IN_PROPORTION),
+    "random, any worker": (1, ALL_WORKERS),
+    "random, any, proportional": (1, ALL_WORKERS | IN_PROPORTION),
 }
 every = spillway.run_many(
     [
@@ -195,7 +196,7 @@ for number, (rule, by_period) in enumerate(swept.items()):
     left.plot(PERIODS_S, [one["goodput"].mean for one in figures], label=rule, **style)
     right.plot(PERIODS_S, [one["p99_ttft_ms"].mean / 1000 for one in figures], **style)
 at_best = by_threshold[THRESHOLD].summary()
-left.axhline(at_best["goodput"].mean, color="gray", linewidth=1, label="known at once")
+left.axhline(at_best["goodput"].mean, color="gray", linewidth=1, label="immediate")
 right.axhline(at_best["p99_ttft_ms"].mean / 1000, color="gray", linewidth=1)
 left.set(ylabel="goodput", ylim=(0, 0.9))
 left.yaxis.set_major_formatter("{x:.0%}")
@@ -210,20 +211,20 @@ for ax in (left, right):
 legend = fig.legend(loc="outside upper center", ncols=5, fontsize="small")
 
 # %% [markdown]
-# It makes things worse.
-# As the workers turn busy one by one, the router passes over them, and the last that is not known
-# to be busy gets *all* the requests until its next event.
-# A router that takes any worker spreads what the gate lets in, and a gate that closes by degrees
-# lets in less of it.
-# Still nothing is as good as news: with a period of up to 100 ms the rule hardly matters.
+# Random instants make it worse.
+# As the workers become busy one by one, the router skips them, and the last one not known to be
+# busy gets *all* requests until its next event.
+# A router that uses all workers spreads the admitted requests, and a gate that closes gradually
+# admits fewer of them.
+# Still, current data helps most: with a period of up to 100 ms, the rule hardly matters.
 #
-# ## What a worker hides
+# ## What the state of a worker hides
 #
-# A worker may have several ranks, each with a memory of its own.
-# Dynamo calls it busy only if **all** of them are.
+# A worker may have several ranks, each with its own KV memory.
+# Dynamo treats it as busy only if **all** of them are.
 # Here one long prompt fills the memory of one of four ranks, and short requests follow.
-# The router chooses the worker and leaves the rank to it, which spreads requests by their number;
-# or it is Dynamo's KV router, which chooses the rank as well, by its blocks.
+# Either the router chooses the worker, which then distributes the requests over its ranks by their
+# number; or Dynamo's KV router also chooses the rank, by its blocks.
 
 # %%
 SHORT = 100
@@ -254,10 +255,10 @@ for ax, (name, (policy, share)) in zip(axes, RANKS.items(), strict=True):
     rejected = requests["outcome"] == "rejected"
     on_hot = ~rejected & (requests["rank"] == first)
     rest = ~rejected & ~on_hot
-    for number, (who, mine) in enumerate({"other ranks": rest, "hot rank": on_hot}.items()):
+    for number, (label, mine) in enumerate({"other ranks": rest, "hot rank": on_hot}.items()):
         style = {"color": plots.STYLES[number]["color"], "linestyle": "", "markersize": 4}
         ax.plot(
-            requests["arrival_s"][mine], requests["e2e_s"][mine], "os"[number], label=who, **style
+            requests["arrival_s"][mine], requests["e2e_s"][mine], "os"[number], label=label, **style
         )
     ax.plot(
         requests["arrival_s"][rejected],
@@ -274,17 +275,17 @@ axes[0].set_ylabel("end-to-end latency (s)")
 legend = axes[0].legend(fontsize="small")
 
 # %% [markdown]
-# By the rule for all ranks no request is rejected, and some of those that get to the full rank
-# wait several times as long or lose their memory.
-# If one busy rank is enough, the worker rests until that rank has room again, and three ranks are
-# idle.
-# No rule with one state per worker is right; the router that chooses the rank needs none: it
-# leaves the full rank alone until the long request has ended, and serves all others at once.
+# If all ranks must be busy, no request is rejected, and some of the requests on the full rank
+# wait several times as long or are preempted.
+# If one busy rank suffices, the worker gets no requests until that rank has room again, and three
+# ranks are idle.
+# No rule with one state per worker is right; the router that chooses the rank needs no rule: it
+# avoids the full rank until the long request has ended and serves all others immediately.
 #
-# A worker also hides how long its answers are.
-# Prompts of one KV block are answered with 25 blocks.
-# Version 1.2 counts the blocks of prompts, unless told to track outputs; 1.3 listens to what the
-# engine reports as well.
+# The state of a worker also hides the length of its outputs.
+# Here, prompts of one KV block get outputs of 25 blocks.
+# Version 1.2 counts the blocks of prompts, unless it is configured to track outputs; 1.3 also uses
+# the blocks that the engine reports.
 
 # %%
 long_answers = spillway.Simulation(
@@ -303,22 +304,23 @@ COUNTS = {
     "1.3": dynamo.v1_3(active_decode_blocks_threshold=0.6),
 }
 print(f"{'version':20}  rejected  preemptions  mean end-to-end latency (s)")
-thrown_out = {}
+preemptions = {}
 for name, preset in COUNTS.items():
     result = spillway.simulate(preset.apply(long_answers))
     requests = result.requests
-    thrown_out[name] = int(requests["preemptions"].sum())
+    preemptions[name] = int(requests["preemptions"].sum())
     print(
-        f"{name:20}  {(requests['outcome'] == 'rejected').sum():8}  {thrown_out[name]:11}  "
+        f"{name:20}  {(requests['outcome'] == 'rejected').sum():8}  {preemptions[name]:11}  "
         f"{np.nanmean(requests['e2e_s']):27.1f}"
     )
 
 # %% [markdown]
-# ## N + Q: what a worker lets in
+# ## N + Q: the limit of a worker
 #
-# The second line of defence needs no news.
-# A worker lets N requests into its engine and Q more into a queue before it, and refuses the rest.
-# N is what the engine needs to be busy.
+# The second line of defense needs no load reports.
+# A worker admits N requests to its engine and Q more to a queue in front of it, and rejects the
+# rest.
+# N keeps the engine busy.
 # What is Q good for?
 # The same 240 requests/s, without thresholds:
 
@@ -339,7 +341,7 @@ queues = {
 }
 fig, axes = plt.subplots(1, 3, figsize=(10, 3.4), layout="constrained")
 PANELS = {
-    "turned away": lambda results: results.interval(shed).mean,
+    "rejected": lambda results: results.interval(shed).mean,
     "p99 of TTFT": lambda results: results.summary()["p99_ttft_ms"].mean / 1000,
     "goodput": lambda results: results.summary()["goodput"].mean,
 }
@@ -368,11 +370,11 @@ for ax, (name, figure) in zip(axes, PANELS.items(), strict=True):
 legend = axes[0].legend(fontsize="small")
 
 # %% [markdown]
-# A longer queue turns fewer away only until it is full, once.
-# From then on everybody waits for as long as it takes to empty it, and as soon as that exceeds the
-# target, all work is in vain.
-# So Q must stay below the target times the rate of a worker, less what the engine itself takes to
-# the first token:
+# A longer queue rejects fewer requests only until it fills up for the first time.
+# From then on, every request waits as long as the queue takes to drain, and once that exceeds the
+# target, all work is wasted.
+# So Q must stay below the rate of a worker times the target less the engine's own time to first
+# token:
 
 # %%
 for limit, by_size in queues.items():
@@ -385,18 +387,18 @@ for limit, by_size in queues.items():
     )
 
 # %% [markdown]
-# Two later snapshots bound what matters more directly: the time in the queue (`dynamo_dev_b`), or
-# the requests before their first token (`dynamo_dev_c`).
-# Their default limits are far from this load.
+# Two later snapshots limit the relevant quantity more directly: the time in the queue
+# (`dynamo.dev_b`), or the number of requests without a first token (`dynamo.dev_c`).
+# Their default limits do not bind under this load.
 
 # %%
 GATES = {
     "1.3, N = 64, Q = 16": dynamo.v1_3(engine_request_limit=64, queue_size=16),
     "1.3, N = 64, Q = 512": dynamo.v1_3(engine_request_limit=64, queue_size=512),
-    "dev b, as it comes": dynamo.dev_b(),
+    "dev b, defaults": dynamo.dev_b(),
     "dev b, N = 64": dynamo.dev_b(engine_request_limit=64),
     "dev b, N = 64, 0.5 s": dynamo.dev_b(engine_request_limit=64, request_queue_timeout_s=0.5),
-    "dev c, as it comes": dynamo.dev_c(),
+    "dev c, defaults": dynamo.dev_c(),
     "dev c, 4 before first token, Q = 16": dynamo.dev_c(wait_limit=4, queue_size=16),
 }
 every = spillway.run_many(
@@ -406,29 +408,29 @@ gates = dict(zip(GATES, every, strict=True))
 tabulate(gates, "gate")
 
 # %% [markdown]
-# A worker that refuses a request counts as busy until its next load event.
-# So with late events one refusal takes it out for as long:
+# A worker that rejects a request counts as busy until its next load event.
+# So with infrequent events, a single rejection excludes it for that whole period:
 
 # %%
 capped = dynamo.v1_3(engine_request_limit=64, queue_size=16).apply(loaded)
 TRANSPORTS = {
-    "at once": capped,
+    "immediate": capped,
     "every 5 s": capped.replace(signals=signals.Scraped(period_s=5, jitter=1)),
-    "every 5 s, router takes any": capped.replace(
-        signals=signals.Scraped(period_s=5, jitter=1)
-    ).with_(ALL_WORKERS),
+    "every 5 s, any worker": capped.replace(signals=signals.Scraped(period_s=5, jitter=1)).with_(
+        ALL_WORKERS
+    ),
 }
 every = spillway.run_many(list(TRANSPORTS.values()), seeds=SEEDS, keep_requests=True)
 marked = dict(zip(TRANSPORTS, every, strict=True))
 tabulate(marked, "load events")
 
 # %% [markdown]
-# ## Clients that ask again
+# ## Clients that retry
 #
 # Two small GPUs work at three quarters of their capacity.
-# A surge of half a minute comes by.
-# Clients give up after 25 s and, if they may, ask again.
-# `Result.recovery` tells whether goodput comes back.
+# A surge of half a minute follows.
+# Clients time out after 25 s and retry if their rules allow it.
+# `Result.recovery` reports whether goodput recovers.
 
 # %%
 TRIGGER_S = (120.0, 150.0)
@@ -436,7 +438,7 @@ STEP_S = 10
 
 
 def surged(retries, surge_per_s=12):
-    """The surge, and clients that retry by these rules."""
+    """The surge, with clients that retry by these rules."""
     usual = workload.Client(name="usual", requests_per_s=4.4)
     surge = workload.Client(
         name="surge",
@@ -458,7 +460,7 @@ def surged(retries, surge_per_s=12):
 RETRIES = {
     "no retries": [],
     "every 0.5 s": [workload.Retry(max_attempts=6, backoff_s=0.5, multiplier=1, jitter="none")],
-    "growing, random waits": [workload.Retry(max_attempts=6, backoff_s=5, jitter="full")],
+    "growing, random backoff": [workload.Retry(max_attempts=6, backoff_s=5, jitter="full")],
     "a budget of 10 %": [
         workload.Retry(max_attempts=6, backoff_s=1, budget_ratio=0.1, jitter="full")
     ],
@@ -468,7 +470,7 @@ storms = dict(zip(RETRIES, every, strict=True))
 
 
 def goodput_over_time(result):
-    """The share of the requests of each step that were answered in time."""
+    """The share of the requests of each time step that completed in time."""
     requests = result.requests
     steps = np.floor(requests["arrival_s"] / STEP_S).astype(int)
     good = requests["e2e_s"] <= 25
@@ -482,7 +484,7 @@ print(f"{'':22}  attempts per request  goodput after  recovered after (s)")
 after = {}
 for number, (name, results) in enumerate(storms.items()):
     means = np.mean([goodput_over_time(result) for result in results], axis=0)
-    width = 4 if number < 2 else 1.8  # to be seen below another
+    width = 4 if number < 2 else 1.8  # visible beneath another line
     ax.plot(time_s, means, label=name, **plots.STYLES[number] | {"linewidth": width})
     found = [result.recovery(*TRIGGER_S, step_s=STEP_S) for result in results]
     after[name] = np.mean([one.after for one in found])
@@ -499,17 +501,17 @@ ax.grid(alpha=0.3)
 legend = ax.legend(fontsize="small", loc="center right")
 
 # %% [markdown]
-# With retries the surge never ends: each request that comes too late is computed and then asked
-# again, so the load stays above what the fleet can do.
+# With retries, the overload never ends: each request that times out has used capacity and is then
+# retried, so the load stays above the capacity of the fleet.
 # The same retries do no harm without the surge.
-# Longer and random waits do not help, as they only put off the same number of attempts.
-# A budget (one retry per ten requests) does: it bounds the load, whatever happens.
+# Longer and random backoff does not help, because it only postpones the same number of attempts.
+# A budget (one retry per ten requests) helps: it always bounds the load.
 #
 # ## Agents that fill the cache
 #
-# An agent asks, thinks for half a second and asks again with all that was said before and 1,500
-# tokens more, ten times.
-# What it said is in the KV cache, as long as nobody else needs the room.
+# An agent sends a request, thinks for half a second, and sends the next one with the whole
+# conversation and 1,500 more tokens, ten times.
+# Its conversation stays in the KV cache until other requests need the memory.
 # The memory holds the contexts of about eight agents at their longest.
 
 # %%
@@ -517,7 +519,7 @@ AGENTS = (4, 12, 32) if FAST else (4, 8, 12, 16, 20, 24, 32, 48)
 
 
 def agents(users, **settings):
-    """That many agents at work, on one server."""
+    """A number of agents on one server."""
     client = workload.Client(
         arrivals=workload.ClosedLoop(users=users, turns=10, think_time_s=0.5),
         input_tokens=workload.Fixed(tokens=1500),
@@ -534,7 +536,7 @@ def agents(users, **settings):
 
 
 def concur(ordering):
-    """A limit that follows the KV memory, and whom it lets in first."""
+    """A limit controlled by the use of KV memory, with an order of the queue."""
     return gateway.Gateway(
         limit=gateway.FixedLimit(max_in_flight=16),
         bands=gateway.Band(queue=gateway.Queue(ordering=ordering)),
@@ -588,11 +590,11 @@ for ax, (name, figure) in zip(axes, PANELS.items(), strict=True):
 legend = axes[2].legend(fontsize="small")
 
 # %% [markdown]
-# Throughput falls by more than half long before memory is full: what each turn could have found in
-# the cache has just been thrown out for another agent, and is computed again.
-# A limit on requests in flight helps only if it keeps the *same* agents at work.
-# First come, first served lets all of them take turns; served last, served next, keeps some going,
-# and the others wait.
+# Throughput falls by more than half long before the running requests fill the memory: the context
+# that each turn could reuse has just been evicted for another agent and is computed again.
+# A limit on requests in flight helps only if it keeps the *same* agents active.
+# First come, first served lets all of them take turns; last come, first served keeps some of them
+# active while the others wait.
 
 # %%
 unlimited = [one.summary()["output_throughput"].mean for one in thrash["no limit"].values()]
@@ -605,23 +607,24 @@ def percent(results):
 
 
 Markdown(
-    f"**What to take home.** "
-    f"Rejecting while all workers are busy is as good as its news: goodput is "
-    f"{percent(by_threshold[THRESHOLD])} if the load is known at once, and "
-    f"{percent(swept['one instant'][longest])} or {percent(swept['random instants'][longest])} "
-    f"with events every {longest:g} s, at one instant or at random ones. "
-    f"A router that passes over busy workers floods the last one: without that rule it is "
-    f"{percent(swept['random, router takes any'][longest])}. "
-    f'"All ranks" never sees a hot rank, which a router of ranks avoids, and a count of prompts '
-    f"never sees long answers "
-    f"({thrown_out['1.2']} preemptions against {thrown_out['1.3']}). "
-    f"A limit in the worker needs no news; its queue must be shorter than the target times the "
-    f"worker's rate: with N = 64 and Q = 16 goodput is "
+    f"**Takeaway.** "
+    f"Rejecting while all workers are busy is only as good as its data is fresh: goodput is "
+    f"{percent(by_threshold[THRESHOLD])} if the load is known immediately, and "
+    f"{percent(swept['simultaneous'][longest])} or {percent(swept['random instants'][longest])} "
+    f"with events every {longest:g} s, simultaneous or at random instants. "
+    f"A router that skips busy workers floods the last one: without that rule, goodput is "
+    f"{percent(swept['random, any worker'][longest])}. "
+    f'The rule for "all ranks" misses a hot rank, which a router of ranks avoids, and a count of '
+    f"prompt blocks misses long outputs "
+    f"({preemptions['1.2']} preemptions against {preemptions['1.3']}). "
+    f"A limit in the worker needs no load reports; its queue must be shorter than the target times "
+    f"the worker's rate: with N = 64 and Q = 16, goodput is "
     f"{percent(gates['1.3, N = 64, Q = 16'])}, with Q = 512 "
     f"{percent(gates['1.3, N = 64, Q = 512'])}. "
-    f"Retries turn a surge of half a minute into a goodput of {after['every 0.5 s']:.0%} for "
-    f"good; a budget brings it back ({after['a budget of 10 %']:.0%} after the surge). "
-    f"And agents beyond what the cache holds cost throughput ({max(unlimited):.0f} to "
-    f"{unlimited[-1]:.0f} tokens/s); a limit that keeps the same ones at work saves most of it "
-    f"({newest:.0f})."
+    f"After a surge of half a minute, retries keep goodput at {after['every 0.5 s']:.0%} "
+    f"permanently; with a retry budget it recovers ({after['a budget of 10 %']:.0%} after the "
+    f"surge). "
+    f"More agents than the cache can hold reduce throughput (from {max(unlimited):.0f} to "
+    f"{unlimited[-1]:.0f} tokens/s); a limit that keeps the same agents active preserves most of "
+    f"it ({newest:.0f})."
 )

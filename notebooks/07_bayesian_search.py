@@ -11,20 +11,20 @@
 # ---
 
 # %% [markdown]
-# # Searching for settings, and believing what was found
+# # Tuning settings, and trusting the result
 #
-# Whoever tries many configurations and takes the best one takes luck too.
-# And the best point may stand at the edge of a cliff.
-# So a search ends with runs on seeds that it has not seen, and with a look around.
+# Picking the best of many noisy means partly selects luck.
+# Moreover, the best point may lie at the edge of a cliff.
+# So a search ends with runs on fresh seeds and a check of the winner's neighborhood.
 #
-# Two published gateways are searched here:
+# This notebook tunes two published gateways:
 #
-# - Admission by foreseen time to first token, five parameters: a search that was
+# - Admission by predicted time to first token, with five parameters: a search that was
 #   [planned](https://github.com/inference-sim/inference-sim/pull/447) but never carried out.
 # - The adaptive limit of [vllm-on-eks](https://github.com/Nicolas-Richard/vllm-on-eks), whose
-#   settings its author [found by hand](https://nicolas-richard.github.io).
+#   author [found its settings by hand](https://nicolas-richard.github.io).
 #
-# What can be gained, and which setting matters?
+# How large is the gain, and which settings matter?
 
 # %%
 import os
@@ -47,9 +47,10 @@ from spillway.report import plots
 # %% [markdown]
 # ## A published space
 #
-# Eight servers, three classes, one shape of prompt, twice the load that the servers can bear.
-# Each class has a target for its time to first token; `goodput` is the share of all requests that
-# are served within it.
+# Eight servers get requests of three classes with the same shape, at twice the load that the
+# servers can sustain.
+# Each class has a target for the time to first token; `goodput` is the share of all requests that
+# meet it.
 
 # %%
 TARGETS_S = {"critical": 0.2, "standard": 0.5, "sheddable": 0.3}
@@ -103,15 +104,15 @@ space = {
 }
 
 # %% [markdown]
-# 30 configurations with three seeds each, as planned.
-# The first is the current one; the others are proposed by TPE, four at a time.
-# All of them meet the same requests.
-# Before that, each parameter is moved once to see whether any run changes.
+# The search has 30 configurations with three seeds each, as planned.
+# The first is the current configuration; TPE proposes the others, four at a time.
+# All of them see identical requests.
+# Before the search, each parameter is changed once to check that it changes any run.
 
 # %%
 search = Study(proposed, space, "goodput", seeds=3, sampler="tpe")
 search.optimize(TRIALS)
-print(f"parameters that change nothing: {', '.join(search.dead) or 'none'}\n")
+print(f"parameters without effect: {', '.join(search.dead) or 'none'}\n")
 print(search)
 
 # %%
@@ -126,12 +127,13 @@ figure = search.plot.slices()
 # Most of the space is a plateau, on which the trials hardly differ.
 # Some trials have fallen off it: a cliff runs through the published ranges.
 #
-# ## Confirmed on fresh seeds
+# ## Confirmation on fresh seeds
 #
-# The best three trials and the current configuration meet seeds that the search has not seen.
-# For a winner the interval of the gain must exclude zero, for all three at once.
-# Then each of the winner's parameters is moved by 10 % both ways (is there a cliff?), and each is
-# put back to its current value (what is the change worth?).
+# The best three trials and the current configuration run on seeds that the search has not used.
+# A winner must have an interval of its gain that excludes zero, at a confidence for all three
+# together.
+# Then each of the winner's parameters is moved by 10 % in both directions (is there a cliff?) and
+# reverted to its current value (what is the change worth?).
 
 # %%
 confirmed = search.confirm(3, FRESH_SEEDS)
@@ -140,35 +142,35 @@ confirmed
 
 # %%
 def winner_of(confirmation):
-    """The candidate that has won, or None."""
+    """The winning candidate, or None."""
     return next((c for c in confirmation.candidates if c.number == confirmation.winner), None)
 
 
 worth = [one for one in confirmed.reverted if one.gain is not None]
 won = winner_of(confirmed)
-verdict = "On fresh seeds nothing is surely better than the current configuration. "
+verdict = "On fresh seeds, no trial is significantly better than the current configuration. "
 if won is not None:
     verdict = (
-        f"The search took its best trial for {search.best_trial.values[0]:.4f}; on fresh seeds the "
-        f"winner has {won.value}. "
+        f"The search valued its best trial at {search.best_trial.values[0]:.4f}; on fresh seeds, "
+        f"the winner has {won.value}. "
         f"Without the change of `{worth[0].parameter}`, {-worth[0].gain.mean / won.gain.mean:.0%} "
         f"of the gain is lost. "
     )
 Markdown(
-    f"{verdict}Importance tells where the good trials lie, which is the sampler's doing too; "
-    "what is lost when a change is taken back is measured."
+    f"{verdict}Importance shows where the good trials lie, which also depends on the sampler; "
+    "the loss from reverting a change is measured."
 )
 
 # %% [markdown]
-# ## Two parameters that are one
+# ## Two parameters with one effect
 #
 # A standard request is admitted as long as
 # `queue * avg_step_s + prefill <= budget * headroom`.
-# So headroom and step time together say how long a queue may get.
-# On the right is what they come to.
+# So headroom and step time together determine the longest queue.
+# The panel on the right shows that combination.
 
 # %%
-LOWEST = 0.44  # below are the trials that have fallen off
+LOWEST = 0.44  # below are the trials beyond the cliff
 PREFILL_S = 0.01
 trials = [one for one in search.records if one.has_values and one.values[0] > LOWEST]
 headroom = np.array([one.point[HEADROOM] for one in trials])
@@ -182,7 +184,7 @@ for ax, (name, places) in zip(
     {
         "headroom": headroom,
         "avg_step_s (ms)": 1000 * step_s,
-        "longest queue before a standard request": longest,
+        "longest queue ahead of a standard request": longest,
     }.items(),
     strict=True,
 ):
@@ -192,17 +194,18 @@ for ax, (name, places) in zip(
     ranks = [np.argsort(np.argsort(one)) for one in (places, values)]
     fits[name] = np.corrcoef(ranks)[0, 1]
 label = axes[0].set_ylabel("goodput")
-print("rank correlation with the goodput:")
+print("rank correlation with goodput:")
 for name, fit in fits.items():
     print(f"  {name:40} {fit:+.2f}")
 
 # %% [markdown]
 # ## Where the cliff is
 #
-# A scorer of prefixes draws requests to where their prefix is, a scorer of queues away from there.
-# A server that has the prefix wins for ever, whatever its queue, if
+# The prefix scorer attracts requests to the servers that cache their prefix; the queue scorer
+# spreads them.
+# A server that caches the prefix always wins, whatever its queue, if
 # `w_prefix * f > w_queue`, where `f` is the shared part of the prompt.
-# Here `f` is at least one half: below the dashed line every request goes to the same server.
+# Here `f` is at least one half: below the dashed line, every request goes to the same server.
 
 # %%
 shortest_share = 512 / (512 + 512)
@@ -213,8 +216,8 @@ ax.set(xlim=ends, ylim=(2, 5))
 ax.figure.set_size_inches(7, 4)
 
 # %% [markdown]
-# The trials alone show it dimly.
-# From the winner (dotted), each parameter alone across its whole range:
+# The trials alone hardly show the cliff.
+# The next figure varies each parameter of the winner (dotted) alone, across its whole range:
 
 # %%
 POINTS = 4 if FAST else 13
@@ -236,24 +239,24 @@ cliff_at = shortest_share * at_best[PREFIX_WEIGHT]
 near = confirmed.cliff is not None and confirmed.cliff.is_steep
 Markdown(
     f"Within 10 % of the winner there is {'a' if near else 'no'} cliff. "
-    f"But with `w_queue` below {cliff_at:.2f} instead of {at_best[QUEUE_WEIGHT]:.2f} nothing is "
-    f"left, and only the ratio of the two weights counts. "
-    f"The other parameters have slopes, no cliffs."
+    f"But with `w_queue` below {cliff_at:.2f} instead of {at_best[QUEUE_WEIGHT]:.2f}, goodput "
+    f"collapses, and only the ratio of the two weights matters. "
+    f"The other parameters have slopes, but no cliffs."
 )
 
 # %% [markdown]
-# ## An adaptive limit, tuned on a noisy neighbour
+# ## An adaptive limit, tuned on a noisy neighbor
 #
-# Three tenants in front of two GPUs: A (pays, weight 2) and C are steady, B floods the gateway for
-# a minute. A and C alone are more than the fleet can do.
-# The gateway is the one that the blog ended with; a controller moves its limit so that the p99 of
+# Three tenants share two GPUs: A (paying, weight 2) and C are steady, B floods the gateway for
+# a minute. The load of A and C alone exceeds the capacity of the fleet.
+# The gateway has the blog's final settings; a controller moves its limit so that the p99 of
 # the time to first token stays near 2 s.
 #
-# What is good? Here: a first token within 2 s for whoever asks, and a request of A counts twice.
-# Another answer makes another optimum.
+# The objective is the share of requests with a first token within 2 s, in which a request of A
+# counts twice. Another objective would have another optimum.
 #
-# Eight settings, 60 configurations; the sampler is the Gaussian process, which knows how far each
-# mean over four seeds can be trusted.
+# The search has eight settings and 60 configurations; the sampler is the Gaussian process, which
+# accounts for the noise of each mean over four seeds.
 
 # %%
 base = spillway.Simulation(router="round_robin", instances=[vllm_on_eks.toy_plant().instances])
@@ -286,11 +289,12 @@ tuning.plot.contour(TIMEOUT, QUEUE_A, ax=left)
 axes = tuning.plot.contour(TIMEOUT, "gateway.guard.floor", ax=right)
 
 # %% [markdown]
-# Waits of more than about a second are the cliff here, as the blog found too.
+# Here the cliff is a queue timeout of more than about a second, as the blog found too.
 #
 # ## Which setting mattered?
 #
-# Each change alone, put into the gateway as it was; and each left out of the tuned one.
+# On the left, each change alone is applied to the original gateway; on the right, each change is
+# omitted from the tuned gateway.
 
 # %%
 space_of_tuned = tuning.bound.space.bind(tuned.best).current()
@@ -320,10 +324,10 @@ for ax, title, prefix, reference in zip(
     ax.grid(alpha=0.3)
 
 # %% [markdown]
-# ## What it costs the others
+# ## The cost for the other tenants
 #
-# Two objectives instead of one: what A gets, and what C gets, within the target.
-# No configuration gives both more than the front does.
+# This search has two objectives instead of one: the goodput of A and the goodput of C.
+# No configuration found improves on the front in both.
 
 # %%
 both = Study(
@@ -352,9 +356,9 @@ ax.figure.set_size_inches(6.5, 4)
 # %% [markdown]
 # ## On another fleet
 #
-# The plant of the search is a table of figures.
-# Does the tuned gateway do better, too, before two engines that make steps and hold KV memory,
-# which the search has not seen?
+# The plant of the search is a table of measurements.
+# Does the tuned gateway also do better in front of two step-level engines with KV memory, which the
+# search has not seen?
 
 # %%
 engines = [vllm_on_eks.l4().instances]
@@ -367,12 +371,12 @@ for name, results in (("by hand", before), ("tuned", on_engines)):
     print(f"{name:8} weighted goodput {results.summary()['weighted_goodput']}; {shares}")
 
 # %%
-text = "**What to take home.** "
+text = "**Takeaway.** "
 if won is not None:
     text += (
-        f"30 configurations were enough to find a better one in the published space, "
-        f"{confirmed.baseline.value} to {won.value} of all requests in time, and a cliff which a "
-        f"search of the same ranges may end beside. "
+        f"In the published space, 30 configurations suffice to raise goodput from "
+        f"{confirmed.baseline.value} to {won.value}, and to find a cliff next to which a search of "
+        f"the same ranges may end. "
     )
 if winner_of(tuned) is not None:
     alone = {name: parts.difference(name, "weighted_goodput").mean for name in changes}
@@ -383,13 +387,12 @@ if winner_of(tuned) is not None:
         for one in (by_hand, tuned.best)
     )
     text += (
-        f"The adaptive limit gains {winner_of(tuned).gain} in weighted goodput over what was found "
-        f"by hand. Alone, `{most}` does most ({alone[most]:+.3f}): a floor of "
-        f"{space_of_tuned['gateway.guard.floor']:.0f} permits per worker leaves the controller "
-        f"little to cut. From the tuned gateway `{spared.parameter}` can be spared least "
-        f"({spared.gain.mean:+.3f}). Gains do not add up, so both are worth a look. "
-        f"Of all requests {now:.1%} instead of {was:.1%} are in time: most of the gain is that A "
-        f"comes before C ({after['A']['goodput'].mean:.2f} and {after['C']['goodput'].mean:.2f}), "
-        f"as the weights asked. "
+        f"The tuned adaptive limit gains {winner_of(tuned).gain} in weighted goodput over the "
+        f"settings found by hand. Alone, `{most}` contributes most ({alone[most]:+.3f}). Omitted "
+        f"from the tuned gateway, `{spared.parameter}` costs most ({spared.gain.mean:+.3f}). "
+        f"Gains do not add up, so both comparisons matter. "
+        f"Overall, {now:.1%} instead of {was:.1%} of the requests are in time: most of the gain is "
+        f"that A is served before C (goodput {after['A']['goodput'].mean:.2f} and "
+        f"{after['C']['goodput'].mean:.2f}), as the weights require. "
     )
 Markdown(text)
