@@ -226,16 +226,16 @@ def test_several_seeds_are_saved(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("threads", [1, 4])
 def test_progress_ends_with_all(threads: int) -> None:
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     caller = threading.get_ident()
 
     def progress(done: int, total: int) -> None:
         assert threading.get_ident() == caller
-        told.append((done, total))
+        reported.append((done, total))
 
     run_many([small(4000)] * 10, (0, 1), threads=threads, progress=progress)
-    done = [one for one, _ in told]
-    assert {total for _, total in told} == {20}
+    done = [one for one, _ in reported]
+    assert {total for _, total in reported} == {20}
     assert done == sorted(done)
     assert done[-1] == 20
 
@@ -257,9 +257,9 @@ def test_exception_of_progress_passes() -> None:
 
 def test_simulation_that_cannot_run_ends_the_batch() -> None:
     empty = Simulation(workload=workload.Trace())
-    told: list[int] = []
+    reported: list[int] = []
     with pytest.raises(ConfigError, match="holds no requests"):
-        run_many([empty, small()], SEEDS, progress=lambda done, _: told.append(done))
+        run_many([empty, small()], SEEDS, progress=lambda done, _: reported.append(done))
     for simulations in ([empty], [small(), empty], [small(), empty, small()]):
         with pytest.raises(ConfigError, match="holds no requests"):
             run_many(simulations, SEEDS, threads=2)
@@ -268,11 +268,11 @@ def test_simulation_that_cannot_run_ends_the_batch() -> None:
 
 
 def test_nothing_runs_if_one_simulation_cannot() -> None:
-    told: list[int] = []
+    reported: list[int] = []
     simulations = [*[small(100_000)] * 4, Simulation(workload=workload.Trace())]
     with pytest.raises(ConfigError, match="holds no requests"):
-        run_many(simulations, threads=1, progress=lambda done, _: told.append(done))
-    assert not any(told)
+        run_many(simulations, threads=1, progress=lambda done, _: reported.append(done))
+    assert not any(reported)
 
 
 @pytest.mark.parametrize("threads", [0, -1])
@@ -425,14 +425,14 @@ def test_interrupted_run_raises() -> None:
 
 @needs_signals
 def test_interruption_within_progress_ends_the_batch() -> None:
-    """It raises, or warns if Python notices it only in the core; in no case is it lost."""
+    """It raises, or warns if Python notices it only in the core; it is never lost."""
     out = run_script("""
         def interrupting(now_done, total):
-            told.append(now_done)
+            reported.append(now_done)
             if now_done >= 2:
                 signal.raise_signal(signal.SIGINT)
 
-        told = []
+        reported = []
         ended = []
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -446,7 +446,7 @@ def test_interruption_within_progress_ends_the_batch() -> None:
                 assert sum(len(one) for one in many) <= 42
         ended += [str(one.category.__name__) for one in caught]
         assert ended in (["raised"], ["RuntimeWarning"]), ended
-        assert 2 <= told[-1] <= 42, told
+        assert 2 <= reported[-1] <= 42, reported
         assert len(run_many([little], (0, 1))[0]) == 2
         print("over")
     """)

@@ -40,7 +40,7 @@ class Queue:
 
     `exponential` service is a whole number of steps, 50 on average: its second moment differs from
     that of the exponential distribution by less than 0.1 %, far less than the bands here. Where a
-    formula takes the realised moments, it holds for the quantised service itself.
+    formula takes the realized moments, it holds for the quantized service itself.
     """
 
     service: str
@@ -120,7 +120,7 @@ def asymptotic_variances(rate: float, service: Floats) -> tuple[float, float]:
 
     The first: h(w) = a (w**2 + 2 w / rate) with a = rate / (2 (1 - utilization)) solves Poisson's
     equation of the chain of waits for w - E W, so the variance is 2 Cov(W, h(W)) - Var W; the
-    moments of W are Takács's. The second is the delta method. Pollaczek-Khinchine from the realised
+    moments of W are Takács's. The second is the delta method. Pollaczek-Khinchine from the realized
     rate and moments is an efficient estimate of E W, so that its difference from the mean wait has
     the difference of the two variances.
     """
@@ -192,7 +192,7 @@ def test_waits_for_a_permit_are_kiefer_wolfowitzs_to_the_nanosecond(queue: Queue
     expected = earliest_free(arrival, queue.service_ns(result).tolist(), queue.servers)
     assert ns(result.requests["queue_s"]) == expected
     assert max(expected) > 0
-    # A permit is a free instance: nobody waits a second time.
+    # A permit is a free instance: no request waits a second time.
     assert (result.requests["scheduling_delay_s"] == result.requests["queue_s"]).all()
 
 
@@ -280,7 +280,7 @@ def test_mean_wait_for_a_permit_is_erlangs(queue: Queue) -> None:
     assert band < 0.06 * np.mean(waits)
 
 
-# To one per cent
+# To one percent
 
 LONG_REQUESTS = 200_000
 FEWEST_RUNS, MOST_RUNS = 20, 300

@@ -54,11 +54,11 @@ def backlog(n: int, split: str, tenants: int = 1, seed: int = 0) -> Result:
     )
 
 
-# --- who gets a request ---------------------------------------------------------------------------
+# --- assignment of requests -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7])
-def test_round_robin_goes_by_order_of_arrival(n: int) -> None:
+def test_round_robin_follows_the_order_of_arrival(n: int) -> None:
     assert sorted(map(sorted, groups(backlog(n, "round_robin")))) == [
         list(range(first, 60, n)) for first in range(n)
     ]

@@ -53,16 +53,16 @@ def _watched() -> Iterator[None]:
 
 
 def reasons_of(alternative: Alternative) -> set[str]:
-    """For what an alternative turns requests away."""
+    """The reasons for which an alternative rejects requests."""
     kinds = (cls for cls in CLASSES.values() if getattr(cls, "kind", "") == alternative.name)
     described = (cls._describe() for cls in kinds if alternative.seam in REFUSING)
     return {reason["name"] for one in described for reason in one.get("reasons", ())}
 
 
 def run_under(alternative: Alternative, pressure: Pressure) -> Result:
-    """A small run in which the alternative occurs and that sheds as much as it is to.
+    """A small run in which the alternative occurs and that sheds the share of the pressure.
 
-    Where the alternative can turn requests away and nearly all are, most are its own doing.
+    If nearly all requests are to be shed and the alternative can reject, it rejects most of them.
     """
     low, high = SHARES[pressure]
     own = reasons_of(alternative)

@@ -50,7 +50,7 @@ def test_schedule_adds_after_the_startup_and_removes_at_once() -> None:
     assert set(where[routed >= 60]) == {0, 1}
     times, ready = result.timeline["time_s"], result.timeline["ready_instances"]
     assert (ready == np.select([times < 30, times < 60], [1, 3], 2)).all()
-    # Whoever leaves finishes what it has.
+    # An instance that leaves finishes its requests.
     assert result.ledger["completed"] == result.ledger["attempts"]
     last = (where == 2) & (routed > 59)
     assert last.any()

@@ -52,7 +52,7 @@ def test_bands_are_strict_and_in_order_within(
     check_limit(ways, limit)
     rank = [(-band_of(one, bands), row) for row, one in enumerate(classes)]
     for row, way in enumerate(ways):
-        # Whoever had come before this dispatch and is dispatched later ranks lower.
+        # A request that arrived before this dispatch and is dispatched later ranks lower.
         overtaken = [
             other
             for other in range(n)

@@ -186,7 +186,7 @@ def test_one_goes_when_one_joins_and_one_every_period() -> None:
     assert [one.ended for one in ways(waits)[:4]] == [SECOND] * 4
 
 
-def test_permits_that_return_do_not_let_anybody_go_by_themselves() -> None:
+def test_a_released_permit_alone_dispatches_no_request() -> None:
     """The series began at 100.25 ms, so the attempt after 1 s comes at 1,000.25 ms. The permit then
     given returns at the very instant of an attempt, which sees it."""
     arrivals = [0, 0.10025, 0.10025]
@@ -360,9 +360,9 @@ def test_soft_ceiling_lets_a_trickle_through() -> None:
         ),
         horizon_s=0.9,
     )
-    # Calls 1 to 3 belong to the seventh to ninth request, who found half and more in use, and 4 to
-    # 8 to the five later ones: the sixth is open. Those by the clock begin at 101 ms: the tenth is
-    # open to the next, the eleventh to one more. Then all is closed.
+    # Calls 1 to 3 belong to the seventh to ninth request, which found half and more in use, and 4
+    # to 8 to the five later ones: the sixth is open. Those by the clock begin at 101 ms: the tenth
+    # is open to the next, the eleventh to one more. Then all is closed.
     at = dispatched_ms(result)
     assert at[9:] == [100, 102, 103, None, None]
 
@@ -432,8 +432,8 @@ def test_gateway_is_bounded_over_all_bands() -> None:
 
 @pytest.mark.parametrize("ordering", ["fcfs", "lifo"])
 def test_shedding_displaces_the_newest_of_the_least(ordering: str) -> None:
-    """Three places, taken by scrap, scrap and spare. Who is not sheddable is never displaced, and
-    nobody by his equals."""
+    """Three places, taken by scrap, scrap and spare. A request that is not sheddable is never
+    displaced, nor is any request by its equals."""
     classes = ["plain", "scrap", "scrap", "spare", "scrap", "urgent", "spare", "plain", "urgent"]
     queue = gateway.Queue(ordering=ordering)
     bands = [gateway.Band(priority=0, queue=queue), gateway.Band(queue=queue)]
@@ -501,8 +501,8 @@ def evicted(result: Result) -> list[int]:
 
 
 def test_eviction_makes_room_for_one_at_a_time() -> None:
-    """Ten scraps fill the fleet. The newest gives way to the first urgent request, which the next
-    attempt lets go; the others come after half a second of grace each."""
+    """Ten scraps fill the fleet. The newest is evicted for the first urgent request, which the next
+    attempt dispatches; the others follow after half a second of grace each."""
     result = run(
         [0.0] * 10 + [0.1] * 3,
         slo_class=["scrap"] * 10 + ["urgent"] * 3,
@@ -553,7 +553,7 @@ def test_victims_are_the_least_important_and_then_the_newest() -> None:
     assert taken(40) == [3, 4, 5, 6, 7]
 
 
-def test_nobody_gives_way_to_his_own_band() -> None:
+def test_no_request_is_evicted_for_its_own_band() -> None:
     for bands in ([gateway.Band()], [gateway.Band(priority=5), gateway.Band(priority=-2)]):
         result = run(
             [0.0] * 3 + [0.1],
@@ -569,7 +569,7 @@ def test_eviction_needs_a_saturation_limit() -> None:
         run([0], gateway={"eviction": gateway.Eviction(max_victims=1)})
 
 
-def test_next_decision_waits_for_victims_but_not_for_ever() -> None:
+def test_next_decision_waits_for_victims_but_not_forever() -> None:
     """Requests are two seconds under way to the instance, where alone they can be stopped."""
     settings = {
         "arrival_s": [0.0] * 4 + [0.1],

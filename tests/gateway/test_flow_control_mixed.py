@@ -1,5 +1,5 @@
-"""Flow control beside all else that ends a request: impatient clients who ask again, closed loops,
-workers that turn away, horizons, instances that come later."""
+"""Flow control beside everything else that ends a request: impatient clients that retry, closed
+loops, workers that reject, horizons, instances that start later."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def evicting(most: float, **settings: Any) -> gateway.Gateway:
 # --- one after the other --------------------------------------------------------------------------
 
 
-def test_who_was_evicted_may_ask_again() -> None:
+def test_evicted_requests_may_retry() -> None:
     """Refused or taken out of an instance, clients see the same status. A second later there is
     room again."""
     mixed: dict[str, Any] = {
@@ -76,7 +76,7 @@ def test_what_is_doomed_under_way_is_so_once() -> None:
 
 
 def test_victim_that_waits_before_its_worker_leaves_at_once() -> None:
-    """One inside and two that wait before the worker's gate; the newest of them gives way."""
+    """One inside and two that wait before the worker's gate; the newest of them is evicted."""
     gate = instance.ControlledDelay(max_requests=1, queue_size=10)
     result = run(
         [0.0, 0.1, 0.2, 0.3],
@@ -107,7 +107,7 @@ def test_attempts_resume_once_there_are_workers() -> None:
 @pytest.mark.parametrize("dispatch", ["all", "one_per_attempt"])
 @pytest.mark.parametrize("detector", ["utilization", "concurrency"])
 @pytest.mark.parametrize("transport", ["live", "scraped"])
-def test_ticks_and_samples_end_though_a_request_waits_for_ever(
+def test_ticks_and_samples_end_though_a_request_waits_forever(
     dispatch: str, detector: str, transport: str
 ) -> None:
     shut = gateway.Saturation(detector=detector, max_concurrency=1)
@@ -128,9 +128,9 @@ def test_ticks_and_samples_end_though_a_request_waits_for_ever(
     assert result.timeline["time_s"][-1] < 60
 
 
-def test_victim_that_has_ended_already_dooms_nobody() -> None:
-    """Where tokens come as a step starts, a request is complete before its permit returns. Who has
-    its place in the table afterwards has nothing to do with it."""
+def test_victim_that_has_ended_dooms_no_other_request() -> None:
+    """If tokens arrive as a step starts, a request is complete before its permit is released. The
+    next request in its row of the table is unaffected."""
     taken = 0
     for seed in trials(20):
         clients = [
@@ -266,7 +266,7 @@ def check(result: Result) -> None:
     found = np.asarray(outcomes(result))
     assert (found[taken] == "evicted").all()
     assert (found[reasons == "client_timeout"] == "cancelled").all()
-    # Only the sheddable ones give way.
+    # Only sheddable requests are evicted.
     assert not (requests["slo_class"][taken] == "critical").any()
     if result.simulation.horizon_s is None:
         assert set(found.tolist()) <= {"completed", "rejected", "expired", "evicted", "cancelled"}
@@ -288,7 +288,14 @@ def test_jumps_streaming_and_samples_change_nothing() -> None:
         seen.update(outcomes(result))
         seen["taken"] += result.ledger["evicted_in_flight"]
         seen["withdrawn inside"] += result.ledger["cancelled_in_flight"]
-        seen["turned away"] += sum(result.ledger["worker_rejected"].values())
+        seen["rejected by a worker"] += sum(result.ledger["worker_rejected"].values())
         seen["retried"] += int((result.requests["attempts"] > 1).sum())
-    for word in ("completed", "taken", "withdrawn inside", "turned away", "retried", "expired"):
+    for word in (
+        "completed",
+        "taken",
+        "withdrawn inside",
+        "rejected by a worker",
+        "retried",
+        "expired",
+    ):
         assert seen[word] > often(100), (word, seen)

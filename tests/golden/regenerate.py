@@ -2,7 +2,7 @@
 
     python tests/golden/regenerate.py
 
-A change of behaviour then shows as a difference in these files, request by request.
+A change of behavior then shows as a difference in these files, request by request.
 """
 
 from __future__ import annotations

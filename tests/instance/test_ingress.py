@@ -195,14 +195,14 @@ def test_an_overflow_queue_of_one_holds_two() -> None:
         assert result.ledger["completed"] == 4 + most
 
 
-def test_whoever_waits_goes_before_whoever_comes_at_the_same_instant() -> None:
+def test_waiting_requests_precede_arrivals_of_the_same_instant() -> None:
     """One leaves at second 1: the one that waits gets its place, its own goes to the newcomer."""
     result = run([0, 0.5, 0.6, 1.0], instances=behind(limited(1, 2), e2e_s=1, ttft_s=0.25))
     assert list(result.requests["outcome"]) == ["completed"] * 4
     assert list(result.requests["e2e_s"]) == pytest.approx([1, 1.5, 2.4, 3])
 
 
-def test_who_waits_counts_as_running_when_a_run_ends() -> None:
+def test_waiting_requests_count_as_running_when_a_run_ends() -> None:
     result = run([0.0] * 9, instances=behind(limited(2, 3)), horizon_s=0.5)
     assert result.ledger["running"] == 5
     assert result.ledger["worker_rejected"] == {"worker_at_capacity": 4}

@@ -266,7 +266,7 @@ def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def reports(result: Result) -> dict[str, Any]:
-    """Everything that is told of a run but its requests."""
+    """Everything that a result reports except its requests."""
     nested = {
         "instances": [
             {name: value for name, value in one.items() if name != "stepping"}
@@ -291,7 +291,7 @@ def first_difference(result: Result, other: Result) -> str:
     for name in figures | others:
         if figures.get(name) != others.get(name):
             return f"{name}: {figures.get(name)!r} and {others.get(name)!r}"
-    return "nothing that is told by name"
+    return "nothing that has a name"
 
 
 @functools.cache

@@ -347,7 +347,7 @@ def test_tokens_of_a_request_that_the_horizon_cuts() -> None:
 @pytest.mark.parametrize(
     "transport", [signals.Live(), signals.Scraped(period_s=0.05, phase_s=0.0004)]
 )
-def test_signals_tell_how_many_are_inside(transport: Any) -> None:
+def test_signals_show_the_number_inside(transport: Any) -> None:
     simulation = busy(
         signals=transport,
         router=router.Weighted(scorers=[router.RunningRequests(), router.KvUtilization()]),
@@ -440,8 +440,8 @@ def test_completion_precedes_a_scrape_of_the_same_instant() -> None:
     assert result.decisions["candidate_running"][1].tolist() == [0]
 
 
-def test_router_hears_of_completions() -> None:
-    """Whoever was served before does not count against an instance."""
+def test_router_sees_completions() -> None:
+    """Completed requests do not count against an instance."""
     plant = instance.ProcessorSharing(concurrency=[0], e2e_s=[1], ttft_s=[0.5])
     result = run(
         [0, 2 * SECOND, 4 * SECOND],
@@ -453,7 +453,7 @@ def test_router_hears_of_completions() -> None:
 
 
 @pytest.mark.parametrize(("ttft_s", "is_told"), [(0.5, True), (5, False)])
-def test_router_hears_of_first_tokens(ttft_s: float, is_told: bool) -> None:
+def test_router_sees_first_tokens(ttft_s: float, is_told: bool) -> None:
     """The first prompt is the longer one; it weighs less than the second if it is computed."""
     plant = instance.ProcessorSharing(concurrency=[0], e2e_s=[10], ttft_s=[ttft_s])
     requests = trace(

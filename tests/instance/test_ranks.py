@@ -83,7 +83,7 @@ def assert_same_requests(one: Result, other: Result, rows: slice = slice(None)) 
 
 
 def random_group(rng: random.Random) -> dict[str, Any]:
-    """A group that nobody takes longer to enter, with memory that is plenty or short."""
+    """A group without an entry delay, with plenty of memory or too little."""
     latency: Any = linear(beta_context_us=rng.choice([0, 0.02]))
     if rng.random() < 0.3:
         latency = instance.Jittered(mean=latency, cv=0.2)
@@ -230,7 +230,7 @@ def test_a_hot_rank_preempts_while_another_is_idle() -> None:
     preempted = result.requests["preemptions"] > 0
     assert preempted.any()
     assert not preempted[1::2].any()
-    # With the others' memory nobody would have had to go.
+    # With the memory of both ranks, no request would have been preempted.
     assert finished[1::2].max() < finished[0::2].min()
     both = simulate(Simulation(workload=UNEVEN, instances=group | {"num_kv_blocks": 120}))
     assert both.instances[0]["preemptions"] == 0
@@ -278,7 +278,7 @@ KNOWN_PROMPTS = trace(
 )
 
 
-def test_a_router_of_instances_is_told_of_the_rank_that_has_most() -> None:
+def test_a_router_of_instances_sees_the_rank_that_has_most() -> None:
     """Rank 0 holds 4 of 5 blocks of A, rank 1 holds 8 of 9 of B: both are known of the instance."""
     group = {"latency": linear(), "count": 2}
     by_cache = router.Weighted(
@@ -298,7 +298,7 @@ def test_a_router_of_instances_is_told_of_the_rank_that_has_most() -> None:
 
 
 @pytest.mark.parametrize("overlap", ["kv_events", "sent"])
-def test_a_router_of_ranks_is_told_of_each(overlap: Any) -> None:
+def test_a_router_of_ranks_sees_each(overlap: Any) -> None:
     """Each known prompt costs its last block at the rank that holds it, all of it at the other."""
     settings = one_of({"latency": linear()}, 2) | {
         "router": router.KvCost(overlap=overlap),

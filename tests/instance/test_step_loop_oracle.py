@@ -79,7 +79,7 @@ def random_requests(rng: random.Random) -> list[oracle.Request]:
                 priority=rng.choice(CLASSES).priority,
             )
         )
-        # With a delay of so many tenths per token, a later request may enter at the same instant.
+        # With a delay of N tenths per token, a later request may enter at the same instant.
         now_ns += rng.choice((0, rng.randint(0, scale_ns), 100 * rng.randint(0, 20)))
     return requests
 
@@ -185,13 +185,13 @@ def test_seeded_cases_of_priorities_reach_what_they_are_meant_to() -> None:
         run = assert_same(simulation, requests)
         scheduler = simulation.instances[0].scheduler
         preemptions = sum(outcome.preemptions for outcome in run.outcomes)
-        reached["gave way"] += run.gave_way > 0
-        reached["gave way to an aged one"] += run.gave_way > 0 < scheduler.age_weight_per_s
-        reached["memory was short"] += preemptions > run.gave_way
+        reached["yielded"] += run.yielded > 0
+        reached["yielded to an aged one"] += run.yielded > 0 < scheduler.age_weight_per_s
+        reached["memory was short"] += preemptions > run.yielded
         reached["lost a part of a step"] += run.unfinished_victims > 0
         by_priority = scheduler.victim == "lowest_priority"
         reached["memory was short for one of low priority"] += (
-            by_priority and preemptions > run.gave_way
+            by_priority and preemptions > run.yielded
         )
     assert len(reached) == 5
     assert min(reached.values()) >= often(15), reached

@@ -141,7 +141,7 @@ def test_preemption_restart() -> None:
 def test_preemption_of_another_request_as_reported() -> None:
     server = replace(TIGHT, accounting="blis", output_overhead="reported", alpha_output_us=7.0)
     pair = [Request("a", 0, 4, 2), Request("b", 0, 5, 2)]
-    # 0: a 4 (1 block), b 5 (2 blocks) -> 190. 190: a needs a block, b gives way; a -> 291, done.
+    # 0: a 4 (1 block), b 5 (2 blocks) -> 190. 190: a needs a block, b yields; a -> 291, done.
     run = simulate(replace(server, preemption="restart"), pair)
     a, b = run.outcomes
     # 291: b 5 -> 441, its first token again; 441: -> 542.
@@ -569,10 +569,10 @@ def test_head_takes_the_seat_of_one_that_counts_less_by_the_margin() -> None:
     a, b = run.outcomes
     assert stamps_us(b) == (0.01, 140, 280, 280)
     assert stamps_us(a) == (0, 0, 140, 531)
-    assert (a.preemptions, b.preemptions, run.gave_way) == (1, 0, 1)
+    assert (a.preemptions, b.preemptions, run.yielded) == (1, 0, 1)
     waits = simulate(replace(URGENT, preemption_margin=6), pair)
     assert stamps_us(waits.outcomes[1]) == (0.01, 342, 482, 482)
-    assert waits.gave_way == 0
+    assert waits.yielded == 0
 
 
 def test_age_counts_as_priority() -> None:
@@ -590,7 +590,7 @@ def test_age_counts_as_priority() -> None:
         assert sorted("ab", key=at.__getitem__) == order
 
 
-def test_only_so_many_give_way_in_one_step() -> None:
+def test_preemptions_per_step_are_bounded() -> None:
     # Four of 4 tokens fill the memory; the fifth needs three of their blocks, one per step.
     server = replace(
         URGENT, max_num_seqs=8, num_kv_blocks=4, max_preemptions_per_step=1, beta_prefill_us=0.0
@@ -598,19 +598,19 @@ def test_only_so_many_give_way_in_one_step() -> None:
     few = [Request(name, 0, 3, 2, priority=0) for name in "abcd"]
     run = simulate(server, [*few, Request("e", 10, 12, 1, priority=9)])
     e = run.outcomes[-1]
-    # 0: all -> 100. 100: d gives way; a, b, c finish -> 203. 203: e enters.
-    assert run.gave_way == 1
+    # 0: all -> 100. 100: d yields; a, b, c finish -> 203. 203: e enters.
+    assert run.yielded == 1
     assert stamps_us(e) == (0.01, 203, 303, 303)
     many = simulate(
         replace(server, max_preemptions_per_step=3),
         [*few, Request("e", 10, 12, 1, priority=9)],
     )
-    assert many.gave_way == 3
+    assert many.yielded == 3
     assert stamps_us(many.outcomes[-1]) == (0.01, 100, 201, 201)
 
 
-def test_who_counts_least_is_preempted_where_memory_is_short() -> None:
-    # As in TIGHT, but a counts less: it finds no block at 180 and gives way itself, and b, which
+def test_the_lowest_weight_is_preempted_if_memory_is_short() -> None:
+    # As in TIGHT, but a counts less: it finds no block at 180 and yields itself, and b, which
     # comes next, decodes -> 281.
     pair = [Request("a", 0, 4, 4, priority=0), Request("b", 0, 4, 4, priority=1)]
     server = replace(TIGHT, scheduler="priority_fcfs", victim="lowest_priority")
@@ -623,7 +623,7 @@ def test_who_counts_least_is_preempted_where_memory_is_short() -> None:
     later = [Request("a", 0, 4, 4, priority=0), Request("b", 1, 4, 4, priority=1)]
     run = simulate(server, later)
     a, b = run.outcomes
-    # 0: a -> 140. 140: a takes a second block and b one -> 241; 241: b needs one, a gives way
+    # 0: a -> 140. 140: a takes a second block and b one -> 241; 241: b needs one, a yields
     # with its part of the step; b -> 342.
     assert (a.preemptions, b.preemptions) == (1, 0)
     assert run.unfinished_victims == 1

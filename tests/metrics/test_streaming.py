@@ -224,7 +224,7 @@ def test_setting_is_part_of_the_simulation() -> None:
     assert Simulation.from_dict(streamed(simulation).to_dict()) == streamed(simulation)
 
 
-# How it is told
+# How it is reported
 
 
 def test_printed_result_says_so() -> None:

@@ -133,13 +133,13 @@ def has_targets(one: workload.SloClass) -> bool:
 def is_good(row: Mapping[str, Any], targets: workload.SloClass) -> bool:
     if row["outcome"] != "completed":
         return False
-    promised = (
+    measured = (
         (targets.target_ttft_s, row["ttft"]),
         (targets.target_tpot_s, row["tpot"]),
         (targets.target_e2e_s, row["e2e"]),
     )
-    # An answer of one token has no time per further token, so that promise is kept.
-    return all(target is None or told is None or told <= target for target, told in promised)
+    # An output of one token has no time per further token, so it meets that target.
+    return all(target is None or value is None or value <= target for target, value in measured)
 
 
 def rows_of(result: Result) -> list[dict[str, Any]]:
@@ -276,7 +276,7 @@ def blocked_instances(result: Result) -> int:
 
 
 def fitness(result: Result, figures: Mapping[str, Figure]) -> float | None:
-    """The score; there is none if a term looks at what nobody has."""
+    """The score; None if no request has the figure of a term."""
     total = 0.0
     for term in result.simulation.metrics.fitness:
         name, half = FITNESS[term.metric]
@@ -355,16 +355,16 @@ def test_seeded_runs_reach_what_they_are_meant_to() -> None:
 
 
 def test_fitness_of_nothing() -> None:
-    nobody = Simulation(gateway=gateway.Gateway(admission=gateway.RejectAll()))
-    assert simulate(nobody).summary()["fitness"] is None
-    # BLIS takes what nobody has for zero: a full score for latencies, none for rates.
+    none_served = Simulation(gateway=gateway.Gateway(admission=gateway.RejectAll()))
+    assert simulate(none_served).summary()["fitness"] is None
+    # BLIS takes a figure without a population for zero: full score for latencies, none for rates.
     terms = {metric: float(2**i) for i, metric in enumerate(FITNESS)}
     blis = metrics.Metrics(
         accounting="blis",
         fitness=tuple(metrics.FitnessTerm(metric=m, weight=w) for m, w in terms.items()),
     )
     full = sum(terms[metric] for metric, (_, half) in FITNESS.items() if half is None)
-    assert simulate(nobody.replace(metrics=blis)).summary()["fitness"] == full
+    assert simulate(none_served.replace(metrics=blis)).summary()["fitness"] == full
 
 
 # Inversions of priority

@@ -1,4 +1,4 @@
-"""The timeline: every column is what the requests' own stamps tell of its instants."""
+"""The timeline: every column follows from the requests' own timestamps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 STEP_NS = 10 * MS
-# Every step takes as long, whoever is in it.
+# Every step takes as long, whichever requests are in it.
 STEADY = steady(STEP_NS / MS)
 
 
@@ -84,7 +84,7 @@ def offered(rng: random.Random, n: int) -> dict[str, Any]:
     }
 
 
-def test_columns_of_engines_are_what_the_stamps_tell() -> None:
+def test_columns_of_engines_follow_from_the_timestamps() -> None:
     shed = waiting = 0
     blocks, count = 500, 2
     for seed in trials(25):
@@ -140,7 +140,7 @@ def test_columns_of_engines_are_what_the_stamps_tell() -> None:
     assert waiting > often(100)
 
 
-def test_columns_of_a_processor_sharing_plant_are_what_the_stamps_tell() -> None:
+def test_columns_of_a_processor_sharing_plant_follow_from_the_timestamps() -> None:
     server = Server()
     for seed in trials(25):
         rng = random.Random(seed)
@@ -194,8 +194,8 @@ def test_tenants_columns_by_name() -> None:
     assert set(result.timeline.tenants) == {"a", "b"}
     assert result.timeline.of("b")["submitted"].tolist()[:3] == [0, 1, 2]
     assert result.timeline.of("a")["submitted"].tolist()[:3] == [0, 1, 1]
-    with pytest.raises(KeyError, match="nobody"):
-        result.timeline.of("nobody")
+    with pytest.raises(KeyError, match="unknown"):
+        result.timeline.of("unknown")
 
 
 def test_horizon_ends_the_timeline() -> None:
@@ -241,8 +241,8 @@ def test_a_sample_costs_one_event() -> None:
 
 
 def test_samples_leave_scrapes_alone() -> None:
-    """What an engine has done between a scrape and a sample was not there to be scraped, though
-    nobody asks for the scrape before the sample brings the engine up to date."""
+    """A scrape shows no work that an engine does between the scrape and a sample, although the
+    scrape is first read after the sample brings the engine up to date."""
     shut = gateway.Saturation(detector="utilization", kv_utilization_threshold=0.5)
     queued = []
     for step_s in (None, 0.04):

@@ -63,7 +63,7 @@ def test_recorded_runs(name: str) -> None:
 
 
 # One scenario worked out by hand. Two instances in turn; the bucket holds enough for the first and
-# the third of four requests, which meet nobody.
+# the third of four requests, which find idle instances.
 #   entry delay        int(1601.35 + 3.51 · 164) = 2176 µs;  int(1601.35 + 3.51 · 36) = 1727 µs
 #   prefill step       int(6910.42 + 17.67 · 164) = 9808 µs; int(6910.42 + 17.67 · 36) = 7546 µs
 #   decode step        int(6910.42 + 2.84) = 6913 µs
@@ -523,7 +523,7 @@ def test_every_option_reaches_the_configuration(folder: Path) -> None:
     assert only(folder).unsupported is None
 
 
-def test_ties_in_the_queue_go_by_the_text_of_its_names(folder: Path) -> None:
+def test_ties_in_the_queue_follow_the_text_of_its_names(folder: Path) -> None:
     # "request_10" comes before "request_9"; the numbers are the other way round.
     rows = [f"{i},c,t0,standard,,0,1000,1,0" for i in (9, 10)]
     (folder / "trace.csv").write_text("\n".join([TRACE.splitlines()[0], *rows]))

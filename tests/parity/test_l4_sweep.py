@@ -1,7 +1,7 @@
 """The published sweep over caps per worker, on engines that make steps (`vllm_on_eks.l4`).
 
-Nothing here is told but prompts, memory and the duration of steps; queues, waits and what the
-controller does with them follow. `tools/fit_l4.py` holds what was published and how it is compared.
+Only prompts, memory and the duration of steps are given; queues, waits and the controller's moves
+follow. `tools/fit_l4.py` holds the published figures and the comparison.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def timely(setup: Setup) -> float:
 
 
 def p99_s(setup: Setup, tenant: str) -> float:
-    """Of the time to first token of those who came after the warm-up and had one."""
+    """Of the time to first token of the requests that arrived after the warm-up and had one."""
     figures = []
     for result in runs(setup):
         requests = result.requests
@@ -179,7 +179,7 @@ def test_limit_is_absorbed_at_its_floor_in_every_run() -> None:
     for setup in (SPIRAL, FLOORED, POST4_FROM_16):
         for result in runs(setup):
             assert caps(result)[1:] == [setup.floor] * 4
-    # At the floor of 1 the plant is all but idle, and whoever is served has waited for half a
+    # At the floor of 1 the plant is almost idle, and every served request has waited for half a
     # minute.
     for result in runs(SPIRAL):
         assert np.count_nonzero(result.requests["outcome"] == "completed") < 150
@@ -318,7 +318,7 @@ def failures(results: tuple[Result, ...], tenant: str) -> float:
 def test_semaphores_per_tenant_protect_the_others_from_a_burst() -> None:
     """Published: 603 ms for A, 472 for C, 16.9 s (median) and 30.5 s for B, 404 of whose 450
     requests failed; without caps 33.2, 34.3 and 32.4 s and no failure. C's is a third higher here:
-    the plant tells A and C apart no more than their requests are."""
+    to the plant, the requests of A and C are equal."""
     capped = static_caps(vllm_on_eks.static_caps())
     assert tenant_p_s(capped, "A", 99) == pytest.approx(0.603, rel=0.25)
     assert 0.472 < tenant_p_s(capped, "C", 99) < 0.7
@@ -390,7 +390,7 @@ def test_floor_absorbs_if_the_wait_there_exceeds_the_band(
     ]
     if predicted_s > TARGET_S * (1 + BAND):
         assert all(stays)
-    # Nobody waits longer on average than a queue that is always full lets him, or hardly.
+    # No tenant's mean wait is much longer than in a queue that is always full.
     for result in runs(setup):
         requests = result.requests
         for tenant, most_s in predicted_wait_s(setup).items():

@@ -45,9 +45,10 @@ def early_rejection(decode_load: str, seed: int) -> tuple[float, float, float]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_rejection_by_the_present_decode_load_swings(seed: int) -> None:
-    """Between admission and the first token, as many are admitted as come: the streams overshoot,
-    then nobody is admitted until they are gone. Counting who is on the way calms it. Two pools in
-    anti-phase are not needed: one will do whose decoding lags behind admission.
+    """Between admission and the first token, all arrivals are admitted: the streams overshoot, then
+    no request is admitted until they have ended. Counting admitted requests that do not decode yet
+    damps the swing. Two pools in anti-phase are not needed: one suffices if its decoding lags behind
+    admission.
     """
     mean, swing, goodput = early_rejection("current", seed)
     calm_mean, calm_swing, calm_goodput = early_rejection("predicted", seed)

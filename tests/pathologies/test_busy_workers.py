@@ -75,9 +75,9 @@ def test_fresh_load_events_cure_the_swing() -> None:
 
 
 def test_a_proportional_gate_softens_the_swing() -> None:
-    """P14: where workers tell at different times, the share of busy ones is a smooth signal.
+    """P14: if workers report at different times, the share of busy ones is a smooth signal.
 
-    It is none where all are read at one instant: then all are busy or none.
+    It is not if all are read at one instant: then all are busy or none.
     """
     proportional = gateway.Gateway(admission=gateway.BusyThreshold(proportional=True))
     assert set(admitted_shares(overloaded(gateway=proportional)).tolist()) == {0, 1}
@@ -111,7 +111,7 @@ def with_a_hot_rank(busy_rank_share: float, **settings: Any) -> Result:
 
 
 def test_all_ranks_must_be_busy_so_that_a_hot_one_is_not_seen() -> None:
-    """P15: what is sent to the full rank waits or is thrown out, and nobody is rejected."""
+    """P15: requests on the full rank wait or are preempted, and no request is rejected."""
     result = with_a_hot_rank(1)
     assert result.ledger["rejected"] == {}
     requests = result.requests
@@ -149,7 +149,7 @@ def test_a_router_of_ranks_avoids_the_hot_one() -> None:
     assert not (requests["rank"][with_long] == requests["rank"][0]).any()
 
 
-# ---- P16: outputs that nobody counts -------------------------------------------------------------
+# ---- P16: outputs that are not counted -----------------------------------------------------------
 
 
 def with_long_outputs(**monitor: Any) -> Result:

@@ -69,7 +69,7 @@ def test_p29_a_retry_storm_outlives_its_trigger_and_a_budget_cures_it() -> None:
         for results in runs
     ]
     assert min(one.before for found in (silent, blind, spread, cured) for one in found) > 0.9
-    # Nobody is served in time for the remaining 450 s, at three quarters of the capacity.
+    # No request is served in time for the remaining 450 s, at three quarters of the capacity.
     for found in (blind, spread):
         assert all(one.is_metastable for one in found), "longer and random waits are not enough"
         assert max(one.after for one in found) < 0.02

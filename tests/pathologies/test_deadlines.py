@@ -39,12 +39,12 @@ def goodput(simulation: Simulation) -> float:
 
 
 def test_p25_earliest_deadline_first_collapses_above_capacity() -> None:
-    # Below capacity it is the best order there is: nearly everybody is in time.
+    # Below capacity it is the best order: nearly all requests are in time.
     assert goodput(deadlines(0.9, ordering="slo_deadline")) > 0.98
-    # Above, one that is late makes the next one late: nearly nobody is, of either class.
+    # Above it, each late request makes the next one late: nearly none is in time, of either class.
     late = goodput(deadlines(1.2, ordering="slo_deadline"))
     assert late < 0.25
-    # Whoever cannot be in time any more is dropped: the others are served in time, at capacity.
+    # With a timeout, late requests are dropped: the others are served in time, at capacity.
     dropped = goodput(deadlines(1.2, ordering="slo_deadline", timeout_s=1.25))
     assert dropped > 0.75
     assert dropped > 3 * late

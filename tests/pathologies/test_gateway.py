@@ -110,7 +110,7 @@ def test_short_queues_and_a_floor_cure_the_death_spiral() -> None:
         assert timely(well) > 15 * timely(sick)
 
 
-# --- P4: demand that only counts who waits --------------------------------------------------------
+# --- P4: demand that only counts waiting requests -------------------------------------------------
 
 
 def test_limit_never_climbs_if_demand_is_a_queue() -> None:
@@ -211,7 +211,7 @@ def scoped(scope: str) -> list[Result]:
     return list(simulate(simulation, seeds=SEEDS))
 
 
-def test_pooled_signal_lets_a_free_tenant_cut_the_one_who_pays() -> None:
+def test_pooled_signal_lets_a_free_tenant_cut_a_paying_one() -> None:
     pooled, own = scoped("pooled"), scoped("tenant")
     assert all(at(result, 600) == 4 for result in pooled)
     assert np.median([at(result, 600) for result in own]) > 16
@@ -230,7 +230,7 @@ def test_pooled_signal_lets_a_free_tenant_cut_the_one_who_pays() -> None:
 
 
 def adaptive(controller: Any, **settings: Any) -> Simulation:
-    """One tenant asks for twice what there is; hardly anybody waits at the gateway."""
+    """One tenant offers twice the capacity; hardly any request waits at the gateway."""
     horizon_s = settings.pop("horizon_s", 1200)
     guard = {"floor": 1, "ceiling": 1000, **settings.pop("guard", {})}
     start = settings.pop("start", 20)
@@ -344,7 +344,7 @@ def stall_s(controller: gateway.EnvoyGradient, **settings: Any) -> list[float]:
 
 @pytest.mark.parametrize("min_concurrency", [3, 8, 16, 32])
 def test_measuring_the_least_latency_takes_many_service_times(min_concurrency: int) -> None:
-    """50 samples, so many at a time. At 3, Envoy's default, that is the published 131 s."""
+    """50 samples, `min_concurrency` at a time. At 3, Envoy's default: the published 131 s."""
     expected_s = math.ceil(50 / min_concurrency) * e2e_s(min_concurrency)
     stalls = stall_s(gateway.EnvoyGradient(interval_s=NEVER_S, min_concurrency=min_concurrency))
     # Those that were under way when it began do not count: a round more at most.
@@ -573,7 +573,7 @@ def test_gateway_per_tenant_knows_no_weights() -> None:
 
         assert ratio(one) > 1.3
         assert ratio(hashed) == pytest.approx(1, abs=0.15)
-        # Permits of gateways that nobody asks stay idle.
+        # Permits of gateways without requests stay idle.
         late = hashed.timeline["time_s"] > 300
         timeline = hashed.timeline
         assert timeline["permits"][late].mean() > 2 * timeline["in_flight"][late].mean()

@@ -22,7 +22,7 @@ CLASSES = [
 
 
 def preset(**arguments: Any) -> dict[str, Any]:
-    """Settings of a simulation: llm-d's gateway and what it hears of the instances."""
+    """Settings of a simulation: llm-d's gateway and its signals from the instances."""
     found = llm_d.flow_control(**arguments)
     return {"gateway": found.gateway, "signals": found.signals}
 
@@ -40,7 +40,7 @@ ENGINES = instance.InstanceGroup(count=2, max_num_seqs=8)
 
 
 def waiting_at_engines(result: Result) -> int:
-    """Most that wait in an engine, after the first 30, which nobody could have known of."""
+    """Most that wait in an engine, after the first 30, which no signal could have shown."""
     timeline = result.timeline
     after = timeline["time_s"] > 0.2
     return int(timeline["waiting"][after].max())
@@ -172,7 +172,7 @@ def contest_of_low(settings: dict[str, Any]) -> Result:
     )
 
 
-# --- P19: nothing is heard of the instances -------------------------------------------------------
+# --- P19: an outage of the scrapes ----------------------------------------------------------------
 
 
 def outage(version: str, **changes: Any) -> Result:
@@ -184,13 +184,13 @@ def outage(version: str, **changes: Any) -> Result:
 
 
 def test_outage_of_the_scrapes_stops_everything() -> None:
-    """What has not been heard of for 0.2 s counts as full, though all instances idle."""
+    """An instance without a scrape for 0.2 s counts as full, though all instances are idle."""
     waits = outage("2026-05")
     stop, resume = round(0.25 * SECOND), round(100.05 * SECOND)
     at = dispatches(waits)
     assert not ((at >= stop) & (at < resume)).any()
     assert (at < stop).sum() == 2
-    # It is heard of again for 0.2 s only, during which one goes a millisecond.
+    # The next scrape counts for 0.2 s only, in which one request is dispatched per millisecond.
     again = (at >= resume) & (at < resume + 200 * MS)
     assert again.sum() == pytest.approx(200, abs=3)
     assert waits.ledger["queued"] == len(outcomes(waits)) - len(at)
@@ -209,7 +209,7 @@ def test_the_last_value_held_bridges_the_outage() -> None:
         assert float(queued.max()) == 0
 
 
-def test_nobody_goes_before_the_first_scrape() -> None:
+def test_no_request_is_dispatched_before_the_first_scrape() -> None:
     settings = preset()
     settings["signals"] = signals.Scraped(period_s=1, phase_s=0.5, stale_after_s=2)
     result = run([0.0, 0.1, 0.2], instances=flat(0.05).replace(count=4), **settings)

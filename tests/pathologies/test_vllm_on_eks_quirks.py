@@ -143,8 +143,8 @@ def test_growth_comes_on_top_of_a_shrink_that_did_not_bind() -> None:
 
 @pytest.mark.parametrize(("drain_latency_s", "shed"), [(0.001, 8), (0, 0)])
 def test_burst_is_shed_with_a_free_budget(drain_latency_s: float, shed: int) -> None:
-    """Ten at one instant meet queues of 2, which nobody drains before the last of them is there;
-    without latency each is dispatched before the next one arrives."""
+    """Ten requests at one instant find queues of 2, which are not drained before the last one
+    arrives; without latency each is dispatched before the next one arrives."""
     config = gateway.Gateway(
         bands=gateway.Band(
             fairness=gateway.DeficitRoundRobin(semantics="verbatim"),
@@ -201,7 +201,7 @@ def test_published_jump_from_512_to_256_permits() -> None:
 def test_late_ticks_shorten_the_window(
     window_s: float, drift_s: float, effective_s: int | None
 ) -> None:
-    """With 10 requests a second, the samples behind a tick tell how long the window is."""
+    """At 10 requests a second, the number of samples of a tick shows the length of the window."""
     config = gateway.Gateway(
         limit=gateway.FixedLimit(max_in_flight=1000),
         controller=gateway.Aimd(),
@@ -261,9 +261,7 @@ def test_bucket_below_the_target_lies_in_the_band() -> None:
 
 
 @pytest.mark.parametrize(("semantics", "served"), [("verbatim", "CBAA"), ("corrected", "CAAB")])
-def test_nobody_overtakes_a_tenant_for_whom_a_permit_is_awaited(
-    semantics: Semantics, served: str
-) -> None:
+def test_no_tenant_overtakes_one_that_awaits_a_permit(semantics: Semantics, served: str) -> None:
     """C holds the only permit; B comes before A, which has more weight and the turn after C's."""
     config = gateway.Gateway(bands=drr(semantics), limit=gateway.FixedLimit(max_in_flight=1))
     arrivals = [(0.0, "C"), (0.1, "B"), (0.2, "A"), (0.2, "A")]

@@ -27,7 +27,7 @@ def eight_gigabytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(memory.LIMIT, "8")
 
 
-def nobody_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_run_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(*_: Any, **__: Any) -> Any:
         raise AssertionError("it was run")
 
@@ -111,13 +111,13 @@ HUGE: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_takes_too_much_is_refused_with_the_estimate(
     monkeypatch: pytest.MonkeyPatch, which: str
 ) -> None:
-    nobody_runs(monkeypatch)
+    no_run_starts(monkeypatch)
     settings, expected = HUGE[which]
     assert refusal(Simulation(**settings)).startswith(expected)
 
 
 def test_timeline_of_a_trace_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    nobody_runs(monkeypatch)
+    no_run_starts(monkeypatch)
     requests = trace(arrival_s=[0, 3e9], input_tokens=[1, 1], output_tokens=[1, 1])
     stated = Simulation(workload=requests, metrics={"timeline_step_s": 0.001})
     assert refusal(stated).startswith("metrics.timeline_step_s = 0.001: ")
@@ -131,7 +131,7 @@ def test_streaming_takes_no_memory_per_request() -> None:
 
 
 def test_batch_counts_what_runs_at_a_time_and_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    nobody_runs(monkeypatch)
+    no_run_starts(monkeypatch)
     one = Simulation(workload={**SYNTHETIC, "num_requests": 10**7})  # 0.92 GB
     with pytest.raises(ConfigError, match=r"20 runs, 10 at a time, would need about 9\.2 GB"):
         run_many([one], range(20), threads=10)
@@ -189,7 +189,7 @@ def test_estimate_is_near_what_a_run_takes() -> None:
     assert 0.5 * expected < int(ended.stdout) < 2 * expected
 
 
-def test_memory_that_runs_out_after_all_is_told_in_a_sentence(
+def test_memory_that_runs_out_after_all_is_reported_in_a_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Any
 ) -> None:
     def run(*_: Any, **__: Any) -> Any:

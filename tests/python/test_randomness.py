@@ -171,7 +171,7 @@ def test_fresh_seeds_confirm_nothing_on_a_trace(study: Study) -> None:
         assert word in str(caught.value)
 
 
-def test_trials_without_randomness_are_told_apart() -> None:
+def test_trials_without_randomness_are_distinguished() -> None:
     base = recorded(**{"instances[0].count": 2, "router": "least_loaded"})
     space = {**SMALL_SPACE, "router.ties": ["first", "random"]}
     mixed = Study(base, space, "goodput", seeds=3, sampler="random").optimize(12, check=False)

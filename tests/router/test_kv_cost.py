@@ -1,4 +1,4 @@
-"""Routing by Dynamo's cost, against a model that is told what became of every request."""
+"""Routing by Dynamo's cost, against a model that reads the outcome of every request."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def assert_equals_model(case: Case) -> Result:
         if requests["outcome"][row] == "rejected":
             over = now + case.entry_ns + 1  # where it is refused, routings of that instant precede
         elif case.instances[case.ranks[chosen][0]].completion == "step_start":
-            over = end[row] - case.steps_ns[case.ranks[chosen][0]] + 1  # likewise
+            over = end[row] - case.steps_ns[case.ranks[chosen][0]] + 1  # the same
         else:
             over = end[row]
         loads.append(
@@ -311,14 +311,14 @@ def test_what_is_sent_is_believed_before_it_is_there() -> None:
     assert costs_of(told) == [[10], [5 + 5 + 10]]
 
 
-def test_blocks_of_a_step_are_told_of_after_its_start() -> None:
+def test_blocks_of_a_step_are_reported_after_its_start() -> None:
     """The second prompt comes in the instant in which the first one's step starts."""
     group = {"max_num_seqs": 1}
     result = run([0, 0, 1], [80] * 3, [1] * 3, groups="AAA", count=1, group=group)
     assert costs_of(result) == [[10], [20], [11 + 15]]
 
 
-def test_memory_tells_what_it_has_lost() -> None:
+def test_memory_reports_evicted_blocks() -> None:
     """A long prompt takes all blocks, and the next one of the group is cold again."""
     group = {"num_kv_blocks": 10}
     at_ms, tokens, one = [0, 1000, 2000, 3000], [80, 80, 159, 80], [1] * 4
@@ -330,7 +330,7 @@ def test_memory_tells_what_it_has_lost() -> None:
     assert costs_of(told) == [[10], [1 + 5], [20], [5 + 5]]
 
 
-def test_without_prefix_caching_events_tell_of_nothing() -> None:
+def test_without_prefix_caching_events_report_nothing() -> None:
     group = {"kv_cache": {"prefix_caching": False}}
     result = run([0, 1000], [80, 80], [1, 1], groups="AA", group=group, overlap="kv_events")
     assert costs_of(result) == [[10, 10], [10, 10]]
@@ -358,7 +358,7 @@ def test_decay_takes_credit_from_the_instance_that_is_behind() -> None:
     assert costs_of(result)[2][1 - first] == 16
 
 
-def test_no_load_at_all_is_a_tie_of_everybody() -> None:
+def test_no_load_at_all_is_a_tie_of_all_instances() -> None:
     n, count = 60, 4
     result = run([1000 * i for i in range(n)], [16] * n, [1] * n, count=count, seed=7)
     draws = [_core.sim.Draws(seed=7, stream=ROUTER_STREAM, entity=row) for row in range(n)]

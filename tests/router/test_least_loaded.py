@@ -142,8 +142,8 @@ def test_reported_requests_count_twice() -> None:
 
 
 def test_readings_are_renewed_at_decisions() -> None:
-    # The reading that the second request causes at 30 ms shows nobody yet, because the first one
-    # enters later. It is good until 60 ms.
+    # The reading that the second request causes at 30 ms shows no request yet, because the first
+    # one enters later. It is valid until 60 ms.
     def choose(third_ms: int) -> int:
         result = run(
             [0, 30 * MS, third_ms * MS],

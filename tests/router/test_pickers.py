@@ -41,7 +41,7 @@ def in_proportion(scores: Floats) -> Floats:
 
 
 def better_of_two(scores: Floats) -> Floats:
-    """Every instance meets every other one equally often; a tie is anybody's."""
+    """Every instance meets every other one equally often; either may win a tie."""
     n = scores.shape[1]
     wins = (scores[:, :, None] > scores[:, None, :]).sum(axis=2)
     ties = (scores[:, :, None] == scores[:, None, :]).sum(axis=2) - 1

@@ -92,7 +92,7 @@ def test_affinity_alone_sends_all_to_one_instance() -> None:
         assert jain(counts(result)) == 0.25
 
 
-def test_any_weight_of_the_queue_spreads_what_nobody_has_seen() -> None:
+def test_any_weight_of_the_queue_spreads_unseen_prompts() -> None:
     """Only the first of each group is free to go; how small the weight is does not matter."""
     runs = [
         simulate(Simulation(workload=GROUPS, router=policy, instances={"count": 4}), 42)
@@ -345,7 +345,7 @@ def largest_share(policy: Any, period_ms: float, seed: int) -> float:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_stale_memory_makes_a_herd(seed: int) -> None:
-    """A burst of 0.4 s: everybody follows the same reading until there is a new one."""
+    """A burst of 0.4 s: all decisions follow the same reading until there is a new one."""
     shares = [largest_share(ONLY_MEMORY, period, seed) for period in (0, 300, 1000)]
     assert shares[0] < 0.6
     assert shares[1] > shares[0]
@@ -355,7 +355,7 @@ def test_stale_memory_makes_a_herd(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_least_loaded_makes_no_herd(seed: int) -> None:
-    """Its own count of requests in flight tells it of what it has done since."""
+    """Its own count of requests in flight includes its decisions since the last reading."""
     for period_ms in (0, 10, 100, 300, 1000):
         assert largest_share("least_loaded", period_ms, seed) < 0.27
 
@@ -413,12 +413,12 @@ BY_BLOCKS = router.KvCost(overlap_credit=0)
 
 @pytest.mark.parametrize("seed", range(8))
 def test_burst_is_spread_to_within_one_prompt(seed: int) -> None:
-    """Who always takes the least loaded machine is never off by more than a job (Graham 1966)."""
+    """The least loaded machine is never off by more than one job (Graham 1966)."""
     burst = workload.Synthetic(requests_per_s=1e6, num_requests=400, clients=[HEAVY_TAILED])
     unevenness = []
     for policy in (BY_BLOCKS, "round_robin"):
         result = simulate(Simulation(workload=burst, router=policy, instances={"count": 4}), seed)
-        # Nobody has a first token before all are routed.
+        # No request has a first token before all are routed.
         assert result.requests["arrival_s"][-1] < result.requests["ttft_s"].min()
         blocks = np.ceil(result.requests["input_tokens"] / BLOCK)
         assert blocks.max() > 300

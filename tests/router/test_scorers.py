@@ -89,7 +89,7 @@ def test_prefix_affinity_forgets_beyond_its_capacity() -> None:
         )
         return float(now.score[-1, 0])
 
-    # 4 blocks of A, then 10 of somebody else's. A without its first block is of no use.
+    # 4 blocks of A, then 10 of another prompt. A without its first block is of no use.
     assert [last_score(capacity) for capacity in (10, 13, 14)] == [0, 0, 1]
 
 
@@ -123,7 +123,7 @@ def test_precise_prefix_cache_knows_what_the_memory_lost() -> None:
 
 
 def test_cold_prompts_go_where_the_last_one_was_longest_ago() -> None:
-    # B comes back while it is cached: all get one half, and nobody's turn is spent.
+    # B returns while it is cached: all get one half, and no instance's turn is used up.
     _, now = watched(
         weighted("no_hit_lru"),
         {"count": 3},

@@ -15,7 +15,7 @@ from spillway._core.sim import UsageError
 
 
 def data(n: int, d: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Points, standardised values, noise variances."""
+    """Points, standardized values, noise variances."""
     rng = np.random.default_rng(seed)
     points = rng.random((n, d))
     noise = rng.uniform(0.01, 0.1, n)
@@ -85,7 +85,7 @@ def test_fit_is_as_likely_as_that_of_scikit_learn(n: int) -> None:
     assert likelihood > theirs.log_marginal_likelihood_value_ - 0.1
 
 
-def test_fit_tells_signal_from_noise() -> None:
+def test_fit_separates_signal_from_noise() -> None:
     rng = np.random.default_rng(3)
     points = rng.random((300, 2))
     values = np.sin(8 * points[:, 0]) * math.sqrt(2) + 0.5 * rng.normal(size=300)

@@ -1,6 +1,6 @@
-"""Which workers are busy, in a run: what counts, when it is heard of, and what comes of it.
+"""Busy workers in a run: what counts, when it becomes known, and the consequences.
 
-The rules by themselves stand case by case in tests/native/signals/busy_monitor_test.cpp.
+The rules themselves are tested case by case in tests/native/signals/busy_monitor_test.cpp.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def rejected(result: Result) -> list[int]:
 # ---- what counts ---------------------------------------------------------------------------------
 
 
-def test_without_thresholds_nobody_is_ever_busy() -> None:
+def test_without_thresholds_no_worker_is_ever_busy() -> None:
     assert rejected(asked([0.01 * i for i in range(200)])) == []
 
 
@@ -65,7 +65,7 @@ def test_a_block_that_is_begun_counts() -> None:
 def test_prompts_count_until_their_first_token(monitor: signals.BusyMonitor) -> None:
     """250 tokens each, for 4 s: three exceed 500."""
     result = asked([0, 1, 2, 3, 4, 5], input_tokens=250, busy_monitor=monitor)
-    # The first answers at second 4, before whoever comes then.
+    # The first one has its first token at second 4, before the request that arrives then.
     assert rejected(result) == [3]
 
 
@@ -103,7 +103,7 @@ def test_generated_tokens_leave_with_their_requests() -> None:
     assert not rank["worker_is_busy"]
 
 
-def test_the_latch_also_hears_what_the_engine_reports() -> None:
+def test_the_latch_also_uses_what_the_engine_reports() -> None:
     """Long outputs behind short prompts: only the engine knows how full it is."""
     monitor = signals.BusyMonitor(active_decode_blocks_threshold=0.5)
     settings = {
@@ -164,7 +164,7 @@ def test_a_request_counts_at_its_rank_from_its_routing(
     assert sorted(booked, reverse=True) == [12_000] * admitted + [0] * (ranks - admitted)
 
 
-# ---- when it is heard of -------------------------------------------------------------------------
+# ---- when it becomes known -----------------------------------------------------------------------
 
 
 def test_scraped_loads_are_those_of_the_last_scrape_that_has_arrived() -> None:
@@ -181,8 +181,8 @@ def test_scraped_loads_are_those_of_the_last_scrape_that_has_arrived() -> None:
     assert rejected(result) == [5, 6, 7, 8]
 
 
-def test_lost_scrapes_are_not_heard_of() -> None:
-    """With almost all of them lost, the gate hears of the load late or never."""
+def test_lost_scrapes_have_no_effect() -> None:
+    """With almost all of them lost, the gate learns the load late or never."""
     monitor = signals.BusyMonitor(active_decode_blocks_threshold=0.2)
     arrival_s = [0.05 * i for i in range(400)]
     shed = {
@@ -289,7 +289,7 @@ def test_refusals_can_make_all_workers_busy() -> None:
     ]  # fmt: skip
 
 
-def test_what_can_never_be_served_marks_nobody() -> None:
+def test_unservable_requests_mark_no_worker() -> None:
     result = asked(
         [0, 1, 2], input_tokens=[16, 999_999, 16], instances=instance.InstanceGroup(num_kv_blocks=9)
     )

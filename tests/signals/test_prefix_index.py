@@ -35,7 +35,7 @@ class Memory:
 
 
 def blocks_of(row: int, group: str, shared: int, tokens: int, size: int) -> list[Any]:
-    """A block that ends within the shared beginning is everyone's who has the same one."""
+    """Requests with the same prefix share the blocks that end within it."""
     return [
         (group, shared, k) if group and (k + 1) * size <= shared else (row, k)
         for k in range(tokens // size)

@@ -151,7 +151,7 @@ UNRELIABLE = {
 @pytest.mark.parametrize("name", UNRELIABLE)
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_decisions_see_the_scrapes_that_were_made(name: str, ranks: int) -> None:
-    """Every value and age of every decision, and who came into question."""
+    """Every value and age of every decision, and the candidates."""
     transport, seed = UNRELIABLE[name], 3
     stale_ns = np.inf if transport.stale_after_s is None else round(transport.stale_after_s * 1e9)
     fleet = simulation(transport).instances[0].replace(data_parallel_size=ranks, max_num_seqs=4)
@@ -222,7 +222,7 @@ MISSING = {
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_who_is_missing_gets_all_some_or_nothing(seed: int) -> None:
+def test_missing_instances_get_all_some_or_no_requests(seed: int) -> None:
     """Of the requests that met both missing instances and others."""
     share = {}
     for name, transport in MISSING.items():
@@ -241,8 +241,8 @@ def test_who_is_missing_gets_all_some_or_nothing(seed: int) -> None:
     assert share["fail_open"] > 0.8
 
 
-def test_outage_of_all_closes_all_and_stops_nobody() -> None:
-    """One scrape at the start, of empty instances; then nothing is known for ever."""
+def test_outage_of_all_closes_all_and_stops_no_request() -> None:
+    """One scrape at the start, of empty instances; no other follows."""
     scores = {}
     for name, unreliable in MISSING.items():
         transport = unreliable.replace(period_s=1000, loss_probability=0, stale_after_s=0.2)
@@ -257,7 +257,7 @@ def test_outage_of_all_closes_all_and_stops_nobody() -> None:
         assert later.sum() > 200
         assert (np.sort(log["candidate_instance"][later], axis=1) == [0, 1, 2]).all()
         scores[name] = np.unique(log["candidate_score"][later]).tolist()
-        # Nothing tells the instances apart, so the first one takes everybody.
+        # All instances have equal scores, so the first one gets all requests.
         assert (log["instance"][later] == 0).all()
         assert result.ledger["completed"] == 300
     assert scores == {"hold": [1], "fail_open": [1], "fail_closed": [0]}
@@ -279,7 +279,7 @@ def test_outage_of_all_closes_all_and_stops_nobody() -> None:
     ],
     ids=["turns", "least", "busiest", "cost", "weighted", "filtered"],
 )
-def test_every_policy_shuns_who_is_missing(policy: Any) -> None:
+def test_every_policy_avoids_missing_instances(policy: Any) -> None:
     transport = MISSING["fail_closed"]
     result = spillway.simulate(simulation(transport).with_({"router": policy}), 1)
     log = result.decisions
@@ -347,7 +347,7 @@ def test_reading_does_not_change_a_run() -> None:
     assert len(digests) == 1
 
 
-def test_why_tells_what_was_seen() -> None:
+def test_why_shows_the_signals_seen() -> None:
     result = spillway.simulate(simulation(signals.Scraped(period_s=0.5)), 1)
     text = result.why("200")
     assert "request 200 of tenant default, class standard: completed" in text

@@ -134,7 +134,7 @@ def open_uniform(size: int) -> np.ndarray:
 def test_normal_is_the_quantile_of_its_uniform() -> None:
     ours = sample(draws().normal)
     np.testing.assert_allclose(ours, stats.norm.ppf(open_uniform(SAMPLE)), rtol=1e-14, atol=0)
-    # The algorithm's centre and its flanks; its far tail is met once in 10**11 draws.
+    # The algorithm's center and its flanks; its far tail occurs once in 10**11 draws.
     assert (np.abs(ours) < 1.4).any()
     assert (np.abs(ours) > 3.5).any()
 

@@ -28,20 +28,20 @@ def scaled(number: float) -> int:
 
 
 def trials(number: int) -> range:
-    """The seeds of so many random cases."""
+    """The seeds of this many random cases, scaled by the profile."""
     return range(scaled(number))
 
 
 def often(number: float) -> int:
-    """How often something must occur that many random cases are to reach: see `scaled`.
+    """How often an event must occur in the random cases: see `scaled`.
 
-    In few cases chance decides more: `dev` asks for less than a fifth of that, or for nothing.
+    With few cases chance matters more: `dev` requires less than a fifth of that, or nothing.
     """
     return scaled(number) // 5 - 1 if PROFILE == "dev" else scaled(number)
 
 
 def in_parts(seeds: range, number: int) -> list[range]:
-    """The seeds in so many parts, for tests that can run side by side."""
+    """The seeds in this many parts, for tests that can run in parallel."""
     ends = [len(seeds) * part // number for part in range(number + 1)]
     return [seeds[first:last] for first, last in itertools.pairwise(ends)]
 

@@ -30,7 +30,7 @@ ADDED = (
     "evictions",
     "rolled_back",
     "whole_prompts",
-    "gave_way",
+    "yielded",
     "unfinished_victims",
 )
 PRIORITIES = ("slo_class", "constant", "age", "inverted_age")

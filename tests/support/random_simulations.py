@@ -293,7 +293,7 @@ WALLS: tuple[Mapping[str, Any], ...] = (
     {"Reaction.deadline_s": SHORTEST_S, "Reaction.retries": []},
 )
 
-# The seams whose alternatives turn requests away for reasons of their own.
+# The seams whose alternatives reject requests for reasons of their own.
 REFUSING = frozenset({"Gateway.admission", "InstanceGroup.ingress"})
 
 # With these every policy that can refuse nearly everything does.

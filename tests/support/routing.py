@@ -26,7 +26,7 @@ def chosen(result: Result) -> list[int]:
 # --- ties and random numbers ----------------------------------------------------------------------
 
 
-APART = [i * 10**9 for i in range(60)]  # everyone meets idle servers, so all are tied
+APART = [i * 10**9 for i in range(60)]  # every request finds idle servers, so all are tied
 FOUR: dict[str, Any] = {"instances": {"count": 4, "latency": steady(10)}}
 
 
@@ -69,7 +69,7 @@ class Seen:
 
 
 def seen(result: Result) -> Seen:
-    """The log of a run that traced all candidates; NaN for who did not come into question."""
+    """The log of a run that traced all candidates; NaN for instances that were not candidates."""
     log = result._output["decisions"]
     asked, place = np.nonzero(log["candidate_instance"] >= 0)
     at = log["candidate_instance"][asked, place]

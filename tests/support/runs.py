@@ -20,7 +20,7 @@ ROUTER_STREAM = 5
 
 
 def flat(e2e_s: float = 1, ttft_s: float = 0.25, **settings: Any) -> instance.InstanceGroup:
-    """A server that takes the same time for every request, whoever else is inside."""
+    """A server that takes the same time for every request, at any load."""
     plant = instance.ProcessorSharing(concurrency=[0], e2e_s=[e2e_s], ttft_s=[ttft_s], **settings)
     return instance.InstanceGroup(plant=plant)
 

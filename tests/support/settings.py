@@ -213,7 +213,7 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         if drawn["metrics"]["streaming"]:
             drawn["metrics"]["traced_candidates"] = 0
         drawn["gateway"]["sensor"]["scope"] = "pooled"
-        for policy in drawn["gateway"]["admission"]:  # whom they name must exist
+        for policy in drawn["gateway"]["admission"]:  # the tenants and classes named must exist
             policy |= {key: [] for key in ("budgets", "own", "reserves") if key in policy}
             if policy.get("estimator") == "exact":  # not for every fleet
                 policy["estimator"] = "seats_and_memory"

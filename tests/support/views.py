@@ -260,7 +260,7 @@ def _afterthoughts(look: _Looking, result: Result) -> None:
     elif not promising & set(requests["slo_class"].tolist()):
         look.refused("recovery", recover, UsageError, "targets")
     else:
-        with look.at("recovery"), contextlib.suppress(UsageError):  # too few requests to tell
+        with look.at("recovery"), contextlib.suppress(UsageError):  # too few requests
             assert repr(recover())
 
 
@@ -276,7 +276,10 @@ def _ask_why(look: _Looking, result: Result) -> None:
         with look.at(f"why of a request that is {outcome}"):
             assert outcome in result.why(name)
     look.refused(
-        "why of nobody", lambda: result.why("no such request"), KeyError, "no such request"
+        "why of an unknown request",
+        lambda: result.why("no such request"),
+        KeyError,
+        "no such request",
     )
 
 
@@ -349,7 +352,7 @@ def failed_checks(result: Result) -> list[Failure]:
 
 
 def _check_books(result: Result) -> None:
-    """The identities of the books, counted once more from what the result tells."""
+    """The identities of the books, counted again from the result."""
     books = result.ledger
     rejected = sum(books["rejected"].values())
     at_worker = sum(books["worker_rejected"].values())
@@ -378,7 +381,7 @@ def _check_books(result: Result) -> None:
 
 
 def shed_share(result: Result) -> float:
-    """Share of the requests, as they are asked, that gateway, workers or time-outs turn away."""
+    """Share of the attempts that the gateway, the workers or timeouts reject."""
     books = result.ledger
     lost = books["expired"] + books["evicted"] + books["cancelled"]
     lost += sum(books["rejected"].values()) + sum(books["worker_rejected"].values())

@@ -31,7 +31,7 @@ def reaction(**settings: Any) -> workload.Reaction:
 
 
 def retry(**settings: Any) -> workload.Reaction:
-    """Retries at fixed instants unless told otherwise."""
+    """Retries, at fixed instants by default."""
     return reaction(retries=[workload.Retry(**({"jitter": "none"} | settings))])
 
 
@@ -110,7 +110,7 @@ def test_the_first_rule_that_fits_the_cause_decides() -> None:
     assert result.ledger["attempts"] == 3
 
 
-def test_what_can_never_be_served_is_not_asked_again() -> None:
+def test_unservable_requests_are_not_retried() -> None:
     tiny = instance.InstanceGroup(num_kv_blocks=2)
     result = run([0], instances=tiny, input_tokens=1000, reaction=retry())
     assert result.requests["reason"].tolist() == ["unservable"]
@@ -187,7 +187,7 @@ def test_a_deadline_covers_all_attempts() -> None:
     assert outcomes(late) == ["completed", "cancelled"]
 
 
-def test_who_stands_behind_a_withdrawn_head_moves_up() -> None:
+def test_requests_behind_a_withdrawn_head_move_up() -> None:
     """With a limit on tokens the head of the queue can block those behind it."""
     budget = gateway.TokenBudget(max_tokens_in_flight=100)
     result = run(
@@ -334,7 +334,7 @@ NO_TIME = flat(1e-9, 1e-9, reference_output_tokens=10**9)
 
 
 def test_a_loop_at_one_instant_is_named() -> None:
-    """Served in no time, without a thought: the user asks for ever at the start."""
+    """Served in no time, without think time: the user sends requests forever at the start."""
     agents = users(loop(), duration_s=10).clients[0].replace(name="agents")
     one = Simulation(workload=workload.Synthetic(clients=[agents]), instances=NO_TIME)
     with pytest.raises(LivelockError) as error:
@@ -363,7 +363,7 @@ def test_a_loop_that_begins_later_is_named_too() -> None:
     ],
 )
 def test_a_burst_of_any_size_is_legal(settings: dict[str, Any]) -> None:
-    """More events at one instant than a livelock is suspected from where nobody is present."""
+    """More events at one instant than the livelock limit, without a closed loop."""
     burst = run([0.0] * 400_000, **({"instances": flat()} | settings))
     assert burst.summary()["offered"] == 400_000
 

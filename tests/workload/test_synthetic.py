@@ -27,7 +27,7 @@ Row = tuple[int, int, int]
 
 
 def offered(synthetic: workload.Synthetic, seed: int = 1, quantum_ns: int = 1) -> Result:
-    """The requests, turned away at once: nothing has to be served to see them."""
+    """The requests, rejected on arrival: they need no service to be observed."""
     return simulate(
         Simulation(
             workload=synthetic,

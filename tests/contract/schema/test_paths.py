@@ -46,7 +46,7 @@ def test_path_changes_one_setting(path: str, value: Any, changed: str) -> None:
     assert found != RICH
 
 
-def test_entries_without_a_name_go_by_their_first_setting() -> None:
+def test_entries_without_a_name_are_named_by_their_first_setting() -> None:
     policy = gateway.TenantTokenBucket(
         own=[gateway.TenantRate(tenant="gold"), gateway.TenantRate(tenant="silver")],
         reserves=[gateway.ClassReserve(slo_class="standard", share=0.2)],

@@ -78,7 +78,7 @@ def test_system_is_empty_once_clients_have_withdrawn_all() -> None:
     ]
 
 
-def test_who_asks_again_draws_anew() -> None:
+def test_retries_draw_anew() -> None:
     """Half are refused, and half of those once more."""
     n, long = 2000, 100
     result = run(
@@ -113,7 +113,7 @@ def test_who_asks_again_draws_anew() -> None:
     ],
 )
 def test_lone_client_gets_in_once_the_overload_is_over(policy: Any, arrivals: list[float]) -> None:
-    """Nobody else comes who would move the policy on."""
+    """No other arrival updates the state of the policy."""
     result = run(
         arrivals,
         slo_classes=[workload.SloClass(name="standard", target_ttft_s=0.3)],
@@ -214,7 +214,7 @@ def test_time_per_token_is_a_line_over_the_streams(policy: Any, seed: int) -> No
         ({"kind": "tenant_token_bucket", "reserves": [{}, {}]}, "reserves[1].slo_class"),
     ],
 )
-def test_nobody_is_named_twice(settings: dict[str, Any], path: str) -> None:
+def test_names_are_unique(settings: dict[str, Any], path: str) -> None:
     with pytest.raises(ConfigError) as caught:
         gateway.Gateway(admission=settings)
     assert caught.value.violations[0][0] == f"admission[0].{path}"

@@ -12,7 +12,7 @@ from spillway import gateway, workload
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_bouncer_keeps_the_target_and_starves_nobody(seed: int) -> None:
+def test_bouncer_keeps_the_target_and_starves_no_class(seed: int) -> None:
     """The hasty class passes only while the queue is empty, or by its share."""
     classes = [
         workload.SloClass(name="critical", priority=4, target_ttft_s=3.0),
@@ -42,7 +42,7 @@ def test_bouncer_keeps_the_target_and_starves_nobody(seed: int) -> None:
     assert starved[0] > 0.9
 
 
-def test_bouncer_forgets_who_was_withdrawn() -> None:
+def test_bouncer_forgets_withdrawn_requests() -> None:
     """One at a time, each for 1 s; a target of 3 s leaves room for two in the queue."""
     arrivals = [
         *(0, 2),  # the first is measured, the second holds the permit

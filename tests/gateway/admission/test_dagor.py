@@ -43,7 +43,7 @@ def test_dagor_admits_what_is_served_and_the_important_first(user: str, seed: in
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_dagor_swings_if_one_level_is_everybody(seed: int) -> None:
+def test_dagor_swings_with_a_single_level(seed: int) -> None:
     """A single level cannot be halved: all or nothing, window by window."""
     coarse = gateway.Dagor(threshold_s=0.5, user_levels=1, window_s=5)
     fine = coarse.replace(user="request", user_levels=128)

@@ -9,7 +9,7 @@ from support.runs import fixed, outcomes, run
 from spillway import gateway
 
 
-def test_envoy_refuses_nobody_while_all_succeed() -> None:
+def test_envoy_rejects_no_request_while_all_succeed() -> None:
     result = run(
         [0.05 * i for i in range(200)],
         gateway=gateway.Gateway(admission=gateway.EnvoyAdmission(success_threshold=1)),
@@ -18,7 +18,7 @@ def test_envoy_refuses_nobody_while_all_succeed() -> None:
 
 
 def test_envoy_lets_some_try_and_recovers() -> None:
-    """A queue that times out everybody for 60 s, then light load: 20 % find out that it is over."""
+    """All requests time out for 60 s, then the load is light; 20 % of the requests reveal that."""
     policy = gateway.EnvoyAdmission(window_s=10)
     heavy = [0.02 * i for i in range(3000)]
     light = [60 + 2.0 * i for i in range(100)]

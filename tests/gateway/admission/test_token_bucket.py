@@ -31,8 +31,8 @@ def bucket_oracle(
     rate: float,
     latency_ns: int = 0,
 ) -> list[bool]:
-    """Who is admitted: the bucket starts full at 0; elapsed microseconds times the rate, over a
-    million, flow in before each decision, up to the capacity; a prompt costs its tokens."""
+    """Verdicts: the bucket starts full at 0; elapsed microseconds times the rate, over a million,
+    flow in before each decision, up to the capacity; a prompt costs its tokens."""
     tokens, last_ns = capacity, 0
     verdicts = []
     for arrived, cost in zip(arrival_ns, costs, strict=True):

@@ -36,7 +36,7 @@ EDGES = (
 )
 ROUTING_NS, ENTRY_NS = 2_000_000, 3_000_000
 DEFAULT = instance.ProcessorSharing()
-# Nobody's time to first token is the edge of a bucket.
+# No time to first token is the edge of a bucket.
 PLANT = DEFAULT.replace(ttft_s=[1.01 * ttft for ttft in DEFAULT.ttft_s])
 NEVER = gateway.Aimd(target_s=1000, band=1)  # neither cuts nor climbs
 
@@ -127,7 +127,7 @@ def expected_readings(
 
 @pytest.mark.parametrize("aggregation", sorted(AGGREGATES))
 @pytest.mark.parametrize("source", ["ttft", "engine_ttft", "e2e", "e2e_per_token", "queue_delay"])
-def test_controller_measures_what_the_stamps_tell(source: str, aggregation: str) -> None:
+def test_controller_measures_what_the_timestamps_show(source: str, aggregation: str) -> None:
     measured = refused = 0
     for seed in trials(12):
         rng = random.Random(seed)
@@ -246,7 +246,7 @@ def test_what_the_gateway_sheds_leaves_no_sample() -> None:
     assert result.control["samples"].max() == 2
 
 
-def test_soon_refusals_look_like_soon_answers() -> None:
+def test_early_rejections_look_like_early_answers() -> None:
     """Nothing is served, yet the limit climbs by one at every tick but the first, which only opens
     the window; without these samples it stays where it is."""
     gate = instance.ControlledDelay(max_requests=1, delay_s=0.5)
@@ -282,8 +282,8 @@ def test_memory_in_use_is_read_at_ticks() -> None:
 
 
 def test_hit_rate_is_that_of_the_lookups_since_the_last_tick() -> None:
-    """Five blocks of prompt, of which four are those of all. Nobody looks anything up in the third
-    and fourth second."""
+    """Each prompt has five blocks, of which four are shared. No lookup is in the third and fourth
+    second."""
     arrivals = [0.1, 0.5, 1.1, 1.5, 4.1, 4.2]
     shared = [64, 64, 64, 64, 64, 0]
     result = simulate(
@@ -472,7 +472,7 @@ def test_without_a_controller_nothing_is_logged() -> None:
 # --- the end --------------------------------------------------------------------------------------
 
 
-def test_ticks_end_though_requests_wait_for_ever() -> None:
+def test_ticks_end_though_requests_wait_forever() -> None:
     """Nothing saturates less than a ceiling of 0, so no permit ever comes."""
     gate = one_more_permit(bands=[gateway.Band(ceiling=0)])
     result = run([0.0] * 5, gateway=gate.replace(limit=[gateway.Saturation(), fixed(1)]))

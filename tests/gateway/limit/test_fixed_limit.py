@@ -54,7 +54,7 @@ def test_fixed_limit_holds_and_wastes_nothing(
 def test_limit_makes_requests_wait() -> None:
     result = run([0] * 9, output_tokens=20, gateway={"limit": gateway.FixedLimit(max_in_flight=4)})
     assert check_limit(passages(result), 4) == 5
-    # A permit is free from the last token on, for whoever waits at this instant.
+    # A permit is free from the last token on, for a request that waits at this instant.
     ways = passages(result)
     assert ways[4].dispatched in {way.ended for way in ways[:4]}
 

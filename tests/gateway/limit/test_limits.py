@@ -1,4 +1,4 @@
-"""Limits: how many are in flight, by the requests' own stamps, and that nobody waits needlessly."""
+"""Limits: the number in flight, by the requests' timestamps; no request waits needlessly."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def limited(*limits: Any, **settings: Any) -> gateway.Gateway:
 
 
 def check(result: Result, allows: Callable[[Way, Sequence[Way]], bool]) -> int:
-    """Each request was allowed among those in flight, and whoever waited had not been.
+    """Each request was allowed among those in flight, and one that waited had not been before.
 
-    `allows` tells whether a request may join others. First come, first served. Returns how many
-    requests waited.
+    `allows` states whether a request may join others. First come, first served. Returns the number
+    of requests that waited.
     """
     them = ways(result)
     assert {way.outcome for way in them} == {"completed"}
@@ -39,7 +39,7 @@ def check(result: Result, allows: Callable[[Way, Sequence[Way]], bool]) -> int:
         assert allows(way, before), row
         if now > way.arrived:
             waited += 1
-            # Somebody's end or dispatch made room at this very instant.
+            # The end or dispatch of another request made room at this very instant.
             blocked = [other for other in them[:row] if other.in_flight(now - 1)]
             is_next = row == 0 or them[row - 1].dispatched < now
             assert not is_next or not allows(way, blocked), row
@@ -102,7 +102,7 @@ def test_tenants_have_permits_of_their_own(seed: int) -> None:
             workload.Tenant(name="c", max_in_flight=own["c"]),
         ],
         instances=flat(reference_output_tokens=100),
-        # Whoever cannot go is passed over.
+        # A request without a permit is skipped.
         gateway=limited(
             gateway.PerTenant(max_in_flight=own["b"]),
             bands=[gateway.Band(fairness=gateway.TenantRoundRobin())],

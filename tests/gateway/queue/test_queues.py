@@ -1,4 +1,4 @@
-"""Tenant queues: bounds, time-outs, order within, and who is lost."""
+"""Tenant queues: bounds, timeouts, order within, and which requests are lost."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_bound_of_a_tenant_holds_where_the_band_has_none() -> None:
         ("lowest_priority", "fcfs", {2: "evicted", 3: "rejected", 5: "rejected"}),
     ],
 )
-def test_who_gives_way_in_a_full_queue(drop: str, ordering: str, lost: dict[int, str]) -> None:
+def test_victim_of_a_full_queue(drop: str, ordering: str, lost: dict[int, str]) -> None:
     result = run(
         [0, 0.1, 0.2, 0.3, 0.4, 0.5],
         slo_class=["high", "mid", "low", "low", "high", "mid"],
@@ -248,9 +248,9 @@ def test_first_dispatch_after_a_timeout_takes_the_newest() -> None:
 
 
 def test_codel_loses_those_that_waited_too_long() -> None:
-    """A dispatch a second, from 0 on; intervals begin at 0, 3 and 6. Of the second one even the
-    shortest wait was 3 s, so the third loses whoever waited more than 0.2 s: all that came at
-    0, as soon as a turn comes that is not its first, but not who came at 6.8 s."""
+    """A dispatch a second, from 0 on; intervals begin at 0, 3 and 6. In the second one even the
+    shortest wait was 3 s, so the third one drops requests that waited more than 0.2 s: all that
+    arrived at 0, from its second dispatch on, but not those that arrived at 6.8 s."""
     queue = gateway.Queue(codel_target_s=0.1, codel_interval_s=2.5)
     result = run([0.0] * 10 + [6.8 - 1e-9, 6.8], gateway=one_band(queue))
     them = ways(result)

@@ -75,9 +75,7 @@ def log_of(result: Result) -> dict[str, np.ndarray[Any, Any]]:
 @pytest.mark.parametrize("scorers", SCORERS, ids=range(len(SCORERS)))
 @pytest.mark.parametrize("ties", ["first", "random"])
 @pytest.mark.parametrize("transport", ["live", {"kind": "on_read", "period_s": 0.1}])
-def test_who_takes_the_best_score_regrets_nothing(
-    name: str, scorers: Any, ties: Any, transport: Any
-) -> None:
+def test_no_regret_with_the_best_score(name: str, scorers: Any, ties: Any, transport: Any) -> None:
     policy = router.Weighted(scorers=scorers, picker=router.Best(ties=ties))
     result = run(name, policy, signals=transport)
     log = log_of(result)
@@ -98,7 +96,7 @@ def test_round_robin_regrets_on_a_skewed_workload() -> None:
     assert 0 < mean < most
 
 
-def test_nobody_regrets_where_there_is_no_choice() -> None:
+def test_no_regret_without_a_choice() -> None:
     result = run("burst", "round_robin", instances={"count": 1})
     assert result.summary()["max_regret"] == 0
     assert log_of(result)["candidate_instance"].shape == (200, 1)

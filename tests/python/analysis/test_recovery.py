@@ -143,7 +143,7 @@ def test_requests_under_way_at_the_end_may_yet_be_good() -> None:
     assert late.recovery(*TRIGGER_S).is_metastable
 
 
-def test_what_cannot_be_told_is_refused() -> None:
+def test_undecidable_questions_are_refused() -> None:
     steady = chance(np.ones_like, 0)
     with pytest.raises(UsageError, match=r"warm_up_s \(0\) < start_s < end_s"):
         steady.recovery(40, 30)

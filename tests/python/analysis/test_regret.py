@@ -42,7 +42,7 @@ def linear(slower: int = 1) -> dict[str, Any]:
 
 
 def alone_ns(prompt: int, output: int, slower: int = 1) -> tuple[int, int]:
-    """TTFT and E2E of a request all alone: one step of the prompt, then the decoding steps."""
+    """TTFT and E2E on an idle fleet: one step of the prompt, then the decoding steps."""
     arriving = 1000 * (ALPHA0_US + ALPHA_INPUT_US * prompt) + ADMISSION_NS + ROUTING_NS
     first = 1000 * (slower * (BETA0_US + BETA_PREFILL_US * prompt) + ALPHA_OUTPUT_US)
     later = 1000 * (slower * (BETA0_US + BETA_DECODE_US) + ALPHA_OUTPUT_US)
@@ -55,7 +55,7 @@ LENGTHS = [(1000, 20), (37, 1), (64, 3), (999, 200), (512, 0), (1, 2)]
 def refused(
     lengths: Any = LENGTHS, *, admission: Any = "reject_all", instances: Any = None, **settings: Any
 ) -> Result:
-    """A run of 60 requests, all within half a second; all are rejected unless told otherwise."""
+    """A run of 60 requests, all within half a second; all are rejected by default."""
     count = 60
     prompts, outputs = zip(*(lengths[i % len(lengths)] for i in range(count)), strict=True)
     classes = settings.pop("classes", ("batch",))
@@ -151,7 +151,7 @@ def test_rejection_is_regrettable_if_all_targets_would_have_been_met() -> None:
     assert single["meets_targets"].all()
 
 
-def test_nothing_is_regretted_where_nothing_was_rejected_or_promised() -> None:
+def test_no_regret_without_rejections_or_targets() -> None:
     served = refused(admission="always_admit").admission_regret()
     assert all(len(column) == 0 for column in served.values())
     assert served.summary() == {

@@ -355,7 +355,7 @@ def test_results_of_earlier_versions_say_what_they_lack() -> None:
         loaded.admission_by_group_age(step_s=1)
 
 
-def test_group_age_in_a_closed_loop_goes_by_the_requests_of_the_run() -> None:
+def test_group_age_in_a_closed_loop_follows_the_requests_of_the_run() -> None:
     clients = [
         workload.Client(
             name=name,

@@ -68,7 +68,7 @@ def test_growth_is_the_share_that_is_not_served(load: float) -> None:
     assert growth.low < 1 - 1 / load < growth.high
 
 
-def test_in_system_counts_who_came_and_has_not_left() -> None:
+def test_in_system_counts_requests_between_arrival_and_end() -> None:
     rng = np.random.default_rng(1)
     arrival, left = single_server(0.8, 200, rng)
     left[rng.random(200) < 0.1] = math.nan  # never entered
@@ -80,7 +80,7 @@ def test_in_system_counts_who_came_and_has_not_left() -> None:
     assert stationarity.in_system(arrival, left).tolist() == expected
 
 
-def test_nothing_is_told_of_few_arrivals() -> None:
+def test_few_arrivals_have_no_verdict() -> None:
     assert all(math.isnan(one) for one in stationarity.of_run(np.arange(299)))
     assert stationarity.growth([(math.nan, math.nan)]) is None
     known = stationarity.growth([(math.nan, math.nan), stationarity.of_run(np.arange(300))])

@@ -266,7 +266,7 @@ def test_flow_control_has_the_defaults_of_llm_d() -> None:
     assert (preset.signals.period_s, preset.signals.stale_after_s) == (0.05, 0.2)
 
 
-def test_flow_control_of_may_waits_for_ever() -> None:
+def test_flow_control_of_may_waits_forever() -> None:
     older = llm_d.flow_control(version="2026-05").gateway
     newer = llm_d.flow_control(version="2026-08").gateway
     assert {band.queue.timeout_s for band in older.bands} == {None}

@@ -68,7 +68,7 @@ each_scenario = pytest.mark.parametrize("name", catalog.names("scenario"))
 
 
 def offered(name: str, seed: int = 1) -> spillway.Result:
-    """The scenario's requests, turned away at once."""
+    """The scenario's requests, rejected on arrival."""
     scenario = catalog.get(name)
     return simulate(
         scenario.apply(Simulation(gateway=gateway.Gateway(admission=gateway.RejectAll()))), seed
@@ -176,7 +176,7 @@ def test_a_scenario_runs() -> None:
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("noisy-neighbour", "did you mean 'noisy-neighbor'?"),
+        ("noisy-neigbor", "did you mean 'noisy-neighbor'?"),
         ("autoscale_demo", "did you mean 'autoscale-demo'?"),
         ("xyz", f"one of {', '.join(catalog.names())}"),
         ("", f"one of {', '.join(catalog.names())}"),

@@ -337,7 +337,7 @@ def test_init_writes_a_file_that_means_the_defaults(
     )
 
 
-# One request that meets nobody: 1000 + 2 · 100 µs to enter, 5000 + 10 · 100 to prefill, 5003 to
+# One request on an idle fleet: 1000 + 2 · 100 µs to enter, 5000 + 10 · 100 to prefill, 5003 to
 # decode the second token; 300 to deliver each, reported, but not on the clock.
 END_S = 0.012203
 FIGURES_MS = {"ttft": 7.5, "e2e": 12.803, "itl": 5.303}

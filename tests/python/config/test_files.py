@@ -225,7 +225,7 @@ def test_places_that_cannot_be_written(tmp_path: Path, write_it: Callable[[Path]
 @pytest.mark.parametrize(
     "content",
     [
-        "gateway: {{ limit }}\n",  # a template that nobody has filled in
+        "gateway: {{ limit }}\n",  # a template that is not filled in
         "? [a, b]\n: 1\n",
         "1: 2\n",
         "true: 2\n",
@@ -305,7 +305,7 @@ def test_many_keys_and_tenants(write: Callable[..., Path], name: str) -> None:
 
 
 @pytest.mark.slow
-def test_more_tenants_than_can_be_told_apart_are_refused() -> None:
+def test_too_many_tenants_are_refused() -> None:
     tenants = [{"name": f"t{i}"} for i in range(100_000)]
     with pytest.raises(ConfigError) as caught:
         Simulation(tenants=tenants)
@@ -324,7 +324,7 @@ def test_yaml_that_contains_itself_is_refused(write: Callable[..., Path], conten
     assert "the alias *a is not supported" in message(write(content))
 
 
-def test_smallest_file_loads_for_ever() -> None:
+def test_smallest_file_loads_in_every_version() -> None:
     found = load(SMALLEST)
     assert found == Simulation(
         workload=workload.Trace(),
@@ -567,7 +567,7 @@ def test_fingerprint_is_a_function_of_the_settings() -> None:
     ],
     ids=repr,
 )
-def test_fingerprint_tells_every_change(changes: dict[str, Any]) -> None:
+def test_fingerprint_differs_with_every_change(changes: dict[str, Any]) -> None:
     base = Simulation()
     assert fingerprint(base.with_(changes)) != fingerprint(base)
 

@@ -250,7 +250,7 @@ TAMPERED: dict[str, Callable[[dict[str, Any]], Any]] = {
     "number without a name": lambda e: {**e, "column_tenant": e["column_tenant"] + np.uint16(999)},
     "another member": lambda e: {**e, "x": np.arange(3)},
 }
-# Where only a digest tells.
+# Changes that only a digest detects.
 CHANGED: dict[str, Callable[[dict[str, Any]], Any]] = {
     "changed figure": lambda e: with_document(
         e, lambda d: d["output"]["summary"].update(completed=7)

@@ -624,7 +624,7 @@ def test_a_mooncake_prompt_is_a_segment_per_id(write: Callable[..., Path]) -> No
     ]
 
 
-def test_mooncake_is_told_by_its_name_or_its_keys(write: Callable[..., Path]) -> None:
+def test_mooncake_is_recognized_by_its_name_or_its_keys(write: Callable[..., Path]) -> None:
     lines = [mooncake(0, 5, [1]), mooncake(1, 6, [2])]
     by_keys = write(*lines)
     by_name = by_keys.with_suffix(".jsonl")
@@ -823,7 +823,7 @@ def test_a_trace_goes_through_a_mooncake_file(tmp_path: Path) -> None:
         write_mooncake(built, tmp_path / "missing" / "file.jsonl", block_size_tokens=16)
 
 
-def test_what_a_prompt_shares_with_nobody_gets_ids_of_its_own(tmp_path: Path) -> None:
+def test_unshared_parts_of_a_prompt_get_ids_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "written.jsonl"
     built = trace(
         arrival_s=[0, 1, 2],
@@ -901,8 +901,8 @@ def test_public_mooncake_traces(
     else:
         read_trace(path)
 
-    # Memory for everything and a fleet of one that is never behind: who comes later finds what
-    # those before have left.
+    # Memory for everything and a fleet of one that is never behind: a later request finds the
+    # blocks of all earlier ones.
     simulation = Simulation(
         workload=found,
         instances={

@@ -28,9 +28,9 @@ from spillway.report.notes import Parts, deciders
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# --- who decides a reason -------------------------------------------------------------------------
+# --- the settings that decide a reason ------------------------------------------------------------
 
-# Reasons of nouns that are no policies: what may be set for one to occur.
+# Reasons of parts that are not policies: settings with which one occurs.
 OF_SETTINGS: Mapping[str, list[dict[str, Any]]] = {
     "queue_full": [
         {"gateway.bands[0].queue.max_requests": 3},
@@ -386,7 +386,7 @@ def test_unused_memory() -> None:
     assert "KV blocks" not in idle(run([0.0]))  # a plant without memory
 
 
-# --- what a run tells of its mechanisms -----------------------------------------------------------
+# --- what a run reports about its mechanisms ------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", trials(60))
@@ -452,7 +452,7 @@ def test_results_of_earlier_versions_have_notes() -> None:
     assert repr(earlier)
 
 
-def test_streaming_tells_the_same() -> None:
+def test_streaming_reports_the_same() -> None:
     simulation = Simulation(
         workload=workload.Synthetic(num_requests=200, requests_per_s=100),
         gateway=gateway.Gateway(limit=fixed(3), bands={"queue": {"timeout_s": 0.2}}),

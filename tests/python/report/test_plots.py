@@ -1,4 +1,4 @@
-"""Figures: what is drawn, and how it is labelled."""
+"""Figures: what is drawn, and how it is labeled."""
 
 import sys
 

@@ -76,7 +76,7 @@ def test_spared_trial_is_surely_worse_than_the_best_of_its_time() -> None:
         gaps = [b - m for b, m in zip(best, mine, strict=True)]
         if len(set(gaps)) > 1:
             assert stats.ttest_1samp(gaps, 0, alternative="greater").pvalue <= 0.05
-        # What the search is told does not profit from seeds that happen to be easy.
+        # The value reported to the search does not profit from seeds that happen to be easy.
         expected = leader.values[0] - sum(gaps) / len(gaps)
         assert one.values[0] == pytest.approx(expected, abs=1e-12)
         assert one.values[0] < leader.values[0]
@@ -260,7 +260,7 @@ def test_changes_of_the_winner_are_put_back_one_by_one() -> None:
 # --- cliffs ---------------------------------------------------------------------------------------
 
 
-def test_neighbours_move_one_parameter_by_the_share() -> None:
+def test_neighbors_move_one_parameter_by_the_share() -> None:
     study = small()
     limit, timeout = SMALL_SPACE
     found = neighbours(study.bound, {limit: 30, timeout: 2.0}, 0.1)

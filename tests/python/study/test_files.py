@@ -404,7 +404,7 @@ def test_conditional_study_runs_and_draws() -> None:
     assert set(found.importance()) == {"gateway.limit", TIMEOUT}
 
 
-def test_study_tells_where_it_stands(study: Study) -> None:
+def test_study_shows_its_progress(study: Study) -> None:
     text = repr(study)
     assert text.startswith("20 trials: ")
     assert f"trial {study.best_trial.number}" in text

@@ -32,7 +32,7 @@ def quadratic(trial: Trial, noise: np.random.Generator | None = None) -> float:
 def batches(
     sampler: GpSampler, objective: Callable[[Trial], Any], n: int, size: int, **study: Any
 ) -> Any:
-    """A study in which `size` trials are asked before any of them is told."""
+    """A study that asks for `size` trials before it reports the value of any."""
     made = optuna.create_study(sampler=sampler, **study)
     for _ in range(n):
         trials = [made.ask() for _ in range(size)]
@@ -131,7 +131,7 @@ def test_batches_are_distinct_and_reproducible_bit_for_bit() -> None:
         assert apart.min() > 1e-4
 
 
-def test_order_of_telling_within_a_batch_changes_nothing() -> None:
+def test_order_of_reports_within_a_batch_changes_nothing() -> None:
     studies = []
     for backwards in (False, True):
         study = optuna.create_study(sampler=GpSampler(seed=4))

@@ -85,7 +85,7 @@ def test_what_there_is_not(text: str, message: str) -> None:
         Figure(text).of(RESULT)
 
 
-def test_no_population_is_told_from_no_target() -> None:
+def test_no_population_is_distinguished_from_no_target() -> None:
     silent = simulate(overloaded().with_({"gateway.limit[0].max_in_flight": 1, "horizon_s": 0.1}))
     with pytest.raises(NoFigureError, match="no request of its population has one"):
         Figure("p99_e2el_ms").of(silent)

@@ -111,7 +111,7 @@ def test_killed_study_loses_no_finished_trial(tmp_path: Path) -> None:
     study = small(storage=journal)
     kept = {one.number for one in study.records if one.has_values}
     assert kept >= before
-    assert len(kept - before) <= 4  # evaluated, but killed before it could be told
+    assert len(kept - before) <= 4  # evaluated, but killed before the report
     n = len(study.records)
     study.optimize(4)
     assert len(study.records) == n + 4

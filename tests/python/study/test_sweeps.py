@@ -54,7 +54,7 @@ def test_differences_are_paired() -> None:
     low, high = stats.t.interval(0.95, 3, gaps.mean(), stats.sem(gaps))
     assert (one.mean, one.low, one.high) == pytest.approx((gaps.mean(), low, high))
     with pytest.raises(KeyError, match="unknown row"):
-        found.difference("nobody", "goodput")
+        found.difference("unknown", "goodput")
     with pytest.raises(KeyError, match="was not recorded"):
         found.interval(names[0], "shed")
 
@@ -168,8 +168,8 @@ def test_highest_rate_is_where_the_queue_grows_too_long(start: float) -> None:
     assert waits[0] <= 50 < waits[1]
 
 
-# A place is free again after 0.5 s, so 16 requests/s are all that can be served; who comes within
-# the first half minute of a slight overload is served in time all the same.
+# A place is free again after 0.5 s, so the capacity is 16 requests/s; but arrivals within the first
+# half minute of a slight overload are served in time.
 CAPACITY_PER_S = 16
 PATIENT = {"slo_classes[standard].target_ttft_s": 4}
 PROMISE = {"goodput": ">=0.99"}
@@ -198,7 +198,7 @@ def test_what_only_short_runs_sustain_is_no_capacity(start: float) -> None:
     assert "50,000" in repr(found)
 
 
-def test_what_the_budget_cannot_tell_is_undecided() -> None:
+def test_what_the_budget_cannot_decide_is_undecided() -> None:
     short = server(4, num_requests=500).with_(PATIENT)
     found = max_rate_under_slo(short, PROMISE, tolerance=0.02, max_requests=500)
     assert found.feasible is not None

@@ -1,4 +1,4 @@
-"""Every admission rule once more, plain and slow, before a fleet whose state is easy to tell.
+"""Slow reference implementations of all admission rules, with a fleet whose state is simple.
 
 An instance serves one request at a time, first come, first served, each token in one step of the
 same length. All instants are whole nanoseconds.
@@ -476,7 +476,7 @@ RULES = {
 
 
 class Gateway:
-    """One rule, one queue, so many permits, a time-out."""
+    """One rule, one queue, a fixed number of permits, a timeout."""
 
     def __init__(self, rule: Rule, permits: int | None, timeout: int | None, seed: int) -> None:
         self.rule, self.fleet, self.seed = rule, rule.fleet, seed

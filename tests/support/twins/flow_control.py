@@ -135,7 +135,7 @@ class FlowControl:
                 return
 
     def blocked(self, at: int, ceiling: float, ceilings: list[float], now: int) -> None:
-        """The cycle has stopped at a band, for which somebody may wait further down only."""
+        """The cycle has stopped at a band; only requests of this band or below may be waiting."""
         for i in range(at, len(self.bands)):
             ceiling = min(ceiling, ceilings[i])
             if self.bands[i].waiting:
@@ -172,7 +172,7 @@ class FlowControl:
 
     def drain(self, now: int) -> None:
         self.cycle(now)
-        # Who is with the server leaves at once, which is news for a gateway that drains on it.
+        # A victim inside the server leaves at once, which may wake the gateway's drain loop.
         leaving = [one for one in self.doomed if one.is_inside]
         self.doomed = [one for one in self.doomed if not one.is_inside]
         if self.attempt_at is None and self.queued:

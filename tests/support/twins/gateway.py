@@ -1,7 +1,7 @@
-"""The whole gateway once more, plain and slow: queues, charging, fairness, so many permits.
+"""Slow reference implementation of the gateway: queues, charging, fairness, a number of permits.
 
-Its server takes a time for each request that follows from its output alone, whoever else is inside.
-All instants are whole nanoseconds.
+Its server takes a time for each request that depends on its output alone, at any load. All instants
+are whole nanoseconds.
 """
 
 # ruff: noqa: ARG002 (policies share one signature)
@@ -107,7 +107,7 @@ class Queues:
         return [tenant for tenant, flow in enumerate(self.flows) if flow]
 
     def victim(self, newcomer: Request) -> Request:
-        """Who gives way in the newcomer's queue, which is full."""
+        """The request that is dropped from the newcomer's full queue."""
         flow = self.flows[newcomer.tenant]
         if self.drop == "tail":
             return newcomer

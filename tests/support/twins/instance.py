@@ -113,7 +113,7 @@ class Outcome:
 class Run:
     """One drained run: outcomes in input order, the pooled inter-token gaps, the counts.
 
-    The last three are not the contract's: they tell a test of this module what has occurred.
+    The last three are not part of the contract: tests of this module read them.
     """
 
     outcomes: list[Outcome]
@@ -126,7 +126,7 @@ class Run:
     evictions: int = 0
     rolled_back: int = 0
     whole_prompts: int = 0
-    gave_way: int = 0
+    yielded: int = 0
     unfinished_victims: int = 0
 
 
@@ -226,7 +226,7 @@ class _Instance:
     evictions: int = 0
     rolled_back: int = 0
     whole_prompts: int = 0
-    gave_way: int = 0
+    yielded: int = 0
     unfinished_victims: int = 0
 
     def __post_init__(self) -> None:
@@ -316,7 +316,7 @@ class _Instance:
             )
         )
 
-    # Step start, 2 and 3: who gets how many tokens
+    # Step start, 2 and 3: the number of tokens for each request
 
     def tokens_for(self, live: _Live, budget: int) -> int:
         n = live.need
@@ -326,7 +326,7 @@ class _Instance:
         return min(n, budget)
 
     def give(self, live: _Live, tokens: int) -> _Scheduled:
-        """Give `live` so many tokens and the blocks for them; note its part in the step."""
+        """Give `live` these tokens and the blocks for them; record its part in the step."""
         covered = live.computed + tokens
         # A prompt that is cached to its end gets no tokens and no blocks.
         if tokens > 0:
@@ -460,7 +460,7 @@ class _Instance:
         self.waiting.insert(0, live)
         live.outcome.preemptions += 1
 
-    def one_to_give_way(self, head: _Live) -> _Live | None:
+    def one_to_yield(self, head: _Live) -> _Live | None:
         if self.server.preemption_margin is None or not self.running:
             return None
         live = self.least_urgent()
@@ -502,19 +502,19 @@ class _Instance:
         if preempted:
             return batch
 
-        gave_way: list[_Live] = []
-        while self.waiting and budget > 0 and self.waiting[0] not in gave_way:
+        yielded: list[_Live] = []
+        while self.waiting and budget > 0 and self.waiting[0] not in yielded:
             live = self.waiting[0]
             assert live.computed == 0
             has_seat = len(self.running) < self.server.max_num_seqs
             part = self.admit(live, budget) if has_seat else None
             if part is None:
-                loser = self.one_to_give_way(live)
-                if loser is None or len(gave_way) == self.server.max_preemptions_per_step:
+                loser = self.one_to_yield(live)
+                if loser is None or len(yielded) == self.server.max_preemptions_per_step:
                     break
                 budget += take_back(loser)
-                gave_way.append(loser)
-                self.gave_way += 1
+                yielded.append(loser)
+                self.yielded += 1
                 self.order_waiting()
                 continue
             self.waiting.pop(0)
@@ -636,7 +636,7 @@ class _Instance:
         if head is not None:
             assert self.running[0] is head
             assert batch[0].live is head
-        # An admitted request fits an empty cache, so a step that starts always schedules someone.
+        # An admitted request fits an empty cache, so a step that starts schedules some request.
         assert batch
 
 
@@ -687,6 +687,6 @@ def simulate(server: Server, requests: Sequence[Request]) -> Run:
         evictions=instance.evictions,
         rolled_back=instance.rolled_back,
         whole_prompts=instance.whole_prompts,
-        gave_way=instance.gave_way,
+        yielded=instance.yielded,
         unfinished_victims=instance.unfinished_victims,
     )

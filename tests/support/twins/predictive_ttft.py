@@ -79,7 +79,7 @@ def before(instant: int | None, now: int) -> bool:
 
 @dataclass
 class Twin:
-    """The policy as its documentation tells it, asked in order of arrival."""
+    """The policy as documented, called in order of arrival."""
 
     simulation: Simulation
     them: list[Way]
@@ -224,7 +224,7 @@ class Twin:
         assert isinstance(self.simulation.router, router.RoundRobin), "its choice is known"
         return sum(before(one.sent, way.arrived) for one in self.them) % self.count
 
-    # What is learnt, in order of time.
+    # Learning, in order of time.
 
     def learn(self, now: int) -> None:
         news = []
@@ -249,7 +249,7 @@ class Twin:
                 self.regression.update(np.array(x), (one.first - one.sent) / 1e9)
 
     def place(self, one: Way) -> tuple[int, int, int, int]:
-        """Order of news at one instant: instances, and their batches in order of entry."""
+        """Order of events at one instant: instances, and their batches in order of entry."""
         by_priority = not isinstance(self.fleet.scheduler, instance.Fcfs)
         rank = -one.priority if by_priority else 0
         return (one.instance, one.scheduled or 0, rank, one.row)
