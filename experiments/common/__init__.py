@@ -1,10 +1,11 @@
-"""What the experiments on admission share: workloads, the fleet, intervals and Markdown.
+"""Shared parts of the experiments on admission: workloads, the fleet, intervals and Markdown.
 
 The workloads and the fleet are those of the strategy experiments of BLIS
 (https://github.com/inference-sim/inference-sim, iterations 11 to 14): eight instances, vLLM 0.8.4
-with Llama 3.1 8B on two H100 each, and classes that are promised a first token after 200, 500 and
-300 ms. Semantics are causal, but tokens are delivered beside the clock as there (`output_overhead`
-is `reported`), or the fleet would have a tenth less capacity and 900 requests/s would be too many.
+with Llama 3.1 8B on two H100 each, and classes with targets of 200, 500 and 300 ms for the first
+token. Semantics are causal, but as there, the delivery of tokens does not advance the clock
+(`output_overhead` is `reported`); otherwise the fleet would have a tenth less capacity and could
+not sustain 900 requests/s.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ def orthogonal(
     *,
     bounded: bool = True,
 ) -> workload.Synthetic:
-    """Mixed classes of equal shape: one shared prefix of 512 tokens, 256 of one's own, 128 out.
+    """Mixed classes of equal shape: shared prefix of 512 tokens, 256 unique, 128 output.
 
-    `tenants`: share of the requests by tenant. `bounded`: whether answers keep to 16 to 1,024
-    tokens, as was specified.
+    `tenants`: share of the requests by tenant. `bounded`: whether outputs have 16 to 1,024 tokens,
+    as specified.
     """
     least, most = (16, 1024) if bounded else (1, 1_000_000)
     return workload.Synthetic(
@@ -78,7 +79,7 @@ def orthogonal(
 
 
 def prefix_groups(requests_per_s: float, num_requests: int) -> workload.Synthetic:
-    """24 groups by Zipf's law, each with a prefix of 2,048 tokens; 128 of one's own, 64 out."""
+    """24 groups by Zipf's law, each with a prefix of 2,048 tokens; 128 unique, 64 output."""
     ranks = range(1, _NUM_GROUPS + 1)
     total = math.fsum(1 / rank for rank in ranks)
     return workload.Synthetic(
@@ -101,11 +102,11 @@ def prefix_groups(requests_per_s: float, num_requests: int) -> workload.Syntheti
 
 
 def weighted(prefix: float, queue: float, kv: float = 0) -> router.Weighted:
-    """The routing of the experiments; the first of equals.
+    """The router of the experiments, which picks the first of equal instances.
 
-    Their queue is all that an instance has in flight, each request once; it was scored between the
-    least and the most loaded instance, here from zero on. That is the same choice wherever all
-    instances know a prefix, or one that does not has nothing in flight.
+    Its queue comprises all requests in flight to an instance, each counted once. The original
+    scored it between the least and the most loaded instance, here the score starts at zero. The
+    choice is the same if all instances cache the prefix, or if one that does not is idle.
     """
     scorers: list[Any] = [router.PrefixAffinity(weight=prefix), router.ActiveRequests(weight=queue)]
     if kv:
@@ -143,7 +144,7 @@ def predictive(
     sheddable_s: float = TARGETS_S["sheddable"],
     **settings: Any,
 ) -> gateway.PredictiveTtft:
-    """Predictive admission with budgets for the classes that it may refuse."""
+    """Predictive admission with budgets for all classes."""
     budgets = [
         gateway.TtftBudget(slo_class="critical", budget_s=TARGETS_S["critical"]),
         gateway.TtftBudget(slo_class="standard", budget_s=standard_s),
@@ -189,9 +190,9 @@ def paired(
 
 
 def exceeds(value: Interval, bound: float = 0) -> str:
-    """Whether a mean is above a bound: confirmed, refuted, or undecided if its interval has it.
+    """Whether a mean is above a bound: undecided if its interval contains the bound.
 
-    Of a mean without spread equality is enough.
+    A mean without spread may equal the bound.
     """
     low, high = value.low, value.high
     if low is None or high is None:
@@ -202,7 +203,7 @@ def exceeds(value: Interval, bound: float = 0) -> str:
 
 
 def all_of(*verdicts: str) -> str:
-    """The verdict on a statement that has several parts."""
+    """The verdict on a statement with several parts."""
     if "refuted" in verdicts:
         return "refuted"
     return "undecided" if "undecided" in verdicts else "confirmed"
@@ -214,7 +215,7 @@ TUNING_SEEDS = range(1000, 1004)
 
 
 def log_range(low: float, high: float) -> Range:
-    """Where ratios matter rather than differences."""
+    """A range in which ratios matter rather than differences."""
     return Range(low, high, log=True)
 
 
@@ -226,10 +227,10 @@ def tuned(
     seed: int = 0,
     threads: int | None = None,
 ) -> tuple[spillway.Simulation, dict[str, Any]]:
-    """The best of some trials by weighted goodput on the seeds for tuning, and its point.
+    """The best trial by weighted goodput on the tuning seeds, and its point.
 
-    Without a space it is `base` itself. The first trial is `base`; if it loses nothing it is the
-    last.
+    Without a space it is `base` itself. The first trial is `base`, and the only one if its goodput
+    is perfect.
     """
     if not space:
         return base, {}
@@ -242,7 +243,7 @@ def tuned(
 
 
 def point(values_by_path: Mapping[str, Any]) -> str:
-    """A point in words, by the last parts of its paths."""
+    """A point as text, by the last parts of its paths."""
     parts = []
     for path, value in values_by_path.items():
         name = path.removeprefix("gateway.admission.").removeprefix("instances[0].")
@@ -254,13 +255,13 @@ def point(values_by_path: Mapping[str, Any]) -> str:
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; the first column to the left, the others to the right."""
+    """A table with the first column aligned left, the others right."""
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def shown(value: Interval | None, decimals: int = 3) -> str:
-    """A mean and half the width of its interval."""
+    """A mean with half the width of its interval."""
     if value is None:
         return "-"
     half = value.half_width
@@ -269,14 +270,14 @@ def shown(value: Interval | None, decimals: int = 3) -> str:
 
 
 def publish(text: str, path: Path | None) -> None:
-    """Prints a report and, unless told not to, keeps it."""
+    """Prints a report and writes it to the path, if there is one."""
     print(text)
     if path is not None:
         path.write_text(text.rstrip() + "\n", encoding="utf-8")
 
 
 def say(what: str) -> None:
-    """Progress, apart from the report."""
+    """Prints progress, separately from the report."""
     print(what, file=sys.stderr, flush=True)
 
 

@@ -1,7 +1,7 @@
-"""What searches over fleets find, by sampler, budget and noise.
+"""Results of searches over fleets, by sampler, budget and noise.
 
 Writes README.md. The problems of `search_regret` are functions; these are simulations. Seeds from
-1,000,000 on are fresh: no search has seen them.
+1,000,000 on are fresh: no search uses them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ QUEUES = {f"tenants[{name}].queue_max": {"low": 1, "high": 64, "log": True} for 
 
 
 def noisy_neighbor(fleet: InstanceGroup) -> Simulation:
-    """The blog's last gateway under its noisy neighbor; A, who pays twice, counts twice."""
+    """The blog's final gateway with its noisy neighbor; requests of A, which pays, count twice."""
     simulation = spillway.Simulation(router="round_robin", instances=[fleet])
     simulation = catalog.get("noisy-neighbor").apply(simulation)
     simulation = vllm_on_eks.post5().apply(simulation)
@@ -67,7 +67,7 @@ def noisy_neighbor(fleet: InstanceGroup) -> Simulation:
 
 
 def _part(number: int, share: float) -> int:
-    """Of repetitions, trials or seeds, but at least 2."""
+    """A share of the repetitions, trials or seeds, but at least 2."""
     return max(2, round(share * number))
 
 
@@ -76,7 +76,7 @@ def _part(number: int, share: float) -> int:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Fleet:
-    """A problem: a simulation, what may vary, and the figure to make large."""
+    """A problem: a simulation, its search space, and the figure to maximize."""
 
     name: str
     bound: BoundSpace
@@ -88,7 +88,7 @@ class Fleet:
         return np.array([[result.summary()[self.figure] for result in one] for one in runs])
 
     def truth(self, points: Sequence[Point], share: float) -> np.ndarray:
-        """What the points are worth, by many fresh seeds."""
+        """The values of the points on many fresh seeds."""
         seeds = range(_FRESH, _FRESH + _part(_TRUTH_SEEDS, share))
         found: np.ndarray = self.values(points, seeds).mean(axis=1)
         return found
@@ -118,7 +118,7 @@ def fleets() -> dict[str, Fleet]:
 def searched(
     fleet: Fleet, sampler: optuna.samplers.BaseSampler, trials: int, seed: int, extra_sd: float
 ) -> optuna.Study:
-    """A study whose trials each meet seeds of their own, and normal noise on top."""
+    """A study whose trials have separate seeds, and additional normal noise."""
     rng = np.random.default_rng([seed, 99])
     study = optuna.create_study(sampler=sampler, direction="maximize")
     for _ in range(trials):
@@ -133,7 +133,7 @@ def searched(
 
 
 def sampler_named(name: str, seed: int) -> optuna.samplers.BaseSampler:
-    """As a study would make it."""
+    """The sampler as a study creates it."""
     with samplers.quiet():
         return samplers.resolve(
             name, seed=seed, n_objectives=1, n_constraints=0, is_conditional=False
@@ -141,7 +141,7 @@ def sampler_named(name: str, seed: int) -> optuna.samplers.BaseSampler:
 
 
 def repetition(seed: int, share: float = 1) -> dict[tuple[str, str], dict[str, float]]:
-    """By fleet and noise, what the recommended points of each sampler are worth."""
+    """The values of each sampler's recommended points, by fleet and noise."""
     found = {}
     for name, fleet in fleets().items():
         for noise, extra_sd in noises(fleet, share).items():
@@ -162,7 +162,7 @@ def repetition(seed: int, share: float = 1) -> dict[tuple[str, str], dict[str, f
 
 @functools.cache
 def around(fleet: Fleet, share: float) -> tuple[float, float, float]:
-    """The range of the means, the deviation of a trial, and the best mean, over the space."""
+    """The range of the means, the standard deviation of a trial, and the best mean in the space."""
     spread = fleet.spread(_part(64, share))
     values = fleet.values(spread, range(_FRESH, _FRESH + 8))
     means = values.mean(axis=1)
@@ -172,7 +172,7 @@ def around(fleet: Fleet, share: float) -> tuple[float, float, float]:
 
 
 def noises(fleet: Fleet, share: float) -> dict[str, float]:
-    """What is added to each run, as a standard deviation."""
+    """The standard deviations of the noise added to each run."""
     span, trial_sd, _ = around(fleet, share)
     added = math.sqrt(max((0.1 * span) ** 2 - trial_sd**2, 0) * _REPLICATES)
     return {"of the runs": 0.0, "a tenth of the range": added}
@@ -181,7 +181,7 @@ def noises(fleet: Fleet, share: float) -> dict[str, float]:
 def regret(
     executor: ProcessPoolExecutor, repetitions: int, limit_s: float, share: float = 1
 ) -> str:
-    """The section on regret; after `limit_s` no repetition begins."""
+    """The section on regret; no repetition begins after `limit_s`."""
     start = time.perf_counter()
     done: list[dict[tuple[str, str], dict[str, float]]] = []
     waiting = iter(range(repetitions))
@@ -216,12 +216,12 @@ def regret(
         )
     head = ["fleet", "noise", *table[0], "gp no worse than tpe"]
     return (
-        f"Median over {len(done)} repetitions of what the recommended point loses against the "
-        f"best point known, by the mean of {_part(_TRUTH_SEEDS, share)} fresh seeds. Every trial "
-        f"is the mean of {_REPLICATES} runs with seeds of its own; with noise of a tenth of the "
-        f"range, normal noise is added to each run. `gp` recommends the best posterior mean, TPE "
-        f"its best trial; the third column takes TPE's trials and the recommendation of `gp`. The "
-        f"second fleet runs 1,000 requests here.\n\n"
+        f"Regret is the median over {len(done)} repetitions of the loss of the recommended point "
+        f"against the best point known, by the mean of {_part(_TRUTH_SEEDS, share)} fresh seeds. "
+        f"Every trial is the mean of {_REPLICATES} runs with separate seeds; for noise of a tenth "
+        f"of the range, normal noise is added to each run. `gp` recommends the best posterior "
+        f"mean, TPE its best trial; the third column combines TPE's trials with the recommendation "
+        f"of `gp`. The second fleet serves 1,000 requests here.\n\n"
         f"{markdown(head, rows)}\n\n" + "\n".join(notes)
     )
 
@@ -240,7 +240,7 @@ def planned(share: float = 1) -> str:
     confirmation = study.confirm(3, range(_FRESH, _FRESH + _part(32, share)))
     return (
         f"`{_PLANNED.name}`: {runs} runs of 10,000 requests in {wall_s:.1f} s ({cpu_s:.1f} s of "
-        f"processor time), the check that every parameter changes some run included.\n\n"
+        f"processor time), including the check that every parameter has an effect.\n\n"
         f"```\n{confirmation}\n```"
     )
 
@@ -290,17 +290,16 @@ def tuned(share: float = 1) -> str:
         for row in ("base", "tuned"):
             cells = [str(both.interval(row, metric)) for metric in both.metrics]
             gain = _shown(both.difference(row, "weighted_goodput")) if row == "tuned" else ""
-            shares.append([where, "blog's last" if row == "base" else row, *cells, gain])
+            shares.append([where, "blog's final" if row == "base" else row, *cells, gain])
     return (
         f"60 configurations with 4 seeds each by `gp`: {wall_s:.1f} s ({cpu_s:.1f} s of processor "
         f"time). Targets: a time to first token of 2 s for every class; A, the tenant that pays, "
         f"counts twice. Gains are paired differences on 32 fresh seeds.\n\n"
         f"```\n{confirmation}\n```\n\n"
-        "What each parameter is worth: alone, put into the blog's last gateway; and left out, put "
-        "back in the winner.\n\n"
-        f"{markdown(['parameter', 'importance', 'alone', 'left out'], rows)}\n\n"
-        "Who gains, and whether it holds for engines that make steps, which the search has not "
-        "seen:\n\n"
+        "The effect of each parameter: alone, changed in the blog's final gateway; and reverted, "
+        "in the winner.\n\n"
+        f"{markdown(['parameter', 'importance', 'alone', 'reverted'], rows)}\n\n"
+        "The goodput of each tenant, also on step-level engines, which the search has not used:\n\n"
         + markdown(["fleet", "gateway", "weighted goodput", "A", "B (noisy)", "C", "gain"], shares)
     )
 
@@ -335,10 +334,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repetitions", type=int, default=100)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--limit-s", type=float, default=math.inf, help="no repetition after this")
+    parser.add_argument(
+        "--limit-s", type=float, default=math.inf, help="no repetition begins after this"
+    )
     parser.add_argument("--output", type=Path, default=Path(__file__).with_name("README.md"))
-    parser.add_argument("--only", choices=("planned", "regret", "tuned"), help="print this part")
-    parser.add_argument("--smoke", action="store_true", help="with a tenth of everything")
+    parser.add_argument(
+        "--only", choices=("planned", "regret", "tuned"), help="print only this part"
+    )
+    parser.add_argument(
+        "--smoke", action="store_true", help="a tenth of all repetitions, trials and seeds"
+    )
     options = parser.parse_args()
     share = _SMOKE_SHARE if options.smoke else 1
     repetitions = 2 if options.smoke else options.repetitions

@@ -1,6 +1,6 @@
 """Admission policies after a short search each, on one workload.
 
-Writes README.md. The workload, the tuning and the figures are explained there.
+Writes README.md, which describes the workload, the tuning and the figures.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RESULT = Path(__file__).with_name("README.md")
 LOADS = (0.8, 1.2, 2.0)
 _TENANTS = {"large": 1 / 2, "small 1": 1 / 6, "small 2": 1 / 6, "small 3": 1 / 6}
 _PATIENCE_S = 2.0
-_PROMISE = {"goodput": ">=0.99"}
+_SLO = {"goodput": ">=0.99"}
 _TARGETS = np.array(list(common.TARGETS_S.values()))
 
 
@@ -41,7 +41,7 @@ class Contender:
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def paths(self) -> dict[str, Any]:
-        """The space by path of a simulation; what names no other part belongs to the policy."""
+        """The space by path of a simulation; other names are settings of the policy."""
         return {
             name if name.startswith("busy_monitor.") else f"gateway.admission.{name}": values
             for name, values in self.space.items()
@@ -153,24 +153,24 @@ def base(requests_per_s: float, num_requests: int) -> Simulation:
 
 
 def capacity_per_s(num_requests: int, seeds: Sequence[int], threads: int | None) -> float:
-    """The highest rate at which 99 % meet their targets if everything is admitted."""
+    """The highest rate at which 99 % of the requests meet their targets if all are admitted."""
     found = max_rate_under_slo(
         base(900, num_requests),
-        _PROMISE,
+        _SLO,
         tolerance=0.02,
         max_requests=10 * num_requests,
         seeds=seeds,
         threads=threads,
     )
     if found.feasible is None:
-        raise RuntimeError("no rate keeps the promises")
+        raise RuntimeError("no rate meets the targets")
     return found.feasible
 
 
 def wasted_share(result: Result) -> float:
-    """Of the tokens of requests that had a first token, those of requests that missed a target.
+    """Share of requests that missed a target in the tokens of those that had a first token.
 
-    Prompts count in full, also what was found in a cache.
+    Prompts count in full, including cached tokens.
     """
     requests = result.requests
     ttft_s = requests["ttft_s"]
@@ -184,7 +184,7 @@ def wasted_share(result: Result) -> float:
 
 
 def withdrawn_share(result: Result) -> float:
-    """Share of the offered requests whose clients lost patience."""
+    """Share of the offered requests that their clients withdrew."""
     summary = result.summary()
     return float(summary["cancelled"] or 0) / float(summary["offered"] or 1)
 
@@ -221,41 +221,39 @@ _TEXT = """# Admission policies after a short search each
 
 Written by `make experiments NAME=head_to_head`.
 
-One workload: mixed classes of equal shape (a shared prefix of 512 tokens, 256 of one's own, 128
-out), a third each critical, standard and sheddable, with 200, 500 and 300 ms to the first token
-promised. Four tenants of equal weight ask, one for half of everything, three for a sixth each.
-Clients withdraw a request that has no first token after {patience:g} s, and do not ask again. Eight
-instances that serve in order of arrival behind prefix 3, queue 2, KV 2 routing:
-`experiments/common`.
+There is one workload: mixed classes of equal shape (a shared prefix of 512 tokens, 256 unique
+tokens, 128 output tokens), a third each critical, standard and sheddable, with targets of 200, 500
+and 300 ms for the first token. Four tenants have equal weights; one sends half of the requests, the
+other three a sixth each. Clients withdraw a request that has no first token after {patience:g} s,
+and do not retry. Eight instances serve in order of arrival; the router has the weights prefix 3,
+queue 2, KV 2 (`experiments/common`).
 
-**Capacity** is {capacity:,.0f} requests/s: within 2 %, the highest rate that the fleet was shown to
-sustain with 99 % of all requests within their targets if everything is admitted
-(`max_rate_under_slo`). Every run below has {num_requests:,} requests, the first of which meet an
-empty fleet. At the highest load it lasts {span:.0f} s, which is far from a steady state, where all
-figures are lower.
+**Capacity** is {capacity:,.0f} requests/s: within 2 %, the highest rate at which 99 % of all
+requests meet their targets if all are admitted (`max_rate_under_slo`). Every run below has
+{num_requests:,} requests and starts with an empty fleet. At the highest load it lasts {span:.0f} s,
+which is far from a steady state, where all figures are lower.
 
 **Search**: every policy has {trials} trials of the tree-structured Parzen estimator (seed 0) for
-each load, its default configuration being the first (and the last if it loses nothing), on seeds
-{first_tuning} to {last_tuning}, by weighted goodput (critical 3, standard 2, sheddable 1). The
-sampler draws its first ten trials at random, all policies have one seed of the sampler, and
-policies have from one to five parameters. So this is what a short search finds, **not the best of
-each policy**, and differences below 0.1 between policies do not establish which is better. Policies
-behind bounded tenant queues are not among them. Critical requests are never rejected by
-`slo_gated`, `tier_shed` and `predictive_ttft`; `tenant_budget`, `gaie_legacy`, `probabilistic` and
-`latency_slo` reject sheddable ones only, a third of the load, which at twice the capacity cannot
-suffice.
+each load, on seeds {first_tuning} to {last_tuning}, by weighted goodput (critical 3, standard 2,
+sheddable 1). The default configuration is the first trial, and the only one if its goodput is
+perfect. The sampler draws its first ten trials at random, all policies use one seed of the sampler,
+and policies have from one to five parameters. So these are the results of a short search, **not the
+best of each policy**, and differences below 0.1 between policies do not establish which is better.
+Policies with bounded tenant queues are not included. `slo_gated`, `tier_shed` and `predictive_ttft`
+never reject critical requests; `tenant_budget`, `gaie_legacy`, `probabilistic` and `latency_slo`
+reject only sheddable ones, a third of the load, which cannot suffice at twice the capacity.
 
 Figures are means over {num_seeds} fresh seeds (0 to {last_seed}) with 95 % intervals; the rows are
 in order of weighted goodput.
 
 - **goodput**: share of all arrivals that complete with their first token in time; **critical**: of
-  critical requests, **worst tenant**: of the tenant that comes off worst.
-- **shed**: share of all arrivals refused; **withdrawn**: share that ran out of patience.
-- **Jain**: Jain's index of the tokens served per tenant. As one tenant asks for three times as much
-  as another, service in proportion to what is asked has 0.75; higher is more equal.
-- **wasted tokens**: of the tokens of requests that had a first token, prompts in full, the share of
-  those that missed their target. What was computed of prompts whose clients left before the first
-  token comes on top.
+  critical requests; **worst tenant**: of the tenant with the lowest goodput.
+- **shed**: share of all arrivals rejected; **withdrawn**: share withdrawn by their clients.
+- **Jain**: Jain's index of the tokens served per tenant. One tenant offers three times the load of
+  another, so service in proportion to the offered load has an index of 0.75; higher is more equal.
+- **wasted tokens**: share of requests that missed their target in the tokens of all requests with a
+  first token, prompts in full. Tokens computed for prompts whose clients left before the first
+  token are not included.
 
 {sections}
 """
@@ -299,7 +297,7 @@ def report(
     num_seeds: int,
     threads: int | None,
 ) -> str:
-    """Runs everything and says what came of it."""
+    """Runs the experiment and returns its page."""
     capacity = capacity_per_s(num_requests, common.TUNING_SEEDS, threads)
     sections = []
     for factor in loads:

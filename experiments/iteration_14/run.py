@@ -1,6 +1,6 @@
 """The component matrix of BLIS's iteration 14, with its missing controls.
 
-Writes README.md. What is compared, by which statistics, stands there.
+Writes README.md, which describes the comparison and its statistics.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ _CLASSES = tuple(common.TARGETS_S)
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """A workload under which the matrix is run.
+    """A workload under which the matrix runs.
 
-    `avg_step_s` is what estimates take for a request ahead: the experiments had 7 ms, but 20 ms
-    before the long prompts of the 24 groups.
+    `avg_step_s` is the time that estimators assume per request ahead: 7 ms in the experiments, but
+    20 ms with the long prompts of the 24 groups.
     """
 
     name: str
@@ -79,7 +79,7 @@ def cells(sustained: int) -> list[Cell]:
 
 
 def fixed_configurations(load: workload.Synthetic) -> dict[str, Simulation]:
-    """Those of the matrix that predict nothing."""
+    """The configurations of the matrix without prediction."""
     plain: dict[str, Any] = {"routing": weighted(3, 2, 2)}
     strong: dict[str, Any] = {"routing": weighted(4, 3)}
     by_class: dict[str, Any] = strong | {"scheduler": blis.iteration_14().scheduler}
@@ -97,7 +97,7 @@ def fixed_configurations(load: workload.Synthetic) -> dict[str, Simulation]:
 def predictive_configurations(
     load: workload.Synthetic, estimator: str, **settings: Any
 ) -> dict[str, Simulation]:
-    """Predictive admission among the other components, and on its own."""
+    """Predictive admission with the other components, and on its own."""
     admission = predictive(estimator, **settings)
     made = common.simulation
     return {
@@ -130,7 +130,7 @@ def run_matrix(
 
 
 def best_estimator(workloads: Sequence[Cell], threads: int | None) -> tuple[str, str]:
-    """The one with the highest mean goodput on seeds of its own, and the table that says so."""
+    """The estimator with the highest mean goodput on separate seeds, and the table of all."""
     rows = []
     means: dict[str, list[float]] = {name: [] for name in _BETTER_ESTIMATORS}
     for cell in workloads:
@@ -153,7 +153,7 @@ def best_estimator(workloads: Sequence[Cell], threads: int | None) -> tuple[str,
 
 
 def matrix_row(name: str, results: Results) -> list[str]:
-    """What the table says of one configuration."""
+    """The row of one configuration."""
     row = [name, shown(mean_interval(results, "goodput"))]
     for slo_class in _CLASSES:
         p99 = mean_interval(results, of_class(slo_class, "p99_ttft_ms"))
@@ -191,7 +191,7 @@ def more_at_the_same_p99(mine: Results, gated: Results) -> str:
 
 
 def feeds_back(mine: Results, admits_all: Results) -> str:
-    """H14-2: the served have a hit rate at least a point above that of all who arrive."""
+    """H14-2: served requests have a hit rate at least a point above that of all arrivals."""
     gain = paired(values(mine, "cache_hit_rate"), values(admits_all, "cache_hit_rate"))
     return exceeds(gain, 0.01)
 
@@ -213,9 +213,9 @@ def can_complete_more(gated: Results) -> bool:
 
 
 def can_hit_more(cell: Cell, control: Results) -> bool:
-    """Whether a hit rate a point above that of all who arrive is possible.
+    """Whether a hit rate a point above that of all arrivals is possible.
 
-    The most that caches can hold of the prompts is the prefixes that they share.
+    At most, caches hold the shared prefixes of the prompts.
     """
     (prefix_tokens,) = {client.prefix_tokens for client in cell.load.clients}
     block_tokens = control[0].simulation.instances[0].block_size_tokens
@@ -261,12 +261,12 @@ _VERDICT_HEADER = (
     "goodput less SLO-gated",
 )
 
-# --- what was published ---------------------------------------------------------------------------
+# --- published figures ----------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """A row of published figures, means over some seeds, and what reproduces it."""
+    """A row of published figures, means over some seeds, with the configuration behind it."""
 
     name: str
     load: workload.Synthetic
@@ -275,9 +275,9 @@ class Published:
     num_seeds: int = 3
 
     def simulation(self) -> Simulation:
-        """In the semantics of that simulator, but for the class's bearing on the scheduler.
+        """The semantics of that simulator, except for the effect of classes on the scheduler.
 
-        The experiments' code took the first of equal instances.
+        The code of the experiments picked the first of equal instances.
         """
         settings = dict(self.settings)
         changes: dict[str, Any] = {}
@@ -290,7 +290,7 @@ class Published:
 
 
 def max_p99_ms(result: Result) -> float:
-    """The largest P99 of the time to first token of any instance and of all together."""
+    """The largest P99 of the time to first token, of any instance or of all together."""
     ttft_s, instance = result.requests["ttft_s"], result.requests["instance"]
     has_first = ~np.isnan(ttft_s)
     groups = [ttft_s[has_first & (instance == i)] for i in range(len(result.instances))]
@@ -299,7 +299,7 @@ def max_p99_ms(result: Result) -> float:
 
 
 def share_within_100_ms(result: Result) -> float:
-    """Share of the offered requests."""
+    """Share of the offered requests with a first token within 100 ms."""
     ttft_s = result.requests["ttft_s"]
     return float(np.count_nonzero(ttft_s <= 0.1) / len(ttft_s))
 
@@ -351,7 +351,7 @@ def _settings() -> dict[str, dict[str, Any]]:
 
 
 def reported_rows() -> list[Published]:
-    """Their figures as reproduced from their code: maximum over instances, pooled, completed."""
+    """Figures of their code: maximum over instances, pooled, completed."""
     settings = _settings()
     three = ("round robin", "base pa3,qd2,kv2", "compound pa3,qd2")
     table: list[tuple[int, float, int, Sequence[str], Sequence[tuple[float, ...]]]] = [
@@ -393,7 +393,7 @@ def reported_rows() -> list[Published]:
 
 
 def _seed_predictive(standard_s: float, sheddable_s: float, **more: Any) -> Any:
-    """Their formula: what instances report as waiting, and nothing else."""
+    """Their formula, which uses only the reported number of waiting requests."""
     return predictive(
         "queue_depth",
         standard_s=standard_s,
@@ -486,7 +486,7 @@ def group_rows() -> list[Published]:
 
 
 def prediction_interval(sample: Sequence[float], size: int) -> tuple[float, float]:
-    """Where the mean of `size` further runs lies with a probability of 99 %, by Student's t."""
+    """The 99 % prediction interval for the mean of `size` further runs, by Student's t."""
     n = len(sample)
     mean = float(np.mean(sample))
     spread = float(np.std(sample, ddof=1)) * math.sqrt(1 / size + 1 / n)
@@ -497,7 +497,7 @@ def prediction_interval(sample: Sequence[float], size: int) -> tuple[float, floa
 def compare(
     published: Sequence[Published], seeds: Sequence[int], threads: int | None
 ) -> tuple[list[list[str]], int, int]:
-    """A row per published row, how many figures lie inside, and of how many."""
+    """A row per published row, the number of figures inside, and the number of all figures."""
     rows, inside, total = [], 0, 0
     names = list(dict.fromkeys(name for one in published for name in one.figures))
     for one in published:
@@ -528,10 +528,10 @@ def compare(
 def _comparison(published: Sequence[Published], seeds: Sequence[int], threads: int | None) -> str:
     rows, inside, total = compare(published, seeds, threads)
     names = list(dict.fromkeys(name for one in published for name in one.figures))
-    held = sum(row[-1] == "inside" for row in rows)
+    num_inside = sum(row[-1] == "inside" for row in rows)
     table = markdown(("row", *names, "verdict"), rows)
     return (
-        f"{table}\n\n{held} of {len(rows)} rows lie inside with all their figures; "
+        f"{table}\n\nIn {num_inside} of {len(rows)} rows, all figures lie inside; overall, "
         f"{inside} of {total} figures do."
     )
 
@@ -543,95 +543,98 @@ _TEXT = """# Iteration 14: predictive admission, with the controls that were mis
 Written by `make experiments NAME=iteration_14`; figures are means over {num_seeds} seeds (0 to
 {last_seed}) with 95 % intervals by Student's t.
 
-The strategy experiments of BLIS proposed to admit a request if the first token is predicted within
-the budget of its class, but ran it with an empty prefix index of its own and a bypass that admitted
-everything, and without the controls *priority only* and *admission only*. Here is the whole matrix:
+The strategy experiments of BLIS proposed to admit a request if its first token is predicted within
+the budget of its class. But the predictor ran with an empty prefix index of its own and a bypass
+that admitted every request, and the controls *priority only* and *admission only* were missing.
+This is the complete matrix:
 
-| # | routing | queues of the instances | admission |
+| # | router | queues of the instances | admission |
 |---|---|---|---|
 | 1 baseline | prefix 3, queue 2, KV 2 | in order of arrival | all |
 | 2 SLO-gated | prefix 4, queue 3 | by class and age | by the longest queue: 10, 5 |
 | 3 predictive | prefix 4, queue 3 | by class and age | predictive: 500, 300 ms |
 | 4 predictive only | prefix 3, queue 2, KV 2 | in order of arrival | as in 3 |
-| 5 round robin | in turn | in order of arrival | all |
+| 5 round robin | round robin | in order of arrival | all |
 | 6 priority only | prefix 4, queue 3 | by class and age | all |
 | 7 admission only | prefix 4, queue 3 | in order of arrival | as in 2 |
 
-The gate refuses standard requests while 10 and sheddable ones while 5 wait in the instance where
-most do; the predictor those whose first token it predicts in time on no instance; neither ever
-refuses critical requests. Classes count 10, 5 and 3 in the queues and 10 more per second of age. E0
-predicts 7 ms per request that waits in the instance (20 ms with 24 groups), E1 counts only those
-that go first and adds what is left of the step under way, E2 works out the steps that their tokens
-fill, E3 also seats and memory. Fleet and workloads: `experiments/common`. Goodput is the share of
-all arrivals that complete with their first token within 200 ms (critical), 500 ms (standard),
-300 ms (sheddable).
+The gate rejects standard requests while 10 requests, and sheddable ones while 5 requests, wait in
+the instance with the longest queue. The predictor rejects requests whose first token is predicted
+to be late on every instance. Neither rejects critical requests. In queues by class and age, the
+classes have the weights 10, 5 and 3, plus 10 per second of age. E0 predicts 7 ms per request that
+waits in the instance (20 ms with 24 groups); E1 counts only requests served earlier and adds the
+remainder of the current step; E2 computes the steps that their tokens fill; E3 also accounts for
+seats and memory. Fleet and workloads: `experiments/common`. Goodput is the share of all arrivals
+that complete with their first token within 200 ms (critical), 500 ms (standard), 300 ms
+(sheddable).
 
 ## Estimators
 
 {estimators}
 
-Means over {selection} seeds of their own. The best of E1 to E3, by mean goodput of configuration 3
-over all workloads, is **{best}**; budgets and coefficients are not tuned.
+Figures are means over {selection} separate seeds. The best of E1 to E3, by mean goodput of
+configuration 3 over all workloads, is **{best}**; budgets and coefficients are not tuned.
 
 ## Verdicts
 
-- **H14-1**, at the same P99 of critical requests 30 to 40 % more requests are admitted than by the
-  SLO gate: completions at least 1.3 times, critical P99 at most 1.1 times those of 2. Beside it, in
-  the next column, whether *priority only*, which rejects nothing, does the same: where it does, the
-  predictor has no part in it.
-- **H14-2**, admission by prediction raises the hit rate: that of 3 is at least one point above that
-  of 6, which serves all who arrive.
-- **H14-3**, P99 of the time to first token below 100 ms at 2,000 requests/s.
-- **H14-4**, at least 95 % of the output tokens per second of 2.
+- **H14-1**: at the same P99 of critical requests, 30 to 40 % more requests are admitted than by the
+  SLO gate. The test: at least 1.3 times the completions and at most 1.1 times the critical P99
+  of 2. The next column shows whether *priority only*, which rejects no request, achieves the same:
+  if it does, the gain is not due to the predictor.
+- **H14-2**: admission by prediction raises the hit rate. The test: the hit rate of 3 is at least
+  one point above that of 6, which serves all arrivals.
+- **H14-3**: the P99 of the time to first token is below 100 ms at 2,000 requests/s.
+- **H14-4**: 3 has at least 95 % of the output tokens per second of 2.
 
-Each is confirmed or refuted if the paired 95 % intervals leave no doubt, else undecided. It is
-**not applicable** where the predictor rejects no request at all (3 then is 6, and prediction has no
-part in the figures), H14-1 where fewer requests arrive than 1.3 times the completions of the gate,
-H14-2 where the shared prefixes leave no point of hit rate to gain over 6. These workloads have no
-cold prompts beyond the first visits of a prefix, so they cannot test what H14-2 means: that
-rejecting cold prompts keeps caches warm. Short runs begin with an empty fleet and end before it is
-in a steady state; verdicts hold for that length of run only. Budgets are the published ones, not
-tuned.
+A hypothesis is confirmed or refuted if the paired 95 % intervals exclude the opposite, and
+undecided otherwise. It is **not applicable** if the predictor rejects no request at all (then 3
+equals 6, and prediction has no effect). H14-1 is not applicable either if fewer requests arrive
+than 1.3 times the completions of the gate, nor H14-2 if the shared prefixes allow no hit rate one
+point above that of 6. These workloads have no cold prompts beyond the first visits of a prefix, so
+they cannot test the meaning of H14-2, that rejecting cold prompts keeps caches warm. Short runs
+begin with an empty fleet and end before a steady state; verdicts hold only for that length of run.
+Budgets are the published ones, not tuned.
 
 {verdicts}
 
 ## The matrix
 
-P99 with the number of requests that it is taken over (mean per seed): a P99 of a few hundred is
-hardly more than their maximum.
+Each P99 is followed by its population (mean per seed): the P99 of a few hundred requests is close
+to their maximum.
 
 {matrix}
 
-## What was published, reproduced
+## Reproduction of the published figures
 
-Semantics `blis_0_6`, with the class priorities of the experiments. Each cell has the published
-figure / our mean [99 % prediction interval for a mean of three seeds] from {num_theirs} seeds of
-ours; **!** marks those outside. Their random numbers are not ours, so no figure can be equal. With
-{num_figures} figures one or two would lie outside by chance. Answers are not bounded here: the
-sampler that they used ignored the bounds that were specified. With bounds the longest answers, and
-so the runs, are shorter, and most rates of output tokens come out too high to lie inside.
+The runs have the semantics `blis_0_6`, with the class priorities of the experiments. Each cell
+shows the published figure / Spillway's mean [99 % prediction interval for a mean of three seeds]
+from {num_theirs} seeds; **!** marks published figures outside the interval. The two simulators have
+different random numbers, so the figures cannot be equal. Of {num_figures} figures, one or two would
+lie outside by chance. Output lengths are not bounded here, because the published sampler ignored
+the specified bounds. With bounds, the longest outputs and therefore the runs are shorter, and most
+rates of output tokens are too high to lie inside.
 
 ### The ledger's rows
 
-As their code gives them, unmodified: `max P99` is the largest P99 of any instance and of all
-together, pooled P99 that of all requests. Their predictive row equals *priority only*, as it
-admitted everything.
+These are the figures of the unmodified published code: `max P99` is the largest P99, of any
+instance or of all together; pooled P99 is that of all requests. The published predictive row equals
+*priority only*, because the predictor admitted every request.
 
 {reported}
 
 ### With a corrected controller
 
-2,000 requests/s, n = 1,500: shares the router's prefix index, no bypass.
+2,000 requests/s, n = 1,500. The controller shares the router's prefix index and has no bypass.
 
 {corrected}
 
 ### 24 groups
 
-1,600 requests/s, n = 1,500, one seed of theirs, so the interval is that for one run. Round robin
-agrees; the rows that route by prefix do not. Their hit rates are lower by what some six more first
-visits of a group to an instance cost, which spread the load. By the rule of their routing there
-should be none: a matched share of 0.94 with weight 3 outweighs whatever an idle instance has to
-offer with weight 2. What made them is not known.
+1,600 requests/s, n = 1,500. The published figures have one seed, so the interval is for one run.
+Round robin agrees; the rows with routing by prefix do not. The published hit rates are lower by the
+cost of about six more first visits of a group to an instance, which spread the load. By the
+published rule of the router there should be none: a matched share of 0.94 with weight 3 outweighs
+any score of an idle instance with weight 2. The cause is unknown.
 
 {groups}
 """
@@ -645,7 +648,7 @@ def report(
     num_theirs: int,
     threads: int | None,
 ) -> str:
-    """Runs everything and says what came of it."""
+    """Runs the experiment and returns its page."""
     best, estimators = best_estimator(workloads, threads)
     chosen = ("queue_depth", best)
     verdicts, tables = [], []
@@ -680,7 +683,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     common.add_options(parser, _RESULT, seeds=10)
     parser.add_argument(
-        "--published-seeds", type=int, default=40, help="for what was published; default: 40"
+        "--published-seeds", type=int, default=40, help="for the published figures; default: 40"
     )
     options = parser.parse_args()
     text = report(

@@ -1,6 +1,6 @@
 """Predictive admission against the SLO gate, both tuned.
 
-Writes README.md. How they are tuned and judged stands there.
+Writes README.md, which describes the tuning and the verdicts.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _GATES = {
     "mean load": "mean_effective_load",
     "all queues": "total_waiting",
 }
-_LUCK_OF_TUNING = 0.01
+_TUNING_VARIATION = 0.01
 """Gains in weighted goodput up to this depend on the seed of the sampler."""
 _ESTIMATORS = {"E1": "priority_aware", "E2": "token_backlog", "E3": "seats_and_memory"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Contender:
-    """An admission policy with what may be tuned of it."""
+    """An admission policy with its settings to tune."""
 
     admission: Any
     space: Mapping[str, Any]
@@ -76,7 +76,7 @@ def contenders() -> dict[str, Contender]:
 
 
 def common_space() -> dict[str, Any]:
-    """What is tuned for every contender: routing, and the order of the instances' queues."""
+    """The settings tuned for every contender: router, and order of the instances' queues."""
     return {
         "router": Choice({"pa4,qd3": weighted(4, 3), "pa3,qd2,kv2": weighted(3, 2, 2)}),
         "instances[0].scheduler": Choice(
@@ -86,7 +86,7 @@ def common_space() -> dict[str, Any]:
 
 
 def base(load: workload.Synthetic, contender: Contender) -> Simulation:
-    """Where the search for a contender starts."""
+    """The start of the search for a contender."""
     return common.simulation(
         load,
         admission=contender.admission,
@@ -96,7 +96,7 @@ def base(load: workload.Synthetic, contender: Contender) -> Simulation:
 
 
 def without_admission(load: workload.Synthetic) -> dict[str, Simulation]:
-    """What routing does by itself: everything is admitted."""
+    """Routers without admission control."""
     routings = {
         "prefix 4, queue 3": weighted(4, 3),
         "prefix 3, queue 2, KV 2": weighted(3, 2, 2),
@@ -109,10 +109,10 @@ def without_admission(load: workload.Synthetic) -> dict[str, Simulation]:
 
 
 def verdict(gain: Interval) -> str:
-    """Which is better, if the interval leaves no doubt and the gain exceeds the luck of tuning."""
-    if gain.low is not None and gain.low > _LUCK_OF_TUNING:
+    """The better one, if the interval excludes zero by more than the variation of the tuning."""
+    if gain.low is not None and gain.low > _TUNING_VARIATION:
         return "**predictor better**"
-    if gain.high is not None and gain.high < -_LUCK_OF_TUNING:
+    if gain.high is not None and gain.high < -_TUNING_VARIATION:
         return "**gate better**"
     return "undecided"
 
@@ -120,7 +120,7 @@ def verdict(gain: Interval) -> str:
 def compare(
     load: workload.Synthetic, *, trials: int, seeds: Sequence[int], threads: int | None
 ) -> tuple[list[list[str]], list[str]]:
-    """One row per contender, and the tuned settings in words."""
+    """One row per contender, and the tuned settings as text."""
     simulations, settings = {}, []
     for name, contender in contenders().items():
         common.say(f"  {name}")
@@ -139,7 +139,7 @@ def compare(
     def total(name: str) -> float:
         return sum(values(found[name], "weighted_goodput"))
 
-    # The best on the very seeds on which it is judged, which is to the gates' advantage.
+    # The best gate is selected on the evaluation seeds, which favors the gates.
     best_gate = max((name for name in simulations if name.startswith("gate")), key=total)
     is_about_admission = max(map(total, controls)) < max(map(total, simulations))
     rows = []
@@ -151,8 +151,8 @@ def compare(
                 values(found[best_gate], "weighted_goodput"),
                 confidence=1 - 0.05 / len(_ESTIMATORS),
             )
-            said = verdict(gain) if is_about_admission else "not applicable"
-            rows.append([*row, shown(gain, 4), said])
+            decision = verdict(gain) if is_about_admission else "not applicable"
+            rows.append([*row, shown(gain, 4), decision])
         else:
             rows.append([*row, "", ""])
     return rows, settings
@@ -185,29 +185,29 @@ _TEXT = """# Predictive admission against the SLO gate, both tuned
 Written by `make experiments NAME=predictive_vs_gated`.
 
 Every contender has {trials} trials of the tree-structured Parzen estimator (seed 0) for each
-workload, the untuned configuration being the first, on seeds {first_tuning} to {last_tuning}; what
-is searched for is weighted goodput, in which critical counts 3, standard 2 and sheddable 1. All may
-choose between two routings (prefix 4, queue 3; prefix 3, queue 2, KV 2) and between queues in order
-of arrival and by class and age. The gate comes in the three variants that were published, by the
-longest queue of an instance, the mean load and all queues together, each with its two thresholds
-from 1 to 1,024; the predictors have their budgets for standard and sheddable requests, from 20 ms
-to 1 s, and whose work they count as ahead; E1 also what it takes for a request ahead. None ever
-refuses critical requests. Targets are 200, 500 and 300 ms; fleet and workloads:
+workload, on seeds {first_tuning} to {last_tuning}; the untuned configuration is the first trial.
+The objective is weighted goodput, in which critical counts 3, standard 2 and sheddable 1. Every
+search includes two routers (prefix 4, queue 3; prefix 3, queue 2, KV 2) and two orders of the
+instances' queues (by arrival; by class and age). The gate has the three published variants, by the
+longest queue of an instance, the mean load, and all queues together, each with two thresholds
+from 1 to 1,024. The predictors have budgets for standard and sheddable requests, from 20 ms to 1 s,
+and the choice of requests that count as ahead; E1 also has the time per request ahead. No contender
+rejects critical requests. Targets are 200, 500 and 300 ms; fleet and workloads:
 `experiments/common`.
 
 Figures are means over {num_seeds} fresh seeds (0 to {last_seed}) with 95 % intervals. The gain is
-the difference in weighted goodput seed by seed from the gate that did best on these very seeds; the
-intervals of the three gains hold together.
+the difference in weighted goodput, seed by seed, from the gate that is best on these seeds; the
+intervals of the three gains hold simultaneously.
 
-The intervals leave out the luck of the tuning, which has one seed of the sampler, so a gain of up
-to {luck:g} is undecided whatever its interval. Runs begin with an empty fleet and last seconds:
-absolute levels are above those of a steady state.
+The intervals do not include the variation of the tuning, which has one seed of the sampler, so a
+gain of up to {variation:g} is undecided whatever its interval. Runs begin with an empty fleet and
+last seconds: absolute levels are above those of a steady state.
 
-The first rows have no admission control. Where one of them is better than every tuned policy, the
-load is one that the fleet can serve if requests are spread better: what the policies differ in
-there is how they make up for a routing that concentrates, and the comparison of policies is **not
-applicable**. That is so with 24 groups: an instance that has the most popular prefix is overloaded,
-the fleet is not.
+The first rows have no admission control. If one of them is better than every tuned policy, the
+fleet can serve the load with a router that spreads requests better. The policies then differ only
+in how they compensate for a router that concentrates requests, and the comparison of policies is
+**not applicable**. That is the case with 24 groups: an instance that caches the most popular prefix
+is overloaded, while the fleet is not.
 
 {sections}
 """
@@ -220,7 +220,7 @@ def report(
     num_seeds: int,
     threads: int | None,
 ) -> str:
-    """Runs everything and says what came of it."""
+    """Runs the experiment and returns its page."""
     sections = []
     for name, load in workloads.items():
         common.say(name)
@@ -229,7 +229,7 @@ def report(
         sections.append(f"## {name}\n\n{markdown(_HEADER, rows)}\n\nTuned:\n\n{lines}")
     return _TEXT.format(
         trials=trials,
-        luck=_LUCK_OF_TUNING,
+        variation=_TUNING_VARIATION,
         num_seeds=num_seeds,
         last_seed=num_seeds - 1,
         first_tuning=common.TUNING_SEEDS[0],

@@ -1,7 +1,7 @@
 """Regret of the Gaussian-process search on functions with a known optimum.
 
-Writes README.md. What regret is, and what is compared, stands there. Seeds from 0 on are for this
-script; tuning used others (from 5000 on).
+Writes README.md, which defines regret and the comparison. This script uses seeds from 0 on; the
+sampler was tuned with others (from 5000 on).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """To be minimized over the unit cube.
+    """A function to be minimized over the unit cube.
 
-    `measure(point, rng)` returns a value and its standard error; `truth(point)` what the value is
+    `measure(point, rng)` returns a value and its standard error; `truth(point)` returns the value
     without noise.
     """
 
@@ -86,7 +86,7 @@ PROBLEMS = {
 
 
 def make_tpe(seed: int) -> optuna.samplers.BaseSampler:
-    """TPE as Spillway sets it."""
+    """TPE with Spillway's settings."""
     return optuna.samplers.TPESampler(
         seed=seed, multivariate=True, constant_liar=True, n_startup_trials=10
     )
@@ -95,7 +95,7 @@ def make_tpe(seed: int) -> optuna.samplers.BaseSampler:
 def searched(
     problem: Problem, sampler: optuna.samplers.BaseSampler, trials: int, seed: int
 ) -> optuna.Study:
-    """A study of a number of trials, one after the other."""
+    """A study with sequential trials."""
     rng = np.random.default_rng([seed, 99])
     study = optuna.create_study(sampler=sampler)
     for _ in range(trials):
@@ -108,13 +108,13 @@ def searched(
 
 
 def regret(problem: Problem, trial: optuna.trial.FrozenTrial) -> float:
-    """What the trial's point loses."""
+    """The loss of the trial's point against the optimum."""
     point = [trial.params[f"x{i}"] for i in range(problem.dimensions)]
     return problem.truth(np.array(point)) - problem.optimum
 
 
 def regrets(name: str, seed: int, share: float = 1) -> dict[str, float]:
-    """Of one repetition, with a share of the trials."""
+    """The regrets of one repetition, with a share of the trials."""
     problem = PROBLEMS[name]
     gp = GpSampler(seed=seed)
     by_gp = searched(problem, gp, math.ceil(30 * share), seed)
@@ -130,10 +130,11 @@ _TEXT = """# Regret of the Gaussian-process search
 
 Written by `make experiments NAME=search_regret`.
 
-Regret is what the *recommended* point loses against the optimum under the noiseless function, after
-trials whose values carry normal noise of a tenth of the function's range. `gp` recommends the trial
-with the best posterior mean, TPE its best trial, as Optuna does. The last column takes TPE's trials
-and the recommendation of `gp`: what is left is the difference in where the trials lie.
+Regret is the loss of the *recommended* point against the optimum of the noiseless function, after
+trials whose values have normal noise of a tenth of the function's range. `gp` recommends the trial
+with the best posterior mean; TPE recommends its best trial, as Optuna does. The last column
+combines TPE's trials with the recommendation of `gp`, so that only the location of the trials
+differs.
 
 Median over {repetitions} repetitions (seeds {first} to {last}):
 
@@ -151,7 +152,9 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--output", type=Path, default=Path(__file__).with_name("README.md"))
-    parser.add_argument("--smoke", action="store_true", help="one repetition with a tenth of it")
+    parser.add_argument(
+        "--smoke", action="store_true", help="one repetition with a tenth of the trials"
+    )
     options = parser.parse_args()
     share, repetitions = (0.1, 1) if options.smoke else (1, options.repetitions)
     seeds = range(options.first_seed, options.first_seed + repetitions)

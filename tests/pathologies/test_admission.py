@@ -47,8 +47,8 @@ def early_rejection(decode_load: str, seed: int) -> tuple[float, float, float]:
 def test_rejection_by_the_present_decode_load_swings(seed: int) -> None:
     """Between admission and the first token, all arrivals are admitted: the streams overshoot, then
     no request is admitted until they have ended. Counting admitted requests that do not decode yet
-    damps the swing. Two pools in anti-phase are not needed: one suffices if its decoding lags behind
-    admission.
+    damps the swing. Two pools in anti-phase are not needed: one suffices if its decoding lags
+    behind admission.
     """
     mean, swing, goodput = early_rejection("current", seed)
     calm_mean, calm_swing, calm_goodput = early_rejection("predicted", seed)

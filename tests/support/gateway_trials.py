@@ -90,7 +90,7 @@ def fairness_of(
 
 
 def trial(seed: int, kind: str = "fifo", charge_at: str = "dispatch") -> Trial | None:
-    """One run and its twin; None if rounding could put an event of the twin at another instant."""
+    """One run and its twin; None if the run is ambiguous for the twin (`AmbiguousError`)."""
     rng = random.Random(f"{seed} {kind} {charge_at}")
     n, num_tenants = rng.randint(5, 60), rng.randint(1, 4)
     gaps = [
