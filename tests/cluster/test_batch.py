@@ -1,4 +1,4 @@
-"""Many runs at once: the same results as one by one, whatever the number of threads."""
+"""Batches of runs have the same results as single runs, for any number of threads."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_several_seeds_equal_single_runs(threads: int | None, singly: list[list[
 
 
 def test_simulations_of_the_batch_differ(singly: list[list[Result]]) -> None:
-    """Or the comparisons would not notice runs that were mixed up."""
+    """Otherwise the comparisons would miss runs that are mixed up."""
     plain, fleet, busiest, *others = ({one.digest for one in runs} for runs in singly)
     assert len(plain) == len(SEEDS)
     assert not plain & fleet

@@ -1,4 +1,4 @@
-"""One request at a time makes an instance a queue whose theory is known.
+"""An instance that serves one request at a time is a queue with known theory.
 
 With `max_num_seqs = 1`, Poisson arrivals and no overheads outside the step, `scheduling_delay_s`
 is the wait of an M/G/1 queue; with c such instances behind a limit of c requests, `queue_s` is
@@ -88,7 +88,7 @@ class Queue:
         )
 
     def service_ns(self, result: Result) -> NDArray[np.int64]:
-        """Service times from what was asked, not from when it was answered."""
+        """Service times from the lengths of the requests, not from their timestamps."""
         requests = result.requests
         prefill_ns = self.beta_prefill_us * 1000 * requests["input_tokens"]
         return (requests["output_tokens"] * STEP_US * 1000 + prefill_ns).astype(np.int64)
@@ -103,7 +103,7 @@ SINGLE = [
 
 
 def seeds_of(queue: Queue) -> range:
-    """Seeds of its own for every queue, so that the queues are independent."""
+    """Separate seeds for every queue, so that the queues are independent."""
     return range(first := 1000 * SINGLE.index(queue), first + SEEDS_PER_CASE)
 
 

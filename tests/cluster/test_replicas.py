@@ -1,4 +1,4 @@
-"""Replicas of a gateway: each with requests, queues, permits and a controller of its own."""
+"""Replicas of a gateway, each with its own requests, queues, permits and controller."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_each_has_a_budget_of_its_own(n: int, split: str) -> None:
 
 
 def test_each_has_queues_of_its_own() -> None:
-    """Twelve at once on three replicas: each serves one, keeps two, and refuses one."""
+    """Twelve at once on three replicas: each serves one, queues two, and rejects one."""
     queue = gateway.Queue(max_requests=2, timeout_s=1.5)
     result = run([0.0] * 12, gateway=replicated(3, fixed(1), bands=[gateway.Band(queue=queue)]))
     expected = ["completed"] * 6 + ["expired"] * 3 + ["rejected"] * 3

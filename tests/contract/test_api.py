@@ -1,4 +1,4 @@
-"""What users see: names, documentation, what an import costs, stubs."""
+"""The public interface: names, documentation, cost of imports, stubs."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def test_a_file_can_be_run(tmp_path: Path) -> None:
 
 
 def imported_by(code: str) -> set[str]:
-    """The modules that are imported after `code` has run in a Python of its own."""
+    """The modules imported after `code` has run in a separate Python process."""
     ended = run("-c", f"import json, sys\n{code}\nprint(json.dumps(sorted(sys.modules)))")
     assert ended.returncode == 0, ended.stderr
     return set(json.loads(ended.stdout.splitlines()[-1]))
@@ -313,7 +313,7 @@ assert calls == [{"priority": 2}]
     ],
 )
 def test_classes_of_settings_are_ordinary_classes(code: str) -> None:
-    """Each in a process of its own, since what is made on use stays."""
+    """Each in a separate process, because objects created on first use persist."""
     imported_by(f"import inspect, typing\nimport spillway\nfrom spillway import gateway\n{code}")
 
 

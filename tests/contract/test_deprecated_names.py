@@ -1,4 +1,4 @@
-"""What has moved is still found under its old name, with a warning that names the new one."""
+"""Moved names still work under their old names, with a warning that states the new one."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_new_names_are_not_old_ones() -> None:
 
 
 def test_nothing_of_the_package_uses_an_old_name() -> None:
-    """Every module, on its own account, imported with the warning as an error."""
+    """Every module, imported separately with the warning as an error."""
     code = (
         "import importlib, pkgutil, spillway\n"
         "for one in pkgutil.walk_packages(spillway.__path__, 'spillway.'):\n"

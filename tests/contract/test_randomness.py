@@ -1,4 +1,4 @@
-"""Which random streams can change a run: what is declared, against the runs themselves."""
+"""The random streams that can change a run: the declared ones against the runs themselves."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ STREAM_OF = {
 
 
 def digests(simulation: Simulation) -> set[str]:
-    """Of the runs one by one, so that none can stand for another."""
+    """Digests of single runs, so that none can represent another."""
     return {simulate(simulation, seed).digest for seed in SEEDS}
 
 
@@ -207,7 +207,7 @@ def test_every_alternative_says_whether_it_is_random() -> None:
 
 
 def replayed(simulation: Simulation) -> Simulation:
-    """The same before a recorded workload."""
+    """The same with a recorded workload."""
     requests = simulate(simulation).requests
     order = np.argsort(requests["arrival_s"], kind="stable")
     columns = {name: requests[name][order] for name in ("tenant", "slo_class")}

@@ -1,4 +1,4 @@
-"""What holds the repository together: workflows, hooks, citation and indexes name what exists."""
+"""Workflows, hooks, citation and indexes refer to files and targets that exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a run is made of and however much it sheds, it can be printed, asked, kept and drawn."""
+"""Any run, with any share shed, can be printed, queried, saved and plotted."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_every_alternative_is_described() -> None:
 
 @pytest.mark.slow
 def test_the_generator_reaches_everything() -> None:
-    """Equal seeds draw equal simulations, few drawings are refused, and all that is forced is."""
+    """Equal seeds draw equal simulations, few drawings are refused, and forced ones occur."""
     refused = 0
     for seed, alternative in enumerate([*VARIANTS, *CHOICES]):
         drawn = random_simulation(seed, force=alternative)

@@ -1,4 +1,4 @@
-"""The experiments on admission, at a size at which they only show that they run."""
+"""The experiments on admission run, at a minimal size."""
 
 from __future__ import annotations
 

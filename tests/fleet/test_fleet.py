@@ -78,7 +78,7 @@ def test_instance_that_is_reported_ready_too_early_keeps_its_requests_waiting() 
 
 
 def test_budget_follows_the_instances_that_are_ready() -> None:
-    """P13: an instance that is taken for ready too early raises the budget for nothing."""
+    """P13: an instance that counts as ready too early raises the budget without effect."""
 
     def run(reported_s: float | None) -> Any:
         return simulate(

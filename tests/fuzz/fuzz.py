@@ -51,7 +51,7 @@ LEAST_SHEDDING = 0.3
 
 @dataclass
 class Report:
-    """What some of the simulations met."""
+    """Counts of the events in some of the simulations."""
 
     counts: Counter[str] = field(default_factory=Counter)
     alternatives: Counter[str] = field(default_factory=Counter)
@@ -157,7 +157,7 @@ def told(cause: str, indices: list[int], options: argparse.Namespace, trials: in
 
 
 def main() -> int:
-    """Runs what the arguments ask for; the exit status."""
+    """Runs the command given by the arguments; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--configurations", type=int, default=10_000, metavar="N")
     parser.add_argument("--seed", type=int, default=0, help="of the drawings")

@@ -491,7 +491,7 @@ TWO = [gateway.Band(priority=0), gateway.Band()]
 
 
 def evicted(result: Result) -> list[int]:
-    """Those taken out of an instance."""
+    """The requests evicted from an instance."""
     reasons = result.requests["reason"].tolist()
     rows = [row for row, reason in enumerate(reasons) if reason == "in_flight_eviction"]
     found = outcomes(result)
@@ -518,7 +518,7 @@ def test_eviction_makes_room_for_one_at_a_time() -> None:
 
 @pytest.mark.parametrize(("max_victims", "expected"), [(1, 1), (2, 2), (3, 3), (9, 4), (0, 0)])
 def test_as_many_are_taken_as_bring_the_surplus(max_victims: int, expected: int) -> None:
-    """Eight in flight of eight, and a ceiling of a half: each is reckoned to bring an eighth."""
+    """Eight in flight of eight, and a ceiling of a half: each eviction is to free an eighth."""
     bands = [gateway.Band(priority=0, ceiling=0.5), gateway.Band()]
     result = run(
         [0.0] * 8 + [0.1],
@@ -570,7 +570,7 @@ def test_eviction_needs_a_saturation_limit() -> None:
 
 
 def test_next_decision_waits_for_victims_but_not_forever() -> None:
-    """Requests are two seconds under way to the instance, where alone they can be stopped."""
+    """Requests take two seconds to reach the instance, where alone they can be evicted."""
     settings = {
         "arrival_s": [0.0] * 4 + [0.1],
         "slo_class": ["scrap"] * 4 + ["urgent"],
@@ -592,7 +592,7 @@ def test_next_decision_waits_for_victims_but_not_forever() -> None:
 
 
 def test_evicted_requests_return_what_they_hold() -> None:
-    """Steps, memory, permits and books add up, whatever is under way when a victim is taken."""
+    """Steps, memory, permits and books add up, at any state in which a victim is evicted."""
     seen: Counter[str] = Counter()
     for seed in trials(60):
         rng = random.Random(seed)

@@ -71,7 +71,7 @@ def test_what_is_doomed_under_way_is_so_once() -> None:
     whole = run(**settings, reaction=patient)
     assert outcomes(whole) == ["completed", "completed"]
     assert whole.requests["attempts"].tolist() == [2, 1]
-    # Taken at 0.5 s, asked again at 2.5 s.
+    # Evicted at 0.5 s, retried at 2.5 s.
     assert ns(whole.requests["e2e_s"])[0] == 4 * SECOND
 
 

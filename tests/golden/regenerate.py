@@ -84,7 +84,7 @@ FAIRNESS = {
 
 
 def fair_queueing(fairness: object) -> Simulation:
-    """Bounded queues with a time-out before four permits, under AIMD on the first tokens."""
+    """Bounded queues with a timeout and four permits, under AIMD on the first tokens."""
     return Simulation(
         workload=requests(),
         tenants=[workload.Tenant(name="gold", weight=2, queue_max=4)],
@@ -102,7 +102,7 @@ def fair_queueing(fairness: object) -> Simulation:
 
 
 def busy_threshold() -> Simulation:
-    """Dynamo's rejection by late load events before N + Q, two ranks and a queue with a delay."""
+    """Dynamo's rejection by late load events and N + Q, two ranks and a queue with a delay."""
     return Simulation(
         workload=requests(),
         gateway=gateway.Gateway(admission=gateway.BusyThreshold()),
@@ -132,7 +132,7 @@ def busy_threshold() -> Simulation:
 
 
 def predictive() -> Simulation:
-    """Three prefix groups, the last of which comes late, before two slow servers by priority."""
+    """Three prefix groups, the last of which starts late, on two slow servers by priority."""
     rows = range(NUM_REQUESTS)
     groups = [("system", "agent", None)[row % 3] if row < 30 else "late" for row in rows]
     return Simulation(
@@ -187,7 +187,7 @@ ADMISSION = {
 
 
 def admitted_by(admission: object) -> Simulation:
-    """One policy before two servers of two seats each, in overload."""
+    """One policy with two servers of two seats each, in overload."""
     return Simulation(
         workload=requests(),
         tenants=[workload.Tenant(name="gold", weight=2)],

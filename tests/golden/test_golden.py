@@ -1,4 +1,4 @@
-"""Decision logs of small fixed runs stay as they are; a change shows as a readable difference."""
+"""Decision logs of small fixed runs do not change; a change shows as a readable difference."""
 
 from __future__ import annotations
 

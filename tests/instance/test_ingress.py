@@ -1,4 +1,4 @@
-"""What an instance lets in: against a plain model, request by request."""
+"""Admission by an instance, against a plain model, request by request."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Rules:
 
 
 def twin(arrival_s: Sequence[float], rules: Rules) -> list[str | float]:
-    """Per request when it enters the engine, or why it does not."""
+    """For each request, when it enters the engine, or why it does not."""
     fates: list[str | float] = ["" for _ in arrival_s]
     waiting: list[tuple[float, int]] = []  # (deadline, request)
     tokens: list[float] = []  # first tokens to come
@@ -180,7 +180,7 @@ def test_the_cap_holds_before_a_real_engine(
 
 
 def test_the_cap_is_reached() -> None:
-    """Twenty at once: three run, four wait, thirteen are refused; the four follow in order."""
+    """Twenty at once: three run, four wait, thirteen are rejected; the four follow in order."""
     result = run([0.0] * 20, instances=behind(limited(3, 4)))
     assert list(result.requests["outcome"]) == ["completed"] * 7 + ["rejected"] * 13
     rounds = np.array([1, 1, 1, 2, 2, 2, 3])
@@ -211,7 +211,7 @@ def test_waiting_requests_count_as_running_when_a_run_ends() -> None:
 
 
 def test_what_the_engine_could_never_hold_takes_no_place() -> None:
-    """An unservable request may wait, but it gives its place up as soon as it is refused."""
+    """An unservable request may wait, but it releases its place as soon as it is rejected."""
     server = instance.InstanceGroup(ingress=limited(1, 4), num_kv_blocks=10)
     result = run([0.0, 0.001, 0.002, 0.003], input_tokens=[64, 999, 999, 64], instances=server)
     assert list(result.requests["reason"]) == ["", "unservable", "unservable", ""]
@@ -297,7 +297,7 @@ def test_dual_limit_needs_first_tokens_when_they_come() -> None:
 
 
 def test_vllm_refuses_by_the_length_of_its_queue() -> None:
-    """One seat: the first runs from its step on, the queue fills to three, the rest is refused."""
+    """One seat: the first runs from its step on, the queue fills to three, the rest is rejected."""
     server = instance.InstanceGroup(
         ingress=instance.VllmQueueLimits(max_num_queued_reqs=3), max_num_seqs=1
     )
@@ -307,7 +307,7 @@ def test_vllm_refuses_by_the_length_of_its_queue() -> None:
 
 
 def test_vllm_refuses_by_the_prompts_in_its_queue() -> None:
-    """The prompt that crosses the limit is let in: 64 + 64 < 150 <= 192."""
+    """The prompt that crosses the limit is admitted: 64 + 64 < 150 <= 192."""
     server = instance.InstanceGroup(
         ingress=instance.VllmQueueLimits(max_num_queued_tokens=150), max_num_seqs=1
     )

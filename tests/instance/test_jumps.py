@@ -197,7 +197,7 @@ def random_gateway(rng: random.Random) -> gateway.Gateway:
 
 
 def with_random_semantics(simulation: Simulation, rng: random.Random) -> Simulation:
-    """Under a profile, or every choice for itself; the schedulers stay as they are."""
+    """Under a profile, or with independent choices; the schedulers do not change."""
     profile = rng.choice((*profiles.NAMES, None, None))
     if profile is not None:
         schedulers = {

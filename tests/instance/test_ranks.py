@@ -54,7 +54,7 @@ def one_of(group: dict[str, Any], ranks: int) -> dict[str, Any]:
 
 
 def fleet_of(group: dict[str, Any], count: int) -> dict[str, Any]:
-    """Instances by themselves, among which the rule of the ranks decides."""
+    """Separate instances, among which the rule of the ranks decides."""
     by_rule = router.Weighted(scorers=[router.VllmDp()], picker=router.Best(ties="first"))
     return {
         "instances": group | {"count": count},
@@ -71,7 +71,7 @@ def in_order(log: Any, name: str) -> NDArray[np.float64]:
 
 
 def assert_same_requests(one: Result, other: Result, rows: slice = slice(None)) -> None:
-    """All but where they were served; `rows` of the first are those of the other."""
+    """All columns but the place of service; `rows` of the first are those of the other."""
     for name in one.requests:
         if name in ("request_id", "instance", "rank"):
             continue
@@ -332,7 +332,7 @@ def test_a_rank_that_the_router_chose_is_obeyed() -> None:
 
 
 def test_a_rank_of_another_worker_may_cost_less() -> None:
-    """Three ranks on two workers: three prompts meet one each."""
+    """Three ranks on two workers: each gets one of three prompts."""
     requests = trace(arrival_s=[0, 0.1, 0.2], input_tokens=[8000] * 3, output_tokens=[900] * 3)
     group = instance.InstanceGroup(latency=linear())
     for seed in range(10):

@@ -123,7 +123,7 @@ def random_group(rng: random.Random, requests: list[oracle.Request]) -> instance
 
 
 def random_case(rng: random.Random, profile: str | None) -> tuple[Simulation, list[oracle.Request]]:
-    """One instance under a profile; without one, several instances and every choice for itself."""
+    """One instance under a profile; without one, several instances and independent choices."""
     requests = random_requests(rng)
     group = random_group(rng, requests)
     simulation = Simulation(

@@ -47,7 +47,7 @@ def both(simulation: Simulation, seed: int = 0) -> tuple[Result, Result]:
 
 
 def overloaded(num_requests: int = 3000, **changes: Any) -> Simulation:
-    """Two tenants of two classes with targets, more than the gateway lets through at once."""
+    """Two tenants of two classes with targets, with more requests than the gateway has permits."""
     lengths = {
         "input_tokens": workload.Lognormal(mu=5.5, sigma=1, max_tokens=3000),
         "output_tokens": workload.Lognormal(mu=4, sigma=0.8, max_tokens=800),

@@ -223,7 +223,7 @@ def weighted_goodput(
 
 
 def jain(rows: list[dict[str, Any]], tenants: tuple[workload.Tenant, ...]) -> float | None:
-    """Over the tenants that asked for anything."""
+    """Over the tenants with requests."""
     asked = {row["tenant"] for row in rows}
     service = [
         sum(
@@ -296,7 +296,7 @@ def assert_figures(ours: Mapping[str, Figure], expected: Mapping[str, Figure]) -
 
 
 def assert_recomputed(result: Result) -> dict[str, int]:
-    """Compares everything; returns how often what is rare occurred."""
+    """Compares everything; returns the counts of rare events."""
     simulation = result.simulation
     classes = {one.name: one for one in simulation.slo_classes}
     every = rows_of(result)

@@ -29,7 +29,7 @@ def sampled(step_s: float) -> metrics.Metrics:
 def counts(
     result: Result, holds: Callable[[Way, int], int], times: list[int], *, by_tenant: bool = False
 ) -> Any:
-    """How many requests something holds for at each instant, of all or by tenant."""
+    """The number of requests in a state at each instant, of all or by tenant."""
     them = ways(result)
     names = result.timeline.tenants if by_tenant else [None]
     table = [
@@ -210,7 +210,7 @@ def test_no_timeline_unless_asked_for() -> None:
 
 
 def test_looking_changes_nothing() -> None:
-    """Nor do jumps or streaming change what is seen."""
+    """Jumps and streaming do not change the samples."""
     rows = 0
     for seed in trials(60):
         blind = random_simulation(seed)

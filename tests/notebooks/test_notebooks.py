@@ -1,4 +1,4 @@
-"""The notebooks run, and their stored form is that of their sources."""
+"""The notebooks run, and the stored notebooks match their sources."""
 
 import importlib.util
 

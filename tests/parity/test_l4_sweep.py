@@ -49,7 +49,7 @@ def shown_s(results: list[Result]) -> list[float]:
 
 
 def tokens_per_s(result: Result) -> float:
-    """While A is there too and wants more than the fleet can do."""
+    """While A is active too and offers more than the capacity of the fleet."""
     timeline = result.timeline
     tokens = timeline["emitted_tokens"].sum(axis=1)
     start, end = np.searchsorted(timeline["time_s"], (60, 120))
@@ -75,7 +75,7 @@ def test_preset_is_the_fit() -> None:
 
 @pytest.mark.parametrize("row", range(len(fit_l4.CAPACITIES)))
 def test_throughput_of_a_full_fleet_is_that_which_was_published(row: int) -> None:
-    """By simulation, so that it judges the formula of the fit as well."""
+    """By simulation, so that it also tests the formula of the fit."""
     capacity = fit_l4.CAPACITIES[row]
     _, outputs, _ = fit_l4.rounded_fit()
     ours = fit_l4.saturated(capacity, outputs, vllm_on_eks.l4().instances)
@@ -211,7 +211,7 @@ def test_budgets_go_where_they_went() -> None:
 
 
 def test_twice_the_memory_moves_the_knee_behind_128() -> None:
-    """What the GPU might have by arithmetic. The U stays, with its right arm further out."""
+    """The memory of the GPU by arithmetic. The U remains, with its right arm further out."""
     for few, many in zip(runs(128), runs(128, blocks=4600), strict=True):
         assert p99_s(many) < 0.5 * p99_s(few)
     figures = [median(p99_s, runs(cap, blocks=4600)) for cap in CAPS]

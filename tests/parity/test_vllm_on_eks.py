@@ -1,4 +1,4 @@
-"""A budget of streams under control, before a plant whose figures were measured.
+"""A controlled budget of streams in front of a plant with measured latencies.
 
 The code of the gateway of vllm-on-eks (2dca487, 0c78403) was once run on a virtual clock before the
 plant of `vllm_on_eks.toy_plant`, under the load of the scenario toy-plant, with one seed. Its
@@ -32,7 +32,7 @@ HORIZON_S = 300
 
 @dataclass(frozen=True)
 class Setup:
-    """What differs between the rows of the tables."""
+    """The settings that differ between the rows of the tables."""
 
     start: int
     queue_max: tuple[int, int]
@@ -416,7 +416,7 @@ def test_the_grid_of_floors_has_both_ends() -> None:
 
 
 def frozen(timeout_s: float) -> list[Result]:
-    """For long enough that a limit which climbs by one per tick gets where it ends."""
+    """Long enough for a limit that climbs by one per tick to reach its final value."""
     simulation = configured(waiting(timeout_s))
     clients = [one.replace(start_s=0, duration_s=900) for one in simulation.workload.clients]
     return list(

@@ -1,4 +1,4 @@
-"""How admission goes wrong, each time beside what cures it."""
+"""Failures of admission control, each with its cure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the protection of workers goes wrong, each time beside what cures it (Dynamo's rules)."""
+"""Failures of worker protection, each with its cure (Dynamo's rules)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PERIOD_S = 2.0
 
 
 def overloaded(**changes: Any) -> Result:
-    """Four workers before about twice what they can serve, for a minute."""
+    """Four workers at about twice their capacity, for a minute."""
     client = workload.Client(
         name="client",
         tenant="tenant",
@@ -52,7 +52,7 @@ def admitted_shares(result: Result) -> NDArray[np.float64]:
 
 
 def test_late_load_events_swing_between_all_and_nothing() -> None:
-    """P14: with readings every 2 s, two seconds in which all pass follow two in which none does."""
+    """P14: with readings every 2 s, two seconds with full admission follow two without any."""
     late = overloaded()
     shares = admitted_shares(late)
     assert set(shares.tolist()) == {0, 1}
@@ -63,7 +63,7 @@ def test_late_load_events_swing_between_all_and_nothing() -> None:
 
 
 def test_fresh_load_events_cure_the_swing() -> None:
-    """P14: what fits is let in all the time; more is served, and sooner."""
+    """P14: requests that fit are always admitted; more are served, and sooner."""
     late = overloaded().summary()
     for transport in (signals.Live(), signals.Scraped(period_s=0.1)):
         fresh = overloaded(signals=transport)
@@ -126,7 +126,7 @@ def test_all_ranks_must_be_busy_so_that_a_hot_one_is_not_seen() -> None:
 
 @pytest.mark.parametrize("share", [0, 0.25])
 def test_one_busy_rank_may_suffice(share: float) -> None:
-    """P15: the worker is left alone while its first rank is full."""
+    """P15: the worker gets no requests while its first rank is full."""
     result = with_a_hot_rank(share)
     requests = result.requests
     is_rejected = requests["outcome"] == "rejected"
@@ -137,7 +137,7 @@ def test_one_busy_rank_may_suffice(share: float) -> None:
 
 
 def test_a_router_of_ranks_avoids_the_hot_one() -> None:
-    """P15: without any rejection, all are served as if the full rank were not there."""
+    """P15: without any rejection, all are served as if the full rank did not exist."""
     result = with_a_hot_rank(1, router="kv_cost")
     assert result.ledger["rejected"] == {}
     requests = result.requests
@@ -169,7 +169,7 @@ def preemptions(result: Result) -> int:
 
 
 def test_prompts_alone_do_not_show_how_full_memory_is() -> None:
-    """P16: 120 prompts are 60 % of the memory, so nothing is rejected, and work is thrown away."""
+    """P16: 120 prompts are 60 % of the memory, so nothing is rejected, and work is wasted."""
     blind = with_long_outputs(decode_latch=False)
     assert blind.ledger["rejected"] == {}
     assert preemptions(blind) > 120
@@ -181,7 +181,7 @@ def test_prompts_alone_do_not_show_how_full_memory_is() -> None:
     ids=["tracked", "reported"],
 )
 def test_counting_outputs_keeps_memory_free(monitor: dict[str, Any]) -> None:
-    """P16: by the gateway's own count of what was generated, or by what the engine reports."""
+    """P16: by the gateway's own count of generated tokens, or by the engine's reports."""
     blind = with_long_outputs(decode_latch=False)
     seeing = with_long_outputs(**monitor)
     assert seeing.ledger["rejected"]["all_workers_busy"] > 20

@@ -1,4 +1,4 @@
-"""Pathologies that clients bring about (spec: mechanisms, part C): shown, and cured."""
+"""Pathologies that clients cause (spec: mechanisms, part C), each with its cure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Earliest deadline first above capacity, and affinity that outweighs load: shown, and cured."""
+"""Earliest deadline first above capacity, and affinity that outweighs load, with their cures."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_p25_earliest_deadline_first_collapses_above_capacity() -> None:
 
 
 def shared_prefix(affinity: float, load: float) -> Simulation:
-    """The published burst of 500 requests before eight servers: 512 shared tokens and some own.
+    """The published burst of 500 requests on eight servers: 512 shared and some unique tokens.
 
     Where one instance keeps winning is a law of its own, see tests/router/test_routing_theory.py.
     """

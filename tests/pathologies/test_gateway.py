@@ -1,4 +1,4 @@
-"""How overload control goes wrong, each time beside what cures it.
+"""Failures of overload control, each with its cure.
 
 The death spiral, the floor that absorbs a limit and the band that freezes it stand in
 tests/parity/test_vllm_on_eks.py, with the published figures; the quirks of that gateway in
@@ -77,7 +77,7 @@ def asked(
 
 
 def at(result: Result, time_s: float) -> float:
-    """What the limit was set to."""
+    """The values of the limit."""
     control = result.control
     return float(control["setting"][np.searchsorted(control["time_s"], time_s, side="right") - 1])
 
@@ -189,7 +189,7 @@ def test_lasting_overload_is_cut_for_at_every_tick_without_cooldown() -> None:
 
 
 def scoped(scope: str) -> list[Result]:
-    """A pays and asks little; B waits in a long queue of its own making."""
+    """A pays and offers little load; B waits in a long queue that it causes itself."""
     lengths = workload.Exponential(mean_tokens=128, max_tokens=1280)
     clients = [
         client("A", 1, 600, output_tokens=lengths),
@@ -401,7 +401,7 @@ def lengths(prompt: int, output: int) -> dict[str, Any]:
 
 
 def between(result: Result, column: str, from_s: float, to_s: float) -> Any:
-    """By how much a counter of both tenants went up."""
+    """The growth of a counter of both tenants."""
     timeline = result.timeline
     first, last = np.searchsorted(timeline["time_s"], [from_s, to_s])
     return timeline[column][last] - timeline[column][first]
@@ -412,7 +412,7 @@ def by_tokens(**settings: Any) -> gateway.Cost:
 
 
 def test_tenant_that_returns_monopolises_without_a_lift() -> None:
-    """A is alone for 300 s; then B claims what it had not asked for."""
+    """A is alone for 300 s; then B claims its unused share."""
     clients = [
         client("A", 8, 900, **lengths(512, 128)),
         client("B", 8, 900, start_s=300, **lengths(512, 128)),
@@ -504,7 +504,7 @@ OVERLOAD = [client("A", 6, 900), client("B", 6, 900)]
 
 
 def replicated(replicas: int, split: str = "round_robin", divided_by: int = 1) -> list[Result]:
-    """post5 on several gateways; `divided_by`: each with so much less of everything."""
+    """post5 on several gateways; `divided_by`: the divisor of each one's limits."""
     guard = vllm_on_eks.post5().gateway.guard
     changes = {
         "gateway.replicas": replicas,

@@ -1,4 +1,4 @@
-"""How llm-d's flow control goes wrong, each time beside what cures it, and what does not."""
+"""Failures of llm-d's flow control, each with its cure and with what does not cure it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How admission by predicted first tokens goes wrong, each time beside what cures it.
+"""Failures of admission by predicted first tokens, each with its cure.
 
 The first workload is that of the published idea: one prefix of 512 tokens, three classes in equal
 parts, 1,500 requests at 2,000 per second before 8 instances. It was reported to admit everything
@@ -144,7 +144,7 @@ def test_cold_start_protection_lets_new_groups_in(cure: dict[str, Any]) -> None:
 
 
 def goodput_before(routing: Any, **settings: Any) -> list[float]:
-    """Of 24 prefix groups before a router that does not look for them, budgets at the targets."""
+    """Goodput of 24 prefix groups with a router that ignores them, and budgets at the targets."""
     weights = [1 / rank for rank in range(1, 25)]
     classes = {"critical": 0.2, "standard": 0.4, "sheddable": 0.4}
     clients = [

@@ -1,4 +1,4 @@
-"""What the code of the gateway of vllm-on-eks does that its authors did not mean, run end to end.
+"""Unintended behavior of the gateway code of vllm-on-eks, in whole runs.
 
 Each quirk with its exact counts as `verbatim`, and without it as `corrected`. What a policy does
 when it is asked by itself stands in tests/native/gateway (fairness_test.cpp, controller_test.cpp)
@@ -73,7 +73,7 @@ def test_singletons_in_an_idle_system_hoard_credit(semantics: Semantics, of_130:
 
 def test_visit_while_another_waits_erases_the_hoard() -> None:
     singletons = [(float(second), "A") for second in range(100)]
-    # Two of B: the loop comes by A's empty queue while the second of them waits.
+    # Two of B: the loop passes A's empty queue while the second of them waits.
     visit = [(150.0, "B"), (150.0, "B")]
     burst = [(200.0, "BA"[i % 2]) for i in range(400)]
     config = gateway.Gateway(bands=drr("verbatim"), limit=gateway.FixedLimit(max_in_flight=1))

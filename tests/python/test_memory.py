@@ -1,4 +1,4 @@
-"""Runs that would take more memory than there is are refused before they begin."""
+"""Runs that need more memory than is available are refused before they begin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where seeds change nothing, no interval says otherwise."""
+"""If seeds change nothing, there is no interval."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NOTHING = "seeds change nothing: nothing in the configuration is random, so ther
 
 
 def recorded(n: int = 200, **settings: Any) -> Simulation:
-    """A recorded workload of two tenants before a gateway that sheds some of it."""
+    """A recorded workload of two tenants on a gateway that sheds some of it."""
     rng = np.random.default_rng(3)
     requests = trace(
         arrival_s=np.cumsum(rng.exponential(0.08, n)),

@@ -1,4 +1,4 @@
-"""What a result says of itself beside its figures."""
+"""Properties of a result other than its figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policies without a run: by hand, against models over many examples, and as runs decide."""
+"""Policies without a run: by hand, against models in many examples, and against runs."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Prompts:
 
 
 def of_some(now: Seen, row: int, kept: NDArray[np.bool_]) -> Seen:
-    """What one decision saw of some of the instances."""
+    """The signals of some instances at one decision."""
     names = ("waiting", "running", "in_flight", "kv_utilization", "age_s", "score")
     columns = {name: getattr(now, name)[row : row + 1, kept] for name in names}
     return Seen(**columns, instance=[now.instance[row]])
@@ -149,7 +149,7 @@ def test_filters_leave_what_their_model_leaves(
     groups: list[str],
     seed: int,
 ) -> None:
-    """The scorers look at what is left alone; the rest stands in the log with minus infinity."""
+    """The scorers rate only the instances that remain; the log has -inf for the others."""
     prefixes = [("", 0) if g == " " else (g, 64 * (1 + "ABCD".index(g))) for g in groups]
     inputs = [16 + tokens + (row * 389) % 300 for row, (_, tokens) in enumerate(prefixes)]
     policy, formula = SCORES[scorer]
@@ -218,7 +218,7 @@ def test_exploration_lets_as_many_go_as_it_says() -> None:
 
 @pytest.mark.parametrize(("threshold", "headroom", "second"), [(1, 0, 1), (1, 0.5, 0), (2, 0, 0)])
 def test_queue_at_its_threshold_is_too_long(threshold: float, headroom: float, second: int) -> None:
-    """One request waits at instance 0, which the scorer likes best; none does at instance 1."""
+    """One request waits at instance 0, which has the best score; none does at instance 1."""
     result = run(
         [0, MS, 2 * MS],
         instances={"count": 2, "max_num_seqs": 1, "latency": steady(100)},

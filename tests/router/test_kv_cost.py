@@ -31,7 +31,7 @@ class Load:
 def costs(
     cost: router.KvCost, blocks: float, overlaps: list[int], loads: list[Load], now: int
 ) -> list[float]:
-    """Of every rank, for a prompt of so many blocks that now finds such overlaps."""
+    """The cost of every rank, for a prompt with these blocks and overlaps."""
     here = [[one for one in loads if one.chosen == i] for i in range(len(overlaps))]
     prefill = [sum(one.uncached for one in some if now < one.end_of_prefill) for some in here]
     held = [sum(one.blocks for one in some if now < one.end) for some in here]
@@ -243,7 +243,7 @@ def run(
     group: Any = None,
     **cost: Any,
 ) -> Result:
-    """Prompts of a group share 64 tokens; `group` is what all instances are like."""
+    """Prompts of a group share 64 tokens; `group` has the settings of all instances."""
     names = [one.strip() for one in groups]
     return run_ns(
         [MS * at for at in arrival_ms],
@@ -286,7 +286,7 @@ def test_blocks_are_rounded_up() -> None:
 
 
 def test_a_preempted_request_is_charged_for_its_first_token_once() -> None:
-    """It computes its prompt again, which the router does not learn of."""
+    """It computes its prompt again, which the router does not see."""
     result = run(
         [0, 1, 1000],
         [64, 64, 16],

@@ -1,4 +1,4 @@
-"""Pickers take each instance as often as they say."""
+"""Pickers choose each instance with the documented probability."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_random_is_one_draw_of_the_request() -> None:
 
 
 def test_pickers_leave_the_workload_alone() -> None:
-    """Common random numbers: all policies meet the same requests."""
+    """Common random numbers: all policies see identical requests."""
     client = workload.Client(
         input_tokens=workload.Exponential(mean_tokens=300),
         output_tokens=workload.Exponential(mean_tokens=40),

@@ -1,4 +1,4 @@
-"""What is known of routing by score: where it concentrates, what stale signals and reuse do.
+"""Known results on routing by score: concentration, stale signals, and reuse of prefixes.
 
 The settings of the experiments are those of BLIS's hypotheses (H3, H6, H7, H9, H21, H29), whose
 own figures are quoted where ours must be near them.

@@ -1,4 +1,4 @@
-"""Scorers: each by its formula, and how a weighted router adds them."""
+"""Scorers: the formula of each, and their sum in a weighted router."""
 
 from __future__ import annotations
 

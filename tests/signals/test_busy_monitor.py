@@ -21,7 +21,7 @@ BUSY = gateway.BusyThreshold()
 
 
 def asked(arrival_s: Sequence[float], *, admission: Any = BUSY, **settings: Any) -> Result:
-    """Before a worker of 100 blocks of 16 tokens that takes 10 s and answers after 4 s."""
+    """Requests to a worker of 100 blocks of 16 tokens: first token after 4 s, end after 10 s."""
     server = flat(e2e_s=10, ttft_s=4).replace(num_kv_blocks=100, max_num_batched_tokens=500)
     settings = {"instances": server, "gateway": gateway.Gateway(admission=admission)} | settings
     return run(arrival_s, **settings)
@@ -43,7 +43,7 @@ def test_without_thresholds_no_worker_is_ever_busy() -> None:
 def test_prompts_in_flight_fill_kv_blocks() -> None:
     """Ten blocks each: six in flight exceed half of a hundred, five do not."""
     monitor = signals.BusyMonitor(active_decode_blocks_threshold=0.5)
-    # One per second; the first ends at second 10, and one is let in.
+    # One per second; the first ends at second 10, and one is admitted.
     result = asked([*range(12)], input_tokens=160, busy_monitor=monitor)
     assert rejected(result) == [6, 7, 8, 9]
 
@@ -144,7 +144,7 @@ PLANTS = {
 def test_a_request_counts_at_its_rank_from_its_routing(
     plant: str, ranks: int, share: float, per_rank: bool, policy: str
 ) -> None:
-    """Each prompt makes its rank busy: as many get in as must be busy, and then none."""
+    """Each prompt makes its rank busy: admission stops as soon as enough ranks are busy."""
     server = PLANTS[plant].replace(num_kv_blocks=100_000, data_parallel_size=ranks)
     result = asked(
         [0, 0.1, 0.2, 0.3, 0.4],
@@ -215,7 +215,7 @@ def test_readings_on_read_are_made_when_a_decision_is_due() -> None:
 
 
 def test_new_thresholds_wait_for_a_load_event() -> None:
-    """While nothing happens to the worker, the old ones stand."""
+    """While the worker is inactive, the previous readings remain."""
     monitor = signals.BusyMonitor(
         active_decode_blocks_threshold=1,
         schedule=[signals.BusyThresholdChange(at_s=1, active_decode_blocks_threshold=0.05)],
@@ -226,7 +226,7 @@ def test_new_thresholds_wait_for_a_load_event() -> None:
 
 
 def test_each_gateway_counts_its_own() -> None:
-    """Two replicas see half of the prompts each, so that twice as many get in."""
+    """Two replicas see half of the prompts each, so twice as many are admitted."""
     monitor = signals.BusyMonitor(active_decode_blocks_threshold=0.5, decode_latch=False)
     counts = []
     for replicas in (1, 2):
@@ -238,7 +238,7 @@ def test_each_gateway_counts_its_own() -> None:
     assert counts == [6, 12]
 
 
-# ---- what comes of it ----------------------------------------------------------------------------
+# ---- the consequences ----------------------------------------------------------------------------
 
 
 def test_the_router_passes_over_busy_workers() -> None:

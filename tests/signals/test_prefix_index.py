@@ -1,4 +1,4 @@
-"""The gateway's own record of which prompts went where, against a plain list of blocks."""
+"""The gateway's own record of the prompts sent to each instance, against a list of blocks."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_record_equals_a_plain_list_of_blocks() -> None:
 
 
 def test_record_is_of_what_was_sent_not_of_what_is_kept() -> None:
-    """Unlike the engine's memory it is up to date at once, whatever the age of the signals."""
+    """Unlike the engine's memory, it is always current, whatever the age of the signals."""
     requests = trace(
         arrival_s=[0, 0, 0],
         input_tokens=[64, 64, 64],

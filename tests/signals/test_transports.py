@@ -1,4 +1,4 @@
-"""What decisions see of the instances, against what the requests' own stamps say."""
+"""The signals that decisions see, against the requests' timestamps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many random cases the tests try, which the profile decides.
+"""The number of random cases in the tests, by profile.
 
 A test names the number that continuous integration tries. The profile `dev` tries a sixth of them,
 `nightly` many times as many. The first cases of a larger number are those of a smaller one, where a
@@ -23,7 +23,7 @@ EXAMPLES = 150
 
 
 def scaled(number: float) -> int:
-    """What the profile makes of a number that holds for continuous integration; at least 1."""
+    """The number for the profile, from that for continuous integration; at least 1."""
     return max(1, round(number * SHARES[PROFILE]))
 
 
@@ -47,7 +47,7 @@ def in_parts(seeds: range, number: int) -> list[range]:
 
 
 def examples(number: int, **more: object) -> settings:
-    """Settings of a property that needs another number of examples than most."""
+    """Settings of a property with a different number of examples."""
     return settings(max_examples=scaled(number), **more)  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""Random gateways before a plain server: as configured, and as their plain twin."""
+"""Random gateways in front of a plain server: as configured, and as their plain twin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random gateways before random fleets, overloaded as a rule."""
+"""Random gateways in front of random fleets, usually overloaded."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def random_client(rng: random.Random, name: str) -> workload.Client:
 
 
 def random_simulation(seed: int, **costs: Any) -> Simulation:
-    """Some gateway before some fleet, overloaded as a rule, of either profile."""
+    """A random gateway and fleet, usually overloaded, of either profile."""
     rng = random.Random(seed)
     base = rng.choice((profiles.vllm, profiles.vllm, profiles.blis_0_6))()
     bands = [

@@ -1,4 +1,4 @@
-"""Runs of given requests, the servers before which they are plain, and what their stamps say."""
+"""Runs of given requests, simple servers for them, and readings of their timestamps."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def peak(result: Result, at_ns: Sequence[int] | None = None) -> int:
 
 @dataclass(frozen=True)
 class Passage:
-    """One request's way through the gateway, in nanoseconds."""
+    """The instants of one request in the gateway, in nanoseconds."""
 
     admitted: int
     dispatched: int

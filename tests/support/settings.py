@@ -333,7 +333,7 @@ LEAVES = list(leaves(Simulation._describe(), RICH.to_dict()))
 
 
 def at(written: Any, path: str) -> Any:
-    """What stands at a dotted path of a written form."""
+    """The value at a dotted path of a written form."""
     for key in path.replace("]", "").replace("[", ".").split("."):
         written = written[int(key)] if key.isdigit() else written[key]
     return written

@@ -231,7 +231,7 @@ def _rows(look: _Looking, result: Result) -> None:
 
 
 def _afterthoughts(look: _Looking, result: Result) -> None:
-    """What is found out about a result only when it is asked."""
+    """Properties of a result that are computed on demand."""
     requests, simulation = result.requests, result.simulation
     with look.at("admission_regret"):
         regret = result.admission_regret()
@@ -327,7 +327,7 @@ def _drawings(look: _Looking, result: Result) -> None:
 
 
 def _render(figure: Figure) -> None:
-    """To the last glyph: names that the text engine cannot set fail only here."""
+    """To the last glyph: names that the text engine cannot render fail only here."""
     figure.savefig(io.BytesIO(), format="raw", dpi=20)
 
 
@@ -335,7 +335,7 @@ def _render(figure: Figure) -> None:
 
 
 def failed_checks(result: Result) -> list[Failure]:
-    """What does not hold of a run that holds of every run."""
+    """The identities of every run that this run violates."""
     look = _Looking()
     simulation, seed = result.simulation, result.seed
     with look.at("books"):

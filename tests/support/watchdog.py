@@ -1,4 +1,4 @@
-"""An end to what would never end, by processor time, so that a busy machine does not matter."""
+"""A limit of processor time for tests that could hang, independent of the machine's load."""
 
 from __future__ import annotations
 

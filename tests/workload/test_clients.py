@@ -1,4 +1,4 @@
-"""What clients do: retries, patience, closed loops."""
+"""Client behavior: retries, timeouts, closed loops."""
 
 from __future__ import annotations
 
@@ -423,7 +423,7 @@ def test_closed_loops_need_an_end_and_no_rate() -> None:
 
 
 def random_clients(seed: int) -> Simulation:
-    """A small engine under closed and open load, with impatient clients who ask again."""
+    """A small engine under closed and open load, with impatient clients that retry."""
     rng = random.Random(seed)
     engine = instance.InstanceGroup(
         count=rng.choice([1, 2]),
@@ -510,7 +510,7 @@ def check_stamps(result: Result) -> None:
 
 
 def test_passive_clients_cost_nothing() -> None:
-    """A reaction that never comes about leaves the result as it is, but for the attempts."""
+    """A reaction that never occurs does not change the result, except the attempts."""
     base = Simulation(workload=workload.Synthetic(num_requests=300, requests_per_s=20))
     plain = simulate(base, 3)
     watched = simulate(base.with_({"reaction": retry().with_({"timeout_s": 1e5})}), 3)

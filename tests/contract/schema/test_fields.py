@@ -1,4 +1,4 @@
-"""What is known of each setting: documentation, unit, range, default."""
+"""The descriptor of each setting: documentation, unit, range, default."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ DECLARED = re.compile(r"^struct (\w+) (?:: [\w:]+ )?{", re.MULTILINE)
 
 @pytest.mark.parametrize("cls", KINDED, ids=lambda cls: cls.__name__)
 def test_kind_is_the_name_of_its_header(cls: type[Any]) -> None:
-    """Or its class is, where the kind alone says too little; kinds of a few lines share one."""
+    """Or the class, if the kind alone is too general; kinds of a few lines share a file."""
     structs = {
         header.stem: DECLARED.findall(header.read_text())
         for header in (ROOT / "cpp" / MODULE_OF[cls.__name__]).rglob("*.h")
@@ -33,7 +33,7 @@ def test_kind_is_the_name_of_its_header(cls: type[Any]) -> None:
 
 
 def alternatives(path: str) -> list[dict[str, Any]]:
-    """What may stand at a path of settings."""
+    """The alternatives at a path of settings."""
     place = Simulation._describe()
     for step in path.split("."):
         field = next(field for field in place["fields"] if field["name"] == step)

@@ -1,4 +1,4 @@
-"""What passes for a number, and for a list of them."""
+"""Values accepted as numbers, and as lists of numbers."""
 
 from __future__ import annotations
 

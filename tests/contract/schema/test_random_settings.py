@@ -1,4 +1,4 @@
-"""Valid settings are taken and garbage is refused, whatever they are."""
+"""Random valid settings are accepted, and garbage is refused."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_unknown_presets_are_refused(bad: Any) -> None:
 
 
 def survives(code: str) -> None:
-    """Runs code in a process of its own, because what it does may end the process."""
+    """Runs code in a separate process, because the code may end the process."""
     path = str(Path(spillway.__file__).parents[1])
     ended = subprocess.run(
         [sys.executable, "-c", code],

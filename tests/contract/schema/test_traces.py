@@ -1,4 +1,4 @@
-"""A trace as a setting: copies keep its requests, its digest stands for it."""
+"""A trace as a setting: copies keep its requests, and its digest represents it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings that are invalid, alone or together, are all named at once."""
+"""One error names all invalid settings, alone or in combination."""
 
 from __future__ import annotations
 

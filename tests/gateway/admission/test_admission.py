@@ -19,7 +19,7 @@ from spillway import ConfigError, fleet, gateway, instance, signals, workload
     ("k", "power", "s"), [(300, 5, 0.15), (300, 5, 0.25), (1, 1, 0.3), (2, 2, 0.5), (300, 5, 0.4)]
 )
 def test_probabilistic_refuses_its_share(k: float, power: float, s: float) -> None:
-    """100 long streams hold the saturation; short ones come and go one by one."""
+    """100 long streams keep the saturation constant; short ones are served one by one."""
     n, long = 4000, 100
     result = run(
         [0.0] * long + [1 + 0.02 * i for i in range(n)],
@@ -79,7 +79,7 @@ def test_system_is_empty_once_clients_have_withdrawn_all() -> None:
 
 
 def test_retries_draw_anew() -> None:
-    """Half are refused, and half of those once more."""
+    """Half are rejected, and half of those again."""
     n, long = 2000, 100
     result = run(
         [0.0] * long + [1 + 0.02 * i for i in range(n)],

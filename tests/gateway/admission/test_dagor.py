@@ -13,7 +13,7 @@ from spillway import Result, gateway
 
 
 def overloaded(policy: Any, seed: int = 0) -> Result:
-    """Twice what ten permits serve, of four classes alike and two hundred tenants."""
+    """Twice the capacity of ten permits, in four equal classes and two hundred tenants."""
     rng = random.Random(seed)
     n = 6000
     return run(
@@ -28,7 +28,7 @@ def overloaded(policy: Any, seed: int = 0) -> Result:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("user", ["tenant", "request"])
 def test_dagor_admits_what_is_served_and_the_important_first(user: str, seed: int) -> None:
-    """Half of what comes could be served; the level sways, so that it is somewhat less."""
+    """The capacity is half of the load; the level oscillates, so slightly less is served."""
     result = overloaded(gateway.Dagor(threshold_s=0.5, user=user), seed)
     critical, standard, batch, sheddable = shares = [
         share_of(result, name) for name in ("critical", "standard", "batch", "sheddable")

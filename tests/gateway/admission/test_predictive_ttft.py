@@ -1,4 +1,4 @@
-"""Predictive admission: every verdict restated in plain Python from the requests' own stamps."""
+"""Predictive admission: every verdict, restated in plain Python from the requests' timestamps."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_rules_that_span_settings() -> None:
 
 
 def test_full_memory_adds_the_time_to_the_next_release() -> None:
-    """Of two that fit, each needs most of the memory; ends 0.7 s apart are known of by then."""
+    """Of two requests that fit, each needs most memory; ends 0.7 s apart are known by then."""
     blocks, prompt = 100, 16 * 60
 
     def admitted(estimator: str, budget_s: float) -> bool:

@@ -18,7 +18,7 @@ def test_burst_at_one_instant_passes_a_tenant_budget() -> None:
 
 
 def test_tenant_budget_is_a_share_of_all_seats() -> None:
-    """A tenth of 2·20 seats is 4: a fifth is let in while there are no more than 4."""
+    """A tenth of 2·20 seats is 4: a fifth is admitted while there are no more than 4."""
     policy = gateway.TenantBudget(budgets=[gateway.TenantShare(tenant="a", share=0.1)])
     result = run(
         [0.01 * i for i in range(20)],

@@ -35,7 +35,7 @@ def test_bucket_of_a_single_tenant_is_the_plain_one(seed: int) -> None:
 
 
 def test_buckets_share_by_weight_and_owners_take_no_part() -> None:
-    """All ask for ten times what there is, in prompts of 10 tokens."""
+    """All tenants offer ten times the refill, in prompts of 10 tokens."""
     n, names = 3000, ("a", "b", "c")
     result = run(
         [0.01 * (i // 3) for i in range(n)],

@@ -49,7 +49,7 @@ def one_seat(count: int) -> instance.InstanceGroup:
 
 
 class Trial:
-    """A random overload before a random gateway with one policy: as simulated and as restated."""
+    """A random overload of a random gateway with one policy: as simulated and as restated."""
 
     def __init__(self, name: str, seed: int) -> None:
         rng = random.Random(seed)
@@ -99,7 +99,7 @@ class Trial:
         self.seed = seed
 
     def compare(self) -> Counter[str] | None:
-        """What became of the requests; none if a verdict hangs on rounding."""
+        """The outcomes of the requests; None if a verdict depends on rounding."""
         try:
             self.gateway.run(self.requests)
         except plain.UnclearError:

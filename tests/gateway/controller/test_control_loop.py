@@ -1,4 +1,4 @@
-"""What a controller measures, when it acts, and what it does, by the requests' own stamps."""
+"""Measurements, instants and moves of controllers, by the requests' timestamps."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Sample:
 
 
 def samples_of(sensor: signals.Sensor, them: list[Way]) -> list[Sample]:
-    """A refusal is known as the request reaches its engine."""
+    """A rejection becomes known as the request reaches its engine."""
     found = []
     for way in them:
         entered = None if way.dispatched is None else way.dispatched + ROUTING_NS + ENTRY_NS
@@ -312,7 +312,7 @@ def test_hit_rate_is_that_of_the_lookups_since_the_last_tick() -> None:
 
 @dataclass
 class PublishedController:
-    """The controller of vllm-on-eks @ 0c78403 in its own words: one cap per worker."""
+    """The controller of vllm-on-eks @ 0c78403, restated: one cap per worker."""
 
     cap: int
     cap_min: int

@@ -1,4 +1,4 @@
-"""What tenants are charged, and when: the order of dispatch follows from it."""
+"""The charges of tenants and their instants, from which the order of dispatch follows."""
 
 from __future__ import annotations
 

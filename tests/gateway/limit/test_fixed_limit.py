@@ -1,4 +1,4 @@
-"""A fixed limit: it holds, wastes nothing, and gets its permits back."""
+"""A fixed limit holds, wastes no capacity, and gets its permits back."""
 
 from __future__ import annotations
 

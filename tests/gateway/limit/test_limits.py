@@ -47,7 +47,7 @@ def check(result: Result, allows: Callable[[Way, Sequence[Way]], bool]) -> int:
 
 
 def random_limit(name: str, rng: random.Random) -> tuple[list[Any], Any, int]:
-    """The limits, what they allow, and of how many instances."""
+    """The limits, the check of what they allow, and the number of instances."""
     most, count = rng.randint(1, 6), rng.randint(1, 3)
     budget, assumed = rng.choice((50, 200, 1000)), rng.choice((0, 20))
     tokens = gateway.TokenBudget(max_tokens_in_flight=budget, assumed_output_tokens=assumed)

@@ -25,7 +25,7 @@ def one_band(queue: gateway.Queue, permits: int = 1, **settings: float) -> gatew
 
 
 def check_ledger(result: Result) -> Counter[str]:
-    """The ledger counts what the requests say, and its identities hold. Returns the outcomes."""
+    """The ledger agrees with the requests, and its identities hold. Returns the outcomes."""
     ledger = result.ledger
     requests = result.requests
     found = Counter(outcomes(result))
@@ -70,7 +70,7 @@ def test_queues_equal_their_plain_twin() -> None:
 
 
 def test_streaming_keeps_the_same_books() -> None:
-    """Requests that are lost give their ids to others, as those that are served do."""
+    """Ids of lost requests are reused, like those of served ones."""
     seen: Counter[str] = Counter()
     for seed in trials(150):
         simulation = random_simulation(seed)
@@ -155,7 +155,7 @@ def test_lowest_priority_evicts_the_newest_of_the_least() -> None:
     assert outcomes(result) == ["completed", "completed", "evicted", "completed", "completed"]
 
 
-# --- time-outs ------------------------------------------------------------------------------------
+# --- timeouts -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("timeout_s", "outcome"), [(1, "completed"), (1 - 1e-9, "expired")])
@@ -275,7 +275,7 @@ def test_codel_leaves_short_waits_alone() -> None:
 
 @pytest.mark.parametrize(("latency_s", "shed"), [(0, 0), (1e-9, 8), (0.01, 8)])
 def test_burst_is_shed_if_the_loop_wakes_late(latency_s: float, shed: int) -> None:
-    """Ten at once before a hundred free permits and two places to wait."""
+    """Ten at once, with a hundred free permits and two places to wait."""
     gate = one_band(gateway.Queue(max_requests=2), permits=100, drain_latency_s=latency_s)
     result = run([0.0] * 10, gateway=gate)
     assert outcomes(result).count("rejected") == shed
@@ -296,7 +296,7 @@ def test_loop_also_notices_permits_late() -> None:
 @pytest.mark.parametrize("permits", [0, 5])
 @pytest.mark.parametrize("where", ["queue", "tenant", "band", "gateway", "gateway, shedding"])
 def test_a_bound_of_zero_refuses_every_request(drop: str, permits: int, where: str) -> None:
-    """Also where permits are free: each request passes through the queue."""
+    """Each request passes through the queue, even if permits are free."""
     queue = gateway.Queue(drop=drop, max_requests=0 if where == "queue" else None)
     bounds: dict[str, Any] = {}
     if where.startswith("gateway"):
@@ -317,7 +317,7 @@ def test_a_bound_of_zero_refuses_every_request(drop: str, permits: int, where: s
 
 
 def test_bands_have_queues_of_their_own() -> None:
-    """A full queue of one band neither refuses nor evicts requests of the other."""
+    """A full queue of one band neither rejects nor evicts requests of the other."""
     bands = [
         gateway.Band(priority=3, queue=gateway.Queue(max_requests=2, drop="lowest_priority")),
         gateway.Band(queue=gateway.Queue(max_requests=1)),

@@ -1,4 +1,4 @@
-"""Routing decisions: what was seen, and what the choice cost."""
+"""Routing decisions: the signals seen, and the cost of the choice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether goodput left its band and came back: runs of which that is known."""
+"""Whether goodput left its band and recovered, in runs with a known answer."""
 
 from __future__ import annotations
 

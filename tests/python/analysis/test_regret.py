@@ -1,4 +1,4 @@
-"""What rejected requests missed."""
+"""The latency that rejected requests would have seen on an idle fleet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rejected requests would have met on an idle fleet: each simulated by hand, by itself."""
+"""Rejected requests on an idle fleet: each simulated by hand, alone."""
 
 from __future__ import annotations
 

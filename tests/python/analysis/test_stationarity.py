@@ -1,4 +1,4 @@
-"""Whether a system keeps up: queues of which it is known."""
+"""Whether a system keeps up with its load, for queues with a known answer."""
 
 from __future__ import annotations
 

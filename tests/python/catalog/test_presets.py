@@ -1,4 +1,4 @@
-"""The named gateways, against the published table typed once more."""
+"""The named gateways, against the published table, transcribed independently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The named workloads, against the published tables typed once more."""
+"""The named workloads, against the published tables, transcribed independently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: what it does, and what it says when the input is wrong."""
+"""The command line: its commands, and its messages for invalid input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a result says of itself: why requests were lost, and what never acted."""
+"""Notes of a result: why requests were lost, and which mechanisms never acted."""
 
 from __future__ import annotations
 

@@ -321,7 +321,7 @@ def test_admission_by_length_in_groups(simulation):
 
 
 def crowded(**settings):
-    """Two tenants that ask for more than a plant can do, behind an adaptive limit."""
+    """Two tenants that overload a plant, behind an adaptive limit."""
     plant = spillway.Simulation(
         instances=[instance.InstanceGroup(plant=instance.ProcessorSharing())],
         metrics=metrics.Metrics(timeline_step_s=1),
@@ -381,7 +381,7 @@ def test_gateway_has_a_panel_for_everything(controlled):
     assert len({axes.get_xlim() for axes in panels.values()}) == 1
     total = controlled.timeline["submitted"][-1].sum()
     assert panels["submitted"].get_title(loc="left") == f"submitted ({total:,} requests)"
-    # C asks for nothing and has no line.
+    # C sends no requests and has no line.
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["A", "B"]
 
 

@@ -1,4 +1,4 @@
-"""Figures, objectives and constraints, against the summaries they are taken from."""
+"""Figures, objectives and constraints, against the summaries that they come from."""
 
 from __future__ import annotations
 

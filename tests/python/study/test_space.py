@@ -1,4 +1,4 @@
-"""Spaces: where ranges come from, what a point stands for, what cannot be."""
+"""Spaces: the source of ranges, the meaning of points, and invalid spaces."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def trials_of(study: Study) -> list[Any]:
 
 @functools.cache
 def uninterrupted(n: int, sampler: str = "tpe") -> list[Any]:
-    """The trials of a study that was left alone."""
+    """The trials of a study that was not interrupted."""
     return trials_of(small(sampler=sampler).optimize(n, check=False))
 
 

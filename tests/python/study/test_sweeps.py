@@ -1,4 +1,4 @@
-"""Sweeps against single runs, and solvers against what is known of the answer."""
+"""Sweeps against single runs, and solvers against known answers."""
 
 from __future__ import annotations
 

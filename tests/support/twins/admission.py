@@ -38,7 +38,7 @@ class Request:
     tenant: int
     slo_class: int
     priority: int
-    # What becomes of it.
+    # The outcome.
     outcome: str = "queued"
     dispatched: int | None = None
     instance: int = -1
@@ -458,7 +458,7 @@ class EarlyRejection(Observing):
 
 
 class UnclearError(Exception):
-    """A verdict hangs on the last bits of an estimate."""
+    """A verdict depends on the last bits of an estimate."""
 
 
 def check_clear(one: float, other: float) -> None:
@@ -516,7 +516,7 @@ class Gateway:
             heapq.heappush(self.events, (one.end, END, one.instance, one))
 
     def happen(self, until: float) -> None:
-        """First tokens, ends, dispatches, time-outs: at one instant in this order."""
+        """First tokens, ends, dispatches, timeouts: at one instant in this order."""
         while self.events and self.events[0][0] <= until:
             now, what, _, one = heapq.heappop(self.events)
             assert now != until, "an arrival at the instant of an event"

@@ -1,8 +1,8 @@
-"""The cycle of llm-d's flow control once more, plain and slow, before one server.
+"""Slow reference implementation of llm-d's flow control, with one server.
 
 The server takes a time for each request that follows from its output alone. Saturation is what is
 in flight over a capacity. All instants are whole nanoseconds; every attempt of a series is made,
-whether or not it can come to anything.
+even if it dispatches nothing.
 """
 
 from __future__ import annotations

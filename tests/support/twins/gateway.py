@@ -23,7 +23,7 @@ class Request:
     output: int = 10
     priority: int = 3
     target: int | None = None
-    # What becomes of it.
+    # The outcome.
     outcome: str = "queued"
     reason: str = ""
     dispatched: int | None = None

@@ -1,4 +1,4 @@
-"""The slow, plain twin of `cpp/instance`, written from its contract (`cpp/instance/README.md`).
+"""Slow reference implementation of `cpp/instance`, from its contract (`cpp/instance/README.md`).
 
 One model server, no gateway, no routing delay. Everything is recomputed from the README's
 definitions at every step; nothing is cached or aggregated. All times are integer nanoseconds.
@@ -95,7 +95,7 @@ class Server:
 
 @dataclass
 class Outcome:
-    """What became of one request. The `reported_` values stay 0 unless `accounting` is `blis`."""
+    """The outcome of one request. The `reported_` values stay 0 unless `accounting` is `blis`."""
 
     outcome: str = "pending"
     enqueued_ns: int | None = None

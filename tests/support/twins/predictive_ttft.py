@@ -1,4 +1,4 @@
-"""Predictive admission, restated in plain Python from the requests' own stamps."""
+"""Slow reference implementation of predictive admission, from the requests' timestamps."""
 
 from __future__ import annotations
 
