@@ -339,7 +339,7 @@ for timeout_s in TIMEOUTS_S:
 # With 1 s, it freezes far below the optimum.
 # There, nearly all served requests have waited the full second; with the engines' half second,
 # the p99 lies between 1.6 and 2.4 s, the *deadband*, in which the controller holds the limit.
-# The target is met, while most requests are rejected.
+# The controller sees no need to act, while most requests are rejected.
 # The other line shows that the band is the cause: without it, the limit keeps climbing with the
 # same timeout and is cut only where the engines alone take a second.
 # With a band, the rule is $T < \tau (1 - b) - U$: target less band, less the engines' time to first
