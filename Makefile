@@ -40,13 +40,13 @@ test-tsan: $(VENV)/.dev  ## C++ tests under ThreadSanitizer
 	$(BIN)/cmake --build --preset tsan
 	$(BIN)/ctest --preset tsan
 
-test-python: $(VENV)/.dev  ## Python tests that take less than two seconds each, with few random cases
-	$(BIN)/python -m pytest -m "not slow and not long" -n 2
+test-python: $(VENV)/.dev  ## Python tests under two seconds each, with few random cases; or TESTS="tests/router -k burst"
+	$(BIN)/python -m pytest $(or $(TESTS),-m "not slow and not long" -n 2)
 
 test-every: $(VENV)/.dev  ## Python tests but the long ones, with as many random cases as continuous integration
 	SPILLWAY_TEST_PROFILE=ci $(BIN)/python -m pytest -m "not long" -n 2
 
-test-long: $(VENV)/.dev  ## Theory tests to one per cent; minutes
+test-long: $(VENV)/.dev  ## Theory tests to 1%; minutes
 	$(BIN)/python -m pytest -m long -n 2
 
 test-fuzz: $(VENV)/.dev  ## 10,000 random simulations through every check and view; twenty minutes
@@ -66,10 +66,11 @@ test-dist: $(VENV)/.dev  ## Build the sdist, build and install from it in an emp
 	cd build && dist-venv/bin/spillway run ../examples/noisy_neighbor.yaml > /dev/null
 	cd build && dist-venv/bin/python -c "import spillway; print(spillway.build_info)"
 
-check: $(VENV)/.dev  ## Formatters, linters, types, stubs
+check: $(VENV)/.dev  ## Formatters, linters, types, stubs, language
 	@$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/python tools/check_language.py
 	$(BIN)/mypy
 	$(BIN)/python tools/generate_stubs.py --check
 	$(BIN)/python -m mypy.stubtest spillway._core --allowlist tools/stubtest_allowlist.txt

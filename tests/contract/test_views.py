@@ -77,7 +77,10 @@ def run_under(alternative: Alternative, pressure: Pressure) -> Result:
             continue
         if books["attempts"] >= 5 and low <= shed_share(result) <= high:
             return result
-    raise AssertionError(f"no run with {alternative} sheds {low} to {high} of its requests")
+    raise AssertionError(
+        f"no run with {alternative} sheds {low} to {high} of its requests; list the settings that "
+        "do in STRICT of tests/support/random_simulations.py"
+    )
 
 
 def assert_views(result: Result, folder: Path, *, draws: bool = False) -> None:

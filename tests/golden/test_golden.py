@@ -9,6 +9,9 @@ from collections import Counter
 
 import pytest
 from golden import regenerate
+from support.settings import fields_of
+
+from spillway import gateway
 
 
 def difference(expected: str, found: str) -> str:
@@ -36,6 +39,17 @@ def test_decisions_are_the_recorded_ones(name: str) -> None:
 
 def test_every_recording_belongs_to_a_run() -> None:
     assert {path.stem for path in regenerate.FOLDER.iterdir()} == set(regenerate.RUNS)
+
+
+def test_every_policy_is_recorded() -> None:
+    admission = fields_of(gateway.Gateway)["admission"]["alternatives"]
+    fairness = fields_of(gateway.Band)["fairness"]["alternatives"]
+    recorded = {policy.kind for policy in (regenerate.ADMISSION | regenerate.FAIRNESS).values()}
+    elsewhere = {
+        *("always_admit", "reject_all"),  # no state
+        *("busy_threshold", "predictive_ttft", "token_bucket"),  # in runs of their own
+    }
+    assert recorded | elsewhere == {one["kind"] for one in (*admission, *fairness)}
 
 
 def test_the_run_shows_what_it_is_for() -> None:

@@ -40,8 +40,8 @@ HUGE: dict[str, tuple[dict[str, Any], str]] = {
         {"workload": {**SYNTHETIC, "num_requests": 10**9}},
         (
             "workload.num_requests = 1000000000: the run would need about 92 GB of memory, 92 GB "
-            "of it for 1,000,000,000 requests, but only 8 GB is available; set metrics.streaming to "
-            "true, or simulate fewer (SPILLWAY_MEMORY_GB sets another limit)"
+            "of it for 1,000,000,000 requests, but only 8 GB is available; set metrics.streaming "
+            "to true, or simulate fewer (SPILLWAY_MEMORY_GB sets another limit)"
         ),
     ),
     "duration": (

@@ -1,4 +1,4 @@
-"""The command line: `spillway run|check|describe|init|optimize|sweep|validate`.
+"""The command line: `spillway COMMAND`.
 
 Each command is a module of this package with two functions, `add_arguments(parser)` and
 `run(options)`, which returns the exit status. Each is imported only when it is called, so that no

@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from support.runs import flat, outcomes, run
 
-from spillway import gateway
+from spillway import Simulation, gateway, instance
+from spillway.testing import Request, build
+
+
+def test_budget_counts_what_is_in_flight() -> None:
+    policy = gateway.TenantBudget(default_share=0.5)
+    seats = Simulation(instances=[instance.InstanceGroup(max_num_seqs=2)])
+    budget = build(policy, simulation=seats)
+    first, second, third = (Request(slo_class="sheddable") for _ in range(3))
+    for now_s, request in ((1.0, first), (2.0, second)):
+        assert budget.decide(request, now_s=now_s).admitted
+        budget.dispatched(request, now_s=now_s)
+    assert not budget.decide(third, now_s=3.0).admitted  # two of one seat
+    budget.first_token(first, now_s=4.0)
+    budget.finished(first, now_s=5.0)
+    assert budget.decide(third, now_s=6.0).admitted
 
 
 def test_burst_at_one_instant_passes_a_tenant_budget() -> None:

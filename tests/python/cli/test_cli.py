@@ -602,8 +602,8 @@ def test_scenario_replaces_workload_tenants_and_classes(
         run("run", "fleet.yaml", "--scenario", "noisy-neighbor-small", "--set", change, "--json")
     )
     assert out["metrics"]["offered"] == 700
-    assert refused("run", "fleet.yaml", "--scenario", "noisy-neighbour") == (
-        "scenario = 'noisy-neighbour': unknown scenario; did you mean 'noisy-neighbor'?"
+    assert refused("run", "fleet.yaml", "--scenario", "noisy-neighbors") == (
+        "scenario = 'noisy-neighbors': unknown scenario; did you mean 'noisy-neighbor'?"
     )
 
 
@@ -640,17 +640,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
         assert caught.value.code == 0
     out = capsys.readouterr().out
     assert f"spillway {spillway.__version__}\n" in out
-    for word in (
-        "run",
-        "check",
-        "describe",
-        "init",
-        "validate",
-        "--set",
-        "--trace",
-        "--scenario",
-        "--out",
-    ):
+    for word in (*cli.COMMANDS, "--set", "--trace", "--scenario", "--out"):
         assert word in out
 
 

@@ -108,7 +108,11 @@ class Fleet:
 
 
 class Rule:
-    """`c` are the settings."""
+    """The rule of a policy with the settings `c`; the methods are those of `admission.h`.
+
+    `admits` gets the request, the time in ns and the random number of the attempt in [0, 1).
+    `prepare` creates the state.
+    """
 
     def __init__(self, c: Any, fleet: Fleet, tenants: list[Any], classes: list[Class]) -> None:
         self.c, self.fleet, self.tenants, self.classes = c, fleet, tenants, classes
