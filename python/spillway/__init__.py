@@ -9,7 +9,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING
 
-# The nouns come first: they make the classes of the core.
+# The modules of settings come first: they make the classes of the core.
 from spillway import fleet, gateway, instance, metrics, router, signals, workload
 from spillway._core.cluster import Simulation
 from spillway._core.sim import (

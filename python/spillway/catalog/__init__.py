@@ -3,10 +3,13 @@
     simulation = catalog.get("noisy-neighbor").apply()
     simulation = catalog.vllm_on_eks.post5(workers=None).apply(simulation)
 
-puts a gateway in front of a workload. In a configuration file this is `presets: [noisy-neighbor,
-{name: vllm-on-eks-post5, workers: null}]` (see `by_name`), in a shell `--set
-'presets=[noisy-neighbor, vllm-on-eks-post5]'`. Apply a gateway after a scenario, because it bounds
-the scenario's tenants. To change a setting of a preset, change the resulting simulation:
+puts a gateway in front of a workload. In a configuration file (see `by_name`) this is
+
+    presets: [noisy-neighbor, {name: vllm-on-eks-post5, workers: null}]
+
+and in a shell `--set 'presets=[noisy-neighbor, vllm-on-eks-post5]'`. Apply a gateway after a
+scenario, because it bounds the scenario's tenants. To change a setting of a preset, change the
+resulting simulation:
 
     simulation = simulation.with_({"gateway.limit[0].cap_per_worker": 16})
 
