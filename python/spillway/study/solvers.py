@@ -54,10 +54,10 @@ class Probe:
 
     `violations` are the means over the seeds of the signed violations, as shares of the bounds;
     `smoothed` the largest of them after smoothing, <= 0 if the SLO is met; `figures` the means of
-    the constrained figures. `num_requests` is the expected number of requests of each run;
-    `growth` the growth of the number of requests in the system, None if unknown. `is_final`: whether a longer run
-    is impossible or not allowed; `is_undecided`: whether the SLO is met in the longest run, but the
-    system is filling up. `failure` is the reason if there are no figures.
+    the constrained figures. `num_requests` is the expected number of requests of each run; `growth`
+    the growth of the number of requests in the system, None if unknown. `is_final`: whether a
+    longer run is impossible or not allowed; `is_undecided`: whether the SLO is met in the longest
+    run, but the system is filling up. `failure` is the reason if there are no figures.
     """
 
     value: float
