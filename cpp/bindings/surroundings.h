@@ -324,7 +324,7 @@ class Surroundings : private signals::ExactEstimator {
     const auto* scraped = std::get_if<signals::Scraped>(&simulation.signals);
     if (scraped && scraped->stale_after_s) {
       refuse("signals.stale_after_s", sim::to_text(*scraped->stale_after_s),
-             "must be absent in a test: stale signals cannot be scripted");
+             "must be unset in a test: stale signals cannot be scripted");
     }
   }
   // Instances have the capacities of those configured, the last ones that of the last group.

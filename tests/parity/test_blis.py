@@ -455,11 +455,11 @@ def test_scorers_reach_the_configuration(
         ("queue-depth", ", options.routing_scorers: 'queue-depth' must be NAME:WEIGHT"),
         ("queue-depth:x", ", options.routing_scorers: 'queue-depth:x' must be NAME:WEIGHT"),
         ("queue-depth:1:2", ", options.routing_scorers: 'queue-depth:1:2' must be NAME:WEIGHT"),
-        ("queue-depth:0", ": is of no use to the core: router.scorers[0].weight = 0: must be > 0"),
-        ("queue-depth:nan", ": is of no use to the core: router.scorers[0].weight = nan: must be"),
+        ("queue-depth:0", ": invalid configuration: router.scorers[0].weight = 0: must be > 0"),
+        ("queue-depth:nan", ": invalid configuration: router.scorers[0].weight = nan: must be"),
         (
             "queue-depth:1,queue-depth:2",
-            ": is of no use to the core: router.scorers[1].kind = 'queue_depth': must not occur twice",  # noqa: E501
+            ": invalid configuration: router.scorers[1].kind = 'queue_depth': must not occur twice",
         ),
         (5, ", options.routing_scorers: '5' must be one of prefix-affinity, "),
     ],
@@ -587,7 +587,7 @@ def test_a_report_of_nothing_agrees_with_nothing() -> None:
     ("changes", "words"),
     [
         ({"instances": None}, "summary.json, instances = None: must be a whole number"),
-        ({"instances": 0}, "summary.json: is of no use to the core: instances[0].count = 0"),
+        ({"instances": 0}, "summary.json: invalid configuration: instances[0].count = 0"),
         ({"alpha": [1, 2]}, "summary.json, alpha = [1, 2]: must be a list of three numbers"),
         ({"beta": [1, 2, "3"]}, "summary.json, beta[2] = '3': must be a number"),
         ({"aggregate": []}, "summary.json, aggregate = []: must be an object"),
@@ -613,7 +613,7 @@ def test_a_broken_summary_is_an_error(folder: Path, changes: dict[str, Any], wor
         ("summary.json", "[1]", "must be an object"),
         ("summary.json", None, "cannot be read"),
         ("requests.csv", None, "cannot be read"),
-        ("requests.csv", "", "is empty"),
+        ("requests.csv", "", "empty; must hold"),
         ("requests.csv", "request_id,ttft_us\n", "lacks the columns e2e_us, scheduling_delay_us"),
         ("requests.csv", REQUESTS + "9,1,1,1,1,instance_0\n", "request 9 is not in trace.csv"),
         (
@@ -622,7 +622,7 @@ def test_a_broken_summary_is_an_error(folder: Path, changes: dict[str, Any], wor
             "line 4, request_id = '2': occurs twice",
         ),
         ("requests.csv", REQUESTS.replace("109687", "x"), "line 2, e2e_us = 'x': must be a number"),
-        ("trace.csv", "a,b\n1,2\n", "lacks request_id"),
+        ("trace.csv", "a,b\n1,2\n", "not of the format reference: request_id"),
     ],
 )
 def test_a_broken_file_is_an_error(
@@ -639,7 +639,7 @@ def test_a_broken_file_is_an_error(
 
 
 def test_no_scenario_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="holds no scenario"):
+    with pytest.raises(TraceError, match="no scenario found"):
         blis.validate(tmp_path)
     with pytest.raises(TraceError, match="not a folder"):
         blis.validate(tmp_path / "missing")

@@ -948,7 +948,7 @@ def test_time_does_not_go_backwards() -> None:
                 gateway.GaieLegacy(),
                 simulation=Simulation(signals=signals.Scraped(stale_after_s=0.2)),
             ),
-            r"signals.stale_after_s = 0.2: must be absent in a test: stale signals cannot be scr",
+            r"signals.stale_after_s = 0.2: must be unset in a test: stale signals cannot be scr",
         ),
     ],
 )
