@@ -67,7 +67,7 @@ struct Metrics {
           "Terms of the fitness score (BLIS's --fitness-weights); goodput is a better objective.");
     field("streaming", &Metrics::streaming,
           "For very long runs: memory holds only the requests in flight, there are no columns per "
-          "request, and percentiles come from a histogram (maximum relative error 0.4 %).");
+          "request, and percentiles come from a histogram (maximum relative error 0.4%).");
     field("traced_candidates", &Metrics::traced_candidates,
           "Number of best candidates that are logged for every routing decision, with its regret; "
           "0: no log.")

@@ -45,21 +45,23 @@ MODULES: Mapping[str, tuple[str, ...]] = {
 """Old name of a module → the modules that have its content now."""
 
 NAMES: Mapping[str, str] = {
-    "spillway.interop.blis.Report": "spillway.validation.blis",
-    "spillway.interop.blis.ScenarioReport": "spillway.validation.blis",
-    "spillway.interop.blis.validate": "spillway.validation.blis",
-    "spillway.report.tables.study": "spillway.study.tables",
+    "spillway.interop.blis.Report": "spillway.validation.blis.Report",
+    "spillway.interop.blis.ScenarioReport": "spillway.validation.blis.ScenarioReport",
+    "spillway.interop.blis.validate": "spillway.validation.blis.validate",
+    "spillway.report.tables.study": "spillway.study.tables.study",
+    "spillway.study.confirmation.neighbours": "spillway.study.confirmation.neighbors",
 }
-"""Old name of what has moved out of a module that still exists → its new module."""
+"""Old → new name of what has moved or was renamed in a module that still exists."""
 
 
 def moved(module: str, name: str) -> Any:
-    """An object that has moved out of a module; AttributeError if none of this name has."""
+    """The object that had a name of a module; AttributeError if none had."""
     old = f"{module}.{name}"
     if old not in NAMES:
         raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
-    home = NAMES[old]
-    _warn(old, f"{home}.{name}")
+    new = NAMES[old]
+    _warn(old, new)
+    home, _, name = new.rpartition(".")
     return getattr(importlib.import_module(home), name)
 
 

@@ -55,14 +55,17 @@ def test_an_old_module_has_what_it_had(name: str) -> None:
 @pytest.mark.parametrize("name", _deprecated.NAMES)
 def test_an_old_name_is_what_it_was(name: str) -> None:
     module, _, leaf = name.rpartition(".")
-    home = importlib.import_module(_deprecated.NAMES[name])
-    expected = f"^{re.escape(name)} has moved to {re.escape(home.__name__)}"
+    home, _, new = _deprecated.NAMES[name].rpartition(".")
+    expected = f"^{re.escape(name)} has moved to {re.escape(home)}.{re.escape(new)};"
     with pytest.warns(DeprecationWarning, match=expected) as caught:
-        assert getattr(importlib.import_module(module), leaf) is getattr(home, leaf)
+        old = getattr(importlib.import_module(module), leaf)
+    assert old is getattr(importlib.import_module(home), new)
     assert caught[0].filename == __file__
 
 
-@pytest.mark.parametrize("name", ["spillway.interop.blis", "spillway.report.tables"])
+@pytest.mark.parametrize(
+    "name", ["spillway.interop.blis", "spillway.report.tables", "spillway.study.confirmation"]
+)
 def test_a_module_that_has_lost_names_has_no_others(name: str) -> None:
     with pytest.raises(AttributeError, match=f"^module '{name}' has no attribute 'nothing'$"):
         importlib.import_module(name).nothing  # noqa: B018

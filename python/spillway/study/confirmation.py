@@ -8,6 +8,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from spillway._core.sim import ConfigError, UsageError
+from spillway._deprecated import moved
 from spillway.config import filesystem, text
 from spillway.config.randomness import REPLICATION, note_on_copies
 from spillway.data.statistics import Interval, interval
@@ -23,11 +24,18 @@ if TYPE_CHECKING:
     from spillway.study.records import Trial
     from spillway.study.space import BoundSpace, Parameter, Point
 
-__all__ = ["Candidate", "Cliff", "Confirmation", "Reverted", "confirm", "neighbours", "reversals"]
+__all__ = ["Candidate", "Cliff", "Confirmation", "Reverted", "confirm", "neighbors", "reversals"]
 
 
 def __dir__() -> list[str]:
     return __all__
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Returns a name that has changed."""
+        return moved(__name__, name)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -200,7 +208,7 @@ def confirm(
     cliff: Cliff | None = None
     reverted: tuple[Reverted, ...] = ()
     if chosen is not None:
-        near = neighbours(study.bound, trials[chosen].point, within) if within > 0 else []
+        near = neighbors(study.bound, trials[chosen].point, within) if within > 0 else []
         back = reversals(study.bound, trials[chosen].point)
         moved = evaluator.measure_all([place[-1] for place in (*near, *back)], seeds)
         optimum = found[1 + chosen]
@@ -358,7 +366,7 @@ def reversals(bound: BoundSpace, point: Point) -> list[tuple[Parameter, Any, Sim
     return found
 
 
-def neighbours(
+def neighbors(
     bound: BoundSpace, point: Point, within: float
 ) -> list[tuple[Parameter, Any, Simulation]]:
     """The point with each number in turn decreased and increased by a share of itself.
@@ -374,8 +382,8 @@ def neighbours(
         span = abs(value) * within or (one.high - one.low) * within
         if one.kind == "int":
             span = max(1, round(span))
-        for moved in (value - span, value + span):
-            inside = min(max(moved, one.valid_low), one.valid_high)
+        for changed in (value - span, value + span):
+            inside = min(max(changed, one.valid_low), one.valid_high)
             if inside == value or (value != 0 and inside * value <= 0):
                 continue
             try:

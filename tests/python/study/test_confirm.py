@@ -13,7 +13,7 @@ from support.study_problems import SMALL_SPACE, overloaded
 
 from spillway import Study, UsageError, gateway, run_many, simulate
 from spillway.study import Kinds, Objective, Racing, evaluation
-from spillway.study.confirmation import neighbours
+from spillway.study.confirmation import neighbors
 from spillway.study.liveness import dead_parameters
 from spillway.study.racing import referred
 
@@ -263,11 +263,11 @@ def test_changes_of_the_winner_are_put_back_one_by_one() -> None:
 def test_neighbors_move_one_parameter_by_the_share() -> None:
     study = small()
     limit, timeout = SMALL_SPACE
-    found = neighbours(study.bound, {limit: 30, timeout: 2.0}, 0.1)
+    found = neighbors(study.bound, {limit: 30, timeout: 2.0}, 0.1)
     assert [(one.name, value) for one, value, _ in found] == [
         (limit, 27), (limit, 33), (timeout, 1.8), (timeout, 2.2),
     ]  # fmt: skip
-    small_ones = neighbours(study.bound, {limit: 1, timeout: 0.05}, 0.1)
+    small_ones = neighbors(study.bound, {limit: 1, timeout: 0.05}, 0.1)
     assert [value for one, value, _ in small_ones if one.name == limit] == [2]
     for one, value, simulation in found:
         point = {limit: 30, timeout: 2.0, one.name: value}
