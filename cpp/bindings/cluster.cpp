@@ -209,9 +209,8 @@ py::dict to_dict(const cluster::Output& output) {
   result["tenants"] = output.tenants;
   result["slo_classes"] = output.slo_classes;
   result["ledger"] = to_python(output.ledger.to_value());
-  result["summary"] = to_python(output.summary.overall);
-  result["by_class"] = to_python(output.summary.by_class);
-  result["by_tenant"] = to_python(output.summary.by_tenant);
+  result["summary"] = to_python(output.summary->overall());
+  result["groups"] = std::const_pointer_cast<metrics::Summary>(output.summary);
   result["activity"] = activity_of(output.activity);
   result["instances"] = instances_of(output.instances);
   result["ranks"] = ranks_of(output.ranks);
@@ -287,6 +286,15 @@ py::list run_batch(const std::vector<Settings>& settings, const std::vector<std:
 }  // namespace
 
 void bind_cluster(py::module_& module) {
+  using metrics::Summary;
+  py::class_<Summary, std::shared_ptr<Summary>>(module, "GroupFigures",
+                                                "The figures of the classes and tenants of a run.")
+      .def(
+          "by_class", [](const Summary& self) { return to_python(self.by_class()); },
+          "The figures of each class with requests.")
+      .def(
+          "by_tenant", [](const Summary& self) { return to_python(self.by_tenant()); },
+          "The figures of each tenant.");
   py::class_<cluster::RequestRecord, std::shared_ptr<cluster::RequestRecord>>(
       module, "RequestRecord", "The requests of a run and their outcomes.")
       .def(

@@ -24,7 +24,9 @@ void bind_metrics(py::module_& module) {
         numerics::WeightedSample sample;
         for (const auto& [value, count] : pairs) sample.add(value, count);
         if (sample.count() == 0) throw sim::UsageError("percentiles of no values");
-        return numerics::moments_of(sample, ps).percentiles;
+        std::vector<double> percentiles(ps.size());
+        numerics::moments_of(sample, ps, percentiles);
+        return percentiles;
       },
       py::arg("pairs"), py::arg("ps"), "Percentiles of values given as (value, count).");
   module.def(
@@ -40,8 +42,9 @@ void bind_metrics(py::module_& module) {
           merged.merge(histogram);
         }
         if (merged.count() == 0) throw sim::UsageError("percentiles of no values");
-        const numerics::Moments moments = merged.moments(ps);
-        return py::make_tuple(moments.mean, moments.std_dev, moments.percentiles);
+        std::vector<double> percentiles(ps.size());
+        const numerics::Moments moments = merged.moments(ps, percentiles);
+        return py::make_tuple(moments.mean, moments.std_dev, percentiles);
       },
       py::arg("parts"), py::arg("ps"),
       "Mean, standard deviation and percentiles of the streaming mode's histogram, merged from "

@@ -11,38 +11,51 @@ namespace spillway::cluster {
 
 namespace {
 
-template <class Named>
-void check_unique(const std::vector<Named>& all, const std::string& path,
-                  std::vector<sim::Violation>& out) {
-  const sim::NameIndex index(all, &Named::name);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    if (index.of(all[i].name) < i) {
-      out.push_back(
-          {sim::index_path(path, i) + ".name", "'" + all[i].name + "'", "must be unique"});
-    }
-  }
-}
-
-/// The known tenants or classes.
+/// The names of the tenants or classes: those that the configuration states, then those that occur
+/// elsewhere.
 class Known {
  public:
   template <class Named>
-  Known(const std::vector<Named>& all, const char* what) : index_(all, &Named::name), what_(what) {
-    for (const Named& one : all) names_.push_back(one.name);
+  Known(const std::vector<Named>& stated, const char* what)
+      : num_stated_(stated.size()), what_(what) {
+    for (const Named& one : stated) add(one.name);
+  }
+  void add(std::string_view name) {
+    index_.add(name);
+    names_.push_back(name);
   }
 
   std::size_t num_names() const { return index_.num_names(); }
-  bool is_empty() const { return names_.empty(); }
+  bool states(std::string_view name) const { return index_.of(name) < num_stated_; }
+  bool states_any() const { return num_stated_ > 0; }
+
+  /// The stated names must differ.
+  void check_unique(const std::string& path, std::vector<sim::Violation>& out) const {
+    for (std::size_t i = 0; i < num_stated_; ++i) {
+      if (index_.of(names_[i]) == i) continue;
+      const std::string name(names_[i]);
+      out.push_back({sim::index_path(path, i) + ".name", "'" + name + "'", "must be unique"});
+    }
+  }
   void check(const std::string& name, const std::string& path,
              std::vector<sim::Violation>& out) const {
-    if (index_.has(name)) return;
-    out.push_back({path, "'" + name + "'",
-                   std::string("must be one of the ") + what_ + sim::did_you_mean(name, names_)});
+    if (!index_.has(name)) out.push_back(violation(name, path, names_));
+  }
+  /// The violation of a reference to a name that is not stated.
+  sim::Violation not_stated(const std::string& name, const std::string& path) const {
+    return violation(name, path, {names_.begin(), names_.begin() + std::ptrdiff_t(num_stated_)});
   }
 
  private:
+  sim::Violation violation(const std::string& name, const std::string& path,
+                           const std::vector<std::string_view>& allowed) const {
+    return {path, "'" + name + "'",
+            std::string("must be one of the ") + what_ + sim::did_you_mean(name, allowed)};
+  }
+
   sim::NameIndex index_;
   std::vector<std::string_view> names_;
+  std::size_t num_stated_;
   const char* what_;
 };
 
@@ -65,8 +78,9 @@ void check_named(const sim::Value& noun, const Known& tenants, const Known& slo_
 }  // namespace
 
 void Simulation::validate(const std::string& path, std::vector<sim::Violation>& out) const {
-  check_unique(tenants, sim::join_path(path, "tenants"), out);
-  check_unique(slo_classes, sim::join_path(path, "slo_classes"), out);
+  Known known_tenants(tenants, "tenants"), known_classes(slo_classes, "slo_classes");
+  known_tenants.check_unique(sim::join_path(path, "tenants"), out);
+  known_classes.check_unique(sim::join_path(path, "slo_classes"), out);
   if (instances.empty()) {
     out.push_back({sim::join_path(path, "instances"), "[]", "must hold at least one group"});
   }
@@ -124,18 +138,15 @@ void Simulation::validate(const std::string& path, std::vector<sim::Violation>& 
                    "must be 0 in streaming mode, which keeps no data per request"});
   }
   // A trace has its own tenants and classes.
-  std::vector<workload::Tenant> all_tenants = tenants;
-  std::vector<workload::SloClass> all_classes = slo_classes;
   const auto* synthetic = std::get_if<workload::Synthetic>(&workload);
   const auto* trace = std::get_if<workload::Trace>(&workload);
   for (std::size_t i = 0; synthetic && i < synthetic->clients.size(); ++i) {
-    all_tenants.push_back({synthetic->clients[i].tenant});
+    known_tenants.add(synthetic->clients[i].tenant);
   }
   if (trace && trace->requests) {
-    for (const std::string& name : trace->requests->tenants) all_tenants.push_back({name});
-    for (const std::string& name : trace->requests->slo_classes) all_classes.push_back({name});
+    for (const std::string& name : trace->requests->tenants) known_tenants.add(name);
+    for (const std::string& name : trace->requests->slo_classes) known_classes.add(name);
   }
-  const Known known_tenants(all_tenants, "tenants"), known_classes(all_classes, "slo_classes");
   for (const auto& [known, name] :
        {std::pair(&known_tenants, "tenants"), std::pair(&known_classes, "slo_classes")}) {
     if (known->num_names() <= workload::kMaxNames) continue;
@@ -151,14 +162,19 @@ void Simulation::validate(const std::string& path, std::vector<sim::Violation>& 
     check_named(sim::encode(gateway.admission[i]), known_tenants, known_classes, here, out);
   }
   // A configured client must refer to existing tenants and classes.
-  const Known stated_tenants(tenants, "tenants"), stated_classes(slo_classes, "slo_classes");
   for (std::size_t i = 0; synthetic && i < synthetic->clients.size(); ++i) {
     const workload::Client& client = synthetic->clients[i];
-    const std::string here = sim::index_path(sim::join_path(path, "workload.clients"), i);
-    stated_classes.check(client.slo_class, here + ".slo_class", out);
-    if (!stated_tenants.is_empty()) stated_tenants.check(client.tenant, here + ".tenant", out);
+    const auto place = [&](const char* field) {
+      return sim::join_path(sim::index_path(sim::join_path(path, "workload.clients"), i), field);
+    };
+    if (!known_classes.states(client.slo_class)) {
+      out.push_back(known_classes.not_stated(client.slo_class, place("slo_class")));
+    }
+    if (known_tenants.states_any() && !known_tenants.states(client.tenant)) {
+      out.push_back(known_tenants.not_stated(client.tenant, place("tenant")));
+    }
     if (client.closed_loop() && !client.is_finite() && !synthetic->duration_s && !horizon_s) {
-      out.push_back({here + ".arrivals", "'closed_loop'",
+      out.push_back({place("arrivals"), "'closed_loop'",
                      "must have an end: set the client's duration_s or num_requests, or the "
                      "workload's duration_s"});
     }

@@ -61,7 +61,7 @@ struct Output {
   std::vector<std::string> tenants;
   std::vector<std::string> slo_classes;
   metrics::Ledger ledger;
-  metrics::Summary summary;
+  std::shared_ptr<const metrics::Summary> summary;
   Activity activity;
   std::vector<InstanceReport> instances;
   std::vector<RankReport> ranks;         ///< empty unless a policy consumes load events

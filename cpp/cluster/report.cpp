@@ -1,6 +1,7 @@
 #include "cluster/report.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <variant>
 
@@ -190,7 +191,8 @@ Output report(const FinalState& end) {
   for (const InstanceReport& one : output.instances) output.steps += one.steps;
   output.ingresses = report_ingresses(end);
   output.ranks = report_ranks(end);
-  output.summary = end.context.statistics.collector().summarize(run_figures(end, output.instances));
+  output.summary = std::make_shared<const metrics::Summary>(
+      end.context.statistics.collector().summarize(run_figures(end, output.instances)));
   output.activity = activity(end);
   output.control = control_log(end);
   output.events = static_cast<std::int64_t>(end.context.events.popped());

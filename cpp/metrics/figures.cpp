@@ -6,7 +6,6 @@
 
 namespace spillway::metrics {
 
-using numerics::Moments;
 using sim::Value;
 using workload::Outcome;
 
@@ -78,11 +77,10 @@ Value request_goodput(const Measured& measured) {
 Value weighted_goodput(const Measured& measured) {
   double good = 0;
   double with_targets = 0;
-  for (std::size_t i = 0; i < measured.classes.size(); ++i) {
-    const Tally& tally = measured.classes[i].tally;
-    const double weight = measured.requests.slo_classes[i].weight;
-    good += weight * static_cast<double>(tally.good);
-    with_targets += weight * static_cast<double>(tally.with_targets);
+  for (const Group& one : measured.classes) {
+    const Tally& tally = one.population.tally;
+    good += one.weight * static_cast<double>(tally.good);
+    with_targets += one.weight * static_cast<double>(tally.with_targets);
   }
   return number(ratio(good, with_targets));
 }
@@ -92,11 +90,11 @@ Value jain(const Measured& measured) {
   double sum = 0;
   double squares = 0;
   double count = 0;
-  for (std::size_t i = 0; i < measured.tenants.size(); ++i) {
-    const Tally& tally = measured.tenants[i].tally;
+  for (const Group& one : measured.tenants) {
+    const Tally& tally = one.population.tally;
     if (tally.offered == 0) continue;
-    const double service = static_cast<double>(tally.input_tokens + tally.output_tokens) /
-                           measured.requests.tenants[i].weight;
+    const double service =
+        static_cast<double>(tally.input_tokens + tally.output_tokens) / one.weight;
     sum += service;
     squares += service * service;
     ++count;
@@ -223,7 +221,7 @@ std::vector<Family> families() {
 
 void add_statistic(std::vector<FigureInfo>& table, const Family& family,
                    const std::string& statistic, const std::string& doc,
-                   const std::function<double(const Moments&)>& of) {
+                   const std::function<double(const Distribution&)>& of) {
   const auto is_in = [&](const std::vector<std::string_view>& some) {
     return std::ranges::find(some, statistic) != some.end();
   };
@@ -242,7 +240,7 @@ void add_statistic(std::vector<FigureInfo>& table, const Family& family,
                    .value = [values_of = family.of, of](const Measured& measured) -> Value {
                      const Distribution& values = values_of(measured.population);
                      if (values.count == 0) return {};
-                     return of(values.moments_ns) / kNsPerMs;
+                     return of(values) / kNsPerMs;
                    }});
 }
 
@@ -257,13 +255,14 @@ void add(std::vector<FigureInfo>& table, const Family& family) {
                    .value = [values_of = family.of](const Measured& measured) {
                      return Value(values_of(measured.population).count);
                    }});
-  add_statistic(table, family, "mean", "Mean", [](const Moments& moments) { return moments.mean; });
+  add_statistic(table, family, "mean", "Mean",
+                [](const Distribution& values) { return values.moments_ns.mean; });
   add_statistic(table, family, "std", "Standard deviation",
-                [](const Moments& moments) { return moments.std_dev; });
+                [](const Distribution& values) { return values.moments_ns.std_dev; });
   for (std::size_t i = 0; i < kPercentiles.size(); ++i) {
     const std::string rank = std::to_string(static_cast<int>(kPercentiles[i]));
     add_statistic(table, family, "p" + rank, rank + "th percentile",
-                  [i](const Moments& moments) { return moments.percentiles[i]; });
+                  [i](const Distribution& values) { return values.percentiles_ns[i]; });
   }
 }
 

@@ -15,7 +15,6 @@
 #include "sim/time.h"
 #include "sim/value.h"
 #include "workload/outcome.h"
-#include "workload/request_table.h"
 
 namespace spillway::metrics {
 
@@ -42,7 +41,8 @@ struct Tally {
 /// The values of one latency.
 struct Distribution {
   std::int64_t count = 0;
-  numerics::Moments moments_ns;  ///< percentiles: `kPercentiles`; empty without values
+  numerics::Moments moments_ns;
+  std::array<double, kPercentiles.size()> percentiles_ns{};
 };
 
 /// The population of a block of figures.
@@ -50,6 +50,13 @@ struct Population {
   Tally tally;
   std::array<Distribution, kNumLatencies> latencies;
   Distribution gaps;
+};
+
+/// The requests of a class or of a tenant.
+struct Group {
+  std::string name;
+  double weight = 1;  ///< of the class or tenant
+  Population population;
 };
 
 /// The figures of a run that do not derive from single requests.
@@ -68,9 +75,8 @@ struct RunFigures {
 /// The inputs to the figures of a population.
 struct Measured {
   const Population& population;
-  const std::vector<Population>& classes;  ///< of the whole run, in the order of `requests`
-  const std::vector<Population>& tenants;  ///< as `classes`
-  const workload::RequestTable& requests;
+  const std::vector<Group>& classes;  ///< of the whole run
+  const std::vector<Group>& tenants;
   const Metrics& config;
   const RunFigures& run;
 };

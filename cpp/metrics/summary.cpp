@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <span>
 #include <vector>
 
@@ -37,74 +36,74 @@ void with_latency(Latency latency, const Latencies& latencies, const F& f) {
 // Reorders the sample if it is a span.
 template <class Sample>
 Distribution distribution_of(const Sample& sample, std::int64_t count) {
-  if (count == 0) return {};
-  return {count, numerics::moments_of(sample, kPercentiles)};
-}
-
-// The groups of each population: all, one class, one tenant.
-struct Partition {
-  std::vector<std::size_t> population_of;  // by group
-  std::size_t size = 0;
-};
-
-Partition partition_by(const workload::RequestTable& requests, std::size_t size,
-                       std::size_t (*population)(const workload::RequestTable&, std::size_t)) {
-  Partition result{{}, size};
-  for (std::size_t group = 0; group < requests.num_groups(); ++group) {
-    result.population_of.push_back(population(requests, group));
+  Distribution result{.count = count};
+  if (count > 0) {
+    result.moments_ns = numerics::moments_of(sample, kPercentiles, result.percentiles_ns);
   }
   return result;
 }
 
-// The values of one latency, gathered population by population.
+// The values of one latency, population by population.
 class Gathered {
  public:
-  Gathered(const workload::RequestTable& requests, const Partition& partition,
-           const std::vector<Population>& populations)
-      : requests_(requests), partition_(partition), end_(populations.size()) {
-    begin_.push_back(0);
-    for (const Population& one : populations) {
-      begin_.push_back(begin_.back() + static_cast<std::size_t>(one.tally.offered));
+  explicit Gathered(const Partition& partition) : partition_(partition) {
+    std::size_t size = 0;
+    for (const Population* one : partition.populations) {
+      begin_.push_back(size);
+      size += static_cast<std::size_t>(one->tally.offered);
     }
-    values_.resize(begin_.back());
+    values_.resize(size);
   }
 
-  void gather(Latency latency, const Latencies& latencies, std::size_t num_requests) {
-    std::copy(begin_.begin(), begin_.end() - 1, end_.begin());
-    with_latency(latency, latencies, [&](const auto& value_of) {
-      for (std::size_t row = 0; row < num_requests; ++row) {
-        const RequestId id{row};
-        if (!requests_.is_counted(id)) continue;
-        const double value = value_of(id);
-        if (std::isnan(value)) continue;
-        const std::size_t population =
-            end_.size() == 1 ? 0 : partition_.population_of[requests_.group(id)];
-        values_[end_[population]++] = value;
-      }
-    });
+  void clear() { end_ = begin_; }
+  void add(std::size_t group, double value) {
+    values_[end_[partition_.position_of[group]]++] = value;
   }
-  std::span<double> values(std::size_t population) {
-    return std::span(values_).subspan(begin_[population], end_[population] - begin_[population]);
+  void measure(Latency latency) {
+    for (std::size_t i = 0; i < begin_.size(); ++i) {
+      const auto values = std::span(values_).subspan(begin_[i], end_[i] - begin_[i]);
+      partition_.populations[i]->latencies[static_cast<std::size_t>(latency)] =
+          distribution_of(values, std::ssize(values));
+    }
   }
 
  private:
-  const workload::RequestTable& requests_;
   const Partition& partition_;
-  std::vector<std::size_t> begin_;
+  std::vector<std::size_t> begin_;  // by population
   std::vector<std::size_t> end_;
   std::vector<double> values_;
 };
 
-template <class Sample>
-void merge_gaps(const std::vector<Sample>& groups, const Partition& partition,
-                std::vector<Population>& populations) {
-  std::vector<Sample> merged(populations.size());
+// Calls `f` with each population that has values and its sample, merged from those of its groups.
+template <class Sample, class F>
+void for_each_merged(const Partition& partition, const std::vector<const Sample*>& groups,
+                     const F& f) {
+  std::vector<const Sample*> only(partition.populations.size());
+  std::vector<Sample> merged(only.size());  // where several groups have values
   for (std::size_t group = 0; group < groups.size(); ++group) {
-    merged[partition.population_of[group]].merge(groups[group]);
+    const Sample& sample = *groups[group];
+    const std::size_t i = partition.position_of[group];
+    if (sample.count() == 0) continue;
+    if (only[i] == nullptr) {
+      only[i] = &sample;
+    } else {
+      if (merged[i].count() == 0) merged[i] = *only[i];
+      merged[i].merge(sample);
+    }
   }
-  for (std::size_t i = 0; i < populations.size(); ++i) {
-    populations[i].gaps = distribution_of(merged[i], merged[i].count());
+  for (std::size_t i = 0; i < only.size(); ++i) {
+    if (only[i] == nullptr) continue;
+    f(*partition.populations[i], merged[i].count() == 0 ? *only[i] : merged[i]);
   }
+}
+
+template <class Sample>
+void measure_gaps(const Partition& partition, const std::vector<Sample>& groups) {
+  std::vector<const Sample*> samples;
+  for (const Sample& one : groups) samples.push_back(&one);
+  for_each_merged(partition, samples, [](Population& population, const Sample& sample) {
+    population.gaps = distribution_of(sample, sample.count());
+  });
 }
 
 Value::Map figures_of(const Measured& measured, bool is_whole) {
@@ -118,7 +117,29 @@ Value::Map figures_of(const Measured& measured, bool is_whole) {
   return map;
 }
 
+Value::Map figures_of(const Group& group, const Summary& of) {
+  return figures_of({group.population, of.classes, of.tenants, of.config, of.run}, false);
+}
+
 }  // namespace
+
+Value::Map Summary::overall() const {
+  return figures_of({all, classes, tenants, config, run}, true);
+}
+
+Value::Map Summary::by_class() const {
+  Value::Map map;
+  for (const Group& one : classes) {
+    if (one.population.tally.offered > 0) map.emplace_back(one.name, figures_of(one, *this));
+  }
+  return map;
+}
+
+Value::Map Summary::by_tenant() const {
+  Value::Map map;
+  for (const Group& one : tenants) map.emplace_back(one.name, figures_of(one, *this));
+  return map;
+}
 
 Collector::Collector(const Metrics& config, const workload::RequestTable& requests,
                      const workload::RequestStates& states)
@@ -170,88 +191,101 @@ void Collector::add(RequestId id) {
   }
 }
 
-Summary Collector::summarize(const RunFigures& run) const {
-  const auto populations_of = [&](const Partition& partition) {
-    std::vector<Population> populations(partition.size);
-    for (std::size_t group = 0; group < tallies_.size(); ++group) {
-      populations[partition.population_of[group]].tally.merge(tallies_[group]);
-    }
-    return populations;
-  };
-  const auto measure = [&](const Partition& partition, std::vector<Population>& populations) {
-    if (config_.streaming) {
-      std::vector<Histograms> merged(populations.size());
-      for (std::size_t group = 0; group < histograms_.size(); ++group) {
-        for (std::size_t i = 0; i < kNumLatencies; ++i) {
-          merged[partition.population_of[group]][i].merge(histograms_[group][i]);
-        }
+// Reads the requests once per latency, for all partitions.
+void Collector::measure(std::span<const Partition> partitions) const {
+  std::vector<Gathered> gathered(partitions.begin(), partitions.end());
+  for (std::size_t i = 0; i < kNumLatencies; ++i) {
+    for (Gathered& one : gathered) one.clear();
+    with_latency(static_cast<Latency>(i), latencies_, [&](const auto& value_of) {
+      for (std::size_t row = 0; row < added_; ++row) {
+        const RequestId id{row};
+        if (!requests_.is_counted(id)) continue;
+        const double value = value_of(id);
+        if (std::isnan(value)) continue;
+        for (Gathered& one : gathered) one.add(requests_.group(id), value);
       }
-      for (std::size_t p = 0; p < populations.size(); ++p) {
-        for (std::size_t i = 0; i < kNumLatencies; ++i) {
-          populations[p].latencies[i] = distribution_of(merged[p][i], merged[p][i].count());
-        }
-      }
-      merge_gaps(states_.token_gaps.approximate, partition, populations);
-      return;
-    }
-    Gathered gathered(requests_, partition, populations);
-    for (std::size_t i = 0; i < kNumLatencies; ++i) {
-      gathered.gather(static_cast<Latency>(i), latencies_, added_);
-      for (std::size_t p = 0; p < populations.size(); ++p) {
-        const std::span<double> values = gathered.values(p);
-        populations[p].latencies[i] = distribution_of(values, std::ssize(values));
-      }
-    }
-    merge_gaps(states_.token_gaps.exact, partition, populations);
-  };
+    });
+    for (Gathered& one : gathered) one.measure(static_cast<Latency>(i));
+  }
+  for (const Partition& one : partitions) measure_gaps(one, states_.token_gaps.exact);
+}
 
-  const Partition whole = partition_by(
-      requests_, 1, [](const workload::RequestTable&, std::size_t) -> std::size_t { return 0; });
-  const Partition by_class = partition_by(requests_, requests_.slo_classes.size(),
-                                          [](const workload::RequestTable& r, std::size_t group) {
-                                            return group % r.slo_classes.size();
-                                          });
-  const Partition by_tenant = partition_by(requests_, requests_.tenants.size(),
-                                           [](const workload::RequestTable& r, std::size_t group) {
-                                             return group / r.slo_classes.size();
-                                           });
+void Collector::measure_histograms(std::span<const Partition> partitions) const {
+  for (std::size_t i = 0; i < kNumLatencies; ++i) {
+    std::vector<const numerics::LogHistogram*> groups;
+    for (const Histograms& one : histograms_) groups.push_back(&one[i]);
+    for (const Partition& one : partitions) {
+      for_each_merged(one, groups, [&](Population& population, const auto& histogram) {
+        population.latencies[i] = distribution_of(histogram, histogram.count());
+      });
+    }
+  }
+  for (const Partition& one : partitions) measure_gaps(one, states_.token_gaps.approximate);
+}
+
+Summary Collector::summarize(const RunFigures& run) const {
+  Summary summary{.config = config_, .run = run};
+  for (const auto& one : requests_.slo_classes) {
+    summary.classes.push_back({.name = one.name, .weight = one.weight});
+  }
+  for (const auto& one : requests_.tenants) {
+    summary.tenants.push_back({.name = one.name, .weight = one.weight});
+  }
+  const std::size_t num_classes = summary.classes.size();
+  Partition whole{.populations = {&summary.all}};
+  Partition by_class;
+  Partition by_tenant;
+  for (Group& one : summary.classes) by_class.populations.push_back(&one.population);
+  for (Group& one : summary.tenants) by_tenant.populations.push_back(&one.population);
+  for (std::size_t group = 0; group < tallies_.size(); ++group) {
+    whole.position_of.push_back(0);
+    by_class.position_of.push_back(group % num_classes);
+    by_tenant.position_of.push_back(group / num_classes);
+    if (tallies_[group].offered == 0) continue;
+    for (const Partition* one : {&whole, &by_class, &by_tenant}) {
+      one->populations[one->position_of[group]]->tally.merge(tallies_[group]);
+    }
+  }
 
   // Populations of the same requests share their figures: the only class that occurs equals the
   // whole, and a tenant with a class of its own equals that class.
-  std::map<std::vector<std::size_t>, Population> known{
-      {{}, Population()}};  // by the groups that occur
-  const auto measured = [&](const Partition& partition) {
-    std::vector<Population> populations = populations_of(partition);
-    std::vector<std::vector<std::size_t>> groups(partition.size);
-    for (std::size_t group = 0; group < tallies_.size(); ++group) {
-      if (tallies_[group].offered > 0) groups[partition.population_of[group]].push_back(group);
-    }
-    const auto is_known = [&](const auto& some) { return known.contains(some); };
-    if (std::ranges::all_of(groups, is_known)) {
-      std::ranges::transform(groups, populations.begin(),
-                             [&](const auto& some) { return known.at(some); });
-    } else {
-      measure(partition, populations);
-      for (std::size_t i = 0; i < groups.size(); ++i) known.emplace(groups[i], populations[i]);
-    }
-    return populations;
+  const auto offered = [](const Population& one) { return one.tally.offered; };
+  const auto twin_of_class = [&](std::size_t i) -> const Population* {
+    return offered(summary.classes[i].population) == offered(summary.all) ? &summary.all : nullptr;
   };
-  const std::vector<Population> all = measured(whole);
-  const std::vector<Population> classes = measured(by_class);
-  const std::vector<Population> tenants = measured(by_tenant);
-
-  const auto block = [&](const Population& population, bool is_whole = false) {
-    return figures_of({population, classes, tenants, requests_, config_, run}, is_whole);
+  const auto twin_of_tenant = [&](std::size_t i) -> const Population* {
+    const std::int64_t count = offered(summary.tenants[i].population);
+    if (count == offered(summary.all)) return &summary.all;
+    for (std::size_t c = 0; c < num_classes; ++c) {
+      const Population& of_class = summary.classes[c].population;
+      if (count == tallies_[i * num_classes + c].offered && count == offered(of_class)) {
+        return &of_class;
+      }
+    }
+    return nullptr;
   };
-  Summary summary;
-  summary.overall = block(all[0], true);
-  for (std::size_t i = 0; i < classes.size(); ++i) {
-    if (classes[i].tally.offered == 0) continue;
-    summary.by_class.emplace_back(requests_.slo_classes[i].name, Value(block(classes[i])));
-  }
-  for (std::size_t i = 0; i < tenants.size(); ++i) {
-    summary.by_tenant.emplace_back(requests_.tenants[i].name, Value(block(tenants[i])));
-  }
+  const auto all_have_twins = [&](const std::vector<Group>& groups, const auto& twin_of) {
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      if (offered(groups[i].population) > 0 && !twin_of(i)) return false;
+    }
+    return true;
+  };
+  const auto copy_twins = [&](std::vector<Group>& groups, const auto& twin_of) {
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      Population& one = groups[i].population;
+      if (offered(one) == 0) continue;
+      one.latencies = twin_of(i)->latencies;
+      one.gaps = twin_of(i)->gaps;
+    }
+  };
+  const bool copies_classes = all_have_twins(summary.classes, twin_of_class);
+  const bool copies_tenants = all_have_twins(summary.tenants, twin_of_tenant);
+  std::vector<Partition> partitions{std::move(whole)};
+  if (!copies_classes) partitions.push_back(std::move(by_class));
+  if (!copies_tenants) partitions.push_back(std::move(by_tenant));
+  config_.streaming ? measure_histograms(partitions) : measure(partitions);
+  if (copies_classes) copy_twins(summary.classes, twin_of_class);
+  if (copies_tenants) copy_twins(summary.tenants, twin_of_tenant);
   return summary;
 }
 

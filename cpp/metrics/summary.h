@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "metrics/config.h"
@@ -18,9 +19,22 @@ namespace spillway::metrics {
 /// The figures (`metrics/figures.h`) of all requests that arrived in the window, overall, per class
 /// and per tenant. Keys follow `vllm bench serve`; a figure without a population is null.
 struct Summary {
-  sim::Value::Map overall;
-  sim::Value::Map by_class;
-  sim::Value::Map by_tenant;
+  Population all;
+  std::vector<Group> classes;
+  std::vector<Group> tenants;
+  Metrics config;
+  RunFigures run;
+
+  sim::Value::Map overall() const;
+  /// Of the classes with requests.
+  sim::Value::Map by_class() const;
+  sim::Value::Map by_tenant() const;
+};
+
+/// Populations without common requests: all requests, the classes, or the tenants.
+struct Partition {
+  std::vector<Population*> populations;
+  std::vector<std::size_t> position_of;  ///< of its population, by group of requests
 };
 
 /// Collects the requests of a run, each once after its last event, and summarizes them. In
@@ -38,6 +52,8 @@ class Collector {
  private:
   using Histograms = std::array<numerics::LogHistogram, kNumLatencies>;
 
+  void measure(std::span<const Partition> partitions) const;
+  void measure_histograms(std::span<const Partition> partitions) const;
   bool is_good(sim::RequestId id, const workload::SloClass& slo_class) const;
 
   const Metrics& config_;

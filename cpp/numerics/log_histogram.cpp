@@ -51,7 +51,7 @@ void LogHistogram::merge(const LogHistogram& other) {
   squares_ += other.squares_;
 }
 
-Moments LogHistogram::moments(std::span<const double> ps) const {
+Moments LogHistogram::moments(std::span<const double> ps, std::span<double> percentiles) const {
   const Sum n = static_cast<std::uint64_t>(count_);
   const Sum center = sum_ / n;
   const auto rest = static_cast<double>(sum_ % n) / static_cast<double>(count_);
@@ -59,11 +59,10 @@ Moments LogHistogram::moments(std::span<const double> ps) const {
   const Sum about_center = squares_ - 2 * center * sum_ + n * center * center;
   const double variance =
       static_cast<double>(about_center) / static_cast<double>(count_) - rest * rest;
-  Moments result{static_cast<double>(center) + rest, std::sqrt(std::max(variance, 0.0)), {}};
   std::size_t at = 0;
   std::int64_t up_to = buckets_.front();  // values at index < up_to lie in bucket `at` or below
-  for (const double p : ps) {
-    const PercentileRank rank = percentile_rank(p, count_);
+  for (std::size_t i = 0; i < ps.size(); ++i) {
+    const PercentileRank rank = percentile_rank(ps[i], count_);
     while (rank.below >= up_to) up_to += buckets_[++at];
     double above = middle_of(at);
     if (rank.below + 1 >= up_to && up_to < count_) {
@@ -71,9 +70,9 @@ Moments LogHistogram::moments(std::span<const double> ps) const {
       while (buckets_[next] == 0) ++next;
       above = middle_of(next);
     }
-    result.percentiles.push_back(interpolate(middle_of(at), above, rank.fraction));
+    percentiles[i] = interpolate(middle_of(at), above, rank.fraction);
   }
-  return result;
+  return {static_cast<double>(center) + rest, std::sqrt(std::max(variance, 0.0))};
 }
 
 }  // namespace spillway::numerics

@@ -17,8 +17,8 @@ class LogHistogram {
   void merge(const LogHistogram& other);
 
   std::int64_t count() const { return count_; }
-  /// Precondition: count() > 0; `ps` ascend.
-  Moments moments(std::span<const double> ps) const;
+  /// As `moments_of` for plain values.
+  Moments moments(std::span<const double> ps, std::span<double> percentiles) const;
 
  private:
   std::vector<std::int64_t> buckets_;  // as long as the largest value needs
@@ -28,8 +28,9 @@ class LogHistogram {
   Sum squares_ = 0;  // Σ v² modulo 2¹²⁸, sufficient for the squares about the mean
 };
 
-inline Moments moments_of(const LogHistogram& histogram, std::span<const double> ps) {
-  return histogram.moments(ps);
+inline Moments moments_of(const LogHistogram& histogram, std::span<const double> ps,
+                          std::span<double> percentiles) {
+  return histogram.moments(ps, percentiles);
 }
 
 }  // namespace spillway::numerics

@@ -1,18 +1,28 @@
 #include "numerics/moments.h"
 
+#include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "numerics/percentile.h"
 
 namespace spillway::numerics {
 
-Moments moments_of(std::span<double> values, std::span<const double> ps) {
+Moments moments_of(std::span<double> values, std::span<const double> ps,
+                   std::span<double> percentiles) {
   const auto n = static_cast<double>(values.size());
-  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / n;
+  double sum = 0;
+  double least = values.front();
+  double largest = values.front();
+  for (const double value : values) {
+    sum += value;
+    least = std::min(least, value);
+    largest = std::max(largest, value);
+  }
+  const double mean = sum / n;
   double squares = 0;
   for (const double value : values) squares += (value - mean) * (value - mean);
-  return {mean, std::sqrt(squares / n), percentiles(values, ps)};
+  find_percentiles(values, least, largest, ps, percentiles);
+  return {mean, std::sqrt(squares / n)};
 }
 
 }  // namespace spillway::numerics

@@ -1,18 +1,18 @@
 #pragma once
 
 #include <span>
-#include <vector>
 
 namespace spillway::numerics {
 
-/// Mean, population standard deviation and percentiles of a sample.
+/// Mean and population standard deviation of a sample.
 struct Moments {
-  double mean;
-  double std_dev;
-  std::vector<double> percentiles;
+  double mean = 0;
+  double std_dev = 0;
 };
 
-/// Precondition: `values` is not empty; `ps` ascend. Reorders the values.
-Moments moments_of(std::span<double> values, std::span<const double> ps);
+/// The moments of `values`, and in `percentiles` their percentiles `ps`. Precondition: `values` is
+/// not empty; `ps` ascend, and `percentiles` is as long. Reorders the values.
+Moments moments_of(std::span<double> values, std::span<const double> ps,
+                   std::span<double> percentiles);
 
 }  // namespace spillway::numerics

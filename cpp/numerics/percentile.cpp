@@ -92,33 +92,36 @@ PercentileRank percentile_rank(double p, std::int64_t n) {
   return {static_cast<std::int64_t>(below), rank - below};
 }
 
-std::vector<double> percentiles(std::span<double> values, std::span<const double> ps) {
+void find_percentiles(std::span<double> values, double least, double largest,
+                      std::span<const double> ps, std::span<double> percentiles) {
   const std::int64_t n = std::ssize(values);
-  const auto between = [&](double p, const auto& at) {
-    const PercentileRank rank = percentile_rank(p, n);
-    return interpolate(at(rank.below), at(std::min(rank.below + 1, n - 1)), rank.fraction);
+  const auto interpolate_all = [&](const auto& at) {
+    for (std::size_t i = 0; i < ps.size(); ++i) {
+      const PercentileRank rank = percentile_rank(ps[i], n);
+      percentiles[i] =
+          interpolate(at(rank.below), at(std::min(rank.below + 1, n - 1)), rank.fraction);
+    }
   };
-  std::vector<double> result;
-  const auto [least, largest] = std::minmax_element(values.begin(), values.end());
-  if (*least == *largest) return std::vector<double>(ps.size(), *least);
+  if (least == largest) return std::fill(percentiles.begin(), percentiles.end(), least);
   if (values.size() < kWorthCounting) {
     std::sort(values.begin(), values.end());
-    for (const double p : ps) {
-      result.push_back(
-          between(p, [&](std::int64_t rank) { return values[static_cast<std::size_t>(rank)]; }));
-    }
-    return result;
+    return interpolate_all(
+        [&](std::int64_t rank) { return values[static_cast<std::size_t>(rank)]; });
   }
-  BucketSelection selection(values, *least, *largest);
+  BucketSelection selection(values, least, largest);
   for (const double p : ps) {
     const PercentileRank rank = percentile_rank(p, n);
     selection.want(rank.below);
     selection.want(std::min(rank.below + 1, n - 1));
   }
   selection.sort_wanted();
-  for (const double p : ps) {
-    result.push_back(between(p, [&](std::int64_t rank) { return selection.at(rank); }));
-  }
+  interpolate_all([&](std::int64_t rank) { return selection.at(rank); });
+}
+
+std::vector<double> percentiles(std::span<double> values, std::span<const double> ps) {
+  const auto [least, largest] = std::minmax_element(values.begin(), values.end());
+  std::vector<double> result(ps.size());
+  find_percentiles(values, *least, *largest, ps, result);
   return result;
 }
 

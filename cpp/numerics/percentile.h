@@ -22,6 +22,9 @@ inline double interpolate(double a, double b, double t) {
 /// The percentiles `ps` (ascending) of `values`; reorders `values`. Precondition: `values` is not
 /// empty.
 std::vector<double> percentiles(std::span<double> values, std::span<const double> ps);
+/// The same for values between `least` and `largest`, which occur.
+void find_percentiles(std::span<double> values, double least, double largest,
+                      std::span<const double> ps, std::span<double> percentiles);
 
 /// One quantile (0 ≤ q ≤ 1) by the same definition, at q·(n − 1); reorders `values` and allocates
 /// nothing. Precondition: `values` is not empty.

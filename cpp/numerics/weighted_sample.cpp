@@ -54,10 +54,11 @@ std::vector<std::pair<std::int64_t, std::int64_t>> WeightedSample::sorted() cons
   return pairs;
 }
 
-Moments moments_of(const WeightedSample& sample, std::span<const double> ps) {
+Moments moments_of(const WeightedSample& sample, std::span<const double> ps,
+                   std::span<double> percentiles) {
   const auto pairs = sample.sorted();
   const auto n = static_cast<double>(sample.count());
-  Moments result{};
+  Moments result;
   for (const auto& [value, count] : pairs) {
     result.mean += static_cast<double>(value) * static_cast<double>(count);
   }
@@ -71,13 +72,13 @@ Moments moments_of(const WeightedSample& sample, std::span<const double> ps) {
 
   std::size_t at = 0;
   std::int64_t up_to = pairs.front().second;  // values at index < up_to are at most pairs[at]
-  for (const double p : ps) {
-    const PercentileRank rank = percentile_rank(p, sample.count());
+  for (std::size_t i = 0; i < ps.size(); ++i) {
+    const PercentileRank rank = percentile_rank(ps[i], sample.count());
     while (rank.below >= up_to) up_to += pairs[++at].second;
     const auto below = static_cast<double>(pairs[at].first);
     const bool next_differs = rank.below + 1 >= up_to && at + 1 < pairs.size();
     const double above = next_differs ? static_cast<double>(pairs[at + 1].first) : below;
-    result.percentiles.push_back(interpolate(below, above, rank.fraction));
+    percentiles[i] = interpolate(below, above, rank.fraction);
   }
   return result;
 }

@@ -34,7 +34,8 @@ class WeightedSample {
   std::int64_t count_ = 0;
 };
 
-/// Precondition: the sample is not empty; `ps` ascend.
-Moments moments_of(const WeightedSample& sample, std::span<const double> ps);
+/// As for plain values; leaves the sample as it is.
+Moments moments_of(const WeightedSample& sample, std::span<const double> ps,
+                   std::span<double> percentiles);
 
 }  // namespace spillway::numerics

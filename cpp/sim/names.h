@@ -18,17 +18,19 @@ std::size_t index_of_name(const Range& range, const auto& name) {
   return index;
 }
 
-/// The positions of names in a range, for callers that look up many. The range must outlive the
+/// The positions of names in a range, for callers that look up many. The names must outlive the
 /// index unchanged.
 class NameIndex {
  public:
+  NameIndex() = default;
   /// `name`: the member with the name, or a function from an entry to its name.
   template <class Range, class Name>
   NameIndex(const Range& range, const Name& name) {
-    for (const auto& entry : range) {
-      first_.try_emplace(std::string_view(std::invoke(name, entry)), size_++);
-    }
+    first_.reserve(std::size(range));
+    for (const auto& entry : range) add(std::invoke(name, entry));
   }
+  /// The range has another entry.
+  void add(std::string_view name) { first_.try_emplace(name, size_++); }
 
   /// Position of the first entry with that name, or the size of the range.
   std::size_t of(std::string_view name) const {

@@ -161,14 +161,17 @@ void Synthetic::validate(const std::string& path, std::vector<sim::Violation>& o
   const sim::NameIndex by_name(clients, &Client::name), by_group(clients, &Client::prefix_group);
   for (std::size_t i = 0; i < clients.size(); ++i) {
     const Client& client = clients[i];
-    const std::string here = sim::index_path(sim::join_path(path, "clients"), i);
+    const auto place = [&](const char* field) {
+      return sim::join_path(sim::index_path(sim::join_path(path, "clients"), i), field);
+    };
     if (by_name.of(client.name) != i) {
-      out.push_back({here + ".name", "'" + client.name + "'", "must be unique"});
+      out.push_back({place("name"), "'" + client.name + "'", "must be unique"});
     }
+    if (client.prefix_group.empty()) continue;
     const std::int64_t of_group = clients[by_group.of(client.prefix_group)].prefix_tokens;
-    if (!client.prefix_group.empty() && client.prefix_tokens != of_group) {
+    if (client.prefix_tokens != of_group) {
       out.push_back(
-          {here + ".prefix_tokens", std::to_string(client.prefix_tokens),
+          {place("prefix_tokens"), std::to_string(client.prefix_tokens),
            "must equal that of the group's other client (" + std::to_string(of_group) + ")"});
     }
   }

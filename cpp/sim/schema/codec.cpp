@@ -208,7 +208,27 @@ class Decoder {
 
 // ---- validate ------------------------------------------------------------------------------
 
-void check_number(double number, const FieldInfo& field, const std::string& path,
+// Where a value is: the text is made for violations and rules alone.
+class Place {
+ public:
+  explicit Place(const std::string& path) : path_(&path) {}
+  Place(const Place& structure, std::string_view field) : within_(&structure), field_(field) {}
+  Place(const Place& list, std::size_t index) : within_(&list), index_(index) {}
+
+  std::string path() const {
+    if (!within_) return *path_;
+    return field_.empty() ? index_path(within_->path(), index_)
+                          : join_path(within_->path(), field_);
+  }
+
+ private:
+  const Place* within_ = nullptr;
+  const std::string* path_ = nullptr;  // of the outermost value
+  std::string_view field_;             // empty: an entry of a list
+  std::size_t index_ = 0;
+};
+
+void check_number(double number, const FieldInfo& field, const Place& place,
                   std::vector<Violation>& out) {
   const Range& range = field.valid;
   if (std::isfinite(number) && range.contains(number)) return;
@@ -221,42 +241,42 @@ void check_number(double number, const FieldInfo& field, const std::string& path
     allowed += (range.max_open ? " < " : " <= ") + to_text(range.max);
   }
   if (!field.unit_name.empty()) allowed += " (" + std::string(field.unit_name) + ")";
-  out.push_back({path, to_text(number), allowed});
+  out.push_back({place.path(), to_text(number), allowed});
 }
 
 // `field`: the field with the value, for the ranges of numbers.
 void validate_member(const TypeInfo& type, const void* object, const FieldInfo& field,
-                     const std::string& path, std::vector<Violation>& out) {
+                     const Place& place, std::vector<Violation>& out) {
   std::visit(
       Cases{
           [&](const IntegerType&) {
             check_number(static_cast<double>(*static_cast<const std::int64_t*>(object)), field,
-                         path, out);
+                         place, out);
           },
           [&](const RealType&) {
-            check_number(*static_cast<const double*>(object), field, path, out);
+            check_number(*static_cast<const double*>(object), field, place, out);
           },
           [&](const StructType& structure) {
             const std::size_t before = out.size();
             for (const FieldInfo& one : structure.fields) {
-              validate_member(*one.type, member(one, object), one, join_path(path, one.name), out);
+              validate_member(*one.type, member(one, object), one, Place(place, one.name), out);
             }
             if (structure.check_rules && out.size() == before) {
-              structure.check_rules(object, path, out);
+              structure.check_rules(object, place.path(), out);
             }
           },
           [&](const VariantType& variant) {
             validate_member(*variant.alternatives[variant.index(object)], variant.held(object),
-                            field, path, out);
+                            field, place, out);
           },
           [&](const ListType& list) {
             for (std::size_t i = 0; i < list.size(object); ++i) {
-              validate_member(*list.item, item(list, object, i), field, index_path(path, i), out);
+              validate_member(*list.item, item(list, object, i), field, Place(place, i), out);
             }
           },
           [&](const OptionalType& optional) {
             if (const void* held = optional.held(object)) {
-              validate_member(*optional.content, held, field, path, out);
+              validate_member(*optional.content, held, field, place, out);
             }
           },
           [](const auto&) {},
@@ -389,7 +409,7 @@ void decode(const TypeInfo& type, const Value& value, void* object, const std::s
 
 void validate(const TypeInfo& type, const void* object, const std::string& path,
               std::vector<Violation>& out) {
-  validate_member(type, object, {}, path, out);
+  validate_member(type, object, {}, Place(path), out);
 }
 
 Value describe(const StructType& type, Depth depth) {

@@ -89,7 +89,8 @@ def write(path: Path, content: Mapping[str, Any], output: Mapping[str, Any]) -> 
             **content,
             "output": {key: value for key, value in output.items() if key not in _PREFIXES},
             "arrays": {name: [one.dtype.str, one.shape] for name, one in arrays.items()},
-        }
+        },
+        default=dict,
     )
     with filesystem.replacing(path) as temporary, temporary.open("wb") as stream:
         np.savez_compressed(

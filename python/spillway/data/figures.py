@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 
 from spillway._core.metrics import figures
 from spillway.config import text
 
-__all__ = ["FIGURES", "LATENCIES", "STATISTICS", "Figure", "Figures"]
+__all__ = ["FIGURES", "LATENCIES", "STATISTICS", "Figure", "Figures", "FiguresByName"]
 
 
 def __dir__() -> list[str]:
@@ -25,6 +26,29 @@ LATENCIES = tuple(dict.fromkeys(one.latency for one in figures if one.latency))
 
 STATISTICS = tuple(dict.fromkeys(one.statistic for one in figures if one.statistic))
 """Their statistics: num, mean, std, percentiles."""
+
+
+class FiguresByName(Mapping[str, dict[str, Figure]]):
+    """The figures of the classes or tenants of a run, derived when they are first asked for."""
+
+    def __init__(self, derive: Callable[[], dict[str, dict[str, Figure]]]) -> None:
+        self._derive = derive
+
+    @functools.cached_property
+    def _known(self) -> dict[str, dict[str, Figure]]:
+        return self._derive()
+
+    def __getitem__(self, name: str) -> dict[str, Figure]:
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __reduce__(self) -> tuple[type, tuple[dict[str, dict[str, Figure]]]]:
+        return dict, (self._known,)
 
 
 class Figures(Mapping[str, Figure]):

@@ -12,7 +12,7 @@ import numpy as np
 from spillway import _core
 from spillway._core.cluster import Simulation
 from spillway.config import files, profiles
-from spillway.data.figures import Figures
+from spillway.data.figures import Figures, FiguresByName
 from spillway.data.requests import CODED, Columns, RequestIds, Requests
 
 # Each method imports the view that it makes: most scripts need only a few of them.
@@ -47,6 +47,10 @@ class ResultData:
             self._output["columns"] = Columns(_core.cluster.columns, record.column)
             self._output["offered"] = Columns(_core.cluster.offered_columns, record.offered_column)
             self._output["request_id"] = RequestIds(record)
+        groups = self._output.pop("groups", None)
+        if groups is not None:
+            self._output["by_class"] = FiguresByName(groups.by_class)
+            self._output["by_tenant"] = FiguresByName(groups.by_tenant)
 
     @property
     def has_requests(self) -> bool:
@@ -238,7 +242,7 @@ class ResultData:
         ]
         keys = ("ledger", "summary", "by_class", "by_tenant", "steps", "end_s")
         figures = [instances, *(self._output[key] for key in keys)]
-        hasher.update(json.dumps(figures).encode())
+        hasher.update(json.dumps(figures, default=dict).encode())
         return hasher.hexdigest()
 
     @property
@@ -278,8 +282,8 @@ class ResultData:
             "fingerprint": self.fingerprint,
             "ledger": self.ledger,
             "metrics": dict(self._output["summary"]),
-            "by_class": self._output["by_class"],
-            "by_tenant": self._output["by_tenant"],
+            "by_class": dict(self._output["by_class"]),
+            "by_tenant": dict(self._output["by_tenant"]),
         }
 
     def save(self, path: str | Path) -> None:

@@ -67,9 +67,9 @@ bool equal(const cluster::Column& a, const cluster::Column& b) {
 }
 
 void check_equal(const cluster::Output& a, const cluster::Output& b) {
-  check(a.summary.overall == b.summary.overall, "figures of all requests");
-  check(a.summary.by_class == b.summary.by_class, "figures per class");
-  check(a.summary.by_tenant == b.summary.by_tenant, "figures per tenant");
+  check(a.summary->overall() == b.summary->overall(), "figures of all requests");
+  check(a.summary->by_class() == b.summary->by_class(), "figures per class");
+  check(a.summary->by_tenant() == b.summary->by_tenant(), "figures per tenant");
   check(a.ledger.to_value() == b.ledger.to_value(), "ledgers");
   check(a.steps == b.steps && a.events == b.events, "steps and events");
   check((a.record == nullptr) == (b.record == nullptr), "whether requests were kept");

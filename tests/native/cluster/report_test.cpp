@@ -136,7 +136,7 @@ Simulation three_requests() {
 }
 
 double figure(const Output& output, std::string_view name) {
-  return std::get<double>(sim::Value(output.summary.overall).find(name)->data);
+  return std::get<double>(sim::Value(output.summary->overall()).find(name)->data);
 }
 
 // ---- where the requests are ----------------------------------------------------------------
