@@ -231,9 +231,11 @@ py::dict run(const Settings& simulation, std::uint64_t seed, bool reference,
   cluster::Output output;
   {
     const py::gil_scoped_release unlocked;
-    output =
-        cluster::run(simulation.as<Simulation>(), seed,
-                     {.requests = requests, .reference = reference, .interrupted = signal_raised});
+    output = cluster::run(simulation.as<Simulation>(), seed,
+                          {.requests = requests,
+                           .is_checked = true,
+                           .reference = reference,
+                           .interrupted = signal_raised});
   }
   return to_dict(output);
 }
@@ -247,6 +249,7 @@ py::list run_batch(const std::vector<Settings>& settings, const std::vector<std:
   for (const Settings& one : settings) simulations.push_back(one.as<Simulation>());
   bool was_interrupted = false;
   cluster::BatchOptions options{.threads = threads,
+                                .is_checked = true,
                                 .reference = reference,
                                 .keep_requests = keep_requests,
                                 .interrupted = [&] {
@@ -319,7 +322,7 @@ void bind_cluster(py::module_& module) {
       "offered_requests",
       [](const Settings& settings, std::uint64_t seed) {
         const auto& simulation = settings.as<Simulation>();
-        cluster::check_runnable(simulation);
+        cluster::check_has_requests(simulation);
         return std::const_pointer_cast<workload::Requests>(
             cluster::offered_requests(simulation, seed, signal_raised));
       },

@@ -82,7 +82,10 @@ class Batch {
         errors_(outputs_.size()),
         same_workload_(same_workload(simulations)),
         workloads_(outputs_.size()) {
-    for (const Simulation& one : simulations) check_runnable(one);
+    for (const Simulation& one : simulations) {
+      if (!options.is_checked) sim::check(one);
+      check_has_requests(one);
+    }
     for (std::size_t i = 0; i < simulations.size(); ++i) {
       const bool is_random = !random_streams(simulations[i]).empty();
       for (std::size_t k = 0; k < (is_random ? seeds.size() : 1); ++k) {
@@ -157,6 +160,7 @@ class Batch {
     const std::function<bool()> interrupted = [this] { return stopped_.load(); };
     try {
       const RunOptions options{.requests = workload_of(task).take(simulation, seed, interrupted),
+                               .is_checked = true,
                                .reference = options_.reference,
                                .keep_requests = options_.keep_requests,
                                .interrupted = interrupted};

@@ -14,6 +14,7 @@ namespace spillway::cluster {
 
 struct BatchOptions {
   std::size_t threads = 1;
+  bool is_checked = false;     ///< as in RunOptions
   bool reference = false;      ///< as in RunOptions
   bool keep_requests = false;  ///< as in RunOptions
   /// Called about ten times a second in the calling thread; the batch ends once it returns true.

@@ -4,7 +4,6 @@
 #include <utility>
 #include <variant>
 
-#include "sim/schema/codec.h"
 #include "workload/generate.h"
 #include "workload/synthetic.h"
 #include "workload/trace.h"
@@ -12,8 +11,7 @@
 
 namespace spillway::cluster {
 
-void check_runnable(const Simulation& simulation) {
-  sim::check(simulation);
+void check_has_requests(const Simulation& simulation) {
   const auto* trace = std::get_if<workload::Trace>(&simulation.workload);
   if (trace && (!trace->requests || trace->requests->size() == 0)) {
     throw sim::ConfigError({{"workload", trace->file.empty() ? "an empty trace" : trace->file,

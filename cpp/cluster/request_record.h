@@ -25,12 +25,12 @@ struct RequestRecord {
   std::size_t offered = 0;
 };
 
-/// Throws ConfigError for invalid settings or a trace without requests.
-void check_runnable(const Simulation& simulation);
+/// Throws ConfigError for a trace without requests.
+void check_has_requests(const Simulation& simulation);
 
 /// The requests that `simulation` offers under `seed`: the trace's own, or generated ones; null if
 /// they are generated during the run, in streaming mode or by closed-loop users. `interrupted`: as
-/// in RunOptions. Precondition: `check_runnable`.
+/// in RunOptions. Precondition: the settings are valid, and `check_has_requests`.
 std::shared_ptr<const workload::Requests> offered_requests(
     const Simulation& simulation, std::uint64_t seed,
     const std::function<bool()>& interrupted = {});

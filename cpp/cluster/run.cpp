@@ -12,6 +12,7 @@
 #include "cluster/load_events.h"
 #include "cluster/report.h"
 #include "cluster/sampler.h"
+#include "sim/schema/codec.h"
 
 namespace spillway::cluster {
 
@@ -293,7 +294,8 @@ class Run final : workload::RequestListener {
 }  // namespace
 
 Output run(const Simulation& simulation, std::uint64_t seed, const RunOptions& options) {
-  check_runnable(simulation);
+  if (!options.is_checked) sim::check(simulation);
+  check_has_requests(simulation);
   return Run(simulation, seed, options)();
 }
 

@@ -14,6 +14,7 @@ namespace spillway::cluster {
 struct RunOptions {
   /// The offered requests if they exist already (see `offered_requests`), otherwise null.
   std::shared_ptr<const workload::Requests> requests;
+  bool is_checked = false;    ///< whether the settings are known to be valid
   bool reference = false;     ///< see instance::Stepping
   bool keep_requests = true;  ///< whether the output has a record
   /// Called now and then, also while requests are generated; once it returns true, the run throws
@@ -22,7 +23,7 @@ struct RunOptions {
 };
 
 /// Runs one experiment under one seed. The result is a function of simulation and seed alone.
-/// Throws the exceptions of `check_runnable`.
+/// Throws ConfigError for invalid settings or a trace without requests.
 Output run(const Simulation& simulation, std::uint64_t seed, const RunOptions& options = {});
 
 }  // namespace spillway::cluster

@@ -193,19 +193,25 @@ void Collector::add(RequestId id) {
 
 // Reads the requests once per latency, for all partitions.
 void Collector::measure(std::span<const Partition> partitions) const {
-  std::vector<Gathered> gathered(partitions.begin(), partitions.end());
+  Population& all = *partitions.front().populations.front();
+  std::vector<double> values(static_cast<std::size_t>(all.tally.offered));
+  std::vector<Gathered> parts(partitions.begin() + 1, partitions.end());
   for (std::size_t i = 0; i < kNumLatencies; ++i) {
-    for (Gathered& one : gathered) one.clear();
+    std::size_t count = 0;
+    for (Gathered& one : parts) one.clear();
     with_latency(static_cast<Latency>(i), latencies_, [&](const auto& value_of) {
       for (std::size_t row = 0; row < added_; ++row) {
         const RequestId id{row};
         if (!requests_.is_counted(id)) continue;
         const double value = value_of(id);
         if (std::isnan(value)) continue;
-        for (Gathered& one : gathered) one.add(requests_.group(id), value);
+        values[count++] = value;
+        for (Gathered& one : parts) one.add(requests_.group(id), value);
       }
     });
-    for (Gathered& one : gathered) one.measure(static_cast<Latency>(i));
+    all.latencies[i] =
+        distribution_of(std::span(values).first(count), static_cast<std::int64_t>(count));
+    for (Gathered& one : parts) one.measure(static_cast<Latency>(i));
   }
   for (const Partition& one : partitions) measure_gaps(one, states_.token_gaps.exact);
 }

@@ -52,6 +52,7 @@ class Collector {
  private:
   using Histograms = std::array<numerics::LogHistogram, kNumLatencies>;
 
+  /// Measures the latencies and gaps. The first partition is that of all requests.
   void measure(std::span<const Partition> partitions) const;
   void measure_histograms(std::span<const Partition> partitions) const;
   bool is_good(sim::RequestId id, const workload::SloClass& slo_class) const;

@@ -8,7 +8,7 @@
 namespace spillway::numerics {
 
 namespace {
-constexpr std::size_t kFirstSize = 64;
+constexpr std::size_t kFirstSize = 16;
 }
 
 WeightedSample::Cell& WeightedSample::cell_of(std::int64_t value) {

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "sim/error.h"
-#include "sim/names.h"
 #include "workload/arrivals/arrivals.h"
 #include "workload/generate.h"
 #include "workload/lengths/lengths.h"
@@ -158,17 +159,19 @@ class SyntheticStream final : public ArrivalStream {
 void Synthetic::validate(const std::string& path, std::vector<sim::Violation>& out) const {
   if (clients.empty())
     out.push_back({sim::join_path(path, "clients"), "[]", "must hold at least one client"});
-  const sim::NameIndex by_name(clients, &Client::name), by_group(clients, &Client::prefix_group);
+  std::unordered_set<std::string_view> names(clients.size());
+  std::unordered_map<std::string_view, std::int64_t> tokens_of_group;
   for (std::size_t i = 0; i < clients.size(); ++i) {
     const Client& client = clients[i];
     const auto place = [&](const char* field) {
       return sim::join_path(sim::index_path(sim::join_path(path, "clients"), i), field);
     };
-    if (by_name.of(client.name) != i) {
+    if (!names.insert(client.name).second) {
       out.push_back({place("name"), "'" + client.name + "'", "must be unique"});
     }
     if (client.prefix_group.empty()) continue;
-    const std::int64_t of_group = clients[by_group.of(client.prefix_group)].prefix_tokens;
+    const std::int64_t of_group =
+        tokens_of_group.try_emplace(client.prefix_group, client.prefix_tokens).first->second;
     if (client.prefix_tokens != of_group) {
       out.push_back(
           {place("prefix_tokens"), std::to_string(client.prefix_tokens),

@@ -208,7 +208,7 @@ class Decoder {
 
 // ---- validate ------------------------------------------------------------------------------
 
-// Where a value is: the text is made for violations and rules alone.
+// Where a value is: the text is made for violations alone.
 class Place {
  public:
   explicit Place(const std::string& path) : path_(&path) {}
@@ -261,9 +261,11 @@ void validate_member(const TypeInfo& type, const void* object, const FieldInfo& 
             for (const FieldInfo& one : structure.fields) {
               validate_member(*one.type, member(one, object), one, Place(place, one.name), out);
             }
-            if (structure.check_rules && out.size() == before) {
-              structure.check_rules(object, place.path(), out);
-            }
+            if (!structure.check_rules || out.size() > before) return;
+            structure.check_rules(object, {}, out);
+            if (out.size() == before) return;
+            out.resize(before);  // again, now that the path is needed
+            structure.check_rules(object, place.path(), out);
           },
           [&](const VariantType& variant) {
             validate_member(*variant.alternatives[variant.index(object)], variant.held(object),
