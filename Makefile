@@ -12,7 +12,7 @@ WHEEL_TAG = from importlib.metadata import distribution; \
             print(distribution('spillway-sim').read_text('WHEEL').split('Tag: ')[1].split()[0])
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-native test-asan test-tsan test-python test-every test-long test-fuzz mutants smoke test-dist bench experiments check format stubs notebooks clean
+.PHONY: help demo test test-full test-native test-asan test-tsan test-python test-every test-long test-fuzz mutants smoke test-dist bench bench-check experiments check format stubs notebooks clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-20s %s\n", $$1, $$2}'
@@ -86,6 +86,9 @@ stubs: $(VENV)/.dev  ## Write the type stubs of the compiled core
 
 notebooks: $(VENV)/.dev  ## Execute the notebooks and store them with their outputs
 	$(BIN)/python tools/render_notebooks.py
+
+bench-check: $(VENV)/.dev  ## Compare the instructions of every scenario with the committed ones; RENEW=1 replaces them
+	$(BIN)/python benchmarks/check.py $(if $(RENEW),--renew)
 
 bench: $(VENV)/.dev  ## Measure everything and write benchmarks/README.md; a quarter of an hour on a quiet machine
 	$(BIN)/python benchmarks/make_readme.py --full

@@ -23,9 +23,12 @@ _SPILLWAY = [sys.executable, "-c", "import sys, spillway_cli; sys.exit(spillway_
 # Arguments with which a script takes seconds; {out} is a folder, {package} that of Spillway.
 BENCHMARKS = {
     "bench": "--all --repeats 1 --num-requests 100",
+    "check": "--smoke --rounds 1",
     "compare": "--base-path {package} --head-path {package} --scenario W8 --rounds 1 --repeats 1",
     "make_readme": "--smoke --store {out}/store.json --output {out}/README.md",
+    "instructions": "--scenario W8 --num-requests 100",
     "search": "--smoke",
+    "shares": "--rounds 1 --num-requests 100",
     "suite": "--smoke --full",
 }
 _ADMISSION = "--requests 200 --seeds 2 --output {out}/README.md"
@@ -37,7 +40,7 @@ EXPERIMENTS = {
     "predictive_vs_gated": f"{_ADMISSION} --trials 2",
     "search_regret": _SEARCHES,
 }
-NO_BENCHMARK = {"scenarios"}
+NO_BENCHMARK = {"scenarios", "skeleton"}
 
 
 def commands() -> dict[str, list[str]]:

@@ -1,0 +1,113 @@
+"""Instructions per completed request: `python benchmarks/instructions.py`.
+
+Callgrind counts those of one run of each scenario, with its requests generated beforehand, after a
+run for warming up. The counts do not depend on what else the machine does, but on compiler,
+libraries and Python. It needs valgrind with its headers, and a C++ compiler.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import skeleton
+from scenarios import SCENARIOS, make
+
+import spillway
+from spillway import _core
+
+_MARKS = Path(__file__).resolve().parent / "micro" / "callgrind_marks.cpp"
+
+
+def environment() -> dict[str, str]:
+    """What the counts depend on, besides the code."""
+    return {
+        "machine": platform.machine(),
+        "compiler": spillway.build_info["compiler"],
+        "build type": spillway.build_info["build_type"],
+        "libc": " ".join(platform.libc_ver()),
+        "python": ".".join(platform.python_version_tuple()[:2]),
+    }
+
+
+def missing() -> str | None:
+    """What is needed and not there; None if nothing is."""
+    if shutil.which("valgrind") is None:
+        return "valgrind is not installed"
+    if skeleton.compiler() is None:
+        return "there is no C++ compiler: set CXX"
+    with tempfile.TemporaryDirectory() as folder:
+        if _build_marks(Path(folder) / "marks.so").returncode:
+            return "the headers of valgrind are not installed"
+    return None
+
+
+def measure(name: str, num_requests: int) -> float:
+    """Instructions per completed request of a scenario, in a fresh process."""
+    with tempfile.TemporaryDirectory() as folder:
+        marks = Path(folder) / "marks.so"
+        _build_marks(marks).check_returncode()
+        out = Path(folder) / "callgrind.out"
+        command = ["valgrind", "--quiet", "--tool=callgrind", "--instr-atstart=no"]
+        command += [f"--callgrind-out-file={out}", sys.executable, __file__]
+        done = subprocess.run(
+            [*command, "--scenario", name, "--num-requests", str(num_requests), "--marks", marks],
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"},
+        )
+        return _total(Path(f"{out}.1")) / int(done.stdout)
+
+
+def _build_marks(library: Path) -> subprocess.CompletedProcess[str]:
+    command = [*(skeleton.compiler() or []), "-shared", "-fPIC", str(_MARKS), "-o", str(library)]
+    return subprocess.run(command, check=False, capture_output=True, text=True)
+
+
+def _total(dump: Path) -> int:
+    (total,) = re.findall(r"^totals: (\d+)$", dump.read_text(), re.MULTILINE)
+    return int(total)
+
+
+def _run(name: str, num_requests: int, marks: str) -> None:
+    """Under callgrind: makes the run and prints how many requests were completed."""
+    library = ctypes.CDLL(marks)
+    gc.disable()
+    simulation = make(name, num_requests)
+    requests = _core.cluster.offered_requests(simulation, 0)
+    _core.cluster.run(simulation, 0, False, requests)
+    library.begin()
+    output = _core.cluster.run(simulation, 0, False, requests)
+    library.end()
+    print(output["ledger"]["completed"])
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scenario", choices=SCENARIOS, action="append", help="default: all")
+    parser.add_argument("--num-requests", type=int, default=3000)
+    parser.add_argument("--marks", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.marks:
+        _run(options.scenario[0], options.num_requests, options.marks)
+        return
+    if reason := missing():
+        print(f"instructions are not counted: {reason}")
+        return
+    for name in options.scenario or SCENARIOS:
+        print(f"{name:<12}{measure(name, options.num_requests):>12,.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
