@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <variant>
 
+#include "router/router.h"
 #include "sim/phase.h"
 
 namespace spillway::cluster {
@@ -21,6 +22,20 @@ std::unique_ptr<signals::Scrapes> make_scrapes(const Context& context) {
                                             context.seed);
 }
 
+// Readings that are old change by themselves; a log of decisions needs all scores; and a reference
+// run shows that the choices are the same without.
+signals::Follows follows_of(const Simulation& simulation, bool reference) {
+  const bool may_follow = std::holds_alternative<signals::Live>(simulation.signals) &&
+                          simulation.metrics.traced_candidates == 0 && !reference;
+  return may_follow ? router::follows_of(simulation.router) : signals::Follows::nothing;
+}
+
+std::optional<signals::LoadChanges> make_load_changes(const Context& context,
+                                                      signals::Follows follows) {
+  if (follows == signals::Follows::nothing) return std::nullopt;
+  return signals::LoadChanges(num_instances(context.simulation));
+}
+
 }  // namespace
 
 Fleet::Fleet(Context& context, workload::RequestListener& listener, bool reference)
@@ -28,8 +43,10 @@ Fleet::Fleet(Context& context, workload::RequestListener& listener, bool referen
       state_(context.simulation.fleet, num_instances(context.simulation)),
       resizer_(context.simulation.fleet),
       scrapes_(make_scrapes(context)),
-      signal_store_(context.simulation.signals, make_instances(listener, reference),
-                    scrapes_.get()),
+      follows_(follows_of(context.simulation, reference)),
+      load_changes_(make_load_changes(context, follows_)),
+      signal_store_(context.simulation.signals, make_instances(listener, reference), scrapes_.get(),
+                    load_changes_ ? &*load_changes_ : nullptr),
       emitted_(context.requests.num_groups()) {
   if (context.needs.exact_estimate) {
     exact_estimator_.emplace(instances_);
@@ -57,7 +74,9 @@ std::vector<signals::SignalSource*> Fleet::make_instances(workload::RequestListe
   instances.reserve(num_instances(simulation));
   for (const auto& group : simulation.instances) {
     for (std::int64_t i = 0; i < group.count; ++i) {
-      instances_.push_back(make(group, InstanceId{instances_.size()}, environment, engines_));
+      const InstanceId id{instances_.size()};
+      instances_.push_back(make(group, id, environment, engines_));
+      instance_of_engine_.resize(engines_.size(), id);
       instances.push_back(instances_.back().get());
     }
   }
@@ -70,6 +89,7 @@ void Fleet::send(RequestId id, router::Target target) {
   states.instance[id.index()] = static_cast<std::int32_t>(chosen.value);
   if (states.has_ranks) states.rank[id.index()] = static_cast<std::int16_t>(target.rank);
   at(chosen).sent(target.rank);
+  note_change(chosen);
   const Time entry =
       context_.now + std::max(at(chosen).entry_delay(id), state_.serves_at(chosen) - context_.now);
   if (exact_estimator_) exact_estimator_->sent(id, chosen, entry);
@@ -82,15 +102,19 @@ std::optional<RequestId> Fleet::enter(const sim::Event& event) {
   const auto id = instance::IngressSubject(event.subject()).request();
   if (!id) {
     instance.admit_waiting(context_.now);
+    note_change(InstanceId{event.tie()});
     return std::nullopt;
   }
   instance.enqueue(*id, context_.states.rank_of(*id), context_.now);
+  note_change(InstanceId{event.tie()});
   if (std::erase(pending_evictions_, *id) > 0) cancel(*id, workload::Outcome::evicted);
   return id;
 }
 
 void Fleet::cancel(RequestId id, workload::Outcome outcome) {
-  at(context_.instance_of(id)).cancel(id, context_.states.rank_of(id), outcome, context_.now);
+  const InstanceId instance = context_.instance_of(id);
+  at(instance).cancel(id, context_.states.rank_of(id), outcome, context_.now);
+  note_change(instance);
 }
 
 void Fleet::evict(RequestId id) {
@@ -109,6 +133,7 @@ bool Fleet::resize(std::int64_t queued, std::int64_t shed) {
   const std::int64_t before = num_ready();
   resizer_.apply(state_, queued, shed, context_.now);
   state_.update(context_.now);
+  if (load_changes_) load_changes_->add_all();
   return num_ready() != before;
 }
 
@@ -120,8 +145,9 @@ void Fleet::schedule_resize() {
 signals::View Fleet::view(signals::LocalState local) {
   local.has_workers = num_ready() > 0;
   local.exact_estimator = exact_estimator_ ? &*exact_estimator_ : nullptr;
-  const signals::View view = signal_store_.view(local, context_.now);
-  return state_.ready().size() < instances_.size() ? view.of(state_.ready()) : view;
+  std::span<const InstanceId> ready;  // empty: all of them
+  if (state_.ready().size() < instances_.size()) ready = state_.ready();
+  return signal_store_.view(local, context_.now, ready);
 }
 
 const std::vector<std::int64_t>& Fleet::emitted(Time now) {

@@ -16,6 +16,7 @@
 #include "instance/instance.h"
 #include "metrics/timeline.h"
 #include "router/decisions.h"
+#include "signals/load_changes.h"
 #include "signals/scrapes.h"
 #include "signals/signal_store.h"
 #include "signals/view.h"
@@ -44,14 +45,26 @@ class Fleet final : public gateway::ServiceMeter {
   /// Evicts the request if it has not ended; in transit to an instance, when it arrives there.
   void evict(sim::RequestId id);
   /// The request no longer counts at its rank.
-  void left(sim::RequestId id) { at(context_.instance_of(id)).left(context_.states.rank_of(id)); }
+  void left(sim::RequestId id) {
+    const sim::InstanceId instance = context_.instance_of(id);
+    at(instance).left(context_.states.rank_of(id));
+    note_change(instance);
+  }
 
   /// Its permit was released. If it was withdrawn, requests waiting at its instance may enter.
   void released(sim::RequestId id, workload::Outcome outcome);
 
   // ---- events ------------------------------------------------------------------------------
 
-  instance::Engine& engine(std::uint32_t number) { return *engines_[number]; }
+  /// Events of the phases `step_start` and `step_end`.
+  void start_step(std::uint32_t engine) {
+    engines_[engine]->start_step(context_.now);
+    note_step(engine);
+  }
+  void end_step(std::uint32_t engine) {
+    engines_[engine]->end_step(context_.now);
+    note_step(engine);
+  }
   instance::Instance& at(sim::InstanceId id) { return *instances_[id.index()]; }
   /// Applies the decisions of the schedule and the autoscaler, and makes due instances ready.
   /// `queued`, `shed`: requests of all gateways. True: the number of ready instances has changed.
@@ -80,6 +93,12 @@ class Fleet final : public gateway::ServiceMeter {
  private:
   std::vector<signals::SignalSource*> make_instances(workload::RequestListener& listener,
                                                      bool reference);
+  void note_change(sim::InstanceId id) {
+    if (load_changes_) load_changes_->add(id);
+  }
+  void note_step(std::uint32_t engine) {
+    if (follows_ == signals::Follows::steps) load_changes_->add(instance_of_engine_[engine]);
+  }
   sim::Time next_resize() const { return std::min(state_.next_ready(), resizer_.next()); }
 
   Context& context_;
@@ -88,6 +107,9 @@ class Fleet final : public gateway::ServiceMeter {
   std::unique_ptr<signals::Scrapes> scrapes_;
   std::vector<std::unique_ptr<instance::Instance>> instances_;
   std::vector<instance::Engine*> engines_;
+  std::vector<sim::InstanceId> instance_of_engine_;
+  signals::Follows follows_;
+  std::optional<signals::LoadChanges> load_changes_;  // unless the router follows nothing
   signals::SignalStore signal_store_;
   std::optional<ExactEstimator> exact_estimator_;  // only if a policy reads it
   std::vector<sim::RequestId> pending_evictions_;  // of requests in transit to instances

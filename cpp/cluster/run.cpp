@@ -91,9 +91,9 @@ class Run final : workload::RequestListener {
       case Phase::instance_expiry:
         return fleet_.at(InstanceId{event.subject()}).expire(context_.now);
       case Phase::step_start:
-        return fleet_.engine(event.subject()).start_step(context_.now);
+        return fleet_.start_step(event.subject());
       case Phase::step_end:
-        return fleet_.engine(event.subject()).end_step(context_.now);
+        return fleet_.end_step(event.subject());
       case Phase::first_token:
         return first_token(request);
       case Phase::permit_release:

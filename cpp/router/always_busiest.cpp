@@ -1,26 +1,23 @@
 #include "router/always_busiest.h"
 
+#include "router/least_load.h"
 #include "router/policy.h"
 
 namespace spillway::router {
 
 namespace {
 
+std::int64_t idleness(const signals::View& view, std::size_t i) { return -view.effective_load(i); }
+
 class AlwaysBusiestPolicy final : public RoutingPolicy {
  public:
   sim::InstanceId pick(const signals::RequestView&, const signals::View& view, sim::Time,
-                       sim::Draws&) override {
-    std::size_t busiest = 0;
-    std::int64_t most = view.effective_load(0);
-    for (std::size_t i = 1; i < view.size(); ++i) {
-      const std::int64_t load = view.effective_load(i);
-      if (load > most) {
-        busiest = i;
-        most = load;
-      }
-    }
-    return view.id(busiest);
+                       sim::Draws& draws) override {
+    return least_idle_.pick(view, draws);
   }
+
+ private:
+  LeastLoad least_idle_{idleness, Ties::first};
 };
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <memory>
 #include <string_view>
 
+#include "signals/load_changes.h"
+
 namespace spillway::router {
 
 class RoutingPolicy;
@@ -14,6 +16,7 @@ struct AlwaysBusiest {
       "The instance with the largest effective load, the first of equals; for testing the worst "
       "case.";
   static void fields(auto /*field*/) {}
+  signals::Follows follows() const { return signals::Follows::requests; }
 };
 
 std::unique_ptr<RoutingPolicy> make(const AlwaysBusiest& config);

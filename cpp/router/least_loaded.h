@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "router/ties.h"
+#include "signals/load_changes.h"
 
 namespace spillway::router {
 
@@ -22,6 +23,7 @@ struct LeastLoaded {
     field("ties", &LeastLoaded::ties,
           "Choice among equally loaded instances; random draws only if there are several.");
   }
+  signals::Follows follows() const { return signals::Follows::requests; }
   bool draws() const { return ties == Ties::random; }
 };
 

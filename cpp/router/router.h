@@ -8,6 +8,7 @@
 #include "router/decisions.h"
 #include "router/policies.h"
 #include "router/policy.h"
+#include "signals/load_changes.h"
 #include "signals/needs.h"
 #include "signals/outstanding.h"
 #include "signals/prefix_index.h"
@@ -77,6 +78,8 @@ class Dispatcher {
 std::unique_ptr<RoutingPolicy> make_policy(const Router& config, std::int64_t block_size_tokens);
 /// The needs of the policy.
 signals::Needs needs_of(const Router& config);
+/// The changes of the instances that the policy follows.
+signals::Follows follows_of(const Router& config);
 /// Whether the policy scores the ranks of the instances and chooses among them.
 bool rates_ranks(const Router& config);
 

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
+#include <variant>
 
 #include "router/filters/filter.h"
+#include "router/least_load.h"
 #include "router/pickers/picker.h"
 #include "router/policy.h"
 #include "router/scorers/scorer.h"
@@ -27,10 +30,15 @@ class WeightedPolicy final : public RoutingPolicy {
     for (const AnyScorer& scorer : config.scorers) {
       std::visit([&](const auto& c) { scorers_.push_back({make(c), c.weight / sum}); }, scorer);
     }
+    if (config.follows() != signals::Follows::nothing) {
+      least_.emplace(scorers_.front().scorer->load(), std::get<Best>(config.picker).ties);
+    }
   }
 
   sim::InstanceId pick(const signals::RequestView& request, const signals::View& view, sim::Time,
                        sim::Draws& draws) override {
+    // Scores are needed by a log of decisions alone, and then changes are not followed.
+    if (least_ && view.load_changes()) return least_->pick(view, draws);
     if (filters_.empty()) {
       rate(request, view);
       return view.id(picker_->pick(scores_, draws));
@@ -80,6 +88,7 @@ class WeightedPolicy final : public RoutingPolicy {
   std::vector<std::unique_ptr<Filter>> filters_;
   std::vector<Part> scorers_;
   std::unique_ptr<Picker> picker_;
+  std::optional<LeastLoad> least_;  // only with a single scorer by a load
   std::vector<double> scores_;
   std::vector<double> column_;
   std::vector<bool> kept_;
@@ -101,6 +110,21 @@ void Weighted::validate(const std::string& path, std::vector<sim::Violation>& ou
                      "'" + name + "'", "must not occur twice"});
     }
   }
+}
+
+signals::Follows Weighted::follows() const {
+  if (!filters.empty() || scorers.size() != 1 || !std::holds_alternative<Best>(picker)) {
+    return signals::Follows::nothing;
+  }
+  return std::visit(
+      [](const auto& scorer) {
+        if constexpr (requires { scorer.follows(); }) {
+          return scorer.follows();
+        } else {
+          return signals::Follows::nothing;
+        }
+      },
+      scorers.front());
 }
 
 std::unique_ptr<RoutingPolicy> make(const Weighted& config) {

@@ -8,6 +8,7 @@
 #include "router/filters/policies.h"
 #include "router/pickers/policies.h"
 #include "router/scorers/policies.h"
+#include "signals/load_changes.h"
 #include "signals/needs.h"
 #include "sim/error.h"
 #include "sim/randomness.h"
@@ -34,6 +35,8 @@ struct Weighted {
     field("scorers", &Weighted::scorers, "Scorers, in the order of addition.");
     field("picker", &Weighted::picker, "How an instance is chosen by its score.");
   }
+  /// A single scorer by a load, whose best score is taken: its instance has the smallest load.
+  signals::Follows follows() const;
   bool draws() const { return sim::can_draw(filters) || sim::can_draw(picker); }
   signals::Needs needs() const {
     return signals::needs_of(filters) | signals::needs_of(scorers) | signals::needs_of(picker);

@@ -5,13 +5,16 @@
 namespace spillway::signals {
 
 SignalStore::SignalStore(const Signals& transport, std::vector<SignalSource*> instances,
-                         Scrapes* scrapes)
+                         Scrapes* scrapes, const LoadChanges* load_changes)
     : instances_(std::move(instances)) {
   if (const auto* on_read = std::get_if<OnRead>(&transport)) {
     period_ = sim::from_seconds(on_read->period_s);
     readings_.resize(instances_.size());
   }
-  sources_ = {.instances = instances_, .stored = readings_, .scrapes = scrapes};
+  sources_ = {.instances = instances_,
+              .stored = readings_,
+              .scrapes = scrapes,
+              .load_changes = load_changes};
   if (const auto* scraped = std::get_if<Scraped>(&transport); scraped && scraped->stale_after_s) {
     sources_.stale_after = sim::from_seconds(*scraped->stale_after_s);
     sources_.when_stale = scraped->when_stale;

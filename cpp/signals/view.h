@@ -7,6 +7,7 @@
 
 #include "signals/busy_monitor.h"
 #include "signals/exact_estimator.h"
+#include "signals/load_changes.h"
 #include "signals/outstanding.h"
 #include "signals/prefix_index.h"
 #include "signals/scrapes.h"
@@ -53,7 +54,8 @@ struct Sources {
   std::span<SignalSource* const> instances;
   /// Past readings; if empty, every value is read on demand.
   std::span<const InstanceSignal> stored;
-  Scrapes* scrapes = nullptr;  ///< null unless the instances are scraped
+  Scrapes* scrapes = nullptr;                 ///< null unless the instances are scraped
+  const LoadChanges* load_changes = nullptr;  ///< null unless the router follows them
   sim::Time stale_after = sim::kForever;
   WhenStale when_stale = WhenStale::hold;
 };
@@ -77,15 +79,24 @@ struct LocalState {
 /// method.
 class View {
  public:
-  View(const Sources& sources, const LocalState& local, sim::Time now)
-      : sources_(&sources), local_(local), now_(now) {}
+  /// `ready`: the instances of the view, in order, if they are not all of the fleet; outlives it.
+  View(const Sources& sources, const LocalState& local, sim::Time now,
+       std::span<const sim::InstanceId> ready = {})
+      : sources_(&sources),
+        load_changes_(sources.load_changes),
+        local_(local),
+        now_(now),
+        candidates_(ready) {}
   /// The same view restricted to some of the fleet's instances, in order. `candidates` is not empty
   /// and outlives the view.
   View of(std::span<const sim::InstanceId> candidates) const {
     View copy = *this;
     copy.candidates_ = candidates;
+    copy.load_changes_ = nullptr;
     return copy;
   }
+  /// The same view of all instances, ready or not.
+  View whole_fleet() const { return of({}); }
 
   /// The same view with the instance that the router would choose.
   View knowing(sim::InstanceId next_choice) const {
@@ -175,6 +186,9 @@ class View {
   std::int64_t cached_blocks(const RequestView& request, std::size_t i) const {
     return sources_->instances[id(i).index()]->cached_blocks(request.id(), now_);
   }
+  /// The changes of the occupancy and the number in flight of the instances, and of which instances
+  /// the view contains; null: not followed, or the view is restricted for this decision.
+  const LoadChanges* load_changes() const { return load_changes_; }
   /// Waiting + running + in flight. Requests that the instance reports count twice, as in BLIS's
   /// EffectiveLoad.
   std::int64_t effective_load(std::size_t i) const {
@@ -198,6 +212,7 @@ class View {
   }
 
   const Sources* sources_;
+  const LoadChanges* load_changes_;
   LocalState local_;
   sim::Time now_;
   std::span<const sim::InstanceId> candidates_;  // empty: the whole fleet

@@ -17,6 +17,9 @@ class ActiveRequestsScorer final : public Scorer {
       scores[i] = own == 0 ? 1.0 : static_cast<double>(most - own) / static_cast<double>(most);
     }
   }
+  Load load() const override {
+    return [](const signals::View& view, std::size_t i) { return std::int64_t{view.in_flight(i)}; };
+  }
 };
 
 }  // namespace

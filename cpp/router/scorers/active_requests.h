@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "router/scorers/weight.h"
+#include "signals/load_changes.h"
 
 namespace spillway::router {
 
@@ -17,6 +18,7 @@ struct ActiveRequests {
   static constexpr std::string_view doc =
       "1 for an instance without requests in flight, otherwise (maximum − its number) ÷ maximum.";
   static void fields(auto field) { add_weight<ActiveRequests>(field); }
+  signals::Follows follows() const { return signals::Follows::requests; }
 };
 
 std::unique_ptr<Scorer> make(const ActiveRequests& config);

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "router/scorers/weight.h"
+#include "signals/load_changes.h"
 
 namespace spillway::router {
 
@@ -18,6 +19,7 @@ struct LoadAware {
       "0.5 for an empty engine queue, falling to 0 at 128 waiting requests (llm-d's load-aware "
       "scorer).";
   static void fields(auto field) { add_weight<LoadAware>(field); }
+  signals::Follows follows() const { return signals::Follows::steps; }
 };
 
 std::unique_ptr<Scorer> make(const LoadAware& config);

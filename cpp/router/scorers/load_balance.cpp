@@ -14,6 +14,7 @@ class LoadBalanceScorer final : public Scorer {
       scores[i] = 1.0 / (1.0 + static_cast<double>(view.effective_load(i)));
     }
   }
+  Load load() const override { return effective_load; }
 };
 
 }  // namespace

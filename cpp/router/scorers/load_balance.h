@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "router/scorers/weight.h"
+#include "signals/load_changes.h"
 
 namespace spillway::router {
 
@@ -18,6 +19,7 @@ struct LoadBalance {
       "1 ÷ (1 + effective load), where the load is waiting + running + in flight (requests that "
       "the instance reports count twice).";
   static void fields(auto field) { add_weight<LoadBalance>(field); }
+  signals::Follows follows() const { return signals::Follows::requests; }
 };
 
 std::unique_ptr<Scorer> make(const LoadBalance& config);

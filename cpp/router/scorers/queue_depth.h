@@ -3,9 +3,9 @@
 #include <memory>
 #include <string_view>
 
-#include "router/scorers/weight.h"
-
 #include "router/queue_load.h"
+#include "router/scorers/weight.h"
+#include "signals/load_changes.h"
 
 namespace spillway::router {
 
@@ -24,6 +24,9 @@ struct QueueDepth {
     field("load", &QueueDepth::load,
           "Measure of the queue. waiting: the requests waiting in the engine; effective: waiting + "
           "running + in flight (requests that the instance reports count twice).");
+  }
+  signals::Follows follows() const {
+    return load == QueueLoad::waiting ? signals::Follows::steps : signals::Follows::requests;
   }
 };
 

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "router/scorers/weight.h"
+#include "signals/load_changes.h"
 
 namespace spillway::router {
 
@@ -17,6 +18,7 @@ struct RunningRequests {
   static constexpr std::string_view doc =
       "1 for the smallest batch, 0 for the largest; 1 for all if they are equal.";
   static void fields(auto field) { add_weight<RunningRequests>(field); }
+  signals::Follows follows() const { return signals::Follows::steps; }
 };
 
 std::unique_ptr<Scorer> make(const RunningRequests& config);

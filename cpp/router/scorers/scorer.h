@@ -6,6 +6,7 @@
 #include <limits>
 #include <span>
 
+#include "router/least_load.h"
 #include "signals/view.h"
 #include "sim/ids.h"
 
@@ -20,6 +21,9 @@ class Scorer {
   virtual void score(const signals::RequestView& request, const signals::View& view,
                      std::span<double> scores) = 0;
   virtual void learn(const signals::RequestView& /*request*/, sim::InstanceId /*chosen*/) {}
+  /// The load whose order is exactly the reverse of that of the scores, whatever the request; null:
+  /// there is none.
+  virtual Load load() const { return nullptr; }
 };
 
 /// 1 for the smallest value, 0 for the largest, linear in between; 1 for all if they are equal.

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "router/scorers/weight.h"
+#include "signals/load_changes.h"
 
 namespace spillway::router {
 
@@ -18,6 +19,7 @@ struct VllmDp {
       "By 4 × waiting + running requests: 1 for the smallest value, 0 for the largest; 1 for all "
       "if they are equal (vLLM's data-parallel load balancing).";
   static void fields(auto field) { add_weight<VllmDp>(field); }
+  signals::Follows follows() const { return signals::Follows::steps; }
 };
 
 std::unique_ptr<Scorer> make(const VllmDp& config);

@@ -70,7 +70,7 @@ struct Setup final : workload::RequestListener {
   void end_step_next(double at_s) {
     const Event event = take(context);
     check(event.phase() == Phase::step_end && event.time() == from_seconds(at_s), "a step ends");
-    fleet.engine(event.subject()).end_step(context.now);
+    fleet.end_step(event.subject());
   }
   signals::View view() { return fleet.view({.in_flight = in_flight}); }
   Outcome outcome(std::size_t request) const { return context.states.outcome[request]; }

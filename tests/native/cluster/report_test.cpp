@@ -68,9 +68,9 @@ class Rig final : workload::RequestListener {
         fleet.enter(event);
         return;
       case Phase::step_start:
-        return fleet.engine(event.subject()).start_step(context.now);
+        return fleet.start_step(event.subject());
       case Phase::step_end:
-        return fleet.engine(event.subject()).end_step(context.now);
+        return fleet.end_step(event.subject());
       case Phase::telemetry:
         load_events.handle(event);
         return;
