@@ -87,8 +87,10 @@ void Fleet::send(RequestId id, router::Target target) {
   workload::RequestStates& states = context_.states;
   const InstanceId chosen = target.instance;
   states.instance[id.index()] = static_cast<std::int32_t>(chosen.value);
-  if (states.has_ranks) states.rank[id.index()] = static_cast<std::int16_t>(target.rank);
-  at(chosen).sent(target.rank);
+  if (states.has_ranks) {
+    states.rank[id.index()] = static_cast<std::int16_t>(target.rank);
+    at(chosen).sent(target.rank);
+  }
   note_change(chosen);
   const Time entry =
       context_.now + std::max(at(chosen).entry_delay(id), state_.serves_at(chosen) - context_.now);

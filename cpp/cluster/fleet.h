@@ -16,6 +16,7 @@
 #include "instance/instance.h"
 #include "metrics/timeline.h"
 #include "router/decisions.h"
+#include "signals/follows.h"
 #include "signals/load_changes.h"
 #include "signals/scrapes.h"
 #include "signals/signal_store.h"
@@ -47,7 +48,7 @@ class Fleet final : public gateway::ServiceMeter {
   /// The request no longer counts at its rank.
   void left(sim::RequestId id) {
     const sim::InstanceId instance = context_.instance_of(id);
-    at(instance).left(context_.states.rank_of(id));
+    if (context_.states.has_ranks) at(instance).left(context_.states.rank_of(id));
     note_change(instance);
   }
 

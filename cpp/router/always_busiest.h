@@ -3,7 +3,7 @@
 #include <memory>
 #include <string_view>
 
-#include "signals/load_changes.h"
+#include "signals/follows.h"
 
 namespace spillway::router {
 

@@ -53,7 +53,6 @@ Dispatcher::Dispatcher(const Router& config, const signals::PrefixIndexConfig& p
       log_(log) {}
 
 signals::View Dispatcher::candidates_of(const signals::View& view) {
-  if (!view.skips_stale() && !view.skips_busy()) return view;
   candidates_.clear();
   for (std::size_t i = 0; i < view.size(); ++i) {
     const bool is_shunned =
@@ -69,9 +68,8 @@ sim::InstanceId Dispatcher::pick(const signals::RequestView& request,
   return policy_->pick(request, candidates, now, draws);
 }
 
-Target Dispatcher::route(const signals::RequestView& request, const signals::View& whole_fleet,
-                         sim::Time now) {
-  const signals::View view = candidates_of(whole_fleet);
+Target Dispatcher::route_to(const signals::View& view, const signals::RequestView& request,
+                            sim::Time now) {
   const sim::InstanceId chosen = pick(request, view, now);
   const std::optional<std::size_t> picked = policy_->picked_rank();
   const Target target{chosen, picked ? *picked : view.next_rank(chosen)};

@@ -8,7 +8,7 @@
 #include "router/decisions.h"
 #include "router/policies.h"
 #include "router/policy.h"
-#include "signals/load_changes.h"
+#include "signals/follows.h"
 #include "signals/needs.h"
 #include "signals/outstanding.h"
 #include "signals/prefix_index.h"
@@ -40,9 +40,13 @@ class Dispatcher {
   /// has no effect on other picks, and its draws belong to the request.
   sim::InstanceId preview(const signals::RequestView& request, const signals::View& view,
                           sim::Time now) {
+    if (!is_restricted(view)) return pick(request, view, now);
     return pick(request, candidates_of(view), now);
   }
-  Target route(const signals::RequestView& request, const signals::View& view, sim::Time now);
+  Target route(const signals::RequestView& request, const signals::View& view, sim::Time now) {
+    if (!is_restricted(view)) return route_to(view, request, now);
+    return route_to(candidates_of(view), request, now);
+  }
   void first_token(sim::RequestId id, sim::InstanceId instance, sim::Time now) {
     if (outstanding_) outstanding_->first_token(id, instance, now);
     policy_->first_token(id, instance);
@@ -57,8 +61,13 @@ class Dispatcher {
   }
 
  private:
+  static bool is_restricted(const signals::View& view) {
+    return view.skips_stale() || view.skips_busy();
+  }
   // The view without the instances that are skipped while there are others.
   signals::View candidates_of(const signals::View& view);
+  Target route_to(const signals::View& candidates, const signals::RequestView& request,
+                  sim::Time now);
   sim::InstanceId pick(const signals::RequestView& request, const signals::View& candidates,
                        sim::Time now);
   // Tokens of its prompt beyond `blocks` blocks that were sent before.

@@ -67,7 +67,7 @@ class WeightedPolicy final : public RoutingPolicy {
     for (const Part& part : scorers_) {
       part.scorer->score(request, view, column_);
       for (std::size_t i = 0; i < scores_.size(); ++i) {
-        scores_[i] += std::clamp(column_[i], 0.0, 1.0) * part.weight;
+        scores_[i] += std::min(std::max(column_[i], 0.0), 1.0) * part.weight;
       }
     }
   }

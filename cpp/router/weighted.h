@@ -8,7 +8,7 @@
 #include "router/filters/policies.h"
 #include "router/pickers/policies.h"
 #include "router/scorers/policies.h"
-#include "signals/load_changes.h"
+#include "signals/follows.h"
 #include "signals/needs.h"
 #include "sim/error.h"
 #include "sim/randomness.h"

@@ -9,13 +9,6 @@
 
 namespace spillway::signals {
 
-/// Which changes of an instance a policy follows, so that it reads only changed instances again.
-enum class Follows : std::uint8_t {
-  nothing,   ///< it reads every instance at every decision
-  requests,  ///< requests that are sent there, enter, or leave
-  steps,     ///< these, and the start and end of steps
-};
-
 /// The latest changes of the instances of a fleet, for any number of readers. A reader keeps the
 /// `count` up to which it has read.
 ///

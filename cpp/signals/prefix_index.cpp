@@ -13,45 +13,23 @@ PrefixIndex::PrefixIndex(const PrefixIndexConfig& config, const workload::Reques
 }
 
 void PrefixIndex::load_prompt(sim::RequestId id) {
-  if (row_ == requests_.row(id)) return;
-  row_ = requests_.row(id);
-  stretches_.clear();
+  latest_.row = requests_.row(id);
+  latest_.blocks = requests_.input_tokens(id) / config_.block_size_tokens;
+  latest_.stretches.clear();
   workload::SharedBeginnings beginnings(requests_.segments(id));
   std::int64_t before = 0;
   while (beginnings.advance()) {
     const std::int64_t end = beginnings.tokens() / config_.block_size_tokens;
-    if (end > before) stretches_.push_back({beginnings.key(), end - before});
+    if (end > before) latest_.stretches.push_back({beginnings.key(), end - before});
     before = end;
   }
 }
 
-std::int64_t PrefixIndex::matched_blocks(sim::RequestId id, std::size_t instance) {
-  std::int64_t most = 0;
-  for (std::size_t rank = 0; rank < memories_[instance].size(); ++rank) {
-    most = std::max(most, matched_blocks(id, instance, rank));
-  }
-  return most;
-}
-
-std::int64_t PrefixIndex::matched_blocks(sim::RequestId id, std::size_t instance,
-                                         std::size_t rank) {
-  load_prompt(id);
-  const Memory& memory = memories_[instance][rank];
-  std::int64_t matched = 0;
-  for (const Stretch& stretch : stretches_) {
-    const Runs::Handle at = memory.by_key.find(stretch.key);
-    // A run whose first blocks are forgotten cannot match.
-    if (at == Runs::kNone || memory.runs[at].blocks < memory.runs[at].whole) break;
-    matched += stretch.blocks;
-  }
-  return matched;
-}
-
 void PrefixIndex::sent(sim::RequestId id, std::size_t instance, std::size_t rank) {
-  load_prompt(id);
+  const Prompt& whole = prompt(id);
   Memory& memory = memories_[instance][rank];
-  std::int64_t own = prompt_blocks(id);
-  for (const Stretch& stretch : stretches_) {
+  std::int64_t own = whole.blocks;
+  for (const Stretch& stretch : whole.stretches) {
     memory.remember(stretch.key, stretch.blocks);
     own -= stretch.blocks;
   }

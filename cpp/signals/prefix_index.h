@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -28,13 +29,18 @@ class PrefixIndex {
 
   std::int64_t block_size_tokens() const { return config_.block_size_tokens; }
   /// Full blocks of the request's prompt.
-  std::int64_t prompt_blocks(sim::RequestId id) const {
-    return requests_.input_tokens(id) / config_.block_size_tokens;
-  }
+  std::int64_t prompt_blocks(sim::RequestId id) { return prompt(id).blocks; }
   /// Number of leading ones that were sent to the rank and are remembered.
-  std::int64_t matched_blocks(sim::RequestId id, std::size_t instance, std::size_t rank);
+  std::int64_t matched_blocks(sim::RequestId id, std::size_t instance, std::size_t rank) {
+    return memories_[instance][rank].matched(prompt(id));
+  }
   /// The maximum over the ranks of the instance.
-  std::int64_t matched_blocks(sim::RequestId id, std::size_t instance);
+  std::int64_t matched_blocks(sim::RequestId id, std::size_t instance) {
+    const Prompt& whole = prompt(id);
+    std::int64_t most = 0;
+    for (const Memory& rank : memories_[instance]) most = std::max(most, rank.matched(whole));
+    return most;
+  }
   /// The request is sent there.
   void sent(sim::RequestId id, std::size_t instance, std::size_t rank);
 
@@ -43,6 +49,11 @@ class PrefixIndex {
   struct Stretch {
     std::uint64_t key = 0;
     std::int64_t blocks = 0;
+  };
+  struct Prompt {
+    std::optional<std::uint32_t> row;
+    std::int64_t blocks = 0;
+    std::vector<Stretch> stretches;
   };
   struct Run {
     std::uint64_t key = 0;    // 0: unshared blocks
@@ -56,18 +67,30 @@ class PrefixIndex {
     sim::FlatMap by_key;
     std::int64_t blocks = 0;
 
+    std::int64_t matched(const Prompt& prompt) const {
+      std::int64_t sum = 0;
+      for (const Stretch& stretch : prompt.stretches) {
+        const Runs::Handle at = by_key.find(stretch.key);
+        // A run whose first blocks are forgotten cannot match.
+        if (at == Runs::kNone || runs[at].blocks < runs[at].whole) break;
+        sum += stretch.blocks;
+      }
+      return sum;
+    }
     void remember(std::uint64_t key, std::int64_t blocks);
     void forget_oldest(std::int64_t blocks);
   };
 
+  const Prompt& prompt(sim::RequestId id) {
+    if (latest_.row != requests_.row(id)) load_prompt(id);
+    return latest_;
+  }
   void load_prompt(sim::RequestId id);
 
   PrefixIndexConfig config_;
   const workload::RequestTable& requests_;
   std::vector<std::vector<Memory>> memories_;  // by instance and rank
-  // The latest prompt.
-  std::optional<std::uint32_t> row_;
-  std::vector<Stretch> stretches_;
+  Prompt latest_;
 };
 
 }  // namespace spillway::signals

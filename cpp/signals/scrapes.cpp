@@ -8,8 +8,6 @@ namespace spillway::signals {
 
 namespace {
 
-const InstanceSignal kNothing{.measured = sim::kUnset};
-
 sim::Draws draws_of(std::uint64_t seed, sim::InstanceId id, std::int64_t k) {
   return {seed, sim::Stream::scrapes, id.value, static_cast<std::uint64_t>(k)};
 }
@@ -27,7 +25,10 @@ Scrapes::Scrapes(const Scraped& config, std::size_t num_instances, std::uint64_t
       delay_(sim::from_seconds(config.delay_s)),
       jitter_(config.jitter),
       loss_probability_(config.loss_probability),
-      of_(num_instances) {
+      stale_after_(config.stale_after_s ? sim::from_seconds(*config.stale_after_s) : sim::kForever),
+      when_stale_(config.when_stale),
+      of_(num_instances),
+      last_regular_at_(phase_) {
   for (std::size_t i = 0; i < num_instances; ++i) of_[i].next_at = time_of(sim::InstanceId{i}, 0);
 }
 
@@ -45,28 +46,25 @@ bool Scrapes::is_lost(sim::InstanceId id, std::int64_t k) const {
   return draws.uniform() < loss_probability_;
 }
 
-std::int64_t Scrapes::last_scrape(sim::InstanceId id, sim::Time now, bool arrived) const {
+std::int64_t Scrapes::last_scrape(sim::InstanceId id, sim::Time now) {
   if (now < phase_) return -1;
-  std::int64_t k = (now - phase_).ns / period_.ns;
-  if (is_regular()) return k;
-  if (time_of(id, k) > now) --k;
-  while (arrived && k >= 0 && is_lost(id, k)) --k;
-  return k;
+  if (now < last_regular_at_ || now - last_regular_at_ >= period_) {
+    last_regular_ = (now - phase_).ns / period_.ns;
+    last_regular_at_ = phase_ + sim::Time{last_regular_ * period_.ns};
+  }
+  return jitter_ > 0 && time_of(id, last_regular_) > now ? last_regular_ - 1 : last_regular_;
 }
 
-sim::Time Scrapes::visible(sim::InstanceId id, sim::Time now) {
-  if (read_at_ == now && is_regular()) return visible_;
-  const std::int64_t k = last_scrape(id, now - delay_, true);
-  read_at_ = now;
-  visible_ = k < 0 ? sim::kUnset : time_of(id, k);
-  return visible_;
+std::int64_t Scrapes::last_kept(sim::InstanceId id, std::int64_t last) const {
+  while (last >= 0 && is_lost(id, last)) --last;
+  return last;
 }
 
 void Scrapes::take_due(sim::InstanceId id, SignalSource& source, sim::Time until, sim::Time now) {
   Series& series = of_[id.index()];
-  const std::int64_t last = last_scrape(id, until, false);
+  const std::int64_t last = last_scrape(id, until);
   // Later readers see this scrape or later ones.
-  const std::int64_t oldest = last_scrape(id, now - delay_, true);
+  const std::int64_t oldest = last_kept(id, last_scrape(id, now - delay_));
   const std::int64_t first = std::max(series.next, oldest);
   // Reading the source may take its due scrapes again: mark these as taken first.
   series.next = last + 1;
@@ -77,12 +75,30 @@ void Scrapes::take_due(sim::InstanceId id, SignalSource& source, sim::Time until
   if (oldest >= 0) forget_before(series.taken, time_of(id, oldest));
 }
 
-const InstanceSignal& Scrapes::seen(sim::InstanceId id, SignalSource& source, sim::Time now) {
+void Scrapes::renew_seen(sim::InstanceId id, SignalSource& source, sim::Time now) {
   take(id, source, now, true);
-  const sim::Time last = visible(id, now);
-  sim::Ring<InstanceSignal>& taken = of_[id.index()].taken;
-  forget_before(taken, last);
-  return sim::is_set(last) ? taken.front() : kNothing;
+  Series& series = of_[id.index()];
+  const std::int64_t last = last_scrape(id, now - delay_);
+  // A scrape that may be lost, or that is due but not visible yet, only ends this period early.
+  series.seen_until = std::min(series.next_at, time_of(id, last + 1) + delay_);
+  const std::int64_t visible = last_kept(id, last);
+  if (visible >= 0) {
+    forget_before(series.taken, time_of(id, visible));
+    series.seen = series.taken.front();
+  } else {
+    series.seen = {.measured = sim::kUnset};
+  }
+  const sim::Time measured = series.seen.measured;
+  if (!is_too_old(measured, now)) {
+    if (stale_after_ != sim::kForever) {
+      series.seen_until = std::min(series.seen_until, measured + stale_after_);
+    }
+  } else if (when_stale_ == WhenStale::fail_open) {
+    series.seen = {.measured = measured};
+  } else if (when_stale_ == WhenStale::fail_closed) {
+    series.seen.kv_utilization = 1;
+    series.seen.free_blocks = 0;
+  }
 }
 
 }  // namespace spillway::signals

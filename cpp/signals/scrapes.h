@@ -12,7 +12,7 @@
 
 namespace spillway::signals {
 
-/// The readings of periodic scrapes of the instances.
+/// The readings of periodic scrapes of the instances, as decisions see them.
 ///
 /// A scrape is not an event. An instance takes its due scrapes before it changes, and a reader
 /// takes those that it may see; only scrapes that a reader may still need are taken.
@@ -30,8 +30,20 @@ class Scrapes {
   sim::Time time_of(sim::InstanceId id, std::int64_t k) const;
   bool is_lost(sim::InstanceId id, std::int64_t k) const;
   sim::Time delay() const { return delay_; }
-  /// The last scrape that has arrived by `now`; zeros if there is none yet.
-  const InstanceSignal& seen(sim::InstanceId id, SignalSource& source, sim::Time now);
+  /// The last scrape that has arrived by `now`, or its substitute if it is stale; zeros if there is
+  /// none yet. `now` does not decrease from call to call.
+  const InstanceSignal& seen(sim::InstanceId id, SignalSource& source, sim::Time now) {
+    Series& series = of_[id.index()];
+    if (now >= series.seen_until) renew_seen(id, source, now);
+    return series.seen;
+  }
+  bool is_stale(sim::InstanceId id, SignalSource& source, sim::Time now) {
+    return is_too_old(seen(id, source, now).measured, now);
+  }
+  /// Whether an instance with a stale scrape gets no requests while there are others.
+  bool skips_stale() const {
+    return stale_after_ != sim::kForever && when_stale_ == WhenStale::fail_closed;
+  }
 
  private:
   /// The scrapes of one instance.
@@ -39,13 +51,19 @@ class Scrapes {
     sim::Ring<InstanceSignal> taken;  // oldest first
     std::int64_t next = 0;            // number of the next one
     sim::Time next_at{0};
+    InstanceSignal seen;
+    sim::Time seen_until = sim::kUnset;  // `seen` is valid before
   };
 
-  bool is_regular() const { return jitter_ == 0 && loss_probability_ == 0; }
-  // Number of the last scrape at or before `now` that, with `arrived`, is not lost; negative: none.
-  std::int64_t last_scrape(sim::InstanceId id, sim::Time now, bool arrived) const;
-  // Time of the last scrape that has arrived by `now`; kUnset: none.
-  sim::Time visible(sim::InstanceId id, sim::Time now);
+  // Number of the last scrape at or before `now`; negative: none.
+  std::int64_t last_scrape(sim::InstanceId id, sim::Time now);
+  // The same of scrapes that are not lost. `last`: the last scrape.
+  std::int64_t last_kept(sim::InstanceId id, std::int64_t last) const;
+  bool is_too_old(sim::Time measured, sim::Time now) const {
+    if (stale_after_ == sim::kForever) return false;
+    return !sim::is_set(measured) || now - measured >= stale_after_;
+  }
+  void renew_seen(sim::InstanceId id, SignalSource& source, sim::Time now);
   void take_due(sim::InstanceId id, SignalSource& source, sim::Time until, sim::Time now);
 
   std::uint64_t seed_;
@@ -54,10 +72,12 @@ class Scrapes {
   sim::Time delay_;
   double jitter_;
   double loss_probability_;
+  sim::Time stale_after_;
+  WhenStale when_stale_;
   std::vector<Series> of_;
-  // The scrape visible to all readers of one instant, where all instances are scraped together.
-  sim::Time read_at_ = sim::kUnset;
-  sim::Time visible_ = sim::kUnset;
+  // The latest answer of `last_scrape` before jitter: instances are usually scraped together.
+  std::int64_t last_regular_ = 0;
+  sim::Time last_regular_at_;
 };
 
 }  // namespace spillway::signals

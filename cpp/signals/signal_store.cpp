@@ -1,5 +1,6 @@
 #include "signals/signal_store.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace spillway::signals {
@@ -14,11 +15,9 @@ SignalStore::SignalStore(const Signals& transport, std::vector<SignalSource*> in
   sources_ = {.instances = instances_,
               .stored = readings_,
               .scrapes = scrapes,
-              .load_changes = load_changes};
-  if (const auto* scraped = std::get_if<Scraped>(&transport); scraped && scraped->stale_after_s) {
-    sources_.stale_after = sim::from_seconds(*scraped->stale_after_s);
-    sources_.when_stale = scraped->when_stale;
-  }
+              .load_changes = load_changes,
+              .has_ranks = std::ranges::any_of(
+                  instances_, [](const SignalSource* one) { return one->num_ranks() > 1; })};
 }
 
 void SignalStore::renew(sim::Time now) {

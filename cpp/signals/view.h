@@ -12,7 +12,6 @@
 #include "signals/prefix_index.h"
 #include "signals/scrapes.h"
 #include "signals/signal_source.h"
-#include "signals/transports.h"
 #include "sim/ids.h"
 #include "sim/time.h"
 #include "workload/request_table.h"
@@ -56,8 +55,7 @@ struct Sources {
   std::span<const InstanceSignal> stored;
   Scrapes* scrapes = nullptr;                 ///< null unless the instances are scraped
   const LoadChanges* load_changes = nullptr;  ///< null unless the router follows them
-  sim::Time stale_after = sim::kForever;
-  WhenStale when_stale = WhenStale::hold;
+  bool has_ranks = true;                      ///< whether any instance has several ranks
 };
 
 /// State that is local to a gateway and always fresh; and exact predictions, which no real gateway
@@ -115,19 +113,26 @@ class View {
   /// Its metrics as reported, possibly old.
   InstanceSignal instance(std::size_t i) const {
     const sim::InstanceId at = id(i);
-    if (!sources_->stored.empty()) return sources_->stored[at.index()];
-    if (sources_->scrapes) return scraped(at);
-    return sources_->instances[at.index()]->read(now_);
+    return is_live() ? sources_->instances[at.index()]->read(now_) : reported(at);
+  }
+  /// Parts of them, at lower cost.
+  Occupancy occupancy(std::size_t i) const {
+    const sim::InstanceId at = id(i);
+    if (is_live()) return sources_->instances[at.index()]->occupancy();
+    const InstanceSignal& seen = reported(at);
+    return {seen.waiting, seen.running};
+  }
+  double kv_utilization(std::size_t i) const {
+    const sim::InstanceId at = id(i);
+    if (is_live()) return sources_->instances[at.index()]->read(now_).kv_utilization;
+    return reported(at).kv_utilization;
   }
   /// Whether the metrics of the instance are stale.
   bool is_stale(std::size_t i) const {
-    if (sources_->stale_after == sim::kForever) return false;
-    return is_too_old(
-        sources_->scrapes->seen(id(i), *sources_->instances[id(i).index()], now_).measured);
+    return sources_->scrapes &&
+           sources_->scrapes->is_stale(id(i), *sources_->instances[id(i).index()], now_);
   }
-  bool skips_stale() const {
-    return sources_->stale_after != sim::kForever && sources_->when_stale == WhenStale::fail_closed;
-  }
+  bool skips_stale() const { return sources_->scrapes && sources_->scrapes->skips_stale(); }
   /// Whether any instance is ready. While none is, the view shows the last ready ones.
   bool has_workers() const { return local_.has_workers; }
   /// Whether the worker is busy, by the load events so far.
@@ -140,17 +145,10 @@ class View {
   /// The rank to which an instance of the fleet assigns the next request, unless the router chooses
   /// one.
   std::size_t next_rank(sim::InstanceId instance) const {
-    return sources_->instances[instance.index()]->next_rank();
+    return sources_->has_ranks ? sources_->instances[instance.index()]->next_rank() : 0;
   }
   /// Requests routed there and not yet finished: the router's own count, always fresh.
   std::int32_t in_flight(std::size_t i) const { return local_.in_flight[id(i).index()]; }
-  Occupancy occupancy(std::size_t i) const {
-    if (sources_->stored.empty() && !sources_->scrapes) {
-      return sources_->instances[id(i).index()]->occupancy();
-    }
-    const InstanceSignal seen = instance(i);
-    return {seen.waiting, seen.running};
-  }
   /// Admitted requests that await a first token. Precondition: the policy's needs include it.
   const Outstanding& outstanding() const { return *local_.outstanding; }
   /// Time of its first token there if no other request followed. Precondition: as above.
@@ -197,18 +195,10 @@ class View {
   }
 
  private:
-  bool is_too_old(sim::Time measured) const {
-    return !sim::is_set(measured) || now_ - measured >= sources_->stale_after;
-  }
-  InstanceSignal scraped(sim::InstanceId at) const {
-    InstanceSignal seen = sources_->scrapes->seen(at, *sources_->instances[at.index()], now_);
-    if (sources_->stale_after == sim::kForever || !is_too_old(seen.measured)) return seen;
-    if (sources_->when_stale == WhenStale::fail_open) return {.measured = seen.measured};
-    if (sources_->when_stale == WhenStale::fail_closed) {
-      seen.kv_utilization = 1;
-      seen.free_blocks = 0;
-    }
-    return seen;
+  bool is_live() const { return sources_->stored.empty() && !sources_->scrapes; }
+  const InstanceSignal& reported(sim::InstanceId at) const {
+    if (!sources_->stored.empty()) return sources_->stored[at.index()];
+    return sources_->scrapes->seen(at, *sources_->instances[at.index()], now_);
   }
 
   const Sources* sources_;

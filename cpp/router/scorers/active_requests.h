@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "router/scorers/weight.h"
-#include "signals/load_changes.h"
+#include "signals/follows.h"
 
 namespace spillway::router {
 

@@ -10,9 +10,7 @@ class KvUtilizationScorer final : public Scorer {
  public:
   void score(const signals::RequestView&, const signals::View& view,
              std::span<double> scores) override {
-    for (std::size_t i = 0; i < scores.size(); ++i) {
-      scores[i] = 1.0 - view.instance(i).kv_utilization;
-    }
+    for (std::size_t i = 0; i < scores.size(); ++i) scores[i] = 1.0 - view.kv_utilization(i);
   }
 };
 

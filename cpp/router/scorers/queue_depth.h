@@ -5,7 +5,7 @@
 
 #include "router/queue_load.h"
 #include "router/scorers/weight.h"
-#include "signals/load_changes.h"
+#include "signals/follows.h"
 
 namespace spillway::router {
 
