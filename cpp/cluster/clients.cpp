@@ -56,10 +56,7 @@ void Clients::start() {
 
 // Arrivals of the source enter the event queue one at a time: each one after its predecessor has
 // arrived.
-void Clients::schedule_source() {
-  const Time next = context_.requests.next_arrival();
-  if (next != sim::kForever) context_.events.push({next, Phase::source_arrival, 0, 0});
-}
+void Clients::schedule_source() { context_.events.set_source(context_.requests.next_arrival()); }
 
 void Clients::expect(Time at, Phase phase, std::uint32_t subject) {
   if (at == sim::kForever) return;

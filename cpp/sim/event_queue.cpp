@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 namespace spillway::sim {
 
@@ -17,24 +18,26 @@ EventQueue::EventQueue(std::size_t num_owners)
   for (std::size_t i = 0; i < num_leaves_; ++i) {
     alarms_[num_leaves_ + i].owner = static_cast<std::uint32_t>(i);
   }
+  near_.front().event.order_ = std::numeric_limits<std::uint64_t>::max();
 }
 
 bool EventQueue::before(const Entry& a, const Entry& b) {
-  if (a.event.time_ != b.event.time_) return a.event.time_ < b.event.time_;
-  if (a.event.order_ != b.event.order_) return a.event.order_ < b.event.order_;
-  return a.serial < b.serial;
+  if (precedes(a.event, b.event)) return true;
+  return !precedes(b.event, a.event) && a.serial < b.serial;
 }
 
-void EventQueue::push_behind(const Entry& entry) {
-  if (front_.event.time_ == kForever) {
-    if (!heap_.empty() && before(heap_.front(), entry)) return push_heap(entry);
-    front_ = entry;
-  } else if (before(entry, front_)) {
-    push_heap(front_);
-    front_ = entry;
-  } else {
-    push_heap(entry);
-  }
+// The event does not precede the heap, or there are too many near events.
+void EventQueue::push_far(const Entry& entry) {
+  if (num_near_ < kMaxNear || !before(entry, near_[1])) return push_heap(entry);
+  push_heap(near_[1]);
+  std::size_t at = 1;
+  for (; at < num_near_ && before(entry, near_[at + 1]); ++at) near_[at] = near_[at + 1];
+  near_[at] = entry;
+}
+
+void EventQueue::refill() {
+  num_near_ = std::min(heap_.size(), kMaxNear / 2);
+  for (std::size_t at = num_near_; at > 0; --at) near_[at] = pop_heap();
 }
 
 void EventQueue::push_heap(const Entry& entry) {
@@ -47,16 +50,12 @@ void EventQueue::push_heap(const Entry& entry) {
     hole = parent;
   }
   heap_[hole] = entry;
-  heap_time_ = heap_.front().event.time_;
 }
 
-void EventQueue::pop_heap() {
+EventQueue::Entry EventQueue::pop_heap() {
+  const Entry first = heap_.front();
   const Entry last = heap_.back();
   heap_.pop_back();
-  if (heap_.empty()) {
-    heap_time_ = kForever;
-    return;
-  }
   std::size_t hole = 0;
   for (;;) {
     const std::size_t begin = hole * kArity + 1;
@@ -70,46 +69,40 @@ void EventQueue::pop_heap() {
     heap_[hole] = heap_[smallest];
     hole = smallest;
   }
-  heap_[hole] = last;
-  heap_time_ = heap_.front().event.time_;
+  if (!heap_.empty()) heap_[hole] = last;
+  return first;
 }
 
-bool EventQueue::pop_other(Time horizon, Event& event) {
-  const Alarm alarm = alarms_[1];
-  const bool has_front = front_.event.time_ != kForever;
-  const Event& first = (has_front || heap_.empty() ? front_ : heap_.front()).event;
-  const bool alarm_is_next = alarm.time != first.time_
-                                 ? alarm.time < first.time_
-                                 : Event::order_of(Phase::step_end, alarm.owner) < first.order_;
-  const Time time = alarm_is_next ? alarm.time : first.time_;
-  if (time > horizon || time == kForever) return false;
+bool EventQueue::pop_simultaneous(Time horizon, Event& event) {
+  event = near_[num_near_].event;
+  const Event source(source_, Phase::source_arrival, 0, 0);
+  const Event expired(alarms_[1].time, Phase::step_end, alarms_[1].owner, alarms_[1].owner);
+  const bool is_source = precedes(source, event);
+  if (is_source) event = source;
+  const bool is_alarm = precedes(expired, event);
+  if (is_alarm) event = expired;
+  if (event.time_ > horizon || event.time_ == kForever) return false;
   ++popped_;
-  if (alarm_is_next) {
-    event = Event(time, Phase::step_end, alarm.owner, alarm.owner);
-    return true;
-  }
-  event = first;
-  if (has_front) {
-    front_.event.time_ = kForever;
-  } else {
-    pop_heap();
-  }
+  if (is_alarm) return true;
+  is_source ? take_source() : take_pushed();
   return true;
 }
 
 void EventQueue::set_alarm(std::uint32_t owner, Time time) {
+  Alarm* const alarms = alarms_.data();
   std::size_t node = num_leaves_ + owner;
-  Alarm winner{time, owner};
-  alarms_[node] = winner;
-  // Selects instead of branching: the branch would be unpredictable.
-  for (; node > 1; node /= 2) {
-    const Alarm& other = alarms_[node ^ 1];
-    const bool other_is_left = (node & 1) != 0;
-    const bool other_wins =
-        (other.time < winner.time) | (other_is_left & (other.time == winner.time));
-    winner.time = other_wins ? other.time : winner.time;
-    winner.owner = other_wins ? other.owner : winner.owner;
-    alarms_[node / 2] = winner;
+  std::int64_t earliest = time.ns;
+  alarms[node] = {time, owner};
+  // The winner stays in registers and is chosen by a mask: a branch would be unpredictable, and a
+  // load of what the level below has just stored would be slow.
+  while (node > 1) {
+    const Alarm other = alarms[node ^ 1];
+    const auto is_left = static_cast<std::int64_t>(node & 1);
+    const std::int64_t wins = -static_cast<std::int64_t>(other.time.ns - is_left < earliest);
+    earliest ^= (earliest ^ other.time.ns) & wins;
+    owner ^= (owner ^ other.owner) & static_cast<std::uint32_t>(wins);
+    node /= 2;
+    alarms[node] = {Time{earliest}, owner};
   }
 }
 

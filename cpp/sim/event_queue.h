@@ -1,6 +1,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -37,47 +39,57 @@ class Event {
 /// Pending events, earliest first by (time, phase, tie, order of creation). Allocates only when it
 /// exceeds its largest size so far.
 ///
-/// Entries are one-off events or alarms. Each owner has at most one alarm, which it may set anew at
-/// any time. An expired alarm is returned as an event of phase `step_end` whose tie and subject are
-/// the owner.
+/// Entries are one-off events, alarms and the source. Each owner has at most one alarm, which it
+/// may set anew at any time. An expired alarm is returned as an event of phase `step_end` whose tie
+/// and subject are the owner. The source is one event of phase `source_arrival`, without tie and
+/// subject.
 class EventQueue {
  public:
   explicit EventQueue(std::size_t num_owners = 0);
 
   void push(const Event& event) {
-    const std::uint64_t serial = next_serial_++;
-    if (front_.event.time_ == kForever && event.time_ < heap_time_) {
-      front_.event = event;
-      front_.serial = serial;
-    } else {
-      push_behind({event, serial});
+    const Entry entry{event, next_serial_++};
+    if (num_near_ == kMaxNear || (!heap_.empty() && !precedes(event, heap_.front().event))) {
+      return push_far(entry);
     }
+    // Most events are created for the current instant, or behind a few others.
+    std::size_t at = ++num_near_;
+    for (; !precedes(event, near_[at - 1].event); --at) near_[at] = near_[at - 1];
+    near_[at] = entry;
   }
   /// Replaces the owner's alarm if it has one. An alarm that was returned must be set anew or
   /// cleared before the next event is taken.
   void set_alarm(std::uint32_t owner, Time time);
   void clear_alarm(std::uint32_t owner) { set_alarm(owner, kForever); }
+  /// Sets the time of the source's next event. Precondition: none is pending.
+  void set_source(Time time) { source_ = time; }
 
   /// Takes the earliest event, unless it lies beyond `horizon` or there is none.
   bool pop(Time horizon, Event& event) {
-    const Time time = front_.event.time_;
-    if (time < alarms_[1].time && time <= horizon) {
-      ++popped_;
-      event = front_.event;
-      front_.event.time_ = kForever;
-      return true;
+    const Alarm alarm = alarms_[1];
+    const Time pushed = next_pushed();
+    if (alarm.time < pushed && alarm.time < source_) {
+      if (alarm.time > horizon) return false;
+      event = Event(alarm.time, Phase::step_end, alarm.owner, alarm.owner);
+    } else if (source_ < pushed && source_ < alarm.time) {
+      if (source_ > horizon) return false;
+      event = take_source();
+    } else if (pushed < source_ && pushed < alarm.time) {
+      if (pushed > horizon) return false;
+      event = take_pushed();
+    } else {
+      return pop_simultaneous(horizon, event);
     }
-    return pop_other(horizon, event);
+    ++popped_;
+    return true;
   }
   /// Time of the next event; kForever: none.
-  Time next_due() const { return std::min({front_.event.time_, heap_time_, alarms_[1].time}); }
+  Time next_due() const { return std::min({next_pushed(), source_, alarms_[1].time}); }
   /// Whether any event is due at or before `now`.
-  bool is_due(Time now) const {
-    return front_.event.time_ <= now || heap_time_ <= now || alarms_[1].time <= now;
-  }
+  bool is_due(Time now) const { return next_due() <= now; }
   /// The same, except for the alarm of `owner`.
   bool is_due(Time now, std::uint32_t owner) const {
-    if (front_.event.time_ <= now || heap_time_ <= now) return true;
+    if (next_pushed() <= now || source_ <= now) return true;
     for (std::size_t node = num_leaves_ + owner; node > 1; node /= 2) {
       if (alarms_[node ^ 1].time <= now) return true;
     }
@@ -96,18 +108,36 @@ class EventQueue {
     std::uint32_t owner = 0;
   };
 
+  static constexpr std::size_t kMaxNear = 16;
+
+  static bool precedes(const Event& a, const Event& b) {
+    return a.time_ != b.time_ ? a.time_ < b.time_ : a.order_ < b.order_;
+  }
   static bool before(const Entry& a, const Entry& b);
 
-  void push_behind(const Entry& entry);
-  bool pop_other(Time horizon, Event& event);
+  Time next_pushed() const { return near_[num_near_].event.time_; }
+  Event take_pushed() {
+    const Event event = near_[num_near_].event;
+    if (--num_near_ == 0 && !heap_.empty()) refill();
+    return event;
+  }
+  Event take_source() {
+    const Time time = source_;
+    source_ = kForever;
+    return Event(time, Phase::source_arrival, 0, 0);
+  }
+  bool pop_simultaneous(Time horizon, Event& event);
+  void push_far(const Entry& entry);
+  void refill();
   void push_heap(const Entry& entry);
-  void pop_heap();
+  Entry pop_heap();
 
-  // An event that is earlier than all others when it is created stays outside of the heap: most
-  // events are created for the current instant and taken immediately. kForever: none.
-  Entry front_;
-  std::vector<Entry> heap_;    // 4-ary
-  Time heap_time_ = kForever;  // of its first
+  // Pushed events: the earliest ones in descending order, behind an entry that is never due, and
+  // the others in a 4-ary heap. The heap is empty if there are none of the former.
+  std::array<Entry, 1 + kMaxNear> near_;
+  std::size_t num_near_ = 0;
+  std::vector<Entry> heap_;
+  Time source_ = kForever;
   // A tournament: leaf num_leaves_ + i is the alarm of owner i, node i the earlier one of its
   // children 2i and 2i + 1, the left one if they are equal.
   std::vector<Alarm> alarms_;

@@ -143,12 +143,16 @@ void dueness_of_events_and_alarms() {
   check(!queue.is_due(Time{2}) && queue.is_due(Time{3}, 0), "an event behind another");
 }
 
-/// Events and alarms in plain lists.
+/// Events, alarms and the source in plain lists.
 class Reference {
  public:
   explicit Reference(std::size_t owners) : alarms_(owners) {}
 
   void push(const Event& event) { events_.push_back(event); }
+  /// The source's event is like any other.
+  void set_source(Time time) {
+    if (time < kForever) push({time, Phase::source_arrival, 0, 0});
+  }
   void set_alarm(std::uint32_t owner, std::optional<Time> time) { alarms_[owner] = time; }
 
   std::optional<Event> pop(Time horizon) {
@@ -184,8 +188,13 @@ class Reference {
   std::vector<std::optional<Time>> alarms_;
 };
 
-// Pushes no event of phase step_end, so that an alarm never ties with an event.
+// Pushes no event of phase step_end, so that an alarm never ties with an event, and none of phase
+// source_arrival, which is the source's.
 void random_use_equals_the_reference() {
+  std::vector<Phase> pushed;
+  for (int i = 1; i <= static_cast<int>(Phase::step_start); ++i) {
+    if (static_cast<Phase>(i) != Phase::source_arrival) pushed.push_back(static_cast<Phase>(i));
+  }
   for (std::uint64_t round = 0; round < 300; ++round) {
     Draws draws(round, Stream::arrivals, 1);
     const auto owners = static_cast<std::uint32_t>(1 + draws.below(9));
@@ -193,12 +202,13 @@ void random_use_equals_the_reference() {
     Reference reference(owners);
     Time now{0};
     std::uint64_t popped = 0;
+    bool has_source = false;
     const auto later = [&] { return now + Time{static_cast<std::int64_t>(draws.below(4))}; };
     for (std::uint32_t i = 0; i < 300; ++i) {
       const auto owner = static_cast<std::uint32_t>(draws.below(owners));
-      const std::uint64_t action = draws.below(10);
+      const std::uint64_t action = draws.below(11);
       if (action < 4) {
-        const Event event{later(), static_cast<Phase>(1 + draws.below(12)),
+        const Event event{later(), pushed[draws.below(pushed.size())],
                           static_cast<std::uint32_t>(draws.below(3)), i};
         queue.push(event);
         reference.push(event);
@@ -209,6 +219,12 @@ void random_use_equals_the_reference() {
       } else if (action == 6) {
         queue.clear_alarm(owner);
         reference.set_alarm(owner, std::nullopt);
+      } else if (action == 10) {
+        if (has_source) continue;
+        const Time time = draws.below(8) == 0 ? kForever : later();
+        queue.set_source(time);
+        reference.set_source(time);
+        has_source = time < kForever;
       } else {
         const Time horizon = action == 7 ? later() : kForever;
         Event event;
@@ -219,6 +235,7 @@ void random_use_equals_the_reference() {
           check(key(event) == key(*expected) && event.subject() == expected->subject(),
                 "the same event");
           if (event.phase() == Phase::step_end) queue.clear_alarm(event.subject());
+          if (event.phase() == Phase::source_arrival) has_source = false;
           now = event.time();
           ++popped;
         }
