@@ -94,9 +94,6 @@ std::array<std::uint64_t, 4> philox4x64(std::array<std::uint64_t, 4> counter,
   return counter;
 }
 
-Draws::Draws(std::uint64_t seed, Stream stream, std::uint64_t entity, std::uint64_t sub_entity)
-    : key_{seed, static_cast<std::uint64_t>(stream)}, counter_{0, entity, sub_entity, 0} {}
-
 std::uint64_t Draws::bits() {
   if (used_ == block_.size()) {
     // NumPy increments before it generates; an entity never needs 2^64 blocks, so there is no

@@ -36,7 +36,8 @@ std::array<std::uint64_t, 4> philox4x64(std::array<std::uint64_t, 4> counter,
 /// counter=[0, entity, sub_entity, 0])`.
 class Draws {
  public:
-  Draws(std::uint64_t seed, Stream stream, std::uint64_t entity, std::uint64_t sub_entity = 0);
+  Draws(std::uint64_t seed, Stream stream, std::uint64_t entity, std::uint64_t sub_entity = 0)
+      : key_{seed, static_cast<std::uint64_t>(stream)}, counter_{0, entity, sub_entity, 0} {}
 
   std::uint64_t bits();
   /// Uniform on [0, 1) with 53 random bits, like NumPy's `random()`.
