@@ -59,7 +59,7 @@ bool DrainSchedule::is_due(Phase phase, std::int64_t queued) {
   return !is_one_per_attempt_ || queued > 0;
 }
 
-void DrainSchedule::drained(std::int64_t queued, bool may_succeed) {
+void DrainSchedule::schedule_attempt(std::int64_t queued, bool may_succeed) {
   if (has_attempt_) return;
   if (sim::is_set(next_attempt_)) {
     if (may_succeed) resume();
@@ -67,7 +67,7 @@ void DrainSchedule::drained(std::int64_t queued, bool may_succeed) {
   }
   if (queued == 0) return;
   if (is_one_per_attempt_) next_attempt_ = context_.now + period_;
-  if (may_succeed && (is_one_per_attempt_ || polls_)) push_attempt(context_.now + period_);
+  if (may_succeed) push_attempt(context_.now + period_);
 }
 
 void DrainSchedule::push_attempt(Time at) {

@@ -31,7 +31,9 @@ class DrainSchedule {
   [[nodiscard]] bool is_due(sim::Phase phase, std::int64_t queued);
   /// The queues have been drained, and `queued` requests still wait. `may_succeed`: a later attempt
   /// may dispatch one.
-  void drained(std::int64_t queued, bool may_succeed);
+  void drained(std::int64_t queued, bool may_succeed) {
+    if (is_one_per_attempt_ || polls_) schedule_attempt(queued, may_succeed);
+  }
 
   /// Whether future metrics of the instances may open a limit.
   bool signals_may_open_gate() const {
@@ -42,6 +44,7 @@ class DrainSchedule {
   bool is_pending() const { return (sim::is_set(due_) || has_attempt_) && !is_for_tick_; }
 
  private:
+  void schedule_attempt(std::int64_t queued, bool may_succeed);
   void push_attempt(sim::Time at);
   void resume();
 

@@ -1,5 +1,6 @@
 #include "gateway/band_queues.h"
 
+#include <limits>
 #include <utility>
 #include <variant>
 
@@ -18,13 +19,25 @@ std::optional<Charging> make_charging(const Fairness& fairness,
   return Charging(*cost, requests);
 }
 
+// Maximum number of waiting requests of each tenant.
+std::vector<std::size_t> max_by_tenant(const Queue& config,
+                                       std::span<const workload::Tenant> tenants) {
+  std::vector<std::size_t> most;
+  most.reserve(tenants.size());
+  for (const workload::Tenant& tenant : tenants) {
+    const auto own = tenant.queue_max ? tenant.queue_max : config.max_requests;
+    most.push_back(own ? static_cast<std::size_t>(*own) : std::numeric_limits<std::size_t>::max());
+  }
+  return most;
+}
+
 }  // namespace
 
 BandQueues::BandQueues(const Band& config, const workload::RequestTable& requests,
                        std::span<const double> weights, std::vector<std::size_t> classes)
     : requests_(requests),
       priority_(config.priority),
-      max_of_tenant_(config.queue.max_requests),
+      max_of_tenant_(max_by_tenant(config.queue, requests.tenants)),
       max_requests_(config.max_requests),
       fairness_(std::visit([&](const auto& c) { return make(c, weights); }, config.fairness)),
       drains_when_empty_(fairness_->drains_when_empty()),
@@ -35,12 +48,6 @@ BandQueues::BandQueues(const Band& config, const workload::RequestTable& request
       tokens_charged_(requests.num_groups()) {}
 
 // ---- room ----------------------------------------------------------------------------------
-
-bool BandQueues::is_full_for(TenantId tenant) const {
-  const auto& own = requests_.tenants[tenant.index()].queue_max;
-  const auto most = own ? std::optional<std::size_t>(*own) : max_of_tenant_;
-  return most && queues_.length(tenant) >= *most;
-}
 
 std::optional<RequestId> BandQueues::make_room(RequestId newcomer, Time now) {
   const auto removed =
@@ -93,7 +100,9 @@ void BandQueues::first_token(RequestId id, Time now) {
 
 void BandQueues::ended(RequestId id, bool is_completed, Time now) {
   if (decays_with_time_) charge_tokens(now);
-  if (charging_) charge(tenant_of(id), charging_->at_end(id, is_completed), now);
+  if (charging_ && charging_->follows_ends()) {
+    charge(tenant_of(id), charging_->at_end(id, is_completed), now);
+  }
 }
 
 void BandQueues::withdraw(RequestId id, Time now) {
@@ -112,8 +121,7 @@ RequestId BandQueues::drop(TenantQueues::Removed removed, Time now) {
   return removed.request;
 }
 
-void BandQueues::charge_tokens(Time now) {
-  if (!meter_ || !charging_ || !charging_->charges_tokens()) return;
+void BandQueues::charge_emitted(Time now) {
   const std::vector<std::int64_t>& emitted = meter_->emitted(now);
   const std::size_t num_classes = requests_.slo_classes.size();
   for (std::size_t i = 0; i < requests_.tenants.size(); ++i) {

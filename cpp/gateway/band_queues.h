@@ -42,12 +42,16 @@ class BandQueues final {
   sim::RequestId head(sim::TenantId tenant) const { return queues_.head(tenant).request; }
 
   /// To be called if tokens are charged as they are emitted.
-  void set_meter(ServiceMeter& meter) { meter_ = &meter; }
+  void set_meter(ServiceMeter& meter) {
+    if (charging_ && charging_->charges_tokens()) meter_ = &meter;
+  }
 
   // ---- room --------------------------------------------------------------------------------
 
   bool is_full() const { return max_requests_ && queues_.size() >= *max_requests_; }
-  bool is_full_for(sim::TenantId tenant) const;
+  bool is_full_for(sim::TenantId tenant) const {
+    return queues_.length(tenant) >= max_of_tenant_[tenant.index()];
+  }
   /// Removes a request of the tenant to make room for `newcomer`; unset if the newcomer is rejected
   /// instead. Precondition: `is_full_for`.
   std::optional<sim::RequestId> make_room(sim::RequestId newcomer, sim::Time now);
@@ -75,10 +79,13 @@ class BandQueues final {
   /// Removes a request that has timed out.
   std::optional<sim::RequestId> take_expired(sim::Time now);
 
-  /// Charges the tokens that were emitted since the last charge.
-  void charge_tokens(sim::Time now);
+  /// Charges the tokens that were emitted since the last charge, if tokens are charged.
+  void charge_tokens(sim::Time now) {
+    if (meter_) charge_emitted(now);
+  }
 
  private:
+  void charge_emitted(sim::Time now);
   sim::TenantId tenant_of(sim::RequestId id) const { return sim::TenantId{requests_.tenant(id)}; }
   void charge(sim::TenantId tenant, double amount, sim::Time now) {
     if (amount != 0) fairness_->charge(tenant, amount, now);
@@ -88,14 +95,14 @@ class BandQueues final {
 
   const workload::RequestTable& requests_;
   std::int64_t priority_;
-  std::optional<std::size_t> max_of_tenant_;
+  std::vector<std::size_t> max_of_tenant_;
   std::optional<std::size_t> max_requests_;
   std::unique_ptr<FairnessPolicy> fairness_;
   bool drains_when_empty_;
   bool decays_with_time_;
   std::optional<Charging> charging_;  // only if the fairness policy has a cost
   TenantQueues queues_;
-  ServiceMeter* meter_ = nullptr;
+  ServiceMeter* meter_ = nullptr;  // only if tokens are charged
   std::vector<std::size_t> classes_;
   std::vector<std::int64_t> tokens_charged_;  // by group of requests; only those of the band
 };

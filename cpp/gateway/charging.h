@@ -24,6 +24,11 @@ class Charging final {
   double per_token() const {
     return cost_.unit == CostUnit::weighted_tokens ? cost_.output_weight : 0;
   }
+  /// Whether `at_end` ever charges, or learns from a completed request.
+  bool follows_ends() const {
+    return cost_.settles || cost_.charge_at == ChargeAt::completion ||
+           cost_.output_estimate == OutputEstimate::mean;
+  }
   /// The charge when the request leaves the instance, completed or refused.
   double at_end(sim::RequestId id, bool is_completed);
   /// The refund for a request that leaves its queue without being dispatched.

@@ -10,9 +10,11 @@ namespace spillway::gateway {
 LimitSet::LimitSet(std::vector<std::unique_ptr<LimitPolicy>> limits)
     : limits_(std::move(limits)),
       held_(limits_.size()),
-      frees_at_first_token_(std::any_of(limits_.begin(), limits_.end(), [](const auto& one) {
-        return one->frees_at_first_token();
-      })) {}
+      frees_at_first_token_(
+          std::any_of(limits_.begin(), limits_.end(),
+                      [](const auto& one) { return one->frees_at_first_token(); })),
+      depends_on_request_(std::any_of(limits_.begin(), limits_.end(),
+                                      [](const auto& one) { return one->depends_on_request(); })) {}
 
 void LimitSet::set_workers(std::int64_t workers) {
   for (const auto& one : limits_) one->set_workers(workers);
@@ -36,11 +38,6 @@ bool LimitSet::is_shut(const Occasion& occasion) const {
   return std::any_of(limits_.begin(), limits_.end(), [&](const auto& one) {
     return !one->follows_signals() && !one->is_open(occasion);
   });
-}
-
-bool LimitSet::depends_on_request() const {
-  return std::any_of(limits_.begin(), limits_.end(),
-                     [](const auto& one) { return one->depends_on_request(); });
 }
 
 LimitPolicy* LimitSet::movable() const {

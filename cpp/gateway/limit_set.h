@@ -45,8 +45,8 @@ class LimitSet final {
   const std::vector<char>& held() const { return held_; }
   /// Whether a limit is closed that no instance metrics can open.
   bool is_shut(const Occasion& occasion) const;
-  /// Whether the answer depends on the request.
-  bool depends_on_request() const;
+  /// Whether the answer depends on the request; if not, `may_start` equals `is_open`.
+  bool depends_on_request() const { return depends_on_request_; }
   /// Whether a first token may let a request start.
   bool frees_at_first_token() const { return frees_at_first_token_; }
   /// The first limit that a controller can move; null: none.
@@ -65,6 +65,7 @@ class LimitSet final {
   std::vector<std::unique_ptr<LimitPolicy>> limits_;
   std::vector<char> held_;  // by limit
   bool frees_at_first_token_;
+  bool depends_on_request_;
 };
 
 }  // namespace spillway::gateway

@@ -44,7 +44,7 @@ class LimitPolicy {
   }
   /// Whether its answers depend on instance metrics.
   virtual bool follows_signals() const { return false; }
-  /// Whether the answer of `may_start` depends on the request.
+  /// Whether the answer of `may_start` depends on the request; if not, it is that of `is_open`.
   virtual bool depends_on_request() const { return false; }
   /// Whether a first token may allow another request to start. The configuration's needs then
   /// include `first_tokens`.
