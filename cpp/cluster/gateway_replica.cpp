@@ -59,15 +59,25 @@ inline void GatewayReplica::drop(const gateway::Departures& departures) {
 
 gateway::Admitted GatewayReplica::admit(RequestId id, std::uint64_t retries,
                                         const signals::View& fleet) {
-  signals::View view = fleet;
   const signals::RequestView request(context_.requests, id);
-  if (context_.needs.next_choice) {
-    view = view.knowing(dispatcher_.preview(request, view, context_.now));
-  }
-  const gateway::Admitted answer = pipeline_.admit(id, retries, view, context_.now);
+  const gateway::Admitted answer = with_view(request, fleet, [&](const signals::View& view) {
+    return pipeline_.admit(id, retries, view, context_.now);
+  });
   drop(answer.departures);
   if (answer.admitted) dispatcher_.admitted(request);
   return answer;
+}
+
+bool GatewayReplica::pass(RequestId id, std::uint64_t retries, const signals::View& fleet) {
+  const signals::RequestView request(context_.requests, id);
+  const bool is_admitted = with_view(request, fleet, [&](const signals::View& view) {
+    return pipeline_.pass(id, retries, view, context_.now);
+  });
+  if (!is_admitted) return false;
+  dispatcher_.admitted(request);
+  context_.last_change = context_.now;
+  ++context_.num_in_flight;
+  return true;
 }
 
 // An immediate drain schedules the time-outs of the remaining requests itself.

@@ -34,6 +34,12 @@ class GatewayReplica {
   /// attempts.
   [[nodiscard]] gateway::Admitted admit(sim::RequestId id, std::uint64_t retries,
                                         const signals::View& view);
+  /// Whether `pass` may take the place of `admit`, `queued` and `drain` while nothing else is due,
+  /// so that no request waits for a drain.
+  bool never_holds() const { return pipeline_.never_holds(); }
+  /// Decides on admission and dispatches an admitted request, which must then be routed. False: it
+  /// was rejected. Preconditions: as in Pipeline.
+  [[nodiscard]] bool pass(sim::RequestId id, std::uint64_t retries, const signals::View& view);
   /// An admitted request has joined its queue. True: drain.
   [[nodiscard]] bool queued();
   /// Its client withdraws the request. Precondition: it is queued.
@@ -89,6 +95,12 @@ class GatewayReplica {
   bool has_pending_work(bool awaits_workers);
 
  private:
+  // Calls `decide` with the view of an admission decision.
+  auto with_view(const signals::RequestView& request, const signals::View& fleet,
+                 const auto& decide) {
+    if (!context_.needs.next_choice) return decide(fleet);
+    return decide(fleet.knowing(dispatcher_.preview(request, fleet, context_.now)));
+  }
   void drop(const gateway::Departures& departures);
 
   Context& context_;

@@ -38,6 +38,8 @@ class Run final : workload::RequestListener {
         sampler_(context_),
         gateways_(context_, fleet_.ranks(), context_.needs.tokens_by_group ? &fleet_ : nullptr),
         livelock_(static_cast<std::uint64_t>(clients_.max_attempts())),
+        passes_(!options.reference && simulation.fleet.is_constant() &&
+                gateways_.replicas().front()->never_holds()),
         horizon_(sim::from_seconds(simulation.horizon_s.value_or(sim::kLongestSpan_s))),
         admission_latency_(sim::from_seconds(simulation.gateway.admission_latency_s)),
         routing_latency_(sim::from_seconds(simulation.gateway.routing_latency_s)) {}
@@ -76,7 +78,7 @@ class Run final : workload::RequestListener {
       case Phase::queue_drain:
       case Phase::dispatch_attempt: {
         GatewayReplica& gateway = gateways_.at(event.subject());
-        if (gateway.is_drain_due(event.phase())) drain(gateway);
+        if (gateway.is_drain_due(event.phase())) drain_last(gateway);
         return;
       }
       case Phase::queue_expiry:
@@ -97,7 +99,7 @@ class Run final : workload::RequestListener {
       case Phase::first_token:
         return first_token(request);
       case Phase::permit_release:
-        return release(request);
+        return released(request);
       case Phase::fleet_change:
         return resize_fleet();
       case Phase::telemetry:
@@ -116,27 +118,60 @@ class Run final : workload::RequestListener {
     gateways_.of(request).submit();
     sampler_.submitted(request);
     clients_.submitted(request);
-    if (context_.can_run_inline(admission_latency_)) return admit(request);
+    if (context_.can_run_inline(admission_latency_)) {
+      return passes_ ? pass(request) : admit(request);
+    }
     context_.events.push({context_.now + admission_latency_, Phase::admission, 0, request.value});
+  }
+
+  // The way of a request through a gateway that never holds one, if nothing else is due: then no
+  // request waits there, and no timer of its client has expired.
+  void pass(RequestId request) {
+    GatewayReplica& gateway = gateways_.of(request);
+    const signals::View view = view_for(gateway);
+    if (gateway.pass(request, clients_.retries_of(request), view)) {
+      return route(gateway, request, view);
+    }
+    sampler_.shed(request);
+    leave(request);
   }
 
   void admit(RequestId request) {
     GatewayReplica& gateway = gateways_.of(request);
+    const signals::View view = view_for(gateway);
     const auto [is_admitted, departures] =
-        gateway.admit(request, clients_.retries_of(request), view_for(gateway));
+        gateway.admit(request, clients_.retries_of(request), view);
     drop(departures);
     if (!is_admitted) {
       sampler_.shed(request);
       return leave(request);
     }
     withdraw_if_late(request);
-    if (gateway.queued()) drain(gateway);
+    if (gateway.queued()) drain_last(gateway);
   }
 
-  void drain(GatewayReplica& gateway) {
+  void drain(GatewayReplica& gateway) { pass_on(dispatch_from(gateway)); }
+
+  // `drain` as the last effect of an event: a request that is dispatched alone is routed
+  // immediately if nothing else is due.
+  void drain_last(GatewayReplica& gateway) {
+    const gateway::Departures& departures = dispatch_from(gateway);
+    const bool is_alone = departures.dispatched.size() == 1 && departures.dropped.empty() &&
+                          departures.evicted.empty();
+    if (!is_alone || options_.reference || !context_.can_run_inline(routing_latency_)) {
+      return pass_on(departures);
+    }
+    context_.drains_over = context_.now;
+    dispatch(departures.dispatched.front());
+  }
+
+  const gateway::Departures& dispatch_from(GatewayReplica& gateway) {
     const bool has_workers = fleet_.num_ready() > 0;
     const auto view = has_workers ? fleet_signals_for(gateway) : std::nullopt;
-    const gateway::Departures& departures = gateway.drain(view ? &*view : nullptr, has_workers);
+    return gateway.drain(view ? &*view : nullptr, has_workers);
+  }
+
+  void pass_on(const gateway::Departures& departures) {
     for (const RequestId request : departures.dispatched) {
       context_.events.push({context_.now + routing_latency_, Phase::routing, 0, request.value});
     }
@@ -146,7 +181,11 @@ class Run final : workload::RequestListener {
 
   void dispatch(RequestId request) {
     GatewayReplica& gateway = gateways_.of(request);
-    const router::Target target = gateway.route(request, view_for(gateway));
+    route(gateway, request, view_for(gateway));
+  }
+
+  void route(GatewayReplica& gateway, RequestId request, const signals::View& view) {
+    const router::Target target = gateway.route(request, view);
     fleet_.send(request, target);
     load_events_.sent(gateway.index(), request, target.instance);
   }
@@ -167,14 +206,15 @@ class Run final : workload::RequestListener {
     load_events_.finished(gateway.index(), request, instance);
   }
 
-  void release(RequestId request) {
+  void released(RequestId request) override {
     GatewayReplica& gateway = gateways_.of(request);
     const Outcome outcome = context_.states.outcome[request.index()];
     context_.statistics.released(request, context_.now);
     sampler_.released(request, outcome);
     fleet_.released(request, outcome);
-    if (gateway.release(request, outcome)) drain(gateway);
+    const bool drains = gateway.release(request, outcome);
     leave(request);
+    if (drains) drain_last(gateway);
   }
 
   // The attempt has ended.
@@ -286,6 +326,7 @@ class Run final : workload::RequestListener {
   Sampler sampler_;
   Gateways gateways_;
   LivelockGuard livelock_;
+  bool passes_;  // requests may `pass`
   Time horizon_;
   Time admission_latency_;
   Time routing_latency_;

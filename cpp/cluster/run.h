@@ -15,7 +15,7 @@ struct RunOptions {
   /// The offered requests if they exist already (see `offered_requests`), otherwise null.
   std::shared_ptr<const workload::Requests> requests;
   bool is_checked = false;    ///< whether the settings are known to be valid
-  bool reference = false;     ///< see instance::Stepping; routers read every load anew
+  bool reference = false;     ///< without shortcuts; see instance::Stepping
   bool keep_requests = true;  ///< whether the output has a record
   /// Called now and then, also while requests are generated; once it returns true, the run throws
   /// Interrupted.

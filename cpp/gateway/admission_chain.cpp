@@ -34,6 +34,7 @@ AdmissionChain::AdmissionChain(std::vector<Link> links) : links_(std::move(links
 AdmissionChain make_chain(std::span<const Admission> policies, const Scope& scope) {
   std::vector<AdmissionChain::Link> links;
   for (const Admission& policy : policies) {
+    if (std::holds_alternative<AlwaysAdmit>(policy)) continue;
     links.push_back({make_admission(policy, scope),
                      workload::first_reason(std::type_identity<Admission>{}, policy.index()),
                      observes(policy)});

@@ -57,7 +57,7 @@ class AdmissionChain final {
   std::vector<AdmissionPolicy*> observers_;  // the policies that observe
 };
 
-/// Builds the configured chain.
+/// Builds the configured chain. AlwaysAdmit, which has no effect in a chain, is left out.
 AdmissionChain make_chain(std::span<const Admission> policies, const Scope& scope);
 
 }  // namespace spillway::gateway

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -25,6 +26,7 @@
 #include "sim/schema/range.h"
 #include "sim/time.h"
 #include "workload/outcome.h"
+#include "workload/tenants.h"
 
 namespace spillway::gateway {
 
@@ -171,6 +173,10 @@ bool has_saturation_limit(const Gateway& config);
 bool has_timeouts(const Gateway& config);
 /// Whether a controller moves the limit.
 bool is_controlled(const Gateway& config);
+/// Whether the gateway dispatches every admitted request at the instant of its arrival, in order of
+/// arrival, if a worker is ready: no latency, no limit, no bound on the queues, and nothing that
+/// measures, drops or counts the requests in them.
+bool never_holds(const Gateway& config, std::span<const workload::Tenant> tenants);
 
 }  // namespace spillway::gateway
 

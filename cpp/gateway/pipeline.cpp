@@ -36,7 +36,8 @@ Ceilings make_ceilings(const Gateway& config) {
           std::move(configured), config.dispatch == Dispatch::one_per_attempt};
 }
 
-/// Permission of the limits for the requests of a band.
+/// Permission of the limits for the next request of a band. They are asked once unless the answer
+/// depends on the request: asking has no side effects.
 class Permission final : public FairnessPolicy::MayStart {
  public:
   Permission(LimitSet& limits, const BandQueues& band, const workload::RequestTable& requests,
@@ -44,15 +45,20 @@ class Permission final : public FairnessPolicy::MayStart {
       : limits_(limits), band_(band), requests_(requests), occasion_(occasion) {}
 
   bool operator()(TenantId flow) const override {
+    if (!limits_.depends_on_request()) return any();
     return limits_.may_start({requests_, band_.head(flow)}, occasion_);
   }
-  bool any() const override { return limits_.is_open(occasion_, band_.size() > 0); }
+  bool any() const override {
+    if (!any_) any_ = limits_.is_open(occasion_, band_.size() > 0);
+    return *any_;
+  }
 
  private:
   LimitSet& limits_;
   const BandQueues& band_;
   const workload::RequestTable& requests_;
   const Occasion& occasion_;
+  mutable std::optional<bool> any_;
 };
 
 }  // namespace
@@ -83,6 +89,7 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
       evictor_(config.eviction),
       one_per_attempt_(config.dispatch == Dispatch::one_per_attempt),
       heads_block_(bands_.count() > 1 || limits_.depends_on_request()),
+      never_holds_(gateway::never_holds(config, requests.tenants)),
       dispatched_by_tenant_(requests.tenants.size()) {
   if (!is_controlled(config)) return;
   const std::size_t tenant = sim::index_of_name(requests.tenants, config.sensor.tenant);
@@ -91,29 +98,51 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
 
 // ---- life of a request ---------------------------------------------------------------------
 
-Admitted Pipeline::admit(RequestId id, std::uint64_t retries, const signals::View& view, Time now) {
-  departures_.clear();
-  const auto reject = [&](Stage stage, std::size_t reason) {
-    ++counters_.rejected;
-    if (control_) control_->shed();
-    states_.outcome[id.index()] = Outcome::rejected;
-    states_.reason[id.index()] = {stage, static_cast<std::uint8_t>(reason)};
-    return Admitted{false, departures_};
-  };
-  const signals::RequestView request(requests_, id);
+std::optional<std::size_t> Pipeline::decide(RequestId id, std::uint64_t retries,
+                                            const signals::View& view, Time now) {
   sim::Draws draws(seed_, sim::Stream::admission, requests_.row(id), retries);
-  const auto reason = chain_.decide(request, view, now, draws);
-  if (reason) return reject(Stage::admission, *reason);
-  const Bands::Room room = bands_.make_room(id, now);
-  if (!room.is_there) return reject(Stage::queue, Queue::kFull);
-  if (room.displaced) drop(*room.displaced, Outcome::evicted, {Stage::queue, Queue::kFull}, now);
-  chain_.commit(request, now);
+  return chain_.decide({requests_, id}, view, now, draws);
+}
 
+void Pipeline::reject(RequestId id, workload::ReasonCode reason) {
+  ++counters_.rejected;
+  if (control_) control_->shed();
+  states_.outcome[id.index()] = Outcome::rejected;
+  states_.reason[id.index()] = reason;
+}
+
+void Pipeline::admitted(RequestId id, Time now) {
+  chain_.commit({requests_, id}, now);
   ++counters_.admitted;
   states_.admitted[id.index()] = now;
+}
+
+Admitted Pipeline::admit(RequestId id, std::uint64_t retries, const signals::View& view, Time now) {
+  departures_.clear();
+  if (const auto reason = decide(id, retries, view, now)) {
+    reject(id, {Stage::admission, static_cast<std::uint8_t>(*reason)});
+    return {false, departures_};
+  }
+  const Bands::Room room = bands_.make_room(id, now);
+  if (!room.is_there) {
+    reject(id, {Stage::queue, Queue::kFull});
+    return {false, departures_};
+  }
+  if (room.displaced) drop(*room.displaced, Outcome::evicted, {Stage::queue, Queue::kFull}, now);
+  admitted(id, now);
   states_.outcome[id.index()] = Outcome::queued;
   bands_.of(id).join(id, view, now);
   return {true, departures_};
+}
+
+bool Pipeline::pass(RequestId id, std::uint64_t retries, const signals::View& view, Time now) {
+  if (const auto reason = decide(id, retries, view, now)) {
+    reject(id, {Stage::admission, static_cast<std::uint8_t>(*reason)});
+    return false;
+  }
+  admitted(id, now);
+  dispatch(id, now);
+  return true;
 }
 
 const Departures& Pipeline::drain(const signals::View* view, Time now) {
@@ -126,14 +155,15 @@ const Departures& Pipeline::drain(const signals::View* view, Time now) {
     if (!band.is_due()) continue;
     band.charge_tokens(now);
     const Occasion occasion{ceilings_.of(i), view, now};
-    const Permission permission(limits_, band, requests_, occasion);
     while (band.is_due()) {
+      const Permission permission(limits_, band, requests_, occasion);
       const auto taken = band.take_next(permission, now);
       if (!taken) break;
       if (taken->is_too_late) {
         drop(taken->id, Outcome::expired, {Stage::queue, Queue::kDelay}, now);
       } else {
         dispatch(taken->id, now);
+        departures_.dispatched.push_back(taken->id);
         if (one_per_attempt_) return departures_;
       }
     }
@@ -148,16 +178,15 @@ const Departures& Pipeline::drain(const signals::View* view, Time now) {
 
 void Pipeline::dispatch(RequestId id, Time now) {
   const signals::RequestView request(requests_, id);
-  limits_.started(request);
+  if (!never_holds_) limits_.started(request);
   chain_.dispatched(request, now);
-  evictor_.dispatched(id, request.priority());
+  if (evictor_.is_on()) evictor_.dispatched(id, request.priority());
   ++counters_.dispatched;
   ++dispatched_by_tenant_[request.tenant()];
   peak_in_flight_ = std::max(peak_in_flight_, counters_.in_flight());
   states_.dispatched[id.index()] = now;
   states_.outcome[id.index()] = Outcome::in_transit;
   if (control_) control_->dispatched(request, counters_.in_flight(), now);
-  departures_.dispatched.push_back(id);
 }
 
 void Pipeline::drop(RequestId id, Outcome outcome, workload::ReasonCode reason, Time now) {
@@ -204,14 +233,16 @@ bool Pipeline::first_token(RequestId id, sim::InstanceId instance, Time entered_
 
 bool Pipeline::release(RequestId id, Outcome outcome, Time now) {
   ++counters_.ended;
-  evictor_.ended(id, now);
+  if (evictor_.is_on()) evictor_.ended(id, now);
   if (outcome == Outcome::evicted) {
     ++counters_.reclaimed;
     states_.reason[id.index()] = {Stage::queue, Queue::kInFlight};
   }
   const signals::RequestView request(requests_, id);
-  limits_.ended(request);
-  bands_.of(id).ended(id, outcome == Outcome::completed, now);
+  if (!never_holds_) {
+    limits_.ended(request);
+    bands_.of(id).ended(id, outcome == Outcome::completed, now);
+  }
   chain_.finished(request, outcome, now);
   if (control_) control_->ended(request, outcome, states_.dispatched[id.index()], now);
   return bands_.are_due();

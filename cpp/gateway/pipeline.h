@@ -81,6 +81,13 @@ class Pipeline final {
   /// Dispatches as many requests as the limits permit, or at most one. `view`: null unless the
   /// policies need `fleet_signals`.
   [[nodiscard]] const Departures& drain(const signals::View* view, sim::Time now);
+  /// Whether `pass` may take the place of `admit` and `drain` while no request waits.
+  bool never_holds() const { return never_holds_; }
+  /// Decides on admission, and dispatches the request if it is admitted: the result of `admit` and
+  /// `drain` without the queues. False: rejected. Preconditions: `never_holds`, no request waits,
+  /// and a worker is ready.
+  [[nodiscard]] bool pass(sim::RequestId id, std::uint64_t retries, const signals::View& view,
+                          sim::Time now);
   /// `entered_engine`: when the request joined the queue of the instance's engine. True if the
   /// queues must be drained.
   bool first_token(sim::RequestId id, sim::InstanceId instance, sim::Time entered_engine,
@@ -127,6 +134,12 @@ class Pipeline final {
   void set_meter(ServiceMeter& meter) { bands_.set_meter(meter); }
 
  private:
+  // The reason of the admission chain's rejection; unset: it admits the request.
+  std::optional<std::size_t> decide(sim::RequestId id, std::uint64_t retries,
+                                    const signals::View& view, sim::Time now);
+  void reject(sim::RequestId id, workload::ReasonCode reason);
+  void admitted(sim::RequestId id, sim::Time now);
+  // The request takes its permit.
   void dispatch(sim::RequestId id, sim::Time now);
   // The request has left its queue without being dispatched.
   void drop(sim::RequestId id, workload::Outcome outcome, workload::ReasonCode reason,
@@ -145,6 +158,7 @@ class Pipeline final {
   std::optional<ControlLoop> control_;  // only if a controller moves a limit
   bool one_per_attempt_;
   bool heads_block_;
+  bool never_holds_;
   GatewayCounters counters_;
   std::int64_t peak_in_flight_ = 0;
   std::vector<std::int64_t> dispatched_by_tenant_;

@@ -77,6 +77,9 @@ class RequestListener {
   virtual void first_token(sim::RequestId id) = 0;
   /// It has left the instance.
   virtual void finished(sim::RequestId id) = 0;
+  /// Its permit is released. An instance calls this where an event of phase `permit_release` would
+  /// be the next one.
+  virtual void released(sim::RequestId id) = 0;
 };
 
 }  // namespace spillway::workload

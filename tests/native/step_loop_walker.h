@@ -106,6 +106,7 @@ inline Workload random_workload(std::uint64_t seed) {
 struct SilentListener final : spillway::workload::RequestListener {
   void first_token(spillway::sim::RequestId) override {}
   void finished(spillway::sim::RequestId) override {}
+  void released(spillway::sim::RequestId) override {}
 };
 
 /// A state of an engine and the request states that it writes; the test performs the steps.

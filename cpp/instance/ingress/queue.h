@@ -39,6 +39,7 @@ class IngressQueue final : public Forwarding, public workload::RequestListener {
 
   void first_token(sim::RequestId id) override;
   void finished(sim::RequestId id) override;
+  void released(sim::RequestId id) override { listener_.released(id); }
 
  private:
   struct Waiting {

@@ -19,6 +19,7 @@ StepLoopEngine::StepLoopEngine(const InstanceGroup& group, sim::InstanceId id, s
     : id_(id),
       engine_(engine),
       reporter_(reporter ? *reporter : *this),
+      listener_(environment.listener),
       states_(environment.states),
       events_(environment.events),
       scrapes_(environment.scrapes),
@@ -74,8 +75,30 @@ void StepLoopEngine::start_step(Time now) {
 
 void StepLoopEngine::end_step(Time now) {
   take_scrapes(now, false);
+  if (settings_.stepping != Stepping::reference) recorder_.withhold_permits(&permits_);
   instance::end_step(state_, recorder_, now);
-  has_work(state_) ? request_step(now) : events_.clear_alarm(engine_);
+  recorder_.withhold_permits(nullptr);
+  if (!permits_.empty()) release_permits(now);
+  if (has_work(state_)) return request_step(now);
+  state_.activity = Activity::idle;
+  events_.clear_alarm(engine_);
+}
+
+// Events would release the permits after all other ends of steps of this instant, and before the
+// next step. If nothing else is due, they would be next, so the permits are released immediately.
+// Until the last one is, the alarm stands for the events of the others.
+void StepLoopEngine::release_permits(Time now) {
+  if (events_.is_due(now, engine_)) {
+    for (const RequestId id : permits_) recorder_.post_permit(id, now);
+  } else {
+    if (has_work(state_)) state_.activity = Activity::step_requested;
+    const RequestId last = permits_.back();
+    permits_.pop_back();
+    for (const RequestId id : permits_) listener_.released(id);
+    events_.clear_alarm(engine_);
+    listener_.released(last);
+  }
+  permits_.clear();
 }
 
 void StepLoopEngine::close(Time end) {

@@ -51,16 +51,19 @@ class StepLoopEngine final : public Instance, public Engine, public Forecaster {
  private:
   void take_scrapes(sim::Time now, bool inclusive);
   void request_step(sim::Time now);
+  void release_permits(sim::Time now);
 
   sim::InstanceId id_;
   std::uint32_t engine_;
   signals::SignalSource& reporter_;
+  workload::RequestListener& listener_;
   workload::RequestStates& states_;
   sim::EventQueue& events_;
   signals::Scrapes* scrapes_;
   const EngineSettings settings_;
   EngineState state_;
   Recorder recorder_;
+  std::vector<sim::RequestId> permits_;  // of requests that leave with the current step
 };
 
 }  // namespace spillway::instance

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "instance/instance.h"
 #include "instance/step_loop/decoders.h"
@@ -93,6 +94,12 @@ class Recorder {
     left(one.id, one.outcome, at);
   }
   // In a run only:
+  /// Appends requests that leave to `permits` instead of posting the release of their permits;
+  /// null: posts it.
+  void withhold_permits(std::vector<sim::RequestId>* permits) { withheld_ = permits; }
+  void post_permit(sim::RequestId id, sim::Time at) {
+    events_->push({at, sim::Phase::permit_release, engine_, id.value});
+  }
   void refused(sim::RequestId id, sim::Time now) {
     states_->reason[id.index()] = {workload::Stage::ingress, 0};
     left(id, workload::Outcome::rejected, now);
@@ -124,7 +131,8 @@ class Recorder {
   void left(sim::RequestId id, workload::Outcome outcome, sim::Time at) {
     states_->outcome[id.index()] = outcome;
     listener_->finished(id);
-    events_->push({at, sim::Phase::permit_release, engine_, id.value});
+    if (withheld_) return withheld_->push_back(id);
+    post_permit(id, at);
   }
 
   const EngineSettings& settings_;
@@ -133,6 +141,7 @@ class Recorder {
   sim::EventQueue* events_ = nullptr;
   workload::RequestListener* listener_ = nullptr;
   bool notifies_first_tokens_ = false;
+  std::vector<sim::RequestId>* withheld_ = nullptr;
   // A clock that advances by the reported gaps of the decoders: the sum of a request's gaps is the
   // difference between its readings when the request joins the decoders and when it leaves them.
   sim::Time decode_clock_{0};

@@ -43,6 +43,7 @@ struct Setup final : workload::RequestListener {
   }
   void first_token(RequestId id) override { first_tokens.push_back(id); }
   void finished(RequestId id) override { ended.push_back(id); }
+  void released(RequestId) override {}
 
   /// The next event is a change of the fleet at `at_s`. True: the number of ready instances has
   /// changed.

@@ -75,11 +75,7 @@ class Rig final : workload::RequestListener {
         load_events.handle(event);
         return;
       case Phase::permit_release:
-        context.statistics.released(request, context.now);
-        if (gateway_of(request).release(request, context.states.outcome[request.index()])) {
-          drain(gateway_of(request));
-        }
-        return;
+        return released(request);
       default:
         check(false, "nothing else happens");
     }
@@ -103,6 +99,12 @@ class Rig final : workload::RequestListener {
     gateway_of(request).finished(request, context.instance_of(request));
     fleet.left(request);
     load_events.finished(gateway_of(request).index(), request, context.instance_of(request));
+  }
+  void released(RequestId request) override {
+    context.statistics.released(request, context.now);
+    if (gateway_of(request).release(request, context.states.outcome[request.index()])) {
+      drain(gateway_of(request));
+    }
   }
   cluster::GatewayReplica& gateway_of(RequestId request) { return gateways.of(request); }
   signals::View view_of(const cluster::GatewayReplica& gateway) {

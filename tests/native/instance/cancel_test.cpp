@@ -148,10 +148,7 @@ class Bench final : workload::RequestListener {
       case Phase::step_end:
         return engines_[event.subject()]->end_step(now_);
       case Phase::permit_release:
-        check(finished_[event.subject()] == 1, "the listener is notified once, before the permit");
-        check(!sim::is_set(left_[event.subject()]), "a permit returns once");
-        left_[event.subject()] = now_;
-        return;
+        return released(RequestId{event.subject()});
       case Phase::timeline_sample: {
         const signals::InstanceSignal seen = instance_->read(now_);
         std::vector<std::int64_t> emitted(requests_.num_groups(), 0);
@@ -167,6 +164,11 @@ class Bench final : workload::RequestListener {
   void finished(RequestId id) override {
     ++finished_[id.index()];
     instance_->left(entered_rank_[id.index()]);
+  }
+  void released(RequestId id) override {
+    check(finished_[id.index()] == 1, "the listener is notified once, before the permit");
+    check(!sim::is_set(left_[id.index()]), "a permit returns once");
+    left_[id.index()] = now_;
   }
 
   Told told() const {

@@ -174,6 +174,7 @@ struct Gate final : workload::RequestListener {
   sim::EventQueue events{1};
   Log log;
   std::vector<std::uint32_t> gone;        // departures of which the run was notified
+  std::vector<std::uint32_t> returned;    // permits of which the run was notified
   std::vector<std::uint32_t> first_seen;  // first tokens of which the run was notified
   instance::IngressQueue queue;
   Scripted* engine = nullptr;
@@ -194,6 +195,7 @@ struct Gate final : workload::RequestListener {
   }
   void first_token(RequestId id) override { first_seen.push_back(id.value); }
   void finished(RequestId id) override { gone.push_back(id.value); }
+  void released(RequestId id) override { returned.push_back(id.value); }
 
   void arrive(std::uint32_t id, std::int64_t now, std::size_t rank = 0) {
     queue.enqueue(RequestId{std::size_t{id}}, rank, {now});
@@ -240,6 +242,8 @@ void requests_enter_up_to_the_limit() {
   gate.expect(Phase::permit_release, 10, 4);
 
   gate.complete(1, 30);
+  gate.queue.released(RequestId{1});
+  check(gate.returned == std::vector<std::uint32_t>{1}, "its permit returns to the run");
   gate.expect(Phase::ingress, 30, kPlace);
   gate.queue.admit_waiting({30});
   check(gate.log.back() == "enqueue 2 at 1", "the oldest takes the place");
