@@ -14,11 +14,12 @@ constexpr std::size_t kArity = 4;
 
 EventQueue::EventQueue(std::size_t num_owners)
     : num_leaves_(std::bit_ceil(std::max<std::size_t>(num_owners, 1))) {
-  alarms_.resize(2 * num_leaves_);
-  for (std::size_t i = 0; i < num_leaves_; ++i) {
-    alarms_[num_leaves_ + i].owner = static_cast<std::uint32_t>(i);
-  }
   near_.front().event.order_ = std::numeric_limits<std::uint64_t>::max();
+  alarm_times_.resize(2 * num_leaves_, kForever);
+  alarm_owners_.resize(2 * num_leaves_);
+  for (std::size_t i = 0; i < num_leaves_; ++i) {
+    alarm_owners_[num_leaves_ + i] = static_cast<std::uint32_t>(i);
+  }
 }
 
 bool EventQueue::before(const Entry& a, const Entry& b) {
@@ -76,7 +77,7 @@ EventQueue::Entry EventQueue::pop_heap() {
 bool EventQueue::pop_simultaneous(Time horizon, Event& event) {
   event = near_[num_near_].event;
   const Event source(source_, Phase::source_arrival, 0, 0);
-  const Event expired(alarms_[1].time, Phase::step_end, alarms_[1].owner, alarms_[1].owner);
+  const Event expired = first_alarm();
   const bool is_source = precedes(source, event);
   if (is_source) event = source;
   const bool is_alarm = precedes(expired, event);
@@ -89,20 +90,20 @@ bool EventQueue::pop_simultaneous(Time horizon, Event& event) {
 }
 
 void EventQueue::set_alarm(std::uint32_t owner, Time time) {
-  Alarm* const alarms = alarms_.data();
+  Time* const times = alarm_times_.data();
+  std::uint32_t* const owners = alarm_owners_.data();
   std::size_t node = num_leaves_ + owner;
-  std::int64_t earliest = time.ns;
-  alarms[node] = {time, owner};
-  // The winner stays in registers and is chosen by a mask: a branch would be unpredictable, and a
-  // load of what the level below has just stored would be slow.
+  times[node] = time;
+  // The winner is kept in registers and selected by a mask: a branch would be unpredictable.
   while (node > 1) {
-    const Alarm other = alarms[node ^ 1];
-    const auto is_left = static_cast<std::int64_t>(node & 1);
-    const std::int64_t wins = -static_cast<std::int64_t>(other.time.ns - is_left < earliest);
-    earliest ^= (earliest ^ other.time.ns) & wins;
-    owner ^= (owner ^ other.owner) & static_cast<std::uint32_t>(wins);
+    const std::size_t other = node ^ 1;
+    const std::int64_t is_left = node & 1;
+    const std::int64_t wins = -static_cast<std::int64_t>(times[other].ns - is_left < time.ns);
+    time.ns ^= (time.ns ^ times[other].ns) & wins;
+    owner ^= (owner ^ owners[other]) & static_cast<std::uint32_t>(wins);
     node /= 2;
-    alarms[node] = {Time{earliest}, owner};
+    times[node] = time;
+    owners[node] = owner;
   }
 }
 

@@ -66,15 +66,15 @@ class EventQueue {
 
   /// Takes the earliest event, unless it lies beyond `horizon` or there is none.
   bool pop(Time horizon, Event& event) {
-    const Alarm alarm = alarms_[1];
+    const Time alarm = alarm_times_[1];
     const Time pushed = next_pushed();
-    if (alarm.time < pushed && alarm.time < source_) {
-      if (alarm.time > horizon) return false;
-      event = Event(alarm.time, Phase::step_end, alarm.owner, alarm.owner);
-    } else if (source_ < pushed && source_ < alarm.time) {
+    if (alarm < pushed && alarm < source_) {
+      if (alarm > horizon) return false;
+      event = first_alarm();
+    } else if (source_ < pushed && source_ < alarm) {
       if (source_ > horizon) return false;
       event = take_source();
-    } else if (pushed < source_ && pushed < alarm.time) {
+    } else if (pushed < source_ && pushed < alarm) {
       if (pushed > horizon) return false;
       event = take_pushed();
     } else {
@@ -84,14 +84,14 @@ class EventQueue {
     return true;
   }
   /// Time of the next event; kForever: none.
-  Time next_due() const { return std::min({next_pushed(), source_, alarms_[1].time}); }
+  Time next_due() const { return std::min({next_pushed(), source_, alarm_times_[1]}); }
   /// Whether any event is due at or before `now`.
   bool is_due(Time now) const { return next_due() <= now; }
   /// The same, except for the alarm of `owner`.
   bool is_due(Time now, std::uint32_t owner) const {
     if (next_pushed() <= now || source_ <= now) return true;
     for (std::size_t node = num_leaves_ + owner; node > 1; node /= 2) {
-      if (alarms_[node ^ 1].time <= now) return true;
+      if (alarm_times_[node ^ 1] <= now) return true;
     }
     return false;
   }
@@ -102,10 +102,6 @@ class EventQueue {
   struct Entry {
     Event event;
     std::uint64_t serial = 0;
-  };
-  struct Alarm {
-    Time time = kForever;
-    std::uint32_t owner = 0;
   };
 
   static constexpr std::size_t kMaxNear = 16;
@@ -120,6 +116,9 @@ class EventQueue {
     const Event event = near_[num_near_].event;
     if (--num_near_ == 0 && !heap_.empty()) refill();
     return event;
+  }
+  Event first_alarm() const {
+    return Event(alarm_times_[1], Phase::step_end, alarm_owners_[1], alarm_owners_[1]);
   }
   Event take_source() {
     const Time time = source_;
@@ -140,7 +139,8 @@ class EventQueue {
   Time source_ = kForever;
   // A tournament: leaf num_leaves_ + i is the alarm of owner i, node i the earlier one of its
   // children 2i and 2i + 1, the left one if they are equal.
-  std::vector<Alarm> alarms_;
+  std::vector<Time> alarm_times_;
+  std::vector<std::uint32_t> alarm_owners_;
   std::size_t num_leaves_ = 1;
   std::uint64_t next_serial_ = 0;
   std::uint64_t popped_ = 0;
