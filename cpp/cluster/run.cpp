@@ -147,14 +147,14 @@ class Run final : workload::RequestListener {
       return leave(request);
     }
     withdraw_if_late(request);
-    if (gateway.queued()) drain_last(gateway);
+    if (gateway.queued()) drain_last(gateway, &view);
   }
 
   void drain(GatewayReplica& gateway) { pass_on(dispatch_from(gateway)); }
 
   // `drain` as the last effect of an event: a request that is dispatched alone is routed
-  // immediately if nothing else is due.
-  void drain_last(GatewayReplica& gateway) {
+  // immediately if nothing else is due. `view`: of the gateway at this instant, if there is one.
+  void drain_last(GatewayReplica& gateway, const signals::View* view = nullptr) {
     const gateway::Departures& departures = dispatch_from(gateway);
     const bool is_alone = departures.dispatched.size() == 1 && departures.dropped.empty() &&
                           departures.evicted.empty();
@@ -162,7 +162,8 @@ class Run final : workload::RequestListener {
       return pass_on(departures);
     }
     context_.drains_over = context_.now;
-    dispatch(departures.dispatched.front());
+    const RequestId request = departures.dispatched.front();
+    route(gateway, request, view ? *view : view_for(gateway));
   }
 
   const gateway::Departures& dispatch_from(GatewayReplica& gateway) {

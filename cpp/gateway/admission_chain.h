@@ -27,6 +27,8 @@ class AdmissionChain final {
   };
   explicit AdmissionChain(std::vector<Link> links);
 
+  /// Whether it admits every request.
+  bool is_empty() const { return links_.empty(); }
   /// The reason of the first rejection, as its position in the list of all reasons; unset: all
   /// policies admit the request.
   std::optional<std::size_t> decide(const signals::RequestView& request, const signals::View& view,

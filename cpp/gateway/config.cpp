@@ -68,8 +68,8 @@ bool is_controlled(const Gateway& config) {
       config.controller);
 }
 bool never_holds(const Gateway& config, std::span<const workload::Tenant> tenants) {
-  const bool has_latency = config.admission_latency_s > 0 || config.drain_latency_s > 0 ||
-                           config.routing_latency_s > 0 || config.dispatch != Dispatch::all;
+  const bool waits = config.admission_latency_s > 0 || config.drain_latency_s > 0 ||
+                     config.routing_latency_s > 0 || config.dispatch != Dispatch::all;
   const bool is_unlimited = std::ranges::all_of(
       config.limit, [](const Limit& limit) { return std::holds_alternative<Unlimited>(limit); });
   const bool has_plain_queues = std::ranges::all_of(config.bands, [](const Band& band) {
@@ -79,7 +79,7 @@ bool never_holds(const Gateway& config, std::span<const workload::Tenant> tenant
   const bool has_bound = config.max_queued || std::ranges::any_of(tenants, [](const auto& tenant) {
                            return tenant.queue_max.has_value();
                          });
-  return !has_latency && is_unlimited && has_plain_queues && !has_bound;
+  return !waits && is_unlimited && has_plain_queues && !has_bound;
 }
 
 void Gateway::validate(const std::string& path, std::vector<sim::Violation>& out) const {

@@ -100,6 +100,7 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
 
 std::optional<std::size_t> Pipeline::decide(RequestId id, std::uint64_t retries,
                                             const signals::View& view, Time now) {
+  if (chain_.is_empty()) return std::nullopt;
   sim::Draws draws(seed_, sim::Stream::admission, requests_.row(id), retries);
   return chain_.decide({requests_, id}, view, now, draws);
 }
