@@ -1,74 +1,146 @@
 #include "instance/kv_cache/free_list.h"
 
-#include <algorithm>
-
 namespace spillway::instance {
 
-void FreeList::forget(Node node) {
-  const std::uint64_t identity = nodes_[node].identity;
+// Shortens a run to `blocks`; the rest becomes a run of its own, in the same state.
+void FreeList::cut(Run run, std::int64_t blocks) {
+  Entry rest = nodes_[run];
+  rest.first += blocks;
+  rest.blocks -= blocks;
+  const Run cut_off = nodes_.make(rest);
+  Entry& entry = nodes_[run];
+  entry.blocks = blocks;
+  entry.rest = cut_off;
+  if (entry.kind == Kind::registered) entry.following = cut_off;
+  // The blocks of a run are taken from the last to the first.
+  if (entry.references == 0) nodes_.link(run, cut_off);
+}
+
+// Removes the registrations of the blocks from `first` to `end`; returns the last registered run
+// before them.
+FreeList::Run FreeList::unregister(std::uint64_t key, std::int64_t first, std::int64_t end) {
+  Run before = kNone;
+  Run run = registered_.find(key);
+  while (run != kNone && nodes_[run].first < end) {
+    if (nodes_[run].first < first) {
+      if (nodes_[run].end() > first) cut(run, first - nodes_[run].first);
+      before = run;
+      run = nodes_[run].following;
+      continue;
+    }
+    if (nodes_[run].end() > end) cut(run, end - nodes_[run].first);
+    nodes_[run].kind = Kind::replaced;
+    run = nodes_[run].following;
+    if (before != kNone) {
+      nodes_[before].following = run;
+    } else if (run != kNone) {
+      registered_.set(key, run);
+    } else {
+      registered_.erase(key);
+    }
+  }
+  return before;
+}
+
+// Registers a run in place of what is registered under its identities.
+void FreeList::enroll(Run run) {
+  const std::uint64_t key = nodes_[run].key;
+  const Run before = unregister(key, nodes_[run].first, nodes_[run].end());
+  nodes_[run].kind = Kind::registered;
+  if (before != kNone) {
+    nodes_[run].following = nodes_[before].following;
+    nodes_[before].following = run;
+  } else {
+    nodes_[run].following = registered_.find(key);
+    registered_.set(key, run);
+  }
+}
+
+// The last blocks of a run are forgotten.
+void FreeList::forget_last(Run run, std::int64_t blocks) {
+  const Entry& entry = nodes_[run];
+  const bool is_rest_registered = entry.kind == Kind::registered && blocks < entry.blocks;
   // roll_back erases by identity, even if another block is now registered under it.
-  if (allocation_ == Allocation::roll_back || registered_.find(identity) == node) {
-    registered_.erase(identity);
+  if (!is_rest_registered &&
+      (entry.kind == Kind::registered || allocation_ == Allocation::roll_back)) {
+    unregister(entry.key, entry.end() - blocks, entry.end());
   }
 }
 
 void FreeList::take(std::int64_t blocks) {
   while (blocks > 0) {
-    const Node node = nodes_.front();
-    Entry& entry = nodes_[node];
-    if (entry.blank > blocks) {
-      entry.blank -= blocks;
-      return;
-    }
-    if (entry.blank == 0) forget(node);
-    blocks -= std::max<std::int64_t>(entry.blank, 1);
-    nodes_.erase(node);
+    const Run run = nodes_.front();
+    const std::int64_t taken = std::min(nodes_[run].blocks, blocks);
+    if (nodes_[run].kind != Kind::blank) forget_last(run, taken);
+    nodes_[run].blocks -= taken;
+    if (nodes_[run].blocks == 0) nodes_.erase(run);
+    blocks -= taken;
   }
 }
 
 std::int64_t FreeList::blank_at_head() const {
-  return nodes_.empty() ? 0 : nodes_[nodes_.front()].blank;
+  if (nodes_.empty() || nodes_[nodes_.front()].kind != Kind::blank) return 0;
+  return nodes_[nodes_.front()].blocks;
 }
 
 void FreeList::append_blank(std::int64_t blocks) {
   if (blocks == 0) return;
-  if (!nodes_.empty() && nodes_[nodes_.back()].blank > 0) {
-    nodes_[nodes_.back()].blank += blocks;
+  if (!nodes_.empty() && nodes_[nodes_.back()].kind == Kind::blank) {
+    nodes_[nodes_.back()].blocks += blocks;
   } else {
-    nodes_.push_back({.blank = blocks});
+    nodes_.push_back({.blocks = blocks});
   }
 }
 
-void FreeList::append(std::uint64_t identity) {
-  registered_.set(identity, nodes_.push_back({.identity = identity}));
+void FreeList::append(std::uint64_t key, std::int64_t first, std::int64_t blocks) {
+  enroll(nodes_.push_back({.key = key, .first = first, .blocks = blocks}));
 }
 
-FreeList::Node FreeList::add(std::uint64_t identity) {
-  const Node node = nodes_.make({.identity = identity, .references = 1});
-  registered_.set(identity, node);
-  ++in_use_;
-  return node;
+FreeList::Stretch FreeList::add(std::uint64_t key, std::int64_t first, std::int64_t blocks) {
+  const Run run = nodes_.make({.key = key, .first = first, .blocks = blocks, .references = 1});
+  enroll(run);
+  in_use_ += blocks;
+  return {run, blocks};
 }
 
-bool FreeList::reference(Node node) {
-  if (nodes_[node].references++ > 0) return false;
-  ++in_use_;
-  const Node before = nodes_.previous(node);
-  const Node after = nodes_.next(node);
-  nodes_.unlink(node);
+bool FreeList::extend(Stretch& stretch, std::uint64_t key, std::int64_t blocks) {
+  const Entry& entry = nodes_[stretch.run];
+  if (entry.key != key || entry.references > 1 || entry.blocks != stretch.blocks ||
+      entry.kind != Kind::registered) {
+    return false;
+  }
+  unregister(key, entry.end(), entry.end() + blocks);
+  nodes_[stretch.run].blocks += blocks;
+  stretch.blocks += blocks;
+  in_use_ += blocks;
+  return true;
+}
+
+std::int64_t FreeList::reference(const Stretch& stretch) {
+  const Run run = stretch.run;
+  if (stretch.blocks < nodes_[run].blocks) cut(run, stretch.blocks);
+  if (nodes_[run].references++ > 0) return 0;
+  in_use_ += stretch.blocks;
+  const Run before = nodes_.previous(run);
+  const Run after = nodes_.next(run);
+  nodes_.unlink(run);
   // Adjacent runs of blank blocks are merged.
-  if (before != kNone && after != kNone && nodes_[before].blank > 0 && nodes_[after].blank > 0) {
-    nodes_[before].blank += nodes_[after].blank;
+  if (before != kNone && after != kNone && nodes_[before].kind == Kind::blank &&
+      nodes_[after].kind == Kind::blank) {
+    nodes_[before].blocks += nodes_[after].blocks;
     nodes_.erase(after);
   }
-  return true;
+  return stretch.blocks;
 }
 
-bool FreeList::release(Node node) {
-  if (--nodes_[node].references > 0) return false;
-  nodes_.link_back(node);
-  --in_use_;
-  return true;
+std::int64_t FreeList::release(const Stretch& stretch) {
+  std::int64_t freed = 0;
+  const Entry& entry = nodes_[stretch.run];
+  if (stretch.blocks > entry.blocks) freed = release({entry.rest, stretch.blocks - entry.blocks});
+  if (--nodes_[stretch.run].references > 0) return freed;
+  nodes_.link_back(stretch.run);
+  in_use_ -= entry.blocks;
+  return freed + entry.blocks;
 }
 
 }  // namespace spillway::instance

@@ -14,6 +14,7 @@ namespace spillway::instance {
 /// other requests may share and, after a preemption, those of its own prompt.
 struct Holding {
   std::int64_t blocks = 0;
+  std::int64_t to_register = 0;  ///< so many first blocks get an identity when full; 0: all have it
   std::uint32_t prefix = kNoPrefix;
   bool returned = false;  ///< it was preempted before
   static constexpr std::uint32_t kNoPrefix = 0xFFFFFFFF;
@@ -23,8 +24,8 @@ struct Holding {
 class PrefixBlocks {
  public:
   struct Prefix {
-    std::vector<FreeList::Node> named;  ///< the first blocks of the holding, by identity
-    std::int64_t omitted = 0;  ///< or the number of first blocks that it does not reference
+    std::vector<FreeList::Stretch> stretches;  ///< the first blocks of the holding, by identity
+    std::int64_t blocks = 0;  ///< their number, or that of first blocks that it does not reference
   };
 
   /// The prefix of a holding, created if it has none.
@@ -42,17 +43,16 @@ class PrefixBlocks {
   /// Number of prefix blocks of the holding.
   std::int64_t count(const Holding& holding) const {
     if (holding.prefix == Holding::kNoPrefix) return 0;
-    const Prefix& prefix = all_[holding.prefix];
-    return std::ssize(prefix.named) + prefix.omitted;
+    return all_[holding.prefix].blocks;
   }
-  /// The blocks by identity. Precondition: the holding has a prefix.
-  const std::vector<FreeList::Node>& named(const Holding& holding) const {
-    return all_[holding.prefix].named;
+  /// Precondition: the holding has a prefix.
+  const std::vector<FreeList::Stretch>& stretches(const Holding& holding) const {
+    return all_[holding.prefix].stretches;
   }
   /// Drops the prefix. Precondition: the holding has one.
   void drop(const Holding& holding) {
-    all_[holding.prefix].named.clear();
-    all_[holding.prefix].omitted = 0;
+    all_[holding.prefix].stretches.clear();
+    all_[holding.prefix].blocks = 0;
     unused_.push_back(holding.prefix);
   }
 

@@ -85,7 +85,7 @@ class KvMemory {
       take(missing);
       holding.blocks += missing;
     }
-    if (is_listed_) register_full(id, holding, tokens);
+    if (holding.to_register > 0) register_full(id, holding, tokens);
     return true;
   }
   /// The request leaves with `computed` tokens.
@@ -95,8 +95,9 @@ class KvMemory {
 
  private:
   void list_blocks();
+  std::int64_t blocks_to_register(sim::RequestId id) const;
   void register_full(sim::RequestId id, Holding& holding, std::int64_t tokens);
-  void release_named(const Holding& holding);
+  void release_registered(const Holding& holding);
 
   KvCache config_;
   BlockSize block_size_;
@@ -107,7 +108,8 @@ class KvMemory {
   bool is_listed_ = false;  // whether `list_` is kept
   PrefixBlocks prefixes_;
   // The entering request.
-  std::vector<FreeList::Node> found_;
+  std::vector<FreeList::Stretch> found_;
+  std::int64_t found_blocks_ = 0;
   std::int64_t prompt_blocks_ = 0;
   bool returns_ = false;
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -81,11 +82,12 @@ void map_equals_the_standard_one() {
 // --- FreeList
 // -------------------------------------------------------------------------------------
 
-/// Block by block.
+/// Block by block: an identity is a pair of name and position.
 class PlainFreeList {
  public:
+  using Identity = std::pair<std::uint64_t, std::int64_t>;
   struct Block {
-    std::uint64_t identity = 0;  // 0: blank
+    std::optional<Identity> identity;  // unset: blank
     int references = 0;
   };
 
@@ -100,13 +102,15 @@ class PlainFreeList {
     }
   }
   void append_blank(std::int64_t count) {
-    for (; count > 0; --count) free_.push_back(make(0, 0));
+    for (; count > 0; --count) free_.push_back(make(std::nullopt, 0));
   }
-  int append(std::uint64_t identity) {
-    free_.push_back(make(identity, 0));
-    return registered_[identity] = free_.back();
+  void append(std::uint64_t name, std::int64_t first, std::int64_t count) {
+    for (std::int64_t block = first + count - 1; block >= first; --block) {
+      free_.push_back(make({{name, block}}, 0));
+      registered_[{name, block}] = free_.back();
+    }
   }
-  int add(std::uint64_t identity) { return registered_[identity] = make(identity, 1); }
+  int add(const Identity& identity) { return registered_[identity] = make(identity, 1); }
   bool reference(int block) {
     if (blocks_[block].references++ > 0) return false;
     std::erase(free_, block);
@@ -118,15 +122,22 @@ class PlainFreeList {
     return true;
   }
 
-  std::optional<int> find(std::uint64_t identity) const {
-    const auto found = registered_.find(identity);
-    return found == registered_.end() ? std::nullopt : std::optional(found->second);
+  /// The registered blocks from the first one of the name, up to `end` or a gap.
+  std::vector<int> walk(std::uint64_t name, std::int64_t end) const {
+    std::vector<int> found;
+    for (std::int64_t block = 0; block < end; ++block) {
+      const auto one = registered_.find({name, block});
+      if (one == registered_.end()) break;
+      found.push_back(one->second);
+    }
+    return found;
   }
   std::int64_t size() const { return std::ssize(free_); }
+  std::int64_t num_registered() const { return std::ssize(registered_); }
   std::int64_t blank_at_head() const {
     std::int64_t count = 0;
     for (const int block : free_) {
-      if (blocks_.at(block).identity != 0) break;
+      if (blocks_.at(block).identity) break;
       ++count;
     }
     return count;
@@ -134,13 +145,13 @@ class PlainFreeList {
   const Block& at(int block) const { return blocks_.at(block); }
 
  private:
-  int make(std::uint64_t identity, int references) {
+  int make(std::optional<Identity> identity, int references) {
     blocks_[next_] = {identity, references};
     return next_++;
   }
   void forget(int block) {
-    const std::uint64_t identity = blocks_[block].identity;
-    const auto found = registered_.find(identity);
+    if (!blocks_[block].identity) return;
+    const auto found = registered_.find(*blocks_[block].identity);
     if (found == registered_.end()) return;
     if (allocation_ == Allocation::roll_back || found->second == block) registered_.erase(found);
   }
@@ -148,67 +159,119 @@ class PlainFreeList {
   Allocation allocation_;
   std::map<int, Block> blocks_;
   std::vector<int> free_;
-  std::map<std::uint64_t, int> registered_;
+  std::map<Identity, int> registered_;
   int next_ = 0;
+};
+
+/// What a request holds of one name's blocks, from the first one on.
+struct HeldStretches {
+  std::uint64_t name = 0;
+  std::vector<FreeList::Stretch> stretches;
+  std::vector<int> blocks;
 };
 
 void check_free_list(Allocation allocation) {
   std::int64_t replaced = 0;
   std::int64_t revived = 0;
-  for (std::uint64_t round = 0; round < 200; ++round) {
+  std::int64_t evicted = 0;
+  std::int64_t partial = 0;
+  std::int64_t extended = 0;
+  for (std::uint64_t round = 0; round < 400; ++round) {
     Draws draws(round, Stream::router, 1);
-    const auto total = static_cast<std::int64_t>(1 + draws.below(30));
-    const std::uint64_t names = 1 + draws.below(12);
+    const auto total = static_cast<std::int64_t>(1 + draws.below(60));
+    const std::uint64_t names = 1 + draws.below(4);
+    const auto longest = static_cast<std::int64_t>(1 + draws.below(12));
     FreeList list(total, allocation);
     PlainFreeList plain(total, allocation);
     std::int64_t blank_held = 0;
-    std::vector<std::pair<FreeList::Node, int>> references;  // one entry each
+    std::vector<HeldStretches> holders;
 
     for (int i = 0; i < 600; ++i) {
-      const std::uint64_t identity = mix(1 + draws.below(names));
-      const std::uint64_t action = draws.below(6);
+      const std::uint64_t name = draws.below(names);
+      const std::uint64_t action = draws.below(8);
       const auto up_to = [&](std::int64_t most) {
         return static_cast<std::int64_t>(draws.below(static_cast<std::uint64_t>(most) + 1));
       };
-      if (action == 0) {
+      if (action < 2) {
         const std::int64_t count = up_to(std::min<std::int64_t>(plain.size(), 5));
+        const std::int64_t registered = plain.num_registered();
         list.take(count);
         plain.take(count);
+        evicted += registered - plain.num_registered();
         blank_held += count;
-      } else if (action == 1) {
+      } else if (action == 2) {
         const std::int64_t count = up_to(std::min<std::int64_t>(blank_held, 4));
         list.append_blank(count);
         plain.append_blank(count);
         blank_held -= count;
-      } else if (action == 2 && blank_held > 0) {
-        replaced += plain.find(identity) ? 1 : 0;
-        list.append(identity);
-        plain.append(identity);
-        --blank_held;
       } else if (action == 3 && blank_held > 0) {
-        replaced += plain.find(identity) ? 1 : 0;
-        references.emplace_back(list.add(identity), plain.add(identity));
-        --blank_held;
-      } else if (action == 4 && plain.find(identity)) {
-        const FreeList::Node node = list.find(identity);
-        const int block = *plain.find(identity);
-        check(list.is_free(node) == (plain.at(block).references == 0), "whether it is free");
-        revived += list.is_free(node) ? 1 : 0;
-        check(list.reference(node) == plain.reference(block), "whether it leaves the list");
-        references.emplace_back(node, block);
-      } else if (action == 5 && !references.empty()) {
-        std::swap(references[draws.below(references.size())], references.back());
-        const auto [node, block] = references.back();
-        references.pop_back();
-        check(list.release(node) == plain.release(block), "whether it joins the list");
+        const std::int64_t first = up_to(longest - 1);
+        const std::int64_t count = 1 + up_to(std::min(blank_held, longest - first) - 1);
+        const std::int64_t registered = plain.num_registered();
+        list.append(mix(1 + name), first, count);
+        plain.append(name, first, count);
+        replaced += registered + count - plain.num_registered();
+        blank_held -= count;
+      } else if (action == 4) {
+        HeldStretches holder{.name = name};
+        const std::int64_t end = up_to(longest);
+        holder.blocks = plain.walk(name, end);
+        const std::int64_t found = list.walk(
+            mix(1 + name), 0, end,
+            [&](const FreeList::Stretch& stretch) { holder.stretches.push_back(stretch); });
+        check(found == std::ssize(holder.blocks), "what can be found");
+        partial += found == end && std::ssize(plain.walk(name, longest)) > end && end > 0;
+        std::int64_t left = 0;
+        std::size_t at = 0;
+        for (const FreeList::Stretch& stretch : holder.stretches) {
+          for (std::int64_t k = 0; k < stretch.blocks; ++k, ++at) {
+            const bool is_free = plain.at(holder.blocks[at]).references == 0;
+            check(list.is_free(stretch.run) == is_free, "whether it is free");
+            revived += is_free ? 1 : 0;
+          }
+          left += list.reference(stretch);
+        }
+        for (const int block : holder.blocks) left -= plain.reference(block) ? 1 : 0;
+        check(left == 0, "how many leave the list");
+        holders.push_back(holder);
+      } else if (action == 5 && blank_held > 0 && !holders.empty()) {
+        HeldStretches& holder = holders[draws.below(holders.size())];
+        const std::int64_t first = std::ssize(holder.blocks);
+        if (first == longest) continue;
+        const std::int64_t count = 1 + up_to(std::min(blank_held, longest - first) - 1);
+        const std::uint64_t key = mix(1 + holder.name);
+        const std::int64_t registered = plain.num_registered();
+        if (!holder.stretches.empty() && list.extend(holder.stretches.back(), key, count)) {
+          ++extended;
+        } else {
+          holder.stretches.push_back(list.add(key, first, count));
+        }
+        for (std::int64_t block = first; block < first + count; ++block) {
+          holder.blocks.push_back(plain.add({holder.name, block}));
+        }
+        replaced += registered + count - plain.num_registered();
+        blank_held -= count;
+      } else if (action > 5 && !holders.empty()) {
+        std::swap(holders[draws.below(holders.size())], holders.back());
+        std::int64_t joined = 0;
+        for (const FreeList::Stretch& one : std::views::reverse(holders.back().stretches)) {
+          joined += list.release(one);
+        }
+        for (const int block : std::views::reverse(holders.back().blocks)) {
+          joined -= plain.release(block) ? 1 : 0;
+        }
+        check(joined == 0, "how many join the list");
+        holders.pop_back();
       }
-      for (std::uint64_t name = 0; name < names; ++name) {
-        check(
-            (list.find(mix(1 + name)) != FreeList::kNone) == plain.find(mix(1 + name)).has_value(),
-            "what can be found");
+      for (std::uint64_t other = 0; other < names; ++other) {
+        const std::int64_t found =
+            list.walk(mix(1 + other), 0, longest, [](const FreeList::Stretch&) {});
+        check(found == std::ssize(plain.walk(other, longest)), "what can be found");
       }
       std::vector<int> in_use;
-      for (const auto& [node, block] : references) in_use.push_back(block);
+      for (const HeldStretches& holder : holders) {
+        in_use.insert(in_use.end(), holder.blocks.begin(), holder.blocks.end());
+      }
       std::sort(in_use.begin(), in_use.end());
       const auto distinct = std::unique(in_use.begin(), in_use.end()) - in_use.begin();
       check(list.num_in_use() == distinct, "blocks in use");
@@ -218,7 +281,8 @@ void check_free_list(Allocation allocation) {
       check((list.blank_at_head() > 0) == (plain.blank_at_head() > 0), "whether the head is blank");
     }
   }
-  check(replaced > 1000 && revived > 1000, "the use shows all cases");
+  check(replaced > 1000 && revived > 1000 && evicted > 1000, "the use shows all cases");
+  check(partial > 1000 && extended > 1000, "and runs are cut and extended");
 }
 
 // --- KvMemory
