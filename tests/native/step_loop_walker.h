@@ -189,10 +189,12 @@ class Walker {
       (seen.push_back(static_cast<std::int64_t>(values)), ...);
     };
     const auto& s = state;
-    add(s.activity, s.next_entry, s.memory.free(), s.memory.takeable_without_eviction(),
-        s.memory.num_named_in_use(), s.memory.counts().hits, s.memory.counts().misses,
-        s.memory.counts().lookups, s.memory.counts().most_in_use, s.waiting.tokens(),
-        s.waiting.size(), s.decoders.size(), s.decoders.context_tokens(), s.slots.size());
+    const std::int64_t late = s.memory.free() - free_blocks(s);
+    const spillway::instance::KvCounts kv = kv_counts(s);
+    add(s.activity, s.next_entry, free_blocks(s), s.memory.takeable_without_eviction() - late,
+        s.memory.num_named_in_use(), kv.hits, kv.misses, kv.lookups, kv.most_in_use,
+        s.demand_blocks, s.waiting.tokens(), s.waiting.size(), s.decoders.size(),
+        s.decoders.context_tokens(), s.slots.size());
     if (is_stepping()) {
       add(s.jump.start.ns, s.jump.duration.ns, s.jump.begun, s.jump.steps, s.jump.end.ns,
           s.jump.effects_taken);

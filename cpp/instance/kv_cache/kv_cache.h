@@ -35,20 +35,26 @@ class KvMemory {
   std::int64_t blocks_for(std::int64_t tokens) const { return block_size_.blocks_for(tokens); }
   std::int64_t total() const { return total_; }
   std::int64_t free() const { return free_; }
-  double utilization() const {
-    return static_cast<double>(total_ - free_) / static_cast<double>(total_);
-  }
   /// Number of blocks that can be taken without forgetting a cached one.
   std::int64_t takeable_without_eviction() const {
     return is_listed_ ? list_.blank_at_head() : free_;
   }
 
+  /// Whether it makes no difference when requests take their blocks, if all of them together need
+  /// `blocks` to their end: they fit, and no cached block is forgotten for them.
+  bool may_take_late(std::int64_t blocks) const {
+    return blocks <= (is_listed_ ? list_.blank_at_head() : total_) && !config_.stores_last_token;
+  }
   /// Whether the order in which the requests of a step take blocks matters.
   bool order_matters() const { return is_listed_ && config_.allocation == Allocation::roll_back; }
   /// Whether blocks are only counted: none can be found yet.
   bool counts_only() const { return !is_listed_; }
 
   const KvCounts& counts() const { return counts_; }
+  /// As many blocks have been in use at once.
+  void note_in_use(std::int64_t blocks) {
+    counts_.most_in_use = std::max(counts_.most_in_use, blocks);
+  }
   /// Number of blocks with an identity that requests hold, each counted once.
   std::int64_t num_named_in_use() const { return is_listed_ ? list_.num_in_use() : 0; }
   /// Number of blocks of a holding outside its prefix.
@@ -57,7 +63,7 @@ class KvMemory {
   /// Takes free blocks. Precondition: there are enough.
   void take(std::int64_t blocks) {
     free_ -= blocks;
-    counts_.most_in_use = std::max(counts_.most_in_use, total_ - free_);
+    note_in_use(total_ - free_);
     counts_.misses += blocks;
     if (is_listed_) list_.take(blocks);
   }

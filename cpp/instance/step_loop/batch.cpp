@@ -68,10 +68,15 @@ void schedule_slots(EngineState& s, Recorder& recorder, std::int64_t& budget, Ti
 
 bool admit_head(EngineState& s, Recorder& recorder, std::int64_t& budget, Time now) {
   const Waiting& head = s.waiting.head();
-  Slot slot{
-      .id = head.id, .entry = s.next_entry, .emitted = head.emitted, .last_token = head.last_token};
+  const workload::RequestTable& requests = s.settings.requests;
+  Slot slot{.id = head.id,
+            .entry = s.next_entry,
+            .emitted = head.emitted,
+            .input_tokens = requests.input_tokens(head.id),
+            .target_output_tokens = requests.target_output_tokens(head.id),
+            .last_token = head.last_token};
   const bool returned = head.returned;
-  slot.computed = s.memory.find(slot.id, known_tokens(s, slot), returned);
+  slot.computed = s.memory.find(slot.id, slot.known_tokens(), returned);
   slot.tokens = share_of(s, slot, budget);
   slot.is_cached = slot.tokens == 0;
   if (!s.memory.admit(slot.id, slot.holding, slot.tokens)) return false;
@@ -140,19 +145,32 @@ bool memory_suffices(const EngineState& s, std::int64_t decoders_blocks) {
   return blocks <= s.memory.free();
 }
 
+// Takes the blocks that the decoders begin in the step. False, without a change, if their order
+// matters, because one of them would be preempted.
+bool schedule_decoders(EngineState& s) {
+  if (s.decoders.empty()) return true;
+  if (!may_jump(s) || head_may_preempt(s)) return false;
+  if (s.takes_late) return true;
+  const std::int64_t blocks = s.decoders.new_blocks(0, 1);
+  if (!memory_suffices(s, blocks)) return false;
+  s.memory.take(blocks);
+  return true;
+}
+
+void choose_when_to_take(EngineState& s) {
+  const bool may_take_late = s.memory.may_take_late(s.demand_blocks);
+  if (may_take_late == s.takes_late) return;
+  if (!may_take_late) return take_late_blocks(s);
+  s.decoders.begin_late_taking();
+  s.takes_late = true;
+}
+
 }  // namespace
 
 std::int64_t schedule_step(EngineState& s, Recorder& recorder, Time now) {
-  // The sums represent the decoders as long as each of them gets its token and stays: their order
-  // matters only if one would be preempted.
-  std::int64_t decoders_blocks = s.decoders.new_blocks(0, 1);
-  if (!s.decoders.empty() &&
-      !(may_jump(s) && memory_suffices(s, decoders_blocks) && !head_may_preempt(s))) {
-    dissolve_decoders(s, recorder, now);
-    decoders_blocks = 0;
-  }
+  choose_when_to_take(s);
+  if (!schedule_decoders(s)) dissolve_decoders(s, recorder, now);
   std::int64_t budget = s.settings.max_num_batched_tokens - s.decoders.size();
-  s.memory.take(decoders_blocks);
   for (Slot& slot : s.slots) slot.tokens = 0;
   s.preempted = false;
   schedule_slots(s, recorder, budget, now);
@@ -161,11 +179,14 @@ std::int64_t schedule_step(EngineState& s, Recorder& recorder, Time now) {
 }
 
 void dissolve_decoders(EngineState& s, Recorder& recorder, Time now) {
+  take_late_blocks(s);
   s.decoders.take_all(s.members);
   for (const Decoders::Member& member : s.members) {
     Slot slot{.id = member.id,
               .entry = member.entry,
               .emitted = static_cast<std::int32_t>(s.decoders.emitted(member)),
+              .input_tokens = s.settings.requests.input_tokens(member.id),
+              .target_output_tokens = s.settings.requests.target_output_tokens(member.id),
               .computed = s.decoders.computed(member),
               .last_token = now};  // steps follow each other without gaps
     slot.holding = {.blocks = s.memory.blocks_for(slot.computed),

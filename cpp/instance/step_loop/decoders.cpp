@@ -27,22 +27,41 @@ std::int64_t Decoders::held_blocks(std::int64_t steps) const {
   return blocks;
 }
 
+void Decoders::begin_late_taking() {
+  taken_blocks_ = 0;
+  for (std::size_t i = first_; i < members_.size(); ++i) {
+    members_[i].taken_blocks = block_size_.blocks_for(computed(members_[i]));
+    taken_blocks_ += members_[i].taken_blocks;
+  }
+}
+
 void Decoders::count_in(const Member& member, std::int64_t sign) {
   const std::int64_t context = computed(member);
+  size_ += sign;
   context_tokens_ += sign * context;
+  taken_blocks_ += sign * member.taken_blocks;
   residues_[residue(context)] += static_cast<std::int32_t>(sign);
-  if (!whole_size_.empty()) whole_size_[requests_.group(member.id)] += sign;
-  if (!requests_.is_counted(member.id)) return;
-  const std::size_t group = requests_.group(member.id);
-  if (group_size_[group] == 0) present_groups_.push_back(group);
-  group_size_[group] += sign;
-  if (group_size_[group] == 0) std::erase(present_groups_, group);
+  if (!whole_size_.empty()) whole_size_[member.group] += sign;
+  if (!member.is_counted) return;
+  std::int64_t& size = group_size_[member.group];
+  if (size == 0) present_groups_.push_back(member.group);
+  size += sign;
+  if (size == 0) std::erase(present_groups_, member.group);
 }
 
 void Decoders::join(sim::RequestId id, std::uint32_t entry, std::int64_t emitted,
                     const Holding& holding) {
-  const Member member{step_ + requests_.target_output_tokens(id) - emitted, entry, id,
-                      holding.prefix, holding.returned};
+  const std::int64_t target = requests_.target_output_tokens(id);
+  const Member member{
+      .finish_step = step_ + target - emitted,
+      .final_computed = requests_.input_tokens(id) + target - 1,
+      .taken_blocks = holding.blocks,
+      .entry = entry,
+      .id = id,
+      .group = group_size_.size() == 1 ? 0 : static_cast<std::uint32_t>(requests_.group(id)),
+      .prefix = holding.prefix,
+      .returned = holding.returned,
+      .is_counted = requests_.is_counted(id)};
   if (first_ > members_.size() / 2) {
     members_.erase(members_.begin(), members_.begin() + static_cast<std::ptrdiff_t>(first_));
     first_ = 0;

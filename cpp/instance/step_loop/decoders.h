@@ -22,18 +22,22 @@ class Decoders {
  public:
   /// A decoding request. `entry` is its order of entry into the batch.
   struct Member {
-    std::int64_t finish_step = 0;  ///< the step after which it has all its tokens
+    std::int64_t finish_step = 0;     ///< the step after which it has all its tokens
+    std::int64_t final_computed = 0;  ///< tokens whose KV is then in the cache
+    std::int64_t taken_blocks = 0;    ///< KV blocks taken for it, while they are taken late
     std::uint32_t entry = 0;
     sim::RequestId id;
+    std::uint32_t group = 0;                    ///< of the request
     std::uint32_t prefix = Holding::kNoPrefix;  ///< as in Holding
     bool returned = false;                      ///< as in Holding
+    bool is_counted = false;                    ///< in statistics
   };
 
   /// `counts_tokens`: whether `count_tokens` will be called.
   Decoders(const workload::RequestTable& requests, BlockSize block_size, bool counts_tokens);
 
-  bool empty() const { return first_ == members_.size(); }
-  std::int64_t size() const { return static_cast<std::int64_t>(members_.size() - first_); }
+  bool empty() const { return size_ == 0; }
+  std::int64_t size() const { return size_; }
   /// Total number of tokens whose KV is in the cache.
   std::int64_t context_tokens() const { return context_tokens_; }
   /// Steps until the first request finishes. Precondition: not empty.
@@ -54,13 +58,23 @@ class Decoders {
   }
   /// KV blocks that they hold after the allocation of `steps` more steps.
   std::int64_t held_blocks(std::int64_t steps) const;
+  /// At most as many, from the sum of their contexts: a block has `tokens − 1` unused tokens at
+  /// most.
+  std::int64_t most_held_blocks(std::int64_t steps) const {
+    return block_size_.whole(context_tokens_ + (steps + block_size_.tokens() - 1) * size_);
+  }
+
+  /// From now on a member's `taken_blocks` are those that it holds now, or when it joins.
+  void begin_late_taking();
+  /// Sum of the members' `taken_blocks`.
+  std::int64_t taken_blocks() const { return taken_blocks_; }
 
   /// Adds a request that has emitted `emitted` ≥ 1 tokens, with the KV of all but the last in the
   /// cache.
   void join(sim::RequestId id, std::uint32_t entry, std::int64_t emitted, const Holding& holding);
   /// Each request emits a token in each of `steps` ≤ `steps_to_finish` steps.
   void advance(std::int64_t steps) {
-    context_tokens_ += steps * size();
+    context_tokens_ += steps * size_;
     step_ += steps;
     step_residue_ = block_size_.rest(step_residue_ + steps);
   }
@@ -76,7 +90,7 @@ class Decoders {
   }
   /// Tokens whose KV is in the cache.
   std::int64_t computed(const Member& member) const {
-    return requests_.input_tokens(member.id) + emitted(member) - 1;
+    return member.final_computed - (member.finish_step - step_);
   }
 
   /// Adds the tokens that the requests of each group emit in `steps` steps.
@@ -105,7 +119,9 @@ class Decoders {
   // finishes among the last, so an insertion moves little.
   std::vector<Member> members_;
   std::size_t first_ = 0;
+  std::int64_t size_ = 0;
   std::int64_t context_tokens_ = 0;
+  std::int64_t taken_blocks_ = 0;
   // residues_[r]: the requests with (computed − step) mod block size = r, which is constant.
   std::vector<std::int32_t> residues_;
   std::vector<std::int64_t> group_size_;

@@ -23,17 +23,25 @@ void emit_decoders(EngineState& s, Recorder& recorder, std::int64_t steps) {
 void pop_finished_decoders(EngineState& s, Recorder& recorder) {
   while (s.decoders.has_finished()) {
     const Decoders::Member member = s.decoders.pop_finished();
-    const std::int64_t computed = s.decoders.computed(member);
+    const std::int64_t blocks = s.memory.blocks_for(member.final_computed);
+    if (s.takes_late) s.memory.take(blocks - member.taken_blocks);
     recorder.left_decoders(member.id);
     s.finished.push_back({member.entry,
                           member.id,
-                          {.blocks = s.memory.blocks_for(computed), .prefix = member.prefix},
-                          computed});
+                          {.blocks = blocks, .prefix = member.prefix},
+                          member.final_computed});
   }
 }
 
+// Before blocks are released the most are in use.
+void note_blocks_in_use(EngineState& s) {
+  const std::int64_t others = s.memory.total() - s.memory.free() - s.decoders.taken_blocks();
+  if (others + s.decoders.most_held_blocks(0) <= s.memory.counts().most_in_use) return;
+  s.memory.note_in_use(others + s.decoders.held_blocks(0));
+}
+
 void advance(EngineState& s, Recorder& recorder, Slot& slot) {
-  const std::int64_t known = known_tokens(s, slot);
+  const std::int64_t known = slot.known_tokens();
   slot.computed += slot.tokens;
   if ((slot.tokens > 0 || slot.is_cached) && slot.computed == known) {
     slot.is_cached = false;
@@ -48,6 +56,7 @@ void advance(EngineState& s, Recorder& recorder, Slot& slot) {
 
 void complete(EngineState& s, Recorder& recorder, const Finished& one) {
   const workload::RequestTable& requests = s.settings.requests;
+  s.demand_blocks -= s.memory.blocks_for(one.computed);
   s.memory.leave(one.holding, one.computed, requests.output_tokens(one.id) > 0);
   const auto leaving = std::find_if(s.leaving.begin(), s.leaving.end(),
                                     [&](const Leaving& other) { return other.id == one.id; });
@@ -63,9 +72,12 @@ void complete(EngineState& s, Recorder& recorder, const Finished& one) {
 
 }  // namespace
 
-void apply_step(EngineState& s, Recorder& recorder, std::int64_t silent_steps) {
+void apply_step(EngineState& s, Recorder& recorder) {
+  const std::int64_t silent_steps = s.jump.silent;
+  s.jump.silent = 0;
   s.jump.effects_taken = true;
   emit_decoders(s, recorder, silent_steps + 1);
+  if (s.takes_late && (s.decoders.has_finished() || !s.slots.empty())) note_blocks_in_use(s);
   pop_finished_decoders(s, recorder);
   // Sums are not used while memory is short or the budget is below one token per request.
   const bool may_join =
@@ -76,11 +88,11 @@ void apply_step(EngineState& s, Recorder& recorder, std::int64_t silent_steps) {
     advance(s, recorder, slot);
   }
   std::erase_if(s.slots, [&](const Slot& slot) {
-    if (slot.emitted == s.settings.requests.target_output_tokens(slot.id)) {
+    if (slot.has_finished()) {
       s.finished.push_back({slot.entry, slot.id, slot.holding, slot.computed});
       return true;
     }
-    if (!may_join || !is_decoding(s, slot) || slot.last_token != s.jump.end_of_step()) return false;
+    if (!may_join || !slot.is_decoding() || slot.last_token != s.jump.end_of_step()) return false;
     s.decoders.join(slot.id, slot.entry, slot.emitted, slot.holding);
     recorder.joined_decoders(slot.id);
     return true;
@@ -93,7 +105,10 @@ void apply_step(EngineState& s, Recorder& recorder, std::int64_t silent_steps) {
   s.finished.clear();
 }
 
-void apply_silent_steps(EngineState& s, Recorder& recorder, std::int64_t steps) {
+void apply_silent_steps(EngineState& s, Recorder& recorder) {
+  const std::int64_t steps = s.jump.silent;
+  if (steps == 0) return;
+  s.jump.silent = 0;
   emit_decoders(s, recorder, steps);
   for (Slot& slot : s.slots) {
     slot.computed += steps * slot.tokens;
@@ -108,6 +123,7 @@ void take_out_leaving(EngineState& s, Recorder& recorder, Time now) {
                                    [&](const Slot& other) { return other.id == one.id; });
     // Its own blocks will not be looked for again, as after a completion.
     s.memory.leave(slot->holding, slot->computed, false);
+    s.demand_blocks -= demand_of(s, one.id);
     ++s.counters.cancelled;
     recorder.withdrawn(one, slot->emitted, now);
     s.slots.erase(slot);

@@ -9,12 +9,12 @@
 /// The effects of steps on the batch: tokens, completions, released memory, withdrawals.
 namespace spillway::instance {
 
-/// Applies the effects of the current step, and of `silent_steps` silent ones before it.
-void apply_step(EngineState& s, Recorder& recorder, std::int64_t silent_steps);
+/// Applies the effects of the current step, and of the silent ones before it.
+void apply_step(EngineState& s, Recorder& recorder);
 
-/// Applies the effects of `steps` silent steps, the last of which ends when the current step
+/// Applies the effects of the jump's silent steps, the last of which ends when the current step
 /// starts: in these only decoders emit tokens, and none its last one.
-void apply_silent_steps(EngineState& s, Recorder& recorder, std::int64_t steps);
+void apply_silent_steps(EngineState& s, Recorder& recorder);
 
 /// Removes the withdrawn requests of the batch, between two steps. Those that finished in the last
 /// step have already left.

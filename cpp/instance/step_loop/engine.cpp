@@ -120,13 +120,15 @@ signals::InstanceSignal StepLoopEngine::read(Time now) {
   const bool is_made = awaits_effects(state_, now);
   std::int64_t prefill_tokens = state_.waiting.tokens();
   for (const Slot& slot : state_.slots) {
-    if (is_decoding(state_, slot)) continue;
-    prefill_tokens += known_tokens(state_, slot) - slot.computed - (is_made ? slot.tokens : 0);
+    if (slot.is_decoding()) continue;
+    prefill_tokens += slot.needed_tokens() - (is_made ? slot.tokens : 0);
   }
+  const std::int64_t free = free_blocks(state_);
+  const std::int64_t total = state_.memory.total();
   return {.waiting = here.waiting,
           .running = here.running,
-          .kv_utilization = state_.memory.utilization(),
-          .free_blocks = state_.memory.free(),
+          .kv_utilization = static_cast<double>(total - free) / static_cast<double>(total),
+          .free_blocks = free,
           .prefill_tokens = prefill_tokens,
           .prefix_hits = state_.memory.counts().hits,
           .prefix_lookups = state_.memory.counts().lookups,

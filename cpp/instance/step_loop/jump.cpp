@@ -45,7 +45,7 @@ std::int64_t length_of_jump(const EngineState& s) {
   // performed singly.
   for (const Slot& slot : s.slots) {
     if (slot.tokens == 0) continue;
-    const std::int64_t need = known_tokens(s, slot) - slot.computed;
+    const std::int64_t need = slot.needed_tokens();
     if (slot.tokens == need) return 1;
     steps = std::min(steps, (need - 1) / slot.tokens);
   }
@@ -54,7 +54,7 @@ std::int64_t length_of_jump(const EngineState& s) {
   if (s.settings.durations_vary) steps = std::min(steps, kLongestUnevenJump);
   // If no request limits the jump, the end of the clock does.
   steps = std::min(steps, 1 + kEndOfTime.ns / s.jump.duration.ns);
-  return steps > 1 ? 1 + steps_within_memory(s, steps - 1) : steps;
+  return steps > 1 && !s.takes_late ? 1 + steps_within_memory(s, steps - 1) : steps;
 }
 
 // If it could have an effect, steps do not take a block that is still cached: a blocked head of the

@@ -53,15 +53,27 @@ EngineState::EngineState(const EngineSettings& given, const InstanceGroup& group
       decoders(given.requests, memory.block_size(), meters_tokens),
       emitted_by_group(meters_tokens ? given.requests.num_groups() : 0, 0) {}
 
+void take_late_blocks(EngineState& s) {
+  if (!s.takes_late) return;
+  s.memory.take(s.memory.free() - free_blocks(s));
+  s.takes_late = false;
+}
+
+KvCounts kv_counts(const EngineState& s) {
+  KvCounts counts = s.memory.counts();
+  const std::int64_t free = free_blocks(s);
+  counts.misses += s.memory.free() - free;
+  counts.most_in_use = std::max(counts.most_in_use, s.memory.total() - free);
+  return counts;
+}
+
 void check_memory(const EngineState& s, sim::InstanceId id) {
-  // Blocks are taken when a step begins, tokens count after its effects.
-  const bool is_ahead = s.activity == Activity::stepping && !s.jump.effects_taken;
-  std::int64_t held = s.decoders.held_blocks(is_ahead ? 1 : 0) + s.memory.num_named_in_use();
+  std::int64_t held = s.decoders.held_blocks(steps_in_progress(s)) + s.memory.num_named_in_use();
   for (const Decoders::Member& member : s.decoders.members()) {
     held += s.memory.own_blocks({.prefix = member.prefix});
   }
   for (const Slot& slot : s.slots) held += s.memory.own_blocks(slot.holding);
-  const std::int64_t free = s.memory.free();
+  const std::int64_t free = free_blocks(s);
   sim::require(held + free == s.memory.total() && free >= 0,
                "instance " + std::to_string(id.value) + " holds " + std::to_string(held) +
                    " KV blocks and has " + std::to_string(free) + " free of " +

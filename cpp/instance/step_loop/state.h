@@ -46,13 +46,23 @@ struct EngineSettings {
 /// A request of the batch that is handled in every step.
 struct Slot {
   sim::RequestId id;
-  std::uint32_t entry = 0;    ///< order of entry into the batch
-  std::int32_t emitted = 0;   ///< output tokens so far
+  std::uint32_t entry = 0;   ///< order of entry into the batch
+  std::int32_t emitted = 0;  ///< output tokens so far
+  std::int32_t input_tokens = 0;
+  std::int32_t target_output_tokens = 0;
   std::int64_t computed = 0;  ///< tokens whose KV is in the cache
   std::int64_t tokens = 0;    ///< tokens in the current step
   Holding holding;            ///< KV memory
   sim::Time last_token = sim::kUnset;
   bool is_cached = false;  ///< entered with its whole prompt cached, and gets no tokens for it
+
+  /// Known tokens of the request: its prompt and its output so far.
+  std::int64_t known_tokens() const { return std::int64_t{input_tokens} + emitted; }
+  /// Known tokens whose KV is still to be computed.
+  std::int64_t needed_tokens() const { return known_tokens() - computed; }
+  bool is_decoding() const { return emitted > 0 && needed_tokens() == 1; }
+  /// The token at the end of the step is its last.
+  bool has_finished() const { return emitted == target_output_tokens; }
 };
 
 /// A request with all its tokens.
@@ -70,7 +80,8 @@ struct Leaving {
 };
 
 /// Consecutive steps of an unchanged batch, of which the last may change it. They begin lazily:
-/// `begun` of `steps` have begun, the latest at `start`.
+/// `begun` of `steps` have begun, the latest at `start`; of those before it the effects of `silent`
+/// are still to be applied.
 struct Jump {
   sim::Time start{0};
   sim::Time duration{0};  ///< of the latest begun step
@@ -79,6 +90,7 @@ struct Jump {
   bool is_full = false;   ///< no request can join: no seat or no budget is left
   bool effects_taken = false;
   std::int64_t begun = 1;
+  std::int64_t silent = 0;
   std::int64_t steps = 1;
   sim::Time end{0};  ///< of its last step
 
@@ -103,9 +115,11 @@ struct EngineState {
   std::vector<Slot> slots;  ///< in order of entry
   std::uint32_t next_entry = 0;
   Activity activity = Activity::idle;
-  Jump jump;                     ///< while stepping
-  bool preempted = false;        ///< in the latest step
-  std::vector<Leaving> leaving;  ///< at the end of the current step
+  Jump jump;                       ///< while stepping
+  bool preempted = false;          ///< in the latest step
+  bool takes_late = false;         ///< see `free_blocks`
+  std::int64_t demand_blocks = 0;  ///< of the requests that wait or run, to their end
+  std::vector<Leaving> leaving;    ///< at the end of the current step
 
   Counters counters;
   sim::Time waiting_since{0};  ///< time up to which `counters.waiting_time_s` is accounted
@@ -139,25 +153,47 @@ inline bool awaits_effects(const EngineState& s, sim::Time now) {
          (s.settings.completion == Completion::step_start || s.jump.end_of_step() == now);
 }
 
-/// Known tokens of the request: its prompt and its output so far.
-inline std::int64_t known_tokens(const EngineState& s, const Slot& slot) {
-  return s.settings.requests.input_tokens(slot.id) + slot.emitted;
-}
-inline bool is_decoding(const EngineState& s, const Slot& slot) {
-  return slot.emitted > 0 && known_tokens(s, slot) - slot.computed == 1;
-}
 /// The tokens of a slot in a step with this `budget`.
 inline std::int64_t share_of(const EngineState& s, const Slot& slot, std::int64_t budget) {
-  const std::int64_t need = known_tokens(s, slot) - slot.computed;
-  return std::min({need, is_decoding(s, slot) ? need : s.settings.prefill_cap, budget});
+  const std::int64_t need = slot.needed_tokens();
+  return std::min({need, slot.is_decoding() ? need : s.settings.prefill_cap, budget});
+}
+
+/// KV blocks of a request at its end. The KV of its last token is not computed.
+inline std::int64_t demand_of(const EngineState& s, sim::RequestId id) {
+  const workload::RequestTable& requests = s.settings.requests;
+  return s.memory.blocks_for(std::int64_t{requests.input_tokens(id)} +
+                             requests.target_output_tokens(id) - 1);
+}
+/// Steps whose tokens have been allocated but not computed.
+inline std::int64_t steps_in_progress(const EngineState& s) {
+  return s.activity == Activity::stepping && !s.jump.effects_taken ? 1 + s.jump.silent : 0;
+}
+/// Number of free KV blocks.
+///
+/// While the requests that wait or run fit into memory to their end (`KvMemory::may_take_late`), a
+/// decoder's blocks follow from its context, and are taken from the memory when it leaves the
+/// decoders: no step touches the memory for it.
+inline std::int64_t free_blocks(const EngineState& s) {
+  const std::int64_t late =
+      s.takes_late ? s.decoders.held_blocks(steps_in_progress(s)) - s.decoders.taken_blocks() : 0;
+  return s.memory.free() - late;
 }
 
 /// Accounts the queue's length up to now; to be called before it changes.
 inline void account_waiting(EngineState& s, sim::Time now) {
-  s.counters.waiting_time_s +=
-      static_cast<double>(s.waiting.size()) * sim::to_seconds(now - s.waiting_since);
+  if (!s.waiting.empty()) {
+    s.counters.waiting_time_s +=
+        static_cast<double>(s.waiting.size()) * sim::to_seconds(now - s.waiting_since);
+  }
   s.waiting_since = now;
 }
+
+/// From now on the decoders' blocks are taken as they grow (`free_blocks`); the late ones are taken
+/// now. Precondition: no step is in progress.
+void take_late_blocks(EngineState& s);
+/// The counts of the memory, with the blocks that are taken late.
+KvCounts kv_counts(const EngineState& s);
 
 /// Throws InvariantError unless free and held blocks add up to the total.
 void check_memory(const EngineState& s, sim::InstanceId id);

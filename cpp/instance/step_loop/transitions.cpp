@@ -26,20 +26,29 @@ void cut_jump(EngineState& s, Recorder& recorder) {
   recorder.jump_ends(s.jump.end);
 }
 
-// The next steps of the jump begin, with the duration of the current one. The effects of the
-// current step and of all but the last of these are still to be applied.
+// The next steps of the jump begin, with the duration of the current one; all before the last of
+// them become silent.
 void begin(EngineState& s, std::int64_t steps) {
-  s.memory.take(s.decoders.new_blocks(1, steps));
+  const std::int64_t allocated = steps_in_progress(s);
+  if (!s.takes_late) s.memory.take(s.decoders.new_blocks(allocated, steps));
   // If blocks are only counted, extending each slot once is enough. If they have identities, it
   // matters which request fills a block last.
   for (std::int64_t step = s.memory.counts_only() ? steps : 1; step <= steps; ++step) {
     for (Slot& slot : s.slots) {
-      s.memory.extend(slot.id, slot.holding, slot.computed + (step + 1) * slot.tokens);
+      s.memory.extend(slot.id, slot.holding, slot.computed + (step + allocated) * slot.tokens);
     }
   }
   s.jump.start += Time{steps * s.jump.duration.ns};
   s.jump.begun += steps;
+  s.jump.silent += steps;
   count_begun(s, steps);
+}
+
+// Begins the steps that start before `now`, where all of a jump are equally long.
+void begin_due(EngineState& s, Time now) {
+  if (!has_steps_ahead(s) || s.jump.end_of_step() >= now) return;
+  const std::int64_t due = (now - s.jump.start - Time{1}).ns / s.jump.duration.ns;
+  begin(s, std::min(s.jump.steps - s.jump.begun, due));
 }
 
 // A jump of one step begins; its tokens have been allocated.
@@ -50,13 +59,13 @@ void begin_jump(EngineState& s, Time now, std::int64_t budget_left) {
   bool emits = !s.decoders.empty();
   for (const Slot& slot : s.slots) {
     if (slot.tokens == 0 && !slot.is_cached) continue;
-    if (is_decoding(s, slot)) {
+    if (slot.is_decoding()) {
       ++load.decode_requests;
     } else {
       load.prefill_tokens += slot.tokens;
     }
     load.context_tokens += slot.computed;
-    emits = emits || slot.computed + slot.tokens == known_tokens(s, slot);
+    emits = emits || slot.tokens == slot.needed_tokens();
   }
   // A full batch stays full during the jump unless a request is preempted for the head.
   const bool has_no_seat =
@@ -68,6 +77,7 @@ void begin_jump(EngineState& s, Time now, std::int64_t budget_left) {
   s.jump.is_full = budget_left == 0 || has_no_seat;
   s.jump.effects_taken = false;
   s.jump.begun = 1;
+  s.jump.silent = 0;
   s.jump.steps = 1;
 }
 
@@ -84,7 +94,8 @@ void join_queue(EngineState& s, Recorder& recorder, RequestId id, Time now) {
   s.counters.last_event = std::max(s.counters.last_event, now);
   ++s.counters.entered;
   recorder.entered(id, now);
-  catch_up(s, recorder, now);
+  s.settings.durations_vary ? catch_up(s, recorder, now) : begin_due(s, now);
+  s.demand_blocks += demand_of(s, id);
   const bool head_is_blocked = !s.waiting.empty();
   account_waiting(s, now);
   s.waiting.push({.id = id, .rank = s.settings.scheduler->rank(id, s.settings.requests)});
@@ -103,6 +114,7 @@ void withdraw(EngineState& s, Recorder& recorder, const Leaving& one, Time now) 
   if (const std::optional<Waiting> waiting = s.waiting.remove(one.id)) {
     // Requests behind a blocked head may fit.
     if (has_steps_ahead(s) && is_head && is_blocked(s)) cut_jump(s, recorder);
+    s.demand_blocks -= demand_of(s, one.id);
     ++s.counters.cancelled;
     recorder.withdrawn(one, waiting->emitted, now);
     return;
@@ -125,7 +137,7 @@ void start_step(EngineState& s, Recorder& recorder, Time now) {
   recorder.jump_ends(s.jump.end);
   // The effects of a jump are applied with its last step: until then they change no decision.
   if (s.settings.completion == Completion::step_start && s.jump.steps == 1) {
-    apply_step(s, recorder, 0);
+    apply_step(s, recorder);
   }
 }
 
@@ -136,25 +148,20 @@ void end_step(EngineState& s, Recorder& recorder, Time now) {
     // Steps of equal duration can begin together.
     const std::int64_t steps = s.jump.steps - s.jump.begun;
     if (steps > 0) begin(s, steps);
-    apply_step(s, recorder, steps);
+    apply_step(s, recorder);
   }
   s.activity = Activity::idle;
   if (!s.leaving.empty()) take_out_leaving(s, recorder, now);
 }
 
 void catch_up(EngineState& s, Recorder& recorder, Time now) {
-  if (!has_steps_ahead(s) || s.jump.end_of_step() >= now) return;
-  std::int64_t left = s.jump.steps - s.jump.begun;
   if (!s.settings.durations_vary) {
-    const std::int64_t steps =
-        std::min(left, (now - s.jump.start - Time{1}).ns / s.jump.duration.ns);
-    begin(s, steps);
-    apply_silent_steps(s, recorder, steps);
-    return;
+    begin_due(s, now);
+    return apply_silent_steps(s, recorder);
   }
-  for (; left > 0 && s.jump.end_of_step() < now; --left) {
+  while (has_steps_ahead(s) && s.jump.end_of_step() < now) {
     begin(s, 1);
-    apply_silent_steps(s, recorder, 1);
+    apply_silent_steps(s, recorder);
     s.jump.load = following(s.jump.load);
     s.jump.duration = duration_of(s.settings, s.jump.load, s.jump.emits);
   }
@@ -171,16 +178,18 @@ void stop(EngineState& s, Recorder& recorder, Time end) {
     // finishes in a step of an unfinished jump.
     if (s.settings.completion == Completion::step_start && !s.jump.effects_taken) {
       s.jump.start = s.jump.end_of_step();
-      apply_silent_steps(s, recorder, 1);
+      s.jump.silent = 1;
+      apply_silent_steps(s, recorder);
       s.jump.effects_taken = true;
     }
   }
   account_waiting(s, s.counters.last_event);
-  s.counters.kv_hits = s.memory.counts().hits;
-  s.counters.kv_misses = s.memory.counts().misses;
-  s.counters.kv_lookups = s.memory.counts().lookups;
+  const KvCounts counts = kv_counts(s);
+  s.counters.kv_hits = counts.hits;
+  s.counters.kv_misses = counts.misses;
+  s.counters.kv_lookups = counts.lookups;
   s.counters.peak_kv_utilization =
-      static_cast<double>(s.memory.counts().most_in_use) / static_cast<double>(s.memory.total());
+      static_cast<double>(counts.most_in_use) / static_cast<double>(s.memory.total());
 }
 
 }  // namespace spillway::instance
