@@ -3,27 +3,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "numerics/log_histogram.h"
-#include "numerics/weighted_sample.h"
 #include "sim/ids.h"
 #include "sim/time.h"
 #include "workload/outcome.h"
+#include "workload/token_gaps.h"
 
 namespace spillway::workload {
-
-/// Gaps between tokens (ns) per group of requests: exact counts, or a histogram.
-struct TokenGaps {
-  std::vector<numerics::WeightedSample> exact;
-  std::vector<numerics::LogHistogram> approximate;  ///< one of the two is empty
-
-  void add(std::size_t group, sim::Time gap, std::int64_t count) {
-    if (approximate.empty()) {
-      exact[group].add(gap.ns, count);
-    } else {
-      approximate[group].add(gap.ns, count);
-    }
-  }
-};
 
 /// The state of every request of a run: one row per request, each column written by the stage that
 /// owns it.

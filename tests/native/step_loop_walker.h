@@ -220,7 +220,9 @@ class Walker {
           states_.finished[i].ns, states_.emitted[i], states_.preemptions[i], states_.outcome[i]);
       if (states_.reports) add(states_.reported_ttft[i].ns);
     }
-    for (const auto& sample : states_.token_gaps.exact) {
+    spillway::workload::TokenGaps gaps = states_.token_gaps;
+    gaps.flush();
+    for (const auto& sample : gaps.exact) {
       for (const auto& [gap, times] : sample.sorted()) add(gap, times);
     }
     return seen;

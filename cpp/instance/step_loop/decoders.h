@@ -99,8 +99,10 @@ class Decoders {
   }
   /// Records `count` gaps of each counted request, per group.
   void record_gaps(workload::TokenGaps& gaps, sim::Time gap, std::int64_t count) const {
+    const std::span<std::int64_t> row = gaps.row(gap);
     for (const std::size_t group : present_groups_) {
-      gaps.add(group, gap, count * group_size_[group]);
+      const std::int64_t of_group = count * group_size_[group];
+      row.empty() ? gaps.add(group, gap, of_group) : void(row[group] += of_group);
     }
   }
 

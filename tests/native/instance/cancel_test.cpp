@@ -180,7 +180,9 @@ class Bench final : workload::RequestListener {
                              given_.reports ? states_.reported_ttft[i].ns : 0,
                              given_.reports ? states_.reported_decode[i].ns : 0);
     }
-    for (const auto& sample : states_.token_gaps.exact) {
+    workload::TokenGaps gaps = states_.token_gaps;
+    gaps.flush();
+    for (const auto& sample : gaps.exact) {
       for (const auto& [gap, count] : sample.sorted()) told.gaps[gap] += count;
     }
     const instance::Counters& c = instance_->counters();
