@@ -69,23 +69,26 @@ void schedule_slots(EngineState& s, Recorder& recorder, std::int64_t& budget, Ti
 bool admit_head(EngineState& s, Recorder& recorder, std::int64_t& budget, Time now) {
   const Waiting& head = s.waiting.head();
   const workload::RequestTable& requests = s.settings.requests;
-  Slot slot{.id = head.id,
-            .entry = s.next_entry,
-            .emitted = head.emitted,
-            .input_tokens = requests.input_tokens(head.id),
-            .target_output_tokens = requests.target_output_tokens(head.id),
-            .last_token = head.last_token};
   const bool returned = head.returned;
+  Slot& slot = s.slots.emplace_back();
+  slot.id = head.id;
+  slot.entry = s.next_entry;
+  slot.emitted = head.emitted;
+  slot.input_tokens = requests.input_tokens(head.id);
+  slot.target_output_tokens = requests.target_output_tokens(head.id);
+  slot.last_token = head.last_token;
   slot.computed = s.memory.find(slot.id, slot.known_tokens(), returned);
   slot.tokens = share_of(s, slot, budget);
   slot.is_cached = slot.tokens == 0;
-  if (!s.memory.admit(slot.id, slot.holding, slot.tokens)) return false;
+  if (!s.memory.admit(slot.id, slot.holding, slot.tokens)) {
+    s.slots.pop_back();
+    return false;
+  }
   account_waiting(s, now);
   s.waiting.pop();
   ++s.next_entry;
   budget -= slot.tokens;
   recorder.scheduled(slot.id, now, returned);
-  s.slots.push_back(slot);
   return true;
 }
 

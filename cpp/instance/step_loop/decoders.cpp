@@ -51,28 +51,27 @@ void Decoders::count_in(const Member& member, std::int64_t sign) {
 
 void Decoders::join(sim::RequestId id, std::uint32_t entry, std::int64_t emitted,
                     const Holding& holding) {
-  const std::int64_t target = requests_.target_output_tokens(id);
-  const Member member{
-      .finish_step = step_ + target - emitted,
-      .final_computed = requests_.input_tokens(id) + target - 1,
-      .taken_blocks = holding.blocks,
-      .entry = entry,
-      .id = id,
-      .group = group_size_.size() == 1 ? 0 : static_cast<std::uint32_t>(requests_.group(id)),
-      .prefix = holding.prefix,
-      .returned = holding.returned,
-      .is_counted = requests_.is_counted(id)};
   if (first_ > members_.size() / 2) {
     members_.erase(members_.begin(), members_.begin() + static_cast<std::ptrdiff_t>(first_));
     first_ = 0;
   }
-  auto place = members_.end();
-  const auto begin = members_.begin() + static_cast<std::ptrdiff_t>(first_);
-  if (place != begin && finishes_before(member, *(place - 1))) {
-    place = std::upper_bound(begin, place, member, finishes_before);
-  }
-  members_.insert(place, member);
+  const std::int64_t target = requests_.target_output_tokens(id);
+  Member& member = members_.emplace_back();
+  member.finish_step = step_ + target - emitted;
+  member.final_computed = requests_.input_tokens(id) + target - 1;
+  member.taken_blocks = holding.blocks;
+  member.entry = entry;
+  member.id = id;
+  member.group = group_size_.size() == 1 ? 0 : static_cast<std::uint32_t>(requests_.group(id));
+  member.prefix = holding.prefix;
+  member.returned = holding.returned;
+  member.is_counted = requests_.is_counted(id);
   count_in(member, 1);
+  if (size_ > 1 && finishes_before(member, *(&member - 1))) {
+    const auto begin = members_.begin() + static_cast<std::ptrdiff_t>(first_);
+    const auto place = std::upper_bound(begin, members_.end() - 1, member, finishes_before);
+    std::rotate(place, members_.end() - 1, members_.end());
+  }
 }
 
 Decoders::Member Decoders::pop_finished() {

@@ -53,9 +53,11 @@ void begin_due(EngineState& s, Time now) {
 
 // A jump of one step begins; its tokens have been allocated.
 void begin_jump(EngineState& s, Time now, std::int64_t budget_left) {
-  StepLoad load{.decode_requests = s.decoders.size(),
-                .context_tokens = s.decoders.context_tokens(),
-                .ordinal = s.counters.steps};
+  StepLoad& load = s.jump.load;
+  load.prefill_tokens = 0;
+  load.decode_requests = s.decoders.size();
+  load.context_tokens = s.decoders.context_tokens();
+  load.ordinal = s.counters.steps;
   bool emits = !s.decoders.empty();
   for (const Slot& slot : s.slots) {
     if (slot.tokens == 0 && !slot.is_cached) continue;
@@ -72,7 +74,6 @@ void begin_jump(EngineState& s, Time now, std::int64_t budget_left) {
       num_running(s) == s.settings.max_num_seqs && !s.settings.preempting.margin;
   s.jump.start = now;
   s.jump.duration = duration_of(s.settings, load, emits);
-  s.jump.load = load;
   s.jump.emits = emits;
   s.jump.is_full = budget_left == 0 || has_no_seat;
   s.jump.effects_taken = false;
