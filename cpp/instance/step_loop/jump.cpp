@@ -52,7 +52,7 @@ std::int64_t length_of_jump(const EngineState& s) {
   // A prompt that fills shared blocks could unblock the head of the queue.
   if (is_blocked(s) && !s.slots.empty() && !s.memory.counts_only()) return 1;
   if (s.settings.durations_vary) steps = std::min(steps, kLongestUnevenJump);
-  // If no request limits the jump, the end of the clock does. A product tells that it does not.
+  // If no request limits the jump, the end of the clock does. The product avoids the slow division.
   if (static_cast<double>(steps) * static_cast<double>(s.jump.duration.ns) >
       static_cast<double>(kEndOfTime.ns)) {
     steps = std::min(steps, 1 + kEndOfTime.ns / s.jump.duration.ns);
