@@ -273,15 +273,8 @@ class Surroundings : private signals::ExactEstimator {
     return InstanceId{static_cast<std::size_t>(index)};
   }
   signals::View view(bool has_workers = true) {
-    return {sources_,
-            {.in_flight = in_flight_,
-             .prefix_index = prefix_index_.get(),
-             .outstanding = outstanding_.get(),
-             .exact_estimator = this,
-             .next_choice = std::nullopt,
-             .busy = &*busy_,
-             .has_workers = has_workers},
-            now_};
+    sources_.has_workers = has_workers;
+    return {sources_, local_, now_};
   }
 
   // ---- what the gateway remembers ----------------------------------------------------------
@@ -351,6 +344,11 @@ class Surroundings : private signals::ExactEstimator {
     if (needs_.outstanding) {
       outstanding_ = std::make_unique<signals::Outstanding>(requests, count);
     }
+    sources_.exact_estimator = this;
+    local_ = {.in_flight = in_flight_,
+              .prefix_index = prefix_index_.get(),
+              .outstanding = outstanding_.get(),
+              .busy = &*busy_};
   }
 
   std::int64_t uncached_tokens(RequestId id, InstanceId instance) {
@@ -372,6 +370,7 @@ class Surroundings : private signals::ExactEstimator {
   std::vector<signals::SignalSource*> signal_sources_;
   std::vector<std::int32_t> in_flight_;
   signals::Sources sources_;
+  signals::LocalState local_;
   std::optional<signals::BusyWorkers> busy_;
   std::unique_ptr<signals::PrefixIndex> prefix_index_;
   std::unique_ptr<signals::Outstanding> outstanding_;

@@ -50,7 +50,9 @@ Fleet::Fleet(Context& context, workload::RequestListener& listener, bool referen
       emitted_(context.requests.num_groups()) {
   if (context.needs.exact_estimate) {
     exact_estimator_.emplace(instances_);
+    signal_store_.set_exact_estimator(&*exact_estimator_);
   }
+  note_ready();
 }
 
 std::vector<signals::SignalSource*> Fleet::make_instances(workload::RequestListener& listener,
@@ -135,7 +137,7 @@ bool Fleet::resize(std::int64_t queued, std::int64_t shed) {
   const std::int64_t before = num_ready();
   resizer_.apply(state_, queued, shed, context_.now);
   state_.update(context_.now);
-  if (load_changes_) load_changes_->add_all();
+  note_ready();
   return num_ready() != before;
 }
 
@@ -144,12 +146,11 @@ void Fleet::schedule_resize() {
   if (next != sim::kForever) context_.events.push({next, Phase::fleet_change, 0, 0});
 }
 
-signals::View Fleet::view(signals::LocalState local) {
-  local.has_workers = num_ready() > 0;
-  local.exact_estimator = exact_estimator_ ? &*exact_estimator_ : nullptr;
-  std::span<const InstanceId> ready;  // empty: all of them
-  if (state_.ready().size() < instances_.size()) ready = state_.ready();
-  return signal_store_.view(local, context_.now, ready);
+void Fleet::note_ready() {
+  const bool is_whole_fleet = state_.ready().size() == instances_.size();
+  signal_store_.set_ready(is_whole_fleet ? std::span<const InstanceId>() : state_.ready(),
+                          num_ready() > 0);
+  if (load_changes_) load_changes_->add_all();
 }
 
 const std::vector<std::int64_t>& Fleet::emitted(Time now) {

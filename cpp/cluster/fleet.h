@@ -75,7 +75,10 @@ class Fleet final : public gateway::ServiceMeter {
   // ---- state -------------------------------------------------------------------------------
 
   /// The view of a decision with the local state `local`.
-  signals::View view(signals::LocalState local);
+  signals::View view(const signals::LocalState& local) {
+    return signal_store_.view(local, context_.now);
+  }
+  signals::View view(signals::LocalState&& local) = delete;
   std::int64_t num_ready() const { return state_.num_ready(); }
   /// Whether no instance is ready, but one may become so.
   bool awaits_instances() const { return num_ready() == 0 && next_resize() != sim::kForever; }
@@ -94,6 +97,7 @@ class Fleet final : public gateway::ServiceMeter {
  private:
   std::vector<signals::SignalSource*> make_instances(workload::RequestListener& listener,
                                                      bool reference);
+  void note_ready();
   void note_change(sim::InstanceId id) {
     if (load_changes_) load_changes_->add(id);
   }

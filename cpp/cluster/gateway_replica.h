@@ -90,7 +90,9 @@ class GatewayReplica {
   std::size_t index() const { return index_; }
   const gateway::Pipeline& pipeline() const { return pipeline_; }
   /// The local state of this replica.
-  signals::LocalState local_state() const { return dispatcher_.local_state(); }
+  const signals::LocalState& local_state() const { return dispatcher_.local_state(); }
+  /// From now on the replica sees the busy workers; null: it does not.
+  void set_busy_workers(const signals::BusyWorkers* busy) { dispatcher_.set_busy_workers(busy); }
   /// Whether requests here have pending events, apart from the effects of ticks.
   bool has_pending_work(bool awaits_workers);
 

@@ -42,7 +42,11 @@ class Run final : workload::RequestListener {
                 gateways_.replicas().front()->never_holds()),
         horizon_(sim::from_seconds(simulation.horizon_s.value_or(sim::kLongestSpan_s))),
         admission_latency_(sim::from_seconds(simulation.gateway.admission_latency_s)),
-        routing_latency_(sim::from_seconds(simulation.gateway.routing_latency_s)) {}
+        routing_latency_(sim::from_seconds(simulation.gateway.routing_latency_s)) {
+    for (const auto& gateway : gateways_.replicas()) {
+      gateway->set_busy_workers(load_events_.known_to(gateway->index()));
+    }
+  }
 
   Output operator()() {
     clients_.start();
@@ -286,9 +290,7 @@ class Run final : workload::RequestListener {
 
   signals::View view_for(const GatewayReplica& gateway) {
     load_events_.renew();
-    signals::LocalState local = gateway.local_state();
-    local.busy = load_events_.known_to(gateway.index());
-    return fleet_.view(local);
+    return fleet_.view(gateway.local_state());
   }
   // Only if needed, because a view may renew the readings of `on_read`.
   std::optional<signals::View> fleet_signals_for(const GatewayReplica& gateway) {

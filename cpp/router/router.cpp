@@ -50,6 +50,9 @@ Dispatcher::Dispatcher(const Router& config, const signals::PrefixIndexConfig& p
       outstanding_(std::move(outstanding)),
       seed_(seed),
       in_flight_(num_instances, 0),
+      local_{.in_flight = in_flight_,
+             .prefix_index = prefix_index_.get(),
+             .outstanding = outstanding_.get()},
       log_(log) {}
 
 signals::View Dispatcher::candidates_of(const signals::View& view) {

@@ -56,9 +56,9 @@ class Dispatcher {
     if (outstanding_) outstanding_->ended(id, instance, now);
     policy_->finished(id, instance);
   }
-  signals::LocalState local_state() const {
-    return {in_flight_, prefix_index_.get(), outstanding_.get()};
-  }
+  /// The gateway receives load events, which `busy` reflects.
+  void set_busy_workers(const signals::BusyWorkers* busy) { local_.busy = busy; }
+  const signals::LocalState& local_state() const { return local_; }
 
  private:
   static bool is_restricted(const signals::View& view) {
@@ -79,6 +79,7 @@ class Dispatcher {
   std::unique_ptr<signals::Outstanding> outstanding_;
   std::uint64_t seed_;
   std::vector<std::int32_t> in_flight_;
+  signals::LocalState local_;
   DecisionLog& log_;
   std::vector<sim::InstanceId> candidates_;  // kept for its memory
 };

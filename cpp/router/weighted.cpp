@@ -66,8 +66,9 @@ class WeightedPolicy final : public RoutingPolicy {
     column_.resize(view.size());
     for (const Part& part : scorers_) {
       part.scorer->score(request, view, column_);
+      const double weight = part.weight;
       for (std::size_t i = 0; i < scores_.size(); ++i) {
-        scores_[i] += std::min(std::max(column_[i], 0.0), 1.0) * part.weight;
+        scores_[i] += std::min(std::max(column_[i], 0.0), 1.0) * weight;
       }
     }
   }

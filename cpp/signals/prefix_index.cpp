@@ -13,14 +13,14 @@ PrefixIndex::PrefixIndex(const PrefixIndexConfig& config, const workload::Reques
 }
 
 void PrefixIndex::load_prompt(sim::RequestId id) {
-  latest_.row = requests_.row(id);
-  latest_.blocks = requests_.input_tokens(id) / config_.block_size_tokens;
-  latest_.stretches.clear();
+  prompt_.row = requests_.row(id);
+  prompt_.blocks = requests_.input_tokens(id) / config_.block_size_tokens;
+  prompt_.stretches.clear();
   workload::SharedBeginnings beginnings(requests_.segments(id));
   std::int64_t before = 0;
   while (beginnings.advance()) {
     const std::int64_t end = beginnings.tokens() / config_.block_size_tokens;
-    if (end > before) latest_.stretches.push_back({beginnings.key(), end - before});
+    if (end > before) prompt_.stretches.push_back({beginnings.key(), end - before});
     before = end;
   }
 }

@@ -28,23 +28,7 @@ class PrefixIndex {
               std::span<const std::size_t> ranks);
 
   std::int64_t block_size_tokens() const { return config_.block_size_tokens; }
-  /// Full blocks of the request's prompt.
-  std::int64_t prompt_blocks(sim::RequestId id) { return prompt(id).blocks; }
-  /// Number of leading ones that were sent to the rank and are remembered.
-  std::int64_t matched_blocks(sim::RequestId id, std::size_t instance, std::size_t rank) {
-    return memories_[instance][rank].matched(prompt(id));
-  }
-  /// The maximum over the ranks of the instance.
-  std::int64_t matched_blocks(sim::RequestId id, std::size_t instance) {
-    const Prompt& whole = prompt(id);
-    std::int64_t most = 0;
-    for (const Memory& rank : memories_[instance]) most = std::max(most, rank.matched(whole));
-    return most;
-  }
-  /// The request is sent there.
-  void sent(sim::RequestId id, std::size_t instance, std::size_t rank);
 
- private:
   /// The blocks that end within one shared segment.
   struct Stretch {
     std::uint64_t key = 0;
@@ -52,9 +36,36 @@ class PrefixIndex {
   };
   struct Prompt {
     std::optional<std::uint32_t> row;
-    std::int64_t blocks = 0;
+    std::int64_t blocks = 0;  ///< all full ones
     std::vector<Stretch> stretches;
   };
+  /// The prompt of the request; valid until that of another one is read.
+  const Prompt& prompt(sim::RequestId id) {
+    if (prompt_.row != requests_.row(id)) load_prompt(id);
+    return prompt_;
+  }
+
+  /// Number of leading full blocks that were sent to the rank and are remembered.
+  std::int64_t matched_blocks(const Prompt& prompt, std::size_t instance, std::size_t rank) const {
+    return memories_[instance][rank].matched(prompt);
+  }
+  /// The maximum over the ranks of the instance.
+  std::int64_t matched_blocks(const Prompt& prompt, std::size_t instance) const {
+    std::int64_t most = 0;
+    for (const Memory& rank : memories_[instance]) most = std::max(most, rank.matched(prompt));
+    return most;
+  }
+  /// The same of the request.
+  std::int64_t matched_blocks(sim::RequestId id, std::size_t instance, std::size_t rank) {
+    return matched_blocks(prompt(id), instance, rank);
+  }
+  std::int64_t matched_blocks(sim::RequestId id, std::size_t instance) {
+    return matched_blocks(prompt(id), instance);
+  }
+  /// The request is sent there.
+  void sent(sim::RequestId id, std::size_t instance, std::size_t rank);
+
+ private:
   struct Run {
     std::uint64_t key = 0;    // 0: unshared blocks
     std::int64_t blocks = 0;  // remembered: the last ones of `whole`
@@ -81,16 +92,12 @@ class PrefixIndex {
     void forget_oldest(std::int64_t blocks);
   };
 
-  const Prompt& prompt(sim::RequestId id) {
-    if (latest_.row != requests_.row(id)) load_prompt(id);
-    return latest_;
-  }
   void load_prompt(sim::RequestId id);
 
   PrefixIndexConfig config_;
   const workload::RequestTable& requests_;
   std::vector<std::vector<Memory>> memories_;  // by instance and rank
-  Prompt latest_;
+  Prompt prompt_;                              // the latest one
 };
 
 }  // namespace spillway::signals

@@ -20,13 +20,21 @@ class SignalStore {
   SignalStore(const SignalStore&) = delete;
   SignalStore& operator=(const SignalStore&) = delete;
 
-  /// The view of a decision at `now`. Every decision must obtain its view, even if it reads no
-  /// signal, because `on_read` renews readings here. The targets of `local` must outlive the view.
-  /// `ready`: see View.
-  View view(const LocalState& local, sim::Time now, std::span<const sim::InstanceId> ready) {
-    if (!readings_.empty()) renew(now);
-    return {sources_, local, now, ready};
+  /// Constant from then on.
+  void set_exact_estimator(ExactEstimator* estimator) { sources_.exact_estimator = estimator; }
+  /// See Sources. `ready` must be valid until the next call.
+  void set_ready(std::span<const sim::InstanceId> ready, bool has_workers) {
+    sources_.ready = ready;
+    sources_.has_workers = has_workers;
   }
+
+  /// The view of a decision at `now`. Every decision must obtain its view, even if it reads no
+  /// signal, because `on_read` renews readings here. `local` and its targets must outlive the view.
+  View view(const LocalState& local, sim::Time now) {
+    if (!readings_.empty()) renew(now);
+    return {sources_, local, now};
+  }
+  View view(LocalState&& local, sim::Time now) = delete;
 
  private:
   void renew(sim::Time now);

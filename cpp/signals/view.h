@@ -48,26 +48,26 @@ class RequestView {
   sim::RequestId id_;
 };
 
-/// Where views read the state of the instances.
+/// The state of the fleet: where views read the instances, and exact predictions, which no real
+/// gateway has.
 struct Sources {
   std::span<SignalSource* const> instances;
   /// Past readings; if empty, every value is read on demand.
   std::span<const InstanceSignal> stored;
   Scrapes* scrapes = nullptr;                 ///< null unless the instances are scraped
   const LoadChanges* load_changes = nullptr;  ///< null unless the router follows them
+  ExactEstimator* exact_estimator = nullptr;  ///< null unless a policy reads it
+  std::span<const sim::InstanceId> ready;     ///< in order; empty: all
+  bool has_workers = true;                    ///< whether any instance is ready
   bool has_ranks = true;                      ///< whether any instance has several ranks
 };
 
-/// State that is local to a gateway and always fresh; and exact predictions, which no real gateway
-/// has.
+/// State that is local to a gateway and always fresh.
 struct LocalState {
-  std::span<const std::int32_t> in_flight;     ///< per instance
-  PrefixIndex* prefix_index = nullptr;         ///< null unless a policy reads it
-  const Outstanding* outstanding = nullptr;    ///< null unless a policy reads it
-  ExactEstimator* exact_estimator = nullptr;   ///< null unless a policy reads it
-  std::optional<sim::InstanceId> next_choice;  ///< the router's; unset unless a policy reads it
-  const BusyWorkers* busy = nullptr;           ///< null unless the gateway receives load events
-  bool has_workers = true;                     ///< whether any instance is ready
+  std::span<const std::int32_t> in_flight;   ///< per instance
+  PrefixIndex* prefix_index = nullptr;       ///< null unless a policy reads it
+  const Outstanding* outstanding = nullptr;  ///< null unless a policy reads it
+  const BusyWorkers* busy = nullptr;         ///< null unless the gateway receives load events
 };
 
 /// The fleet as a decision may see it: values with their ages, never the true state. Values are
@@ -77,14 +77,14 @@ struct LocalState {
 /// method.
 class View {
  public:
-  /// `ready`: the instances of the view, in order, if they are not all of the fleet; outlives it.
-  View(const Sources& sources, const LocalState& local, sim::Time now,
-       std::span<const sim::InstanceId> ready = {})
+  /// `sources` and `local` outlive the view.
+  View(const Sources& sources, const LocalState& local, sim::Time now)
       : sources_(&sources),
-        load_changes_(sources.load_changes),
-        local_(local),
+        local_(&local),
         now_(now),
-        candidates_(ready) {}
+        candidates_(sources.ready),
+        load_changes_(sources.load_changes) {}
+  View(const Sources& sources, LocalState&& local, sim::Time now) = delete;
   /// The same view restricted to some of the fleet's instances, in order. `candidates` is not empty
   /// and outlives the view.
   View of(std::span<const sim::InstanceId> candidates) const {
@@ -99,12 +99,12 @@ class View {
   /// The same view with the instance that the router would choose.
   View knowing(sim::InstanceId next_choice) const {
     View copy = *this;
-    copy.local_.next_choice = next_choice;
+    copy.next_choice_ = next_choice;
     return copy;
   }
 
   std::size_t size() const {
-    return candidates_.empty() ? local_.in_flight.size() : candidates_.size();
+    return candidates_.empty() ? local_->in_flight.size() : candidates_.size();
   }
   /// The i-th candidate.
   sim::InstanceId id(std::size_t i) const {
@@ -134,10 +134,10 @@ class View {
   }
   bool skips_stale() const { return sources_->scrapes && sources_->scrapes->skips_stale(); }
   /// Whether any instance is ready. While none is, the view shows the last ready ones.
-  bool has_workers() const { return local_.has_workers; }
+  bool has_workers() const { return sources_->has_workers; }
   /// Whether the worker is busy, by the load events so far.
-  bool is_busy(std::size_t i) const { return local_.busy && local_.busy->is_busy(id(i)); }
-  bool skips_busy() const { return local_.busy && local_.busy->router_skips_busy(); }
+  bool is_busy(std::size_t i) const { return local_->busy && local_->busy->is_busy(id(i)); }
+  bool skips_busy() const { return local_->busy && local_->busy->router_skips_busy(); }
   Capacity capacity(std::size_t i) const { return sources_->instances[id(i).index()]->capacity(); }
   std::size_t num_ranks(std::size_t i) const {
     return sources_->instances[id(i).index()]->num_ranks();
@@ -148,33 +148,36 @@ class View {
     return sources_->has_ranks ? sources_->instances[instance.index()]->next_rank() : 0;
   }
   /// Requests routed there and not yet finished: the router's own count, always fresh.
-  std::int32_t in_flight(std::size_t i) const { return local_.in_flight[id(i).index()]; }
+  std::int32_t in_flight(std::size_t i) const { return local_->in_flight[id(i).index()]; }
   /// Admitted requests that await a first token. Precondition: the policy's needs include it.
-  const Outstanding& outstanding() const { return *local_.outstanding; }
+  const Outstanding& outstanding() const { return *local_->outstanding; }
   /// Time of its first token there if no other request followed. Precondition: as above.
   sim::Time exact_first_token(const RequestView& request, std::size_t i) const {
-    return local_.exact_estimator->first_token(request.id(), id(i), now_);
+    return sources_->exact_estimator->first_token(request.id(), id(i), now_);
   }
   /// Whether the router would choose the i-th candidate at this instant for the request of the
   /// decision. Precondition: as above.
-  bool is_next_choice(std::size_t i) const { return local_.next_choice == id(i); }
+  bool is_next_choice(std::size_t i) const { return next_choice_ == id(i); }
   /// Number of leading full blocks of the prompt that were sent there before, by the gateway's own
   /// record: to the rank, or to the rank with the most of them.
   std::int64_t sent_blocks(const RequestView& request, std::size_t i, std::size_t rank) const {
-    return local_.prefix_index->matched_blocks(request.id(), id(i).index(), rank);
+    return local_->prefix_index->matched_blocks(request.id(), id(i).index(), rank);
   }
   std::int64_t sent_blocks(const RequestView& request, std::size_t i) const {
-    return local_.prefix_index->matched_blocks(request.id(), id(i).index());
+    return local_->prefix_index->matched_blocks(request.id(), id(i).index());
   }
   /// The same in tokens.
   std::int64_t sent_tokens(const RequestView& request, std::size_t i) const {
-    return sent_blocks(request, i) * local_.prefix_index->block_size_tokens();
+    return sent_blocks(request, i) * local_->prefix_index->block_size_tokens();
   }
   /// The same as a share of the prompt's full blocks; 0 for a prompt of less than a block.
   double prefix_match(const RequestView& request, std::size_t i) const {
-    const std::int64_t blocks = local_.prefix_index->prompt_blocks(request.id());
-    if (blocks == 0) return 0;
-    return static_cast<double>(sent_blocks(request, i)) / static_cast<double>(blocks);
+    return prefix_share(local_->prefix_index->prompt(request.id()), i);
+  }
+  /// The same of every candidate.
+  void prefix_matches(const RequestView& request, std::span<double> shares) const {
+    const PrefixIndex::Prompt& prompt = local_->prefix_index->prompt(request.id());
+    for (std::size_t i = 0; i < shares.size(); ++i) shares[i] = prefix_share(prompt, i);
   }
   /// Number of blocks of the prompt in the KV memory of the rank, or of the rank with the most of
   /// them, as KV events report them without delay.
@@ -195,6 +198,11 @@ class View {
   }
 
  private:
+  double prefix_share(const PrefixIndex::Prompt& prompt, std::size_t i) const {
+    const std::int64_t matched = local_->prefix_index->matched_blocks(prompt, id(i).index());
+    if (matched == 0) return 0;
+    return static_cast<double>(matched) / static_cast<double>(prompt.blocks);
+  }
   bool is_live() const { return sources_->stored.empty() && !sources_->scrapes; }
   const InstanceSignal& reported(sim::InstanceId at) const {
     if (!sources_->stored.empty()) return sources_->stored[at.index()];
@@ -202,10 +210,11 @@ class View {
   }
 
   const Sources* sources_;
-  const LoadChanges* load_changes_;
-  LocalState local_;
+  const LocalState* local_;
   sim::Time now_;
   std::span<const sim::InstanceId> candidates_;  // empty: the whole fleet
+  const LoadChanges* load_changes_;
+  std::optional<sim::InstanceId> next_choice_;  // the router's; unset unless a policy reads it
 };
 
 }  // namespace spillway::signals

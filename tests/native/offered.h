@@ -60,5 +60,6 @@ inline Ids ids(const std::vector<spillway::sim::RequestId>& requests) {
 /// A view of a fleet without instances, for decisions that read none.
 inline spillway::signals::View view_of_nothing() {
   static const spillway::signals::Sources sources;
-  return {sources, {}, spillway::sim::Time{0}};
+  static const spillway::signals::LocalState local;
+  return {sources, local, spillway::sim::Time{0}};
 }

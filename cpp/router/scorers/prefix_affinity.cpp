@@ -10,7 +10,7 @@ class PrefixAffinityScorer final : public Scorer {
  public:
   void score(const signals::RequestView& request, const signals::View& view,
              std::span<double> scores) override {
-    for (std::size_t i = 0; i < scores.size(); ++i) scores[i] = view.prefix_match(request, i);
+    view.prefix_matches(request, scores);
   }
 };
 

@@ -40,6 +40,7 @@ struct Setup final : workload::RequestListener {
   explicit Setup(Simulation of) : simulation(std::move(of)), context(simulation, 1) {
     context.states.resize(2);
     in_flight.resize(cluster::num_instances(simulation));
+    local.in_flight = in_flight;
   }
   void first_token(RequestId id) override { first_tokens.push_back(id); }
   void finished(RequestId id) override { ended.push_back(id); }
@@ -73,12 +74,13 @@ struct Setup final : workload::RequestListener {
     check(event.phase() == Phase::step_end && event.time() == from_seconds(at_s), "a step ends");
     fleet.end_step(event.subject());
   }
-  signals::View view() { return fleet.view({.in_flight = in_flight}); }
+  signals::View view() { return fleet.view(local); }
   Outcome outcome(std::size_t request) const { return context.states.outcome[request]; }
 
   Simulation simulation;
   Context context;
   std::vector<std::int32_t> in_flight;
+  signals::LocalState local;
   std::vector<RequestId> first_tokens;
   std::vector<RequestId> ended;
   cluster::Fleet fleet{context, *this, false};

@@ -97,8 +97,9 @@ void only_observers_are_notified() {
 void configured_reasons_are_those_of_the_policy() {
   const std::vector<gateway::Admission> policies{gateway::AlwaysAdmit{}, gateway::BusyThreshold{}};
   AdmissionChain chain = gateway::make_chain(policies, {});
-  const signals::Sources sources;
-  const auto reason = decide(chain, {sources, {.has_workers = false}, Time{0}});
+  const signals::Sources sources{.has_workers = false};
+  const signals::LocalState local;
+  const auto reason = decide(chain, {sources, local, Time{0}});
   check(reason && gateway::kAdmissionReasons[*reason].name == "no_workers", "its second one");
 }
 

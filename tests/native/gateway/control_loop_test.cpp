@@ -168,6 +168,7 @@ void the_hit_rate_is_of_what_was_looked_up_since_the_last_tick() {
   std::vector<signals::SignalSource*> instances{&fleet[0], &fleet[1]};
   const std::vector<std::int32_t> in_flight{0, 0};
   const signals::Sources sources{.instances = instances};
+  const signals::LocalState local{.in_flight = in_flight};
   const auto tick = [&](std::int64_t hits, std::int64_t lookups, double kv_utilization) {
     fleet[0].signal = {
         .kv_utilization = kv_utilization, .prefix_hits = hits / 2, .prefix_lookups = lookups / 2};
@@ -175,7 +176,7 @@ void the_hit_rate_is_of_what_was_looked_up_since_the_last_tick() {
                        .prefix_hits = hits - hits / 2,
                        .prefix_lookups = lookups - lookups / 2};
     const sim::Time now = from_seconds(static_cast<double>(setup.loop.log().size() + 1));
-    const signals::View view(sources, {.in_flight = in_flight}, now);
+    const signals::View view(sources, local, now);
     setup.loop.tick(1, 0, &view, now);
     return setup.loop.log().back();
   };
@@ -196,7 +197,8 @@ void memory_use_is_the_mean_of_the_fleet() {
   std::vector<signals::SignalSource*> instances{&fleet[0], &fleet[1]};
   const std::vector<std::int32_t> in_flight{0, 0};
   const signals::Sources sources{.instances = instances};
-  const signals::View view(sources, {.in_flight = in_flight}, {});
+  const signals::LocalState local{.in_flight = in_flight};
+  const signals::View view(sources, local, {});
   setup.loop.tick(1, 0, &view, from_seconds(1));
   check(setup.loop.log().back().value == 0.5, "of both");
 }

@@ -27,7 +27,7 @@ struct Setup {
     states.resize(table->capacity());
   }
 
-  signals::View view() const { return {sources, {.in_flight = in_flight}, {}}; }
+  signals::View view() const { return {sources, local, {}}; }
   bool admit(std::size_t request, double at_s = 0) {
     pipeline.arrive();
     return pipeline.admit(RequestId{request}, 0, view(), from_seconds(at_s)).admitted;
@@ -46,6 +46,7 @@ struct Setup {
 
   signals::Sources sources;
   std::vector<std::int32_t> in_flight{0};
+  signals::LocalState local{.in_flight = in_flight};
   std::unique_ptr<workload::RequestTable> table;
   workload::RequestStates states;
   Pipeline pipeline;

@@ -55,13 +55,14 @@ class Fleet {
     changes_.add_all();
   }
   void decide(std::uint64_t row) {
-    const signals::Sources live{.instances = instances_};
-    const signals::Sources followed{.instances = instances_, .load_changes = &changes_};
+    const signals::Sources live{.instances = instances_, .ready = ready_};
+    const signals::Sources followed{
+        .instances = instances_, .load_changes = &changes_, .ready = ready_};
     const signals::LocalState local{.in_flight = in_flight_};
     Draws draws(1, Stream::router, row);
     Draws same_draws(1, Stream::router, row);
-    const InstanceId expected = scanning_.pick({live, local, {}, ready_}, draws);
-    const InstanceId found = following_.pick({followed, local, {}, ready_}, same_draws);
+    const InstanceId expected = scanning_.pick({live, local, {}}, draws);
+    const InstanceId found = following_.pick({followed, local, {}}, same_draws);
     check(found == expected, "the same instance");
     check(draws.uniform() == same_draws.uniform(), "the same number of draws");
   }
@@ -100,7 +101,8 @@ void restricted_views_are_scanned() {
   const std::vector<std::int32_t> in_flight(3);
   const signals::LoadChanges changes(3);
   const signals::Sources sources{.instances = instances, .load_changes = &changes};
-  const signals::View view(sources, {.in_flight = in_flight}, {});
+  const signals::LocalState local{.in_flight = in_flight};
+  const signals::View view(sources, local, {});
   const std::vector<InstanceId> last{InstanceId{2}};
   check(view.load_changes() == &changes && !view.of(last).load_changes(), "changes of the fleet");
   LeastLoad least(router::effective_load, Ties::first);

@@ -149,7 +149,7 @@ void random_use_equals_the_plain_memory() {
     for (std::size_t row = 0; row < prompts.size(); ++row) {
       const RequestId id{row};
       const auto blocks = blocks_of(prompts[row], static_cast<std::int64_t>(row), size);
-      check(index.prompt_blocks(id) == std::ssize(blocks), "full blocks of the prompt");
+      check(index.prompt(id).blocks == std::ssize(blocks), "full blocks of the prompt");
       for (std::size_t i = 0; i < ranks.size(); ++i) {
         std::int64_t most = 0;
         for (std::size_t rank = 0; rank < ranks[i]; ++rank) {
