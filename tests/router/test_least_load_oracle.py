@@ -43,7 +43,7 @@ def random_instances(draw: random.Random) -> list[instance.InstanceGroup]:
         "open",
         "controlled_delay",
         instance.VllmQueueLimits(max_num_queued_reqs=2),
-        instance.DualLimitGate(request_limit=2, wait_limit=1, queue_size=3),
+        instance.DualLimitGate(request_limit=8, wait_limit=1, queue_size=30),
     ]
     plants = [
         "step_loop",
