@@ -1,4 +1,4 @@
-"""Where nothing else is due, effects take place without events: nothing else differs."""
+"""Where nothing else is due, effects take place without events; nothing else differs."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ def random_simulation(seed: int) -> Simulation:
     )
 
 
-def told(result: Result) -> dict[str, Any]:
-    """All that is told of a run, but the number of events and how its steps were performed."""
+def shown(result: Result) -> dict[str, Any]:
+    """Everything that a result shows, but the number of events and how steps were performed."""
     metrics = result.simulation.metrics
     tables = {"requests": result.requests, "control": result.control}
     if metrics.timeline_step_s is not None:
@@ -132,8 +132,8 @@ def test_shortcuts_change_nothing_but_the_number_of_events() -> None:
         simulation = random_simulation(seed)
         quick, plain = simulate(simulation, seed), simulate(simulation, seed, reference=True)
         assert quick.digest == plain.digest, seed
-        expected = told(plain)
-        for name, value in told(quick).items():
+        expected = shown(plain)
+        for name, value in shown(quick).items():
             np.testing.assert_equal(value, expected[name], err_msg=f"{name}, seed {seed}")
         seen["fewer events"] += quick.events < plain.events
         arrivals = quick.requests["arrival_s"]

@@ -118,13 +118,13 @@ void constant_lengths_allocate_nothing() {
 }
 
 void tight_memory_allocates_nothing() {
-  const Sampled sampled = run_sampled(tight_memory(60'000));
+  const Sampled sampled = run_sampled(tight_memory(100'000));
   check(preemptions(sampled.output) > 1000, "memory was short");
   check_steady("tight memory", sampled, kDoublings);
 }
 
 void latencies_that_are_reported_allocate_nothing() {
-  cluster::Simulation simulation = tight_memory(60'000);
+  cluster::Simulation simulation = tight_memory(100'000);
   simulation.metrics.accounting = metrics::Accounting::blis;
   simulation.instances[0].completion = instance::Completion::step_start;
   simulation.instances[0].preemption = instance::Preemption::restart;
@@ -136,7 +136,7 @@ void streaming_allocates_nothing() {
   simulation.metrics.streaming = true;
   check_steady("streaming, constant lengths", run_sampled(simulation, false), kDoublings);
 
-  simulation = tight_memory(60'000);
+  simulation = tight_memory(100'000);
   simulation.metrics.streaming = true;
   const Sampled sampled = run_sampled(simulation, false);
   check(preemptions(sampled.output) > 1000, "memory was short");

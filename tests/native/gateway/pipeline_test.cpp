@@ -81,6 +81,57 @@ void an_attempt_lets_one_out() {
   check(ids(setup.drain().dispatched) == Ids{1}, "one more");
 }
 
+void passing_equals_queueing() {
+  Gateway config;
+  config.admission = {gateway::TokenBucket{.capacity_tokens = 250, .refill_tokens_per_s = 100}};
+  const std::vector<Offered> offered(5, Offered{.input_tokens = 100});
+  Setup passing(offered, config);
+  Setup queueing(offered, config);
+  check(passing.pipeline.never_holds(), "nothing can hold a request");
+  for (std::size_t i = 0; i < offered.size(); ++i) {
+    const double at_s = 0.4 * static_cast<double>(i);
+    passing.pipeline.arrive();
+    const bool passes = passing.pipeline.pass(RequestId{i}, 0, passing.view(), from_seconds(at_s));
+    check(queueing.admit(i, at_s) == passes, "the same decision");
+    if (passes) check(ids(queueing.drain(at_s).dispatched) == Ids{i}, "and dispatch");
+    check(passing.outcome(i) == queueing.outcome(i), "the same outcome");
+    check(passing.states.admitted[i] == queueing.states.admitted[i], "admitted when");
+    check(passing.states.dispatched[i] == queueing.states.dispatched[i], "dispatched when");
+    if (i == 1) {
+      for (Setup* one : {&passing, &queueing}) {
+        check(!one->pipeline.release(RequestId{0}, Outcome::completed, from_seconds(at_s)),
+              "none waits");
+      }
+    }
+  }
+  const gateway::GatewayCounters& counters = passing.pipeline.counters();
+  check(counters.rejected == 1 && counters.dispatched == 4 && passing.is_balanced(), "books");
+  check(counters.in_flight() == queueing.pipeline.counters().in_flight() &&
+            passing.pipeline.peak_in_flight() == queueing.pipeline.peak_in_flight(),
+        "the same books");
+}
+
+void anything_that_may_hold_a_request_is_known() {
+  const auto holds = [](const auto& change, const workload::Tenant& tenant = {}) {
+    Gateway config;
+    change(config);
+    return !gateway::never_holds(config, std::vector{tenant});
+  };
+  check(!holds([](Gateway&) {}), "the default holds none");
+  check(holds([](Gateway&) {}, {.queue_max = 3}), "a tenant's bound");
+  check(holds([](Gateway& g) { g.max_queued = 3; }), "a bound");
+  check(holds([](Gateway& g) { g.bands[0].max_requests = 3; }), "a band's bound");
+  check(holds([](Gateway& g) { g.bands[0].queue.max_requests = 3; }), "a queue's bound");
+  check(holds([](Gateway& g) { g.bands[0].queue.timeout_s = 1; }), "a time-out");
+  check(holds([](Gateway& g) { g.bands[0].queue.codel_target_s = 1; }), "controlled delay");
+  check(holds([](Gateway& g) { g.bands[0].fairness = gateway::TenantRoundRobin{}; }), "turns");
+  check(holds([](Gateway& g) { g.limit.push_back(gateway::FixedLimit{}); }), "a limit");
+  check(holds([](Gateway& g) { g.dispatch = gateway::Dispatch::one_per_attempt; }), "attempts");
+  check(holds([](Gateway& g) { g.admission_latency_s = 1; }), "the latency of admission");
+  check(holds([](Gateway& g) { g.drain_latency_s = 1; }), "that of a drain");
+  check(holds([](Gateway& g) { g.routing_latency_s = 1; }), "and that of routing");
+}
+
 void rejections_name_their_stage() {
   Gateway config;
   config.admission = {gateway::AlwaysAdmit{}, gateway::RejectAll{}};
@@ -173,7 +224,8 @@ void heads_block_where_requests_differ() {
 
 }  // namespace
 
-CASES(permits_let_requests_out_in_order, an_attempt_lets_one_out, rejections_name_their_stage,
+CASES(permits_let_requests_out_in_order, an_attempt_lets_one_out, passing_equals_queueing,
+      anything_that_may_hold_a_request_is_known, rejections_name_their_stage,
       what_leaves_a_queue_undispatched_is_dropped,
       saturation_takes_sheddable_requests_out_of_the_instances,
       first_tokens_wake_the_queues_where_they_free_a_permit, heads_block_where_requests_differ);
