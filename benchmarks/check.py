@@ -19,65 +19,66 @@ import shares
 from scenarios import SCENARIOS
 
 _COMMITTED = Path(__file__).resolve().with_name("instructions.json")
-_NUM_REQUESTS = 3000
+_SIZES = dict.fromkeys(SCENARIOS, 3000)
 _TOLERANCE = 0.03
-_RENEW = "renew them with make bench-check RENEW=1"
+_RENEW = "renew with make bench-check RENEW=1"
 
 
-def differences(known: dict[str, str], now: dict[str, str]) -> list[str]:
+def differences(committed: dict[str, str], now: dict[str, str]) -> list[str]:
     """What makes counts incomparable, a clause each."""
     return [
-        f"{what} is {now.get(what)}, was {known.get(what)}"
-        for what in sorted(known.keys() | now.keys())
-        if known.get(what) != now.get(what)
+        f"{what} is {now.get(what)}, was {committed.get(what)}"
+        for what in sorted(committed.keys() | now.keys())
+        if committed.get(what) != now.get(what)
     ]
 
 
-def verdict(name: str, count: float, known: float | None) -> tuple[bool, str]:
-    """Whether the count passes, and a line that says why."""
-    line = f"{name:<12}{count:>10,.0f} instructions per request"
-    if known is None:
-        return False, f"{line}, none committed: {_RENEW}"
-    change = count / known - 1
-    line += f", committed {known:,.0f} ({change:+.1%})"
+def verdict(count: float, committed: float | None) -> tuple[bool, str]:
+    """Whether a count passes, and a comment on it."""
+    if committed is None:
+        return False, f"FAILED: none committed, {_RENEW}"
+    change = count / committed - 1
+    comment = f"{change:+.1%} of {committed:,.0f}"
     if change > _TOLERANCE:
-        return False, f"{line}: FAILED, more than {_TOLERANCE:.0%} above"
-    if change < -_TOLERANCE:
-        line += f": {_RENEW}"
-    return True, line
+        return False, f"{comment}, FAILED: more than {_TOLERANCE:.0%}"
+    return True, comment if change >= -_TOLERANCE else f"{comment}, {_RENEW}"
 
 
-def _check_instructions(num_requests: int, *, renews: bool) -> bool:
-    if reason := instructions.missing():
-        print(f"instructions are not compared: {reason}")
-        return True
-    known: dict[str, Any] = json.loads(_COMMITTED.read_text()) if _COMMITTED.exists() else {}
-    now = instructions.environment() | {"requests": str(num_requests)}
-    obstacles = differences(known.get("environment", {}), now)
-    counts = {}
+def _count(name: str, num_requests: int) -> float:
+    print(f"{name:<12}", end="", flush=True)
+    count = round(instructions.measure(name, num_requests), 1)
+    print(f"{count:>10,.0f}  ", end="")
+    return count
+
+
+def _compare(committed: dict[str, Any]) -> bool:
+    """Whether all scenarios pass; if the counts are not comparable, they do."""
+    obstacles = differences(committed["environment"], instructions.environment())
     passes = True
-    for name in SCENARIOS:
-        counts[name] = round(instructions.measure(name, num_requests), 1)
-        if obstacles or renews:
-            print(f"{name:<12}{counts[name]:>10,.0f} instructions per request", flush=True)
-        else:
-            passed, line = verdict(name, counts[name], known["instructions_per_request"].get(name))
-            passes = passes and passed
-            print(line, flush=True)
-    if renews:
-        content = {"environment": now, "instructions_per_request": counts}
-        _COMMITTED.write_text(json.dumps(content, indent=1) + "\n")
-    elif obstacles:
+    for name, size in _SIZES.items():
+        count = _count(name, size)
+        passed, comment = verdict(count, committed["instructions_per_request"].get(name))
+        passes = passes and (passed or bool(obstacles))
+        print("not compared" if obstacles else comment)
+    if obstacles:
         print(f"not compared with the committed counts: {'; '.join(obstacles)}")
     return passes
 
 
-def _show_shares(rounds: int, num_requests: int | None) -> None:
-    measured = shares.measure(rounds=rounds, num_requests=num_requests)
+def _renew() -> None:
+    counts = {}
+    for name, size in _SIZES.items():
+        counts[name] = _count(name, size)
+        print()
+    content = {"environment": instructions.environment(), "instructions_per_request": counts}
+    _COMMITTED.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def _show_shares(sizes: dict[str, int], rounds: int) -> None:
+    print("shares of the skeleton (CPU time, not judged)")
+    measured = shares.measure(sizes, rounds)
     if not measured:
-        print("shares of the skeleton are not shown: there is no C++ compiler, set CXX")
-        return
-    print("CPU time of the skeleton as a share of that of a scenario, per request (not judged):")
+        print("not shown: there is no C++ compiler, set CXX")
     for name, figures in measured.items():
         print(f"{name:<12}{figures['share']:>10.3f}")
 
@@ -85,15 +86,24 @@ def _show_shares(rounds: int, num_requests: int | None) -> None:
 def main() -> int:
     """Command line; 0 if no scenario takes more instructions."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--renew", action="store_true", help="replace the committed counts")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--renew", action="store_true", help="replace the committed counts")
+    what.add_argument("--smoke", action="store_true", help="one scenario, compares nothing")
     parser.add_argument("--rounds", type=int, default=2, help="of the shares")
-    parser.add_argument("--smoke", action="store_true", help="with few requests, compares nothing")
     options = parser.parse_args()
-    if options.smoke and options.renew:
-        parser.error("--renew: must be given without --smoke")
-    small = 100 if options.smoke else None
-    passes = _check_instructions(small or _NUM_REQUESTS, renews=options.renew)
-    _show_shares(options.rounds, small)
+    passes = True
+    if reason := instructions.missing():
+        print(f"instructions are not compared: {reason}")
+    else:
+        print("instructions per completed request")
+        if options.smoke:
+            _count("W8", 100)
+            print()
+        elif options.renew:
+            _renew()
+        else:
+            passes = _compare(json.loads(_COMMITTED.read_text()))
+    _show_shares({"W8": 100} if options.smoke else shares.SIZES, options.rounds)
     return 0 if passes else 1
 
 

@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import instructions
 import search
+import shares
 import suite
 from bench import child
 from scenarios import SCENARIOS
@@ -69,6 +71,16 @@ _SPEEDS = (
         "overload, completed", "overload", "M requests/s", 1, at_least=True, digits=2, scale=1e6
     ),
 )
+_SHARES = {
+    "W8": 0.45,
+    "W8-full": 0.30,
+    "W8-control": 0.26,
+    "W8-long": 0.45,
+    "W8-prefix": 0.25,
+    "W64": 0.40,
+    "W1000": 0.20,
+    "overload": 0.24,
+}
 _W1000 = Target("W1000, 1 M requests", "W1000", "s", 20)
 _FURTHER = (
     Target("`simulate(W8)` from Python, with all numeric columns", "simulate_ms", "ms", 25),
@@ -82,6 +94,8 @@ _FURTHER = (
         scale=0.01,
     ),
     Target("time of 200,000 requests ÷ of 20,000", "scaling", "", 11, digits=2),
+    Target("time of 10,000 tenants ÷ of 4", "tenants_ratio", "", 3, digits=2),
+    Target("time of 64 gateways ÷ of one", "gateways_ratio", "", 1.5, digits=2),
     Target("memory per request", "bytes_per_request", "bytes", 100, digits=0),
     Target("peak memory of 10 M requests, streaming", "streaming_10m_mib", "MiB", 200, digits=0),
     Target("peak memory of 100 M requests, streaming", "streaming_100m_mib", "MiB", 200, digits=0),
@@ -115,6 +129,17 @@ def _scenarios(num_requests: int | None = None) -> list[dict[str, Any]]:
     return rows
 
 
+def _limit(rounds: int, sizes: dict[str, int]) -> dict[str, Any]:
+    """Shares of the skeleton, and instructions per request where they can be counted."""
+    can_count = instructions.missing() is None
+    return {
+        "shares": shares.measure(sizes, rounds),
+        "instructions": {
+            name: instructions.measure(name, size) for name, size in sizes.items() if can_count
+        },
+    }
+
+
 def _micro() -> list[dict[str, Any]]:
     build = _ROOT / "build" / "micro"
     beside = Path(sys.executable).parent / "cmake"
@@ -135,6 +160,19 @@ def _micro() -> list[dict[str, Any]]:
 def _table(head: Sequence[str], rows: list[list[str]]) -> str:
     rule = ["---"] + ["---:"] * (len(head) - 1)
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *rows))
+
+
+def _limit_row(name: str, limit: dict[str, Any]) -> list[str]:
+    counted, share = limit["instructions"].get(name), limit["shares"].get(name)
+    target = _SHARES.get(name)
+    return [
+        name,
+        f"{counted:,.0f}" if counted else "-",
+        f"{share['cpu_us']:.3f}" if share else "-",
+        f"{share['share']:.3f}" if share else "-",
+        f"≥ {target:.2f}" if target else "",
+        ("yes" if share["share"] >= target else "**no**") if share and target else "",
+    ]
 
 
 def _scenario_row(row: dict[str, Any]) -> list[str]:
@@ -182,6 +220,17 @@ separately, three times or, from {heavy:,} requests, once; the digest covers req
 
 {explanations}
 
+## Distance to the limit
+
+{limit}
+
+The skeleton (`micro/skeleton_w8.cpp`) does the work of W8 and nothing else, without KV memory,
+tenants and gateway: the same steps, stamps and figures from the same arrivals. A share is its CPU
+time per request over that of the scenario per completed request, each the minimum of rounds in
+turns; W1000 has 50,000 requests here. Instructions are those of one run, per completed request,
+counted by callgrind; a dash means that they were not counted. `make bench-check` compares them, at
+3,000 requests, with those of `instructions.json`.
+
 ## Parts
 
 {micro}
@@ -209,6 +258,9 @@ python benchmarks/bench.py --scenario W8 --json  # one; also --reference, --num-
 python benchmarks/suite.py                     # the other figures; also --only, --full
 python benchmarks/search.py                    # searches; also --only
 python benchmarks/compare.py main              # a revision and the working tree
+python benchmarks/shares.py                    # CPU time against the skeleton; also --scenario
+python benchmarks/instructions.py              # instructions per request; also --scenario
+make bench-check                               # the committed instructions; also RENEW=1
 python benchmarks/make_readme.py --full        # everything, and this file; also --only, --reuse
 ```
 """
@@ -267,6 +319,17 @@ def _text(results: dict[str, Any]) -> str:
         streaming=streaming + ".",
         scenarios=_table(_HEAD, [_scenario_row(row) for row in results["scenarios"]]),
         heavy=_HEAVY,
+        limit=_table(
+            (
+                "scenario",
+                "instructions / request",
+                "CPU us / request",
+                "share",
+                "target",
+                "reached",
+            ),
+            [_limit_row(name, results["limit"]) for name in ("skeleton", *SCENARIOS)],
+        ),
         whole_machine=_WHOLE_MACHINE,
         explanations="\n".join(
             f"- **{name}**: {(function.__doc__ or '').strip().splitlines()[0]}"
@@ -295,6 +358,7 @@ def main() -> None:
     parts: dict[str, Callable[[], Any]] = {
         "micro": _micro,
         "scenarios": _scenarios,
+        "limit": lambda: _limit(shares.ROUNDS, shares.SIZES),
         "further": lambda: suite.run_all(full=options.full),
         "searches": search.run_all,
     }
@@ -312,6 +376,7 @@ def main() -> None:
         parts = {
             "micro": list,
             "scenarios": lambda: _scenarios(100),
+            "limit": lambda: _limit(1, {"W8": 100}),
             "further": lambda: suite.run_all(share=suite.SMOKE_SHARE),
             "searches": lambda: search.run_all(search.SMOKE_SHARE),
         }

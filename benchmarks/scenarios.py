@@ -161,6 +161,27 @@ def w1000(num_requests: int = 1_000_000) -> spillway.Simulation:
     )
 
 
+def with_tenants(num_tenants: int, num_requests: int = NUM_REQUESTS) -> spillway.Simulation:
+    """W8-control with its load from any number of tenants, all of one class."""
+    simulation = w8_control(num_requests)
+    first = simulation.workload.clients[0]
+    names = [f"tenant {i}" for i in range(num_tenants)]
+    clients = [first.replace(name=name, tenant=name) for name in names]
+    return simulation.replace(
+        workload=simulation.workload.replace(clients=clients),
+        tenants=[workload.Tenant(name=name) for name in names],
+    )
+
+
+def with_gateways(replicas: int, num_requests: int = NUM_REQUESTS) -> spillway.Simulation:
+    """W8-control behind any number of gateways.
+
+    They route to the least loaded instance: in turn, all would choose the same one at a time.
+    """
+    simulation = w8_control(num_requests).replace(router="least_loaded")
+    return simulation.with_({"gateway.replicas": replicas})
+
+
 def sweep(num_requests: int = NUM_REQUESTS) -> list[spillway.Simulation]:
     """Thirty times W8-full, with another refill of the token bucket each."""
     return [w8_full(num_requests, 60_000 + 1_000 * i) for i in range(30)]

@@ -18,30 +18,25 @@ from scenarios import SCENARIOS
 
 _BENCH = Path(__file__).resolve().with_name("bench.py")
 _REPEATS = 5
-_NUM_REQUESTS = 20_000
-_OWN_SIZES = {"W1000": 50_000}
+SIZES = dict.fromkeys(SCENARIOS, 20_000) | {"W1000": 50_000}
+"""How many requests each scenario has here."""
 ROUNDS = 6
 Shares = dict[str, dict[str, float]]
 
 
-def measure(
-    names: list[str] | None = None, rounds: int = ROUNDS, num_requests: int | None = None
-) -> Shares:
+def measure(sizes: dict[str, int], rounds: int = ROUNDS) -> Shares:
     """CPU time per request in us and share, by scenario and for `skeleton`.
 
-    Empty without a compiler for the skeleton.
+    `sizes` has the number of requests of each scenario. Empty without a compiler for the skeleton.
     """
     program = skeleton.build()
     if program is None:
         return {}
-    names = names or list(SCENARIOS)
-    best_s = dict.fromkeys(["skeleton", *names], float("inf"))
+    best_s = dict.fromkeys(["skeleton", *sizes], float("inf"))
     for _ in range(rounds):
-        size = num_requests or _NUM_REQUESTS
-        limit = skeleton.run(program, "--requests", size, "--repeats", 2 * _REPEATS)
-        best_s["skeleton"] = min(best_s["skeleton"], limit["cpu_s"] / size)
-        for name in names:
-            size = num_requests or _OWN_SIZES.get(name, _NUM_REQUESTS)
+        limit = skeleton.run(program, "--repeats", 2 * _REPEATS)
+        best_s["skeleton"] = min(best_s["skeleton"], limit["cpu_s"] / limit["requests"])
+        for name, size in sizes.items():
             run = ("--scenario", name, "--json", "--num-requests", size, "--repeats", _REPEATS)
             row = child(_BENCH, *run)
             best_s[name] = min(best_s[name], row["cpu_s"] / row["completed"])
@@ -58,7 +53,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--num-requests", type=int, help="instead of the scenario's own number")
     options = parser.parse_args()
-    shares = measure(options.scenario, options.rounds, options.num_requests)
+    names = options.scenario or SCENARIOS
+    sizes = {name: options.num_requests or SIZES[name] for name in names}
+    shares = measure(sizes, options.rounds)
     if not shares:
         sys.exit("no C++ compiler for the skeleton: set CXX")
     print(f"{'':<12}{'us/request':>12}{'share':>8}")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench import child, peak_rss_mb
-from scenarios import make, sweep, w8
+from scenarios import make, sweep, w8, with_gateways, with_tenants
 
 import spillway
 from spillway import _core
@@ -135,6 +135,34 @@ def scaling(share: float = 1) -> Figures:
     return {"scaling": statistics.median(ratios)}
 
 
+def tenants(share: float = 1) -> Figures:
+    """CPU time of 20,000 requests from 10,000 tenants over that from 4."""
+    return {"tenants_ratio": _cpu_ratio(with_tenants, (4, 10_000), share)}
+
+
+def gateways(share: float = 1) -> Figures:
+    """CPU time of 20,000 requests behind 64 gateways over that behind one."""
+    return {"gateways_ratio": _cpu_ratio(with_gateways, (1, 64), share)}
+
+
+def _cpu_ratio(
+    scenario: Callable[[int, int], spillway.Simulation], numbers: tuple[int, int], share: float
+) -> float:
+    """Of the second to the first, each the minimum of runs in turns."""
+    prepared = [
+        (one, _core.cluster.offered_requests(one, 0))
+        for one in (scenario(number, _share_of(20_000, share)) for number in numbers)
+    ]
+    best = [float("inf"), float("inf")]
+    for _ in range(1 + 2 * _ROUNDS):
+        for i, (simulation, requests) in enumerate(prepared):
+            start = time.process_time()
+            kept = _core.cluster.run(simulation, 0, False, requests)
+            best[i] = min(best[i], time.process_time() - start)
+            del kept
+    return best[1] / best[0]
+
+
 def memory(share: float = 1) -> Figures:
     """Bytes per additional request of W8, from the peaks of fresh processes."""
     small, large = (_share_of(n, share) for n in (100_000, 1_000_000))
@@ -175,6 +203,8 @@ FUNCTIONS: dict[str, Callable[[float], Figures]] = {
     "from_python": from_python,
     "batch": batch,
     "scaling": scaling,
+    "tenants": tenants,
+    "gateways": gateways,
     "memory": memory,
     "streaming": streaming,
     "streaming_long": streaming_long,
