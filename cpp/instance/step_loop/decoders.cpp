@@ -20,11 +20,22 @@ Decoders::Decoders(const workload::RequestTable& requests, BlockSize block_size,
       whole_size_(counts_tokens ? requests.num_groups() : 0, 0) {}
 
 std::int64_t Decoders::held_blocks(std::int64_t steps) const {
-  std::int64_t blocks = 0;
-  for (const Member& member : members()) {
-    blocks += block_size_.blocks_for(computed(member) + steps);
+  const std::int64_t block = block_size_.tokens();
+  if (size_ < block) {
+    std::int64_t blocks = 0;
+    for (const Member& member : members()) {
+      blocks += block_size_.blocks_for(computed(member) + steps);
+    }
+    return blocks;
   }
-  return blocks;
+  // Together with the unused tokens of the last blocks, the contexts fill whole blocks.
+  std::int64_t tokens = context_tokens_ + steps * size_;
+  std::int64_t unused = block_size_.rest(block - block_size_.rest(step_residue_ + steps));
+  for (const std::int32_t count : residues_) {
+    tokens += count * unused;
+    unused = (unused == 0 ? block : unused) - 1;
+  }
+  return block_size_.whole(tokens);
 }
 
 void Decoders::begin_late_taking() {

@@ -74,6 +74,19 @@ void check_memory_of_steps(const EngineState& s, const std::string& where) {
   }
 }
 
+// Both ways to count the decoders' blocks, and their bound, against one request after another.
+void check_held_blocks(const instance::Decoders& decoders, std::int64_t block,
+                       const std::string& where) {
+  for (const std::int64_t steps : {0, 1, 7}) {
+    std::int64_t held = 0;
+    for (const auto& one : decoders.members()) {
+      held += (decoders.computed(one) + steps + block - 1) / block;
+    }
+    check(decoders.held_blocks(steps) == held, "the blocks that decoders hold, " + where);
+    check(decoders.most_held_blocks(steps) >= held, "and their bound, " + where);
+  }
+}
+
 /// The same workload twice: with jumps, and with each of them cut to a single step.
 class Pair {
  public:
@@ -141,6 +154,7 @@ class Pair {
       return check(!single_.is_stepping(), "nothing to do, " + where_);
     }
     promise_ = promise_of(jumping_.state);
+    check_held_blocks(jumping_.state.decoders, work_.group.block_size_tokens, where_);
     if (instance::may_jump(jumping_.state) && !jumping_.state.takes_late) {
       check_memory_of_steps(jumping_.state, where_);
     }
