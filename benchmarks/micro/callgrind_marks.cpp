@@ -1,4 +1,5 @@
-// Where callgrind begins to count and where it writes its counts, for Python: `benchmarks/instructions.py`.
+// Where callgrind begins to count and where it writes its counts, for Python:
+// `benchmarks/instructions.py`.
 #include <valgrind/callgrind.h>
 
 extern "C" {
