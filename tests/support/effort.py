@@ -10,8 +10,14 @@ from __future__ import annotations
 import itertools
 import os
 from fractions import Fraction
+from typing import TYPE_CHECKING, TypeVar
 
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+T = TypeVar("T")
 
 SHARES = {"dev": Fraction(1, 6), "ci": Fraction(1), "nightly": Fraction(40, 3)}
 PROFILE = os.environ.get("SPILLWAY_TEST_PROFILE", "dev")
@@ -38,6 +44,11 @@ def often(number: float) -> int:
     With few cases chance matters more: `dev` requires less than a fifth of that, or nothing.
     """
     return scaled(number) // 5 - 1 if PROFILE == "dev" else scaled(number)
+
+
+def few_of(cases: Sequence[T], every: int, start: int = 0) -> Sequence[T]:
+    """Every n-th of the cases with profile `dev`, all of them otherwise."""
+    return cases[start::every] if PROFILE == "dev" else cases
 
 
 def in_parts(seeds: range, number: int) -> list[range]:

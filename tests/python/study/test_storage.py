@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import optuna
 import pytest
-from support.effort import scaled
+from support.effort import few_of, scaled
 from support.paths import DATA, TESTS
 from support.study_problems import SMALL_SPACE, overloaded
 
@@ -188,7 +188,7 @@ class InterruptedOnce:
         return results[: self.over] + [one[:1] for one in results[self.over :]]
 
 
-@pytest.mark.parametrize("over", [None, 0, 1, 3])
+@pytest.mark.parametrize("over", few_of([None, 0, 1, 3], 2))
 @pytest.mark.parametrize("sampler", [name for name in samplers.SAMPLERS if name != "cmaes"])
 @pytest.mark.parametrize("reopened", [True, False])
 def test_interrupted_study_equals_one_that_was_not(
@@ -208,7 +208,7 @@ def test_interrupted_study_equals_one_that_was_not(
 
 
 @pytest.mark.parametrize("halfway", [False, True])
-@pytest.mark.parametrize("at", [0, 5, 7, 14])
+@pytest.mark.parametrize("at", few_of([0, 5, 7, 14], 2))
 def test_study_interrupted_while_it_asks_equals_one_that_was_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, halfway: bool
 ) -> None:
