@@ -22,8 +22,8 @@ std::unique_ptr<signals::Scrapes> make_scrapes(const Context& context) {
                                             context.seed);
 }
 
-// Readings that are old change by themselves; a log of decisions needs all scores; and a reference
-// run shows that the choices are the same without.
+// Old readings change without a change of the instance. A log of decisions needs all scores. A
+// reference run follows nothing, so comparison with it shows that the choices are the same.
 signals::Follows follows_of(const Simulation& simulation, bool reference) {
   const bool may_follow = std::holds_alternative<signals::Live>(simulation.signals) &&
                           simulation.metrics.traced_candidates == 0 && !reference;
@@ -116,9 +116,7 @@ std::optional<RequestId> Fleet::enter(const sim::Event& event) {
 }
 
 void Fleet::cancel(RequestId id, workload::Outcome outcome) {
-  const InstanceId instance = context_.instance_of(id);
-  at(instance).cancel(id, context_.states.rank_of(id), outcome, context_.now);
-  note_change(instance);
+  at(context_.instance_of(id)).cancel(id, context_.states.rank_of(id), outcome, context_.now);
 }
 
 void Fleet::evict(RequestId id) {

@@ -20,9 +20,9 @@ std::int64_t effective_load(const signals::View& view, std::size_t i);
 /// Finds the instance with the smallest load.
 ///
 /// If the view has `load_changes`, the loads are kept in a tournament, and only those of instances
-/// that have changed since the last decision are read again. This relies on the view naming
-/// every change of an occupancy, of a number in flight and of the ready instances. Otherwise
-/// all loads are read. The choice and the draws are the same.
+/// that have changed since the last decision are read again. This relies on the view to name every
+/// change of an occupancy, of a number in flight and of the ready instances. Otherwise all loads
+/// are read. The choice and the draws are the same.
 class LeastLoad {
  public:
   LeastLoad(Load load, Ties ties) : load_(load), ties_(ties) {}

@@ -62,7 +62,8 @@ signals::View Dispatcher::candidates_of(const signals::View& view) {
         (view.skips_stale() && view.is_stale(i)) || (view.skips_busy() && view.is_busy(i));
     if (!is_shunned) candidates_.push_back(view.id(i));
   }
-  return candidates_.empty() ? view : view.of(candidates_);
+  const bool shuns_some = !candidates_.empty() && candidates_.size() < view.size();
+  return shuns_some ? view.of(candidates_) : view;
 }
 
 sim::InstanceId Dispatcher::pick(const signals::RequestView& request,
