@@ -5,38 +5,49 @@
 namespace spillway::gateway {
 
 Charging::Charging(const Cost& cost, const workload::RequestTable& requests)
-    : cost_(cost), requests_(requests), outputs_(requests.tenants.size()) {}
+    : cost_(cost),
+      requests_(requests),
+      keeps_estimates_(cost.unit == CostUnit::uncached_tokens ||
+                       cost.output_estimate == OutputEstimate::mean),
+      outputs_(requests.tenants.size()) {}
 
 void Charging::estimate(const signals::RequestView& request, const signals::View& view) {
+  if (!keeps_estimates_) return;
   const std::size_t row = request.id().index();
   if (estimates_.size() <= row) estimates_.resize(std::max(row + 1, 2 * estimates_.size()));
-  Estimate& one = estimates_[row];
-  one.prompt = prompt_cost(request, view);
-  one.output = 0;
-  if (cost_.unit == CostUnit::weighted_tokens && !charges_tokens()) {
-    one.output = cost_.output_weight * cost_.estimate_bias * output_tokens_expected(request.id());
+  estimates_[row] = estimated(request.id());
+  if (cost_.unit == CostUnit::uncached_tokens) {
+    estimates_[row].prompt = uncached_tokens(request, view);
   }
 }
 
-double Charging::prompt_cost(const signals::RequestView& request, const signals::View& view) const {
-  const auto prompt = static_cast<double>(request.input_tokens());
+Charging::Estimate Charging::estimated(sim::RequestId id) const {
+  const auto prompt = static_cast<double>(requests_.input_tokens(id));
   switch (cost_.unit) {
     case CostUnit::requests:
-      return 1;
+      return {.prompt = 1};
     case CostUnit::prompt_tokens:
-      return std::max(prompt, 1.0);
-    case CostUnit::weighted_tokens:
-      return cost_.prompt_weight * prompt;
     case CostUnit::uncached_tokens:
+      return {.prompt = std::max(prompt, 1.0)};
+    case CostUnit::weighted_tokens:
       break;
   }
-  // Assumes the instance with the best match. At least 1: at no cost, the tenant's turn would not
-  // end.
+  Estimate one{.prompt = cost_.prompt_weight * prompt};
+  if (!charges_tokens()) {
+    one.output = cost_.output_weight * cost_.estimate_bias * output_tokens_expected(id);
+  }
+  return one;
+}
+
+// Assumes the instance with the best match. At least 1: at no cost, the tenant's turn would not
+// end.
+double Charging::uncached_tokens(const signals::RequestView& request,
+                                 const signals::View& view) const {
   double match = 0;
   for (std::size_t i = 0; i < view.size(); ++i) {
     match = std::max(match, static_cast<double>(view.sent_tokens(request, i)));
   }
-  return std::max(prompt - match, 1.0);
+  return std::max(static_cast<double>(request.input_tokens()) - match, 1.0);
 }
 
 double Charging::output_tokens_expected(sim::RequestId id) const {
@@ -53,7 +64,7 @@ double Charging::output_tokens_expected(sim::RequestId id) const {
 }
 
 double Charging::at_dispatch(sim::RequestId id) const {
-  if (charges_tokens()) return estimates_[id.index()].prompt;
+  if (charges_tokens()) return estimate_of(id).prompt;
   return due(ChargeAt::dispatch, id);
 }
 
@@ -64,7 +75,7 @@ double Charging::at_end(sim::RequestId id, bool is_completed) {
     known.sum += emitted;
     ++known.count;
   }
-  const Estimate& one = estimates_[id.index()];
+  const Estimate one = estimate_of(id);
   const double actual = is_completed ? one.prompt + per_token() * emitted : 0;
   switch (cost_.charge_at) {
     case ChargeAt::completion:

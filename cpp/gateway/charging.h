@@ -48,14 +48,20 @@ class Charging final {
 
   double due(ChargeAt moment, sim::RequestId id) const {
     if (cost_.charge_at != moment) return 0;
-    return estimates_[id.index()].prompt + estimates_[id.index()].output;
+    const Estimate one = estimate_of(id);
+    return one.prompt + one.output;
   }
-  double prompt_cost(const signals::RequestView& request, const signals::View& view) const;
+  Estimate estimate_of(sim::RequestId id) const {
+    return keeps_estimates_ ? estimates_[id.index()] : estimated(id);
+  }
+  Estimate estimated(sim::RequestId id) const;
+  double uncached_tokens(const signals::RequestView& request, const signals::View& view) const;
   double output_tokens_expected(sim::RequestId id) const;
 
   Cost cost_;
   const workload::RequestTable& requests_;
-  std::vector<Estimate> estimates_;  // by request
+  bool keeps_estimates_;             // whether they depend on when they are made
+  std::vector<Estimate> estimates_;  // by request; otherwise empty
   std::vector<Outputs> outputs_;     // outputs of completed requests, by tenant
 };
 
