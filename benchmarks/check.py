@@ -1,7 +1,7 @@
 """Whether a scenario takes more instructions than before: `make bench-check`.
 
 The counts of `instructions.py` are compared with those of `instructions.json`, which are committed;
-a scenario that takes more than 3 % more is a failure. They are compared only if compiler, libraries
+a scenario that takes more than 3% more is a failure. They are compared only if compiler, libraries
 and Python are those of the committed counts. `--renew` replaces these. The shares of the skeleton
 (`shares.py`) are shown, but a machine with other work to do cannot judge them.
 """
