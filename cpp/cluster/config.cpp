@@ -43,7 +43,8 @@ class Known {
   }
   /// The violation of a reference to a name that is not stated.
   sim::Violation not_stated(const std::string& name, const std::string& path) const {
-    return violation(name, path, {names_.begin(), names_.begin() + std::ptrdiff_t(num_stated_)});
+    return violation(name, path,
+                     {names_.begin(), names_.begin() + static_cast<std::ptrdiff_t>(num_stated_)});
   }
 
  private:

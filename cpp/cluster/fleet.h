@@ -102,7 +102,9 @@ class Fleet final : public gateway::ServiceMeter {
     if (load_changes_) load_changes_->add(id);
   }
   void note_step(std::uint32_t engine) {
-    if (follows_ == signals::Follows::steps) load_changes_->add(instance_of_engine_[engine]);
+    if (load_changes_ && follows_ == signals::Follows::steps) {
+      load_changes_->add(instance_of_engine_[engine]);
+    }
   }
   sim::Time next_resize() const { return std::min(state_.next_ready(), resizer_.next()); }
 

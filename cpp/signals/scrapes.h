@@ -33,7 +33,7 @@ class Scrapes {
   /// The last scrape that has arrived by `now`, or its substitute if it is stale; zeros if there is
   /// none yet. `now` does not decrease from call to call.
   const InstanceSignal& seen(sim::InstanceId id, SignalSource& source, sim::Time now) {
-    Series& series = of_[id.index()];
+    const Series& series = of_[id.index()];
     if (now >= series.seen_until) renew_seen(id, source, now);
     return series.seen;
   }

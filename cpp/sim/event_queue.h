@@ -118,12 +118,12 @@ class EventQueue {
     return event;
   }
   Event first_alarm() const {
-    return Event(alarm_times_[1], Phase::step_end, alarm_owners_[1], alarm_owners_[1]);
+    return {alarm_times_[1], Phase::step_end, alarm_owners_[1], alarm_owners_[1]};
   }
   Event take_source() {
     const Time time = source_;
     source_ = kForever;
-    return Event(time, Phase::source_arrival, 0, 0);
+    return {time, Phase::source_arrival, 0, 0};
   }
   bool pop_simultaneous(Time horizon, Event& event);
   void push_far(const Entry& entry);
