@@ -121,7 +121,7 @@ RequestId BandQueues::drop(TenantQueues::Removed removed, Time now) {
   return removed.request;
 }
 
-void BandQueues::charge_emitted(Time now) {
+void BandQueues::charge_emitted(const Charging& charging, Time now) {
   const std::vector<std::int64_t>& emitted = meter_->emitted(now);
   const std::size_t num_classes = requests_.slo_classes.size();
   for (std::size_t i = 0; i < requests_.tenants.size(); ++i) {
@@ -132,7 +132,7 @@ void BandQueues::charge_emitted(Time now) {
       tokens_charged_[group] = emitted[group];
     }
     if (tokens == 0) continue;
-    fairness_->charge(TenantId{i}, charging_->per_token() * static_cast<double>(tokens), now);
+    fairness_->charge(TenantId{i}, charging.per_token() * static_cast<double>(tokens), now);
   }
 }
 

@@ -81,11 +81,11 @@ class BandQueues final {
 
   /// Charges the tokens that were emitted since the last charge, if tokens are charged.
   void charge_tokens(sim::Time now) {
-    if (meter_) charge_emitted(now);
+    if (charging_ && meter_) charge_emitted(*charging_, now);
   }
 
  private:
-  void charge_emitted(sim::Time now);
+  void charge_emitted(const Charging& charging, sim::Time now);
   sim::TenantId tenant_of(sim::RequestId id) const { return sim::TenantId{requests_.tenant(id)}; }
   void charge(sim::TenantId tenant, double amount, sim::Time now) {
     if (amount != 0) fairness_->charge(tenant, amount, now);

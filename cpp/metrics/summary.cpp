@@ -100,6 +100,7 @@ void for_each_merged(const Partition& partition, const std::vector<const Sample*
 template <class Sample>
 void measure_gaps(const Partition& partition, const std::vector<Sample>& groups) {
   std::vector<const Sample*> samples;
+  samples.reserve(groups.size());
   for (const Sample& one : groups) samples.push_back(&one);
   for_each_merged(partition, samples, [](Population& population, const Sample& sample) {
     population.gaps = distribution_of(sample, sample.count());
@@ -219,6 +220,7 @@ void Collector::measure(std::span<const Partition> partitions) const {
 void Collector::measure_histograms(std::span<const Partition> partitions) const {
   for (std::size_t i = 0; i < kNumLatencies; ++i) {
     std::vector<const numerics::LogHistogram*> groups;
+    groups.reserve(histograms_.size());
     for (const Histograms& one : histograms_) groups.push_back(&one[i]);
     for (const Partition& one : partitions) {
       for_each_merged(one, groups, [&](Population& population, const auto& histogram) {

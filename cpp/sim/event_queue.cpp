@@ -97,7 +97,7 @@ void EventQueue::set_alarm(std::uint32_t owner, Time time) {
   // The winner is kept in registers and selected by a mask: a branch would be unpredictable.
   while (node > 1) {
     const std::size_t other = node ^ 1;
-    const std::int64_t is_left = node & 1;
+    const auto is_left = static_cast<std::int64_t>(node & 1);
     const std::int64_t wins = -static_cast<std::int64_t>(times[other].ns - is_left < time.ns);
     time.ns ^= (time.ns ^ times[other].ns) & wins;
     owner ^= (owner ^ owners[other]) & static_cast<std::uint32_t>(wins);
