@@ -76,7 +76,7 @@ void join_advance_pop(std::size_t size) {
       decoders.advance(decoders.steps_to_finish());
       while (decoders.has_finished() && done < operations) {
         const instance::Decoders::Member left = decoders.pop_finished();
-        decoders.join(left.id, entry++, 1, {.special = left.special});
+        decoders.join(left.id, entry++, 1, {.prefix = left.prefix});
         ++done;
       }
     }
