@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import instructions
+import peers
 import search
 import shares
 import suite
@@ -231,6 +232,17 @@ turns; W1000 has 50,000 requests here. Instructions are those of one run, per co
 counted by callgrind; a dash means that they were not counted. `make bench-check` compares them, at
 3,000 requests, with those of `instructions.json`.
 
+## Other simulators
+
+{peers}
+
+The load is that of W8 with 20,000 requests: eight instances in turn, 96 requests/s, 512 tokens in
+and 128 out. CPU time of the whole process, the minimum of rounds in turns, and of Spillway also
+without what the interpreter and the imports take. Models of time differ, so the steps do not agree
+one by one; the times of a step are set such that E2E latencies are alike.
+{install}
+Vidur (`pip install vidur`) has not been measured.
+
 ## Parts
 
 {micro}
@@ -260,6 +272,7 @@ python benchmarks/search.py                    # searches; also --only
 python benchmarks/compare.py main              # a revision and the working tree
 python benchmarks/shares.py                    # CPU time against the skeleton; also --scenario
 python benchmarks/instructions.py              # instructions per request; also --scenario
+python benchmarks/peers.py                     # other simulators, where installed
 make bench-check                               # the committed instructions; also RENEW=1
 python benchmarks/make_readme.py --full        # everything, and this file; also --only, --reuse
 ```
@@ -319,6 +332,23 @@ def _text(results: dict[str, Any]) -> str:
         streaming=streaming + ".",
         scenarios=_table(_HEAD, [_scenario_row(row) for row in results["scenarios"]]),
         heavy=_HEAVY,
+        peers=_table(
+            ("simulator", "CPU s", "ratio", "mean TTFT, ms", "mean E2E, ms"),
+            [
+                [
+                    row["name"],
+                    f"{row['cpu_s']:.3f}",
+                    f"{row['cpu_s'] / results['peers'][0]['cpu_s']:.1f}",
+                    f"{row['mean_ttft_ms']:.1f}",
+                    f"{row['mean_e2el_ms']:,.0f}",
+                ]
+                for row in results["peers"]
+            ],
+        ),
+        install="\n".join(
+            f"`{command}` installs {name}; `peers.py` runs it if it is on the path."
+            for name, command in peers.INSTALL.items()
+        ),
         limit=_table(
             (
                 "scenario",
@@ -359,6 +389,7 @@ def main() -> None:
         "micro": _micro,
         "scenarios": _scenarios,
         "limit": lambda: _limit(shares.ROUNDS, shares.SIZES),
+        "peers": peers.measure,
         "further": lambda: suite.run_all(full=options.full),
         "searches": search.run_all,
     }
@@ -377,6 +408,7 @@ def main() -> None:
             "micro": list,
             "scenarios": lambda: _scenarios(100),
             "limit": lambda: _limit(1, {"W8": 100}),
+            "peers": lambda: peers.measure(1, 100),
             "further": lambda: suite.run_all(share=suite.SMOKE_SHARE),
             "searches": lambda: search.run_all(search.SMOKE_SHARE),
         }

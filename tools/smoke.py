@@ -27,6 +27,7 @@ BENCHMARKS = {
     "compare": "--base-path {package} --head-path {package} --scenario W8 --rounds 1 --repeats 1",
     "make_readme": "--smoke --store {out}/store.json --output {out}/README.md",
     "instructions": "--scenario W8 --num-requests 100",
+    "peers": "--rounds 1 --num-requests 100",
     "search": "--smoke",
     "shares": "--rounds 1 --num-requests 100",
     "suite": "--smoke --full",
