@@ -14,8 +14,8 @@ namespace spillway::instance {
 /// other requests may share and, after a preemption, those of its own prompt.
 struct Holding {
   std::int64_t blocks = 0;
-  std::int64_t to_register =
-      0;  ///< number of first blocks that get an identity when full; 0: all have it
+  /// Number of first blocks that get an identity when full; 0: all have it.
+  std::int64_t to_register = 0;
   std::uint32_t prefix = kNoPrefix;
   bool returned = false;  ///< it was preempted before
   static constexpr std::uint32_t kNoPrefix = 0xFFFFFFFF;
