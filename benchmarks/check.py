@@ -19,7 +19,6 @@ import shares
 from scenarios import SCENARIOS
 
 _COMMITTED = Path(__file__).resolve().with_name("instructions.json")
-_SIZES = dict.fromkeys(SCENARIOS, 3000)
 _TOLERANCE = 0.03
 _RENEW = "renew with make bench-check RENEW=1"
 
@@ -44,7 +43,7 @@ def verdict(count: float, committed: float | None) -> tuple[bool, str]:
     return True, comment if change >= -_TOLERANCE else f"{comment}, {_RENEW}"
 
 
-def _count(name: str, num_requests: int) -> float:
+def _count(name: str, num_requests: int = instructions.NUM_REQUESTS) -> float:
     print(f"{name:<12}", end="", flush=True)
     count = round(instructions.measure(name, num_requests), 1)
     print(f"{count:>10,.0f}  ", end="")
@@ -55,8 +54,8 @@ def _compare(committed: dict[str, Any]) -> bool:
     """Whether all scenarios pass; if the counts are not comparable, they do."""
     obstacles = differences(committed["environment"], instructions.environment())
     passes = True
-    for name, size in _SIZES.items():
-        count = _count(name, size)
+    for name in SCENARIOS:
+        count = _count(name)
         passed, comment = verdict(count, committed["instructions_per_request"].get(name))
         passes = passes and (passed or bool(obstacles))
         print("not compared" if obstacles else comment)
@@ -67,8 +66,8 @@ def _compare(committed: dict[str, Any]) -> bool:
 
 def _renew() -> None:
     counts = {}
-    for name, size in _SIZES.items():
-        counts[name] = _count(name, size)
+    for name in SCENARIOS:
+        counts[name] = _count(name)
         print()
     content = {"environment": instructions.environment(), "instructions_per_request": counts}
     _COMMITTED.write_text(json.dumps(content, indent=1) + "\n")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import functools
 import gc
 import os
 import platform
@@ -25,7 +26,9 @@ from scenarios import SCENARIOS, make
 import spillway
 from spillway import _core
 
-_MARKS = Path(__file__).resolve().parent / "micro" / "callgrind_marks.cpp"
+_SOURCE = Path(__file__).resolve().parent / "micro" / "callgrind_marks.cpp"
+NUM_REQUESTS = 3000
+"""Of a run whose instructions are counted."""
 
 
 def environment() -> dict[str, str]:
@@ -45,22 +48,28 @@ def missing() -> str | None:
         return "valgrind is not installed"
     if skeleton.compiler() is None:
         return "there is no C++ compiler: set CXX"
-    with tempfile.TemporaryDirectory() as folder:
-        if _build_marks(Path(folder) / "marks.so").returncode:
-            return "the headers of valgrind are not installed"
-    return None
+    return None if _marks() else "the headers of valgrind are not installed"
 
 
 def measure(name: str, num_requests: int) -> float:
-    """Instructions per completed request of a scenario, in a fresh process."""
+    """Instructions per completed request of a scenario, in a fresh process.
+
+    Precondition: nothing is `missing`.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        marks = Path(folder) / "marks.so"
-        _build_marks(marks).check_returncode()
         out = Path(folder) / "callgrind.out"
         command = ["valgrind", "--quiet", "--tool=callgrind", "--instr-atstart=no"]
         command += [f"--callgrind-out-file={out}", sys.executable, __file__]
         done = subprocess.run(
-            [*command, "--scenario", name, "--num-requests", str(num_requests), "--marks", marks],
+            [
+                *command,
+                "--scenario",
+                name,
+                "--num-requests",
+                str(num_requests),
+                "--marks",
+                _marks(),
+            ],
             check=True,
             stdout=subprocess.PIPE,
             text=True,
@@ -69,9 +78,14 @@ def measure(name: str, num_requests: int) -> float:
         return _total(Path(f"{out}.1")) / int(done.stdout)
 
 
-def _build_marks(library: Path) -> subprocess.CompletedProcess[str]:
-    command = [*(skeleton.compiler() or []), "-shared", "-fPIC", str(_MARKS), "-o", str(library)]
-    return subprocess.run(command, check=False, capture_output=True, text=True)
+@functools.cache
+def _marks() -> str | None:
+    """The library of the marks, built once; None without the headers of valgrind."""
+    library = skeleton.BUILD / "callgrind_marks.so"
+    library.parent.mkdir(parents=True, exist_ok=True)
+    command = [*(skeleton.compiler() or []), "-shared", "-fPIC", str(_SOURCE), "-o", str(library)]
+    done = subprocess.run(command, check=False, capture_output=True)
+    return str(library) if done.returncode == 0 else None
 
 
 def _total(dump: Path) -> int:
@@ -96,7 +110,7 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scenario", choices=SCENARIOS, action="append", help="default: all")
-    parser.add_argument("--num-requests", type=int, default=3000)
+    parser.add_argument("--num-requests", type=int, default=NUM_REQUESTS)
     parser.add_argument("--marks", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.marks:

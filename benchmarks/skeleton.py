@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 _SOURCE = Path(__file__).resolve().parent / "micro" / "skeleton_w8.cpp"
-_PROGRAM = _SOURCE.parents[2] / "build" / "skeleton_w8"
+BUILD = _SOURCE.parents[2] / "build"
+"""The folder of what the benchmarks compile."""
+_PROGRAM = BUILD / "skeleton_w8"
 _FLAGS = ["-std=c++20", "-O3", "-DNDEBUG", "-ffp-contract=off"]
 
 

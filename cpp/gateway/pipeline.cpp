@@ -98,11 +98,13 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
 
 // ---- life of a request ---------------------------------------------------------------------
 
-std::optional<std::size_t> Pipeline::decide(RequestId id, std::uint64_t retries,
-                                            const signals::View& view, Time now) {
-  if (chain_.is_empty()) return std::nullopt;
+bool Pipeline::chain_admits(RequestId id, std::uint64_t retries, const signals::View& view,
+                            Time now) {
+  if (chain_.is_empty()) return true;
   sim::Draws draws(seed_, sim::Stream::admission, requests_.row(id), retries);
-  return chain_.decide({requests_, id}, view, now, draws);
+  const auto reason = chain_.decide({requests_, id}, view, now, draws);
+  if (reason) reject(id, {Stage::admission, static_cast<std::uint8_t>(*reason)});
+  return !reason;
 }
 
 void Pipeline::reject(RequestId id, workload::ReasonCode reason) {
@@ -120,10 +122,7 @@ void Pipeline::admitted(RequestId id, Time now) {
 
 Admitted Pipeline::admit(RequestId id, std::uint64_t retries, const signals::View& view, Time now) {
   departures_.clear();
-  if (const auto reason = decide(id, retries, view, now)) {
-    reject(id, {Stage::admission, static_cast<std::uint8_t>(*reason)});
-    return {false, departures_};
-  }
+  if (!chain_admits(id, retries, view, now)) return {false, departures_};
   const Bands::Room room = bands_.make_room(id, now);
   if (!room.is_there) {
     reject(id, {Stage::queue, Queue::kFull});
@@ -137,10 +136,7 @@ Admitted Pipeline::admit(RequestId id, std::uint64_t retries, const signals::Vie
 }
 
 bool Pipeline::pass(RequestId id, std::uint64_t retries, const signals::View& view, Time now) {
-  if (const auto reason = decide(id, retries, view, now)) {
-    reject(id, {Stage::admission, static_cast<std::uint8_t>(*reason)});
-    return false;
-  }
+  if (!chain_admits(id, retries, view, now)) return false;
   admitted(id, now);
   dispatch(id, now);
   return true;

@@ -134,9 +134,9 @@ class Pipeline final {
   void set_meter(ServiceMeter& meter) { bands_.set_meter(meter); }
 
  private:
-  // The reason of the admission chain's rejection; unset: it admits the request.
-  std::optional<std::size_t> decide(sim::RequestId id, std::uint64_t retries,
-                                    const signals::View& view, sim::Time now);
+  // Whether the admission chain admits the request; if not, it is rejected.
+  bool chain_admits(sim::RequestId id, std::uint64_t retries, const signals::View& view,
+                    sim::Time now);
   void reject(sim::RequestId id, workload::ReasonCode reason);
   void admitted(sim::RequestId id, sim::Time now);
   // The request takes its permit.

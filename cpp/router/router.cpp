@@ -21,17 +21,7 @@ std::unique_ptr<RoutingPolicy> make_policy(const Router& config, std::int64_t bl
 }
 
 signals::Needs needs_of(const Router& config) { return signals::needs_of(config); }
-signals::Follows follows_of(const Router& config) {
-  return std::visit(
-      [](const auto& held) {
-        if constexpr (requires { held.follows(); }) {
-          return held.follows();
-        } else {
-          return signals::Follows::nothing;
-        }
-      },
-      config);
-}
+signals::Follows follows_of(const Router& config) { return signals::follows_of(config); }
 bool rates_ranks(const Router& config) {
   return std::visit(
       []<class Config>(const Config&) {

@@ -117,15 +117,7 @@ signals::Follows Weighted::follows() const {
   if (!filters.empty() || scorers.size() != 1 || !std::holds_alternative<Best>(picker)) {
     return signals::Follows::nothing;
   }
-  return std::visit(
-      [](const auto& scorer) {
-        if constexpr (requires { scorer.follows(); }) {
-          return scorer.follows();
-        } else {
-          return signals::Follows::nothing;
-        }
-      },
-      scorers.front());
+  return signals::follows_of(scorers.front());
 }
 
 std::unique_ptr<RoutingPolicy> make(const Weighted& config) {

@@ -1,6 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <variant>
+
+#include "sim/schema/traits.h"
 
 namespace spillway::signals {
 
@@ -10,5 +13,18 @@ enum class Follows : std::uint8_t {
   requests,  ///< requests that are sent there, enter, or leave
   steps,     ///< these, and the start and end of steps
 };
+
+/// What a configuration follows: what `follows()` says; of a variant, the held alternative. A
+/// configuration without it follows nothing.
+template <class Config>
+constexpr Follows follows_of(const Config& config) {
+  if constexpr (requires { config.follows(); }) {
+    return config.follows();
+  } else if constexpr (sim::is_variant<Config>::value) {
+    return std::visit([](const auto& held) { return signals::follows_of(held); }, config);
+  } else {
+    return Follows::nothing;
+  }
+}
 
 }  // namespace spillway::signals
