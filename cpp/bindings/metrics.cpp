@@ -25,7 +25,7 @@ void bind_metrics(py::module_& module) {
         for (const auto& [value, count] : pairs) sample.add(value, count);
         if (sample.count() == 0) throw sim::UsageError("percentiles of no values");
         std::vector<double> percentiles(ps.size());
-        numerics::moments_of(sample, ps, percentiles);
+        numerics::moments_of(sample.sorted(), ps, percentiles);
         return percentiles;
       },
       py::arg("pairs"), py::arg("ps"), "Percentiles of values given as (value, count).");

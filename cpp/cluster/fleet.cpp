@@ -181,7 +181,7 @@ void Fleet::add_to(metrics::Sample& state, std::span<metrics::TenantSample> tena
 
 void Fleet::close(Time end) {
   for (const auto& one : instances_) one->close(end);
-  context_.states.token_gaps.flush();
+  context_.states.token_gaps.close();
 }
 
 }  // namespace spillway::cluster

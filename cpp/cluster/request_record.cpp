@@ -52,8 +52,7 @@ std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::ui
   states.reports = simulation.metrics.uses_reported_latencies();
   states.has_ranks = std::any_of(simulation.instances.begin(), simulation.instances.end(),
                                  [](const auto& group) { return group.data_parallel_size > 1; });
-  const std::size_t groups = record->requests.num_groups();
-  streams ? states.token_gaps.approximate.resize(groups) : states.token_gaps.exact.resize(groups);
+  states.token_gaps.resize(record->requests.num_groups(), streams);
   return record;
 }
 

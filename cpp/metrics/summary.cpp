@@ -5,7 +5,9 @@
 #include <span>
 #include <vector>
 
+#include "numerics/log_histogram.h"
 #include "numerics/moments.h"
+#include "numerics/weighted_sample.h"
 #include "sim/value.h"
 
 namespace spillway::metrics {
@@ -74,37 +76,22 @@ class Gathered {
   std::vector<double> values_;
 };
 
-// Calls `f` with each population that has values and its sample, merged from those of its groups.
-template <class Sample, class F>
-void for_each_merged(const Partition& partition, const std::vector<const Sample*>& groups,
-                     const F& f) {
-  std::vector<const Sample*> only(partition.populations.size());
-  std::vector<Sample> merged(only.size());  // where several groups have values
-  for (std::size_t group = 0; group < groups.size(); ++group) {
-    const Sample& sample = *groups[group];
-    const std::size_t i = partition.position_of[group];
-    if (sample.count() == 0) continue;
-    if (only[i] == nullptr) {
-      only[i] = &sample;
-    } else {
-      if (merged[i].count() == 0) merged[i] = *only[i];
-      merged[i].merge(sample);
-    }
+// The groups of each population.
+std::vector<std::vector<std::size_t>> groups_of(const Partition& partition) {
+  std::vector<std::vector<std::size_t>> groups(partition.populations.size());
+  for (std::size_t group = 0; group < partition.position_of.size(); ++group) {
+    groups[partition.position_of[group]].push_back(group);
   }
-  for (std::size_t i = 0; i < only.size(); ++i) {
-    if (only[i] == nullptr) continue;
-    f(*partition.populations[i], merged[i].count() == 0 ? *only[i] : merged[i]);
-  }
+  return groups;
 }
 
-template <class Sample>
-void measure_gaps(const Partition& partition, const std::vector<Sample>& groups) {
-  std::vector<const Sample*> samples;
-  samples.reserve(groups.size());
-  for (const Sample& one : groups) samples.push_back(&one);
-  for_each_merged(partition, samples, [](Population& population, const Sample& sample) {
-    population.gaps = distribution_of(sample, sample.count());
-  });
+// The histogram of a population; `histogram_of` returns that of a group.
+template <class HistogramOf>
+numerics::LogHistogram merged(std::span<const std::size_t> groups,
+                              const HistogramOf& histogram_of) {
+  numerics::LogHistogram merged = histogram_of(groups.front());
+  for (const std::size_t group : groups.subspan(1)) merged.merge(histogram_of(group));
+  return merged;
 }
 
 Value::Map figures_of(const Measured& measured, bool is_whole) {
@@ -214,21 +201,32 @@ void Collector::measure(std::span<const Partition> partitions) const {
         distribution_of(std::span(values).first(count), static_cast<std::int64_t>(count));
     for (Gathered& one : parts) one.measure(static_cast<Latency>(i));
   }
-  for (const Partition& one : partitions) measure_gaps(one, states_.token_gaps.exact);
+  workload::GapIndex::Room room;
+  for (const Partition& one : partitions) {
+    const auto groups = groups_of(one);
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      const numerics::ValueCounts gaps = states_.token_gaps.exact(groups[i], room);
+      one.populations[i]->gaps = distribution_of(gaps, numerics::count(gaps));
+    }
+  }
 }
 
 void Collector::measure_histograms(std::span<const Partition> partitions) const {
-  for (std::size_t i = 0; i < kNumLatencies; ++i) {
-    std::vector<const numerics::LogHistogram*> groups;
-    groups.reserve(histograms_.size());
-    for (const Histograms& one : histograms_) groups.push_back(&one[i]);
-    for (const Partition& one : partitions) {
-      for_each_merged(one, groups, [&](Population& population, const auto& histogram) {
-        population.latencies[i] = distribution_of(histogram, histogram.count());
-      });
+  const auto distribution = [](const numerics::LogHistogram& histogram) {
+    return distribution_of(histogram, histogram.count());
+  };
+  for (const Partition& one : partitions) {
+    const auto groups = groups_of(one);
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      Population& population = *one.populations[i];
+      for (std::size_t k = 0; k < kNumLatencies; ++k) {
+        population.latencies[k] = distribution(
+            merged(groups[i], [&](std::size_t group) { return histograms_[group][k]; }));
+      }
+      population.gaps = distribution(merged(
+          groups[i], [&](std::size_t group) { return states_.token_gaps.approximate()[group]; }));
     }
   }
-  for (const Partition& one : partitions) measure_gaps(one, states_.token_gaps.approximate);
 }
 
 Summary Collector::summarize(const RunFigures& run) const {
@@ -236,6 +234,7 @@ Summary Collector::summarize(const RunFigures& run) const {
   for (const auto& one : requests_.slo_classes) {
     summary.classes.push_back({.name = one.name, .weight = one.weight});
   }
+  summary.tenants.reserve(requests_.tenants.size());
   for (const auto& one : requests_.tenants) {
     summary.tenants.push_back({.name = one.name, .weight = one.weight});
   }

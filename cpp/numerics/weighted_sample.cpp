@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "numerics/percentile.h"
 
@@ -44,8 +45,8 @@ void WeightedSample::merge(const WeightedSample& other) {
   for (const Cell& cell : other.cells_) add(cell.value, cell.count);
 }
 
-std::vector<std::pair<std::int64_t, std::int64_t>> WeightedSample::sorted() const {
-  std::vector<std::pair<std::int64_t, std::int64_t>> pairs;
+ValueCounts WeightedSample::sorted() const {
+  ValueCounts pairs;
   pairs.reserve(used_);
   for (const Cell& cell : cells_) {
     if (cell.count != 0) pairs.emplace_back(cell.value, cell.count);
@@ -54,10 +55,32 @@ std::vector<std::pair<std::int64_t, std::int64_t>> WeightedSample::sorted() cons
   return pairs;
 }
 
-Moments moments_of(const WeightedSample& sample, std::span<const double> ps,
+void merge(ValueCounts& values, const ValueCounts& others) {
+  ValueCounts merged;
+  merged.reserve(values.size() + others.size());
+  std::ranges::merge(values, others, std::back_inserter(merged));
+  std::size_t kept = 0;
+  for (std::size_t i = 1; i < merged.size(); ++i) {
+    if (merged[i].first == merged[kept].first) {
+      merged[kept].second += merged[i].second;
+    } else {
+      merged[++kept] = merged[i];
+    }
+  }
+  merged.resize(std::min(kept + 1, merged.size()));
+  values = std::move(merged);
+}
+
+std::int64_t count(const ValueCounts& values) {
+  std::int64_t sum = 0;
+  for (const auto& one : values) sum += one.second;
+  return sum;
+}
+
+Moments moments_of(const ValueCounts& pairs, std::span<const double> ps,
                    std::span<double> percentiles) {
-  const auto pairs = sample.sorted();
-  const auto n = static_cast<double>(sample.count());
+  const std::int64_t size = count(pairs);
+  const auto n = static_cast<double>(size);
   Moments result;
   for (const auto& [value, count] : pairs) {
     result.mean += static_cast<double>(value) * static_cast<double>(count);
@@ -73,7 +96,7 @@ Moments moments_of(const WeightedSample& sample, std::span<const double> ps,
   std::size_t at = 0;
   std::int64_t up_to = pairs.front().second;  // values at index < up_to are at most pairs[at]
   for (std::size_t i = 0; i < ps.size(); ++i) {
-    const PercentileRank rank = percentile_rank(ps[i], sample.count());
+    const PercentileRank rank = percentile_rank(ps[i], size);
     while (rank.below >= up_to) up_to += pairs[++at].second;
     const auto below = static_cast<double>(pairs[at].first);
     const bool next_differs = rank.below + 1 >= up_to && at + 1 < pairs.size();

@@ -9,6 +9,9 @@
 
 namespace spillway::numerics {
 
+/// Distinct values in ascending order with their counts.
+using ValueCounts = std::vector<std::pair<std::int64_t, std::int64_t>>;
+
 /// A multiset of int64 values kept as counts per distinct value (a hash table): exact mean and
 /// percentiles of a large number of values with few distinct ones, such as the gaps between tokens.
 /// Results do not depend on the order of the additions.
@@ -18,8 +21,7 @@ class WeightedSample {
   void merge(const WeightedSample& other);
 
   std::int64_t count() const { return count_; }
-  /// Distinct values in ascending order with their counts.
-  std::vector<std::pair<std::int64_t, std::int64_t>> sorted() const;
+  ValueCounts sorted() const;
 
  private:
   struct Cell {
@@ -34,8 +36,12 @@ class WeightedSample {
   std::int64_t count_ = 0;
 };
 
-/// As for plain values; leaves the sample as it is.
-Moments moments_of(const WeightedSample& sample, std::span<const double> ps,
+/// Adds values to others.
+void merge(ValueCounts& values, const ValueCounts& others);
+/// Number of values.
+std::int64_t count(const ValueCounts& values);
+/// As for plain values.
+Moments moments_of(const ValueCounts& pairs, std::span<const double> ps,
                    std::span<double> percentiles);
 
 }  // namespace spillway::numerics

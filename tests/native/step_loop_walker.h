@@ -221,9 +221,10 @@ class Walker {
       if (states_.reports) add(states_.reported_ttft[i].ns);
     }
     spillway::workload::TokenGaps gaps = states_.token_gaps;
-    gaps.flush();
-    for (const auto& sample : gaps.exact) {
-      for (const auto& [gap, times] : sample.sorted()) add(gap, times);
+    gaps.close();
+    spillway::workload::GapIndex::Room room;
+    for (std::size_t group = 0; group < environment_.requests.num_groups(); ++group) {
+      for (const auto& [gap, times] : gaps.exact({&group, 1}, room)) add(gap, times);
     }
     return seen;
   }
@@ -234,7 +235,7 @@ class Walker {
     spillway::workload::RequestStates states;
     states.reports = work.reports;
     states.resize(work.requests->capacity());
-    states.token_gaps.exact.resize(work.requests->num_groups());
+    states.token_gaps.resize(work.requests->num_groups(), false);
     return states;
   }
   void request_step() {

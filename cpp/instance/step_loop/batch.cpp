@@ -195,7 +195,7 @@ void dissolve_decoders(EngineState& s, Recorder& recorder, Time now) {
     slot.holding = {.blocks = s.memory.blocks_for(slot.computed),
                     .prefix = member.prefix,
                     .returned = member.returned};
-    recorder.left_decoders(slot.id);
+    recorder.left_decoders(member);
     s.slots.push_back(slot);
   }
   s.members.clear();

@@ -16,7 +16,8 @@ Decoders::Decoders(const workload::RequestTable& requests, BlockSize block_size,
     : requests_(requests),
       block_size_(block_size),
       residues_(static_cast<std::size_t>(block_size.tokens()), 0),
-      group_size_(requests.num_groups(), 0),
+      group_size_(workload::TokenGaps::are_few(requests.num_groups()) ? requests.num_groups() : 0,
+                  0),
       whole_size_(counts_tokens ? requests.num_groups() : 0, 0) {}
 
 std::int64_t Decoders::held_blocks(std::int64_t steps) const {
@@ -46,6 +47,13 @@ void Decoders::begin_late_taking() {
   }
 }
 
+std::int64_t Decoders::gaps_begin() const {
+  const auto begins_before = [](const Member& a, const Member& b) {
+    return a.gaps_begin < b.gaps_begin;
+  };
+  return std::ranges::min_element(members(), begins_before)->gaps_begin;
+}
+
 void Decoders::count_in(const Member& member, std::int64_t sign) {
   const std::int64_t context = computed(member);
   size_ += sign;
@@ -53,7 +61,7 @@ void Decoders::count_in(const Member& member, std::int64_t sign) {
   taken_blocks_ += sign * member.taken_blocks;
   residues_[residue(context)] += static_cast<std::int32_t>(sign);
   if (!whole_size_.empty()) whole_size_[member.group] += sign;
-  if (!member.is_counted) return;
+  if (!member.is_counted || group_size_.empty()) return;
   std::int64_t& size = group_size_[member.group];
   if (size == 0) present_groups_.push_back(member.group);
   size += sign;
@@ -61,7 +69,7 @@ void Decoders::count_in(const Member& member, std::int64_t sign) {
 }
 
 void Decoders::join(sim::RequestId id, std::uint32_t entry, std::int64_t emitted,
-                    const Holding& holding) {
+                    const Holding& holding, std::int64_t gaps_begin) {
   if (first_ > members_.size() / 2) {
     members_.erase(members_.begin(), members_.begin() + static_cast<std::ptrdiff_t>(first_));
     first_ = 0;
@@ -71,6 +79,7 @@ void Decoders::join(sim::RequestId id, std::uint32_t entry, std::int64_t emitted
   member.finish_step = step_ + target - emitted;
   member.final_computed = requests_.input_tokens(id) + target - 1;
   member.taken_blocks = holding.blocks;
+  member.gaps_begin = gaps_begin;
   member.entry = entry;
   member.id = id;
   member.group = group_size_.size() == 1 ? 0 : static_cast<std::uint32_t>(requests_.group(id));

@@ -25,6 +25,7 @@ class Decoders {
     std::int64_t finish_step = 0;     ///< the step after which it has all its tokens
     std::int64_t final_computed = 0;  ///< tokens whose KV is then in the cache
     std::int64_t taken_blocks = 0;    ///< KV blocks taken for it, while they are taken late
+    std::int64_t gaps_begin = 0;      ///< in the recorder's log of gaps
     std::uint32_t entry = 0;
     sim::RequestId id;
     std::uint32_t group = 0;                    ///< of the request
@@ -71,7 +72,8 @@ class Decoders {
 
   /// Adds a request that has emitted `emitted` ≥ 1 tokens, with the KV of all but the last in the
   /// cache.
-  void join(sim::RequestId id, std::uint32_t entry, std::int64_t emitted, const Holding& holding);
+  void join(sim::RequestId id, std::uint32_t entry, std::int64_t emitted, const Holding& holding,
+            std::int64_t gaps_begin);
   /// Each request emits a token in each of `steps` ≤ `steps_to_finish` steps.
   void advance(std::int64_t steps) {
     context_tokens_ += steps * size_;
@@ -93,11 +95,14 @@ class Decoders {
     return member.final_computed - (member.finish_step - step_);
   }
 
+  /// The first of their `gaps_begin`. Precondition: not empty.
+  std::int64_t gaps_begin() const;
+
   /// Adds the tokens that the requests of each group emit in `steps` steps.
   void count_tokens(std::span<std::int64_t> by_group, std::int64_t steps) const {
     for (std::size_t i = 0; i < whole_size_.size(); ++i) by_group[i] += steps * whole_size_[i];
   }
-  /// Records `count` gaps of each counted request, per group.
+  /// Records `count` gaps of each counted request, per group. Precondition: groups are few.
   void record_gaps(workload::TokenGaps& gaps, sim::Time gap, std::int64_t count) const {
     const std::span<std::int64_t> row = gaps.row(gap);
     for (const std::size_t group : present_groups_) {
@@ -126,7 +131,7 @@ class Decoders {
   std::int64_t taken_blocks_ = 0;
   // residues_[r]: the requests with (computed − step) mod block size = r, which is constant.
   std::vector<std::int32_t> residues_;
-  std::vector<std::int64_t> group_size_;
+  std::vector<std::int64_t> group_size_;     // empty if there are many groups
   std::vector<std::size_t> present_groups_;  // groups with a nonzero size
   std::vector<std::int64_t> whole_size_;  // of groups, including requests that are not counted in
                                           // statistics; only with `counts_tokens`

@@ -25,7 +25,7 @@ void pop_finished_decoders(EngineState& s, Recorder& recorder) {
     const Decoders::Member member = s.decoders.pop_finished();
     const std::int64_t blocks = s.memory.blocks_for(member.final_computed);
     if (s.takes_late) s.memory.take(blocks - member.taken_blocks);
-    recorder.left_decoders(member.id);
+    recorder.left_decoders(member);
     s.finished.push_back({member.entry,
                           member.id,
                           {.blocks = blocks, .prefix = member.prefix},
@@ -93,8 +93,8 @@ void apply_step(EngineState& s, Recorder& recorder) {
       return true;
     }
     if (!may_join || !slot.is_decoding() || slot.last_token != s.jump.end_of_step()) return false;
-    s.decoders.join(slot.id, slot.entry, slot.emitted, slot.holding);
-    recorder.joined_decoders(slot.id);
+    s.decoders.join(slot.id, slot.entry, slot.emitted, slot.holding,
+                    recorder.joined_decoders(slot.id));
     return true;
   });
   if (finished_decoders > 0 && s.finished.size() > finished_decoders) {

@@ -109,8 +109,9 @@ void StepLoopEngine::close(Time end) {
   }
   for (const Decoders::Member& member : state_.decoders.members()) {
     recorder_.emitted(member.id, static_cast<std::int32_t>(state_.decoders.emitted(member)));
-    recorder_.left_decoders(member.id);
+    recorder_.left_decoders(member);
   }
+  recorder_.close();
 }
 
 signals::InstanceSignal StepLoopEngine::read(Time now) {

@@ -10,6 +10,7 @@
 #include "sim/ids.h"
 #include "sim/phase.h"
 #include "sim/time.h"
+#include "workload/gap_log.h"
 #include "workload/outcome.h"
 #include "workload/request_states.h"
 
@@ -27,6 +28,7 @@ class Recorder {
         states_(&environment.states),
         events_(&environment.events),
         listener_(&environment.listener),
+        has_few_groups_(workload::TokenGaps::are_few(settings.requests.num_groups())),
         notifies_first_tokens_(environment.notifies_first_tokens) {}
   /// The recorder of a forecast.
   Recorder(const EngineSettings& settings, sim::RequestId watched)
@@ -69,7 +71,14 @@ class Recorder {
   void decoder_tokens(const Decoders& decoders, const Jump& step, std::int64_t steps) {
     if (!states_) return;
     const sim::Time gap = reported_gap(step);
-    decoders.record_gaps(states_->token_gaps, gap, steps);
+    if (has_few_groups_) {
+      decoders.record_gaps(states_->token_gaps, gap, steps);
+    } else {
+      if (gap_log_.is_full()) {
+        states_->token_gaps.count_sections(gap_log_, decoders.gaps_begin());
+      }
+      gap_log_.append(gap, steps);
+    }
     decode_clock_ += sim::Time{steps * gap.ns};
   }
   /// The request is a slot of a step that ends at `end_of_step`, with or without tokens.
@@ -78,8 +87,16 @@ class Recorder {
     states_->reported_ttft[slot.id.index()] =
         end_of_step + settings_.reported_overhead - settings_.requests.arrival(slot.id);
   }
-  void joined_decoders(sim::RequestId id) { report_decode(id, sim::Time{-decode_clock_.ns}); }
-  void left_decoders(sim::RequestId id) { report_decode(id, decode_clock_); }
+  /// Position of the request's first gap in the log.
+  std::int64_t joined_decoders(sim::RequestId id) {
+    report_decode(id, sim::Time{-decode_clock_.ns});
+    return gap_log_.end();
+  }
+  void left_decoders(const Decoders::Member& member) {
+    report_decode(member.id, decode_clock_);
+    if (has_few_groups_ || !states_ || !member.is_counted) return;
+    gap_log_.close_section(member.gaps_begin, member.group);
+  }
 
   void completed(sim::RequestId id, sim::Time at) {
     if (!states_) return;
@@ -94,6 +111,10 @@ class Recorder {
     left(one.id, one.outcome, at);
   }
   // In a run only:
+  /// The run has ended.
+  void close() {
+    if (!has_few_groups_) states_->token_gaps.keep(gap_log_);
+  }
   /// Appends requests that leave to `permits` instead of posting the release of their permits;
   /// null: posts it.
   void withhold_permits(std::vector<sim::RequestId>* permits) { withheld_ = permits; }
@@ -140,11 +161,13 @@ class Recorder {
   workload::RequestStates* states_ = nullptr;  // null in a forecast, like the next two
   sim::EventQueue* events_ = nullptr;
   workload::RequestListener* listener_ = nullptr;
+  bool has_few_groups_ = false;
   bool notifies_first_tokens_ = false;
   std::vector<sim::RequestId>* withheld_ = nullptr;
   // A clock that advances by the reported gaps of the decoders: the sum of a request's gaps is the
   // difference between its readings when the request joins the decoders and when it leaves them.
   sim::Time decode_clock_{0};
+  workload::GapLog gap_log_;  // empty if there are few groups
   sim::RequestId watched_;
   sim::Time watched_first_token_ = sim::kUnset;
 };

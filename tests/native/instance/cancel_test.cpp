@@ -90,7 +90,7 @@ class Bench final : workload::RequestListener {
         events_(static_cast<std::size_t>(given.group.data_parallel_size)) {
     states_.reports = given.reports;
     states_.resize(requests_.capacity());
-    states_.token_gaps.exact.resize(requests_.num_groups());
+    states_.token_gaps.resize(requests_.num_groups(), false);
     left_.resize(requests_.capacity(), sim::kUnset);
     finished_.resize(requests_.capacity(), 0);
     entered_rank_.resize(requests_.capacity(), 0);
@@ -181,9 +181,10 @@ class Bench final : workload::RequestListener {
                              given_.reports ? states_.reported_decode[i].ns : 0);
     }
     workload::TokenGaps gaps = states_.token_gaps;
-    gaps.flush();
-    for (const auto& sample : gaps.exact) {
-      for (const auto& [gap, count] : sample.sorted()) told.gaps[gap] += count;
+    gaps.close();
+    workload::GapIndex::Room room;
+    for (std::size_t group = 0; group < requests_.num_groups(); ++group) {
+      for (const auto& [gap, count] : gaps.exact({&group, 1}, room)) told.gaps[gap] += count;
     }
     const instance::Counters& c = instance_->counters();
     told.counts = {c.entered,   c.refused,        c.completed,           c.cancelled,
