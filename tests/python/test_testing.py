@@ -715,6 +715,8 @@ def test_ceilings_by_hand() -> None:
     # At 0.75 every third drain is open to all.
     shut = (1.0, 0.625, 0.25)
     assert [reflective.decide(0.75) for _ in range(4)] == [shut, shut, (1.0, 1.0, 1.0), shut]
+    # At the lowest ceiling every drain is.
+    assert build(gateway.SoftReflective(), simulation=BANDS).decide(0.5) == (1.0, 1.0, 1.0)
 
 
 @EXAMPLES

@@ -236,6 +236,7 @@ def test_places_of_instances_that_were_shunned_stay_empty(policy: str, candidate
     assert (np.diff(is_empty * 1, axis=1) >= 0).all()
     assert is_empty.any() == (candidates > 1)
     assert (log["candidate_score"][is_empty] == -np.inf).all()
+    assert (log["candidate_rank"][is_empty] == -1).all()
     assert np.isfinite(log["candidate_score"][~is_empty]).all()
     for name in ("waiting", "running", "in_flight", "kv_utilization"):
         assert (log[f"candidate_{name}"][is_empty] == 0).all()
