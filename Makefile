@@ -12,7 +12,7 @@ WHEEL_TAG = from importlib.metadata import distribution; \
             print(distribution('spillway-sim').read_text('WHEEL').split('Tag: ')[1].split()[0])
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-native test-asan test-tsan test-python test-every test-long test-fuzz mutants smoke test-dist bench bench-check experiments check format stubs notebooks clean
+.PHONY: help demo test test-full test-native test-asan test-tsan test-python test-every test-long test-fuzz mutants smoke test-dist bench bench-check experiments check analyze format stubs notebooks clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-20s %s\n", $$1, $$2}'
@@ -75,6 +75,9 @@ check: $(VENV)/.dev  ## Formatters, linters, types, stubs, language
 	$(BIN)/python tools/generate_stubs.py --check
 	$(BIN)/python -m mypy.stubtest spillway._core --allowlist tools/stubtest_allowlist.txt
 	$(BIN)/python tools/run_clang_tidy.py build/tidy
+
+analyze: $(VENV)/.dev  ## Clang's static analyzer; ten minutes
+	$(BIN)/python tools/run_clang_tidy.py build/tidy --analyze
 
 format: $(VENV)/.dev  ## Format everything
 	@$(BIN)/clang-format -i $(CPP_FILES)
