@@ -68,7 +68,7 @@ void join_advance_pop(std::size_t size) {
   micro::Sequence progress(kOutput_tokens - 1);
   std::uint32_t entry = 0;
   for (std::size_t i = 0; i < size; ++i) {
-    decoders.join(sim::RequestId{i}, entry++, 1 + progress.next(), instance::Holding{});
+    decoders.join(sim::RequestId{i}, entry++, 1 + progress.next(), instance::Holding{}, 0);
   }
   std::int64_t blocks = 0;
   micro::measure("decoders_join_advance_pop", size, [&](std::size_t operations) {
@@ -76,7 +76,7 @@ void join_advance_pop(std::size_t size) {
       decoders.advance(decoders.steps_to_finish());
       while (decoders.has_finished() && done < operations) {
         const instance::Decoders::Member left = decoders.pop_finished();
-        decoders.join(left.id, entry++, 1, {.prefix = left.prefix});
+        decoders.join(left.id, entry++, 1, {.prefix = left.prefix}, 0);
         ++done;
       }
     }
