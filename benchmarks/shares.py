@@ -20,7 +20,7 @@ _BENCH = Path(__file__).resolve().with_name("bench.py")
 _REPEATS = 5
 SIZES = dict.fromkeys(SCENARIOS, 20_000) | {"W1000": 50_000}
 """How many requests each scenario has here."""
-ROUNDS = 6
+ROUNDS = 15
 Shares = dict[str, dict[str, float]]
 
 
