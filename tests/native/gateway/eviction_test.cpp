@@ -1,4 +1,4 @@
-// The evictor by hand: who is evicted, how many, and when the next decision may come.
+// The evictor by hand: its victims, their number, and the time of the next decision.
 #include "gateway/eviction.h"
 
 #include <cstdint>
