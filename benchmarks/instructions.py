@@ -60,16 +60,10 @@ def measure(name: str, num_requests: int) -> float:
         out = Path(folder) / "callgrind.out"
         command = ["valgrind", "--quiet", "--tool=callgrind", "--instr-atstart=no"]
         command += [f"--callgrind-out-file={out}", sys.executable, __file__]
+        command += ["--scenario", name, "--num-requests", str(num_requests)]
+        command += ["--marks", str(_marks())]
         done = subprocess.run(
-            [
-                *command,
-                "--scenario",
-                name,
-                "--num-requests",
-                str(num_requests),
-                "--marks",
-                _marks(),
-            ],
+            command,
             check=True,
             stdout=subprocess.PIPE,
             text=True,

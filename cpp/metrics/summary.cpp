@@ -85,13 +85,15 @@ std::vector<std::vector<std::size_t>> groups_of(const Partition& partition) {
   return groups;
 }
 
-// The histogram of a population; `histogram_of` returns that of a group.
+// Of a population; `histogram_of` returns the histogram of a group.
 template <class HistogramOf>
-numerics::LogHistogram merged(std::span<const std::size_t> groups,
-                              const HistogramOf& histogram_of) {
-  numerics::LogHistogram merged = histogram_of(groups.front());
+Distribution distribution_of_groups(std::span<const std::size_t> groups,
+                                    const HistogramOf& histogram_of) {
+  const numerics::LogHistogram& first = histogram_of(groups.front());
+  if (groups.size() == 1) return distribution_of(first, first.count());
+  numerics::LogHistogram merged = first;
   for (const std::size_t group : groups.subspan(1)) merged.merge(histogram_of(group));
-  return merged;
+  return distribution_of(merged, merged.count());
 }
 
 Value::Map figures_of(const Measured& measured, bool is_whole) {
@@ -212,19 +214,20 @@ void Collector::measure(std::span<const Partition> partitions) const {
 }
 
 void Collector::measure_histograms(std::span<const Partition> partitions) const {
-  const auto distribution = [](const numerics::LogHistogram& histogram) {
-    return distribution_of(histogram, histogram.count());
-  };
+  using numerics::LogHistogram;
   for (const Partition& one : partitions) {
     const auto groups = groups_of(one);
     for (std::size_t i = 0; i < groups.size(); ++i) {
       Population& population = *one.populations[i];
       for (std::size_t k = 0; k < kNumLatencies; ++k) {
-        population.latencies[k] = distribution(
-            merged(groups[i], [&](std::size_t group) { return histograms_[group][k]; }));
+        population.latencies[k] = distribution_of_groups(
+            groups[i],
+            [&](std::size_t group) -> const LogHistogram& { return histograms_[group][k]; });
       }
-      population.gaps = distribution(merged(
-          groups[i], [&](std::size_t group) { return states_.token_gaps.approximate()[group]; }));
+      const auto gaps_of = [&](std::size_t group) -> const LogHistogram& {
+        return states_.token_gaps.approximate()[group];
+      };
+      population.gaps = distribution_of_groups(groups[i], gaps_of);
     }
   }
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "numerics/fibonacci_hash.h"
 #include "numerics/percentile.h"
 
 namespace spillway::numerics {
@@ -13,10 +14,8 @@ constexpr std::size_t kFirstSize = 16;
 }
 
 WeightedSample::Cell& WeightedSample::cell_of(std::int64_t value) {
-  // Fibonacci hashing: the high bits of the product are well mixed.
-  const auto mixed = static_cast<std::uint64_t>(value) * 0x9E3779B97F4A7C15u;
   const std::size_t mask = cells_.size() - 1;
-  std::size_t at = (mixed >> 32) & mask;
+  std::size_t at = (fibonacci_hash(value) >> 32) & mask;
   while (cells_[at].count != 0 && cells_[at].value != value) at = (at + 1) & mask;
   return cells_[at];
 }

@@ -4,6 +4,8 @@
 #include <bit>
 #include <utility>
 
+#include "numerics/fibonacci_hash.h"
+
 namespace spillway::workload {
 
 using sim::Time;
@@ -14,9 +16,7 @@ constexpr unsigned kRecentBits = 8;
 
 void GapLog::append(Time gap, std::int64_t count) {
   if (recent_.empty()) recent_.resize(std::size_t{1} << kRecentBits, 0);
-  // Fibonacci hashing: the high bits of the product are well mixed.
-  const std::uint64_t mixed = static_cast<std::uint64_t>(gap.ns) * 0x9E3779B97F4A7C15u;
-  std::uint32_t& recent = recent_[mixed >> (64 - kRecentBits)];
+  std::uint32_t& recent = recent_[numerics::fibonacci_hash(gap.ns) >> (64 - kRecentBits)];
   if (recent >= values_.size() || values_[recent] != gap) {
     recent = static_cast<std::uint32_t>(values_.size());
     values_.push_back(gap);

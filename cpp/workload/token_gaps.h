@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "numerics/fibonacci_hash.h"
 #include "numerics/log_histogram.h"
 #include "numerics/weighted_sample.h"
 #include "sim/time.h"
@@ -45,8 +46,7 @@ class TokenGaps {
       gaps_.resize(kRows);
       counts_.resize(kRows * groups);
     }
-    // Fibonacci hashing: the high bits of the product are well mixed.
-    const std::size_t at = static_cast<std::uint64_t>(gap.ns) * 0x9E3779B97F4A7C15u >> kShift;
+    const std::size_t at = numerics::fibonacci_hash(gap.ns) >> kShift;
     if (gaps_[at] != gap) replace(at, gap);
     return std::span(counts_).subspan(at * groups, groups);
   }
