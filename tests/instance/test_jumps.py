@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.effort import in_parts, often, trials
+from support.engine_trials import depends_on_context
 
 import spillway
 from spillway import (
@@ -59,6 +60,7 @@ FEATURES = (
     "chunked prefill",
     "max_model_len",
     "context",
+    "roofline",
     "overloaded",
     "hardly loaded",
     "limit",
@@ -126,7 +128,17 @@ def random_client(rng: random.Random, name: str) -> workload.Client:
     )
 
 
-def random_latency(rng: random.Random) -> instance.Linear:
+def random_latency(rng: random.Random) -> instance.Linear | instance.Roofline:
+    if rng.random() < 0.3:
+        return instance.Roofline(
+            constant_us=rng.choice((0, 1000, 2800)),
+            token_us=rng.choice((10, 50, 500)),
+            norm=rng.choice((None, 1, 1.5, 2, 4)),
+            decode_us=rng.choice((0, 30)),
+            decode_context_us=rng.choice((0, 0, 0.06)),
+            prefill_context_us=rng.choice((0, 0, 0.0017, 0.1)),
+            chunk_us=rng.choice((0, 100)),
+        )
     default = instance.Linear()
     return rng.choice(
         (
@@ -389,7 +401,8 @@ def features_of(jumping: Result, plain: Result) -> Iterator[str]:
         "capped prefill": any(longest > one.long_prefill_token_threshold > 0 for one in groups),
         "chunked prefill": any(longest > one.max_num_batched_tokens for one in groups),
         "max_model_len": any(one.max_model_len > 0 for one in groups),
-        "context": any(one.latency.beta_context_us > 0 for one in groups),
+        "context": any(depends_on_context(one.latency) for one in groups),
+        "roofline": any(isinstance(one.latency, instance.Roofline) for one in groups),
         "overloaded": queue > 5,
         "hardly loaded": queue < 0.05,
         "limit": simulation.gateway.limit[0].kind == "fixed",
@@ -418,6 +431,17 @@ def test_configurations_reach_what_they_are_meant_to() -> None:
 # Where there are no jumps
 
 
+def with_linear_times(simulation: Simulation) -> Simulation:
+    return simulation.replace(
+        instances=[
+            group
+            if isinstance(group.latency, instance.Linear)
+            else group.replace(latency=instance.Linear())
+            for group in simulation.instances
+        ]
+    )
+
+
 def with_jitter(simulation: Simulation, cv: float) -> Simulation:
     """With random step times around those of the linear models."""
     return simulation.replace(
@@ -431,7 +455,7 @@ def with_jitter(simulation: Simulation, cv: float) -> Simulation:
 def test_random_step_times_are_made_one_by_one() -> None:
     differing = 0
     for seed in JITTERED_SEEDS:
-        linear, _ = run(seed)
+        linear = simulate(with_linear_times(configuration(seed)), seed)
         steady, jittered = (simulate(with_jitter(linear.simulation, cv), seed) for cv in (0, 0.1))
         for result in (steady, jittered):
             assert {one["stepping"] for one in result.instances} == {"plain"}

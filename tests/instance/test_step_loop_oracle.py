@@ -16,6 +16,7 @@ from support.engine_trials import (
     CLASSES,
     PRIORITIES,
     assert_same,
+    depends_on_context,
     random_kv_cache,
     random_latency,
     random_scheduler,
@@ -48,6 +49,7 @@ FEATURES = (
     "no overhead",
     "large overhead",
     "context",
+    "roofline",
     "fcfs",
     "sjf",
     *(f"{kind} by {by}" for kind in ("priority_fcfs", "reverse_priority") for by in PRIORITIES),
@@ -224,7 +226,8 @@ def features_of(
         "no entry delay": group.latency.alpha0_us == group.latency.alpha_input_us == 0,
         "no overhead": group.latency.alpha_output_us == 0,
         "large overhead": group.latency.alpha_output_us == 1e5,
-        "context": group.latency.beta_context_us > 0,
+        "context": depends_on_context(group.latency),
+        "roofline": isinstance(group.latency, instance.Roofline),
     }
     yield from (name for name, is_reached in reached.items() if is_reached)
     by = getattr(group.scheduler, "priority", None)

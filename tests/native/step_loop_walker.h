@@ -91,6 +91,16 @@ inline Workload random_workload(std::uint64_t seed) {
                                    .beta_prefill_us = one_of({0.0, 10.0}),
                                    .beta_decode_us = one_of({1.0, 2.8}),
                                    .beta_context_us = one_of({0.0, 0.25})};
+  if (draws.below(3) == 0) {
+    group.latency = instance::Roofline{.constant_us = one_of({0.0, 100.0}),
+                                       .weights_us = 300,
+                                       .token_us = one_of({1.0, 20.0}),
+                                       .norm = one_of({1.0, 1.5, 4.0}),
+                                       .decode_us = 2.8,
+                                       .decode_context_us = one_of({0.0, 0.25}),
+                                       .prefill_context_us = one_of({0.0, 0.02}),
+                                       .chunk_us = 7};
+  }
   group.kv_cache.prefix_caching = draws.below(2) == 0;
   group.kv_cache.allocation = static_cast<instance::Allocation>(draws.below(4) / 3);
   work.reports = draws.below(4) == 0;

@@ -36,7 +36,7 @@ ADDED = (
 PRIORITIES = ("slo_class", "constant", "age", "inverted_age")
 
 
-def random_latency(rng: random.Random) -> instance.Linear:
+def random_latency(rng: random.Random) -> instance.Linear | instance.Roofline:
     # Sums of tenths are whole nanoseconds or just below, as the order of summation has it.
     style = rng.choice(("published", "any", "tenths"))
 
@@ -49,10 +49,26 @@ def random_latency(rng: random.Random) -> instance.Linear:
         return rng.choice((0.0, other[style], other[style], other[style]))
 
     default = instance.Linear()
+    overheads = {
+        "alpha0_us": rng.choice((0.0, some(default.alpha0_us), 1e6)),
+        "alpha_input_us": rng.choice((0.0, 0.1, some(default.alpha_input_us), 1e4)),
+        "alpha_output_us": rng.choice((0.0, some(default.alpha_output_us), 1e5)),
+    }
+    if rng.random() < 0.4:
+        roofline = instance.Roofline()
+        return instance.Roofline(
+            **overheads,
+            constant_us=some(roofline.constant_us),
+            weights_us=some(roofline.weights_us),
+            token_us=some(rng.choice((roofline.token_us, 3000))),
+            norm=rng.choice((None, 1, 1.5, 2, 4)),
+            decode_us=some(roofline.decode_us),
+            decode_context_us=rng.choice((0.0, some(roofline.decode_context_us))),
+            prefill_context_us=rng.choice((0.0, some(roofline.prefill_context_us))),
+            chunk_us=some(100.0),
+        )
     return instance.Linear(
-        alpha0_us=rng.choice((0.0, some(default.alpha0_us), 1e6)),
-        alpha_input_us=rng.choice((0.0, 0.1, some(default.alpha_input_us), 1e4)),
-        alpha_output_us=rng.choice((0.0, some(default.alpha_output_us), 1e5)),
+        **overheads,
         beta0_us=some(default.beta0_us),
         beta_prefill_us=some(default.beta_prefill_us),
         beta_decode_us=some(default.beta_decode_us),
@@ -95,10 +111,31 @@ def trace_of(requests: list[oracle.Request], rng: random.Random) -> workload.Tra
     )
 
 
+BETAS = ("beta0_us", "beta_prefill_us", "beta_decode_us", "beta_context_us")
+
+
+def step_time_of(latency: instance.Linear | instance.Roofline) -> dict[str, Any]:
+    if isinstance(latency, instance.Linear):
+        return {name: getattr(latency, name) for name in BETAS}
+    names = [one.name for one in dataclasses.fields(oracle.Roofline)]
+    return {
+        **dict.fromkeys(BETAS, 0.0),
+        "roofline": oracle.Roofline(**{name: getattr(latency, name) for name in names}),
+    }
+
+
+def depends_on_context(latency: instance.Linear | instance.Roofline) -> bool:
+    """Whether the step time changes while the batch does not."""
+    if isinstance(latency, instance.Linear):
+        return latency.beta_context_us > 0
+    return latency.decode_context_us > 0 or latency.prefill_context_us > 0
+
+
 def server_of(simulation: Simulation) -> oracle.Server:
     (group,) = simulation.instances
     latency = group.latency
     return oracle.Server(
+        **step_time_of(latency),
         max_num_seqs=group.max_num_seqs,
         max_num_batched_tokens=group.max_num_batched_tokens,
         long_prefill_token_threshold=group.long_prefill_token_threshold,
@@ -110,10 +147,6 @@ def server_of(simulation: Simulation) -> oracle.Server:
         alpha0_us=latency.alpha0_us,
         alpha_input_us=latency.alpha_input_us,
         alpha_output_us=latency.alpha_output_us,
-        beta0_us=latency.beta0_us,
-        beta_prefill_us=latency.beta_prefill_us,
-        beta_decode_us=latency.beta_decode_us,
-        beta_context_us=latency.beta_context_us,
         completion=group.completion,
         preemption=group.preemption,
         output_overhead=group.output_overhead,

@@ -279,9 +279,16 @@ RICH = Simulation(
     ),
     signals=signals.Scraped(),
     instances=[
-        instance.InstanceGroup(count=2, scheduler="priority_fcfs", ingress="engine_request_limit"),
         instance.InstanceGroup(
-            max_model_len=4096, plant="processor_sharing", ingress="vllm_queue_limits"
+            count=2,
+            scheduler="priority_fcfs",
+            ingress="engine_request_limit",
+            latency="roofline",
+        ),
+        instance.InstanceGroup(
+            max_model_len=4096,
+            plant="processor_sharing",
+            ingress="vllm_queue_limits",
         ),
     ],
     horizon_s=60,

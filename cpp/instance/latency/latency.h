@@ -7,15 +7,21 @@ namespace spillway::instance {
 /// The work of a step, summed over the requests that get tokens in it.
 struct StepLoad {
   std::int64_t prefill_tokens = 0;
+  std::int64_t prefill_requests = 0;
   std::int64_t decode_requests = 0;
-  std::int64_t context_tokens = 0;  ///< tokens whose KV is in the cache before the step
-  std::int64_t ordinal = 0;         ///< number of previous steps of the instance
+  std::int64_t context_tokens = 0;         ///< tokens whose KV is in the cache before the step
+  std::int64_t decode_context_tokens = 0;  ///< those of the requests that decode
+  /// Σ n·(2c + n) over the requests that prefill n tokens behind a context of c: twice the pairs of
+  /// a token and one before it that attention computes.
+  std::int64_t prefill_attention = 0;
+  std::int64_t prefill_squares = 0;  ///< Σ n² over these requests
+  std::int64_t ordinal = 0;          ///< number of previous steps of the instance
 };
 
 /// The inputs of a step's duration, which decide how an instance may combine steps.
 enum class LatencyBasis : std::uint8_t {
-  batch,    ///< prefill_tokens and decode_requests: equal batches have equal durations
-  context,  ///< also context_tokens
+  batch,    ///< tokens and requests: equal batches have equal durations
+  context,  ///< also the contexts
   step,     ///< also the ordinal: the instance performs every step singly
 };
 

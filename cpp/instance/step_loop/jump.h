@@ -15,6 +15,8 @@ sim::Time duration_of(const EngineSettings& settings, const StepLoad& load, bool
 /// The load of the step after one with `load`, if the batch is unchanged.
 inline StepLoad following(StepLoad load) {
   load.context_tokens += load.decode_requests + load.prefill_tokens;
+  load.decode_context_tokens += load.decode_requests;
+  load.prefill_attention += 2 * load.prefill_squares;
   ++load.ordinal;
   return load;
 }

@@ -54,19 +54,23 @@ void begin_due(EngineState& s, Time now) {
 // A jump of one step begins; its tokens have been allocated.
 void begin_jump(EngineState& s, Time now, std::int64_t budget_left) {
   StepLoad& load = s.jump.load;
-  load.prefill_tokens = 0;
-  load.decode_requests = s.decoders.size();
-  load.context_tokens = s.decoders.context_tokens();
-  load.ordinal = s.counters.steps;
+  load = {.decode_requests = s.decoders.size(),
+          .context_tokens = s.decoders.context_tokens(),
+          .decode_context_tokens = s.decoders.context_tokens(),
+          .ordinal = s.counters.steps};
   bool emits = !s.decoders.empty();
   for (const Slot& slot : s.slots) {
     if (slot.tokens == 0 && !slot.is_cached) continue;
+    load.context_tokens += slot.computed;
     if (slot.is_decoding()) {
       ++load.decode_requests;
-    } else {
+      load.decode_context_tokens += slot.computed;
+    } else if (slot.tokens > 0) {
+      ++load.prefill_requests;
       load.prefill_tokens += slot.tokens;
+      load.prefill_attention += slot.tokens * (2 * slot.computed + slot.tokens);
+      load.prefill_squares += slot.tokens * slot.tokens;
     }
-    load.context_tokens += slot.computed;
     emits = emits || slot.tokens == slot.needed_tokens();
   }
   // A full batch stays full during the jump unless a request is preempted for the head.

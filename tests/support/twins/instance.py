@@ -53,8 +53,58 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Roofline:
+    """The coefficients of the roofline's step time; `norm` None takes the longer time."""
+
+    constant_us: float
+    weights_us: float
+    token_us: float
+    norm: float | None
+    decode_us: float
+    decode_context_us: float
+    prefill_context_us: float
+    chunk_us: float
+
+    def step_us(self, batch: list[_Scheduled]) -> float:
+        prefills = [part for part in batch if not part.decodes and part.tokens > 0]
+        decodes = [part for part in batch if part.decodes]
+        prefill = sum(part.tokens for part in prefills)
+        if self.norm == 1:
+            us = (self.constant_us + self.weights_us) + self.token_us * prefill
+            us += (self.token_us + self.decode_us) * len(decodes)
+        else:
+            us = self.constant_us + self.matrices_us(self.token_us * (prefill + len(decodes)))
+            us += self.decode_us * len(decodes)
+        if self.decode_context_us != 0:
+            us += self.decode_context_us * sum(part.computed_before for part in decodes)
+        if self.prefill_context_us != 0:
+            attention = sum(
+                part.tokens * (2 * part.computed_before + part.tokens) for part in prefills
+            )
+            us += self.prefill_context_us * (0.5 * attention)
+        if self.chunk_us != 0:
+            us += self.chunk_us * len(prefills)
+        return us
+
+    def matrices_us(self, tokens_us: float) -> float:
+        longer = max(self.weights_us, tokens_us)
+        if self.norm is None or longer == 0:
+            return longer
+        ratio = min(self.weights_us, tokens_us) / longer
+        square = ratio * ratio
+        if self.norm == 2:
+            return longer * math.sqrt(1 + square)
+        if self.norm == 4:
+            return longer * math.sqrt(math.sqrt(1 + square * square))
+        return longer * math.pow(1 + math.pow(ratio, self.norm), 1 / self.norm)
+
+
+@dataclass(frozen=True)
 class Server:
-    """The settings of one instance, under the contract's names."""
+    """The settings of one instance, under the contract's names.
+
+    With a `roofline` the step time is its, and the coefficients beta are unused.
+    """
 
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -83,6 +133,7 @@ class Server:
     victim: str = "last"
     preemption_margin: int | None = None
     max_preemptions_per_step: int = 3
+    roofline: Roofline | None = None
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -529,6 +580,13 @@ class _Instance:
 
     def duration_ns(self, batch: list[_Scheduled]) -> int:
         server = self.server
+        step_us = server.roofline.step_us(batch) if server.roofline else self.linear_us(batch)
+        if server.output_overhead == "in_step" and any(part.emits for part in batch):
+            step_us = step_us + server.alpha_output_us
+        return max(1, self.truncate_ticks(step_us)) * server.quantum_ns
+
+    def linear_us(self, batch: list[_Scheduled]) -> float:
+        server = self.server
         prefill = sum(part.tokens for part in batch if not part.decodes)
         decode = sum(1 for part in batch if part.decodes)
         context = sum(part.computed_before for part in batch)
@@ -536,9 +594,7 @@ class _Instance:
         step_us = step_us + server.beta_decode_us * decode
         if server.beta_context_us != 0:
             step_us = step_us + server.beta_context_us * context
-        if server.output_overhead == "in_step" and any(part.emits for part in batch):
-            step_us = step_us + server.alpha_output_us
-        return max(1, self.truncate_ticks(step_us)) * server.quantum_ns
+        return step_us
 
     @property
     def preempts_from_the_tail(self) -> bool:

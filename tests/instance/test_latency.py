@@ -1,0 +1,99 @@
+"""The roofline's step times, read from the engine's stamps."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from support.runs import run
+
+from spillway import instance
+
+QUIET = dict.fromkeys(
+    ("alpha0_us", "alpha_input_us", "alpha_output_us", "constant_us", "weights_us", "token_us",
+     "decode_us", "decode_context_us", "prefill_context_us", "chunk_us"), 0.0,
+)  # fmt: skip
+
+
+def steps_us(input_tokens: int, output_tokens: int, **latency: Any) -> tuple[float, float]:
+    """Time to the first token of a lone request, and from there to its last one."""
+    group = instance.InstanceGroup(
+        latency=instance.Roofline(**QUIET | latency), max_num_batched_tokens=400
+    )
+    result = run([0.0], input_tokens=input_tokens, output_tokens=output_tokens, instances=group)
+    (ttft_s,), (e2e_s,) = result.requests["ttft_s"], result.requests["e2e_s"]
+    return ttft_s * 1e6, (e2e_s - ttft_s) * 1e6
+
+
+@pytest.mark.parametrize(
+    ("norm", "matrices_us"),
+    [(1, 700), (2, 500), (4, (300**4 + 400**4) ** 0.25), (3, (300**3 + 400**3) ** (1 / 3)),
+     (None, 400)],
+)  # fmt: skip
+def test_reading_weights_and_computing_tokens_overlap(norm: Any, matrices_us: float) -> None:
+    first, rest = steps_us(
+        40, 3, constant_us=1000, weights_us=300, token_us=10, norm=norm, decode_us=7
+    )
+    assert first == pytest.approx(1000 + matrices_us, abs=2e-3)
+    p = math.inf if norm is None else norm
+    one = max(300, 10) if p == math.inf else (300**p + 10**p) ** (1 / p)
+    assert rest == pytest.approx(2 * (1000 + one + 7), abs=4e-3)
+
+
+def test_attention_counts_pairs_of_tokens() -> None:
+    # Two chunks of 400 tokens and one of 200: the pairs are those of the whole prompt.
+    first, rest = steps_us(1000, 2, prefill_context_us=0.01, norm=None)
+    assert first == pytest.approx(0.01 * 1000**2 / 2, abs=2e-3)
+    assert rest == pytest.approx(0, abs=2e-3)
+
+
+def test_decodes_read_their_context() -> None:
+    first, rest = steps_us(100, 4, decode_context_us=0.5, norm=None)
+    assert first == pytest.approx(0, abs=2e-3)
+    assert rest == pytest.approx(0.5 * (100 + 101 + 102), abs=4e-3)
+
+
+def test_each_chunk_costs() -> None:
+    first, rest = steps_us(1000, 2, chunk_us=50, norm=None)
+    assert first == pytest.approx(150, abs=4e-3)
+    assert rest == pytest.approx(0, abs=2e-3)
+
+
+def test_norm_1_is_linear_bit_for_bit() -> None:
+    linear = instance.Linear(
+        beta0_us=2801.3 + 977.7, beta_prefill_us=17.67, beta_decode_us=17.67 + 2.84
+    )
+    roofline = instance.Roofline(
+        **{name: getattr(linear, name) for name in ("alpha0_us", "alpha_input_us")},
+        alpha_output_us=linear.alpha_output_us,
+        constant_us=2801.3,
+        weights_us=977.7,
+        token_us=17.67,
+        norm=1,
+        decode_us=2.84,
+        decode_context_us=0,
+        prefill_context_us=0,
+    )
+    arrival_s = [0.003 * i for i in range(200)]
+    digests = {
+        run(
+            arrival_s,
+            input_tokens=[10 + 37 * i % 1500 for i in range(200)],
+            output_tokens=[1 + 11 * i % 90 for i in range(200)],
+            instances=instance.InstanceGroup(latency=latency, num_kv_blocks=900),
+        ).digest
+        for latency in (linear, roofline)
+    }
+    assert len(digests) == 1
+
+
+def test_the_largest_coefficients_end_the_clock_instead_of_overflowing() -> None:
+    limits = dict.fromkeys(QUIET, 1e12) | {
+        "alpha0_us": 0.0,
+        "alpha_input_us": 0.0,
+        "alpha_output_us": 6e7,
+    }
+    group = instance.InstanceGroup(latency=instance.Roofline(**limits, norm=1.5))
+    result = run([0.0], input_tokens=2000, output_tokens=3, instances=group, horizon_s=1e6)
+    assert result.ledger["running"] == 1
