@@ -127,6 +127,11 @@ void Simulation::validate(const std::string& path, std::vector<sim::Violation>& 
     out.push_back({sim::join_path(path, "warm_up_s"), sim::to_text(warm_up_s),
                    "must be < horizon_s (" + sim::to_text(*horizon_s) + ")"});
   }
+  for (std::size_t i = 0; metrics.uses_reported_latencies() && i < instances.size(); ++i) {
+    if (!instances[i].async_scheduling) continue;
+    out.push_back({sim::index_path(sim::join_path(path, "instances"), i) + ".async_scheduling",
+                   "true", "must be false with a metrics.accounting that is not clock"});
+  }
   for (std::size_t i = 0; busy_monitor.track_output_blocks && i < instances.size(); ++i) {
     if (instances[i].preemption == instance::Preemption::keep_emitted) continue;
     out.push_back(

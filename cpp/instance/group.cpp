@@ -7,6 +7,16 @@ void InstanceGroup::validate(const std::string& path, std::vector<sim::Violation
     out.push_back(
         {sim::join_path(path, "max_model_len"), "1", "must be 0 (unlimited) or >= 2 (tokens)"});
   }
+  const auto needs = [&](bool holds, std::string_view field, std::string_view value,
+                         std::string_view needed) {
+    if (!async_scheduling || holds) return;
+    out.push_back({sim::join_path(path, field), std::string(value),
+                   "must be " + std::string(needed) + " with async_scheduling"});
+  };
+  needs(completion == Completion::step_end, "completion", "step_start", "step_end");
+  needs(preemption == Preemption::keep_emitted, "preemption", "restart", "keep_emitted");
+  needs(kv_cache.allocation == Allocation::check_then_act, "kv_cache.allocation", "roll_back",
+        "check_then_act");
   if (std::holds_alternative<DualLimitGate>(ingress) && completion != Completion::step_end) {
     out.push_back({sim::join_path(path, "completion"), "step_start",
                    "must be step_end with a dual_limit_gate, which waits for first tokens"});

@@ -47,6 +47,7 @@ struct InstanceGroup {
   Completion completion = Completion::step_end;
   Preemption preemption = Preemption::keep_emitted;
   OutputOverhead output_overhead = OutputOverhead::in_step;
+  bool async_scheduling = false;
 
   static constexpr std::string_view type_name = "InstanceGroup";
   static constexpr std::string_view doc =
@@ -108,6 +109,11 @@ struct InstanceGroup {
     field("output_overhead", &G::output_overhead,
           "Where the latency model's cost of delivering tokens counts. in_step: in the duration of "
           "every step that emits a token; reported: only in reported latencies.");
+    field("async_scheduling", &G::async_scheduling,
+          "Whether the batch of a step is fixed when the step before it starts, so that the "
+          "accelerator never waits for the scheduler (vLLM --async-scheduling, its default in "
+          "recent versions). An arrival then joins one step later, and a request that finishes "
+          "keeps its seat and memory for one step more.");
   }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
   bool draws() const { return std::holds_alternative<StepLoop>(plant) && sim::can_draw(latency); }

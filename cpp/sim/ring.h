@@ -15,6 +15,7 @@ class Ring {
   /// Precondition of these functions: not empty (`i` < size()).
   const T& front() const { return items_[head_]; }
   const T& operator[](std::size_t i) const { return items_[slot(i)]; }
+  T& operator[](std::size_t i) { return items_[slot(i)]; }
   void pop_front() {
     head_ = slot(1);
     --size_;

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.effort import in_parts, often, trials
-from support.engine_trials import depends_on_context
+from support.engine_trials import depends_on_context, with_async_scheduling
 
 import spillway
 from spillway import (
@@ -38,10 +38,16 @@ CLASSES = ("critical", "standard", "batch", "sheddable")
 TENANTS = ("gold", "silver", "bronze")
 PRIORITIES = ("slo_class", "constant", "age", "inverted_age")
 # The share of the seeds that must show a feature; the others must occur in 3 %.
-SHARES = {"preempted": 0.2, "jumped": 0.5, "horizon": 0.25, "horizon cuts running": 0.1}
+SHARES = {
+    "preempted": 0.2,
+    "jumped": 0.5,
+    "horizon": 0.25,
+    "horizon cuts running": 0.1,
+    "blis_0_6": 0.02,
+}
 FEATURES = (
     *SHARES,
-    *profiles.NAMES,
+    "vllm",
     "custom",
     "preempted with jumps",
     "horizon cuts running with jumps",
@@ -61,6 +67,7 @@ FEATURES = (
     "max_model_len",
     "context",
     "roofline",
+    "async",
     "overloaded",
     "hardly loaded",
     "limit",
@@ -251,7 +258,7 @@ def configuration(seed: int) -> Simulation:
         instances=[random_group(rng, count) for count in counts],
         warm_up_s=rng.choice((0, 0, 0.15 * span_s)),
     )
-    simulation = with_random_semantics(simulation, rng)
+    simulation = with_async_scheduling(with_random_semantics(simulation, rng), rng)
     # Classes whose goals are met by some, so that there is a goodput.
     targets = {"target_ttft_s": 0.2, "target_e2e_s": 2.0}
     return simulation.replace(
@@ -402,6 +409,7 @@ def features_of(jumping: Result, plain: Result) -> Iterator[str]:
         "chunked prefill": any(longest > one.max_num_batched_tokens for one in groups),
         "max_model_len": any(one.max_model_len > 0 for one in groups),
         "context": any(depends_on_context(one.latency) for one in groups),
+        "async": any(one.async_scheduling for one in groups),
         "roofline": any(isinstance(one.latency, instance.Roofline) for one in groups),
         "overloaded": queue > 5,
         "hardly loaded": queue < 0.05,

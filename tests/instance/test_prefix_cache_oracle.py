@@ -16,6 +16,7 @@ from support.engine_trials import (
     random_latency,
     random_scheduler,
     trace_of,
+    with_async_scheduling,
 )
 from support.twins import instance as oracle
 
@@ -127,7 +128,7 @@ def random_case(rng: random.Random, kind: str) -> tuple[Simulation, list[oracle.
     else:
         simulation = profiles.apply(kind, simulation)
         simulation = simulation.with_({"instances[0].scheduler": group.scheduler})
-    return simulation, requests
+    return with_async_scheduling(simulation, rng), requests
 
 
 def features_of(

@@ -21,6 +21,7 @@ from support.engine_trials import (
     random_latency,
     random_scheduler,
     trace_of,
+    with_async_scheduling,
 )
 from support.twins import instance as oracle
 from support.watchdog import watched
@@ -148,7 +149,7 @@ def random_case(rng: random.Random, profile: str | None) -> tuple[Simulation, li
         simulation = profiles.apply(profile, simulation)
         # The profiles differ in the priority too; under both, any priority can be chosen.
         simulation = simulation.with_({"instances[0].scheduler": group.scheduler})
-    return simulation, requests
+    return with_async_scheduling(simulation, rng), requests
 
 
 @examples(600)
@@ -227,6 +228,8 @@ def features_of(
         "no overhead": group.latency.alpha_output_us == 0,
         "large overhead": group.latency.alpha_output_us == 1e5,
         "context": depends_on_context(group.latency),
+        "async": group.async_scheduling,
+        "async and preempted": group.async_scheduling and most > 0,
         "roofline": isinstance(group.latency, instance.Roofline),
     }
     yield from (name for name, is_reached in reached.items() if is_reached)
@@ -241,7 +244,8 @@ def test_seeded_cases_reach_what_they_are_meant_to(profile: str) -> None:
         case = random_case(random.Random(seed), profile)
         reached.update(features_of(*case, assert_same(*case)))
     assert reached["preempted"] >= often(60)
-    rare = {name: reached[name] for name in FEATURES if reached[name] < often(9)}
+    expected = FEATURES if profile == "blis_0_6" else (*FEATURES, "async", "async and preempted")
+    rare = {name: reached[name] for name in expected if reached[name] < often(9)}
     assert not rare, reached
 
 

@@ -642,13 +642,57 @@ def test_withdrawn_from_the_batch_with_the_step_under_way() -> None:
     assert run.steps == 3
 
 
-@pytest.mark.parametrize("completion", ["step_end", "step_start"])
-def test_withdrawn_too_late_completes(completion: str) -> None:
-    server = replace(PLAIN, completion=completion)
-    run = simulate(server, [Request("a", 0, 4, 2, cancelled_ns=200 * US)])
-    (a,) = run.outcomes
+def test_withdrawn_in_its_last_step() -> None:
+    requests = [Request("a", 0, 4, 2, cancelled_ns=200 * US)]
+    (a,) = simulate(PLAIN, requests).outcomes
+    assert (a.outcome, a.emitted, a.cancelled_ns) == ("cancelled", 2, 241 * US)
+    (a,) = simulate(replace(PLAIN, completion="step_start"), requests).outcomes
     assert (a.outcome, a.emitted, a.cancelled_ns) == ("completed", 2, None)
     assert stamps_us(a) == (0, 0, 140, 241)
+
+
+# One step ahead
+
+AHEAD = replace(PLAIN, async_scheduling=True)
+
+
+def test_a_lone_request_takes_as_long_one_step_ahead() -> None:
+    for server in (PLAIN, AHEAD):
+        run = simulate(server, [Request("a", 0, 4, 3)])
+        assert stamps_us(run.outcomes[0]) == (0, 0, 140, 342)
+
+
+def test_an_arrival_joins_one_step_later() -> None:
+    requests = [Request("a", 0, 4, 9), Request("b", 5 * US, 4, 1)]
+    assert stamps_us(simulate(PLAIN, requests).outcomes[1]) == (5, 140, 281, 281)
+    # The step that starts at 140 has been planned at 0, the next one is at 140.
+    assert stamps_us(simulate(AHEAD, requests).outcomes[1]) == (5, 140, 382, 382)
+
+
+def test_a_finished_request_keeps_its_seat_for_one_step() -> None:
+    requests = [Request("a", 0, 4, 1), Request("b", 0, 4, 9), Request("c", 0, 4, 1)]
+    sync, ahead = (
+        simulate(replace(server, max_num_seqs=2), requests).outcomes[2] for server in (PLAIN, AHEAD)
+    )
+    assert stamps_us(sync) == (0, 180, 321, 321)
+    assert stamps_us(ahead) == (0, 180, 422, 422)
+
+
+def test_without_a_plan_the_next_step_starts_at_once() -> None:
+    requests = [Request("a", 0, 4, 1), Request("b", 0, 4, 1)]
+    for server in (PLAIN, AHEAD):
+        b = simulate(replace(server, max_num_seqs=1), requests).outcomes[1]
+        assert stamps_us(b) == (0, 140, 280, 280)
+
+
+def test_a_request_preempted_for_the_plan_keeps_the_token_of_the_current_step() -> None:
+    server = replace(AHEAD, num_kv_blocks=4)
+    # Both begin a third block in the same step, for which there is no memory when it is planned: b
+    # leaves during the step before, whose token still counts.
+    run = simulate(server, [Request("a", 0, 7, 9), Request("b", 0, 7, 9)])
+    assert run.outcomes[1].preemptions > 0
+    assert run.outcomes[1].emitted == 9
+    assert sum(run.gaps.values()) == 16
 
 
 def test_withdrawn_between_two_steps_leaves_at_once() -> None:

@@ -103,7 +103,11 @@ inline Workload random_workload(std::uint64_t seed) {
   }
   group.kv_cache.prefix_caching = draws.below(2) == 0;
   group.kv_cache.allocation = static_cast<instance::Allocation>(draws.below(4) / 3);
-  work.reports = draws.below(4) == 0;
+  group.async_scheduling = group.completion == instance::Completion::step_end &&
+                           group.preemption == instance::Preemption::keep_emitted &&
+                           group.kv_cache.allocation == instance::Allocation::check_then_act &&
+                           draws.below(2) == 0;
+  work.reports = !group.async_scheduling && draws.below(4) == 0;
   work.quantum_ns = one_of({1, 1000});
   work.requests = std::make_unique<workload::RequestTable>(
       all, std::vector<workload::Tenant>{},

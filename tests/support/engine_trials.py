@@ -111,6 +111,24 @@ def trace_of(requests: list[oracle.Request], rng: random.Random) -> workload.Tra
     )
 
 
+def with_async_scheduling(simulation: Simulation, rng: random.Random) -> Simulation:
+    """With batches that are fixed a step ahead, at random, in groups that allow it."""
+    if simulation.metrics.accounting == "blis":
+        return simulation
+    return simulation.replace(
+        instances=[
+            group.replace(async_scheduling=rng.random() < 0.5) if may_plan_ahead(group) else group
+            for group in simulation.instances
+        ]
+    )
+
+
+def may_plan_ahead(group: instance.InstanceGroup) -> bool:
+    return (group.completion, group.preemption, group.kv_cache.allocation) == (
+        "step_end", "keep_emitted", "check_then_act",
+    )  # fmt: skip
+
+
 BETAS = ("beta0_us", "beta_prefill_us", "beta_decode_us", "beta_context_us")
 
 
@@ -150,6 +168,7 @@ def server_of(simulation: Simulation) -> oracle.Server:
         completion=group.completion,
         preemption=group.preemption,
         output_overhead=group.output_overhead,
+        async_scheduling=group.async_scheduling,
         accounting=simulation.metrics.accounting,
         quantum_ns=simulation.quantum_ns,
         prefix_caching=group.kv_cache.prefix_caching,

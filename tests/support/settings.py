@@ -207,11 +207,16 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
             drawn["drain_latency_s"] = 0.0
         if all(one["kind"] != "saturation" for one in drawn["limit"]):
             drawn["eviction"]["max_victims"] = 0
+    if name == "InstanceGroup" and drawn["async_scheduling"]:
+        drawn |= {"completion": "step_end", "preemption": "keep_emitted"}
+        drawn["kv_cache"]["allocation"] = "check_then_act"
     if name == "Weighted":
         drawn["scorers"] = unique(drawn["scorers"], "kind")
     if name == "Simulation":
         if drawn["metrics"]["streaming"]:
             drawn["metrics"]["traced_candidates"] = 0
+        if any(group["async_scheduling"] for group in drawn["instances"]):
+            drawn["metrics"]["accounting"] = "clock"
         drawn["gateway"]["sensor"]["scope"] = "pooled"
         for policy in drawn["gateway"]["admission"]:  # the tenants and classes named must exist
             policy |= {key: [] for key in ("budgets", "own", "reserves") if key in policy}

@@ -28,23 +28,26 @@ std::size_t least_urgent(const EngineState& s) {
   return last;
 }
 
-// Its tokens in this step return to the budget. Blocks filled by these tokens are already
-// registered.
+// Its planned tokens return to the budget. Blocks filled by these tokens are already registered. A
+// token that it emits in the current step is not lost.
 void preempt(EngineState& s, Recorder& recorder, std::size_t which, std::int64_t& budget,
              Time now) {
   s.preempted = true;
   Slot& victim = s.slots[which];
-  budget += victim.tokens;
-  s.memory.preempt(victim.id, victim.holding, victim.computed + victim.tokens);
+  budget += victim.planned;
+  s.memory.preempt(victim.id, victim.holding, victim.computed + victim.tokens + victim.planned);
   ++s.counters.preemptions;
   recorder.preempted(victim.id);
   account_waiting(s, now);
-  s.waiting.push_front(
-      {.id = victim.id,
-       .emitted = s.settings.preemption == Preemption::restart ? 0 : victim.emitted,
-       .rank = rank_of(s, victim.id),
-       .last_token = victim.last_token,
-       .returned = true});
+  if (victim.emits()) s.ousted.push_back(victim);
+  if (!victim.is_finishing()) {
+    s.waiting.push_front(
+        {.id = victim.id,
+         .emitted = s.settings.preemption == Preemption::restart ? 0 : victim.emitted,
+         .rank = rank_of(s, victim.id),
+         .last_token = victim.last_token,
+         .returned = true});
+  }
   s.slots.erase(s.slots.begin() + static_cast<std::ptrdiff_t>(which));
 }
 
@@ -53,8 +56,8 @@ void schedule_slots(EngineState& s, Recorder& recorder, std::int64_t& budget, Ti
   for (std::size_t i = 0; i < s.slots.size() && budget > 0;) {
     Slot& slot = s.slots[i];
     const std::int64_t tokens = share_of(s, slot, budget);
-    if (s.memory.extend(slot.id, slot.holding, slot.computed + tokens)) {
-      slot.tokens = tokens;
+    if (s.memory.extend(slot.id, slot.holding, slot.computed + slot.tokens + tokens)) {
+      slot.planned = tokens;
       budget -= tokens;
       ++i;
     } else {
@@ -78,16 +81,16 @@ bool admit_head(EngineState& s, Recorder& recorder, std::int64_t& budget, Time n
   slot.target_output_tokens = requests.target_output_tokens(head.id);
   slot.last_token = head.last_token;
   slot.computed = s.memory.find(slot.id, slot.known_tokens(), returned);
-  slot.tokens = share_of(s, slot, budget);
-  slot.is_cached = slot.tokens == 0;
-  if (!s.memory.admit(slot.id, slot.holding, slot.tokens)) {
+  slot.planned = share_of(s, slot, budget);
+  slot.is_cached = slot.planned == 0;
+  if (!s.memory.admit(slot.id, slot.holding, slot.planned)) {
     s.slots.pop_back();
     return false;
   }
   account_waiting(s, now);
   s.waiting.pop();
   ++s.next_entry;
-  budget -= slot.tokens;
+  budget -= slot.planned;
   recorder.scheduled(slot.id, now, returned);
   return true;
 }
@@ -133,30 +136,36 @@ void schedule_waiting(EngineState& s, Recorder& recorder, std::int64_t& budget, 
   preempted.clear();
 }
 
-// Whether there is memory for the decoders, which begin `decoders_blocks`, and for all slots that
-// get tokens; otherwise a request is preempted. The budget always suffices for the decoders: each
-// had its token in the last step, and the requests before it need no more than then, so a slot that
-// gets fewer tokens is behind all of them.
-bool memory_suffices(const EngineState& s, std::int64_t decoders_blocks) {
-  std::int64_t budget = s.settings.max_num_batched_tokens - s.decoders.size();
-  std::int64_t blocks = decoders_blocks;
+// Whether there is memory for the decoders, which begin `new_blocks`, and for all slots that
+// get tokens from this `budget`; otherwise a request is preempted. The budget always suffices for
+// the decoders: each had its token in the last step, and the requests before it need no more than
+// then, so a slot that gets fewer tokens is behind all of them.
+bool memory_suffices(const EngineState& s, std::int64_t new_blocks, std::int64_t budget) {
+  std::int64_t blocks = new_blocks;
   for (const Slot& slot : s.slots) {
     const std::int64_t tokens = share_of(s, slot, budget);
-    blocks += s.memory.blocks_for(slot.computed + tokens) - slot.holding.blocks;
+    blocks += s.memory.blocks_for(slot.computed + slot.tokens + tokens) - slot.holding.blocks;
     budget -= tokens;
   }
   return blocks <= s.memory.free();
 }
 
-// Takes the blocks that the decoders begin in the step. False, without a change, if their order
-// matters, because one of them would be preempted.
-bool schedule_decoders(EngineState& s) {
+// Takes the blocks that the decoders begin in the step, in which those that finish with the current
+// one have no part; their tokens leave the budget. False, without a change, if their order matters,
+// because one of them would be preempted.
+bool schedule_decoders(EngineState& s, std::int64_t& budget) {
   if (s.decoders.empty()) return true;
   if (!may_jump(s) || head_may_preempt(s)) return false;
-  if (s.takes_late) return true;
-  const std::int64_t blocks = s.decoders.new_blocks(0, 1);
-  if (!memory_suffices(s, blocks)) return false;
-  s.memory.take(blocks);
+  Decoders::Finishing finishing;
+  if (s.activity == Activity::stepping) finishing = s.decoders.finishing();
+  const std::int64_t left = budget - (s.decoders.size() - finishing.requests);
+  if (!s.takes_late) {
+    const std::int64_t blocks = s.decoders.new_blocks(allocated_steps(s), 1) - finishing.blocks;
+    if (!memory_suffices(s, blocks, left)) return false;
+    s.memory.take(blocks);
+  }
+  s.unplanned_blocks = finishing.blocks;
+  budget = left;
   return true;
 }
 
@@ -164,7 +173,7 @@ void choose_when_to_take(EngineState& s) {
   const bool may_take_late = s.memory.may_take_late(s.demand_blocks);
   if (may_take_late == s.takes_late) return;
   if (!may_take_late) return take_late_blocks(s);
-  s.decoders.begin_late_taking();
+  s.decoders.begin_late_taking(allocated_steps(s));
   s.takes_late = true;
 }
 
@@ -172,9 +181,9 @@ void choose_when_to_take(EngineState& s) {
 
 std::int64_t schedule_step(EngineState& s, Recorder& recorder, Time now) {
   choose_when_to_take(s);
-  if (!schedule_decoders(s)) dissolve_decoders(s, recorder, now);
-  std::int64_t budget = s.settings.max_num_batched_tokens - s.decoders.size();
-  for (Slot& slot : s.slots) slot.tokens = 0;
+  std::int64_t budget = s.settings.max_num_batched_tokens;
+  if (!schedule_decoders(s, budget)) dissolve_decoders(s, recorder, now);
+  for (Slot& slot : s.slots) slot.planned = 0;
   s.preempted = false;
   schedule_slots(s, recorder, budget, now);
   if (!s.preempted) schedule_waiting(s, recorder, budget, now);
@@ -183,6 +192,8 @@ std::int64_t schedule_step(EngineState& s, Recorder& recorder, Time now) {
 
 void dissolve_decoders(EngineState& s, Recorder& recorder, Time now) {
   take_late_blocks(s);
+  const bool is_stepping = steps_in_progress(s) > 0;
+  const std::int64_t allocated = allocated_steps(s);
   s.decoders.take_all(s.members);
   for (const Decoders::Member& member : s.members) {
     Slot slot{.id = member.id,
@@ -191,8 +202,10 @@ void dissolve_decoders(EngineState& s, Recorder& recorder, Time now) {
               .input_tokens = s.settings.requests.input_tokens(member.id),
               .target_output_tokens = s.settings.requests.target_output_tokens(member.id),
               .computed = s.decoders.computed(member),
+              .tokens = is_stepping ? 1 : 0,
+              .planned = s.is_planned ? 1 : 0,
               .last_token = now};  // steps follow each other without gaps
-    slot.holding = {.blocks = s.memory.blocks_for(slot.computed),
+    slot.holding = {.blocks = s.memory.blocks_for(slot.computed + allocated),
                     .prefix = member.prefix,
                     .returned = member.returned};
     recorder.left_decoders(member);

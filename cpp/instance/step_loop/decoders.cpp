@@ -39,10 +39,22 @@ std::int64_t Decoders::held_blocks(std::int64_t steps) const {
   return block_size_.whole(tokens);
 }
 
-void Decoders::begin_late_taking() {
+Decoders::Finishing Decoders::finishing() const {
+  Finishing found;
+  for (const Member& member : members()) {
+    if (member.finish_step != step_ + 1) break;
+    ++found.requests;
+    // Its last token completes its context; the step after it would add one more.
+    found.blocks += block_size_.blocks_for(member.final_computed + 1) -
+                    block_size_.blocks_for(member.final_computed);
+  }
+  return found;
+}
+
+void Decoders::begin_late_taking(std::int64_t steps) {
   taken_blocks_ = 0;
   for (std::size_t i = first_; i < members_.size(); ++i) {
-    members_[i].taken_blocks = block_size_.blocks_for(computed(members_[i]));
+    members_[i].taken_blocks = block_size_.blocks_for(computed(members_[i]) + steps);
     taken_blocks_ += members_[i].taken_blocks;
   }
 }

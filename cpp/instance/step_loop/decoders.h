@@ -65,8 +65,17 @@ class Decoders {
     return block_size_.whole(context_tokens_ + (steps + block_size_.tokens() - 1) * size_);
   }
 
-  /// From now on a member's `taken_blocks` are those that it holds now, or when it joins.
-  void begin_late_taking();
+  /// Of the requests that finish with the next step: their number, and the KV blocks that they
+  /// would begin in the step after it.
+  struct Finishing {
+    std::int64_t requests = 0;
+    std::int64_t blocks = 0;
+  };
+  Finishing finishing() const;
+
+  /// From now on a member's `taken_blocks` are those that it holds after the allocation of `steps`
+  /// more steps, or when it joins.
+  void begin_late_taking(std::int64_t steps);
   /// Sum of the members' `taken_blocks`.
   std::int64_t taken_blocks() const { return taken_blocks_; }
 

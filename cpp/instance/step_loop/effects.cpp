@@ -36,8 +36,10 @@ void pop_finished_decoders(EngineState& s, Recorder& recorder) {
 // Before blocks are released the most are in use.
 void note_blocks_in_use(EngineState& s) {
   const std::int64_t others = s.memory.total() - s.memory.free() - s.decoders.taken_blocks();
-  if (others + s.decoders.most_held_blocks(0) <= s.memory.counts().most_in_use) return;
-  s.memory.note_in_use(others + s.decoders.held_blocks(0));
+  if (others + s.decoders.most_held_blocks(allocated_steps(s)) <= s.memory.counts().most_in_use) {
+    return;
+  }
+  s.memory.note_in_use(others + decoders_blocks(s));
 }
 
 void advance(EngineState& s, Recorder& recorder, Slot& slot) {
@@ -51,23 +53,36 @@ void advance(EngineState& s, Recorder& recorder, Slot& slot) {
     recorder.token(slot, s.jump);
     slot.last_token = s.jump.end_of_step();
   }
+  slot.tokens = 0;
   recorder.seen_in_step(slot, s.jump.end_of_step());
 }
 
-void complete(EngineState& s, Recorder& recorder, const Finished& one) {
-  const workload::RequestTable& requests = s.settings.requests;
-  s.demand_blocks -= s.memory.blocks_for(one.computed);
-  s.memory.leave(one.holding, one.computed, requests.output_tokens(one.id) > 0);
+void complete(EngineState& s, Recorder& recorder, sim::RequestId id) {
+  s.demand_blocks -= demand_of(s, id);
   const auto leaving = std::find_if(s.leaving.begin(), s.leaving.end(),
-                                    [&](const Leaving& other) { return other.id == one.id; });
+                                    [&](const Leaving& other) { return other.id == id; });
   if (leaving != s.leaving.end()) {
     ++s.counters.cancelled;
-    recorder.withdrawn(*leaving, requests.target_output_tokens(one.id), s.jump.end_of_step());
+    recorder.withdrawn(*leaving, s.settings.requests.target_output_tokens(id),
+                       s.jump.end_of_step());
     s.leaving.erase(leaving);
     return;
   }
   ++s.counters.completed;
-  recorder.completed(one.id, s.jump.end_of_step());
+  recorder.completed(id, s.jump.end_of_step());
+}
+
+// The requests that were preempted for the plan get the token of the step that has ended.
+void advance_ousted(EngineState& s, Recorder& recorder) {
+  for (Slot& slot : s.ousted) {
+    advance(s, recorder, slot);
+    if (slot.has_finished()) {
+      complete(s, recorder, slot.id);
+    } else {
+      s.waiting.emitted(slot.id, slot.emitted, slot.last_token);
+    }
+  }
+  s.ousted.clear();
 }
 
 }  // namespace
@@ -79,6 +94,7 @@ void apply_step(EngineState& s, Recorder& recorder) {
   emit_decoders(s, recorder, silent_steps + 1);
   if (s.takes_late && (s.decoders.has_finished() || !s.slots.empty())) note_blocks_in_use(s);
   pop_finished_decoders(s, recorder);
+  s.unplanned_blocks = 0;
   // Sums are not used while memory is short or the budget is below one token per request.
   const bool may_join =
       may_jump(s) && !s.preempted && num_running(s) <= s.settings.max_num_batched_tokens;
@@ -93,6 +109,7 @@ void apply_step(EngineState& s, Recorder& recorder) {
       return true;
     }
     if (!may_join || !slot.is_decoding() || slot.last_token != s.jump.end_of_step()) return false;
+    if (s.is_planned && slot.planned == 0) return false;
     s.decoders.join(slot.id, slot.entry, slot.emitted, slot.holding,
                     recorder.joined_decoders(slot.id));
     return true;
@@ -101,8 +118,13 @@ void apply_step(EngineState& s, Recorder& recorder) {
     std::sort(s.finished.begin(), s.finished.end(),
               [](const Finished& a, const Finished& b) { return a.entry < b.entry; });
   }
-  for (const Finished& one : s.finished) complete(s, recorder, one);
+  for (const Finished& one : s.finished) {
+    const bool has_output = s.settings.requests.output_tokens(one.id) > 0;
+    s.memory.leave(one.holding, one.computed, has_output);
+    complete(s, recorder, one.id);
+  }
   s.finished.clear();
+  if (!s.ousted.empty()) advance_ousted(s, recorder);
 }
 
 void apply_silent_steps(EngineState& s, Recorder& recorder) {

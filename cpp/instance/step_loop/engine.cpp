@@ -104,6 +104,7 @@ void StepLoopEngine::release_permits(Time now) {
 void StepLoopEngine::close(Time end) {
   stop(state_, recorder_, end);
   for (const Slot& slot : state_.slots) recorder_.emitted(slot.id, slot.emitted);
+  for (const Slot& slot : state_.ousted) recorder_.emitted(slot.id, slot.emitted);
   for (std::size_t i = 0; i < state_.waiting.size(); ++i) {
     recorder_.emitted(state_.waiting[i].id, state_.waiting[i].emitted);
   }

@@ -33,6 +33,8 @@ Time duration_of(const EngineSettings& settings, const StepLoad& load, bool emit
 //   short (`join_queue`);
 // - there is memory for all tokens, so no request is preempted;
 // - the duration of a step follows from sums over the batch, which are known in advance.
+// An engine that plans ahead performs the last of these steps singly: the plan made at its start is
+// another batch. The first plan of the jump has been made.
 std::int64_t length_of_jump(const EngineState& s) {
   std::int64_t steps = std::numeric_limits<std::int64_t>::max();
   if (!s.decoders.empty()) {
@@ -44,11 +46,13 @@ std::int64_t length_of_jump(const EngineState& s) {
   // Fully cached prompts occur only if the order of requests matters, and then every step is
   // performed singly.
   for (const Slot& slot : s.slots) {
+    if (s.settings.plans_ahead && slot.planned != slot.tokens) return 1;
     if (slot.tokens == 0) continue;
     const std::int64_t need = slot.needed_tokens();
     if (slot.tokens == need) return 1;
     steps = std::min(steps, (need - 1) / slot.tokens);
   }
+  if (s.settings.plans_ahead) steps = std::max<std::int64_t>(1, steps - 1);
   // A prompt that fills shared blocks could unblock the head of the queue.
   if (is_blocked(s) && !s.slots.empty() && !s.memory.counts_only()) return 1;
   if (s.settings.durations_vary) steps = std::min(steps, kLongestUnevenJump);
@@ -79,10 +83,11 @@ std::int64_t steps_within_memory(const EngineState& s, std::int64_t most) {
 }
 
 std::int64_t blocks_of_steps(const EngineState& s, std::int64_t steps) {
-  std::int64_t blocks = s.decoders.new_blocks(1, steps);
+  const std::int64_t allocated = allocated_steps(s);
+  std::int64_t blocks = s.decoders.new_blocks(allocated, steps);
   for (const Slot& slot : s.slots) {
-    blocks += s.memory.blocks_for(slot.computed + (steps + 1) * slot.tokens) -
-              s.memory.blocks_for(slot.computed + slot.tokens);
+    blocks += s.memory.blocks_for(slot.computed + (steps + allocated) * slot.tokens) -
+              s.memory.blocks_for(slot.computed + allocated * slot.tokens);
   }
   return blocks;
 }

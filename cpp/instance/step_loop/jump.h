@@ -28,11 +28,11 @@ inline bool is_blocked(const EngineState& s) { return !s.waiting.empty() && !s.j
 /// jump. Precondition: `may_jump`, and no request was preempted for this step.
 std::int64_t length_of_jump(const EngineState& s);
 
-/// Number of the `most` steps after the current one that find memory. Precondition: blocks are not
-/// taken late.
+/// Number of the `most` steps after the current one, or after the planned one, that find memory.
+/// Precondition: a step is in progress, and blocks are not taken late.
 std::int64_t steps_within_memory(const EngineState& s, std::int64_t most);
 
-/// Number of blocks that the next `steps` steps after the current one take.
+/// Number of blocks that `steps` steps after those that are allocated take.
 std::int64_t blocks_of_steps(const EngineState& s, std::int64_t steps);
 
 /// End of the current jump if its steps may differ in duration.

@@ -38,6 +38,7 @@ EngineSettings::EngineSettings(const InstanceGroup& group, std::uint32_t engine,
           [&](const auto& c) { return make(c, environment.seed, sim::InstanceId{engine}); },
           group.latency)),
       stepping(stepping_of(environment, *latency)),
+      plans_ahead(group.async_scheduling),
       durations_vary(latency->basis() == LatencyBasis::context),
       step_overhead_us(group.output_overhead == OutputOverhead::in_step ? latency->output_us() : 0),
       reports(environment.reports_latencies),
@@ -68,7 +69,7 @@ KvCounts kv_counts(const EngineState& s) {
 }
 
 void check_memory(const EngineState& s, sim::InstanceId id) {
-  std::int64_t held = s.decoders.held_blocks(steps_in_progress(s)) + s.memory.num_named_in_use();
+  std::int64_t held = decoders_blocks(s) + s.memory.num_named_in_use();
   for (const Decoders::Member& member : s.decoders.members()) {
     held += s.memory.own_blocks({.prefix = member.prefix});
   }

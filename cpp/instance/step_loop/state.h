@@ -37,6 +37,7 @@ struct EngineSettings {
   PreemptionRules preempting;
   std::unique_ptr<const LatencyModel> latency;
   Stepping stepping;
+  bool plans_ahead;             ///< the batch of a step is fixed when the step before it starts
   bool durations_vary;          ///< steps of an unchanged batch may differ in duration
   double step_overhead_us;      ///< of a step that emits a token
   bool reports;                 ///< write the `reported_*` columns
@@ -51,7 +52,8 @@ struct Slot {
   std::int32_t input_tokens = 0;
   std::int32_t target_output_tokens = 0;
   std::int64_t computed = 0;  ///< tokens whose KV is in the cache
-  std::int64_t tokens = 0;    ///< tokens in the current step
+  std::int64_t tokens = 0;    ///< tokens in the current step; between steps 0
+  std::int64_t planned = 0;   ///< tokens in the step after it
   Holding holding;            ///< KV memory
   sim::Time last_token = sim::kUnset;
   bool is_cached = false;  ///< entered with its whole prompt cached, and gets no tokens for it
@@ -61,6 +63,10 @@ struct Slot {
   /// Known tokens whose KV is still to be computed.
   std::int64_t needed_tokens() const { return known_tokens() - computed; }
   bool is_decoding() const { return emitted > 0 && needed_tokens() == 1; }
+  /// The current step computes its last known token, and so emits the next one.
+  bool emits() const { return tokens > 0 && tokens == needed_tokens(); }
+  /// The token of the current step is its last.
+  bool is_finishing() const { return emits() && emitted + 1 == target_output_tokens; }
   /// The token at the end of the step is its last.
   bool has_finished() const { return emitted == target_output_tokens; }
 };
@@ -104,6 +110,11 @@ enum class Activity : std::uint8_t { idle, step_requested, stepping };
 /// The batch consists of the decoders, which are kept as sums, and the slots. If not all decoders
 /// can get their token, they become slots, and the step is performed request by request. With plain
 /// stepping all requests are slots and every jump is a single step.
+///
+/// An engine that plans ahead has two batches: that of the current step, and the planned one of the
+/// step after it, whose blocks are already allocated. The plan starts from the state at the end of
+/// the current step, except that requests which finish with it keep their seats and blocks. It
+/// consists of all decoders but these, and of the slots with `planned` tokens.
 struct EngineState {
   /// `settings` must outlive the state and its copies.
   EngineState(const EngineSettings& settings, const InstanceGroup& group, bool meters_tokens);
@@ -115,11 +126,16 @@ struct EngineState {
   std::vector<Slot> slots;  ///< in order of entry
   std::uint32_t next_entry = 0;
   Activity activity = Activity::idle;
-  Jump jump;                       ///< while stepping
-  bool preempted = false;          ///< in the latest step
-  bool takes_late = false;         ///< see `free_blocks`
-  std::int64_t demand_blocks = 0;  ///< of the requests that wait or run, to their end
-  std::vector<Leaving> leaving;    ///< at the end of the current step
+  Jump jump;                          ///< while stepping
+  bool preempted = false;             ///< in the latest step
+  bool takes_late = false;            ///< see `free_blocks`
+  bool is_planned = false;            ///< the step after the current one has a plan
+  std::int64_t unplanned_blocks = 0;  ///< that finishing decoders would begin in the planned step
+  std::int64_t demand_blocks = 0;     ///< of the requests that wait or run, to their end
+  std::vector<Leaving> leaving;       ///< at the end of the current step
+  /// Preempted for the plan, before the current step, in which they emit a token, has ended. Those
+  /// that do not finish with it are in the queue.
+  std::vector<Slot> ousted;
 
   Counters counters;
   sim::Time waiting_since{0};  ///< time up to which `counters.waiting_time_s` is accounted
@@ -153,9 +169,10 @@ inline bool awaits_effects(const EngineState& s, sim::Time now) {
          (s.settings.completion == Completion::step_start || s.jump.end_of_step() == now);
 }
 
-/// The tokens of a slot in a step with this `budget`.
+/// The tokens of a slot in the step after the current one, with this `budget`.
 inline std::int64_t share_of(const EngineState& s, const Slot& slot, std::int64_t budget) {
-  const std::int64_t need = slot.needed_tokens();
+  if (slot.emits()) return slot.is_finishing() ? 0 : std::min<std::int64_t>(1, budget);
+  const std::int64_t need = slot.needed_tokens() - slot.tokens;
   return std::min({need, slot.is_decoding() ? need : s.settings.prefill_cap, budget});
 }
 
@@ -169,14 +186,21 @@ inline std::int64_t demand_of(const EngineState& s, sim::RequestId id) {
 inline std::int64_t steps_in_progress(const EngineState& s) {
   return s.activity == Activity::stepping && !s.jump.effects_taken ? 1 + s.jump.silent : 0;
 }
+/// Steps whose tokens have been allocated, but not computed: also the planned one.
+inline std::int64_t allocated_steps(const EngineState& s) {
+  return steps_in_progress(s) + (s.is_planned ? 1 : 0);
+}
+/// KV blocks of the decoders.
+inline std::int64_t decoders_blocks(const EngineState& s) {
+  return s.decoders.held_blocks(allocated_steps(s)) - s.unplanned_blocks;
+}
 /// Number of free KV blocks.
 ///
 /// While the requests that wait or run fit into memory to their end (`KvMemory::may_take_late`), a
 /// decoder's blocks follow from its context, and are taken from the memory when it leaves the
 /// decoders: no step touches the memory for it.
 inline std::int64_t free_blocks(const EngineState& s) {
-  const std::int64_t late =
-      s.takes_late ? s.decoders.held_blocks(steps_in_progress(s)) - s.decoders.taken_blocks() : 0;
+  const std::int64_t late = s.takes_late ? decoders_blocks(s) - s.decoders.taken_blocks() : 0;
   return s.memory.free() - late;
 }
 
@@ -190,7 +214,7 @@ inline void account_waiting(EngineState& s, sim::Time now) {
 }
 
 /// From now on the decoders' blocks are taken as they grow (`free_blocks`); the late ones are taken
-/// now. Precondition: no step is in progress.
+/// now.
 void take_late_blocks(EngineState& s);
 /// The counts of the memory, with the blocks that are taken late.
 KvCounts kv_counts(const EngineState& s);

@@ -29,7 +29,7 @@ void cut_jump(EngineState& s, Recorder& recorder) {
 // The next steps of the jump begin, with the duration of the current one; all before the last of
 // them become silent.
 void begin(EngineState& s, std::int64_t steps) {
-  const std::int64_t allocated = steps_in_progress(s);
+  const std::int64_t allocated = allocated_steps(s);
   if (!s.takes_late) s.memory.take(s.decoders.new_blocks(allocated, steps));
   // If blocks are only counted, extending each slot once is enough. If they have identities, it
   // matters which request fills a block last.
@@ -51,15 +51,24 @@ void begin_due(EngineState& s, Time now) {
   begin(s, std::min(s.jump.steps - s.jump.begun, due));
 }
 
+// Whether a step after the current one is planned, and still has requests.
+bool has_plan(const EngineState& s) {
+  const auto has_part = [](const Slot& slot) { return slot.planned > 0; };
+  return s.is_planned &&
+         (!s.decoders.empty() || std::any_of(s.slots.begin(), s.slots.end(), has_part));
+}
+
 // A jump of one step begins; its tokens have been allocated.
-void begin_jump(EngineState& s, Time now, std::int64_t budget_left) {
+void begin_jump(EngineState& s, Time now) {
   StepLoad& load = s.jump.load;
   load = {.decode_requests = s.decoders.size(),
           .context_tokens = s.decoders.context_tokens(),
           .decode_context_tokens = s.decoders.context_tokens(),
           .ordinal = s.counters.steps};
   bool emits = !s.decoders.empty();
-  for (const Slot& slot : s.slots) {
+  for (Slot& slot : s.slots) {
+    slot.tokens = slot.planned;
+    slot.planned = 0;
     if (slot.tokens == 0 && !slot.is_cached) continue;
     load.context_tokens += slot.computed;
     if (slot.is_decoding()) {
@@ -73,13 +82,11 @@ void begin_jump(EngineState& s, Time now, std::int64_t budget_left) {
     }
     emits = emits || slot.tokens == slot.needed_tokens();
   }
-  // A full batch stays full during the jump unless a request is preempted for the head.
-  const bool has_no_seat =
-      num_running(s) == s.settings.max_num_seqs && !s.settings.preempting.margin;
+  s.is_planned = false;
+  s.activity = Activity::stepping;
   s.jump.start = now;
   s.jump.duration = duration_of(s.settings, load, emits);
   s.jump.emits = emits;
-  s.jump.is_full = budget_left == 0 || has_no_seat;
   s.jump.effects_taken = false;
   s.jump.begun = 1;
   s.jump.silent = 0;
@@ -119,6 +126,7 @@ void withdraw(EngineState& s, Recorder& recorder, const Leaving& one, Time now) 
   if (const std::optional<Waiting> waiting = s.waiting.remove(one.id)) {
     // Requests behind a blocked head may fit.
     if (has_steps_ahead(s) && is_head && is_blocked(s)) cut_jump(s, recorder);
+    std::erase_if(s.ousted, [&](const Slot& slot) { return slot.id == one.id; });
     s.demand_blocks -= demand_of(s, one.id);
     ++s.counters.cancelled;
     recorder.withdrawn(one, waiting->emitted, now);
@@ -132,13 +140,24 @@ void withdraw(EngineState& s, Recorder& recorder, const Leaving& one, Time now) 
 void start_step(EngineState& s, Recorder& recorder, Time now) {
   s.counters.last_event = now;
   s.activity = Activity::idle;
-  const std::int64_t budget_left = schedule_step(s, recorder, now);
+  std::int64_t budget_left = 0;
+  if (!has_plan(s)) {
+    s.is_planned = false;
+    budget_left = schedule_step(s, recorder, now);
+  }
   if (num_running(s) == 0) return;
-  begin_jump(s, now, budget_left);
+  begin_jump(s, now);
+  if (s.settings.plans_ahead) {
+    budget_left = schedule_step(s, recorder, now);
+    s.is_planned = true;
+  }
   count_begun(s, 1);
+  // A full batch stays full during the jump unless a request is preempted for the head.
+  const bool has_no_seat =
+      num_running(s) == s.settings.max_num_seqs && !s.settings.preempting.margin;
+  s.jump.is_full = budget_left == 0 || has_no_seat;
   if (may_jump(s) && !s.preempted) s.jump.steps = length_of_jump(s);
   s.jump.end = end_of_jump(s);
-  s.activity = Activity::stepping;
   recorder.jump_ends(s.jump.end);
   // The effects of a jump are applied with its last step: until then they change no decision.
   if (s.settings.completion == Completion::step_start && s.jump.steps == 1) {

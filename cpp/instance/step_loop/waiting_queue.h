@@ -63,6 +63,18 @@ class WaitingQueue {
     return std::nullopt;
   }
 
+  /// A request of the queue, preempted during a step, has emitted a token in it.
+  void emitted(sim::RequestId id, std::int32_t tokens, sim::Time at) {
+    for (std::size_t i = 0; i < size(); ++i) {
+      Waiting& entry = sorts_ ? heap_[i] : fifo_[i];
+      if (entry.id != id) continue;
+      tokens_ += tokens - entry.emitted;
+      entry.emitted = tokens;
+      entry.last_token = at;
+      return;
+    }
+  }
+
   bool empty() const { return size() == 0; }
   std::size_t size() const { return sorts_ ? heap_.size() : fifo_.size(); }
   /// Number of tokens of the prompts, and of output before preemptions.

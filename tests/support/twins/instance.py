@@ -134,6 +134,7 @@ class Server:
     preemption_margin: int | None = None
     max_preemptions_per_step: int = 3
     roofline: Roofline | None = None
+    async_scheduling: bool = False
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -202,6 +203,7 @@ class _Live:
     emitted: int = 0
     blocks: list[_Block] = field(default_factory=list)
     skipped: int = 0
+    current: int = 0  # tokens in the step under way
     last_token_ns: int = 0
     leaves: bool = False
 
@@ -220,6 +222,24 @@ class _Live:
     @property
     def decodes(self) -> bool:
         return self.emitted > 0 and self.need == 1
+
+    # With the effects of the step under way:
+
+    @property
+    def emits(self) -> bool:
+        return self.current > 0 and self.current == self.need
+
+    @property
+    def is_finishing(self) -> bool:
+        return self.emits and self.emitted + 1 == self.goal
+
+    @property
+    def next_need(self) -> int:
+        return 1 if self.emits else self.need - self.current
+
+    @property
+    def will_decode(self) -> bool:
+        return self.emits or self.decodes
 
     def identity(self, k: int, block_size: int) -> object:
         """What block `k` of this request is registered under once it is full."""
@@ -245,6 +265,14 @@ class _Scheduled:
     emits: bool
 
 
+@dataclass(frozen=True)
+class _Part:
+    """The tokens that a request gets in a step."""
+
+    live: _Live
+    tokens: int
+
+
 @dataclass
 class _Step:
     """The step under way."""
@@ -268,6 +296,8 @@ class _Instance:
     free: deque[_Block] = field(default_factory=deque)
     registry: dict[object, _Block] = field(default_factory=dict)
     step: _Step | None = None
+    plan: list[_Part] = field(default_factory=list)
+    limbo: list[_Live] = field(default_factory=list)  # preempted while they finish
     steps: int = 0
     end_ns: int = 0
     gaps: Counter[int] = field(default_factory=Counter)
@@ -317,7 +347,7 @@ class _Instance:
         if live in self.waiting:
             self.waiting.remove(live)
             self.leave(live, now_ns)
-        elif live in self.running:
+        elif live in self.running or live in self.limbo:
             live.leaves = True
             if self.step is None:
                 self.take_out_leaving(now_ns)
@@ -326,7 +356,11 @@ class _Instance:
         for live in [live for live in self.running if live.leaves]:
             self.release_blocks(live)
             self.running.remove(live)
+            self.plan = [part for part in self.plan if part.live is not live]
             self.leave(live, now_ns)
+        for live in self.limbo:
+            self.leave(live, now_ns)
+        self.limbo.clear()
 
     def leave(self, live: _Live, now_ns: int) -> None:
         live.outcome.outcome = "cancelled"
@@ -370,32 +404,28 @@ class _Instance:
     # Step start, 2 and 3: the number of tokens for each request
 
     def tokens_for(self, live: _Live, budget: int) -> int:
-        n = live.need
+        if live.is_finishing:
+            return 0
+        n = live.next_need
         threshold = self.server.long_prefill_token_threshold
-        if threshold > 0 and not live.decodes:
+        if threshold > 0 and not live.will_decode:
             n = min(n, threshold)
         return min(n, budget)
 
-    def give(self, live: _Live, tokens: int) -> _Scheduled:
-        """Give `live` these tokens and the blocks for them; record its part in the step."""
-        covered = live.computed + tokens
+    def give(self, live: _Live, tokens: int) -> _Part:
+        """Give `live` these tokens and the blocks for them."""
         # A prompt that is cached to its end gets no tokens and no blocks.
         if tokens > 0:
             for _ in range(self.missing_blocks(live, tokens)):
                 self.take_block(live)
-            self.register_full_blocks(live, covered)
-        return _Scheduled(
-            live=live,
-            tokens=tokens,
-            decodes=live.decodes,
-            computed_before=live.computed,
-            emits=covered == live.known,
-        )
+            self.register_full_blocks(live, tokens)
+        return _Part(live, tokens)
 
     # KV blocks
 
     def missing_blocks(self, live: _Live, tokens: int) -> int:
-        return self.blocks_for(live.computed + tokens) - live.skipped - len(live.blocks)
+        covered = live.computed + live.current + tokens
+        return self.blocks_for(covered) - live.skipped - len(live.blocks)
 
     def take_block(self, live: _Live) -> None:
         block = self.free.popleft()
@@ -412,12 +442,13 @@ class _Instance:
         live.blocks.append(block)
         self.misses += 1
 
-    def register_full_blocks(self, live: _Live, covered: int) -> None:
-        """Register the blocks that become full when `covered` tokens are there."""
+    def register_full_blocks(self, live: _Live, tokens: int) -> None:
+        """Register the blocks that these tokens fill."""
         if not self.server.prefix_caching:
             return
         size = self.server.block_size_tokens
-        for k in range(live.computed // size, covered // size):
+        before = live.computed + live.current
+        for k in range(before // size, (before + tokens) // size):
             block = live.blocks[k - live.skipped]
             block.identity = live.identity(k, size)
             self.registry[block.identity] = block
@@ -463,7 +494,7 @@ class _Instance:
             return False
         return True
 
-    def admit(self, live: _Live, budget: int) -> _Scheduled | None:
+    def admit(self, live: _Live, budget: int) -> _Part | None:
         """Give tokens to the head of `waiting`, from behind what is cached; None: it must wait."""
         cached = self.cached_blocks(live)
         live.computed = len(cached) * self.server.block_size_tokens
@@ -503,12 +534,16 @@ class _Instance:
         )
 
     def preempt(self, live: _Live) -> None:
+        is_finishing = live.is_finishing
         self.running.remove(live)
         self.release_blocks(live)
         live.computed = 0
         if self.server.preemption == "restart":
             live.emitted = 0
-        self.waiting.insert(0, live)
+        if is_finishing:
+            self.limbo.append(live)
+        else:
+            self.waiting.insert(0, live)
         live.outcome.preemptions += 1
 
     def one_to_yield(self, head: _Live) -> _Live | None:
@@ -518,8 +553,8 @@ class _Instance:
         below = self.rank(live.request) - self.rank(head.request)
         return live if below >= self.worth(self.server.preemption_margin) else None
 
-    def schedule(self, now_ns: int) -> list[_Scheduled]:
-        batch: list[_Scheduled] = []
+    def schedule(self, now_ns: int) -> list[_Part]:
+        batch: list[_Part] = []
         budget = self.server.max_num_batched_tokens
         preempted = False
 
@@ -536,6 +571,9 @@ class _Instance:
         i = 0
         while i < len(self.running) and budget > 0:
             live = self.running[i]
+            if live.is_finishing:
+                i += 1
+                continue
             n = self.tokens_for(live, budget)
             if self.missing_blocks(live, n) <= len(self.free):
                 batch.append(self.give(live, n))
@@ -602,16 +640,34 @@ class _Instance:
 
     def start_step(self, now_ns: int) -> None:
         assert self.step is None
-        self.order_waiting()
-        head = self.running[0] if self.running and self.preempts_from_the_tail else None
-        batch = self.schedule(now_ns)
-        self.check(batch, head)
-        if not batch:
-            return
+        if not self.plan:
+            self.order_waiting()
+            head = self.running[0] if self.running and self.preempts_from_the_tail else None
+            self.plan = self.schedule(now_ns)
+            self.check(self.plan, head)
+            # An admitted request fits an empty cache, so a step that starts schedules some request.
+            assert self.plan
+        batch = [self.begin(part) for part in self.plan]
+        self.plan = []
         self.step = _Step(now_ns, self.duration_ns(batch), batch)
         self.steps += 1
         if self.server.completion == "step_start":
             self.apply_effects(self.step)
+        if self.server.async_scheduling:
+            self.order_waiting()
+            self.plan = self.schedule(now_ns)
+            self.check(self.plan, None)
+
+    def begin(self, part: _Part) -> _Scheduled:
+        live = part.live
+        live.current = part.tokens
+        return _Scheduled(
+            live=live,
+            tokens=part.tokens,
+            decodes=live.decodes,
+            computed_before=live.computed,
+            emits=live.computed + part.tokens == live.known,
+        )
 
     def end_step(self) -> None:
         assert self.step is not None
@@ -631,9 +687,12 @@ class _Instance:
 
         for part in step.batch:
             live = part.live
-            live.computed += part.tokens
-            assert live.computed <= live.known
-            if live.computed == live.known:
+            live.current = 0
+            # A request that was preempted since the step began keeps its token, not its KV.
+            if live in self.running:
+                live.computed += part.tokens
+                assert live.computed <= live.known
+            if part.emits and live.outcome.outcome == "pending":
                 self.emit(live, step, otp_ns)
 
         if server.accounting == "blis":
@@ -644,10 +703,13 @@ class _Instance:
 
         for part in step.batch:
             live = part.live
-            if live.emitted == live.goal:
+            if live.emitted == live.goal and not live.leaves:
                 live.outcome.finished_ns = step.end_ns
                 live.outcome.outcome = "completed"
                 live.outcome.emitted = live.emitted
+                if live in self.limbo:
+                    self.limbo.remove(live)
+                    continue
                 self.store_last_token(live)
                 self.release_blocks(live)
                 self.running.remove(live)
@@ -677,23 +739,21 @@ class _Instance:
         assert all(not live.blocks for live in self.waiting)
         assert all(live.computed == 0 for live in self.waiting)
 
-    def check(self, batch: list[_Scheduled], head: _Live | None) -> None:
+    def check(self, batch: list[_Part], head: _Live | None) -> None:
         """Check a schedule before its effects; `head` was the head of `running` before it."""
         self.check_blocks()
         assert sum(part.tokens for part in batch) <= self.server.max_num_batched_tokens
         no_tokens = [part for part in batch if part.tokens == 0]
-        assert all(part.emits and not part.live.blocks for part in no_tokens)
+        assert all(part.live.next_need == 0 and not part.live.blocks for part in no_tokens)
         assert not no_tokens or self.server.allocation == "roll_back"
         assert all(part.live in self.running for part in batch)
         assert len(self.running) <= self.server.max_num_seqs
         for part in batch:
-            covered = part.computed_before + part.tokens
+            covered = part.live.computed + part.live.current + part.tokens
             assert len(part.live.blocks) == self.blocks_for(covered) - part.live.skipped
         if head is not None:
             assert self.running[0] is head
             assert batch[0].live is head
-        # An admitted request fits an empty cache, so a step that starts schedules some request.
-        assert batch
 
 
 def simulate(server: Server, requests: Sequence[Request]) -> Run:
@@ -730,6 +790,7 @@ def simulate(server: Server, requests: Sequence[Request]) -> Run:
 
     assert not instance.running
     assert not instance.waiting
+    assert not instance.limbo
     assert len(instance.free) == server.num_kv_blocks
     assert all(live.outcome.outcome in ("completed", "rejected", "cancelled") for live in lives)
     return Run(
