@@ -57,8 +57,8 @@ void advance(EngineState& s, Recorder& recorder, Slot& slot) {
   recorder.seen_in_step(slot, s.jump.end_of_step());
 }
 
-void complete(EngineState& s, Recorder& recorder, sim::RequestId id) {
-  s.demand_blocks -= demand_of(s, id);
+void complete(EngineState& s, Recorder& recorder, sim::RequestId id, std::int64_t computed) {
+  s.demand_blocks -= s.memory.blocks_for(computed);
   const auto leaving = std::find_if(s.leaving.begin(), s.leaving.end(),
                                     [&](const Leaving& other) { return other.id == id; });
   if (leaving != s.leaving.end()) {
@@ -77,7 +77,7 @@ void advance_ousted(EngineState& s, Recorder& recorder) {
   for (Slot& slot : s.ousted) {
     advance(s, recorder, slot);
     if (slot.has_finished()) {
-      complete(s, recorder, slot.id);
+      complete(s, recorder, slot.id, slot.computed);
     } else {
       s.waiting.emitted(slot.id, slot.emitted, slot.last_token);
     }
@@ -121,7 +121,7 @@ void apply_step(EngineState& s, Recorder& recorder) {
   for (const Finished& one : s.finished) {
     const bool has_output = s.settings.requests.output_tokens(one.id) > 0;
     s.memory.leave(one.holding, one.computed, has_output);
-    complete(s, recorder, one.id);
+    complete(s, recorder, one.id, one.computed);
   }
   s.finished.clear();
   if (!s.ousted.empty()) advance_ousted(s, recorder);

@@ -61,10 +61,14 @@ bool has_plan(const EngineState& s) {
 // A jump of one step begins; its tokens have been allocated.
 void begin_jump(EngineState& s, Time now) {
   StepLoad& load = s.jump.load;
-  load = {.decode_requests = s.decoders.size(),
-          .context_tokens = s.decoders.context_tokens(),
-          .decode_context_tokens = s.decoders.context_tokens(),
-          .ordinal = s.counters.steps};
+  load.prefill_tokens = 0;
+  load.prefill_requests = 0;
+  load.decode_requests = s.decoders.size();
+  load.context_tokens = s.decoders.context_tokens();
+  load.decode_context_tokens = load.context_tokens;
+  load.prefill_attention = 0;
+  load.prefill_squares = 0;
+  load.ordinal = s.counters.steps;
   bool emits = !s.decoders.empty();
   for (Slot& slot : s.slots) {
     slot.tokens = slot.planned;
