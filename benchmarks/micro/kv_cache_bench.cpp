@@ -44,7 +44,7 @@ void enter_and_leave(const char* name, std::size_t size, bool shared) {
     const sim::RequestId id{i};
     const std::int64_t found = memory.find(id, kInput_tokens, false);
     held[i] = {};
-    memory.admit(id, held[i], kInput_tokens - found);
+    memory.admit(id, held[i], kInput_tokens - found, 0);
   };
   for (std::size_t i = 0; i < size; ++i) enter(i);
   std::size_t turn = 0;

@@ -17,6 +17,11 @@ void InstanceGroup::validate(const std::string& path, std::vector<sim::Violation
   needs(preemption == Preemption::keep_emitted, "preemption", "restart", "keep_emitted");
   needs(kv_cache.allocation == Allocation::check_then_act, "kv_cache.allocation", "roll_back",
         "check_then_act");
+  if (kv_cache.allocation == Allocation::roll_back &&
+      (kv_cache.reserve_full_prompt || kv_cache.watermark > 0)) {
+    out.push_back({sim::join_path(path, "kv_cache.allocation"), "roll_back",
+                   "must be check_then_act with reserve_full_prompt or a watermark"});
+  }
   if (std::holds_alternative<DualLimitGate>(ingress) && completion != Completion::step_end) {
     out.push_back({sim::join_path(path, "completion"), "step_start",
                    "must be step_end with a dual_limit_gate, which waits for first tokens"});

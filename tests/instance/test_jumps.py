@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.effort import in_parts, often, trials
-from support.engine_trials import depends_on_context, with_async_scheduling
+from support.engine_trials import depends_on_context, with_async_scheduling, with_spare_memory
 
 import spillway
 from spillway import (
@@ -259,6 +259,7 @@ def configuration(seed: int) -> Simulation:
         warm_up_s=rng.choice((0, 0, 0.15 * span_s)),
     )
     simulation = with_async_scheduling(with_random_semantics(simulation, rng), rng)
+    simulation = with_spare_memory(simulation, rng)
     # Classes whose goals are met by some, so that there is a goodput.
     targets = {"target_ttft_s": 0.2, "target_e2e_s": 2.0}
     return simulation.replace(

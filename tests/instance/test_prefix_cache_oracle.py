@@ -17,6 +17,7 @@ from support.engine_trials import (
     random_scheduler,
     trace_of,
     with_async_scheduling,
+    with_spare_memory,
 )
 from support.twins import instance as oracle
 
@@ -128,7 +129,7 @@ def random_case(rng: random.Random, kind: str) -> tuple[Simulation, list[oracle.
     else:
         simulation = profiles.apply(kind, simulation)
         simulation = simulation.with_({"instances[0].scheduler": group.scheduler})
-    return with_async_scheduling(simulation, rng), requests
+    return with_spare_memory(with_async_scheduling(simulation, rng), rng), requests
 
 
 def features_of(

@@ -22,6 +22,7 @@ from support.engine_trials import (
     random_scheduler,
     trace_of,
     with_async_scheduling,
+    with_spare_memory,
 )
 from support.twins import instance as oracle
 from support.watchdog import watched
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 SEEDS = trials(300)
 
+AHEAD = ("async", "async and preempted", "full prompt reserved", "watermark")
 FEATURES = (
     "preempted",
     "preempted twice",
@@ -149,7 +151,7 @@ def random_case(rng: random.Random, profile: str | None) -> tuple[Simulation, li
         simulation = profiles.apply(profile, simulation)
         # The profiles differ in the priority too; under both, any priority can be chosen.
         simulation = simulation.with_({"instances[0].scheduler": group.scheduler})
-    return with_async_scheduling(simulation, rng), requests
+    return with_spare_memory(with_async_scheduling(simulation, rng), rng), requests
 
 
 @examples(600)
@@ -228,6 +230,8 @@ def features_of(
         "no overhead": group.latency.alpha_output_us == 0,
         "large overhead": group.latency.alpha_output_us == 1e5,
         "context": depends_on_context(group.latency),
+        "full prompt reserved": group.kv_cache.reserve_full_prompt,
+        "watermark": group.kv_cache.watermark > 0,
         "async": group.async_scheduling,
         "async and preempted": group.async_scheduling and most > 0,
         "roofline": isinstance(group.latency, instance.Roofline),
@@ -244,7 +248,7 @@ def test_seeded_cases_reach_what_they_are_meant_to(profile: str) -> None:
         case = random_case(random.Random(seed), profile)
         reached.update(features_of(*case, assert_same(*case)))
     assert reached["preempted"] >= often(60)
-    expected = FEATURES if profile == "blis_0_6" else (*FEATURES, "async", "async and preempted")
+    expected = FEATURES if profile == "blis_0_6" else (*FEATURES, *AHEAD)
     rare = {name: reached[name] for name in expected if reached[name] < often(9)}
     assert not rare, reached
 

@@ -107,6 +107,10 @@ inline Workload random_workload(std::uint64_t seed) {
                            group.preemption == instance::Preemption::keep_emitted &&
                            group.kv_cache.allocation == instance::Allocation::check_then_act &&
                            draws.below(2) == 0;
+  if (group.kv_cache.allocation == instance::Allocation::check_then_act && draws.below(3) == 0) {
+    group.kv_cache.reserve_full_prompt = draws.below(2) == 0;
+    group.kv_cache.watermark = one_of({0.0, 0.3});
+  }
   work.reports = !group.async_scheduling && draws.below(4) == 0;
   work.quantum_ns = one_of({1, 1000});
   work.requests = std::make_unique<workload::RequestTable>(

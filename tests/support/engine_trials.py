@@ -117,16 +117,30 @@ def with_async_scheduling(simulation: Simulation, rng: random.Random) -> Simulat
         return simulation
     return simulation.replace(
         instances=[
-            group.replace(async_scheduling=rng.random() < 0.5) if may_plan_ahead(group) else group
+            group.replace(async_scheduling=rng.random() < 0.5)
+            if (group.completion, group.preemption) == ("step_end", "keep_emitted")
+            and group.kv_cache.allocation == "check_then_act"
+            else group
             for group in simulation.instances
         ]
     )
 
 
-def may_plan_ahead(group: instance.InstanceGroup) -> bool:
-    return (group.completion, group.preemption, group.kv_cache.allocation) == (
-        "step_end", "keep_emitted", "check_then_act",
-    )  # fmt: skip
+def with_spare_memory(simulation: Simulation, rng: random.Random) -> Simulation:
+    """With memory kept free at random, in groups that allow it."""
+    return simulation.replace(
+        instances=[
+            group.replace(
+                kv_cache=group.kv_cache.replace(
+                    reserve_full_prompt=rng.random() < 0.4,
+                    watermark=rng.choice((0, 0, 0, 0.1, rng.random() * 0.9)),
+                )
+            )
+            if group.kv_cache.allocation == "check_then_act"
+            else group
+            for group in simulation.instances
+        ]
+    )
 
 
 BETAS = ("beta0_us", "beta_prefill_us", "beta_decode_us", "beta_context_us")
@@ -169,6 +183,8 @@ def server_of(simulation: Simulation) -> oracle.Server:
         preemption=group.preemption,
         output_overhead=group.output_overhead,
         async_scheduling=group.async_scheduling,
+        reserve_full_prompt=group.kv_cache.reserve_full_prompt,
+        watermark=group.kv_cache.watermark,
         accounting=simulation.metrics.accounting,
         quantum_ns=simulation.quantum_ns,
         prefix_caching=group.kv_cache.prefix_caching,

@@ -570,9 +570,12 @@ def _together(name: str, drawn: dict[str, Any], drawing: _Drawing) -> None:
         drawn["concurrency"] = sorted(drawing.rng.sample(range(40), size))
         for column, fastest in (("e2e_s", 0.2), ("ttft_s", 0.02)):
             drawn[column] = sorted(fastest * drawing.rng.uniform(0.5, 20) for _ in range(size))
-    if name == "InstanceGroup" and drawn["async_scheduling"]:
-        drawn |= {"completion": "step_end", "preemption": "keep_emitted"}
-        drawn["kv_cache"]["allocation"] = "check_then_act"
+    if name == "InstanceGroup":
+        kv_cache = drawn["kv_cache"]
+        if drawn["async_scheduling"]:
+            drawn |= {"completion": "step_end", "preemption": "keep_emitted"}
+        if drawn["async_scheduling"] or kv_cache["reserve_full_prompt"] or kv_cache["watermark"]:
+            kv_cache["allocation"] = "check_then_act"
     if name == "Client":
         drawn["prefix_tokens"] = _PREFIX_TOKENS.get(drawn["prefix_group"], 0)
         if drawn["arrivals"]["kind"] == "closed_loop":

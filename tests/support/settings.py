@@ -207,9 +207,12 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
             drawn["drain_latency_s"] = 0.0
         if all(one["kind"] != "saturation" for one in drawn["limit"]):
             drawn["eviction"]["max_victims"] = 0
-    if name == "InstanceGroup" and drawn["async_scheduling"]:
-        drawn |= {"completion": "step_end", "preemption": "keep_emitted"}
-        drawn["kv_cache"]["allocation"] = "check_then_act"
+    if name == "InstanceGroup":
+        kv_cache = drawn["kv_cache"]
+        if drawn["async_scheduling"]:
+            drawn |= {"completion": "step_end", "preemption": "keep_emitted"}
+        if drawn["async_scheduling"] or kv_cache["reserve_full_prompt"] or kv_cache["watermark"]:
+            kv_cache["allocation"] = "check_then_act"
     if name == "Weighted":
         drawn["scorers"] = unique(drawn["scorers"], "kind")
     if name == "Simulation":

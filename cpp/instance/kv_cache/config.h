@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "sim/schema/enum.h"
+#include "sim/schema/range.h"
 
 namespace spillway::instance {
 
@@ -20,14 +21,17 @@ struct spillway::sim::EnumNames<spillway::instance::Allocation> {
 
 namespace spillway::instance {
 
-/// Reuse of KV blocks.
+/// Allocation and reuse of KV blocks.
 struct KvCache {
   bool prefix_caching = true;
   Allocation allocation = Allocation::check_then_act;
   bool stores_last_token = false;
+  bool reserve_full_prompt = false;
+  double watermark = 0;
 
   static constexpr std::string_view type_name = "KvCache";
-  static constexpr std::string_view doc = "Reuse of KV blocks by prompts with a common prefix.";
+  static constexpr std::string_view doc =
+      "Allocation of KV blocks, and their reuse by prompts with a common prefix.";
   static void fields(auto field) {
     field("prefix_caching", &KvCache::prefix_caching,
           "Whether full blocks are kept until their memory is needed, and reused by requests that "
@@ -39,6 +43,16 @@ struct KvCache {
     field("stores_last_token", &KvCache::stores_last_token,
           "Whether a request takes memory for its last token, which is never read, before it "
           "leaves.");
+    field("reserve_full_prompt", &KvCache::reserve_full_prompt,
+          "Whether a waiting request joins the batch only if there is memory for its whole prompt, "
+          "not just for its first chunk (vLLM's default since 0.19). Fewer requests are then "
+          "preempted when memory is short.");
+    field("watermark", &KvCache::watermark,
+          "Share of the blocks that must stay free when a waiting request joins a batch with other "
+          "requests: room for these to grow.")
+        .dimensionless()
+        .range(sim::between(0, 0.9))
+        .search(0, 0.2);
   }
 };
 

@@ -36,6 +36,7 @@ KvMemory::KvMemory(const KvCache& config, std::int64_t num_blocks, std::int64_t 
       block_size_(block_size_tokens),
       total_(num_blocks),
       free_(num_blocks),
+      watermark_blocks_(static_cast<std::int64_t>(config.watermark * static_cast<double>(total_))),
       requests_(requests),
       list_(0, config.allocation) {
   if (config.prefix_caching && requests.shares_segments()) list_blocks();
@@ -74,7 +75,8 @@ std::int64_t KvMemory::count_found(sim::RequestId id) const {
                     block_size_.whole(requests_.input_tokens(id)), [](const FreeList::Stretch&) {});
 }
 
-bool KvMemory::admit(sim::RequestId id, Holding& holding, std::int64_t tokens) {
+bool KvMemory::admit(sim::RequestId id, Holding& holding, std::int64_t tokens,
+                     std::int64_t spare_blocks) {
   const std::int64_t found = found_blocks_;
   const std::int64_t computed = found * block_size_.tokens();
   const std::int64_t missing = blocks_for(computed + tokens) - found;
@@ -90,7 +92,7 @@ bool KvMemory::admit(sim::RequestId id, Holding& holding, std::int64_t tokens) {
     std::int64_t still_free = 0;
     for (const FreeList::Stretch& one : found_)
       still_free += list_.is_free(one.run) ? one.blocks : 0;
-    if (missing + still_free > free_) return false;
+    if (missing + still_free + spare_blocks > free_) return false;
   } else if (missing > free_) {
     return false;
   }

@@ -49,6 +49,13 @@ class KvMemory {
   bool order_matters() const { return is_listed_ && config_.allocation == Allocation::roll_back; }
   /// Whether blocks are only counted: none can be found yet.
   bool counts_only() const { return !is_listed_; }
+  /// Blocks that must stay free when a request of `known` tokens joins with `tokens` of them
+  /// computed or allocated, besides those it takes; `alone`: no other request holds memory.
+  std::int64_t spare_blocks(std::int64_t known, std::int64_t tokens, bool alone) const {
+    const std::int64_t rest =
+        config_.reserve_full_prompt ? blocks_for(known) - blocks_for(tokens) : 0;
+    return rest + (alone ? 0 : watermark_blocks_);
+  }
 
   const KvCounts& counts() const { return counts_; }
   /// As many blocks have been in use at once.
@@ -78,8 +85,8 @@ class KvMemory {
   /// `returns`: it returns after a preemption.
   std::int64_t find(sim::RequestId id, std::int64_t known, bool returns);
   /// References the found blocks and takes new ones for `tokens` more tokens. False if they do not
-  /// fit.
-  bool admit(sim::RequestId id, Holding& holding, std::int64_t tokens);
+  /// fit, or leave less than `spare_blocks` free.
+  bool admit(sim::RequestId id, Holding& holding, std::int64_t tokens, std::int64_t spare_blocks);
 
   // ---- a request in the memory -------------------------------------------------------------
 
@@ -109,6 +116,7 @@ class KvMemory {
   BlockSize block_size_;
   std::int64_t total_;
   std::int64_t free_;
+  std::int64_t watermark_blocks_;
   const workload::RequestTable& requests_;
   FreeList list_;           // the free blocks, once blocks can be found
   bool is_listed_ = false;  // whether `list_` is kept

@@ -69,6 +69,13 @@ void schedule_slots(EngineState& s, Recorder& recorder, std::int64_t& budget, Ti
   }
 }
 
+// Blocks of the decoders, with those for the step that is being scheduled, that are not taken yet.
+std::int64_t late_blocks(const EngineState& s) {
+  if (!s.takes_late) return 0;
+  return s.decoders.held_blocks(allocated_steps(s) + 1) - s.unplanned_blocks -
+         s.decoders.taken_blocks();
+}
+
 bool admit_head(EngineState& s, Recorder& recorder, std::int64_t& budget, Time now) {
   const Waiting& head = s.waiting.head();
   const workload::RequestTable& requests = s.settings.requests;
@@ -83,7 +90,10 @@ bool admit_head(EngineState& s, Recorder& recorder, std::int64_t& budget, Time n
   slot.computed = s.memory.find(slot.id, slot.known_tokens(), returned);
   slot.planned = share_of(s, slot, budget);
   slot.is_cached = slot.planned == 0;
-  if (!s.memory.admit(slot.id, slot.holding, slot.planned)) {
+  std::int64_t spare_blocks =
+      s.memory.spare_blocks(slot.known_tokens(), slot.computed + slot.planned, num_running(s) == 1);
+  if (spare_blocks > 0) spare_blocks += late_blocks(s);
+  if (!s.memory.admit(slot.id, slot.holding, slot.planned, spare_blocks)) {
     s.slots.pop_back();
     return false;
   }

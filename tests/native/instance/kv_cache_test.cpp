@@ -360,7 +360,7 @@ void check_blocks(Allocation allocation, bool prefix_caching) {
                 ? 0
                 : 1 + static_cast<std::int64_t>(draws.below(static_cast<std::uint64_t>(rest)));
         Held held{id, {}, found + tokens};
-        if (memory.admit(id, held.holding, tokens)) {
+        if (memory.admit(id, held.holding, tokens, 0)) {
           check(held.holding.blocks == memory.blocks_for(found + tokens), "blocks for all tokens");
           check(memory.counts().lookups == lookups + prompts[id.index()].tokens / size,
                 "looked up");
@@ -427,7 +427,7 @@ class Scene {
     const std::int64_t tokens = table_.input_tokens(id);
     const std::int64_t found = memory_.find(id, tokens, false);
     Holding holding;
-    check(memory_.admit(id, holding, tokens - found), "there is room");
+    check(memory_.admit(id, holding, tokens - found, 0), "there is room");
     return holding;
   }
   void leave(std::size_t row, const Holding& holding) {

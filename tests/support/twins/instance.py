@@ -135,6 +135,8 @@ class Server:
     max_preemptions_per_step: int = 3
     roofline: Roofline | None = None
     async_scheduling: bool = False
+    reserve_full_prompt: bool = False
+    watermark: float = 0.0
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -481,7 +483,10 @@ class _Instance:
         new = self.blocks_for(live.computed + tokens) - len(cached)
         if self.server.allocation == "check_then_act":
             idle = sum(1 for block in cached if block.references == 0)
-            if new + idle > len(self.free):
+            spare = int(self.server.watermark * self.server.num_kv_blocks) if self.running else 0
+            if self.server.reserve_full_prompt:
+                spare += self.blocks_for(live.known) - self.blocks_for(live.computed + tokens)
+            if new + idle + spare > len(self.free):
                 return False
             self.reference(live, cached)
             return True
