@@ -6,6 +6,7 @@
 #include "metrics/ledger.h"
 #include "sim/phase.h"
 #include "workload/synthetic.h"
+#include "workload/trace.h"
 
 namespace spillway::cluster {
 
@@ -29,6 +30,15 @@ Time after(Time since, const std::optional<double>& span_s) {
 
 Clients::Clients(Context& context) : context_(context), users_(make_users(context)) {
   make_reactions();
+  make_places();
+}
+
+void Clients::make_places() {
+  const auto* trace = std::get_if<workload::Trace>(&context_.simulation.workload);
+  if (!trace || trace->max_in_flight == 0) return;
+  places_ = Places{.turnaround = sim::from_seconds(trace->turnaround_s)};
+  const std::int64_t places = std::min(trace->max_in_flight, trace->rows);
+  for (std::int64_t i = 0; i < places; ++i) places_->free.push_back(Time{0});
 }
 
 void Clients::make_reactions() {
@@ -56,7 +66,13 @@ void Clients::start() {
 
 // Arrivals of the source enter the event queue one at a time: each one after its predecessor has
 // arrived.
-void Clients::schedule_source() { context_.events.set_source(context_.requests.next_arrival()); }
+void Clients::schedule_source() {
+  Time next = context_.requests.next_arrival();
+  if (places_ && next != sim::kForever) {
+    next = places_->free.empty() ? sim::kForever : std::max(next, places_->free.front());
+  }
+  context_.events.set_source(next);
+}
 
 void Clients::expect(Time at, Phase phase, std::uint32_t subject) {
   if (at == sim::kForever) return;
@@ -71,13 +87,15 @@ RequestId Clients::arrive(const sim::Event& event) {
     return RequestId{event.subject()};
   }
   const bool is_users = event.phase() == Phase::user_arrival;
-  const RequestId id = is_users ? requests.add(users_->ask(event.subject())) : requests.take_next();
+  const RequestId id =
+      is_users ? requests.add(users_->ask(event.subject())) : requests.take_next(context_.now);
   if (context_.states.size() < requests.capacity()) context_.states.resize(requests.capacity());
   ++context_.record->offered;
   last_arrival_ = context_.now;
   if (is_users) {
     --num_expected_;
   } else {
+    if (places_) places_->free.pop_front();
     schedule_source();
   }
   if (users_) {
@@ -136,6 +154,11 @@ bool Clients::left(RequestId id) {
     states.reason[id.index()] = {workload::Stage::client, 0};
   }
   if (reactions_ && retries(id)) return true;
+  if (places_) {
+    const bool was_full = places_->free.empty();
+    places_->free.push_back(context_.now + places_->turnaround);
+    if (was_full) schedule_source();
+  }
   if (!users_) return false;
   const auto user = user_of_[id.index()];
   if (!user) return false;

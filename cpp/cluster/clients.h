@@ -10,6 +10,7 @@
 #include "cluster/context.h"
 #include "sim/event_queue.h"
 #include "sim/ids.h"
+#include "sim/ring.h"
 #include "sim/time.h"
 #include "workload/reaction.h"
 #include "workload/users.h"
@@ -59,6 +60,13 @@ class Clients {
 
  private:
   void make_reactions();
+  // Places for a trace's requests in flight (`Trace::max_in_flight`).
+  struct Places {
+    sim::Ring<sim::Time> free;  // when each free place can be taken, ascending
+    sim::Time turnaround;
+  };
+
+  void make_places();
   void schedule_source();
   void retry(sim::RequestId id);
   void start_timers(sim::RequestId id);
@@ -73,6 +81,7 @@ class Clients {
 
   Context& context_;
   std::unique_ptr<workload::Users> users_;             // null without closed loops
+  std::optional<Places> places_;                       // unset: unlimited
   std::unique_ptr<workload::Reactions> reactions_;     // null: all clients are passive
   std::vector<std::optional<std::uint32_t>> user_of_;  // by request; only if there are users
   std::int64_t num_expected_ = 0;                      // scheduled arrivals of users and retries

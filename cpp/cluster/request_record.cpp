@@ -23,7 +23,8 @@ void check_has_requests(const Simulation& simulation) {
 std::shared_ptr<const workload::Requests> offered_requests(
     const Simulation& simulation, std::uint64_t seed, const std::function<bool()>& interrupted) {
   if (const auto* trace = std::get_if<workload::Trace>(&simulation.workload)) {
-    return trace->requests;
+    // Arrivals that depend on the service are kept per run.
+    return trace->max_in_flight > 0 ? nullptr : trace->requests;
   }
   const auto& synthetic = std::get<workload::Synthetic>(simulation.workload);
   if (simulation.metrics.streaming || workload::has_users(synthetic)) return nullptr;

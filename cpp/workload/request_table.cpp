@@ -98,9 +98,11 @@ sim::Time RequestTable::next_arrival() const {
   return next_row_ < source_->size() ? source_->arrival[next_row_] : sim::kForever;
 }
 
-sim::RequestId RequestTable::take_next() {
+sim::RequestId RequestTable::take_next(sim::Time now) {
   if (!stream_) return sim::RequestId{static_cast<std::size_t>(next_row_++)};
-  const sim::RequestId id = add(next_.value_or(Arrival{}));
+  Arrival arrival = next_.value_or(Arrival{});
+  arrival.time = now;
+  const sim::RequestId id = add(arrival);
   next_ = stream_->next();
   return id;
 }

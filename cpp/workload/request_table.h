@@ -48,8 +48,9 @@ class RequestTable {
 
   /// Arrival time of the source's next request; kForever: none.
   sim::Time next_arrival() const;
-  /// Takes that request. Precondition: there is one.
-  sim::RequestId take_next();
+  /// Takes that request, which arrives `now`: at its time or, from a stream, later. Precondition:
+  /// there is one.
+  sim::RequestId take_next(sim::Time now);
   /// Adds a request from outside the source. Precondition: the source is a stream.
   sim::RequestId add(const Arrival& arrival);
   /// Its client sends the next attempt. Precondition: `keep_attempts` was called before the first

@@ -14,23 +14,39 @@ namespace spillway::workload {
 class ArrivalStream;
 struct Requests;
 
-/// Recorded requests, replayed as they are. `sha256` is a digest of the columns and represents them
+/// Recorded requests, replayed at their recorded times or through a client that keeps a limited
+/// number of them in flight. `sha256` is a digest of the columns and represents them
 /// in comparisons and in the written form, from which the columns are read again.
 struct Trace {
   std::string file;
   std::string sha256;
   std::int64_t rows = 0;
+  std::int64_t max_in_flight = 0;
+  double turnaround_s = 0;
   std::shared_ptr<const Requests> requests;
 
   static constexpr std::string_view kind = "trace", type_name = "Trace";
   static constexpr std::string_view doc =
-      "Recorded requests, replayed as they are. Read one with spillway.read_trace(file) or build "
+      "Recorded requests. Read one with spillway.read_trace(file) or build "
       "one with spillway.trace(arrival_s=…, input_tokens=…, output_tokens=…); on the command line, "
       "use --trace.";
   static void fields(auto field) {
     field("file", &Trace::file, "File from which the requests were read; empty: none.");
     field("sha256", &Trace::sha256, "Digest of the requests' content; empty: no requests.");
     field("rows", &Trace::rows, "Number of requests.").unit("requests").range(sim::at_least(0));
+    field("max_in_flight", &Trace::max_in_flight,
+          "Maximum number of requests that the recording client kept in flight; 0: unlimited. A "
+          "request arrives at its recorded time, but not before one of max_in_flight places is "
+          "free: a place is taken by an arrival and becomes free turnaround_s after the end of its "
+          "request (of the last attempt, whatever its outcome). Places are taken in file order. At "
+          "saturation the recorded times are themselves a measurement of the server, so replaying "
+          "them open-loop repeats its past speed.")
+        .unit("requests")
+        .range(sim::between(0, 1e9));
+    field("turnaround_s", &Trace::turnaround_s,
+          "Time from the end of a request to the next one in its place, with max_in_flight.")
+        .unit("s")
+        .range(sim::between(0, 1e6));
     field("requests", &Trace::requests, "The columns.").hidden();
   }
   /// The digest identifies the requests, wherever they were read from.

@@ -88,4 +88,4 @@ def _resolved(trace: _core.workload.Trace, base: Path) -> _core.workload.Trace:
                 " must be written first, with spillway.interop.traces.write_mooncake"
             )
         raise config_error([("workload.sha256", trace.sha256, allowed)])
-    return found
+    return found.replace(max_in_flight=trace.max_in_flight, turnaround_s=trace.turnaround_s)
