@@ -34,11 +34,12 @@ RANK = {
     "loading": 4,
     "result": 4,
     "simulate": 5,
+    "calibration": 6,
     "study": 6,
-    "validation": 6,
-    "__init__": 7,
-    "testing": 8,
-    "cli": 9,
+    "validation": 7,
+    "__init__": 8,
+    "testing": 9,
+    "cli": 10,
 }
 
 # Modules that lie beside the rooms, and the room that each belongs to.

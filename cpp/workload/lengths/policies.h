@@ -8,12 +8,13 @@
 #include "workload/lengths/fixed.h"
 #include "workload/lengths/gaussian.h"
 #include "workload/lengths/lognormal.h"
+#include "workload/lengths/uniform.h"
 
 namespace spillway::workload {
 
 class LengthDistribution;
 
-using Lengths = std::variant<Fixed, Gaussian, Exponential, Lognormal, Empirical>;
+using Lengths = std::variant<Fixed, Gaussian, Exponential, Lognormal, Empirical, Uniform>;
 
 std::unique_ptr<LengthDistribution> make_lengths(const Lengths& lengths);
 

@@ -1,4 +1,4 @@
-"""`spillway validate blis DIRECTORY`."""
+"""`spillway validate blis DIRECTORY` and `spillway validate real --fit DIRECTORY`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     against = systems.add_parser("blis", help="BLIS v0.6.14, exact to the microsecond")
     against.add_argument("directory", type=Path, help="scenario folders, at any depth")
     against.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    against.set_defaults(compare=_blis)
+    servers = systems.add_parser(
+        "real",
+        help="measured runs of real servers",
+        description="Fits servers to measured runs and predicts others. Without --score and --half "
+        "each run is predicted from the server's other runs.",
+    )
+    servers.add_argument("--fit", type=Path, required=True, metavar="DIR", help="runs to fit")
+    scored = servers.add_mutually_exclusive_group()
+    scored.add_argument("--score", type=Path, metavar="DIR", help="runs to predict")
+    scored.add_argument(
+        "--half", action="store_true",
+        help="fit the first half of each run's requests, predict the second",
+    )  # fmt: skip
+    servers.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    servers.set_defaults(compare=_real)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compares runs with recorded ones; returns 1 unless all agree."""
+    """Compares runs with recorded ones; returns 1 where they must agree and do not."""
+    status: int = options.compare(options)
+    return status
+
+
+def _real(options: argparse.Namespace) -> int:
+    from spillway.validation import real
+
+    report = real.validate(options.fit, options.score, half=options.half)
+    print(json.dumps(report.to_dict(), indent=2) if options.json else report.table())
+    return 0
+
+
+def _blis(options: argparse.Namespace) -> int:
     from spillway.validation import blis  # slow to import, and `--help` does not need it
 
     report = blis.validate(options.directory)

@@ -1,0 +1,221 @@
+"""Fits a server to measured runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spillway.calibration.hull import SAMPLES, Hull, states_of
+from spillway.calibration.profile import Choice, FittedRun, Profile
+from spillway.calibration.refinement import COEFFICIENTS, Fit, Part, fit
+from spillway.calibration.replay import Replay, group_of, measured_turnaround_s, plans_ahead
+from spillway.calibration.statistics import METRICS, WEIGHTS, measured, simulated
+from spillway.data.recording import Recording
+from spillway.interop.recordings import read_recordings
+from spillway.interop.traces import TraceError
+from spillway.simulate import run_many
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Mapping
+
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+    Rows = npt.NDArray[np.bool_]
+
+__all__ = ["MAX_ERROR_SHARE", "NORMS", "calibrate", "with_timeline"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+NORMS = (1.0, 1.5, 2.0, 4.0, None)
+"""Exponents that are tried. The norm is not fitted continuously: between these, costs are flat."""
+
+MAX_ERROR_SHARE = 0.01
+"""Runs with more client errors are not fitted: part of their load is not recorded."""
+
+_BLOCK_S = 30.0
+_BOOTSTRAPS = 200
+_LEAST_REQUESTS = 20
+
+
+def calibrate(
+    data: str | os.PathLike[str] | Recording | Iterable[str | os.PathLike[str] | Recording],
+    *,
+    server: Mapping[str, object] | None = None,
+    rows: Callable[[Recording], Rows] | None = None,
+    progress: Callable[[str], object] | None = None,
+) -> Profile:
+    """Fits the step times of a server to measured runs.
+
+    The coefficients of `instance.Roofline` are those with which the simulated replays have the
+    measured mean and percentiles of TTFT, ITL and E2E latency and the measured capacity. The norm,
+    and whether the engine schedules one step ahead if its version leaves that open, are those with
+    the lowest cost on runs that were not fitted. What can be measured is not fitted: the turnaround
+    of a client at its limit. What is stated is taken: batch limits, KV blocks.
+
+    Parameters
+    ----------
+    data : path, Recording or several
+        Files or folders (see `read_recordings`), or recordings; all of one server.
+    server : mapping, optional
+        Facts that the data do not state, e.g. `{"num_kv_blocks": 17600}`: attributes of
+        `ServerFacts`.
+    rows : function, optional
+        The requests of a recording to fit, as a boolean array; by default all that are compared.
+    progress : function, optional
+        Called with a line of text from time to time.
+
+    Raises
+    ------
+    TraceError
+        A file is invalid, the runs are of several servers, or too few requests are left.
+
+    """
+    runs = _recordings(data, server)
+    keys = sorted({run.server.key for run in runs})
+    if len(keys) > 1:
+        raise TraceError("the runs are of several servers; fit each by itself:\n" + "\n".join(keys))
+    facts = runs[0].server
+    used = [run for run in runs if run.failed.mean() <= MAX_ERROR_SHARE]
+    left_out = tuple(
+        f"{run.name}: {run.failed.mean():.1%} of its requests failed" for run in runs
+        if run.failed.mean() > MAX_ERROR_SHARE
+    )  # fmt: skip
+    if not used:
+        raise TraceError("no run is left to fit: " + "; ".join(left_out))
+    turnaround_s = measured_turnaround_s(used)
+    parts = []
+    for run in used:
+        replay = Replay(run, turnaround_s)
+        chosen = replay.compared if rows is None else replay.compared & rows(run)
+        if chosen.sum() < _LEAST_REQUESTS:
+            raise TraceError(
+                f"{run.source}: {chosen.sum()} requests are left to fit, but "
+                f"{_LEAST_REQUESTS} are needed"
+            )
+        parts.append(Part(replay, chosen))
+
+    tried = []
+    ahead = plans_ahead(facts)
+    folds = parts if len(parts) > 1 else _halves(parts[0])
+    for mode in (True, False) if ahead is None else (ahead,):
+        for norm in NORMS:
+            found = fit(facts, folds, norm=norm, ahead=mode)
+            tried.append((found.held_out_cost(), found))
+            if progress is not None:
+                progress(
+                    f"norm {'max' if norm is None else f'{norm:g}'}"
+                    f"{', one step ahead' if mode else ''}: cost {tried[-1][0]:.4f}"
+                )
+    tried.sort(key=lambda one: one[0])
+    best = tried[0][1]
+    if len(parts) == 1:
+        best = fit(facts, parts, norm=best.norm, ahead=best.ahead, start=best.theta)
+    group = group_of(facts, best.latency, ahead=best.ahead)
+    results = run_many([with_timeline(part.replay, group) for part in parts], keep_requests=True)
+    return Profile(
+        server=facts,
+        coefficients=dict(zip(COEFFICIENTS, np.exp(best.theta).tolist(), strict=True)),
+        norm=best.norm,
+        async_scheduling=best.ahead,
+        turnaround_s=turnaround_s,
+        covariance=tuple(tuple(row) for row in _covariance(best, parts).tolist()),
+        hull=Hull.around(np.concatenate([states_of(one[0]) for one in results])),
+        runs=tuple(
+            FittedRun(
+                part.replay.recording.name,
+                part.replay.recording.sha256,
+                int(part.rows.sum()),
+                _errors_percent(
+                    measured(part.replay, part.rows).logs(), simulated(one[0], part.rows).logs()
+                ),
+            )
+            for part, one in zip(parts, results, strict=True)
+        ),
+        left_out=left_out,
+        choices=tuple(Choice(one.norm, one.ahead, cost) for cost, one in tried),
+    )
+
+
+def with_timeline(replay: Replay, group: object) -> object:
+    """The replay on a server, with samples of the batch's state."""
+    span_s = float(replay.recording.send_s[-1])
+    step_s = max(1e-3, round(span_s / SAMPLES, 3))
+    return replay.simulation(group, metrics={"timeline_step_s": step_s})  # type: ignore[arg-type]
+
+
+def _recordings(data: object, server: Mapping[str, object] | None) -> list[Recording]:
+    import dataclasses
+    import os
+
+    given = [data] if isinstance(data, str | os.PathLike | Recording) else list(data)  # type: ignore[call-overload]
+    runs: list[Recording] = []
+    for one in given:
+        runs.extend([one] if isinstance(one, Recording) else read_recordings(Path(one)))
+    if not runs:
+        raise TraceError("there is nothing to fit: give files, folders or recordings")
+    if not server:
+        return runs
+    known = {field.name for field in dataclasses.fields(runs[0].server)}
+    if unknown := sorted(set(server) - known):
+        raise TraceError(f"server: {unknown[0]!r} is not one of {', '.join(sorted(known))}")
+    return [
+        dataclasses.replace(run, server=dataclasses.replace(run.server, **server))  # type: ignore[arg-type]
+        for run in runs
+    ]
+
+
+def _halves(part: Part) -> list[Part]:
+    """Two consecutive parts of one run."""
+    where = np.flatnonzero(part.rows)
+    first = np.zeros_like(part.rows)
+    first[where[: len(where) // 2]] = True
+    return [Part(part.replay, first), Part(part.replay, part.rows & ~first)]
+
+
+def _covariance(best: Fit, parts: list[Part]) -> Floats:
+    """Covariance of the logarithms of the coefficients.
+
+    A block bootstrap over 30 s of sending gives what the noise of the measurements leaves open: the
+    residuals change with the resampled statistics, the coefficients follow by one Gauss-Newton
+    step. To it comes the inverse curvature times the mean square of the remaining residuals, for
+    the errors of the model; in directions that the data do not determine it is that of the prior.
+    """
+    rng = np.random.default_rng(0)
+    inverse = np.linalg.inv(best.curvature())
+    logs = [measured(part.replay, part.rows) for part in parts]
+    at = [one.logs() for one in logs]
+    blocks = [_blocks(part) for part in parts]
+    moves = []
+    for _ in range(_BOOTSTRAPS):
+        residuals = best.residuals.copy()
+        for i, (one, block) in enumerate(zip(logs, blocks, strict=True)):
+            drawn = np.concatenate([block[j] for j in rng.integers(0, len(block), len(block))])
+            again = one.take(drawn).logs()
+            again[-1] = at[i][-1]  # a resampled run has no order of completions
+            residuals[i] -= WEIGHTS * (again - at[i])
+        moves.append(-inverse @ (best.slope(residuals) - best.slope(best.residuals)))
+    noise = np.cov(np.array(moves), rowvar=False)
+    finite = best.residuals[np.isfinite(best.residuals)]
+    return np.asarray(noise + float(np.mean(finite**2)) * inverse)
+
+
+def _blocks(part: Part) -> list[npt.NDArray[np.int64]]:
+    """Positions among the part's requests, by 30 s of sending."""
+    which = (part.replay.recording.send_s[part.rows] // _BLOCK_S).astype(int)
+    return [np.flatnonzero(which == block) for block in np.unique(which)]
+
+
+def _errors_percent(real: Floats, sim: Floats) -> dict[str, float]:
+    errors = 100 * np.expm1(sim - real)
+    found = {}
+    for i, metric in enumerate(METRICS):
+        found[f"mean_{metric}"] = round(float(errors[5 * i]), 2)
+        found[f"p50_{metric}"] = round(float(errors[5 * i + 2]), 2)
+    return found | {"capacity": round(float(errors[-1]), 2)}

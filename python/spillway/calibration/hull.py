@@ -1,0 +1,88 @@
+"""The batch states that a fit has seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from spillway.data.result import ResultData
+
+    Floats = npt.NDArray[np.float64]
+
+__all__ = ["Hull", "states_of"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+SAMPLES = 2000
+"""Number of instants at which a run is looked at."""
+
+_TOLERANCE = 0.05
+
+
+def states_of(result: ResultData) -> Floats:
+    """Running requests and share of KV blocks in use, at the sampled instants with any running."""
+    timeline = result.timeline
+    states = np.stack([timeline["running"], timeline["kv_utilization"]], axis=1).astype(float)
+    busy: Floats = states[timeline["running"] > 0]
+    return busy
+
+
+@dataclass(frozen=True)
+class Hull:
+    """Convex hull of the sampled batch states of the fitted runs.
+
+    Attributes
+    ----------
+    vertices : tuple of pairs
+        Running requests and share of KV blocks in use, counterclockwise.
+
+    """
+
+    vertices: tuple[tuple[float, float], ...]
+
+    @classmethod
+    def around(cls, states: Floats) -> Hull:
+        """The hull of some states, with the idle server, by Andrew's monotone chain."""
+        points = sorted({(0.0, 0.0), *map(tuple, states.tolist())})
+        lower = _chain(points)
+        upper = _chain(points[::-1])
+        return cls(tuple(lower[:-1] + upper[:-1]))
+
+    def share_inside(self, states: Floats) -> float:
+        """Share of the states in the hull, which is first enlarged by 5% about its center."""
+        if len(states) == 0:
+            return 1.0
+        corners = np.array(self.vertices)
+        # Both axes count alike, and a degenerate hull has some width.
+        scale = np.maximum(np.ptp(corners, axis=0), 1e-9)
+        corners, points = corners / scale, states / scale
+        center = corners.mean(axis=0)
+        corners = center + (1 + 2 * _TOLERANCE) * (corners - center)
+        inside = np.ones(len(points), dtype=bool)
+        for a, b in zip(corners, np.roll(corners, -1, axis=0), strict=True):
+            edge, to = b - a, points - a
+            inside &= edge[0] * to[:, 1] - edge[1] * to[:, 0] >= -1e-9
+        return float(inside.mean())
+
+
+def _chain(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    chain: list[tuple[float, float]] = []
+    for point in points:
+        while len(chain) > 1 and _turn(chain[-2], chain[-1], point) <= 0:
+            chain.pop()
+        chain.append(point)
+    return chain
+
+
+def _turn(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> float:
+    return (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])

@@ -1,0 +1,212 @@
+"""A server that was fitted to measurements."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from spillway.calibration.hull import Hull, states_of
+from spillway.calibration.refinement import COEFFICIENTS, latency_of
+from spillway.calibration.replay import group_of
+from spillway.config.classes import config_error
+from spillway.config.files import read_settings
+from spillway.config.filesystem import replacing
+from spillway.config.messages import note
+from spillway.config.yaml import to_yaml
+from spillway.data.recording import ServerFacts
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+
+    from spillway import instance
+    from spillway.data.result import ResultData
+
+__all__ = ["Choice", "FittedRun", "Profile"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_KIND = "server_profile"
+_VERSION = 1
+_CORRELATED = 0.95
+_INSIDE = 0.95
+
+
+@dataclass(frozen=True)
+class FittedRun:
+    """A run of the fit: its name and digest, the compared requests, and the remaining errors.
+
+    `errors_percent`: mean and median of TTFT, ITL and E2E and the capacity, simulated against
+    measured.
+    """
+
+    name: str
+    sha256: str
+    requests: int
+    errors_percent: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A form of the model that was tried, and the mean cost of a run that it was not fitted to."""
+
+    norm: float | None
+    async_scheduling: bool
+    held_out_cost: float
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A server fitted to measurements, and how well it is known.
+
+    Attributes
+    ----------
+    server : ServerFacts
+    coefficients : dict
+        Those of `instance.Roofline`, in microseconds.
+    norm : float or None
+        Exponent of the roofline; None: infinity.
+    async_scheduling : bool
+    turnaround_s : float
+        Median time that the client took to send the next request at its limit; 0: never at it.
+    covariance : tuple of tuples
+        Of the natural logarithms of the coefficients, in the order of `coefficients`.
+    hull : Hull
+        The batch states of the fitted runs.
+    runs : tuple of FittedRun
+    left_out : tuple of str
+        Runs that were not fitted, and why.
+    choices : tuple of Choice
+        All forms that were tried, the best first.
+
+    """
+
+    server: ServerFacts
+    coefficients: dict[str, float]
+    norm: float | None
+    async_scheduling: bool
+    turnaround_s: float
+    covariance: tuple[tuple[float, ...], ...]
+    hull: Hull
+    runs: tuple[FittedRun, ...]
+    left_out: tuple[str, ...] = ()
+    choices: tuple[Choice, ...] = ()
+
+    @property
+    def theta(self) -> npt.NDArray[np.float64]:
+        """The logarithms of the coefficients."""
+        return np.log([self.coefficients[name] for name in COEFFICIENTS])
+
+    @property
+    def group(self) -> instance.InstanceGroup:
+        """An instance with these step times and the stated settings."""
+        return self._group_with(self.theta)
+
+    def draws(self, count: int, seed: int = 0) -> list[instance.InstanceGroup]:
+        """Instances with coefficients drawn from the uncertainty of the fit."""
+        rng = np.random.default_rng(seed)
+        thetas = rng.multivariate_normal(self.theta, np.array(self.covariance), size=count)
+        return [self._group_with(theta) for theta in thetas]
+
+    def _group_with(self, theta: npt.NDArray[np.float64]) -> instance.InstanceGroup:
+        latency = latency_of(theta, self.norm)
+        group: instance.InstanceGroup = group_of(self.server, latency, ahead=self.async_scheduling)
+        return group
+
+    def relative_errors(self) -> dict[str, float]:
+        """Relative standard error of each coefficient."""
+        spread = np.sqrt(np.diag(np.array(self.covariance)))
+        return dict(zip(COEFFICIENTS, np.expm1(spread).tolist(), strict=True))
+
+    def correlated(self) -> list[tuple[str, str, float]]:
+        """Pairs of coefficients that the data do not tell apart: correlated above 0.95."""
+        covariance = np.array(self.covariance)
+        spread = np.sqrt(np.diag(covariance))
+        found = []
+        for i, a in enumerate(COEFFICIENTS):
+            for j in range(i):
+                rho = covariance[i, j] / (spread[i] * spread[j])
+                if abs(rho) > _CORRELATED:
+                    found.append((COEFFICIENTS[j], a, float(rho)))
+        return found
+
+    def share_inside(self, result: ResultData) -> float:
+        """Share of the sampled time of a run at which its batch was in the hull of the fit.
+
+        Warns if it is below 0.95. The run needs `metrics.timeline_step_s`.
+        """
+        share = self.hull.share_inside(states_of(result))
+        if share < _INSIDE:
+            note(
+                f"{1 - share:.0%} of the simulated time is outside the batch states that the "
+                "server was fitted to; its latencies there are extrapolated"
+            )
+        return share
+
+    def to_dict(self) -> dict[str, Any]:
+        stated = dataclasses.asdict(self.server)
+        return {
+            "kind": _KIND,
+            "version": _VERSION,
+            "server": {name: value for name, value in stated.items() if value is not None},
+            "instance": self.group.to_dict(),
+            "norm": self.norm,
+            "async_scheduling": self.async_scheduling,
+            "turnaround_s": self.turnaround_s,
+            "coefficients": dict(self.coefficients),
+            "covariance_of_logs": [list(row) for row in self.covariance],
+            "hull": [list(one) for one in self.hull.vertices],
+            "runs": [dataclasses.asdict(run) for run in self.runs],
+            "left_out": list(self.left_out),
+            "choices": [dataclasses.asdict(choice) for choice in self.choices],
+        }
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Profile:
+        """The profile of a mapping; ConfigError if it is none."""
+        if document.get("kind") != _KIND or document.get("version") != _VERSION:
+            allowed = f"must be a file of spillway calibrate ({_KIND}, version {_VERSION})"
+            raise config_error([("kind", str(document.get("kind")), allowed)])
+        try:
+            profile = cls(
+                server=ServerFacts(**document["server"]),
+                coefficients={name: float(document["coefficients"][name]) for name in COEFFICIENTS},
+                norm=document["norm"],
+                async_scheduling=document["async_scheduling"],
+                turnaround_s=document["turnaround_s"],
+                covariance=tuple(tuple(row) for row in document["covariance_of_logs"]),
+                hull=Hull(tuple((float(x), float(y)) for x, y in document["hull"])),
+                runs=tuple(FittedRun(**run) for run in document["runs"]),
+                left_out=tuple(document["left_out"]),
+                choices=tuple(Choice(**one) for one in document["choices"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise config_error(
+                [("server profile", str(error), "is missing or malformed; calibrate again")]
+            ) from None
+        wrong = [k for k, v in profile.coefficients.items() if not (v > 0 and math.isfinite(v))]
+        if wrong:
+            raise config_error(
+                [(f"coefficients.{wrong[0]}", str(profile.coefficients[wrong[0]]), "must be > 0")]
+            )
+        return profile
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a YAML file, which `Profile.load` reads."""
+        with replacing(Path(path)) as temporary:
+            temporary.write_text(to_yaml(self.to_dict()), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Profile:
+        """Reads a file of `save` or `spillway calibrate`."""
+        return cls.from_dict(read_settings(path))

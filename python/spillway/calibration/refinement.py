@@ -1,0 +1,252 @@
+"""Coefficients of a server's step time, fitted through the simulator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spillway import instance
+from spillway.calibration.replay import Replay, group_of
+from spillway.calibration.statistics import WEIGHTS, measured, simulated
+from spillway.simulate import run_many
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from spillway.data.recording import ServerFacts
+
+    Floats = npt.NDArray[np.float64]
+
+__all__ = ["COEFFICIENTS", "Fit", "Part", "fit", "latency_of"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+COEFFICIENTS = (
+    "constant_us",
+    "weights_us",
+    "token_us",
+    "decode_us",
+    "decode_context_us",
+    "prefill_context_us",
+    "alpha0_us",
+)
+
+_SOFT = 0.1
+"""Relative errors far beyond this count with their magnitude, not with its square."""
+
+_PRIOR_WEIGHT = 0.02
+_STEP = 0.01
+_LONGEST_STEP = 0.7
+_MOST_ITERATIONS = 25
+_SCALES = np.geomspace(0.1, 10, 13)
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some requests of a replayed run; `rows` are those to fit."""
+
+    replay: Replay
+    rows: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Fitted coefficients.
+
+    Attributes
+    ----------
+    theta : float array
+        Natural logarithms of the `COEFFICIENTS`.
+    norm : float or None
+        Exponent of the roofline; None: infinity.
+    ahead : bool
+        Scheduling one step ahead.
+    residuals : float array, parts x statistics
+        Weighted differences of the logarithms, simulated minus measured.
+    jacobian : float array, parts x statistics x coefficients
+        Their derivatives.
+    cost : float
+        The objective without the prior, per part.
+    prior : float array
+        The logarithms toward which the ridge pulls.
+
+    """
+
+    theta: Floats
+    norm: float | None
+    ahead: bool
+    residuals: Floats
+    jacobian: Floats
+    cost: float
+    prior: Floats
+
+    @property
+    def latency(self) -> instance.Roofline:
+        return latency_of(self.theta, self.norm)
+
+    def curvature(self, parts: Sequence[int] | None = None) -> Floats:
+        """Second derivatives of the objective over some parts, with the prior."""
+        chosen = range(len(self.residuals)) if parts is None else parts
+        hessian = _PRIOR_WEIGHT**2 * np.eye(len(self.theta))
+        for i in chosen:
+            jacobian = _finite_rows(self.residuals[i], self.jacobian[i])
+            hessian += (jacobian.T * _robust(_finite(self.residuals[i]))) @ jacobian
+        return np.asarray(hessian)
+
+    def slope(self, residuals: Floats, parts: Sequence[int] | None = None) -> Floats:
+        """First derivatives, with other residuals in place of its own."""
+        chosen = range(len(residuals)) if parts is None else parts
+        slope = _PRIOR_WEIGHT**2 * (self.theta - self.prior)
+        for i in chosen:
+            jacobian = _finite_rows(residuals[i], self.jacobian[i])
+            row = _finite(residuals[i])
+            slope = slope + jacobian.T @ (_robust(row) * row)
+        return np.asarray(slope)
+
+    def held_out_cost(self) -> float:
+        """Mean objective of each part under the coefficients fitted without it.
+
+        The coefficients move by one Gauss-Newton step, and the residuals linearly with them.
+        """
+        n = len(self.residuals)
+        costs = []
+        for i in range(n):
+            others = [j for j in range(n) if j != i]
+            move = -np.linalg.solve(self.curvature(others), self.slope(self.residuals, others))
+            move = np.clip(move, -_LONGEST_STEP, _LONGEST_STEP)
+            costs.append(_cost(self.residuals[i] + self.jacobian[i] @ move))
+        return float(np.mean(costs))
+
+
+def latency_of(theta: Floats, norm: float | None) -> instance.Roofline:
+    """The latency model with the coefficients exp(`theta`)."""
+    coefficients = dict(zip(COEFFICIENTS, np.exp(theta).tolist(), strict=True))
+    return instance.Roofline(norm=norm, **coefficients)
+
+
+def default_theta() -> Floats:
+    """The logarithms of the roofline's default coefficients."""
+    default = instance.Roofline()
+    return np.log([getattr(default, name) for name in COEFFICIENTS])
+
+
+def fit(
+    server: ServerFacts,
+    parts: Sequence[Part],
+    *,
+    norm: float | None,
+    ahead: bool,
+    start: Floats | None = None,
+) -> Fit:
+    """Coefficients that minimize the differences of the statistics.
+
+    Gauss-Newton (Levenberg-Marquardt) in logarithms of the coefficients, on the logarithms of mean
+    and percentiles of TTFT, ITL and E2E and of the capacity, with a soft-L1 loss and a weak ridge
+    toward the start. Without a `start`, the default coefficients are scaled to the data.
+    """
+    problem = _Problem(server, parts, norm, ahead)
+    prior = problem.scaled_start() if start is None else start
+    theta = prior
+    residuals, jacobian = problem.linearized(theta)
+    objective = _objective(residuals, theta, prior)
+    damping = 1e-3
+    for _ in range(_MOST_ITERATIONS):
+        here = Fit(theta, norm, ahead, residuals, jacobian, 0.0, prior)
+        hessian, slope = here.curvature(), here.slope(residuals)
+        move = -np.linalg.solve(hessian + damping * np.diag(np.diag(hessian)), slope)
+        move = np.clip(move, -_LONGEST_STEP, _LONGEST_STEP)
+        tried = theta + move
+        tried_residuals, tried_jacobian = problem.linearized(tried)
+        tried_objective = _objective(tried_residuals, tried, prior)
+        if tried_objective < objective:
+            gain = objective - tried_objective
+            theta, residuals, jacobian = tried, tried_residuals, tried_jacobian
+            objective = tried_objective
+            damping = max(damping / 5, 1e-6)
+            if gain < 1e-3 * objective:
+                break
+        else:
+            damping *= 10
+            if damping > 1e3:
+                break
+    cost = float(np.mean([_cost(row) for row in residuals]))
+    return Fit(theta, norm, ahead, residuals, jacobian, cost, prior)
+
+
+class _Problem:
+    """Residuals of coefficients; all simulations of a call run at once."""
+
+    def __init__(
+        self, server: ServerFacts, parts: Sequence[Part], norm: float | None, ahead: bool
+    ) -> None:
+        self._server = server
+        self._parts = parts
+        self._norm = norm
+        self._ahead = ahead
+        self._measured = [measured(part.replay, part.rows).logs() for part in parts]
+        # Parts of one run share its simulation.
+        self._replays: list[Replay] = []
+        for part in parts:
+            if all(part.replay is not one for one in self._replays):
+                self._replays.append(part.replay)
+
+    def residuals(self, thetas: Sequence[Floats]) -> list[Floats]:
+        groups = [
+            group_of(self._server, latency_of(theta, self._norm), ahead=self._ahead)
+            for theta in thetas
+        ]
+        results = run_many(
+            [replay.simulation(group) for group in groups for replay in self._replays],
+            keep_requests=True,
+        )
+        n = len(self._replays)
+        found = []
+        for i in range(len(thetas)):
+            rows = []
+            for part, logs in zip(self._parts, self._measured, strict=True):
+                where = next(k for k, one in enumerate(self._replays) if one is part.replay)
+                result = results[i * n + where][0]
+                rows.append(WEIGHTS * (simulated(result, part.rows).logs() - logs))
+            found.append(np.array(rows))
+        return found
+
+    def linearized(self, theta: Floats) -> tuple[Floats, Floats]:
+        moved = [theta + _STEP * axis for axis in np.eye(len(theta))]
+        here, *there = self.residuals([theta, *moved])
+        return here, np.stack([(one - here) / _STEP for one in there], axis=-1)
+
+    def scaled_start(self) -> Floats:
+        """The default coefficients times the factor that fits best."""
+        default = default_theta()
+        thetas = [default + np.log(scale) for scale in _SCALES]
+        costs = [sum(_cost(row) for row in rows) for rows in self.residuals(thetas)]
+        return thetas[int(np.argmin(costs))]
+
+
+def _finite(row: Floats) -> Floats:
+    return np.asarray(row[np.isfinite(row)])
+
+
+def _finite_rows(row: Floats, jacobian: Floats) -> Floats:
+    return np.asarray(np.nan_to_num(jacobian[np.isfinite(row)]))
+
+
+def _robust(row: Floats) -> Floats:
+    return np.asarray(1 / np.sqrt(1 + (row / _SOFT) ** 2))
+
+
+def _cost(row: Floats) -> float:
+    row = _finite(row)
+    return float((_SOFT**2 * (np.sqrt(1 + (row / _SOFT) ** 2) - 1)).sum())
+
+
+def _objective(residuals: Floats, theta: Floats, prior: Floats) -> float:
+    ridge = 0.5 * _PRIOR_WEIGHT**2 * float(((theta - prior) ** 2).sum())
+    return sum(_cost(row) for row in residuals) + ridge

@@ -1,0 +1,172 @@
+"""A measured run as the workload of a simulation."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from spillway import instance
+from spillway._core.cluster import Simulation
+from spillway.interop.recordings.repeats import repeat_period
+from spillway.interop.traces import trace
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from spillway._core.workload import Trace
+    from spillway.data.recording import Recording, ServerFacts
+
+__all__ = ["Replay", "group_of", "measured_turnaround_s", "plans_ahead", "version_of"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_COLD_PERIODS = 1.5
+_MISCOUNT = 0.8
+_USUAL_SHARE = 0.6
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """A measured run, and what of it is replayed and compared.
+
+    Recordings state neither which prompts repeat nor how long the outputs really were:
+
+    - Prompts that repeat (`interop.recordings.repeats`) become prefix groups, so that the prefix
+      cache holds them. The first 1.5 periods are cold, and not compared.
+    - Where at least 60% of the output lengths lie within 20% of their median, the client asked for
+      a fixed length, and shorter counts are counting errors: they become the median.
+    - Failed requests are replayed with the median lengths, and not compared.
+
+    Nothing here depends on latencies, except whether the client's limit was reached and
+    `turnaround_s`, which is measured on runs to fit.
+    """
+
+    recording: Recording
+    turnaround_s: float = 0.0
+
+    @cached_property
+    def period(self) -> int | None:
+        """Number of requests after which the prompts repeat."""
+        return repeat_period(self.recording.input_tokens)
+
+    @cached_property
+    def input_tokens(self) -> npt.NDArray[np.int64]:
+        tokens = self.recording.input_tokens
+        return _with_median(tokens, (tokens < 1) | self.recording.failed)
+
+    @cached_property
+    def output_tokens(self) -> npt.NDArray[np.int64]:
+        tokens = self.recording.output_tokens
+        served = tokens[~self.recording.failed]
+        usual = float(np.median(served)) if len(served) else 0.0
+        near = np.abs(served - usual) <= (1 - _MISCOUNT) * usual
+        is_fixed = len(served) > 0 and near.mean() >= _USUAL_SHARE
+        short = tokens < _MISCOUNT * usual if is_fixed else np.zeros(len(tokens), dtype=bool)
+        return _with_median(tokens, short | self.recording.failed)
+
+    @cached_property
+    def compared(self) -> npt.NDArray[np.bool_]:
+        """The requests to compare: served, and not at the cold start."""
+        run = self.recording
+        rows = ~run.failed & np.isfinite(run.e2e_s) & np.isfinite(run.ttft_s)
+        if self.period is not None:
+            rows &= np.arange(run.num_requests) >= _COLD_PERIODS * self.period
+        return rows
+
+    @property
+    def is_closed_loop(self) -> bool:
+        return self.recording.is_limited_by_client
+
+    @cached_property
+    def trace(self) -> Trace:
+        period = self.period
+        prefixes: dict[str, Any] = {}
+        if period is not None:
+            prefixes = {
+                "prefix_group": [
+                    f"{i % period}/{tokens}" for i, tokens in enumerate(self.input_tokens)
+                ],
+                "prefix_tokens": self.input_tokens,
+            }
+        found = trace(
+            arrival_s=self.recording.send_s,
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+            **prefixes,
+        )
+        limit = self.recording.client_max_in_flight
+        if not self.is_closed_loop or limit is None:
+            return found
+        return found.replace(max_in_flight=limit, turnaround_s=self.turnaround_s)
+
+    def simulation(self, group: instance.InstanceGroup, **settings: Any) -> Simulation:
+        return Simulation(workload=self.trace, instances=[group], **settings)
+
+
+def measured_turnaround_s(runs: list[Recording]) -> float:
+    """Median time from the end of a request to the next one, while the client was at its limit."""
+    spans: list[float] = []
+    for run in runs:
+        limit = run.client_max_in_flight
+        if limit is None or not run.is_limited_by_client:
+            continue
+        ends_s = np.sort((run.send_s + run.e2e_s)[~run.failed])
+        ended = np.searchsorted(ends_s, run.send_s, side="right")
+        full = np.arange(run.num_requests) - ended >= limit - 1
+        full &= ended > 0
+        spans.extend((run.send_s[full] - ends_s[ended[full] - 1]).tolist())
+    return float(np.median(spans)) if spans else 0.0
+
+
+def _with_median(
+    tokens: npt.NDArray[np.int64], wrong: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.int64]:
+    if not wrong.any() or wrong.all():
+        return np.maximum(tokens, 1)
+    return np.where(wrong, int(np.median(tokens[~wrong])), tokens)
+
+
+def version_of(server: ServerFacts) -> tuple[int, int] | None:
+    """Major and minor version of the engine; None: not stated."""
+    found = re.match(r"v?(\d+)\.(\d+)", server.engine_version or "")
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def plans_ahead(server: ServerFacts) -> bool | None:
+    """Whether the engine schedules one step ahead by default; None: it depends, or is not known.
+
+    vLLM up to 0.10 does not, vLLM from 0.15 on does.
+    """
+    version = version_of(server)
+    if version is None or (0, 10) < version < (0, 15):
+        return None
+    return version >= (0, 15)
+
+
+def group_of(server: ServerFacts, latency: instance.Roofline, *, ahead: bool) -> Any:
+    """The server with these step times. What the facts do not state has Spillway's defaults."""
+    version = version_of(server)
+    stated = {
+        "data_parallel_size": server.data_parallel_size,
+        "max_num_seqs": server.max_num_seqs,
+        "max_num_batched_tokens": server.max_num_batched_tokens,
+        "max_model_len": server.max_model_len,
+        "block_size_tokens": server.block_size_tokens,
+        "num_kv_blocks": server.num_kv_blocks,
+    }
+    return instance.InstanceGroup(
+        **{name: value for name, value in stated.items() if value is not None},
+        kv_cache=instance.KvCache(
+            prefix_caching=server.prefix_caching is not False,
+            reserve_full_prompt=version is not None and version >= (0, 19),
+        ),
+        latency=latency,
+        async_scheduling=ahead,
+    )

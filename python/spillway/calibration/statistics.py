@@ -1,0 +1,91 @@
+"""The statistics by which a simulated run is compared with a measured one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from spillway.calibration.replay import Replay
+    from spillway.data.result import ResultData
+
+    Floats = npt.NDArray[np.float64]
+
+__all__ = ["METRICS", "PERCENTILES", "WEIGHTS", "Latencies", "measured", "simulated"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+METRICS = ("ttft", "itl", "e2e")
+PERCENTILES = (10, 50, 90, 99)
+
+# Of the mean and the percentiles of each metric, then of the capacity.
+WEIGHTS = np.array([2, 0.7, 1.5, 1, 0.7] * len(METRICS) + [2])
+
+
+@dataclass(frozen=True, eq=False)
+class Latencies:
+    """Latencies of the compared requests of a run, in seconds, and when they were complete."""
+
+    ttft_s: Floats
+    itl_s: Floats
+    e2e_s: Floats
+    done_s: Floats
+
+    def of(self, metric: str) -> Floats:
+        values: Floats = getattr(self, f"{metric}_s")
+        return values[np.isfinite(values)]
+
+    @property
+    def capacity_per_s(self) -> float:
+        """Completions per second between the first and the last decile of completions."""
+        done_s = np.sort(self.done_s)
+        n = len(done_s)
+        first, last = int(0.1 * n), int(0.9 * n)
+        span_s = float(done_s[last] - done_s[first]) if last > first else 0.0
+        return (last - first) / span_s if span_s > 0 else float("nan")
+
+    def logs(self) -> Floats:
+        """Logarithms of mean and percentiles of each metric, then of the capacity."""
+        rows = []
+        for metric in METRICS:
+            values = self.of(metric)
+            if len(values) == 0:
+                rows.append(np.full(1 + len(PERCENTILES), np.nan))
+                continue
+            rows.append(np.array([values.mean(), *np.percentile(values, PERCENTILES)]))
+        rows.append(np.array([self.capacity_per_s]))
+        with np.errstate(divide="ignore"):
+            return np.log(np.concatenate(rows))
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Latencies:
+        return Latencies(self.ttft_s[rows], self.itl_s[rows], self.e2e_s[rows], self.done_s[rows])
+
+
+def measured(replay: Replay, rows: npt.NDArray[np.bool_]) -> Latencies:
+    """Those of `rows` of the recording."""
+    run = replay.recording
+    gaps = np.maximum(replay.output_tokens - 1, 0)
+    return _latencies(run.send_s[rows], run.ttft_s[rows], run.e2e_s[rows], gaps[rows])
+
+
+def simulated(result: ResultData, rows: npt.NDArray[np.bool_]) -> Latencies:
+    """The same rows of its simulated replay."""
+    requests = result.requests
+    gaps = np.maximum(requests["output_tokens"].astype(np.int64) - 1, 0)
+    columns = (requests["arrival_s"], requests["ttft_s"], requests["e2e_s"], gaps)
+    return _latencies(*(column[rows] for column in columns))
+
+
+def _latencies(
+    send_s: Floats, ttft_s: Floats, e2e_s: Floats, gaps: npt.NDArray[np.int64]
+) -> Latencies:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        itl_s = np.where(gaps > 0, (e2e_s - ttft_s) / gaps, np.nan)
+    return Latencies(ttft_s, itl_s, e2e_s, send_s + e2e_s)

@@ -1,0 +1,7 @@
+"""Recordings of real servers: requests with their latencies."""
+
+from spillway._lazy import lazy_modules
+from spillway.interop.recordings.reading import read_recordings
+
+__all__ = ["folder", "read_recordings", "reading", "repeats", "units"]
+__getattr__, __dir__ = lazy_modules(__name__, __all__)

@@ -1,0 +1,264 @@
+"""Predictions for measured runs of real servers, beside the measurements.
+
+A server is fitted to some runs and predicts others. A prediction uses send times and lengths only;
+the latencies of a run to predict decide one thing before scoring: whether the client's limit on
+requests in flight was reached, in which case the run is replayed closed-loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from spillway.calibration.calibrate import MAX_ERROR_SHARE, calibrate, with_timeline
+from spillway.calibration.hull import states_of
+from spillway.calibration.replay import Replay
+from spillway.calibration.statistics import METRICS, Latencies, measured, simulated
+from spillway.interop.recordings import read_recordings
+from spillway.interop.traces import TraceError
+from spillway.simulate import simulate
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Sequence
+
+    import numpy.typing as npt
+
+    from spillway.calibration.profile import Profile
+    from spillway.data.recording import Recording
+
+__all__ = ["Report", "RunReport", "validate"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+LEAST_SHARE_INSIDE = 0.95
+"""A run is in range if its batch is in the hull of the fit for this share of the simulated time,
+and at most 1% of its requests failed."""
+
+_STATISTICS = ("mean", "p50", "p90", "p99")
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """One predicted run.
+
+    Attributes
+    ----------
+    run : str
+    requests : int
+        Number of compared requests.
+    in_range : bool
+        See `LEAST_SHARE_INSIDE`.
+    share_inside, share_failed : float
+        What decides that.
+    closed_loop : bool
+        Replayed with the client's limit on requests in flight.
+    fitted_on : tuple of str
+        Names of the runs behind the prediction.
+    statistics : dict
+        Per metric: `mean_real`, `mean_sim`, the same for p50, p90, p99, in seconds, and
+        `median_ape_percent`, the median absolute error of single requests; None in a closed loop.
+    capacity : dict
+        `real` and `sim`: completions per second between the first and last decile of completions.
+
+    """
+
+    run: str
+    requests: int
+    in_range: bool
+    share_inside: float
+    share_failed: float
+    closed_loop: bool
+    fitted_on: tuple[str, ...]
+    statistics: dict[str, dict[str, float | None]]
+    capacity: dict[str, float]
+
+    def error_percent(self, metric: str, statistic: str) -> float:
+        """Signed error, e.g. of ("ttft", "p99")."""
+        if metric == "capacity":
+            return 100 * (self.capacity["sim"] / self.capacity["real"] - 1)
+        values = self.statistics[metric]
+        real, sim = values[f"{statistic}_real"], values[f"{statistic}_sim"]
+        return 100 * (sim / real - 1) if real and sim is not None else float("nan")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "run": self.run,
+            "requests": self.requests,
+            "in_range": self.in_range,
+            **self.statistics,
+            "capacity": self.capacity,
+            "share_inside": self.share_inside,
+            "share_failed": self.share_failed,
+            "closed_loop": self.closed_loop,
+            "fitted_on": list(self.fitted_on),
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """All predicted runs, in range or not."""
+
+    runs: tuple[RunReport, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"runs": [run.to_dict() for run in self.runs]}
+
+    def table(self) -> str:
+        """Signed errors in percent, a line per run."""
+        head = (
+            "run", "requests", "range", "TTFT mean", "p50", "p99", "ITL mean", "E2E mean", "p99",
+            "capacity", "per request TTFT", "E2E",
+        )  # fmt: skip
+        rows = [head]
+        for run in self.runs:
+            own = [run.statistics[metric]["median_ape_percent"] for metric in ("ttft", "e2e")]
+            rows.append((
+                run.run,
+                str(run.requests),
+                "in" if run.in_range else "out",
+                *(f"{run.error_percent('ttft', one):+.1f}" for one in ("mean", "p50", "p99")),
+                f"{run.error_percent('itl', 'mean'):+.1f}",
+                *(f"{run.error_percent('e2e', one):+.1f}" for one in ("mean", "p99")),
+                f"{run.error_percent('capacity', ''):+.1f}",
+                *("-" if one is None else f"{one:.1f}" for one in own),
+            ))  # fmt: skip
+        widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+        lines = [
+            "  ".join(
+                cell.ljust(width) if i == 0 else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in rows
+        ]
+        return "\n".join(["errors in %, simulated against measured", *lines])
+
+
+def validate(
+    fit: str | os.PathLike[str],
+    score: str | os.PathLike[str] | None = None,
+    *,
+    half: bool = False,
+    progress: Callable[[str], object] | None = None,
+) -> Report:
+    """Fits servers to measured runs and predicts others.
+
+    Parameters
+    ----------
+    fit : path
+        Runs to fit (see `read_recordings`); one profile per server.
+    score : path, optional
+        Runs to predict; each server must be in `fit`. Without it, and without `half`, each run of
+        `fit` is predicted by a profile of the server's other runs; a server with a single run is
+        treated as with `half`.
+    half : bool
+        Replay whole runs, fit to the first half of the requests of each, compare the second.
+
+    Raises
+    ------
+    TraceError
+        A file is invalid, or a server of `score` has no run in `fit`.
+
+    """
+    if half and score is not None:
+        raise TraceError("give either runs to score or half, which scores those of the fit")
+    known = _by_server(read_recordings(fit))
+    reports: list[RunReport] = []
+
+    def fitted(runs: Sequence[Recording], rows: Any = None) -> Profile:
+        return calibrate(runs, rows=rows, progress=progress)
+
+    if score is not None:
+        wanted = _by_server(read_recordings(score))
+        if missing := [key for key in wanted if key not in known]:
+            raise TraceError(
+                f"{score}: there is no run in {fit} to fit this server:\n{missing[0]}\n"
+                "The servers there are:\n" + "\n".join(known)
+            )
+        for key, runs in wanted.items():
+            profile = fitted(known[key])
+            reports += [_predict(run, profile) for run in runs]
+        return Report(tuple(reports))
+    for runs in known.values():
+        for run in runs:
+            others = [one for one in runs if one is not run and _is_usable(one)]
+            if half or not others:
+                if not _is_usable(run):
+                    if others := [one for one in runs if _is_usable(one)]:
+                        reports.append(_predict(run, fitted(others)))
+                    continue
+                profile = fitted([run], _first_half)
+                reports.append(_predict(run, profile, ~_first_half(run)))
+            else:
+                reports.append(_predict(run, fitted(others)))
+    return Report(tuple(reports))
+
+
+def _by_server(runs: Sequence[Recording]) -> dict[str, list[Recording]]:
+    found: dict[str, list[Recording]] = {}
+    for run in runs:
+        found.setdefault(run.server.key, []).append(run)
+    return found
+
+
+def _is_usable(run: Recording) -> bool:
+    return bool(run.failed.mean() <= MAX_ERROR_SHARE)
+
+
+def _first_half(run: Recording) -> npt.NDArray[np.bool_]:
+    return np.arange(run.num_requests) < run.num_requests // 2
+
+
+def _predict(
+    run: Recording, profile: Profile, rows: npt.NDArray[np.bool_] | None = None
+) -> RunReport:
+    replay = Replay(run, profile.turnaround_s)
+    compared = replay.compared if rows is None else replay.compared & rows
+    result = simulate(with_timeline(replay, profile.group))  # type: ignore[call-overload]
+    real, sim = measured(replay, compared), simulated(result, compared)
+    inside = profile.hull.share_inside(states_of(result))
+    share_failed = float(run.failed.mean())
+    return RunReport(
+        run=run.name,
+        requests=int(compared.sum()),
+        in_range=inside >= LEAST_SHARE_INSIDE and share_failed <= MAX_ERROR_SHARE,
+        share_inside=inside,
+        share_failed=share_failed,
+        closed_loop=replay.is_closed_loop,
+        fitted_on=tuple(one.name for one in profile.runs),
+        statistics={
+            metric: _statistics(real, sim, metric, by_request=not replay.is_closed_loop)
+            for metric in METRICS
+        },
+        capacity={"real": real.capacity_per_s, "sim": sim.capacity_per_s},
+    )
+
+
+def _statistics(
+    real: Latencies, sim: Latencies, metric: str, *, by_request: bool
+) -> dict[str, float | None]:
+    found: dict[str, float | None] = {}
+    for source, latencies in (("real", real), ("sim", sim)):
+        values = latencies.of(metric)
+        figures = (
+            (values.mean(), *np.percentile(values, (50, 90, 99)))
+            if len(values)
+            else (np.nan,) * len(_STATISTICS)
+        )
+        for name, value in zip(_STATISTICS, figures, strict=True):
+            found[f"{name}_{source}"] = float(value)
+    found["median_ape_percent"] = None
+    if by_request:
+        ours = getattr(sim, f"{metric}_s")
+        theirs = getattr(real, f"{metric}_s")
+        both = np.isfinite(ours) & np.isfinite(theirs) & (theirs > 0)
+        if both.any():
+            found["median_ape_percent"] = float(
+                100 * np.median(np.abs(ours[both] / theirs[both] - 1))
+            )
+    return found
