@@ -36,7 +36,8 @@ Clients::Clients(Context& context) : context_(context), users_(make_users(contex
 void Clients::make_places() {
   const auto* trace = std::get_if<workload::Trace>(&context_.simulation.workload);
   if (!trace || trace->max_in_flight == 0) return;
-  places_ = Places{.turnaround = sim::from_seconds(trace->turnaround_s)};
+  places_ = Places{.open_loop = trace->open_loop_requests.value_or(trace->max_in_flight),
+                   .turnaround = sim::from_seconds(trace->turnaround_s)};
   const std::int64_t places = std::min(trace->max_in_flight, trace->rows);
   for (std::int64_t i = 0; i < places; ++i) places_->free.push_back(Time{0});
 }
@@ -69,7 +70,8 @@ void Clients::start() {
 void Clients::schedule_source() {
   Time next = context_.requests.next_arrival();
   if (places_ && next != sim::kForever) {
-    next = places_->free.empty() ? sim::kForever : std::max(next, places_->free.front());
+    const Time earliest = places_->open_loop > 0 ? next : context_.now;
+    next = places_->free.empty() ? sim::kForever : std::max(earliest, places_->free.front());
   }
   context_.events.set_source(next);
 }
@@ -95,7 +97,10 @@ RequestId Clients::arrive(const sim::Event& event) {
   if (is_users) {
     --num_expected_;
   } else {
-    if (places_) places_->free.pop_front();
+    if (places_) {
+      places_->free.pop_front();
+      --places_->open_loop;
+    }
     schedule_source();
   }
   if (users_) {

@@ -62,8 +62,9 @@ class Clients {
   void make_reactions();
   // Places for a trace's requests in flight (`Trace::max_in_flight`).
   struct Places {
-    sim::Ring<sim::Time> free;  // when each free place can be taken, ascending
-    sim::Time turnaround;
+    sim::Ring<sim::Time> free;   // when each free place can be taken, ascending
+    std::int64_t open_loop = 0;  // requests that still wait for their recorded times
+    sim::Time turnaround{0};
   };
 
   void make_places();

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,7 @@ struct Trace {
   std::string sha256;
   std::int64_t rows = 0;
   std::int64_t max_in_flight = 0;
+  std::optional<std::int64_t> open_loop_requests;
   double turnaround_s = 0;
   std::shared_ptr<const Requests> requests;
 
@@ -36,13 +38,18 @@ struct Trace {
     field("rows", &Trace::rows, "Number of requests.").unit("requests").range(sim::at_least(0));
     field("max_in_flight", &Trace::max_in_flight,
           "Maximum number of requests that the recording client kept in flight; 0: unlimited. A "
-          "request arrives at its recorded time, but not before one of max_in_flight places is "
-          "free: a place is taken by an arrival and becomes free turnaround_s after the end of its "
-          "request (of the last attempt, whatever its outcome). Places are taken in file order. At "
-          "saturation the recorded times are themselves a measurement of the server, so replaying "
-          "them open-loop repeats its past speed.")
+          "request arrives when one of max_in_flight places is free: an arrival takes a place, "
+          "which becomes free turnaround_s after the end of the request (of its last attempt, "
+          "whatever the outcome). Places are taken in file order.")
         .unit("requests")
         .range(sim::between(0, 1e9));
+    field("open_loop_requests", &Trace::open_loop_requests,
+          "With max_in_flight: this many of the first requests do not arrive before their recorded "
+          "times; the others arrive as soon as a place is free, because the times that a client "
+          "at its limit recorded are those of the server's past answers. Unset: the first "
+          "max_in_flight.")
+        .unit("requests")
+        .range(sim::between(0, 1e12));
     field("turnaround_s", &Trace::turnaround_s,
           "Time from the end of a request to the next one in its place, with max_in_flight.")
         .unit("s")

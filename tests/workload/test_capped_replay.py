@@ -29,6 +29,7 @@ def random_case(rng: random.Random) -> Simulation:
     return Simulation(
         workload=random_trace(rng).replace(
             max_in_flight=rng.choice((1, 2, 5, 20, 200)),
+            open_loop_requests=rng.choice((None, 0, 40, 1000)),
             turnaround_s=rng.choice((0, 0, 1e-5, 0.03)),
         ),
         gateway=gateway.Gateway(
@@ -47,13 +48,18 @@ def random_case(rng: random.Random) -> Simulation:
 
 
 def expected_arrivals(
-    recorded_ns: list[int], ends_ns: list[int], max_in_flight: int, turnaround_ns: int
+    recorded_ns: list[int],
+    ends_ns: list[int],
+    max_in_flight: int,
+    open_loop: int,
+    turnaround_ns: int,
 ) -> list[int]:
-    """Each request takes the place that becomes free first, at its recorded time or later."""
+    """Each request takes the place that becomes free first, not before its predecessor."""
     places = [0] * max_in_flight
-    arrivals = []
-    for recorded, end in zip(recorded_ns, ends_ns, strict=True):
-        arrivals.append(max(recorded, heapq.heappop(places)))
+    arrivals: list[int] = []
+    for i, (recorded, end) in enumerate(zip(recorded_ns, ends_ns, strict=True)):
+        earliest = recorded if i < open_loop else arrivals[-1] if arrivals else 0
+        arrivals.append(max(earliest, heapq.heappop(places)))
         heapq.heappush(places, end + turnaround_ns)
     return arrivals
 
@@ -70,6 +76,7 @@ def test_arrivals_follow_the_rule(seed: int) -> None:
         recorded_ns(trace),
         ends,
         trace.max_in_flight,
+        trace.max_in_flight if trace.open_loop_requests is None else trace.open_loop_requests,
         round(trace.turnaround_s * SECOND),
     )
     assert arrivals == expected
@@ -83,6 +90,7 @@ def recorded_ns(trace: workload.Trace) -> list[int]:
 def test_a_limit_that_never_binds_is_open_loop() -> None:
     simulation = Simulation(workload=random_trace(random.Random(3)))
     limited = simulation.with_({"workload.max_in_flight": 10_000, "workload.turnaround_s": 5})
+    assert limited.workload.open_loop_requests is None
     assert simulate(limited).digest == simulate(simulation).digest
 
 

@@ -11,7 +11,7 @@ from spillway.calibration.hull import SAMPLES, Hull, states_of
 from spillway.calibration.profile import Choice, FittedRun, Profile
 from spillway.calibration.refinement import COEFFICIENTS, Fit, Part, fit
 from spillway.calibration.replay import Replay, group_of, measured_turnaround_s, plans_ahead
-from spillway.calibration.statistics import METRICS, WEIGHTS, measured, simulated
+from spillway.calibration.statistics import METRICS, measured, simulated, weights_of
 from spillway.data.recording import Recording
 from spillway.interop.recordings import read_recordings
 from spillway.interop.traces import TraceError
@@ -199,7 +199,7 @@ def _covariance(best: Fit, parts: list[Part]) -> Floats:
             drawn = np.concatenate([block[j] for j in rng.integers(0, len(block), len(block))])
             again = one.take(drawn).logs()
             again[-1] = at[i][-1]  # a resampled run has no order of completions
-            residuals[i] -= WEIGHTS * (again - at[i])
+            residuals[i] -= weights_of(parts[i].replay) * (again - at[i])
         moves.append(-inverse @ (best.slope(residuals) - best.slope(best.residuals)))
     noise = np.cov(np.array(moves), rowvar=False)
     finite = best.residuals[np.isfinite(best.residuals)]

@@ -9,7 +9,7 @@ import numpy as np
 
 from spillway import instance
 from spillway.calibration.replay import Replay, group_of
-from spillway.calibration.statistics import WEIGHTS, measured, simulated
+from spillway.calibration.statistics import measured, simulated, weights_of
 from spillway.simulate import run_many
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class _Problem:
             for part, logs in zip(self._parts, self._measured, strict=True):
                 where = next(k for k, one in enumerate(self._replays) if one is part.replay)
                 result = results[i * n + where][0]
-                rows.append(WEIGHTS * (simulated(result, part.rows).logs() - logs))
+                rows.append(weights_of(part.replay) * (simulated(result, part.rows).logs() - logs))
             found.append(np.array(rows))
         return found
 

@@ -44,8 +44,9 @@ class Replay:
       a fixed length, and shorter counts are counting errors: they become the median.
     - Failed requests are replayed with the median lengths, and not compared.
 
-    Nothing here depends on latencies, except whether the client's limit was reached and
-    `turnaround_s`, which is measured on runs to fit.
+    A run in which the client's limit on requests in flight was reached is replayed in a closed loop
+    from there on. Nothing else depends on latencies, but for `turnaround_s`, which is measured on
+    runs to fit.
     """
 
     recording: Recording
@@ -104,7 +105,11 @@ class Replay:
         limit = self.recording.client_max_in_flight
         if not self.is_closed_loop or limit is None:
             return found
-        return found.replace(max_in_flight=limit, turnaround_s=self.turnaround_s)
+        return found.replace(
+            max_in_flight=limit,
+            open_loop_requests=self.recording.limited_from,
+            turnaround_s=self.turnaround_s,
+        )
 
     def simulation(self, group: instance.InstanceGroup, **settings: Any) -> Simulation:
         return Simulation(workload=self.trace, instances=[group], **settings)

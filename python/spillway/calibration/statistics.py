@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-__all__ = ["METRICS", "PERCENTILES", "WEIGHTS", "Latencies", "measured", "simulated"]
+__all__ = ["METRICS", "PERCENTILES", "Latencies", "measured", "simulated", "weights_of"]
 
 
 def __dir__() -> list[str]:
@@ -25,8 +25,21 @@ def __dir__() -> list[str]:
 METRICS = ("ttft", "itl", "e2e")
 PERCENTILES = (10, 50, 90, 99)
 
-# Of the mean and the percentiles of each metric, then of the capacity.
-WEIGHTS = np.array([2, 0.7, 1.5, 1, 0.7] * len(METRICS) + [2])
+# Of the mean and the percentiles of a metric.
+_WEIGHTS = np.array([2, 0.7, 1.5, 1, 0.7])
+_CAPACITY_WEIGHT = 2.0
+_LOCKED_TTFT = 0.25
+
+
+def weights_of(replay: Replay) -> Floats:
+    """Weights of the statistics of a run in a fit, in the order of `Latencies.logs`.
+
+    Users in a closed loop fall into step with each other. How many send together is decided in the
+    first seconds, in which a server is still cold, and lasts; TTFT follows from it. It therefore
+    counts a quarter there.
+    """
+    ttft = _LOCKED_TTFT if replay.is_closed_loop else 1.0
+    return np.concatenate([ttft * _WEIGHTS, _WEIGHTS, _WEIGHTS, [_CAPACITY_WEIGHT]])
 
 
 @dataclass(frozen=True, eq=False)

@@ -103,14 +103,33 @@ class Recording:
     @cached_property
     def most_in_flight(self) -> int:
         """Maximum number of requests in flight at once, without those that failed."""
-        done = ~self.failed & np.isfinite(self.e2e_s)
-        return most_in_flight(self.send_s[done], self.send_s[done] + self.e2e_s[done])
+        return most_in_flight(self.send_s[self._done], self._ends_s)
+
+    @cached_property
+    def limited_from(self) -> int | None:
+        """The first request that was sent when the client's limit on requests in flight had been
+        reached; None: it never was.
+        """
+        limit = self.client_max_in_flight
+        if limit is None or self.most_in_flight < limit:
+            return None
+        ended = np.searchsorted(np.sort(self._ends_s), self.send_s, side="right")
+        in_flight = np.cumsum(self._done) - ended
+        return int(np.argmax(in_flight >= limit)) + 1
 
     @property
     def is_limited_by_client(self) -> bool:
         """Whether the client's limit on requests in flight was reached."""
-        limit = self.client_max_in_flight
-        return limit is not None and self.most_in_flight >= limit
+        return self.limited_from is not None
+
+    @property
+    def _done(self) -> npt.NDArray[np.bool_]:
+        done: npt.NDArray[np.bool_] = ~self.failed & np.isfinite(self.e2e_s)
+        return done
+
+    @property
+    def _ends_s(self) -> npt.NDArray[np.float64]:
+        return (self.send_s + self.e2e_s)[self._done]
 
 
 def most_in_flight(begin_s: npt.NDArray[np.float64], end_s: npt.NDArray[np.float64]) -> int:
