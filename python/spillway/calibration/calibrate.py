@@ -33,8 +33,8 @@ def __dir__() -> list[str]:
     return __all__
 
 
-NORMS = (1.0, 1.5, 2.0, 4.0, None)
-"""Exponents that are tried. The norm is not fitted continuously: between these, costs are flat."""
+NORMS = (4.0, 2.0, 1.5, None, 1.0)
+"""Exponents that are tried. Between them, costs are flat."""
 
 MAX_ERROR_SHARE = 0.01
 """Runs with more client errors are not fitted: part of their load is not recorded."""
@@ -54,9 +54,9 @@ def calibrate(
     """Fits the step times of a server to measured runs.
 
     The coefficients of `instance.Roofline` are those with which the simulated replays have the
-    measured mean and percentiles of TTFT, ITL and E2E latency and the measured capacity. The norm,
-    and whether the engine schedules one step ahead if its version leaves that open, are those with
-    the lowest cost on runs that were not fitted. What can be measured is not fitted: the turnaround
+    measured mean and percentiles of TTFT, ITL and E2E latency and the measured capacity. The norm is
+    the one with the lowest cost on runs that were not fitted. So is the scheduling, if the engine's
+    version leaves it open; within one standard error, one step ahead is taken. What can be measured is not fitted: the turnaround
     of a client at its limit. What is stated is taken: batch limits, KV blocks.
 
     Parameters
@@ -101,20 +101,20 @@ def calibrate(
             )
         parts.append(Part(replay, chosen))
 
-    tried = []
+    tried: list[tuple[Fit, Floats]] = []
     ahead = plans_ahead(facts)
     folds = parts if len(parts) > 1 else _halves(parts[0])
     for mode in (True, False) if ahead is None else (ahead,):
         for norm in NORMS:
             found = fit(facts, folds, norm=norm, ahead=mode)
-            tried.append((found.held_out_cost(), found))
+            costs = found.held_out_costs()
+            tried.append((found, costs))
             if progress is not None:
                 progress(
                     f"norm {'max' if norm is None else f'{norm:g}'}"
-                    f"{', one step ahead' if mode else ''}: cost {tried[-1][0]:.4f}"
+                    f"{', one step ahead' if mode else ''}: cost {costs.mean():.4f}"
                 )
-    tried.sort(key=lambda one: one[0])
-    best = tried[0][1]
+    best = _chosen(tried)
     if len(parts) == 1:
         best = fit(facts, parts, norm=best.norm, ahead=best.ahead, start=best.theta)
     group = group_of(facts, best.latency, ahead=best.ahead)
@@ -139,8 +139,20 @@ def calibrate(
             for part, one in zip(parts, results, strict=True)
         ),
         left_out=left_out,
-        choices=tuple(Choice(one.norm, one.ahead, cost) for cost, one in tried),
+        choices=tuple(
+            Choice(one.norm, one.ahead, float(costs.mean()))
+            for one, costs in sorted(tried, key=lambda pair: float(pair[1].mean()))
+        ),
     )
+
+
+def _chosen(tried: list[tuple[Fit, Floats]]) -> Fit:
+    """The form with the lowest mean cost; one step ahead if that is within one standard error."""
+    ranked = sorted(tried, key=lambda pair: float(pair[1].mean()))
+    best, lowest = ranked[0]
+    noise = float(lowest.std(ddof=1)) / np.sqrt(len(lowest))
+    ahead = next((pair for pair in ranked if pair[0].ahead), ranked[0])
+    return ahead[0] if ahead[1].mean() <= lowest.mean() + noise else best
 
 
 def with_timeline(replay: Replay, group: object) -> object:

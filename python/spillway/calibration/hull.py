@@ -26,7 +26,8 @@ def __dir__() -> list[str]:
 SAMPLES = 2000
 """Number of instants at which a run is looked at."""
 
-_TOLERANCE = 0.05
+_MORE_REQUESTS = 1.1
+_MORE_CONTEXT = 1.5
 
 
 def states_of(result: ResultData) -> Floats:
@@ -41,6 +42,10 @@ def states_of(result: ResultData) -> Floats:
 class Hull:
     """Convex hull of the sampled batch states of the fitted runs.
 
+    The states of a single workload lie on a line, because requests of equal lengths take equal
+    memory. Each state therefore stands for those with up to 10% more requests and with up to 1.5
+    times more or less context per request.
+
     Attributes
     ----------
     vertices : tuple of pairs
@@ -52,25 +57,27 @@ class Hull:
 
     @classmethod
     def around(cls, states: Floats) -> Hull:
-        """The hull of some states, with the idle server, by Andrew's monotone chain."""
-        points = sorted({(0.0, 0.0), *map(tuple, states.tolist())})
+        """The hull of what some states stand for and the idle server, by Andrew's chain."""
+        points = sorted(
+            {(0.0, 0.0)}
+            | {
+                (_MORE_REQUESTS * running, _MORE_REQUESTS * used * context)
+                for running, used in states.tolist()
+                for context in (_MORE_CONTEXT, 1 / _MORE_CONTEXT)
+            }
+        )
         lower = _chain(points)
         upper = _chain(points[::-1])
         return cls(tuple(lower[:-1] + upper[:-1]))
 
     def share_inside(self, states: Floats) -> float:
-        """Share of the states in the hull, which is first enlarged by 5% about its center."""
+        """Share of the states that are in the hull."""
         if len(states) == 0:
             return 1.0
         corners = np.array(self.vertices)
-        # Both axes count alike, and a degenerate hull has some width.
-        scale = np.maximum(np.ptp(corners, axis=0), 1e-9)
-        corners, points = corners / scale, states / scale
-        center = corners.mean(axis=0)
-        corners = center + (1 + 2 * _TOLERANCE) * (corners - center)
-        inside = np.ones(len(points), dtype=bool)
+        inside = np.ones(len(states), dtype=bool)
         for a, b in zip(corners, np.roll(corners, -1, axis=0), strict=True):
-            edge, to = b - a, points - a
+            edge, to = b - a, states - a
             inside &= edge[0] * to[:, 1] - edge[1] * to[:, 0] >= -1e-9
         return float(inside.mean())
 

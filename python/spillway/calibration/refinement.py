@@ -110,8 +110,8 @@ class Fit:
             slope = slope + jacobian.T @ (_robust(row) * row)
         return np.asarray(slope)
 
-    def held_out_cost(self) -> float:
-        """Mean objective of each part under the coefficients fitted without it.
+    def held_out_costs(self) -> Floats:
+        """Objective of each part under the coefficients fitted without it.
 
         The coefficients move by one Gauss-Newton step, and the residuals linearly with them.
         """
@@ -122,7 +122,7 @@ class Fit:
             move = -np.linalg.solve(self.curvature(others), self.slope(self.residuals, others))
             move = np.clip(move, -_LONGEST_STEP, _LONGEST_STEP)
             costs.append(_cost(self.residuals[i] + self.jacobian[i] @ move))
-        return float(np.mean(costs))
+        return np.array(costs)
 
 
 def latency_of(theta: Floats, norm: float | None) -> instance.Roofline:
