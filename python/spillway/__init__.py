@@ -26,9 +26,11 @@ from spillway.simulate import run_many, simulate
 
 if TYPE_CHECKING:
     from spillway import catalog, study
+    from spillway.calibration import calibrate
     from spillway.config import profiles
     from spillway.config.files import dump, fingerprint
     from spillway.data.statistics import Interval
+    from spillway.interop.recordings import read_recordings
     from spillway.interop.traces import TraceError, read_trace, trace
     from spillway.loading import load
     from spillway.result import Result, Results
@@ -49,6 +51,7 @@ __all__ = [
     "TraceError",
     "UsageError",
     "build_info",
+    "calibrate",
     "catalog",
     "dump",
     "fingerprint",
@@ -58,6 +61,7 @@ __all__ = [
     "load",
     "metrics",
     "profiles",
+    "read_recordings",
     "read_trace",
     "router",
     "run_many",
@@ -75,9 +79,11 @@ _HOMES = {
     "Space": "spillway.study",
     "Study": "spillway.study",
     "TraceError": "spillway.interop.traces",
+    "calibrate": "spillway.calibration",
     "dump": "spillway.config.files",
     "fingerprint": "spillway.config.files",
     "load": "spillway.loading",
+    "read_recordings": "spillway.interop.recordings",
     "read_trace": "spillway.interop.traces",
     "trace": "spillway.interop.traces",
 }

@@ -99,6 +99,7 @@ FURTHER = {
     "workload.clients[3].arrivals<closed_loop>": {"think_time_s": 0.1, "users": 3},
     "workload.clients[3].input_tokens<empirical>": {"values": [50, 400]},
     "workload.clients[3].output_tokens<empirical>": {"values": [5, 40]},
+    "workload.clients[3].output_tokens<uniform>": {"max_tokens": 40},
 }
 STREAM_OF = {
     "workload.clients[3].arrivals": "arrivals",

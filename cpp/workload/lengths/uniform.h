@@ -15,7 +15,7 @@ class LengthDistribution;
 
 /// Equally likely whole numbers in [min, max].
 struct Uniform {
-  std::int64_t min_tokens = 128;
+  std::int64_t min_tokens = 1;
   std::int64_t max_tokens = 1024;
 
   static constexpr std::string_view kind = "uniform", type_name = "Uniform";

@@ -1,6 +1,34 @@
-"""Servers fitted to measurements."""
+"""Servers fitted to measured runs.
 
-from spillway._lazy import lazy_modules
+`calibrate` fits one; the `Profile` says what is known about it; `intervals` gives the answers of a
+simulation with it as intervals.
+"""
 
-__all__ = ["calibrate", "hull", "profile", "refinement", "replay", "statistics"]
-__getattr__, __dir__ = lazy_modules(__name__, __all__)
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spillway.calibration.procedure import calibrate
+    from spillway.calibration.profile import Profile
+    from spillway.calibration.uncertainty import intervals
+
+__all__ = ["Profile", "calibrate", "intervals"]
+
+_HOMES = {"Profile": "profile", "calibrate": "procedure", "intervals": "uncertainty"}
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+if not TYPE_CHECKING:  # or a type checker would take any name for one of the package's
+
+    def __getattr__(name: str) -> object:
+        """Imports a name of `_HOMES` when it is first used."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+        value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-__all__ = ["Hull", "states_of"]
+__all__ = ["SAMPLES", "Hull", "states_of"]
 
 
 def __dir__() -> list[str]:

@@ -153,7 +153,31 @@ class Profile:
             )
         return share
 
+    def text(self) -> str:
+        """What was fitted, how well it is known, and what errors remain, as text."""
+        norm = "max" if self.norm is None else f"{self.norm:g}"
+        ahead = "one step ahead" if self.async_scheduling else "step by step"
+        lines = [self.server.key, f"norm {norm}, scheduling {ahead}", ""]
+        errors = self.relative_errors()
+        width = max(map(len, COEFFICIENTS))
+        lines += [
+            f"{name:<{width}}  {value:>10.4g}  ±{100 * errors[name]:.0f}%"
+            for name, value in self.coefficients.items()
+        ]
+        lines += [
+            f"{a} and {b}: only together known (correlation {rho:+.2f})"
+            for a, b, rho in self.correlated()
+        ]
+        lines += ["", "errors of the fitted runs in %, simulated against measured"]
+        name_width = max(len(run.name) for run in self.runs)
+        for run in self.runs:
+            shown = "  ".join(f"{name} {value:+.1f}" for name, value in run.errors_percent.items())
+            lines.append(f"{run.name:<{name_width}}  {shown}")
+        lines += [f"not fitted: {reason}" for reason in self.left_out]
+        return "\n".join(lines)
+
     def to_dict(self) -> dict[str, Any]:
+        """The profile as plain values; `instance` is a group for configuration files."""
         stated = dataclasses.asdict(self.server)
         return {
             "kind": _KIND,
@@ -209,4 +233,4 @@ class Profile:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Profile:
         """Reads a file of `save` or `spillway calibrate`."""
-        return cls.from_dict(read_settings(path))
+        return cls.from_dict(read_settings(Path(path)))

@@ -59,11 +59,13 @@ class Replay:
 
     @cached_property
     def input_tokens(self) -> npt.NDArray[np.int64]:
+        """Lengths of the replayed prompts."""
         tokens = self.recording.input_tokens
         return _with_median(tokens, (tokens < 1) | self.recording.failed)
 
     @cached_property
     def output_tokens(self) -> npt.NDArray[np.int64]:
+        """Lengths of the replayed outputs."""
         tokens = self.recording.output_tokens
         served = tokens[~self.recording.failed]
         usual = float(np.median(served)) if len(served) else 0.0
@@ -83,10 +85,12 @@ class Replay:
 
     @property
     def is_closed_loop(self) -> bool:
+        """Whether arrivals depend on the service."""
         return self.recording.is_limited_by_client
 
     @cached_property
     def trace(self) -> Trace:
+        """The workload."""
         period = self.period
         prefixes: dict[str, Any] = {}
         if period is not None:
@@ -112,6 +116,7 @@ class Replay:
         )
 
     def simulation(self, group: instance.InstanceGroup, **settings: Any) -> Simulation:
+        """The replay on one instance, with other settings of the simulation."""
         return Simulation(workload=self.trace, instances=[group], **settings)
 
 
@@ -158,7 +163,7 @@ def plans_ahead(server: ServerFacts) -> bool | None:
 def group_of(server: ServerFacts, latency: instance.Roofline, *, ahead: bool) -> Any:
     """The server with these step times. What the facts do not state has Spillway's defaults."""
     version = version_of(server)
-    stated = {
+    stated: dict[str, Any] = {
         "data_parallel_size": server.data_parallel_size,
         "max_num_seqs": server.max_num_seqs,
         "max_num_batched_tokens": server.max_num_batched_tokens,

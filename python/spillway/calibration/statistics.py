@@ -52,6 +52,7 @@ class Latencies:
     done_s: Floats
 
     def of(self, metric: str) -> Floats:
+        """The finite values of a metric."""
         values: Floats = getattr(self, f"{metric}_s")
         return values[np.isfinite(values)]
 
@@ -75,9 +76,10 @@ class Latencies:
             rows.append(np.array([values.mean(), *np.percentile(values, PERCENTILES)]))
         rows.append(np.array([self.capacity_per_s]))
         with np.errstate(divide="ignore"):
-            return np.log(np.concatenate(rows))
+            return np.asarray(np.log(np.concatenate(rows)))
 
     def take(self, rows: npt.NDArray[np.int64]) -> Latencies:
+        """Those of some rows, which may repeat."""
         return Latencies(self.ttft_s[rows], self.itl_s[rows], self.e2e_s[rows], self.done_s[rows])
 
 

@@ -34,6 +34,7 @@ COMMANDS: Mapping[str, str] = {
     "init": "write a commented configuration file to start from",
     "optimize": "search for better settings",
     "sweep": "run configurations side by side, or solve",
+    "calibrate": "fit a server to measured runs",
     "validate": "compare with another system's recorded results",
 }
 """The commands and their descriptions, in the order of `spillway --help`."""

@@ -91,6 +91,7 @@ class Recording:
 
     @property
     def num_requests(self) -> int:
+        """Number of requests, failed ones included."""
         return len(self.send_s)
 
     @cached_property
@@ -107,13 +108,12 @@ class Recording:
 
     @cached_property
     def limited_from(self) -> int | None:
-        """The first request that was sent when the client's limit on requests in flight had been
-        reached; None: it never was.
-        """
+        """First request sent after the client's limit had been reached; None: it never was."""
         limit = self.client_max_in_flight
         if limit is None or self.most_in_flight < limit:
             return None
-        ended = np.searchsorted(np.sort(self._ends_s), self.send_s, side="right")
+        ends_s = np.sort(np.round(self._ends_s, 9))
+        ended = np.searchsorted(ends_s, np.round(self.send_s, 9), side="right")
         in_flight = np.cumsum(self._done) - ended
         return int(np.argmax(in_flight >= limit)) + 1
 
@@ -134,6 +134,7 @@ class Recording:
 
 def most_in_flight(begin_s: npt.NDArray[np.float64], end_s: npt.NDArray[np.float64]) -> int:
     """Maximum number of overlapping spans; one that ends frees its place for one that begins."""
-    at = np.concatenate([end_s, begin_s])
+    # Sums of floats differ in their last digits where instants are the same.
+    at = np.round(np.concatenate([end_s, begin_s]), 9)
     change = np.repeat([-1, 1], [len(end_s), len(begin_s)])
     return int(np.cumsum(change[np.argsort(at, kind="stable")]).max(initial=0))

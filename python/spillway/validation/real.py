@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from spillway.calibration.calibrate import MAX_ERROR_SHARE, calibrate, with_timeline
 from spillway.calibration.hull import states_of
+from spillway.calibration.procedure import MAX_ERROR_SHARE, calibrate, with_timeline
 from spillway.calibration.replay import Replay
 from spillway.calibration.statistics import METRICS, Latencies, measured, simulated
 from spillway.interop.recordings import read_recordings
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from spillway.calibration.profile import Profile
     from spillway.data.recording import Recording
 
-__all__ = ["Report", "RunReport", "validate"]
+__all__ = ["LEAST_SHARE_INSIDE", "Report", "RunReport", "validate"]
 
 
 def __dir__() -> list[str]:
@@ -87,6 +87,7 @@ class RunReport:
         return 100 * (sim / real - 1) if real and sim is not None else float("nan")
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain values; times are in seconds."""
         return {
             "run": self.run,
             "requests": self.requests,
@@ -107,6 +108,7 @@ class Report:
     runs: tuple[RunReport, ...]
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
         return {"runs": [run.to_dict() for run in self.runs]}
 
     def table(self) -> str:
@@ -115,7 +117,7 @@ class Report:
             "run", "requests", "range", "TTFT mean", "p50", "p99", "ITL mean", "E2E mean", "p99",
             "capacity", "per request TTFT", "E2E",
         )  # fmt: skip
-        rows = [head]
+        rows: list[tuple[str, ...]] = [head]
         for run in self.runs:
             own = [run.statistics[metric]["median_ape_percent"] for metric in ("ttft", "e2e")]
             rows.append((
@@ -158,6 +160,8 @@ def validate(
         treated as with `half`.
     half : bool
         Replay whole runs, fit to the first half of the requests of each, compare the second.
+    progress : function, optional
+        Called with a line of text from time to time.
 
     Raises
     ------
@@ -219,7 +223,7 @@ def _predict(
 ) -> RunReport:
     replay = Replay(run, profile.turnaround_s)
     compared = replay.compared if rows is None else replay.compared & rows
-    result = simulate(with_timeline(replay, profile.group))  # type: ignore[call-overload]
+    result = simulate(with_timeline(replay, profile.group))
     real, sim = measured(replay, compared), simulated(result, compared)
     inside = profile.hull.share_inside(states_of(result))
     share_failed = float(run.failed.mean())

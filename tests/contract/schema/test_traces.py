@@ -52,7 +52,15 @@ def test_changed_simulations_keep_the_requests_of_their_trace() -> None:
 
 
 def test_written_form_of_a_trace_is_its_digest() -> None:
-    assert TRACE.to_dict() == {"kind": "trace", "file": "", "sha256": TRACE.sha256, "rows": 3}
+    assert TRACE.to_dict() == {
+        "kind": "trace",
+        "file": "",
+        "sha256": TRACE.sha256,
+        "rows": 3,
+        "max_in_flight": 0,
+        "open_loop_requests": None,
+        "turnaround_s": 0.0,
+    }
     assert len(TRACE.sha256) == 64
     bare = workload.Trace.from_dict(TRACE.to_dict())
     assert bare == TRACE

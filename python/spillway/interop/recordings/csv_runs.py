@@ -93,7 +93,7 @@ def facts_of(descriptions: list[dict[str, Any]], where: str) -> ServerFacts:
                 if fact in stated or value is None or isinstance(value, dict | list):
                     continue
                 wanted = _TYPES.get(fact, int)
-                if not isinstance(value, wanted) or (wanted is int and value < 1):
+                if not isinstance(value, wanted) or (isinstance(value, int) and value < 0):
                     kind = {str: "text", bool: "true or false"}.get(wanted, "a whole number >= 1")
                     raise TraceError(f"{where}: {name} = {value!r}: must be {kind}")
                 stated[fact] = value

@@ -69,9 +69,10 @@ def check(run: Recording) -> None:
 
 def _suspicion(what: str, ratio: float) -> str:
     """The unit that would explain values that are `ratio` times as large as expected."""
+    verb = "are" if what.endswith("s") else "is"
     for factor, larger, smaller in ((1e3, "milliseconds", "seconds"), (1e6, "microseconds", "")):
         if factor / 30 < ratio < factor * 30:
-            return f"; is {what} in {larger}, with a name that says seconds?"
+            return f"; {verb} {what} in {larger}, with names that say seconds?"
         if 1 / (factor * 30) < ratio < 30 / factor and smaller:
-            return f"; is {what} in {smaller}, with a name that says milliseconds?"
+            return f"; {verb} {what} in {smaller}, with names that say milliseconds?"
     return ""

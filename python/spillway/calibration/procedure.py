@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,10 +20,12 @@ from spillway.interop.traces import TraceError
 from spillway.simulate import run_many
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterable, Mapping
 
     import numpy.typing as npt
+
+    from spillway._core.cluster import Simulation
+    from spillway._core.instance import InstanceGroup
 
     Floats = npt.NDArray[np.float64]
     Rows = npt.NDArray[np.bool_]
@@ -42,6 +46,7 @@ MAX_ERROR_SHARE = 0.01
 _BLOCK_S = 30.0
 _BOOTSTRAPS = 200
 _LEAST_REQUESTS = 20
+_LEAST_ERROR = 0.01  # of a mean between two runs of the same load
 
 
 def calibrate(
@@ -54,10 +59,11 @@ def calibrate(
     """Fits the step times of a server to measured runs.
 
     The coefficients of `instance.Roofline` are those with which the simulated replays have the
-    measured mean and percentiles of TTFT, ITL and E2E latency and the measured capacity. The norm is
-    the one with the lowest cost on runs that were not fitted. So is the scheduling, if the engine's
-    version leaves it open; within one standard error, one step ahead is taken. What can be measured is not fitted: the turnaround
-    of a client at its limit. What is stated is taken: batch limits, KV blocks.
+    measured mean and percentiles of TTFT, ITL and E2E latency and the measured capacity. The norm
+    is the one with the lowest cost on runs that were not fitted. So is the scheduling, if the
+    engine's version leaves it open; within one standard error, one step ahead is taken. What can be
+    measured is not fitted: the turnaround of a client at its limit. What is stated is taken: batch
+    limits, KV blocks.
 
     Parameters
     ----------
@@ -116,7 +122,9 @@ def calibrate(
                 )
     best = _chosen(tried)
     if len(parts) == 1:
-        best = fit(facts, parts, norm=best.norm, ahead=best.ahead, start=best.theta)
+        best = fit(
+            facts, parts, norm=best.norm, ahead=best.ahead, prior=best.prior, start=best.theta
+        )
     group = group_of(facts, best.latency, ahead=best.ahead)
     results = run_many([with_timeline(part.replay, group) for part in parts], keep_requests=True)
     return Profile(
@@ -155,17 +163,14 @@ def _chosen(tried: list[tuple[Fit, Floats]]) -> Fit:
     return ahead[0] if ahead[1].mean() <= lowest.mean() + noise else best
 
 
-def with_timeline(replay: Replay, group: object) -> object:
+def with_timeline(replay: Replay, group: InstanceGroup) -> Simulation:
     """The replay on a server, with samples of the batch's state."""
     span_s = float(replay.recording.send_s[-1])
     step_s = max(1e-3, round(span_s / SAMPLES, 3))
-    return replay.simulation(group, metrics={"timeline_step_s": step_s})  # type: ignore[arg-type]
+    return replay.simulation(group, metrics={"timeline_step_s": step_s})
 
 
 def _recordings(data: object, server: Mapping[str, object] | None) -> list[Recording]:
-    import dataclasses
-    import os
-
     given = [data] if isinstance(data, str | os.PathLike | Recording) else list(data)  # type: ignore[call-overload]
     runs: list[Recording] = []
     for one in given:
@@ -196,8 +201,9 @@ def _covariance(best: Fit, parts: list[Part]) -> Floats:
 
     A block bootstrap over 30 s of sending gives what the noise of the measurements leaves open: the
     residuals change with the resampled statistics, the coefficients follow by one Gauss-Newton
-    step. To it comes the inverse curvature times the mean square of the remaining residuals, for
-    the errors of the model; in directions that the data do not determine it is that of the prior.
+    step. To it comes the inverse curvature times the mean square of the remaining residuals, at
+    least that of repeated measurements, for the errors of the model; in directions that the data do
+    not determine it is that of the prior.
     """
     rng = np.random.default_rng(0)
     inverse = np.linalg.inv(best.curvature())
@@ -215,7 +221,8 @@ def _covariance(best: Fit, parts: list[Part]) -> Floats:
         moves.append(-inverse @ (best.slope(residuals) - best.slope(best.residuals)))
     noise = np.cov(np.array(moves), rowvar=False)
     finite = best.residuals[np.isfinite(best.residuals)]
-    return np.asarray(noise + float(np.mean(finite**2)) * inverse)
+    error = max(float(np.mean(finite**2)), _LEAST_ERROR**2)
+    return np.asarray(noise + error * inverse)
 
 
 def _blocks(part: Part) -> list[npt.NDArray[np.int64]]:

@@ -1,0 +1,54 @@
+"""`spillway calibrate DATA… -o server.yaml`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from spillway.config.classes import config_error
+
+if TYPE_CHECKING:
+    import argparse
+
+__all__ = ["add_arguments", "run"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    parser.add_argument(
+        "data", nargs="+", type=Path, help="measured runs of one server: files or folders"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path("server.yaml"), metavar="FILE",
+        help="the fitted server (default: server.yaml)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--server", action="append", default=[], metavar="NAME=VALUE",
+        help="a fact that the data do not state, e.g. num_kv_blocks=17600",
+    )  # fmt: skip
+
+
+def run(options: argparse.Namespace) -> int:
+    """Fits a server, prints how well it is known, and writes it."""
+    from spillway.calibration import calibrate
+
+    server = {}
+    for given in options.server:
+        name, equals, value = given.partition("=")
+        if not equals:
+            raise config_error([("--server", given, "must be NAME=VALUE")])
+        server[name] = yaml.safe_load(value)
+    profile = calibrate(
+        options.data, server=server, progress=lambda line: print(line, file=sys.stderr)
+    )
+    profile.save(options.output)
+    print(profile.text())
+    print(f"written: {options.output}")
+    return 0
