@@ -20,7 +20,8 @@ _ROOT = Path(__file__).resolve().parents[1]
 _PACKAGE = Path(spillway.__file__).parents[1]
 _SPILLWAY = [sys.executable, "-c", "import sys, spillway_cli; sys.exit(spillway_cli.main())"]
 
-# Arguments with which a script takes seconds; {out} is a folder, {package} that of Spillway.
+# Arguments with which a script takes seconds; {out} is a folder, {package} that of Spillway, {root}
+# that of the repository.
 BENCHMARKS = {
     "bench": "--all --repeats 1 --num-requests 100",
     "check": "--smoke --rounds 1",
@@ -39,6 +40,7 @@ EXPERIMENTS = {
     "head_to_head": f"{_ADMISSION} --trials 2",
     "iteration_14": f"{_ADMISSION} --published-seeds 2",
     "predictive_vs_gated": f"{_ADMISSION} --trials 2",
+    "real_servers": "--data {root}/examples --output {out}/README.md",
     "search_regret": _SEARCHES,
 }
 NO_BENCHMARK = {"scenarios", "skeleton"}
@@ -81,7 +83,7 @@ def main() -> int:
             continue
         start_s = time.monotonic()
         with tempfile.TemporaryDirectory() as out:
-            places = {"{out}": out, "{package}": str(_PACKAGE)}
+            places = {"{out}": out, "{package}": str(_PACKAGE), "{root}": str(_ROOT)}
             command = template
             for mark, place in places.items():
                 command = [word.replace(mark, place) for word in command]

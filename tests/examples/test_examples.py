@@ -59,6 +59,15 @@ def test_trace_is_that_of_its_script(tmp_path: Path) -> None:
     assert spillway.read_trace(trace).rows == 2000
 
 
+def test_measured_runs_are_those_of_their_script(tmp_path: Path) -> None:
+    run(EXAMPLES / "measure_a_server.py", tmp_path)
+    committed = sorted((EXAMPLES / "measured_runs").iterdir())
+    assert len(committed) == 4
+    for path in committed:
+        assert (tmp_path / "measured_runs" / path.name).read_text() == path.read_text()
+    assert len(spillway.read_recordings(EXAMPLES / "measured_runs")) == 3
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", STUDIES, ids=names)
 def test_study_finds_something_feasible(path: Path, tmp_path: Path) -> None:

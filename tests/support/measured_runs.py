@@ -72,7 +72,7 @@ def measured_run(
 
 
 def three_runs(**settings: Any) -> list[Recording]:
-    """Of different loads and lengths: enough to tell the coefficients apart."""
+    """Of different loads and lengths: enough to identify the coefficients."""
     return [
         measured_run("slow", 1.5, (100, 900), (20, 200), seed=1, **settings),
         measured_run("short", 8, (20, 200), (20, 120), seed=2, **settings),

@@ -20,7 +20,7 @@ from spillway.interop.traces import TraceError
 from spillway.simulate import run_many
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -43,6 +43,7 @@ NORMS = (4.0, 2.0, 1.5, None, 1.0)
 MAX_ERROR_SHARE = 0.01
 """Runs with more client errors are not fitted: part of their load is not recorded."""
 
+_SEARCH_ITERATIONS = 12
 _BLOCK_S = 30.0
 _BOOTSTRAPS = 200
 _LEAST_REQUESTS = 20
@@ -53,6 +54,8 @@ def calibrate(
     data: str | os.PathLike[str] | Recording | Iterable[str | os.PathLike[str] | Recording],
     *,
     server: Mapping[str, object] | None = None,
+    norms: Sequence[float | None] = NORMS,
+    ahead: bool | None = None,
     rows: Callable[[Recording], Rows] | None = None,
     progress: Callable[[str], object] | None = None,
 ) -> Profile:
@@ -72,6 +75,10 @@ def calibrate(
     server : mapping, optional
         Facts that the data do not state, e.g. `{"num_kv_blocks": 17600}`: attributes of
         `ServerFacts`.
+    norms : sequence of float or None
+        Exponents of the roofline to try; (1,) gives a linear model.
+    ahead : bool, optional
+        Whether the engine schedules one step ahead; by default what its version does.
     rows : function, optional
         The requests of a recording to fit, as a boolean array; by default all that are compared.
     progress : function, optional
@@ -108,11 +115,12 @@ def calibrate(
         parts.append(Part(replay, chosen))
 
     tried: list[tuple[Fit, Floats]] = []
-    ahead = plans_ahead(facts)
+    if ahead is None:
+        ahead = plans_ahead(facts)
     folds = parts if len(parts) > 1 else _halves(parts[0])
     for mode in (True, False) if ahead is None else (ahead,):
-        for norm in NORMS:
-            found = fit(facts, folds, norm=norm, ahead=mode)
+        for norm in norms:
+            found = fit(facts, folds, norm=norm, ahead=mode, iterations=_SEARCH_ITERATIONS)
             costs = found.held_out_costs()
             tried.append((found, costs))
             if progress is not None:
@@ -121,10 +129,7 @@ def calibrate(
                     f"{', one step ahead' if mode else ''}: cost {costs.mean():.4f}"
                 )
     best = _chosen(tried)
-    if len(parts) == 1:
-        best = fit(
-            facts, parts, norm=best.norm, ahead=best.ahead, prior=best.prior, start=best.theta
-        )
+    best = fit(facts, parts, norm=best.norm, ahead=best.ahead, prior=best.prior, start=best.theta)
     group = group_of(facts, best.latency, ahead=best.ahead)
     results = run_many([with_timeline(part.replay, group) for part in parts], keep_requests=True)
     return Profile(

@@ -42,8 +42,7 @@ _SOFT = 0.1
 """Relative errors far beyond this count with their magnitude, not with its square."""
 
 _PRIOR_WEIGHT = 0.03
-_STEP = 0.02
-_WIDE_STEP = 0.1
+_STEP = 0.15
 _LONGEST_STEP = 0.7
 _MOST_ITERATIONS = 30
 _LEAST_GAIN = 1e-3
@@ -148,13 +147,14 @@ def fit(
     ahead: bool,
     prior: Floats | None = None,
     start: Floats | None = None,
+    iterations: int = _MOST_ITERATIONS,
 ) -> Fit:
     """Coefficients that minimize the differences of the statistics.
 
     Gauss-Newton (Levenberg-Marquardt) in logarithms of the coefficients, on the logarithms of mean
     and percentiles of TTFT, ITL and E2E and of the capacity, with a soft-L1 loss and a weak ridge
     toward the `prior`: by default, the default coefficients scaled to the data. The `start` is by
-    default the prior.
+    default the prior. At most `iterations` steps are tried.
     """
     problem = _Problem(server, parts, norm, ahead)
     if prior is None:
@@ -163,7 +163,7 @@ def fit(
     residuals, jacobian = problem.linearized(theta)
     objective = _objective(residuals, theta, prior)
     damping = 1e-3
-    for _ in range(_MOST_ITERATIONS):
+    for _ in range(iterations):
         here = Fit(theta, norm, ahead, residuals, jacobian, 0.0, prior)
         hessian, slope = here.curvature(), here.slope(residuals)
         move = -np.linalg.solve(hessian + damping * np.diag(np.diag(hessian)), slope)
@@ -183,7 +183,6 @@ def fit(
             if damping > 1e3:
                 break
     cost = float(np.mean([_cost(row) for row in residuals]))
-    jacobian = problem.wide_jacobian(theta)
     return Fit(theta, norm, ahead, residuals, jacobian, cost, prior)
 
 
@@ -225,21 +224,17 @@ class _Problem:
         return found
 
     def linearized(self, theta: Floats) -> tuple[Floats, Floats]:
-        moved = [theta + _STEP * axis for axis in np.eye(len(theta))]
-        here, *there = self.residuals([theta, *moved])
-        return here, np.stack([(one - here) / _STEP for one in there], axis=-1)
-
-    def wide_jacobian(self, theta: Floats) -> Floats:
-        """Derivatives over wide central differences.
+        """Residuals, and their derivatives over wide central differences.
 
         Which requests share a step changes with the least change of a coefficient. That noise is
-        divided by the width of the difference, and would pass for knowledge.
+        divided by the width of the difference; with a narrow one it would hide the slope.
         """
-        axes = _WIDE_STEP * np.eye(len(theta))
-        found = self.residuals([theta + sign * axis for axis in axes for sign in (1, -1)])
-        pairs = zip(found[::2], found[1::2], strict=True)
-        slopes = [(up - down) / (2 * _WIDE_STEP) for up, down in pairs]
-        return np.asarray(np.stack(slopes, axis=-1))
+        axes = _STEP * np.eye(len(theta))
+        moved = [theta + sign * axis for axis in axes for sign in (1, -1)]
+        here, *there = self.residuals([theta, *moved])
+        pairs = zip(there[::2], there[1::2], strict=True)
+        slopes = [(up - down) / (2 * _STEP) for up, down in pairs]
+        return here, np.asarray(np.stack(slopes, axis=-1))
 
     def scaled_start(self) -> Floats:
         """The default coefficients times the factor that fits best."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from spillway.calibration.hull import states_of
-from spillway.calibration.procedure import MAX_ERROR_SHARE, calibrate, with_timeline
+from spillway.calibration.procedure import MAX_ERROR_SHARE, NORMS, calibrate, with_timeline
 from spillway.calibration.replay import Replay
 from spillway.calibration.statistics import METRICS, Latencies, measured, simulated
 from spillway.interop.recordings import read_recordings
@@ -146,6 +146,8 @@ def validate(
     score: str | os.PathLike[str] | None = None,
     *,
     half: bool = False,
+    norms: Sequence[float | None] = NORMS,
+    ahead: bool | None = None,
     progress: Callable[[str], object] | None = None,
 ) -> Report:
     """Fits servers to measured runs and predicts others.
@@ -160,6 +162,8 @@ def validate(
         treated as with `half`.
     half : bool
         Replay whole runs, fit to the first half of the requests of each, compare the second.
+    norms, ahead
+        See `calibrate`; they give baselines.
     progress : function, optional
         Called with a line of text from time to time.
 
@@ -175,7 +179,7 @@ def validate(
     reports: list[RunReport] = []
 
     def fitted(runs: Sequence[Recording], rows: Any = None) -> Profile:
-        return calibrate(runs, rows=rows, progress=progress)
+        return calibrate(runs, norms=norms, ahead=ahead, rows=rows, progress=progress)
 
     if score is not None:
         wanted = _by_server(read_recordings(score))
