@@ -44,6 +44,34 @@ class Draws:
 
 def philox4x64(counter: Sequence[int], key: Sequence[int]) -> list[int]: ...
 """,
+    "numerics": """\
+def nonnegative_least_squares(a: ArrayLike, b: ArrayLike) -> NDArray[Any]: ...
+
+class StepFit:
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    @property
+    def coefficients(self) -> NDArray[Any]: ...
+    @property
+    def covariance(self) -> NDArray[Any]: ...
+    @property
+    def residual_scale(self) -> float: ...
+    @property
+    def cost(self) -> float: ...
+
+def fit_steps(
+    batches: ArrayLike,
+    step_us: ArrayLike,
+    weights: ArrayLike,
+    *,
+    prior_mean: ArrayLike,
+    prior_width: ArrayLike,
+    norm: float,
+    start: ArrayLike | None = ...,
+) -> StepFit: ...
+def step_times_us(
+    batches: ArrayLike, coefficients: ArrayLike, norm: float
+) -> NDArray[Any]: ...
+""",
     "workload": """\
 def make_trace(
     *,

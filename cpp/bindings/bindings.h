@@ -8,6 +8,7 @@ namespace spillway::bindings {
 // one for all settings, and one for policies by themselves.
 void bind_sim(py::module_& module);
 void bind_settings(py::module_& module);
+void bind_numerics(py::module_& module);
 void bind_workload(py::module_& module);
 void bind_metrics(py::module_& module);
 void bind_cluster(py::module_& module);

@@ -9,6 +9,7 @@ PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
     (bind(sub), ...);
   };
   add("sim", "Errors, values, random streams, settings.", bind_sim, bind_settings);
+  add("numerics", "Regressions.", bind_numerics);
   add("workload", "The offered requests: clients, users, traces.", bind_workload);
   add("signals", "The information available to decisions.");
   add("gateway", "The gateway: admission, queues, fairness, limits, controllers.");

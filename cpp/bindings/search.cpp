@@ -1,33 +1,19 @@
 #include <Eigen/Core>
 #include <optional>
 
+#include "bindings/arrays.h"
 #include "bindings/bindings.h"
 #include "search/acquisition.h"
 #include "search/gaussian_process.h"
-#include "sim/error.h"
 
 namespace spillway::bindings {
 
 namespace {
 
-using Array = py::array_t<double, py::array::c_style | py::array::forcecast>;
-using RowMajor = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 using search::Acquisition;
 using search::GaussianProcess;
 using search::Hyperparameters;
 using search::Priors;
-
-Eigen::MatrixXd to_matrix(const Array& array) {
-  if (array.ndim() != 2) throw sim::UsageError("points must be a two-dimensional array");
-  return Eigen::Map<const RowMajor>(array.data(), array.shape(0), array.shape(1));
-}
-
-Eigen::VectorXd to_vector(const Array& array) {
-  if (array.ndim() != 1) throw sim::UsageError("expected a one-dimensional array");
-  return Eigen::Map<const Eigen::VectorXd>(array.data(), array.shape(0));
-}
-
-Array to_array(const Eigen::VectorXd& vector) { return Array(vector.size(), vector.data()); }
 
 search::Observations observations(const Array& points, const Array& values,
                                   const Array& noise_variance,

@@ -1,6 +1,7 @@
 // Recursive least squares against the weighted least squares problem over all samples at once,
 // solved by a QR decomposition; and its behavior where it must differ.
 #include <Eigen/Dense>
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -139,7 +140,40 @@ void covariance_stays_bounded() {
   check(largest(100) <= 100, "bounded, it does not");
 }
 
+void follows_slow_changes() {
+  // The coefficients grow by 60% in 6,000 samples. A memory of 1 ÷ (1 − 0.98) = 50 samples lags
+  // behind by 50 of them, 0.5%; the rest is what 50 samples with these errors leave open.
+  RegressionRules rules = plain(0.98, 1e3);
+  RecursiveLeastSquares forgetful({1, 1, 1, 1}, rules);
+  rules.forgetting = 1;
+  RecursiveLeastSquares faithful({1, 1, 1, 1}, rules);
+  Draws draws(9, Stream::controller, 0);
+  const X first{50, 30, 3, 60};
+  constexpr int kSamples = 6000;
+  constexpr int kLearned = 500;
+  X sum{};
+  for (int n = 0; n < kSamples; ++n) {
+    const double scale = 1 + 0.6 * n / kSamples;
+    const X x{1, 2 * draws.uniform(), 30 * draws.uniform(), draws.uniform()};
+    double y = 0.05 * draws.normal();
+    for (std::size_t j = 0; j < kSize; ++j) y += scale * first[j] * x[j];
+    forgetful.update(x, y);
+    faithful.update(x, y);
+    if (n < kLearned) continue;
+    for (std::size_t j = 0; j < kSize; ++j) {
+      const double off = forgetful.coefficients()[j] / (scale * first[j]) - 1;
+      check(std::abs(off) < 0.04, "every coefficient follows");
+      sum[j] += off;
+    }
+  }
+  for (const double one : sum) {
+    const double lag = -one / (kSamples - kLearned);
+    check(lag > 0.002 && lag < 0.006, "it lags by its memory");
+  }
+  check(faithful.coefficients()[0] < 0.9 * 1.6 * first[0], "without forgetting, none would");
+}
+
 }  // namespace
 
 CASES(equals_the_batch_solution, never_negative, outliers_are_left_out_until_they_are_the_rule,
-      covariance_stays_bounded);
+      covariance_stays_bounded, follows_slow_changes);
