@@ -1,7 +1,7 @@
 """Servers fitted to measured runs.
 
 `calibrate` fits one; the `Profile` says what is known about it; `intervals` gives the answers of a
-simulation with it as intervals.
+simulation with it as intervals. `fit_step_logs` fits the step times alone, to logs of single steps.
 """
 
 from __future__ import annotations
@@ -12,11 +12,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from spillway.calibration.procedure import calibrate
     from spillway.calibration.profile import Profile
+    from spillway.calibration.step_log import fit_step_logs
     from spillway.calibration.uncertainty import intervals
 
-__all__ = ["Profile", "calibrate", "intervals"]
+__all__ = ["Profile", "calibrate", "fit_step_logs", "intervals"]
 
-_HOMES = {"Profile": "profile", "calibrate": "procedure", "intervals": "uncertainty"}
+_HOMES = {
+    "Profile": "profile",
+    "calibrate": "procedure",
+    "fit_step_logs": "step_log",
+    "intervals": "uncertainty",
+}
 
 
 def __dir__() -> list[str]:

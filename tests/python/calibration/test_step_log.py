@@ -1,0 +1,202 @@
+"""Step times fitted to logs whose step times are known."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from support.effort import scaled
+
+from spillway import instance
+from spillway._core import numerics
+from spillway._core.sim import ConfigError
+from spillway.calibration.step_log import NAMES, StepTimes, fit_step_logs
+
+TRUTH = np.array([3000.0, 9000.0, 55.0, 25.0, 0.07, 0.002, 40.0])
+
+
+@dataclass(frozen=True)
+class Log:
+    name: str
+    prefill_requests: np.ndarray
+    prefill_tokens: np.ndarray
+    decode_requests: np.ndarray
+    context_tokens: np.ndarray | None
+    step_s: np.ndarray
+
+
+def log_of(
+    seed: int,
+    norm: float,
+    *,
+    steps: int = 2000,
+    noise: float = 0.0,
+    memory: float = 0.0,
+    truth: np.ndarray = TRUTH,
+) -> Log:
+    """A log of random batches; `memory`: correlation of the errors of consecutive steps."""
+    rng = np.random.default_rng(seed)
+    chunks = (rng.random(steps) < 0.4) * rng.integers(1, 4, steps)
+    prompts = chunks * rng.integers(20, 900, steps)
+    decodes = rng.integers(1, 200, steps)
+    context = decodes * rng.integers(200, 2000, steps)
+    attention = 0.5 * prompts**2 / np.maximum(chunks, 1)
+    batches = np.stack([prompts, decodes, context, attention, chunks], axis=1).astype(float)
+    errors = rng.normal(size=steps)
+    for i in range(1, steps if memory else 0):
+        errors[i] = memory * errors[i - 1] + math.sqrt(1 - memory**2) * errors[i]
+    step_s = numerics.step_times_us(batches, truth, norm) * (1 + noise * errors) / 1e6
+    return Log(f"run {seed}", chunks, prompts, decodes, context + prompts, step_s)
+
+
+def relative(found: StepTimes, truth: np.ndarray = TRUTH) -> dict[str, float]:
+    """Errors of the coefficients."""
+    return {
+        name: found.coefficients[name] / exact - 1 for name, exact in zip(NAMES, truth, strict=True)
+    }
+
+
+@pytest.mark.parametrize("norm", [1.0, 1.5, 2.0, 4.0, None])
+@pytest.mark.parametrize("runs", [1, 3])
+def test_exact_logs_give_the_coefficients(norm: float | None, runs: int) -> None:
+    power = math.inf if norm is None else norm
+    logs = [log_of(seed, power, steps=600) for seed in range(runs)]
+    found = fit_step_logs(logs, bootstraps=10)
+    assert found.norm == norm
+    errors = relative(found)
+    assert {"decode_us", "decode_context_us", "chunk_us"} <= {*found.identified}
+    assert all(abs(errors[name]) < 0.01 for name in found.identified)
+    assert abs(errors["token_us"]) < 0.01
+    assert found.choices[0].norm == norm
+    assert len(found.choices) == 5
+    costs = [one.held_out_cost for one in found.choices[1:]]
+    assert costs == sorted(costs)
+    (pair,) = [one for one in found.merged if one.names == ("constant_us", "weights_us")]
+    assert pair.relative_error < 0.01
+    if norm == 1:
+        assert pair.together_us == pytest.approx(12_000, rel=1e-3)
+        assert sum(found.coefficients[one] for one in pair.names) == pytest.approx(12_000, rel=1e-3)
+        assert found.correlation[0, 1] < -0.999
+
+
+def test_latency_is_a_setting() -> None:
+    prior = instance.Roofline(alpha0_us=123)
+    found = fit_step_logs(log_of(1, 4.0, steps=600), prior=prior, bootstraps=10)
+    assert found.latency == prior.replace(norm=4.0, **found.coefficients)
+    assert found.latency.alpha0_us == 123
+
+
+def test_noise_and_interruptions() -> None:
+    rng = np.random.default_rng(5)
+    log = log_of(5, 2.0, steps=6000, noise=0.03)
+    step_s = np.where(rng.random(6000) < 0.05, 20 * log.step_s, log.step_s)
+    found = fit_step_logs(replace(log, step_s=step_s), bootstraps=20)
+    assert found.norm == 2.0
+    assert 0.025 < found.residual_scale < 0.04
+    errors = relative(found)
+    assert abs(errors["token_us"]) < 0.03
+    assert abs(errors["decode_context_us"]) < 0.03
+    for name in ("token_us", "decode_us", "decode_context_us"):
+        low, high = found.intervals[name]
+        assert low < found.coefficients[name] < high
+
+
+def test_what_steps_do_not_show_is_held_by_the_prior() -> None:
+    log = log_of(2, 2.0, noise=0.01)
+    idle = np.zeros_like(log.prefill_tokens)
+    decoding = replace(log, prefill_tokens=idle, prefill_requests=idle)
+    truth = TRUTH.copy()
+    truth[5:] = 0
+    context = log.context_tokens
+    assert context is not None
+    batches = [idle, log.decode_requests, context, idle, idle]
+    step_us = numerics.step_times_us(np.stack(batches, axis=1).astype(float), truth, 2)
+    found = fit_step_logs(replace(decoding, step_s=step_us / 1e6), bootstraps=10)
+    prior = instance.Roofline()
+    assert {"prefill_context_us", "chunk_us"}.isdisjoint(found.identified)
+    assert found.coefficients["prefill_context_us"] == pytest.approx(prior.prefill_context_us)
+    low, high = found.intervals["prefill_context_us"]
+    assert low == 0
+    assert high > 2 * prior.prefill_context_us
+
+
+def test_context_that_is_not_logged_belongs_to_the_requests() -> None:
+    log = log_of(3, 2.0, noise=0.01)
+    found = fit_step_logs(replace(log, context_tokens=None), bootstraps=10)
+    assert found.coefficients["decode_context_us"] == 0
+    assert "decode_context_us" not in found.identified
+    assert "context_tokens" not in found.ranges
+    assert found.coefficients["decode_us"] > 2 * TRUTH[3]  # about 1,100 tokens each
+
+
+def test_ranges_are_those_of_the_batches() -> None:
+    log = log_of(4, 2.0)
+    found = fit_step_logs(log, bootstraps=10)
+    assert found.ranges["prefill_tokens"] == (0, log.prefill_tokens.max())
+    assert found.ranges["decode_requests"] == (1, log.decode_requests.max())
+    assert found.ranges["requests"][1] == (log.decode_requests + log.prefill_requests).max()
+    assert found.num_steps == 2000
+
+
+def test_steps_without_tokens_are_left_out() -> None:
+    log = log_of(4, 2.0)
+    columns = ("prefill_requests", "prefill_tokens", "decode_requests", "context_tokens")
+    idle = {name: np.append(getattr(log, name), 0) for name in columns}
+    longer = replace(log, step_s=np.append(log.step_s, 9.0), **idle)
+    found = fit_step_logs(longer, bootstraps=10)
+    assert found == fit_step_logs(log, bootstraps=10)
+
+
+@pytest.mark.slow
+def test_blocks_account_for_correlated_errors() -> None:
+    """Similar errors of consecutive steps say less than independent ones."""
+    names = ("token_us", "decode_us", "decode_context_us")
+    inside = dict.fromkeys(names, 0)
+    runs = scaled(240)
+    for seed in range(runs):
+        log = log_of(seed, 2.0, noise=0.02, memory=0.9, steps=1500)
+        found = fit_step_logs(log, norms=[2.0], bootstraps=30, seed=seed)
+        for name in names:
+            low, high = found.intervals[name]
+            exact = TRUTH[NAMES.index(name)]
+            inside[name] += low <= exact <= high
+    # 95% of 40 runs are 38 ± 1.4.
+    assert all(count >= 0.85 * runs for count in inside.values()), inside
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"step_s": (7, math.nan)}, r"logs\[0\].step_s\[7\] = nan: must be > 0"),
+        ({"step_s": (7, 0.0)}, r"logs\[0\].step_s\[7\] = 0: must be > 0"),
+        ({"decode_requests": (3, -1)}, r"logs\[0\].decode_requests\[3\] = -1: must be >= 0"),
+        ({"prefill_tokens": (3, -1)}, r"logs\[0\].prefill_tokens\[3\] = -1: must be >= 0"),
+    ],
+)
+def test_invalid_values_are_named(change: dict[str, tuple[int, float]], message: str) -> None:
+    log = log_of(0, 2.0, steps=100)
+    ((name, (row, value)),) = change.items()
+    column = np.array(getattr(log, name))
+    column[row] = value
+    with pytest.raises(ConfigError, match=message):
+        fit_step_logs(replace(log, **{name: column}))
+
+
+def test_inconsistent_logs_are_refused() -> None:
+    log = log_of(0, 2.0, steps=100)
+    with pytest.raises(ConfigError, match="prefill_tokens = 99 values: must hold 100 values"):
+        fit_step_logs(replace(log, prefill_tokens=log.prefill_tokens[:99]))
+    with pytest.raises(ConfigError, match=r"prefill_requests\[\d+\] = 0: must be > 0 where"):
+        fit_step_logs(replace(log, prefill_requests=np.zeros(100, dtype=int)))
+    with pytest.raises(ConfigError, match="logs = 20 steps: must hold at least 50 steps"):
+        fit_step_logs(log_of(0, 2.0, steps=20))
+    with pytest.raises(ConfigError, match="logs: must hold at least one log"):
+        fit_step_logs([])
+    with pytest.raises(ConfigError, match=r"norms\[1\] = 0.5: must be between 1 and 64"):
+        fit_step_logs(log, norms=[1, 0.5])
+    with pytest.raises(ConfigError, match="relative_width = 0: must be > 0"):
+        fit_step_logs(log, relative_width=0)
+    with pytest.raises(ConfigError, match="bootstraps = 1: must be >= 10"):
+        fit_step_logs(log, bootstraps=1)
