@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
@@ -15,8 +16,6 @@ from spillway.config.classes import config_error
 from spillway.data.statistics import student_t_quantile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy.typing as npt
 
     Floats = npt.NDArray[np.float64]
@@ -215,7 +214,7 @@ def fit_step_logs(
         A column is invalid, or fewer than 50 steps compute any token.
 
     """
-    given = list(logs) if isinstance(logs, list | tuple) else [logs]
+    given: list[StepLogLike] = list(logs) if isinstance(logs, Sequence) else [logs]
     _check_arguments(given, relative_width, norms, bootstraps)
     data = [_Rows.of(log, f"logs[{i}]") for i, log in enumerate(given)]
     total = sum(len(rows.step_us) for rows in data)
