@@ -12,7 +12,7 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Recording", "ServerFacts", "most_in_flight"]
+__all__ = ["Recording", "ServerFacts", "StepLog", "most_in_flight"]
 
 
 def __dir__() -> list[str]:
@@ -130,6 +130,35 @@ class Recording:
     @property
     def _ends_s(self) -> npt.NDArray[np.float64]:
         return (self.send_s + self.e2e_s)[self._done]
+
+
+@dataclass(frozen=True, eq=False)
+class StepLog:
+    """The steps of an engine, a row per step.
+
+    Attributes
+    ----------
+    name : str
+    prefill_requests, prefill_tokens : int array
+        Requests of which the step computes a part of the prompt, and the tokens of these parts.
+    decode_requests : int array
+        Requests for which it computes an output token.
+    step_s : float array
+        Duration.
+    context_tokens : int array or None
+        Tokens in the KV cache after the step; None: not known.
+    source : str
+        The file.
+
+    """
+
+    name: str
+    prefill_requests: npt.NDArray[np.int64]
+    prefill_tokens: npt.NDArray[np.int64]
+    decode_requests: npt.NDArray[np.int64]
+    step_s: npt.NDArray[np.float64]
+    context_tokens: npt.NDArray[np.int64] | None = None
+    source: str = ""
 
 
 def most_in_flight(begin_s: npt.NDArray[np.float64], end_s: npt.NDArray[np.float64]) -> int:

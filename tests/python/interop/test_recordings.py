@@ -10,6 +10,7 @@ import pytest
 from support.paths import SHARED
 
 from spillway import TraceError, read_recordings
+from spillway.interop.recordings import read_step_log
 from spillway.interop.recordings.repeats import repeat_period
 
 if TYPE_CHECKING:
@@ -132,6 +133,51 @@ def test_a_folder_without_a_description_is_refused(tmp_path: Path) -> None:
     (tmp_path / "runs.json").write_text('[{"run": "a", "max_num_seqs": "many"}]')
     with pytest.raises(TraceError, match=r"max_num_seqs = 'many': must be a whole number"):
         read_recordings(tmp_path)
+
+
+# Steps
+
+
+def test_a_log_of_steps(tmp_path: Path) -> None:
+    path = tmp_path / "vllm.log"
+    path.write_text(
+        "INFO GPU KV cache size: 288,608 tokens\n"
+        "INFO Iteration(0): 1 context requests, 512 context tokens, 0 generation requests, "
+        "0 generation tokens, iteration elapsed time: 31.5 ms, GPU KV cache usage: 0.2%\n"
+        "INFO something else\n"
+        "INFO Iteration(1): 0 context requests, 0 context tokens, 1 generation requests, "
+        "1 generation tokens, iteration elapsed time: 12.25 ms, GPU KV cache usage: 0.2%\n"
+    )
+    log = read_step_log(path)
+    assert log.prefill_tokens.tolist() == [512, 0]
+    assert log.prefill_requests.tolist() == [1, 0]
+    assert log.decode_requests.tolist() == [0, 1]
+    np.testing.assert_allclose(log.step_s, [0.0315, 0.01225])
+    assert log.context_tokens is not None
+    assert log.context_tokens.tolist() == [577, 577]
+    other = read_step_log(path, kv_cache_tokens=1000).context_tokens
+    assert other is not None
+    assert other.tolist() == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nothing\n", "no line of a step; run vLLM with --enable-logging-iteration-details"),
+        (
+            (
+                "Iteration(3): 1 context requests, 5 context tokens, 0 generation requests, "
+                "0 generation tokens, iteration elapsed time: 0.0 ms\n"
+            ),
+            r"Iteration\(3\): an elapsed time of 0.0 ms must be > 0",
+        ),
+    ],
+)
+def test_an_invalid_log_of_steps(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "vllm.log"
+    path.write_text(text)
+    with pytest.raises(TraceError, match=message):
+        read_step_log(path)
 
 
 # Units
