@@ -20,7 +20,8 @@ struct Uniform {
 
   static constexpr std::string_view kind = "uniform", type_name = "Uniform";
   static constexpr std::string_view doc =
-      "Equally likely lengths from min_tokens to max_tokens. `vllm bench serve --random-input-len n "
+      "Equally likely lengths from min_tokens to max_tokens. `vllm bench serve --random-input-len "
+      "n "
       "--random-range-ratio r` draws from [n·(1 − r), n·(1 + r)]; InferenceX, with its own r, from "
       "[r·n, n].";
   static void fields(auto field) {
