@@ -43,7 +43,6 @@ NORMS = (4.0, 2.0, 1.5, None, 1.0)
 MAX_ERROR_SHARE = 0.01
 """Runs with more client errors are not fitted: part of their load is not recorded."""
 
-_SEARCH_ITERATIONS = 12
 _BLOCK_S = 30.0
 _BOOTSTRAPS = 200
 _LEAST_REQUESTS = 20
@@ -120,7 +119,7 @@ def calibrate(
     folds = parts if len(parts) > 1 else _halves(parts[0])
     for mode in (True, False) if ahead is None else (ahead,):
         for norm in norms:
-            found = fit(facts, folds, norm=norm, ahead=mode, iterations=_SEARCH_ITERATIONS)
+            found = fit(facts, folds, norm=norm, ahead=mode)
             costs = found.held_out_costs()
             tried.append((found, costs))
             if progress is not None:

@@ -147,14 +147,13 @@ def fit(
     ahead: bool,
     prior: Floats | None = None,
     start: Floats | None = None,
-    iterations: int = _MOST_ITERATIONS,
 ) -> Fit:
     """Coefficients that minimize the differences of the statistics.
 
     Gauss-Newton (Levenberg-Marquardt) in logarithms of the coefficients, on the logarithms of mean
     and percentiles of TTFT, ITL and E2E and of the capacity, with a soft-L1 loss and a weak ridge
     toward the `prior`: by default, the default coefficients scaled to the data. The `start` is by
-    default the prior. At most `iterations` steps are tried.
+    default the prior.
     """
     problem = _Problem(server, parts, norm, ahead)
     if prior is None:
@@ -162,8 +161,8 @@ def fit(
     theta = prior if start is None else start
     residuals, jacobian = problem.linearized(theta)
     objective = _objective(residuals, theta, prior)
-    damping = 1e-3
-    for _ in range(iterations):
+    damping, stalled = 1e-3, 0
+    for _ in range(_MOST_ITERATIONS):
         here = Fit(theta, norm, ahead, residuals, jacobian, 0.0, prior)
         hessian, slope = here.curvature(), here.slope(residuals)
         move = -np.linalg.solve(hessian + damping * np.diag(np.diag(hessian)), slope)
@@ -176,14 +175,15 @@ def fit(
             theta, residuals, jacobian = tried, tried_residuals, tried_jacobian
             objective = tried_objective
             damping = max(damping / 5, 1e-6)
-            if gain < _LEAST_GAIN * objective:
+            stalled = stalled + 1 if gain < _LEAST_GAIN * objective else 0
+            if stalled == 2:
                 break
         else:
             damping *= 10
             if damping > 1e3:
                 break
     cost = float(np.mean([_cost(row) for row in residuals]))
-    return Fit(theta, norm, ahead, residuals, jacobian, cost, prior)
+    return Fit(theta, norm, ahead, residuals, problem.central_slopes(theta), cost, prior)
 
 
 class _Problem:
@@ -224,17 +224,23 @@ class _Problem:
         return found
 
     def linearized(self, theta: Floats) -> tuple[Floats, Floats]:
-        """Residuals, and their derivatives over wide central differences.
+        """Residuals, and their derivatives over wide differences.
 
         Which requests share a step changes with the least change of a coefficient. That noise is
         divided by the width of the difference; with a narrow one it would hide the slope.
         """
+        moved = [theta + axis for axis in _STEP * np.eye(len(theta))]
+        here, *there = self.residuals([theta, *moved])
+        return here, np.stack([(one - here) / _STEP for one in there], axis=-1)
+
+    def central_slopes(self, theta: Floats) -> Floats:
+        """Derivatives over differences to both sides."""
         axes = _STEP * np.eye(len(theta))
         moved = [theta + sign * axis for axis in axes for sign in (1, -1)]
-        here, *there = self.residuals([theta, *moved])
-        pairs = zip(there[::2], there[1::2], strict=True)
+        found = self.residuals(moved)
+        pairs = zip(found[::2], found[1::2], strict=True)
         slopes = [(up - down) / (2 * _STEP) for up, down in pairs]
-        return here, np.asarray(np.stack(slopes, axis=-1))
+        return np.asarray(np.stack(slopes, axis=-1))
 
     def scaled_start(self) -> Floats:
         """The default coefficients times the factor that fits best."""
