@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from spillway.config import profiles
     from spillway.config.files import dump, fingerprint
     from spillway.data.statistics import Interval
+    from spillway.interop.recordings import read_recordings
     from spillway.interop.traces import TraceError, read_trace, trace
     from spillway.loading import load
     from spillway.result import Result, Results
@@ -58,6 +59,7 @@ __all__ = [
     "load",
     "metrics",
     "profiles",
+    "read_recordings",
     "read_trace",
     "router",
     "run_many",
@@ -78,6 +80,7 @@ _HOMES = {
     "dump": "spillway.config.files",
     "fingerprint": "spillway.config.files",
     "load": "spillway.loading",
+    "read_recordings": "spillway.interop.recordings",
     "read_trace": "spillway.interop.traces",
     "trace": "spillway.interop.traces",
 }
