@@ -211,7 +211,8 @@ class Recording:
     def __repr__(self) -> str:
         return (
             f"<Recording {self.name!r}: {self.num_requests} requests in "
-            f"{self.send_s[-1]:.1f} s, {int(self.failed.sum())} failed, {self.server.key}>"
+            f"{self.send_s[-1]:.1f} s, {int(self.failed.sum())} failed, "
+            f"{self.server.key or 'unknown server'}>"
         )
 
     @property

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import itertools
 import json
 import math
+import re
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.effort import examples
 from support.paths import DATA, SHARED
 
 import spillway
@@ -31,7 +35,6 @@ from spillway.interop.recordings import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from spillway.data.recording import Recording
 
@@ -55,7 +58,9 @@ FORMAT_OF = {
     "requests.csv": "csv",
     "vllm_bench.json": "vllm_bench",
     "profile_export.jsonl": "aiperf",
+    "aiperf_0_13.jsonl": "aiperf",
     "benchmarks.json": "guidellm",
+    "guidellm_0_8.json": "guidellm",
     "per_request_lifecycle_metrics.json": "inference_perf",
     "blis.csv": "blis",
     "serve.log": "vllm_steps",
@@ -304,6 +309,31 @@ def test_guidellm() -> None:
     assert values(run.e2e_s) == [1.5, 1.6, None]
     assert values(run.failed) == [False, False, True]  # the request that was never sent is not here
     assert run.server.model == "Qwen/Qwen3-14B"
+
+
+def test_output_of_aiperf() -> None:
+    run = one("aiperf_0_13.jsonl")
+    assert values(run.input_tokens)[0] == 13  # as the server counts; AIPerf counts 10
+    assert values(run.output_tokens[~run.failed]) == [9] * 5
+    assert values(run.failed).count(True) == 1
+    assert 0.06 < np.nanmin(run.ttft_s) <= np.nanmax(run.ttft_s) < 0.1
+    assert np.nanmedian(run.itl_s) == pytest.approx(0.0122, abs=0.0005)
+    assert run.token_gaps is not None
+    decode_s = run.e2e_s - run.ttft_s
+    for row in np.flatnonzero(~run.failed):
+        assert run.token_gaps.of(row).sum() == pytest.approx(decode_s[row], abs=1e-6)
+    assert run.in_flight() == 2
+
+
+def test_output_of_guidellm() -> None:
+    run = one("guidellm_0_8.json")
+    assert np.diff(run.send_s).tolist() == pytest.approx([0.25] * 4, abs=0.01)
+    assert values(run.output_tokens[~run.failed]) == [9] * 4
+    assert values(run.failed).count(True) == 1
+    assert 0.06 < np.nanmin(run.ttft_s) <= np.nanmax(run.ttft_s) < 0.1
+    assert np.nanmedian(run.itl_s) == pytest.approx(0.0122, abs=0.0005)
+    assert run.server.model == "stub"
+    assert run.failure_s[run.failed][0] < 0.05
 
 
 def test_guidellm_names_several_benchmarks(tmp_path: Path) -> None:
@@ -624,6 +654,34 @@ def test_invalid_index_is_named(old: str, new: str, message: str, tmp_path: Path
     index.write_text(index.read_text().replace(old, new))
     with pytest.raises(TraceError, match=message):
         read_recordings(folder)
+
+
+TOKENS = ["null", "-1", "1e999", '"x"', "[]", "{}", "NaN", "", str(10**21), "1.5", "\0", "\n", ","]
+
+
+@pytest.mark.parametrize("name", FORMAT_OF)
+@examples(600)
+@given(data=st.data())
+def test_a_broken_file_is_read_or_refused(
+    name: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Tokens replaced at random places: the only error is a TraceError."""
+    text = (FILES / name).read_text()
+    for _ in range(data.draw(st.integers(1, 2))):
+        places = list(re.finditer(r"[-\w.+]+|\"[^\"]*\"|\[[^\[\]]*\]|\{[^{}]*\}", text))
+        if not places:
+            break
+        place = places[data.draw(st.integers(0, len(places) - 1))]
+        text = text[: place.start()] + data.draw(st.sampled_from(TOKENS)) + text[place.end() :]
+    path = tmp_path_factory.mktemp("broken") / Path(name).name
+    if name.endswith("runs.json"):
+        shutil.copytree((FILES / name).parent, path.parent, dirs_exist_ok=True)
+    path.write_text(text)
+    for kind, reader in READERS.items():
+        forms = [None, FORMAT_OF[name]] if FORMATS[FORMAT_OF[name]].kind == kind else [None]
+        for form in forms:
+            with contextlib.suppress(TraceError):
+                assert reader(path, form)
 
 
 # --- round trip -----------------------------------------------------------------------------------

@@ -27,6 +27,12 @@ def __dir__() -> list[str]:
 
 _UNITS = {"sec": "s", "seconds": "s"} | {unit: unit for unit in PER_SECOND}
 
+# Length as AIPerf counts it → as the server does, which includes its chat template.
+_LENGTHS = {
+    "input_sequence_length": "usage_prompt_tokens",
+    "output_sequence_length": "usage_completion_tokens",
+}
+
 
 def _detect(source: Source) -> bool:
     metadata = source.first_object.get("metadata")
@@ -54,8 +60,10 @@ def _read(source: Source, settings: Settings) -> list[Recording]:
         if latency_ms is None and end_ns is not None:
             latency_ms = (end_ns - start_ns) / 1e6
         lengths = {}
-        for name in ("input_sequence_length", "output_sequence_length"):
-            found = metrics.object(name).whole("value")
+        for name, counted in _LENGTHS.items():
+            found = metrics.object(counted).whole("value")
+            if found is None:
+                found = metrics.object(name).whole("value")
             if found is None and not is_failed:
                 source.refuse_missing(metrics.at(name))
             lengths[name] = found or 0
@@ -128,5 +136,8 @@ FORMAT = Format(
     kind="recordings",
     detect=_detect,
     read=_read,
-    notes="Only the phase `profiling` counts. The gaps are those between streamed chunks.",
+    notes=(
+        "Only the phase `profiling` counts. Lengths are those that the server reports, else those "
+        "of AIPerf's tokenizer. The gaps are those between streamed chunks."
+    ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from spillway.interop.recordings.format import Format
 from spillway.interop.recordings.objects import Object
@@ -92,7 +92,9 @@ def _rows(report: Object, benchmark: Object, name: str) -> Rows:
             output.append(lengths[1] or 0)
             failed.append(is_failed)
             places.append(one.place)
+    # Since version 2 of the report the arguments are in `config`.
     arguments = report.object("args")
+    backend = report.object("config").object("spec").object("backend")
     return Rows(
         name=name,
         send=Time("request_start_time", "s", send),
@@ -102,12 +104,14 @@ def _rows(report: Object, benchmark: Object, name: str) -> Rows:
         e2e=Time("request_latency", "s", e2e_s),
         failed=failed,
         places=places,
-        server=facts(str(source.path), {"model": _text(arguments.values.get("model"))}),
+        server=facts(str(source.path), {"model": _model(arguments) or _model(backend)}),
     )
 
 
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
+def _model(arguments: Object) -> str | None:
+    """Return the model; None if it is the server's default, or described otherwise."""
+    found = arguments.values.get("model")
+    return found if isinstance(found, str) and found else None
 
 
 FORMAT = Format(

@@ -33,6 +33,8 @@ _SAMPLE = re.compile(
 )
 _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"\s*(?:,|$)')
 
+_MOST = 2**53  # of observations; a float counts no further
+
 # Metric of vLLM → name here. Older names are those of versions before 0.10.
 _HISTOGRAMS: Mapping[str, str] = {
     "vllm:time_to_first_token_seconds": "ttft_s",
@@ -124,8 +126,9 @@ def _add(  # noqa: PLR0917
         except (KeyError, ValueError) as error:
             shown = f"{labels.get('le', '')!r:.60}"
             raise TraceError(f"{place}, {metric}, le = {shown}: must be a number") from error
-        if not (value >= 0 and value % 1 == 0):
-            raise TraceError(f"{place}, {metric} = {value!r}: must be a whole number >= 0")
+        if not (0 <= value <= _MOST and value % 1 == 0):
+            allowed = f"must be a whole number >= 0 and <= {_MOST}"
+            raise TraceError(f"{place}, {metric} = {value!r}: {allowed}")
         buckets = engine.buckets.setdefault(name, {})
         if upper in buckets:
             first = buckets[upper][1]

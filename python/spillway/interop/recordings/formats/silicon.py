@@ -93,33 +93,24 @@ def _read(source: Source, settings: Settings) -> list[LatencyPoints]:
 
 def _add(table: CsvTable, row: int, groups: dict[tuple[str, ...], _Points]) -> None:
     key = tuple(table.cell(row, name) for name in _GROUP)
-    for name in ("isl", "osl"):
-        _whole(table, row, name)
+    for name in ("isl", "osl", "tp_size"):
+        _whole(table, row, name, at_least=1)
+    # 0 and an empty cell stand for attention without data parallelism.
+    ranks = _whole(table, row, "attention_dp_size", empty="0") or 1
     stated = _CONCURRENCY.search(table.cell(row, "silicon_data_source"))
     # Elsewhere the batch size is that of one rank of data-parallel attention.
-    concurrency = (
-        int(stated[1]) if stated else _whole(table, row, "batch_size") * _ranks(table, row)
-    )
+    concurrency = int(stated[1]) if stated else _whole(table, row, "batch_size") * ranks
     points = groups.setdefault(key, _Points())
     points.concurrency.append(concurrency)
     points.ttft_ms.append(_ms(table, row, "silicon_ttft_ms"))
     points.tpot_ms.append(_ms(table, row, "silicon_tpot_ms"))
 
 
-def _whole(table: CsvTable, row: int, name: str) -> int:
-    text = table.cell(row, name)
-    if not re.fullmatch(r"[0-9]{1,9}", text):
-        table.refuse(row, name, "must be a whole number >= 0")
+def _whole(table: CsvTable, row: int, name: str, *, at_least: int = 0, empty: str = "") -> int:
+    text = table.cell(row, name) or empty
+    if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < at_least:
+        table.refuse(row, name, f"must be a whole number >= {at_least}")
     return int(text)
-
-
-def _ranks(table: CsvTable, row: int) -> int:
-    """Return the ranks of data-parallel attention; 0 and an empty cell stand for none, so 1."""
-    return (
-        max(_whole(table, row, "attention_dp_size"), 1)
-        if table.cell(row, "attention_dp_size")
-        else 1
-    )
 
 
 def _ms(table: CsvTable, row: int, name: str) -> float:
@@ -145,11 +136,10 @@ def _points(
         "gpu": group["system"],
         "engine": group["backend"],
         "engine_version": group["backend_version"],
-        "tensor_parallel_size": int(group["tp_size"] or 0),
-        # 0 and an empty cell stand for attention without data parallelism.
-        "data_parallel_size": int(group["attention_dp_size"] or 0),
+        "tensor_parallel_size": int(group["tp_size"]),
+        "data_parallel_size": int(group["attention_dp_size"] or 0) or None,
     }
-    server = facts(str(source.path), {name: value for name, value in stated.items() if value})
+    server = facts(str(source.path), {name: value or None for name, value in stated.items()})
     order = np.argsort(np.array(points.concurrency), kind="stable")
     return LatencyPoints(
         server=merged(server, settings.server, source.path),

@@ -30,13 +30,14 @@ def __dir__() -> list[str]:
 
 _BEGIN = re.compile(r"(?<![A-Za-z])Iteration\([0-9]+\):")
 _STEP = re.compile(
-    r"(?<![A-Za-z])Iteration\([0-9]+\): ([0-9]+) context requests, ([0-9]+) context tokens, "
-    r"([0-9]+) generation requests, ([0-9]+) generation tokens, "
-    r"iteration elapsed time: ([0-9]+(?:\.[0-9]+)?) ms( \(dummy\))?"
-    r"(?:, GPU KV cache usage: ([0-9]+(?:\.[0-9]+)?)%)?"
+    r"(?<![A-Za-z])Iteration\([0-9]+\): "
+    r"([0-9]{1,9}) context requests, ([0-9]{1,9}) context tokens, "
+    r"([0-9]{1,9}) generation requests, ([0-9]{1,9}) generation tokens, "
+    r"iteration elapsed time: ([0-9]{1,9}(?:\.[0-9]{1,9})?) ms( \(dummy\))?"
+    r"(?:, GPU KV cache usage: ([0-9]{1,3}(?:\.[0-9]{1,9})?)%)?"
 )
 _ENGINE = re.compile(r"EngineCore_(DP[0-9]+)|Engine ([0-9]{3}):")
-_CAPACITY = re.compile(r"GPU KV cache size: ([0-9,]+) tokens")
+_CAPACITY = re.compile(r"GPU KV cache size: ([0-9][0-9,]{0,15}) tokens")
 _VERSION = re.compile(r"(?:LLM engine \(v|vLLM API server version )([0-9][^\s)]*)")
 _ARGUMENTS = re.compile(r"non-default args: (\{.*\})")
 
