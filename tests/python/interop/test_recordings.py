@@ -62,6 +62,7 @@ FORMAT_OF = {
     "benchmarks.json": "guidellm",
     "guidellm_0_8.json": "guidellm",
     "per_request_lifecycle_metrics.json": "inference_perf",
+    "inference_perf_0_7.json": "inference_perf",
     "blis.csv": "blis",
     "serve.log": "vllm_steps",
     "metrics.prom": "prometheus",
@@ -334,6 +335,31 @@ def test_output_of_guidellm() -> None:
     assert np.nanmedian(run.itl_s) == pytest.approx(0.0122, abs=0.0005)
     assert run.server.model == "stub"
     assert run.failure_s[run.failed][0] < 0.05
+
+
+def test_output_of_inference_perf() -> None:
+    run = one("inference_perf_0_7.json")
+    done = ~run.failed
+    assert (run.num_requests, int(done.sum())) == (6, 4)
+    assert values(run.input_tokens) == [0, 35, 23, 33, 32, 0]
+    assert values(run.output_tokens[done]) == [9] * 4
+    assert 0.06 < np.nanmin(run.ttft_s) <= np.nanmax(run.ttft_s) < 0.1
+    assert np.nanmedian(run.itl_s) == pytest.approx(0.0125, abs=0.0005)
+    assert run.token_gaps is not None
+    assert values(np.diff(run.token_gaps.offsets)) == [0, 8, 8, 8, 8, 0]
+
+
+def test_the_server_counts_tokens(tmp_path: Path) -> None:
+    """The usage that a server reports has precedence over the tokenizer of the client."""
+    content = json.loads((FILES / "inference_perf_0_7.json").read_text())
+    response = content[1]["info"]["response_metrics"]
+    response["server_usage"] |= {"prompt_tokens": 40, "completion_tokens": 10}
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(content))
+    assert (one(path).input_tokens[1], one(path).output_tokens[1]) == (40, 10)
+    response["server_usage"] = None
+    path.write_text(json.dumps(content))
+    assert (one(path).input_tokens[1], one(path).output_tokens[1]) == (35, 9)
 
 
 def test_guidellm_names_several_benchmarks(tmp_path: Path) -> None:

@@ -24,6 +24,11 @@ def __dir__() -> list[str]:
     return __all__
 
 
+# Length as inference-perf's tokenizer counts it → as the server does. The tokens of an output, put
+# together as text, may be fewer.
+_LENGTHS = {"input_tokens": "prompt_tokens", "output_tokens": "completion_tokens"}
+
+
 def _detect(source: Source) -> bool:
     found = source.json
     return (
@@ -50,11 +55,12 @@ def _read(source: Source, settings: Settings) -> list[Recording]:
         response = info.object("response_metrics")
         is_failed = bool(one.values.get("error"))
         times_s = info.numbers("output_token_times") or response.numbers("output_token_times")
-        lengths = [info.whole("input_tokens"), info.whole("output_tokens")]
-        if lengths[1] is None:
-            lengths[1] = response.whole("output_tokens")
-        for key, value in zip(("input_tokens", "output_tokens"), lengths, strict=True):
-            if value is None and not is_failed:
+        usage = response.object("server_usage")
+        lengths = {}
+        for key, counted in _LENGTHS.items():
+            known = (usage.whole(counted), info.whole(key), response.whole(key))
+            lengths[key] = next((length for length in known if length is not None), None)
+            if lengths[key] is None and not is_failed:
                 source.refuse_missing(info.at(key))
         if one.number("start_time") is None:
             source.refuse_missing(one.at("start_time"))
@@ -62,8 +68,8 @@ def _read(source: Source, settings: Settings) -> list[Recording]:
         first.append(times_s[0] if times_s else None)
         end.append(one.number("end_time"))
         gaps_s.append([late - early for early, late in itertools.pairwise(times_s)])
-        prompt.append(lengths[0] or 0)
-        output.append(lengths[1] or 0)
+        prompt.append(lengths["input_tokens"] or 0)
+        output.append(lengths["output_tokens"] or 0)
         failed.append(is_failed)
         places.append(one.place)
     sending = Time("start_time", "s", send)
@@ -89,5 +95,8 @@ FORMAT = Format(
     kind="recordings",
     detect=_detect,
     read=_read,
-    notes="TTFT and gaps are those of the streamed chunks, E2E that of the end of the response.",
+    notes=(
+        "TTFT and gaps are those of the streamed chunks, E2E that of the end of the response. "
+        "Lengths are those that the server reports, else those of inference-perf's tokenizer."
+    ),
 )
