@@ -476,7 +476,7 @@ def test_histograms(tmp_path: Path) -> None:
         ),
         ('"} 0.36', '"} x', "line 24: not a sample"),
         ('engine="0"', "engine=0", "line 3: not a sample"),
-        ("_seconds_sum", "_seconds_total", "ttft_s_sum: missing"),
+        ("_seconds_sum", "_seconds_total", "vllm:time_to_first_token_seconds_sum: missing"),
         (
             '0.25",model_name="Qwen/Qwen3-14B"} 4.0',
             '0.25",model_name="Qwen/Qwen3-14B"} 2.0',
@@ -486,6 +486,36 @@ def test_histograms(tmp_path: Path) -> None:
         path.write_text(text.replace(old, new))
         with pytest.raises(TraceError, match=message):
             read_histograms(path)
+
+
+def test_old_names_of_metrics(tmp_path: Path) -> None:
+    """Versions of vLLM that report a metric under two names count it once."""
+
+    def samples(metric: str, value: int) -> str:
+        return (
+            f'{metric}_bucket{{le="0.1",model_name="m"}} {value}\n'
+            f'{metric}_bucket{{le="+Inf",model_name="m"}} {value}\n'
+            f'{metric}_sum{{model_name="m"}} 1\n'
+        )
+
+    old = samples("vllm:time_per_output_token_seconds", 3) + (
+        'vllm:gpu_cache_usage_perc{model_name="m"} 0.5\n'
+        'vllm:gpu_prefix_cache_hits_total{model_name="m"} 2\n'
+        'vllm:gpu_prefix_cache_queries_total{model_name="m"} 8\n'
+    )
+    new = samples("vllm:inter_token_latency_seconds", 4) + (
+        'vllm:kv_cache_usage_perc{model_name="m"} 0.25\n'
+        'vllm:prefix_cache_hits_total{model_name="m"} 3\n'
+        'vllm:prefix_cache_queries_total{model_name="m"} 4\n'
+    )
+    path = tmp_path / "metrics"
+    for text, count, usage, rate in ((old, 3, 0.5, 0.25), (old + new, 4, 0.25, 0.75)):
+        path.write_text(text)
+        (found,) = read_histograms(path)
+        assert found.histograms["itl_s"].count == count
+        assert found.gauges["kv_usage"] == usage
+        assert found.prefix_hit_rate == rate
+        assert found.name == "engine"
 
 
 def test_points() -> None:
@@ -885,6 +915,14 @@ def test_suspected_units(rule: str, tmp_path: Path) -> None:
     assert str(caught.value).startswith(f"{path}, ")
     assert str(caught.value).endswith("; check_units=False accepts it")
     assert one(path, check_units=False).num_requests == 200
+
+
+def test_times_since_1970(tmp_path: Path) -> None:
+    absolute = SENDS + 1_764_000_000
+    assert one(table(tmp_path / "all.csv", send_s=absolute)).send_s[-1] == 199
+    path = table(tmp_path / "some.csv", send_s=np.where(SENDS < 5, SENDS, absolute))
+    with pytest.raises(TraceError, match="or some times count from 1970 and others from the start"):
+        read_recordings(path)
 
 
 def test_small_runs_may_be_idle(tmp_path: Path) -> None:

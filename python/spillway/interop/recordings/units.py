@@ -23,6 +23,7 @@ __all__ = [
     "GAPS_OVER_DECODE",
     "LEAST_CONCURRENCY",
     "LEAST_TTFT_OVER_ITL",
+    "LONGEST_CLOCK_S",
     "LONGEST_SPAN_S",
     "MEDIAN_ITL_S",
     "MEDIAN_TTFT_S",
@@ -60,6 +61,9 @@ GAPS_OVER_DECODE = (0.5, 2.0)
 
 LONGEST_SPAN_S = 31 * 86_400.0
 """Longest time between the first and the last request of a run."""
+
+LONGEST_CLOCK_S = 10 * 365 * 86_400.0
+"""Times after this count from 1970. They are accepted if all of a run do."""
 
 LEAST_CONCURRENCY = 0.005
 """Least mean number of requests in flight in a run of more than a day and 20 requests."""
@@ -103,7 +107,10 @@ class _Rules:
         run = self.run
         span_s = float(run.send_s[-1])
         if span_s > LONGEST_SPAN_S:
-            self._refuse_range("send_s", "span of all requests", span_s, (1.0, LONGEST_SPAN_S))
+            mixed = "; or some times count from 1970 and others from the start of the run"
+            also = mixed if span_s > LONGEST_CLOCK_S else ""
+            allowed_s = (1.0, LONGEST_SPAN_S)
+            self._refuse_range("send_s", "span of all requests", span_s, allowed_s, also)
         several = run.num_requests >= 100
         if several and 0 < span_s * MOST_REQUESTS_PER_S < run.num_requests:
             least_s = run.num_requests / MOST_REQUESTS_PER_S

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import TYPE_CHECKING
 
@@ -35,48 +36,56 @@ _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"\s*(?:,|$)'
 
 _MOST = 2**53  # of observations; a float counts no further
 
-# Metric of vLLM → name here. Older names are those of versions before 0.10.
-_HISTOGRAMS: Mapping[str, str] = {
-    "vllm:time_to_first_token_seconds": "ttft_s",
-    "vllm:inter_token_latency_seconds": "itl_s",
-    "vllm:time_per_output_token_seconds": "itl_s",
-    "vllm:e2e_request_latency_seconds": "e2e_s",
-    "vllm:request_queue_time_seconds": "queue_s",
-    "vllm:request_prefill_time_seconds": "prefill_s",
-    "vllm:request_decode_time_seconds": "decode_s",
-    "vllm:iteration_tokens_total": "step_tokens",
+# Name here → metrics of vLLM, the preferred one first. Some versions report an older name too.
+_HISTOGRAMS: Mapping[str, tuple[str, ...]] = {
+    "ttft_s": ("vllm:time_to_first_token_seconds",),
+    "itl_s": ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
+    "e2e_s": ("vllm:e2e_request_latency_seconds",),
+    "queue_s": ("vllm:request_queue_time_seconds",),
+    "prefill_s": ("vllm:request_prefill_time_seconds",),
+    "decode_s": ("vllm:request_decode_time_seconds",),
+    "step_tokens": ("vllm:iteration_tokens_total",),
 }
-_GAUGES: Mapping[str, str] = {
-    "vllm:num_requests_running": "running",
-    "vllm:num_requests_waiting": "waiting",
-    "vllm:kv_cache_usage_perc": "kv_usage",
-    "vllm:gpu_cache_usage_perc": "kv_usage",
+_GAUGES: Mapping[str, tuple[str, ...]] = {
+    "running": ("vllm:num_requests_running",),
+    "waiting": ("vllm:num_requests_waiting",),
+    "kv_usage": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
 }
-_COUNTERS: Mapping[str, str] = {
-    "vllm:prefix_cache_hits_total": "prefix_cache_hits",
-    "vllm:prefix_cache_queries_total": "prefix_cache_queries",
-    "vllm:gpu_prefix_cache_hits_total": "prefix_cache_hits",
-    "vllm:gpu_prefix_cache_queries_total": "prefix_cache_queries",
-    "vllm:prompt_tokens_total": "prompt_tokens",
-    "vllm:generation_tokens_total": "generation_tokens",
-    "vllm:num_preemptions_total": "preemptions",
+_COUNTERS: Mapping[str, tuple[str, ...]] = {
+    "prefix_cache_hits": ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+    "prefix_cache_queries": (
+        "vllm:prefix_cache_queries_total",
+        "vllm:gpu_prefix_cache_queries_total",
+    ),
+    "prompt_tokens": ("vllm:prompt_tokens_total",),
+    "generation_tokens": ("vllm:generation_tokens_total",),
+    "preemptions": ("vllm:num_preemptions_total",),
 }
+_HISTOGRAM_METRICS = frozenset(itertools.chain(*_HISTOGRAMS.values()))
+_VALUE_METRICS = frozenset(itertools.chain(*_GAUGES.values(), *_COUNTERS.values()))
 
 
 class _Engine:
-    """The samples of one engine."""
+    """The samples of one engine, by metric."""
 
     def __init__(self) -> None:
         self.buckets: dict[str, dict[float, tuple[float, int]]] = {}
         self.sums: dict[str, float] = {}
-        self.gauges: dict[str, float] = {}
-        self.counters: dict[str, float] = {}
+        self.values: dict[str, float] = {}
+
+    def chosen(self, names: Mapping[str, tuple[str, ...]]) -> dict[str, float]:
+        """Return the values of the preferred metrics that the engine reports."""
+        found = {
+            name: next((metric for metric in metrics if metric in self.values), None)
+            for name, metrics in names.items()
+        }
+        return {name: self.values[metric] for name, metric in found.items() if metric}
 
 
 def _detect(source: Source) -> bool:
     return any(
         f"{metric}_bucket{{" in source.text or f"{metric}_bucket {{" in source.text
-        for metric in _HISTOGRAMS
+        for metric in _HISTOGRAM_METRICS
     )
 
 
@@ -113,13 +122,11 @@ def _add(  # noqa: PLR0917
     value: float,
 ) -> bool:
     """Add a sample; whether its metric is read."""
-    if name := _GAUGES.get(metric):
-        engine.gauges[name] = value
-    elif name := _COUNTERS.get(metric):
-        engine.counters[name] = engine.counters.get(name, 0.0) + value
-    elif name := _HISTOGRAMS.get(metric.removesuffix("_sum")):
+    if metric in _VALUE_METRICS:
+        engine.values[metric] = engine.values.get(metric, 0.0) + value
+    elif (name := metric.removesuffix("_sum")) in _HISTOGRAM_METRICS:
         engine.sums[name] = engine.sums.get(name, 0.0) + value
-    elif name := _HISTOGRAMS.get(metric.removesuffix("_bucket")):
+    elif (name := metric.removesuffix("_bucket")) in _HISTOGRAM_METRICS:
         place = f"{source.path} line {number}"
         try:
             upper = float(labels["le"])
@@ -143,12 +150,16 @@ def _histograms(
     source: Source, model: str, name: str, engine: _Engine, settings: Settings
 ) -> LatencyHistograms:
     histograms = {}
-    for metric, buckets in engine.buckets.items():
+    for short, metrics in _HISTOGRAMS.items():
+        metric = next((metric for metric in metrics if metric in engine.buckets), None)
+        if metric is None:
+            continue
+        buckets = engine.buckets[metric]
         uppers = sorted(buckets)
         if metric not in engine.sums:
             source.refuse_missing(f"{metric}_sum")
         try:
-            histograms[metric] = Histogram(
+            histograms[short] = Histogram(
                 np.array(uppers),
                 np.array([buckets[upper][0] for upper in uppers]).astype(np.int64),
                 engine.sums[metric],
@@ -162,8 +173,8 @@ def _histograms(
             vllm_facts(str(source.path), {"model": model or None}), settings.server, source.path
         ),
         histograms=histograms,
-        gauges=engine.gauges,
-        counters=engine.counters,
+        gauges=engine.chosen(_GAUGES),
+        counters=engine.chosen(_COUNTERS),
         source=str(source.path),
         format=FORMAT.name,
         sha256=digest(source),
