@@ -167,6 +167,7 @@ SIMULATION = spillway.Simulation(workload={"kind": "synthetic", "num_requests": 
         (lambda: spillway.catalog.dynamo.v1_2().apply(5), "simulation must be a Simulation"),
         (lambda: spillway.load(5), "expected str, bytes or os.PathLike object, not int"),
         (lambda: spillway.read_trace(5), "expected str, bytes or os.PathLike object, not int"),
+        (lambda: spillway.read_recordings(5), "expected str, bytes or os.PathLike object, not int"),
         (lambda: spillway.trace(5), "takes 0 positional arguments but 1 was given"),
         (
             lambda: spillway.simulate(SIMULATION, seeds=[1, 2]).minus(5),
@@ -257,6 +258,7 @@ def test_import_is_light(code: str) -> None:
         "spillway.interop.traces.reading",
         "spillway.interop.traces.table",
         "spillway.interop.blis",
+        "spillway.interop.recordings",
         "spillway.config.files",
         "spillway.result",
     }

@@ -66,6 +66,7 @@ def measured_run(
         ttft_s=np.array(columns["ttft_s"]),
         e2e_s=np.array(columns["e2e_s"]),
         failed=np.zeros(requests, dtype=bool),
+        failure_s=np.full(requests, np.nan),
         client_max_in_flight=max_in_flight,
         source=f"{name}.csv",
     )

@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from spillway._core.workload import Trace
     from spillway.data.recording import Recording, ServerFacts
 
-__all__ = ["Replay", "group_of", "measured_turnaround_s", "plans_ahead", "version_of"]
+__all__ = [
+    "Replay",
+    "group_of",
+    "limited_from",
+    "measured_turnaround_s",
+    "plans_ahead",
+    "version_of",
+]
 
 
 def __dir__() -> list[str]:
@@ -83,10 +90,15 @@ class Replay:
             rows &= np.arange(run.num_requests) >= _COLD_PERIODS * self.period
         return rows
 
+    @cached_property
+    def limited_from(self) -> int | None:
+        """First request sent after the client's limit had been reached; None: it never was."""
+        return limited_from(self.recording)
+
     @property
     def is_closed_loop(self) -> bool:
         """Whether arrivals depend on the service."""
-        return self.recording.is_limited_by_client
+        return self.limited_from is not None
 
     @cached_property
     def trace(self) -> Trace:
@@ -111,7 +123,7 @@ class Replay:
             return found
         return found.replace(
             max_in_flight=limit,
-            open_loop_requests=self.recording.limited_from,
+            open_loop_requests=self.limited_from,
             turnaround_s=self.turnaround_s,
         )
 
@@ -120,12 +132,28 @@ class Replay:
         return Simulation(workload=self.trace, instances=[group], **settings)
 
 
+def limited_from(run: Recording) -> int | None:
+    """First request sent after the client's limit on requests in flight had been reached.
+
+    None: there is no limit, or it was never reached.
+    """
+    limit = run.client_max_in_flight
+    if limit is None or run.in_flight() < limit:
+        return None
+    done = ~run.failed & np.isfinite(run.e2e_s)
+    # Sums of floats differ in their last digits where instants are the same.
+    ends_s = np.sort(np.round((run.send_s + run.e2e_s)[done], 9))
+    ended = np.searchsorted(ends_s, np.round(run.send_s, 9), side="right")
+    reached = np.cumsum(done) - ended >= limit
+    return int(np.argmax(reached)) + 1 if reached.any() else None
+
+
 def measured_turnaround_s(runs: list[Recording]) -> float:
     """Median time from the end of a request to the next one, while the client was at its limit."""
     spans: list[float] = []
     for run in runs:
         limit = run.client_max_in_flight
-        if limit is None or not run.is_limited_by_client:
+        if limit is None or limited_from(run) is None:
             continue
         ends_s = np.sort((run.send_s + run.e2e_s)[~run.failed])
         ended = np.searchsorted(ends_s, run.send_s, side="right")
@@ -154,6 +182,8 @@ def plans_ahead(server: ServerFacts) -> bool | None:
 
     vLLM up to 0.10 does not, vLLM from 0.15 on does.
     """
+    if server.async_scheduling is not None:
+        return server.async_scheduling
     version = version_of(server)
     if version is None or (0, 10) < version < (0, 15):
         return None

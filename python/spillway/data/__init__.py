@@ -8,6 +8,7 @@ __all__ = [
     "decisions",
     "export",
     "figures",
+    "recording",
     "replications",
     "requests",
     "result",

@@ -1,18 +1,36 @@
-"""Measured runs of real servers: what was sent, and how long it took."""
+"""Measurements of real servers: requests with latencies, engine steps, histograms, mean points."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
+from spillway import _core
+from spillway.config.classes import config_error
 
-__all__ = ["Recording", "ServerFacts", "StepLog", "most_in_flight"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Int64s = NDArray[np.int64]
+    Booleans = NDArray[np.bool_]
+
+__all__ = [
+    "Histogram",
+    "LatencyHistograms",
+    "LatencyPoints",
+    "Recording",
+    "ServerFacts",
+    "StepLog",
+    "TokenGaps",
+]
 
 
 def __dir__() -> list[str]:
@@ -21,19 +39,33 @@ def __dir__() -> list[str]:
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """Settings of a server, as far as a recording states them; None: not stated.
+    """The statements of a recording about its server; None where it makes none.
 
     Attributes
     ----------
-    model, gpu, engine, engine_version : str or None
-        E.g. "Qwen/Qwen3-14B", "H100 80GB HBM3", "vllm", "0.23.0".
-    tensor_parallel_size, data_parallel_size, max_num_seqs, max_num_batched_tokens, \
-block_size_tokens, num_kv_blocks, max_model_len : int or None
-        The engine's settings; `num_kv_blocks` of one data-parallel rank.
-    prefix_caching : bool or None
+    name : str, optional
+        A name that identifies the server, given by its operator.
+    model : str, optional
+        The model, e.g. "Qwen/Qwen3-14B".
+    gpu : str, optional
+        The kind of GPU, as the recording names it.
+    engine, engine_version : str, optional
+        The inference engine, e.g. "vllm", and its version, e.g. "0.23.0".
+    tensor_parallel_size, data_parallel_size : int, optional
+        GPUs that share each layer, and replicas of the engine, >= 1.
+    max_num_seqs, max_num_batched_tokens : int, optional
+        Limits of one step: running sequences and tokens, >= 1.
+    block_size_tokens, num_kv_blocks : int, optional
+        Tokens of a KV block and KV blocks of one engine, >= 1.
+    max_model_len : int, optional
+        Longest context in tokens, >= 1.
+    prefix_caching, async_scheduling : bool, optional
+        Whether prompts share cached prefixes, and whether a step is scheduled during the previous
+        one.
 
     """
 
+    name: str | None = None
     model: str | None = None
     gpu: str | None = None
     engine: str | None = None
@@ -46,124 +78,488 @@ block_size_tokens, num_kv_blocks, max_model_len : int or None
     num_kv_blocks: int | None = None
     max_model_len: int | None = None
     prefix_caching: bool | None = None
+    async_scheduling: bool | None = None
+
+    def __post_init__(self) -> None:
+        violations = []
+        for one in dataclasses.fields(self):
+            value = getattr(self, one.name)
+            if value is None:
+                continue
+            kind = str(one.type).partition(" ")[0]
+            if kind == "str":
+                valid, allowed = isinstance(value, str) and value != "", "text that is not empty"
+            elif kind == "bool":
+                valid, allowed = isinstance(value, bool), "True or False"
+            else:
+                valid = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+                allowed = "a whole number >= 1"
+            if not valid:
+                violations.append((one.name, f"{value!r:.60}", f"must be {allowed}"))
+        if violations:
+            raise config_error(violations)
 
     @property
     def key(self) -> str:
-        """The stated facts as text: equal for runs of one server."""
-        stated = {k: v for k, v in dataclasses.asdict(self).items() if v is not None}
-        return ", ".join(f"{name}={value}" for name, value in stated.items()) or "unnamed server"
+        """An identifier of the server: its name, else all that is stated about it."""
+        if self.name is not None:
+            return self.name
+        stated = [
+            f"{one.name}={value}"
+            for one in dataclasses.fields(self)
+            if (value := getattr(self, one.name)) is not None
+        ]
+        return " ".join(stated)
+
+    def replace(self, **facts: Any) -> ServerFacts:
+        """The same server with other facts.
+
+        Raises ConfigError if a value is invalid, TypeError if there is no such fact.
+        """
+        return dataclasses.replace(self, **facts)
+
+
+class TokenGaps(NamedTuple):
+    """The gaps between the tokens of each request, one request after the other.
+
+    Attributes
+    ----------
+    values_s : array of float
+        The gaps in seconds.
+    offsets : array of int
+        The gaps of request `i` are `values_s[offsets[i]:offsets[i + 1]]`.
+
+    """
+
+    values_s: Floats
+    offsets: Int64s
+
+    def of(self, request: int) -> Floats:
+        """The gaps of one request in seconds."""
+        return self.values_s[self.offsets[request] : self.offsets[request + 1]]
 
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """One measured run, a row per request in order of sending.
+    """The requests of one measured run, in order of sending.
 
     Attributes
     ----------
     name : str
-        Name of the run.
+        The name of the run.
     server : ServerFacts
-    send_s : float array
-        Send times, from the first one on.
-    input_tokens, output_tokens : int array
-        Lengths; 0 where a failed request has none.
-    ttft_s, e2e_s : float array
-        From sending to the first and to the last token; NaN: not measured.
-    failed : bool array
-    client_max_in_flight : int or None
-        Maximum number of requests that the client kept in flight.
-    source, sha256 : str
-        The file and its digest.
+        The statements about the server.
+    send_s : array of float
+        Times of sending in seconds since the first one, ascending.
+    input_tokens, output_tokens : array of int
+        Lengths of prompts and outputs, in tokens; 0 where a failed request has none recorded.
+    ttft_s, e2e_s : array of float
+        Time to the first and to the last token, in seconds since sending. NaN for failed requests,
+        and where the file has none.
+    failed : array of bool
+        Whether the request failed, e.g. by an error or a timeout of the client.
+    failure_s : array of float
+        Time from sending to the failure, in seconds; NaN for completed requests and where unknown.
+    token_gaps : TokenGaps, optional
+        The gaps between tokens.
+    tenant : tuple of str, optional
+        The tenant of each request.
+    client_max_in_flight : int, optional
+        The most requests that the client has in flight; it delays further ones.
+    source, format : str
+        The path of the file, and the name of its format.
+    sha256 : str
+        The SHA-256 of the bytes of the files of the run, one after the other.
 
     """
 
     name: str
     server: ServerFacts
-    send_s: npt.NDArray[np.float64]
-    input_tokens: npt.NDArray[np.int64]
-    output_tokens: npt.NDArray[np.int64]
-    ttft_s: npt.NDArray[np.float64]
-    e2e_s: npt.NDArray[np.float64]
-    failed: npt.NDArray[np.bool_]
+    send_s: Floats
+    input_tokens: Int64s
+    output_tokens: Int64s
+    ttft_s: Floats
+    e2e_s: Floats
+    failed: Booleans
+    failure_s: Floats
+    token_gaps: TokenGaps | None = None
+    tenant: tuple[str, ...] | None = None
     client_max_in_flight: int | None = None
     source: str = ""
-    sha256: str = field(default="", repr=False)
+    format: str = ""
+    sha256: str = ""
+
+    def __post_init__(self) -> None:
+        for name, kind in _RECORDING_COLUMNS.items():
+            _freeze(self, name, kind)
+        rows = len(self.send_s)
+        violations = [
+            (name, f"{len(getattr(self, name))} values", f"must hold {rows}, as send_s does")
+            for name in (*_RECORDING_COLUMNS, "tenant")
+            if getattr(self, name) is not None and len(getattr(self, name)) != rows
+        ]
+        if rows == 0:
+            violations.append(("send_s", "[]", "must hold at least one request"))
+        elif not (self.send_s[0] == 0 and np.all(np.diff(self.send_s) >= 0)):  # false for NaN
+            violations.append(("send_s", str(self.send_s[0]), "must begin with 0 and ascend"))
+        if self.token_gaps is not None and not _are_offsets(self.token_gaps, rows):
+            shown = f"{len(self.token_gaps.offsets)} offsets"
+            violations.append(("token_gaps", shown, f"must be {rows + 1} that ascend from 0"))
+        if violations:
+            raise config_error(violations)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Recording {self.name!r}: {self.num_requests} requests in "
+            f"{self.send_s[-1]:.1f} s, {int(self.failed.sum())} failed, "
+            f"{self.server.key or 'unknown server'}>"
+        )
 
     @property
     def num_requests(self) -> int:
         """Number of requests, failed ones included."""
         return len(self.send_s)
 
-    @cached_property
-    def itl_s(self) -> npt.NDArray[np.float64]:
-        """Mean gap between tokens of each request; NaN with fewer than two tokens."""
-        gaps = self.output_tokens - 1
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(gaps > 0, (self.e2e_s - self.ttft_s) / gaps, np.nan)
+    @functools.cached_property
+    def itl_s(self) -> Floats:
+        """Mean time between the tokens of each request, in seconds.
 
-    @cached_property
-    def most_in_flight(self) -> int:
-        """Maximum number of requests in flight at once, without those that failed."""
-        return most_in_flight(self.send_s[self._done], self._ends_s)
+        NaN for outputs of fewer than 2 tokens, and where a latency is NaN.
+        """
+        itl_s = np.full(self.num_requests, np.nan)
+        several = self.output_tokens >= 2
+        decode_s = self.e2e_s[several] - self.ttft_s[several]
+        itl_s[several] = decode_s / (self.output_tokens[several] - 1)
+        itl_s.setflags(write=False)
+        return itl_s
 
-    @cached_property
-    def limited_from(self) -> int | None:
-        """First request sent after the client's limit had been reached; None: it never was."""
-        limit = self.client_max_in_flight
-        if limit is None or self.most_in_flight < limit:
-            return None
-        ends_s = np.sort(np.round(self._ends_s, 9))
-        ended = np.searchsorted(ends_s, np.round(self.send_s, 9), side="right")
-        in_flight = np.cumsum(self._done) - ended
-        return int(np.argmax(in_flight >= limit)) + 1
+    def in_flight(self) -> int:
+        """The most requests in flight at once; requests of unknown duration do not count."""
+        duration_s = np.where(self.failed, self.failure_s, self.e2e_s)
+        known = ~np.isnan(duration_s)
+        begin_s = self.send_s[known]
+        end_s = np.sort(begin_s + duration_s[known])
+        # At one instant, requests end before others begin.
+        ended = np.searchsorted(end_s, begin_s, side="right")
+        return int((np.arange(1, len(begin_s) + 1) - ended).max(initial=0))
 
-    @property
-    def is_limited_by_client(self) -> bool:
-        """Whether the client's limit on requests in flight was reached."""
-        return self.limited_from is not None
+    def to_trace(self, *, keep_failed: bool = False) -> _core.workload.Trace:
+        """The requests as a trace, which arrives at the times of sending.
 
-    @property
-    def _done(self) -> npt.NDArray[np.bool_]:
-        done: npt.NDArray[np.bool_] = ~self.failed & np.isfinite(self.e2e_s)
-        return done
+        Parameters
+        ----------
+        keep_failed : bool
+            Whether failed requests are part of it, with the lengths that are recorded for them.
 
-    @property
-    def _ends_s(self) -> npt.NDArray[np.float64]:
-        return (self.send_s + self.e2e_s)[self._done]
+        Raises
+        ------
+        ConfigError
+            A request has no recorded prompt (0 tokens), or no requests remain.
+
+        """
+        kept = np.ones(self.num_requests, dtype=bool) if keep_failed else ~self.failed
+        if not kept.any():
+            raise config_error([("recording", self.name, "must hold a completed request")])
+        if (empty := kept & (self.input_tokens < 1)).any():
+            row = int(empty.argmax())
+            allowed = "must be >= 1 in a trace"
+            if self.failed[row]:
+                allowed += "; keep_failed=False leaves out failed requests"
+            raise config_error([(f"input_tokens[{row}]", str(self.input_tokens[row]), allowed)])
+        names = self.tenant or ("default",) * self.num_requests
+        tenants: dict[str, int] = {}
+        codes = [
+            tenants.setdefault(name, len(tenants))
+            for name, keep in zip(names, kept, strict=True)
+            if keep
+        ]
+        rows = int(kept.sum())
+        return _core.workload.make_trace(
+            arrival_ns=np.rint(self.send_s[kept] * 1e9).astype(np.int64),
+            input_tokens=self.input_tokens[kept].astype(np.int32),
+            output_tokens=self.output_tokens[kept].astype(np.int32),
+            tenant=np.array(codes, dtype=np.uint16),
+            tenants=list(tenants),
+            slo_class=np.zeros(rows, dtype=np.uint16),
+            slo_classes=["standard"],
+            segment_begin=np.zeros(0, dtype=np.uint32),
+            segment_content=np.zeros(0, dtype=np.uint64),
+            segment_tokens=np.zeros(0, dtype=np.uint32),
+            request_id=[],
+            file=self.source,
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class StepLog:
-    """The steps of an engine, a row per step.
+    """The steps of one engine, one row per step in the order of the log.
 
     Attributes
     ----------
     name : str
-    prefill_requests, prefill_tokens : int array
-        Requests of which the step computes a part of the prompt, and the tokens of these parts.
-    decode_requests : int array
-        Requests for which it computes an output token.
-    step_s : float array
-        Duration.
-    context_tokens : int array or None
-        Tokens in the KV cache after the step; None: not known.
-    source : str
-        The file.
+        The name of the engine in the log.
+    server : ServerFacts
+        The statements about the server.
+    prefill_requests, prefill_tokens : array of int
+        Requests in prefill, and the prompt tokens that the step computes for them.
+    decode_requests, decode_tokens : array of int
+        Requests in decode, and the tokens that the step computes for them.
+    step_s : array of float
+        Duration of the step as the engine measures it, in seconds.
+    context_tokens : array of int, optional
+        Tokens in the KV cache, from its logged usage; None if usage or capacity are unknown.
+    source, format, sha256 : str
+        The path of the file, the name of its format, and the SHA-256 of its bytes.
 
     """
 
     name: str
-    prefill_requests: npt.NDArray[np.int64]
-    prefill_tokens: npt.NDArray[np.int64]
-    decode_requests: npt.NDArray[np.int64]
-    step_s: npt.NDArray[np.float64]
-    context_tokens: npt.NDArray[np.int64] | None = None
+    server: ServerFacts
+    prefill_requests: Int64s
+    prefill_tokens: Int64s
+    decode_requests: Int64s
+    decode_tokens: Int64s
+    step_s: Floats
+    context_tokens: Int64s | None = None
     source: str = ""
+    format: str = ""
+    sha256: str = ""
+
+    def __post_init__(self) -> None:
+        for name, kind in _STEP_COLUMNS.items():
+            if getattr(self, name) is not None:
+                _freeze(self, name, kind)
+        rows = len(self.step_s)
+        violations = [
+            (name, f"{len(getattr(self, name))} values", f"must hold {rows}, as step_s does")
+            for name in _STEP_COLUMNS
+            if getattr(self, name) is not None and len(getattr(self, name)) != rows
+        ]
+        if violations:
+            raise config_error(violations)
+
+    def __repr__(self) -> str:
+        return f"<StepLog {self.name!r}: {self.num_steps} steps, {self.server.key}>"
+
+    @property
+    def num_steps(self) -> int:
+        """Number of steps."""
+        return len(self.step_s)
 
 
-def most_in_flight(begin_s: npt.NDArray[np.float64], end_s: npt.NDArray[np.float64]) -> int:
-    """Maximum number of overlapping spans; one that ends frees its place for one that begins."""
-    # Sums of floats differ in their last digits where instants are the same.
-    at = np.round(np.concatenate([end_s, begin_s]), 9)
-    change = np.repeat([-1, 1], [len(end_s), len(begin_s)])
-    return int(np.cumsum(change[np.argsort(at, kind="stable")]).max(initial=0))
+@dataclass(frozen=True, eq=False)
+class Histogram:
+    """A cumulative histogram of Prometheus.
+
+    Attributes
+    ----------
+    upper : array of float
+        Upper bounds of the buckets, inclusive and ascending; the last one is infinite.
+    cumulative : array of int
+        Observations at or below each bound.
+    sum : float
+        Sum of all observations.
+
+    """
+
+    upper: Floats
+    cumulative: Int64s
+    sum: float
+
+    def __post_init__(self) -> None:
+        _freeze(self, "upper", np.float64)
+        _freeze(self, "cumulative", np.int64)
+        if len(self.upper) != len(self.cumulative) or len(self.upper) == 0:
+            shown = f"{len(self.upper)} bounds, {len(self.cumulative)} counts"
+            raise config_error([("histogram", shown, "must be equally many, at least one")])
+        if not (np.all(np.diff(self.upper) > 0) and self.upper[-1] == np.inf):
+            allowed = "must ascend and end with +Inf"
+            raise config_error([("histogram.upper", f"{self.upper.tolist()!r:.60}", allowed)])
+        if np.any(np.diff(self.cumulative, prepend=0) < 0):
+            shown = f"{self.cumulative.tolist()!r:.60}"
+            raise config_error([("histogram.cumulative", shown, "must not decrease")])
+
+    @property
+    def count(self) -> int:
+        """Number of observations."""
+        return int(self.cumulative[-1])
+
+    @property
+    def mean(self) -> float:
+        """Mean of the observations; NaN if there are none."""
+        return self.sum / self.count if self.count else float("nan")
+
+    def quantile(self, share: float) -> float:
+        """A quantile by linear interpolation within its bucket, as Prometheus does; NaN if empty.
+
+        The highest finite bound stands for values in the last bucket. Raises ConfigError if `share`
+        is not between 0 and 1.
+        """
+        if not 0 <= share <= 1:
+            raise config_error([("share", f"{share!r}", "must be >= 0 and <= 1")])
+        if self.count == 0:
+            return float("nan")
+        rank = share * self.count
+        bucket = int(np.searchsorted(self.cumulative, rank, side="left"))
+        low = float(self.upper[bucket - 1]) if bucket else 0.0
+        if self.upper[bucket] == np.inf:
+            return low
+        below = int(self.cumulative[bucket - 1]) if bucket else 0
+        within = int(self.cumulative[bucket]) - below
+        part = (rank - below) / within if within else 0.0
+        return low + (float(self.upper[bucket]) - low) * part
+
+
+@dataclass(frozen=True, eq=False)
+class LatencyHistograms:
+    """The metrics of one engine at one instant, all counted since its start.
+
+    Attributes
+    ----------
+    name : str
+        The name of the engine in the metrics.
+    server : ServerFacts
+        The statements about the server.
+    histograms : mapping of Histogram
+        `ttft_s`, `itl_s`, `e2e_s`, `queue_s`, `prefill_s`, `decode_s` in seconds and `step_tokens`
+        in tokens, as far as the engine reports them.
+    gauges : mapping of float
+        `running`, `waiting` (requests), `kv_usage` (0 to 1).
+    counters : mapping of float
+        `prefix_cache_hits`, `prefix_cache_queries`, `prompt_tokens`, `generation_tokens` (tokens),
+        `preemptions`.
+    source, format, sha256 : str
+        The path of the file, the name of its format, and the SHA-256 of its bytes.
+
+    """
+
+    name: str
+    server: ServerFacts
+    histograms: Mapping[str, Histogram]
+    gauges: Mapping[str, float] = field(default_factory=dict)
+    counters: Mapping[str, float] = field(default_factory=dict)
+    source: str = ""
+    format: str = ""
+    sha256: str = ""
+
+    def __repr__(self) -> str:
+        return f"<LatencyHistograms {self.name!r}: {', '.join(self.histograms)}>"
+
+    @property
+    def prefix_hit_rate(self) -> float:
+        """Share of the prompt tokens that the prefix cache held; NaN if unknown or no queries."""
+        queries = self.counters.get("prefix_cache_queries", 0.0)
+        hits = self.counters.get("prefix_cache_hits", float("nan"))
+        return hits / queries if queries else float("nan")
+
+    def since(self, earlier: LatencyHistograms) -> LatencyHistograms:
+        """The observations since an earlier scrape of the same engine.
+
+        Gauges are those of the later scrape. Raises ConfigError if the scrapes have other metrics
+        or bounds, or a counter has decreased, e.g. by a restart.
+        """
+        histograms = {}
+        for name, late in self.histograms.items():
+            early = earlier.histograms.get(name)
+            if early is None or not np.array_equal(early.upper, late.upper):
+                raise config_error([(f"earlier.{name}", "", "must have the same buckets")])
+            if np.any(early.cumulative > late.cumulative):
+                allowed = "must not exceed that of the later scrape"
+                raise config_error([(f"earlier.{name}.count", str(early.count), allowed)])
+            histograms[name] = Histogram(
+                late.upper, late.cumulative - early.cumulative, late.sum - early.sum
+            )
+        counters = {}
+        for name, value in self.counters.items():
+            before = earlier.counters.get(name, 0.0)
+            if before > value:
+                allowed = f"must be <= {value}, that of the later scrape"
+                raise config_error([(f"earlier.{name}", str(before), allowed)])
+            counters[name] = value - before
+        return dataclasses.replace(self, histograms=histograms, counters=counters)
+
+
+@dataclass(frozen=True, eq=False)
+class LatencyPoints:
+    """Mean latencies of one server at several numbers of concurrent requests.
+
+    Attributes
+    ----------
+    server : ServerFacts
+        The statements about the server.
+    group : mapping of str
+        The columns of the file that the points have in common.
+    input_tokens, output_tokens : int
+        Nominal lengths of prompts and outputs, in tokens.
+    concurrency : array of int
+        Requests that the client keeps in flight, ascending; several points may share a value.
+    ttft_s, itl_s : array of float
+        Mean time to the first token and mean time per further token, in seconds.
+    source, format, sha256 : str
+        The path of the file, the name of its format, and the SHA-256 of its bytes.
+
+    """
+
+    server: ServerFacts
+    group: Mapping[str, str]
+    input_tokens: int
+    output_tokens: int
+    concurrency: Int64s
+    ttft_s: Floats
+    itl_s: Floats
+    source: str = ""
+    format: str = ""
+    sha256: str = ""
+
+    def __post_init__(self) -> None:
+        _freeze(self, "concurrency", np.int64)
+        _freeze(self, "ttft_s", np.float64)
+        _freeze(self, "itl_s", np.float64)
+        object.__setattr__(self, "group", MappingProxyType(dict(self.group)))
+
+    def __repr__(self) -> str:
+        return (
+            f"<LatencyPoints: {len(self.concurrency)} points, {self.input_tokens} → "
+            f"{self.output_tokens} tokens, {self.server.key}>"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        return LatencyPoints, tuple((values | {"group": dict(self.group)}).values())
+
+
+_RECORDING_COLUMNS: Mapping[str, type[np.generic]] = {
+    "send_s": np.float64,
+    "input_tokens": np.int64,
+    "output_tokens": np.int64,
+    "ttft_s": np.float64,
+    "e2e_s": np.float64,
+    "failed": np.bool_,
+    "failure_s": np.float64,
+}
+_STEP_COLUMNS: Mapping[str, type[np.generic]] = {
+    **dict.fromkeys(
+        ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens"), np.int64
+    ),
+    "step_s": np.float64,
+    "context_tokens": np.int64,
+}
+
+
+def _freeze(holder: object, name: str, kind: type[np.generic]) -> None:
+    """Replaces an array of a frozen object by a read-only copy."""
+    copy = np.array(getattr(holder, name), dtype=kind)
+    if copy.ndim != 1:
+        raise config_error([(name, f"{copy.ndim} dimensions", "must have one dimension")])
+    copy.setflags(write=False)
+    object.__setattr__(holder, name, copy)
+
+
+def _are_offsets(gaps: TokenGaps, rows: int) -> bool:
+    offsets = gaps.offsets
+    return (
+        len(offsets) == rows + 1
+        and offsets[0] == 0
+        and offsets[-1] == len(gaps.values_s)
+        and bool(np.all(np.diff(offsets) >= 0))
+    )

@@ -8,6 +8,7 @@ requests in flight was reached, in which case the run is replayed closed-loop.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -175,14 +176,14 @@ def validate(
     """
     if half and score is not None:
         raise TraceError("give either runs to score or half, which scores those of the fit")
-    known = _by_server(read_recordings(fit))
+    known = _by_server(read_recordings(Path(fit)))
     reports: list[RunReport] = []
 
     def fitted(runs: Sequence[Recording], rows: Any = None) -> Profile:
         return calibrate(runs, norms=norms, ahead=ahead, rows=rows, progress=progress)
 
     if score is not None:
-        wanted = _by_server(read_recordings(score))
+        wanted = _by_server(read_recordings(Path(score)))
         if missing := [key for key in wanted if key not in known]:
             raise TraceError(
                 f"{score}: there is no run in {fit} to fit this server:\n{missing[0]}\n"

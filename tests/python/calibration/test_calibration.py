@@ -131,6 +131,7 @@ def recording(**columns: Any) -> Recording:
         "ttft_s": np.full(n, 0.1),
         "e2e_s": np.full(n, 1.0),
         "failed": np.zeros(n, dtype=bool),
+        "failure_s": np.full(n, np.nan),
     }
     return Recording(**defaults | columns)
 
@@ -176,9 +177,8 @@ def test_repeated_prompts_are_cached_after_the_cold_start() -> None:
 
 def test_a_limited_client_is_replayed_in_a_closed_loop() -> None:
     run = measured_run("full", 200, (100, 300), (30, 60), max_in_flight=16)
-    assert run.most_in_flight == 16
-    assert run.is_limited_by_client
     replay = Replay(run, turnaround_s=measured_turnaround_s([run]))
+    assert replay.is_closed_loop
     assert replay.trace.max_in_flight == 16
     result = simulate(replay.simulation(server()))
     real, sim = measured(replay, replay.compared), simulated(result, replay.compared)

@@ -114,7 +114,7 @@ def test_a_server_without_a_run_to_fit_is_refused(tmp_path: Path) -> None:
 
 def test_the_command_names_a_missing_folder(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["validate", "real", "--fit", "nowhere"]) == cli.BAD_INPUT
-    assert "nowhere: does not exist" in capsys.readouterr().err
+    assert "nowhere: cannot be read" in capsys.readouterr().err
 
 
 @pytest.mark.slow
