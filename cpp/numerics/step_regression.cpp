@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "numerics/nonnegative_least_squares.h"
@@ -60,8 +61,8 @@ double slope_of(double a, double b, double p) {
 /// The posterior of rows whose weights are positive.
 class Problem {
  public:
-  Problem(const StepRows& rows, const StepPrior& prior, double norm)
-      : prior_(prior), norm_(norm), root_(rows.weights.cwiseSqrt()) {
+  Problem(const StepRows& rows, StepPrior prior, double norm)
+      : prior_(std::move(prior)), norm_(norm), root_(rows.weights.cwiseSqrt()) {
     tokens_ = rows.batches.col(0) + rows.batches.col(1);
     columns_.resize(rows.step_us.size(), kStepCoefficients);
     columns_.col(0).setOnes();
@@ -344,6 +345,7 @@ StepRows some_of(const StepRows& rows) {
   std::stable_sort(order.begin(), order.end(),
                    [&](Index a, Index b) { return rows.step_us[a] < rows.step_us[b]; });
   std::vector<Index> chosen;
+  chosen.reserve(static_cast<std::size_t>(kRowsToSearch));
   for (Index k = 0; k < kRowsToSearch; ++k) {
     chosen.push_back(order[static_cast<std::size_t>(k * n / kRowsToSearch)]);
   }
