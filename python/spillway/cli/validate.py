@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,7 +50,12 @@ def run(options: argparse.Namespace) -> int:
 def _real(options: argparse.Namespace) -> int:
     from spillway.validation import real
 
-    report = real.validate(options.fit, options.score, half=options.half)
+    report = real.validate(
+        options.fit,
+        options.score,
+        half=options.half,
+        progress=lambda line: print(line, file=sys.stderr),
+    )
     print(json.dumps(report.to_dict(), indent=2) if options.json else report.table())
     return 0
 

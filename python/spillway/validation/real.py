@@ -63,7 +63,8 @@ class RunReport:
         Names of the runs behind the prediction.
     statistics : dict
         Per metric: `mean_real`, `mean_sim`, the same for p50, p90, p99, in seconds, and
-        `median_ape_percent`, the median absolute error of single requests; None in a closed loop.
+        `median_ape_percent`, the median absolute error of single requests; None in a closed loop,
+        and where there is nothing to compare.
     capacity : dict
         `real` and `sim`: completions per second between the first and last decile of completions.
 
@@ -77,14 +78,15 @@ class RunReport:
     closed_loop: bool
     fitted_on: tuple[str, ...]
     statistics: dict[str, dict[str, float | None]]
-    capacity: dict[str, float]
+    capacity: dict[str, float | None]
 
     def error_percent(self, metric: str, statistic: str) -> float:
         """Signed error, e.g. of ("ttft", "p99")."""
         if metric == "capacity":
-            return 100 * (self.capacity["sim"] / self.capacity["real"] - 1)
-        values = self.statistics[metric]
-        real, sim = values[f"{statistic}_real"], values[f"{statistic}_sim"]
+            real, sim = self.capacity["real"], self.capacity["sim"]
+        else:
+            values = self.statistics[metric]
+            real, sim = values[f"{statistic}_real"], values[f"{statistic}_sim"]
         return 100 * (sim / real - 1) if real and sim is not None else float("nan")
 
     def to_dict(self) -> dict[str, Any]:
@@ -244,8 +246,12 @@ def _predict(
             metric: _statistics(real, sim, metric, by_request=not replay.is_closed_loop)
             for metric in METRICS
         },
-        capacity={"real": real.capacity_per_s, "sim": sim.capacity_per_s},
+        capacity={"real": _finite(real.capacity_per_s), "sim": _finite(sim.capacity_per_s)},
     )
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
 
 
 def _statistics(
@@ -260,7 +266,7 @@ def _statistics(
             else (np.nan,) * len(_STATISTICS)
         )
         for name, value in zip(_STATISTICS, figures, strict=True):
-            found[f"{name}_{source}"] = float(value)
+            found[f"{name}_{source}"] = _finite(value)
     found["median_ape_percent"] = None
     if by_request:
         ours = getattr(sim, f"{metric}_s")

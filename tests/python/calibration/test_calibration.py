@@ -13,6 +13,7 @@ from support.measured_runs import FACTS, LATENCY, measured_run, server, three_ru
 from spillway import ConfigError, TraceError, calibrate, instance, simulate
 from spillway.calibration import Profile, intervals, procedure
 from spillway.calibration.hull import Hull, states_of
+from spillway.calibration.plots import quantiles
 from spillway.calibration.procedure import with_timeline
 from spillway.calibration.refinement import COEFFICIENTS, Part, fit, latency_of
 from spillway.calibration.replay import Replay, group_of, measured_turnaround_s, plans_ahead
@@ -262,3 +263,24 @@ def test_states_are_those_of_a_busy_server() -> None:
     states = states_of(simulate(with_timeline(replay, server())))
     assert (states[:, 0] > 0).all()
     assert (states[:, 1] > 0).all()
+
+
+# Figures
+
+
+@pytest.mark.slow
+def test_quantiles_lie_on_the_diagonal() -> None:
+    pytest.importorskip("matplotlib")
+    runs = [
+        *three_runs()[:2],
+        measured_run("full", 200, (100, 300), (30, 60), max_in_flight=16),
+    ]
+    figure = quantiles(runs, profile())
+    upper, lower = figure.get_axes()[:3], figure.get_axes()[3:]
+    for axes in upper:
+        lines = axes.get_lines()
+        assert [line.get_label() for line in lines[:3]] == ["slow", "short", "full"]
+        x, y = lines[1].get_data()
+        assert np.median(np.abs(np.asarray(y) / np.asarray(x) - 1)) < 0.02
+    # The run in a closed loop has no errors of single requests; the last line is the zero.
+    assert [len(axes.get_lines()) for axes in lower] == [3, 3, 3]
