@@ -42,6 +42,7 @@ EXPERIMENTS = {
     "predictive_vs_gated": f"{_ADMISSION} --trials 2",
     "real_servers": "--data {root}/examples --output {out}/README.md",
     "search_regret": _SEARCHES,
+    "silicon_points": "--smoke --output {out}/README.md",
 }
 NO_BENCHMARK = {"scenarios", "skeleton"}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-__all__ = ["COEFFICIENTS", "Fit", "Part", "fit", "latency_of"]
+__all__ = [
+    "COEFFICIENTS",
+    "Fit",
+    "Part",
+    "Problem",
+    "descend",
+    "fit",
+    "latency_of",
+    "scaled_prior",
+]
 
 
 def __dir__() -> list[str]:
@@ -133,12 +142,6 @@ def latency_of(theta: Floats, norm: float | None) -> instance.Roofline:
     return instance.Roofline(norm=norm, **coefficients)
 
 
-def _default_theta() -> Floats:
-    """The logarithms of the roofline's default coefficients."""
-    default = instance.Roofline()
-    return np.asarray(np.log([getattr(default, name) for name in COEFFICIENTS]))
-
-
 def fit(
     server: ServerFacts,
     parts: Sequence[Part],
@@ -157,18 +160,31 @@ def fit(
     """
     problem = _Problem(server, parts, norm, ahead)
     if prior is None:
-        prior = problem.scaled_start()
+        prior = scaled_prior(problem)
+    theta, residuals = descend(problem, prior, start)
+    cost = float(np.mean([_cost(row) for row in residuals]))
+    return Fit(theta, norm, ahead, residuals, _central_slopes(problem, theta), cost, prior)
+
+
+class Problem(Protocol):
+    """What is fitted: rows of weighted residuals for each of some coefficients."""
+
+    def residuals(self, thetas: Sequence[Floats]) -> list[Floats]:
+        """Rows of residuals, each of the same shape, for logarithms of `COEFFICIENTS`."""
+
+
+def descend(problem: Problem, prior: Floats, start: Floats | None = None) -> tuple[Floats, Floats]:
+    """Logarithms of coefficients that minimize a soft-L1 loss with a ridge, and their residuals."""
     theta = prior if start is None else start
-    residuals, jacobian = problem.linearized(theta)
+    residuals, jacobian = _linearized(problem, theta)
     objective = _objective(residuals, theta, prior)
     damping, stalled = 1e-3, 0
     for _ in range(_MOST_ITERATIONS):
-        here = Fit(theta, norm, ahead, residuals, jacobian, 0.0, prior)
+        here = Fit(theta, None, False, residuals, jacobian, 0.0, prior)
         hessian, slope = here.curvature(), here.slope(residuals)
         move = -np.linalg.solve(hessian + damping * np.diag(np.diag(hessian)), slope)
-        move = np.clip(move, -_LONGEST_STEP, _LONGEST_STEP)
-        tried = theta + move
-        tried_residuals, tried_jacobian = problem.linearized(tried)
+        tried = theta + np.clip(move, -_LONGEST_STEP, _LONGEST_STEP)
+        tried_residuals, tried_jacobian = _linearized(problem, tried)
         tried_objective = _objective(tried_residuals, tried, prior)
         if tried_objective < objective:
             gain = objective - tried_objective
@@ -182,8 +198,36 @@ def fit(
             damping *= 10
             if damping > 1e3:
                 break
-    cost = float(np.mean([_cost(row) for row in residuals]))
-    return Fit(theta, norm, ahead, residuals, problem.central_slopes(theta), cost, prior)
+    return theta, residuals
+
+
+def scaled_prior(problem: Problem) -> Floats:
+    """The default coefficients times the factor that fits best."""
+    default = instance.Roofline()
+    logs = np.log([getattr(default, name) for name in COEFFICIENTS])
+    thetas: list[Floats] = [logs + np.log(scale) for scale in _SCALES]
+    costs = [sum(_cost(row) for row in rows) for rows in problem.residuals(thetas)]
+    return thetas[int(np.argmin(costs))]
+
+
+def _linearized(problem: Problem, theta: Floats) -> tuple[Floats, Floats]:
+    """Residuals, and their derivatives over wide differences.
+
+    Which requests share a step changes with the least change of a coefficient. That noise is
+    divided by the width of the difference; with a narrow one it would hide the slope.
+    """
+    moved = [theta + axis for axis in _STEP * np.eye(len(theta))]
+    here, *there = problem.residuals([theta, *moved])
+    return here, np.stack([(one - here) / _STEP for one in there], axis=-1)
+
+
+def _central_slopes(problem: Problem, theta: Floats) -> Floats:
+    """Derivatives over differences to both sides."""
+    axes = _STEP * np.eye(len(theta))
+    found = problem.residuals([theta + sign * axis for axis in axes for sign in (1, -1)])
+    pairs = zip(found[::2], found[1::2], strict=True)
+    slopes = [(up - down) / (2 * _STEP) for up, down in pairs]
+    return np.asarray(np.stack(slopes, axis=-1))
 
 
 class _Problem:
@@ -222,32 +266,6 @@ class _Problem:
                 rows.append(weights_of(part.replay) * (simulated(result, part.rows).logs() - logs))
             found.append(np.array(rows))
         return found
-
-    def linearized(self, theta: Floats) -> tuple[Floats, Floats]:
-        """Residuals, and their derivatives over wide differences.
-
-        Which requests share a step changes with the least change of a coefficient. That noise is
-        divided by the width of the difference; with a narrow one it would hide the slope.
-        """
-        moved = [theta + axis for axis in _STEP * np.eye(len(theta))]
-        here, *there = self.residuals([theta, *moved])
-        return here, np.stack([(one - here) / _STEP for one in there], axis=-1)
-
-    def central_slopes(self, theta: Floats) -> Floats:
-        """Derivatives over differences to both sides."""
-        axes = _STEP * np.eye(len(theta))
-        moved = [theta + sign * axis for axis in axes for sign in (1, -1)]
-        found = self.residuals(moved)
-        pairs = zip(found[::2], found[1::2], strict=True)
-        slopes = [(up - down) / (2 * _STEP) for up, down in pairs]
-        return np.asarray(np.stack(slopes, axis=-1))
-
-    def scaled_start(self) -> Floats:
-        """The default coefficients times the factor that fits best."""
-        default = _default_theta()
-        thetas: list[Floats] = [default + np.log(scale) for scale in _SCALES]
-        costs = [sum(_cost(row) for row in rows) for rows in self.residuals(thetas)]
-        return thetas[int(np.argmin(costs))]
 
 
 def _finite(row: Floats) -> Floats:
