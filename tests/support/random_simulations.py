@@ -133,6 +133,8 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "Lognormal.sigma": (0.1, 1.2),
     "Lognormal.min_tokens": (1, 20),
     "Lognormal.max_tokens": (20, 600),
+    "Uniform.min_tokens": (1, 20),
+    "Uniform.max_tokens": (20, 600),
     "Empirical.values": (1, 400),
     "Retry.max_attempts": (1, 4),
     "Retry.backoff_s": (0.01, 2),
@@ -370,8 +372,12 @@ class _Drawing:
         low, high = {"none": (1, 8), "half": (20, 300), "all": (50, 3000)}.get(
             pressure or "", (1, 1000)
         )
+        most = 60 if pressure == "none" else 200
+        if pressure == "all" and "dagor" in force.values():
+            # It rejects after first tokens, so most requests must arrive later.
+            low, high, most = 20, 60, 800
         self.requests_per_s = self._between(low, high)
-        self.num_requests = int(self._between(10, 60 if pressure == "none" else 200))
+        self.num_requests = int(self._between(most / 2 if most > 200 else 10, most))
         self.duration_s = self.num_requests / self.requests_per_s
 
     def _preferred(self, pressure: Pressure | None) -> Mapping[str, Any]:
@@ -572,10 +578,18 @@ def _together(name: str, drawn: dict[str, Any], drawing: _Drawing) -> None:
             drawn[column] = sorted(fastest * drawing.rng.uniform(0.5, 20) for _ in range(size))
     if name == "InstanceGroup":
         kv_cache = drawn["kv_cache"]
+        if {"InstanceGroup.completion", "InstanceGroup.preemption", "KvCache.allocation"} & set(
+            drawing.force
+        ):
+            drawn["async_scheduling"] = kv_cache["reserve_full_prompt"] = False
+            kv_cache["watermark"] = 0.0
         if drawn["async_scheduling"]:
             drawn |= {"completion": "step_end", "preemption": "keep_emitted"}
         if drawn["async_scheduling"] or kv_cache["reserve_full_prompt"] or kv_cache["watermark"]:
             kv_cache["allocation"] = "check_then_act"
+    if name == "Simulation" and drawn["metrics"]["accounting"] != "clock":
+        for group in drawn["instances"]:
+            group["async_scheduling"] = False
     if name == "Client":
         drawn["prefix_tokens"] = _PREFIX_TOKENS.get(drawn["prefix_group"], 0)
         if drawn["arrivals"]["kind"] == "closed_loop":
