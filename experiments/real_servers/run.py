@@ -38,8 +38,10 @@ the requests failed. Every predicted run is listed.
 its errors known, these parts of the method changed: closed-loop replay starts where the limit was
 reached (before, recorded times were lower bounds); TTFT of closed-loop runs counts a quarter; the
 hull includes states with up to 1.5 times more or less context (before, the states of a single
-workload were a line, and no other workload was in range); width of the differences and ridge of
-the fit (five settings were tried). Runs that were not available here will show what that is worth.
+workload were a line, and no other workload was in range); where the version leaves the scheduling
+open, one step ahead is preferred within one standard error; iterations, width of the differences
+and ridge of the fit (about ten settings were tried). Runs that were not available here will show
+what that is worth.
 
 Repeated runs of the same load, as published with the Qwen3-14B measurements, differ by 1.3% in
 mean TTFT, 1.1% in its p50, 2.4% in its p99 and 0.7% in mean E2E latency.
