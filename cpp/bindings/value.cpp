@@ -71,6 +71,10 @@ Value value_of(py::handle object, const std::string& path, int depth) {
   if (py::isinstance<py::float_>(object)) return py::cast<double>(object);
   if (py::isinstance<py::int_>(object)) return number_of(object);
   if (!py::isinstance<py::type>(object)) {
+    // What stands for settings, such as a server of the catalog.
+    if (py::hasattr(object, "__settings__")) {
+      return value_of(object.attr("__settings__")(), path, depth + 1);
+    }
     if (py::hasattr(object, "items")) return map_of(object, path, depth + 1);
     // NumPy scalars; arrays turn into lists.
     if (py::hasattr(object, "tolist")) return value_of(object.attr("tolist")(), path, depth + 1);

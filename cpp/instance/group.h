@@ -48,6 +48,7 @@ struct InstanceGroup {
   Preemption preemption = Preemption::keep_emitted;
   OutputOverhead output_overhead = OutputOverhead::in_step;
   bool async_scheduling = false;
+  std::string provenance;
 
   static constexpr std::string_view type_name = "InstanceGroup";
   static constexpr std::string_view doc =
@@ -114,7 +115,10 @@ struct InstanceGroup {
           "accelerator never waits for the scheduler (vLLM --async-scheduling, its default in "
           "recent versions). An arrival then joins one step later, and a request that finishes "
           "keeps its seat and memory for one step more.");
+    field("provenance", &G::provenance,
+          "Where these settings come from, in words; written by Server. Runs do not depend on it.");
   }
+  bool is_part_of_identity(std::string_view field) const { return field != "provenance"; }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
   bool draws() const { return std::holds_alternative<StepLoop>(plant) && sim::can_draw(latency); }
   /// An instance refuses requests that it could never hold.

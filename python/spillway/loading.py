@@ -38,6 +38,10 @@ def from_settings(
         from spillway.catalog import by_name
 
         settings = by_name.resolve(settings)
+    if "instances" in settings:
+        from spillway.catalog.servers import with_servers
+
+        settings = with_servers(settings, base or Path())
     simulation = files.to_simulation(settings)
     workload = simulation.workload
     if read_trace and isinstance(workload, _core.workload.Trace) and workload.file:
@@ -71,8 +75,9 @@ def as_simulation(given: Configuration) -> Simulation:
 def json_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of a configuration file, with the names of all presets."""
     from spillway.catalog import by_name
+    from spillway.catalog.servers import server
 
-    return schema.file_schema(presets=by_name.json_schema())
+    return schema.file_schema(presets=by_name.json_schema(), server=server.json_schema())
 
 
 def _resolved(trace: _core.workload.Trace, base: Path) -> _core.workload.Trace:

@@ -139,6 +139,8 @@ def random_latency(rng: random.Random) -> instance.Linear | instance.Roofline:
     if rng.random() < 0.3:
         return instance.Roofline(
             constant_us=rng.choice((0, 1000, 2800)),
+            expert_weights_us=rng.choice((0, 0, 5000)),
+            expert_share=rng.choice((1 / 32, 0.25)),
             token_us=rng.choice((10, 50, 500)),
             norm=rng.choice((None, 1, 1.5, 2, 4)),
             decode_us=rng.choice((0, 30)),

@@ -11,8 +11,8 @@ from support.runs import run
 from spillway import instance
 
 QUIET = dict.fromkeys(
-    ("alpha0_us", "alpha_input_us", "alpha_output_us", "constant_us", "weights_us", "token_us",
-     "decode_us", "decode_context_us", "prefill_context_us", "chunk_us"), 0.0,
+    ("alpha0_us", "alpha_input_us", "alpha_output_us", "constant_us", "weights_us",
+     "expert_weights_us", "token_us", "decode_us", "decode_context_us", "prefill_context_us", "chunk_us"), 0.0,
 )  # fmt: skip
 
 
@@ -58,6 +58,23 @@ def test_each_chunk_costs() -> None:
     first, rest = steps_us(1000, 2, chunk_us=50, norm=None)
     assert first == pytest.approx(150, abs=4e-3)
     assert rest == pytest.approx(0, abs=2e-3)
+
+
+def test_a_step_reads_the_experts_that_its_tokens_use() -> None:
+    # Each token uses one of four experts: 60 tokens use practically all of them, one token one.
+    first, rest = steps_us(
+        60, 3, weights_us=100, expert_weights_us=400, expert_share=0.25, norm=None
+    )
+    assert first == pytest.approx(100 + 400, abs=1e-2)
+    assert rest == pytest.approx(2 * (100 + 100), abs=4e-3)
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+def test_without_experts_their_share_does_not_matter(norm: float) -> None:
+    settings = {"weights_us": 300, "token_us": 10, "norm": norm}
+    assert steps_us(40, 3, **settings) == steps_us(40, 3, expert_share=0.1, **settings)
+    all_at_once = settings | {"weights_us": 100, "expert_weights_us": 200, "expert_share": 1}
+    assert steps_us(40, 3, **settings) == steps_us(40, 3, **all_at_once)
 
 
 def test_norm_1_is_linear_bit_for_bit() -> None:

@@ -94,6 +94,8 @@ inline Workload random_workload(std::uint64_t seed) {
   if (draws.below(3) == 0) {
     group.latency = instance::Roofline{.constant_us = one_of({0.0, 100.0}),
                                        .weights_us = 300,
+                                       .expert_weights_us = one_of({0.0, 200.0}),
+                                       .expert_share = 0.125,
                                        .token_us = one_of({1.0, 20.0}),
                                        .norm = one_of({1.0, 1.5, 4.0}),
                                        .decode_us = 2.8,

@@ -60,6 +60,8 @@ def random_latency(rng: random.Random) -> instance.Linear | instance.Roofline:
             **overheads,
             constant_us=some(roofline.constant_us),
             weights_us=some(roofline.weights_us),
+            expert_weights_us=rng.choice((0.0, some(roofline.weights_us))),
+            expert_share=rng.choice((0, 1 / 32, 0.25, 1)),
             token_us=some(rng.choice((roofline.token_us, 3000))),
             norm=rng.choice((None, 1, 1.5, 2, 4)),
             decode_us=some(roofline.decode_us),

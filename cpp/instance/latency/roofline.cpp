@@ -20,6 +20,16 @@ double norm_of(double a, double b, double p) {
   return longer * std::pow(1 + std::pow(ratio, p), 1 / p);
 }
 
+// The power of a number in [0, 1] with products alone, which round the same everywhere.
+double power_of(double base, std::int64_t exponent) {
+  double power = 1;
+  for (; exponent > 0; exponent /= 2) {
+    if (exponent % 2 == 1) power *= base;
+    base *= base;
+  }
+  return power;
+}
+
 class RooflineModel final : public LatencyModel {
  public:
   explicit RooflineModel(const Roofline& config) : c_(config) {}
@@ -32,14 +42,19 @@ class RooflineModel final : public LatencyModel {
     // The order of evaluation is part of the contract: other orders round differently.
     const auto prefill = static_cast<double>(load.prefill_tokens);
     const auto decode = static_cast<double>(load.decode_requests);
+    double weights_us = c_.weights_us;
+    if (c_.expert_weights_us != 0) {
+      const std::int64_t tokens = load.prefill_tokens + load.decode_requests;
+      weights_us += c_.expert_weights_us * (1 - power_of(1 - c_.expert_share, tokens));
+    }
     double us = 0;
     if (c_.norm == 1.0) {
-      us = (c_.constant_us + c_.weights_us) + c_.token_us * prefill;
+      us = (c_.constant_us + weights_us) + c_.token_us * prefill;
       us = us + (c_.token_us + c_.decode_us) * decode;
     } else {
       const double tokens_us = c_.token_us * (prefill + decode);
-      const double matrices_us = c_.norm ? norm_of(c_.weights_us, tokens_us, *c_.norm)
-                                         : std::max(c_.weights_us, tokens_us);
+      const double matrices_us = c_.norm ? norm_of(weights_us, tokens_us, *c_.norm)
+                                         : std::max(weights_us, tokens_us);
       us = (c_.constant_us + matrices_us) + c_.decode_us * decode;
     }
     if (c_.decode_context_us != 0) {

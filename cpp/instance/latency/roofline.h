@@ -19,6 +19,8 @@ struct Roofline {
   double alpha_output_us = 0;
   double constant_us = 2800;
   double weights_us = 9800;
+  double expert_weights_us = 0;
+  double expert_share = 1;
   double token_us = 50;
   std::optional<double> norm = 4;
   double decode_us = 30;
@@ -28,11 +30,11 @@ struct Roofline {
 
   static constexpr std::string_view kind = "roofline", type_name = "Roofline";
   static constexpr std::string_view doc =
-      "Step time of a roofline: constant + (weights^p + (token·n)^p)^(1/p) + decode·D + "
+      "Step time of a roofline: constant + (w^p + (token·n)^p)^(1/p) + decode·D + "
       "decode_context·C + prefill_context·A + chunk·K, with p = norm, n tokens, D decoding "
-      "requests "
-      "with a context of C tokens, K requests that prefill, and A = Σ n·(context + n/2) over "
-      "these. "
+      "requests with a context of C tokens, K requests that prefill, and A = Σ n·(context + n/2) "
+      "over these. The weights that a step reads take w = weights + expert_weights·(1 − (1 − "
+      "expert_share)^n): of a mixture of experts, those that at least one token uses. "
       "The defaults are estimates from datasheets (Qwen3-14B in bf16 on an H100, 90% of the memory "
       "bandwidth, 60% of the arithmetic), not measurements.";
   static void fields(auto field) {
@@ -57,6 +59,15 @@ struct Roofline {
           "constant_us better than each of the two.")
         .unit("us")
         .range(nonnegative);
+    field("expert_weights_us", &Roofline::expert_weights_us,
+          "Time to read the weights of all routed experts once; 0: the model has none.")
+        .unit("us")
+        .range(nonnegative);
+    field("expert_share", &Roofline::expert_share,
+          "Share of the routed experts that one token uses: experts per token / experts. Tokens "
+          "choose independently of each other.")
+        .dimensionless()
+        .range(sim::between(0, 1));
     field("token_us", &Roofline::token_us,
           "Time to compute a token in matrix products, of a prompt or of a decoding request.")
         .unit("us/token")

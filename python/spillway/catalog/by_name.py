@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from spillway._core.sim import ConfigError
 from spillway.catalog import blis, dynamo, llm_d, vllm_on_eks
 from spillway.config.classes import config_error
+from spillway.config.merging import merged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -134,7 +135,7 @@ def _resolved(presets: Iterable[Preset], settings: Mapping[str, Any]) -> dict[st
     found: dict[str, Any] = {}
     for one in presets:
         one.put_into(found)
-    return _merged(found, {key: one for key, one in settings.items() if key != "presets"})
+    return merged(found, {key: one for key, one in settings.items() if key != "presets"})
 
 
 def _stated(presets: Any) -> Iterator[Preset]:
@@ -175,45 +176,3 @@ def _named(path: str, name: str, parameters: Mapping[str, Any], among: Sequence[
 def _nearest(name: object, among: Sequence[str]) -> str:
     near = difflib.get_close_matches(str(name), among, n=1)
     return f"did you mean {near[0]!r}?" if near else f"one of {', '.join(among)}"
-
-
-def _over(base: Any, own: Any) -> Any:
-    """`own` settings over those of presets, as the docstring of this module says."""
-    if isinstance(base, list) or isinstance(own, list):
-        if isinstance(own, dict | list):
-            return _entries(_listed(base), _listed(own))
-    elif (
-        isinstance(base, dict)
-        and isinstance(own, dict)
-        and "preset" not in own  # which replaces all settings of its structure
-        and own.get("kind", base.get("kind")) == base.get("kind")
-    ):
-        return _merged(base, own)
-    return own
-
-
-def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    return base | {key: _over(base[key], one) if key in base else one for key, one in own.items()}
-
-
-def _listed(settings: Any) -> list[Any]:
-    return settings if isinstance(settings, list) else [settings]
-
-
-def _entries(base: list[Any], own: list[Any]) -> list[Any]:
-    named, mine = _by_name(base), _by_name(own)
-    if named and mine:
-        return list(_merged(named, mine).values())
-    if len(base) == 1:
-        return [_over(base[0], one) for one in own]
-    return own
-
-
-def _by_name(entries: list[Any]) -> dict[str, Any]:
-    """Entries by name, if all have different names; else empty."""
-    found = {
-        one["name"]: one
-        for one in entries
-        if isinstance(one, dict) and isinstance(one.get("name"), str)
-    }
-    return found if len(found) == len(entries) else {}

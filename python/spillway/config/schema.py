@@ -21,9 +21,15 @@ def __dir__() -> list[str]:
 _JSON_TYPES = {"bool": "boolean", "int": "integer", "float": "number", "str": "string"}
 
 
-def file_schema(*, presets: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON Schema (2020-12) of a configuration file; `presets`: the schema of its key `presets`."""
+def file_schema(*, presets: Mapping[str, Any], server: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON Schema (2020-12) of a configuration file.
+
+    `presets`, `server`: the schemas of the file's key `presets`, and of the key `server` of
+    instances.
+    """
     schema = _object_schema(Simulation._describe())
+    for one in schema["properties"]["instances"]["anyOf"]:
+        one.get("items", one)["properties"]["server"] = server
     schema["properties"] = {
         "schema": {"const": SCHEMA, "description": "Version of the file format."},
         "profile": {

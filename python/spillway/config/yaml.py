@@ -18,7 +18,7 @@ from spillway.config import classes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["UnreadableError", "parse", "to_yaml", "unique_keys"]
+__all__ = ["UnreadableError", "parse", "to_flow", "to_yaml", "unique_keys"]
 
 
 def __dir__() -> list[str]:
@@ -66,6 +66,14 @@ def parse(text: str, name: str, *, is_json: bool = False) -> Any:
 def to_yaml(settings: Mapping[str, Any]) -> str:
     """YAML text that `parse` reads back unchanged."""
     return yaml.dump(settings, Dumper=_Dumper, sort_keys=False)
+
+
+def to_flow(settings: Mapping[str, Any]) -> str:
+    """The same on one line: {model: llama-3.1-8b, tp: 2}."""
+    text: str = yaml.dump(
+        settings, Dumper=_Dumper, sort_keys=False, default_flow_style=True, width=float("inf")
+    )
+    return text.rstrip("\n")
 
 
 class UnreadableError(Exception):

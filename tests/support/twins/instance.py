@@ -52,12 +52,25 @@ class Request:
             raise ValueError(f"shared must fit into the prompt: {self.shared}")
 
 
+def power_of(base: float, exponent: int) -> float:
+    """The power by squares, from the lowest bit on; `**` rounds otherwise."""
+    power = 1.0
+    while exponent > 0:
+        if exponent % 2 == 1:
+            power *= base
+        base *= base
+        exponent //= 2
+    return power
+
+
 @dataclass(frozen=True)
 class Roofline:
     """The coefficients of the roofline's step time; `norm` None takes the longer time."""
 
     constant_us: float
     weights_us: float
+    expert_weights_us: float
+    expert_share: float
     token_us: float
     norm: float | None
     decode_us: float
@@ -69,11 +82,16 @@ class Roofline:
         prefills = [part for part in batch if not part.decodes and part.tokens > 0]
         decodes = [part for part in batch if part.decodes]
         prefill = sum(part.tokens for part in prefills)
+        weights_us = self.weights_us
+        if self.expert_weights_us != 0:
+            unused = power_of(1 - self.expert_share, prefill + len(decodes))
+            weights_us += self.expert_weights_us * (1 - unused)
         if self.norm == 1:
-            us = (self.constant_us + self.weights_us) + self.token_us * prefill
+            us = (self.constant_us + weights_us) + self.token_us * prefill
             us += (self.token_us + self.decode_us) * len(decodes)
         else:
-            us = self.constant_us + self.matrices_us(self.token_us * (prefill + len(decodes)))
+            tokens_us = self.token_us * (prefill + len(decodes))
+            us = self.constant_us + self.matrices_us(weights_us, tokens_us)
             us += self.decode_us * len(decodes)
         if self.decode_context_us != 0:
             us += self.decode_context_us * sum(part.computed_before for part in decodes)
@@ -86,11 +104,11 @@ class Roofline:
             us += self.chunk_us * len(prefills)
         return us
 
-    def matrices_us(self, tokens_us: float) -> float:
-        longer = max(self.weights_us, tokens_us)
+    def matrices_us(self, weights_us: float, tokens_us: float) -> float:
+        longer = max(weights_us, tokens_us)
         if self.norm is None or longer == 0:
             return longer
-        ratio = min(self.weights_us, tokens_us) / longer
+        ratio = min(weights_us, tokens_us) / longer
         square = ratio * ratio
         if self.norm == 2:
             return longer * math.sqrt(1 + square)

@@ -1,0 +1,152 @@
+"""Step times from datasheets: the roofline of matrix products, KV reads, attention, collectives."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spillway._core.instance import Roofline
+from spillway.catalog.servers.memory import ELEMENT_BYTES, stored_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spillway.catalog.servers.accelerator import Accelerator
+    from spillway.catalog.servers.memory import Layout
+    from spillway.catalog.servers.model import Model
+
+__all__ = ["NORM", "PRIOR", "WIDTHS", "Efficiencies", "roofline"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+NORM = 4.0
+"""Exponent of the roofline; measured accelerators are between 1.5 and 4."""
+
+_LINK_EFFICIENCY = 0.75
+_ATTENTION_DTYPE = "bf16"
+
+
+@dataclass(frozen=True)
+class Efficiencies:
+    """What datasheets do not say; all positive.
+
+    Attributes
+    ----------
+    memory, arithmetic, kv : float
+        Reached share of the memory's bandwidth for weights, of the arithmetic, and of the bandwidth
+        for KV.
+    constant_us, decode_us : float
+        Of a step, and of each decoding request in it: scheduling, launches, sampling.
+    collective_us : float
+        Latency of an all-reduce.
+    entry_us : float
+        From the client to the engine's queue, and from the first token back.
+
+    """
+
+    memory: float
+    arithmetic: float
+    kv: float
+    constant_us: float
+    decode_us: float
+    collective_us: float
+    entry_us: float
+
+    @property
+    def logs(self) -> np.ndarray:
+        """Natural logarithms, in the order of the fields."""
+        return np.log(np.array(dataclasses.astuple(self)))
+
+    @classmethod
+    def from_logs(cls, logs: np.ndarray) -> Efficiencies:
+        """The reverse of `logs`."""
+        return cls(*np.exp(logs).tolist())
+
+
+PRIOR = Efficiencies(
+    memory=0.80,
+    arithmetic=0.60,
+    kv=0.55,
+    constant_us=2800,
+    decode_us=30,
+    collective_us=14,
+    entry_us=5000,
+)
+"""One guess for all accelerators, engines and types, made before any step of them was compared.
+
+The memory's share is the correction factor of aiconfigurator-core 0.12 for H100, H200 and B200; the
+time of a small all-reduce is its 10 us between two accelerators with a launch.
+"""
+
+WIDTHS = Efficiencies(
+    memory=0.15,
+    arithmetic=0.25,
+    kv=0.35,
+    constant_us=0.30,
+    decode_us=0.50,
+    collective_us=0.40,
+    entry_us=0.50,
+)
+"""Standard deviations of the logarithms of the prior."""
+
+
+def roofline(
+    model: Model,
+    accelerator: Accelerator,
+    layout: Layout,
+    *,
+    dtype: str,
+    kv_cache_dtype: str,
+    efficiencies: Efficiencies = PRIOR,
+) -> Roofline:
+    """The step time of one rank.
+
+    Every step reads all shared weights and the experts that its tokens use. A token costs two
+    operations per parameter that it passes, and two all-reduces per layer if `tp` > 1, whose latency
+    is part of the constant. Only decoding requests, and the last token of a prompt, pass the output
+    head; it counts for the decoding ones.
+    """
+    count = model.parameters
+    shared, experts, _ = stored_bytes(count, dtype)
+    bandwidth = 1e12 * accelerator.bandwidth_tb_s
+    flops = accelerator.flops(dtype) * efficiencies.arithmetic
+    reads_s = 1 / (bandwidth * efficiencies.memory)
+    passed = count.attention + count.dense + count.router + model.expert_share * count.experts
+    constant_us, exchange_s = efficiencies.constant_us, 0.0
+    if layout.tp > 1:
+        all_reduces = 2 * model.num_hidden_layers
+        constant_us += all_reduces * efficiencies.collective_us
+        one_way = _LINK_EFFICIENCY * 1e9 * accelerator.link_gb_s / 2
+        sent = 2 * (layout.tp - 1) / layout.tp * model.hidden_size * ELEMENT_BYTES["bf16"]
+        exchange_s = all_reduces * sent / one_way
+    attention = accelerator.flops(_ATTENTION_DTYPE) * efficiencies.arithmetic
+    kv_bytes = model.kv_bytes_per_token(tp=layout.tp, element_bytes=ELEMENT_BYTES[kv_cache_dtype])
+    return Roofline(
+        alpha0_us=efficiencies.entry_us,
+        alpha_input_us=0.0,
+        alpha_output_us=0.0,
+        constant_us=constant_us,
+        weights_us=1e6 * shared / layout.tp * reads_s,
+        expert_weights_us=1e6 * experts / layout.expert_ranks * reads_s,
+        expert_share=model.expert_share,
+        token_us=1e6 * (2 * passed / layout.tp / flops + exchange_s),
+        norm=NORM,
+        decode_us=efficiencies.decode_us + 1e6 * 2 * count.head / layout.tp / flops,
+        decode_context_us=1e6 * kv_bytes / (bandwidth * efficiencies.kv),
+        prefill_context_us=1e6 * model.attention_flops_per_pair / layout.tp / attention,
+        chunk_us=0.0,
+    )
+
+
+def drawn(count: int, seed: int) -> Iterator[Efficiencies]:
+    """Efficiencies from the prior."""
+    rng = np.random.default_rng(seed)
+    widths = np.array(dataclasses.astuple(WIDTHS))
+    for _ in range(count):
+        yield Efficiencies.from_logs(PRIOR.logs + widths * rng.standard_normal(len(widths)))

@@ -1,0 +1,61 @@
+"""Settings over other settings, as a configuration file's over those of presets.
+
+A mapping changes the settings that it names; entries with names, such as tenants, change the entry
+of that name or add one; entries without a name change the only entry, if there is one. Any other
+list replaces the other one, and so does a policy of another kind.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["merged"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings `own` over `base`."""
+    return {**base} | {key: _over(base[key], one) if key in base else one for key, one in own.items()}
+
+
+def _over(base: Any, own: Any) -> Any:
+    if isinstance(base, list) or isinstance(own, list):
+        if isinstance(own, dict | list):
+            return _entries(_listed(base), _listed(own))
+    elif (
+        isinstance(base, dict)
+        and isinstance(own, dict)
+        and "preset" not in own  # which replaces all settings of its structure
+        and own.get("kind", base.get("kind")) == base.get("kind")
+    ):
+        return merged(base, own)
+    return own
+
+
+def _listed(settings: Any) -> list[Any]:
+    return settings if isinstance(settings, list) else [settings]
+
+
+def _entries(base: list[Any], own: list[Any]) -> list[Any]:
+    named, mine = _by_name(base), _by_name(own)
+    if named and mine:
+        return list(merged(named, mine).values())
+    if len(base) == 1:
+        return [_over(base[0], one) for one in own]
+    return own
+
+
+def _by_name(entries: list[Any]) -> dict[str, Any]:
+    """Entries by name, if all have different names; else empty."""
+    found = {
+        one["name"]: one
+        for one in entries
+        if isinstance(one, dict) and isinstance(one.get("name"), str)
+    }
+    return found if len(found) == len(entries) else {}
