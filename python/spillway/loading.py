@@ -10,7 +10,7 @@ from spillway import _core
 from spillway._core.cluster import Simulation
 from spillway.config import files, schema
 from spillway.config.classes import config_error
-from spillway.config.messages import checked
+from spillway.config.messages import checked, note
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,6 +42,7 @@ def from_settings(
         from spillway.catalog.servers import with_servers
 
         settings = with_servers(settings, base or Path())
+        _note_half_servers(settings)
     simulation = files.to_simulation(settings)
     workload = simulation.workload
     if read_trace and isinstance(workload, _core.workload.Trace) and workload.file:
@@ -78,6 +79,22 @@ def json_schema() -> dict[str, Any]:
     from spillway.catalog.servers import server
 
     return schema.file_schema(presets=by_name.json_schema(), server=server.json_schema())
+
+
+def _note_half_servers(settings: Mapping[str, Any]) -> None:
+    """Warns of coefficients of BLIS that stand for a server without its memory."""
+    if settings.get("profile", "vllm") != "vllm":
+        return
+    groups = settings["instances"]
+    for group in groups if isinstance(groups, list) else [groups]:
+        latency = group.get("latency") if isinstance(group, dict) else None
+        if isinstance(latency, dict) and "preset" in latency and "num_kv_blocks" not in group:
+            note(
+                f"latency preset {latency['preset']}: coefficients of BLIS, without the KV memory of "
+                "that server (num_kv_blocks keeps its default) and mostly without a cost of "
+                "context; state num_kv_blocks, or take server: {model: …, gpu: …} instead "
+                "(spillway describe servers)"
+            )
 
 
 def _resolved(trace: _core.workload.Trace, base: Path) -> _core.workload.Trace:

@@ -12,7 +12,7 @@ from spillway.config import memory
 from spillway.config.messages import checked, note
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from spillway._core.cluster import Simulation
     from spillway.loading import Configuration
@@ -26,10 +26,21 @@ def __dir__() -> list[str]:
 
 
 _MAX_SEED = 2**64 - 1
+_LEAST_DRAWS = 2
+_LEVEL = 0.9
 
 
 @overload
 def simulate(simulation: Configuration, seed: int = 0, *, reference: bool = False) -> Result: ...
+@overload
+def simulate(
+    simulation: Configuration,
+    seed: int = 0,
+    *,
+    uncertainty: int,
+    threads: int | None = None,
+    reference: bool = False,
+) -> Mapping[str, tuple[float, float]]: ...
 @overload
 def simulate(
     simulation: Configuration,
@@ -43,10 +54,11 @@ def simulate(
     seed: int = 0,
     *,
     seeds: Iterable[int] | None = None,
+    uncertainty: int | None = None,
     threads: int | None = None,
     reference: bool = False,
-) -> Result | Results:
-    """Runs a simulation under one seed, or under several.
+) -> Result | Results | Mapping[str, tuple[float, float]]:
+    """Runs a simulation under one seed, under several, or with uncertain step times.
 
     Parameters
     ----------
@@ -60,15 +72,19 @@ def simulate(
         workload see identical requests under the same seeds, so differences between configurations
         are paired. Where nothing is random (see `randomness.random_streams`) one run stands for all
         seeds, and the results say so.
+    uncertainty
+        Number of runs, >= 2, under the same seed, whose step times are drawn from what is known of
+        the servers: those of the catalog, and profiles of `spillway calibrate`.
     threads
-        With `seeds`: number of concurrent runs; None: one per CPU.
+        With `seeds` or `uncertainty`: number of concurrent runs; None: one per CPU.
     reference
         Simulate every step of every instance separately, request by request. The result is
         identical, as `Result.digest` shows, but takes longer.
 
     Returns
     -------
-    Result for one seed, Results (one per seed, in order) for several.
+    Result for one seed, Results (one per seed, in order) for several. With `uncertainty` the
+    interval (low, high) of each figure of the summary that holds the central 90% of the runs.
 
     Raises
     ------
@@ -80,6 +96,10 @@ def simulate(
     from spillway.result import Result
 
     simulation = loading.as_simulation(simulation)
+    if uncertainty is not None:
+        if seeds is not None:
+            raise TypeError("give seeds or uncertainty, not both")
+        return _intervals(simulation, seed, uncertainty, threads, reference=reference)
     if seeds is None:
         if threads is not None:
             raise TypeError("threads only makes sense with several seeds: give seeds=…")
@@ -166,6 +186,21 @@ def run_many(
         _results(simulation, many, outputs[i * len(many) : (i + 1) * len(many)])
         for i, simulation in enumerate(configurations)
     ]
+
+
+def _intervals(
+    simulation: Simulation, seed: int, draws: int, threads: int | None, *, reference: bool
+) -> Mapping[str, tuple[float, float]]:
+    """The figures of runs with drawn step times, as intervals."""
+    from spillway.catalog.servers.uncertainty import drawn
+    from spillway.data.statistics import central_intervals
+
+    if operator.index(checked("uncertainty", draws, SupportsIndex, "a whole number")) < _LEAST_DRAWS:
+        raise ValueError(f"uncertainty = {draws}: must be >= {_LEAST_DRAWS} runs")
+    many = run_many(
+        drawn(simulation, draws), seeds=[seed], threads=threads, reference=reference
+    )
+    return central_intervals([one[0].summary() for one in many], _LEVEL)
 
 
 def _results(

@@ -29,6 +29,7 @@ __all__ = [
     "descend",
     "fit",
     "latency_of",
+    "ridge_of",
     "scaled_prior",
 ]
 
@@ -86,6 +87,8 @@ class Fit:
         The objective without the prior, per part.
     prior : float array
         The logarithms toward which the ridge pulls.
+    ridge : float array
+        Its weight for each coefficient.
 
     """
 
@@ -96,6 +99,7 @@ class Fit:
     jacobian: Floats
     cost: float
     prior: Floats
+    ridge: Floats
 
     @property
     def latency(self) -> instance.Roofline:
@@ -105,7 +109,7 @@ class Fit:
     def curvature(self, parts: Sequence[int] | None = None) -> Floats:
         """Second derivatives of the objective over some parts, with the prior."""
         chosen = range(len(self.residuals)) if parts is None else parts
-        hessian = _PRIOR_WEIGHT**2 * np.eye(len(self.theta))
+        hessian = np.diag(self.ridge**2)
         for i in chosen:
             jacobian = _finite_rows(self.residuals[i], self.jacobian[i])
             hessian += (jacobian.T * _robust(_finite(self.residuals[i]))) @ jacobian
@@ -114,7 +118,7 @@ class Fit:
     def slope(self, residuals: Floats, parts: Sequence[int] | None = None) -> Floats:
         """First derivatives, with other residuals in place of its own."""
         chosen = range(len(residuals)) if parts is None else parts
-        slope = _PRIOR_WEIGHT**2 * (self.theta - self.prior)
+        slope = self.ridge**2 * (self.theta - self.prior)
         for i in chosen:
             jacobian = _finite_rows(residuals[i], self.jacobian[i])
             row = _finite(residuals[i])
@@ -163,7 +167,8 @@ def fit(
         prior = scaled_prior(problem)
     theta, residuals = descend(problem, prior, start)
     cost = float(np.mean([_cost(row) for row in residuals]))
-    return Fit(theta, norm, ahead, residuals, _central_slopes(problem, theta), cost, prior)
+    slopes = _central_slopes(problem, theta)
+    return Fit(theta, norm, ahead, residuals, slopes, cost, prior, ridge_of(prior))
 
 
 class Problem(Protocol):
@@ -173,19 +178,34 @@ class Problem(Protocol):
         """Rows of residuals, each of the same shape, for logarithms of `COEFFICIENTS`."""
 
 
-def descend(problem: Problem, prior: Floats, start: Floats | None = None) -> tuple[Floats, Floats]:
-    """Logarithms of coefficients that minimize a soft-L1 loss with a ridge, and their residuals."""
+def ridge_of(prior: Floats, widths: Floats | float = 1.0) -> Floats:
+    """Weights of the ridge toward a prior whose logarithms have these standard deviations."""
+    return np.asarray(_PRIOR_WEIGHT / np.broadcast_to(np.asarray(widths, dtype=float), prior.shape))
+
+
+def descend(
+    problem: Problem,
+    prior: Floats,
+    start: Floats | None = None,
+    *,
+    widths: Floats | float = 1.0,
+) -> tuple[Floats, Floats]:
+    """Logarithms of coefficients that minimize a soft-L1 loss with a ridge, and their residuals.
+
+    `widths`: standard deviations of the logarithms of the prior.
+    """
     theta = prior if start is None else start
+    ridge = ridge_of(prior, widths)
     residuals, jacobian = _linearized(problem, theta)
-    objective = _objective(residuals, theta, prior)
+    objective = _objective(residuals, theta, prior, ridge)
     damping, stalled = 1e-3, 0
     for _ in range(_MOST_ITERATIONS):
-        here = Fit(theta, None, False, residuals, jacobian, 0.0, prior)
+        here = Fit(theta, None, False, residuals, jacobian, 0.0, prior, ridge)
         hessian, slope = here.curvature(), here.slope(residuals)
         move = -np.linalg.solve(hessian + damping * np.diag(np.diag(hessian)), slope)
         tried = theta + np.clip(move, -_LONGEST_STEP, _LONGEST_STEP)
         tried_residuals, tried_jacobian = _linearized(problem, tried)
-        tried_objective = _objective(tried_residuals, tried, prior)
+        tried_objective = _objective(tried_residuals, tried, prior, ridge)
         if tried_objective < objective:
             gain = objective - tried_objective
             theta, residuals, jacobian = tried, tried_residuals, tried_jacobian
@@ -285,6 +305,6 @@ def _cost(row: Floats) -> float:
     return float((_SOFT**2 * (np.sqrt(1 + (row / _SOFT) ** 2) - 1)).sum())
 
 
-def _objective(residuals: Floats, theta: Floats, prior: Floats) -> float:
-    ridge = 0.5 * _PRIOR_WEIGHT**2 * float(((theta - prior) ** 2).sum())
-    return sum(_cost(row) for row in residuals) + ridge
+def _objective(residuals: Floats, theta: Floats, prior: Floats, ridge: Floats) -> float:
+    penalty = 0.5 * float((ridge**2 * (theta - prior) ** 2).sum())
+    return sum(_cost(row) for row in residuals) + penalty

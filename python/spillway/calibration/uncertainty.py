@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from spillway.config.classes import config_error
+from spillway.data.statistics import central_intervals
 from spillway.simulate import run_many
 
 if TYPE_CHECKING:
@@ -75,11 +74,4 @@ def intervals(
         for one in profile.draws(draws, seed)
     ]
     summaries = [results[0].summary() for results in run_many(drawn, seeds=[seed])]
-    tail = 50 * (1 - level)
-    found = {}
-    for name in summaries[0]:
-        values = [summary[name] for summary in summaries]
-        if all(isinstance(one, int | float) and np.isfinite(one) for one in values):
-            low, high = np.percentile(np.array(values, dtype=float), [tail, 100 - tail])
-            found[name] = (float(low), float(high))
-    return found
+    return central_intervals(summaries, level)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from spillway._core.cluster import Simulation
 from spillway.catalog import by_name
 from spillway.catalog._preset import wrapped
+from spillway.catalog.servers import text as servers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,9 +40,11 @@ def table(kind: str | None = None) -> str:
 
 
 def describe(path: str) -> str | None:
-    """The output of `spillway describe` for `presets`, `presets.NAME` and `scenarios`, or None."""
+    """The output of `spillway describe` for presets, scenarios and servers, or None."""
     if path == "scenarios":
         return scenarios()
+    if path == "servers":
+        return servers.table()
     if path == "presets":
         return f"{table()}\n\n{_presets_of_settings()}"
     if path.startswith("presets."):

@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["Interval", "interval", "student_t_cdf", "student_t_quantile"]
+__all__ = ["Interval", "central_intervals", "interval", "student_t_cdf", "student_t_quantile"]
 
 
 def __dir__() -> list[str]:
     return __all__
+
+
+def central_intervals(
+    summaries: Sequence[Mapping[str, Any]], level: float
+) -> dict[str, tuple[float, float]]:
+    """For each figure that is a number in all summaries, the range of the central `level` of them."""
+    tail = 50 * (1 - level)
+    found = {}
+    for name in summaries[0]:
+        values = [one[name] for one in summaries]
+        if all(isinstance(one, int | float) and np.isfinite(one) for one in values):
+            low, high = np.percentile(np.array(values, dtype=float), [tail, 100 - tail])
+            found[name] = (float(low), float(high))
+    return found
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ In a configuration file, with other settings of the instance beside it:
 
 or `server: profile.yaml`, a file of `spillway calibrate`. `models.yaml` and `accelerators.yaml` hold
 the catalog, each number with its source; `engine` what vLLM chooses by version, `memory` how much is
-left for KV, `physics` the step times, `validated` what was compared with measurements.
+left for KV, `physics` the step times, `efficiencies.yaml` what was measured.
 """
 
 from spillway.catalog.servers.accelerator import Accelerator, accelerator, accelerators

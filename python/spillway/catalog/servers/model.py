@@ -216,7 +216,7 @@ def model(name: str) -> Model:
 
     Raises ConfigError with the nearest name if there is none.
     """
-    if name.endswith(".json"):
+    if isinstance(name, str) and name.endswith(".json"):
         return Model.from_config(name)
     key, found = entry(_FILE, name, "model", also="or give the path of its config.json")
     dtype = found["dtype"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spillway._core.instance import Roofline
+from spillway.catalog.servers.data import entries
 from spillway.catalog.servers.memory import ELEMENT_BYTES, stored_bytes
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from spillway.catalog.servers.memory import Layout
     from spillway.catalog.servers.model import Model
 
-__all__ = ["NORM", "PRIOR", "WIDTHS", "Efficiencies", "roofline"]
+__all__ = ["NORM", "PRIOR", "WIDTHS", "Efficiencies", "Knowledge", "drawn", "knowledge", "roofline"]
 
 
 def __dir__() -> list[str]:
@@ -41,8 +42,9 @@ class Efficiencies:
     memory, arithmetic, kv : float
         Reached share of the memory's bandwidth for weights, of the arithmetic, and of the bandwidth
         for KV.
-    constant_us, decode_us : float
-        Of a step, and of each decoding request in it: scheduling, launches, sampling.
+    constant_us, layer_us, decode_us : float
+        Of a step, of each layer in it, and of each decoding request: scheduling, kernels whose time
+        does not shrink with the number of accelerators, sampling.
     collective_us : float
         Latency of an all-reduce.
     entry_us : float
@@ -54,6 +56,7 @@ class Efficiencies:
     arithmetic: float
     kv: float
     constant_us: float
+    layer_us: float
     decode_us: float
     collective_us: float
     entry_us: float
@@ -70,30 +73,62 @@ class Efficiencies:
 
 
 PRIOR = Efficiencies(
-    memory=0.80,
-    arithmetic=0.60,
-    kv=0.55,
-    constant_us=2800,
-    decode_us=30,
-    collective_us=14,
-    entry_us=5000,
+    memory=0.95,
+    arithmetic=0.64,
+    kv=0.85,
+    constant_us=1400,
+    layer_us=31,
+    decode_us=37,
+    collective_us=8,
+    entry_us=6000,
 )
-"""One guess for all accelerators, engines and types, made before any step of them was compared.
+"""For what was not measured.
 
-The memory's share is the correction factor of aiconfigurator-core 0.12 for H100, H200 and B200; the
-time of a small all-reduce is its 10 us between two accelerators with a launch.
+The eight numbers describe runs of five models in bf16 on H100 (7B to 70B parameters, one mixture of
+experts, TP 1 to 4, vLLM 0.15 and 0.23): see experiments/physics_points. Those runs share prompts,
+so their efficiency of KV reads is too high; it is from the model without shared ones.
 """
 
 WIDTHS = Efficiencies(
-    memory=0.15,
-    arithmetic=0.25,
+    memory=0.10,
+    arithmetic=0.60,
     kv=0.35,
-    constant_us=0.30,
-    decode_us=0.50,
-    collective_us=0.40,
-    entry_us=0.50,
+    constant_us=0.40,
+    layer_us=0.40,
+    decode_us=0.40,
+    collective_us=0.50,
+    entry_us=1.0,
 )
 """Standard deviations of the logarithms of the prior."""
+
+_FILE = "efficiencies.yaml"
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """Efficiencies, the standard deviations of their logarithms, and where they come from."""
+
+    efficiencies: Efficiencies
+    widths: Efficiencies
+    source: str
+
+
+def knowledge(
+    accelerator: str, dtype: str, *, kv_cache_dtype: str, is_mixture: bool
+) -> Knowledge:
+    """What is known about an accelerator of the catalog with models of this kind.
+
+    Measurements with another type of KV say nothing about the efficiency of KV reads.
+    """
+    for one in entries(_FILE).values():
+        if (one["gpu"], one["dtype"], one["is_mixture"]) != (accelerator, dtype, is_mixture):
+            continue
+        found, widths = Efficiencies(**one["efficiencies"]), Efficiencies(**one["widths"])
+        if one["kv_cache_dtype"] != kv_cache_dtype:
+            found = dataclasses.replace(found, kv=PRIOR.kv)
+            widths = dataclasses.replace(widths, kv=WIDTHS.kv)
+        return Knowledge(found, widths, f"fitted to {one['fitted']}")
+    return Knowledge(PRIOR, WIDTHS, "unvalidated")
 
 
 def roofline(
@@ -103,7 +138,7 @@ def roofline(
     *,
     dtype: str,
     kv_cache_dtype: str,
-    efficiencies: Efficiencies = PRIOR,
+    efficiencies: Efficiencies,
 ) -> Roofline:
     """The step time of one rank.
 
@@ -118,7 +153,8 @@ def roofline(
     flops = accelerator.flops(dtype) * efficiencies.arithmetic
     reads_s = 1 / (bandwidth * efficiencies.memory)
     passed = count.attention + count.dense + count.router + model.expert_share * count.experts
-    constant_us, exchange_s = efficiencies.constant_us, 0.0
+    constant_us = efficiencies.constant_us + model.num_hidden_layers * efficiencies.layer_us
+    exchange_s = 0.0
     if layout.tp > 1:
         all_reduces = 2 * model.num_hidden_layers
         constant_us += all_reduces * efficiencies.collective_us
@@ -144,9 +180,11 @@ def roofline(
     )
 
 
-def drawn(count: int, seed: int) -> Iterator[Efficiencies]:
-    """Efficiencies from the prior."""
+def drawn(known: Knowledge, count: int, seed: int) -> Iterator[Efficiencies]:
+    """Efficiencies from their uncertainty."""
     rng = np.random.default_rng(seed)
-    widths = np.array(dataclasses.astuple(WIDTHS))
+    widths = np.array(dataclasses.astuple(known.widths))
     for _ in range(count):
-        yield Efficiencies.from_logs(PRIOR.logs + widths * rng.standard_normal(len(widths)))
+        yield Efficiencies.from_logs(
+            known.efficiencies.logs + widths * rng.standard_normal(len(widths))
+        )

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from spillway._core.instance import InstanceGroup, KvCache
 from spillway._core.sim import ConfigError
-from spillway.catalog.servers import physics, validated
+from spillway.catalog.servers import physics
 from spillway.catalog.servers.accelerator import Accelerator, accelerator
 from spillway.catalog.servers.engine import DEFAULT_ENGINE, Engine, engine
 from spillway.catalog.servers.memory import ELEMENT_BYTES, Layout, Memory, memory_of
@@ -21,7 +21,7 @@ from spillway.config.files import read_settings
 from spillway.config.merging import merged
 from spillway.config.yaml import to_flow
 
-__all__ = ["Origin", "Server", "json_schema", "with_servers"]
+__all__ = ["Origin", "Server", "json_schema", "read_profile", "with_servers"]
 
 
 def __dir__() -> list[str]:
@@ -165,7 +165,7 @@ class Server:
     @property
     def group(self) -> InstanceGroup:
         """The server as settings of an instance."""
-        return self.group_with(physics.PRIOR)
+        return self.group_with(self.knowledge.efficiencies)
 
     def group_with(self, efficiencies: physics.Efficiencies) -> InstanceGroup:
         """The same with other efficiencies."""
@@ -194,17 +194,22 @@ class Server:
 
     def draws(self, count: int, seed: int = 0) -> list[InstanceGroup]:
         """Servers with efficiencies drawn from their uncertainty."""
-        return [self.group_with(one) for one in physics.drawn(count, seed)]
+        return [self.group_with(one) for one in physics.drawn(self.knowledge, count, seed)]
 
     @property
-    def evidence(self) -> str:
-        """The measurements that the step times were compared with; "unvalidated": none."""
-        return validated.evidence(self.architecture.name, self.accelerator.name, self.weight_dtype)
+    def knowledge(self) -> physics.Knowledge:
+        """The efficiencies of its accelerator; their source is "unvalidated" without measurements."""
+        return physics.knowledge(
+            self.accelerator.name,
+            self.weight_dtype,
+            kv_cache_dtype=self.kv_cache_dtype,
+            is_mixture=self.architecture.is_mixture,
+        )
 
     @property
     def provenance(self) -> str:
         """Where the settings come from, in words."""
-        return f"server {to_flow(self.stated)}: physics, {self.evidence}"
+        return f"server {to_flow(self.stated)}: physics, {self.knowledge.source}"
 
     @property
     def stated(self) -> dict[str, Any]:
@@ -250,7 +255,7 @@ class Server:
                      "decode_context_us", "prefill_context_us", "alpha0_us"):  # fmt: skip
             value = getattr(group.latency, name)
             if value:
-                rows.append(Origin(f"latency.{name}", f"{value:.4g}", f"physics, {self.evidence}"))
+                rows.append(Origin(f"latency.{name}", f"{value:.4g}", f"physics, {self.knowledge.source}"))
         return rows
 
     def __settings__(self) -> InstanceGroup:
@@ -352,7 +357,7 @@ def json_schema() -> dict[str, Any]:
 
 def _group_settings(given: Any, path: str, folder: Path) -> dict[str, Any]:
     if isinstance(given, str):
-        return _of_profile(folder / given, given, path)
+        return _of_profile(folder / given)
     if not isinstance(given, Mapping):
         allowed = "must be a mapping such as {model: llama-3.1-8b, gpu: h100}, or a profile's path"
         raise config_error([(path, repr(given), allowed)])
@@ -363,6 +368,8 @@ def _group_settings(given: Any, path: str, folder: Path) -> dict[str, Any]:
     for key in ("model", "gpu"):
         if key not in given:
             raise config_error([(f"{path}.{key}", "", "is missing")])
+    if isinstance(given["model"], str) and given["model"].endswith(".json"):
+        given = {**given, "model": str(folder / given["model"])}
     try:
         settings: dict[str, Any] = Server(**given).group.to_dict()
     except ConfigError as error:
@@ -372,14 +379,21 @@ def _group_settings(given: Any, path: str, folder: Path) -> dict[str, Any]:
     return settings
 
 
-def _of_profile(file: Path, given: str, path: str) -> dict[str, Any]:
+def read_profile(file: Path) -> tuple[InstanceGroup, dict[str, Any]]:
+    """The instance of a profile of `spillway calibrate`, and the content of its file."""
     document = read_settings(file)
     if document.get("kind") != _PROFILE or not isinstance(document.get("instance"), dict):
         allowed = f"must be a file of spillway calibrate (kind: {_PROFILE})"
-        raise config_error([(path, given, allowed)])
+        raise config_error([(str(file), "", allowed)])
+    return InstanceGroup.from_dict(document["instance"]), document
+
+
+def _of_profile(file: Path) -> dict[str, Any]:
+    group, document = read_profile(file)
     runs = len(document.get("runs", []))
-    provenance = f"server {given}: fitted to {runs} measured {'run' if runs == 1 else 'runs'}"
-    return {**document["instance"], "provenance": provenance}
+    provenance = f"server {file}: fitted to {runs} measured {'run' if runs == 1 else 'runs'}"
+    settings: dict[str, Any] = group.replace(provenance=provenance).to_dict()
+    return settings
 
 
 def _check_whole(name: str, value: object) -> None:

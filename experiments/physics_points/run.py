@@ -1,0 +1,334 @@
+"""Servers from datasheets compared with measurements: what their efficiencies are, and transfer to.
+
+Writes README.md. `--data` is a folder with `silicon_sample.csv` (mean TTFT and TPOT at fixed
+concurrency), `vllm_h100/` and `vllm_h100_qwen3_14b/` (requests of real runs). The measurements are
+not part of this repository. `--write` also writes the fitted efficiencies into the catalog.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from experiments import common
+from experiments.common.points import Measured, Points, server_of
+from experiments.silicon_points.run import simulated_group
+from spillway import ConfigError
+from spillway.calibration.refinement import descend, ridge_of
+from spillway.calibration.replay import Replay
+from spillway.calibration.statistics import measured, simulated, weights_of
+from spillway.catalog.servers import Server, physics
+from spillway.config.yaml import to_yaml
+from spillway.interop.recordings import read_points, read_recordings
+from spillway.simulate import run_many
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spillway.calibration.refinement import Problem
+    from spillway.data.recording import Recording
+
+FIRST_GUESS = physics.Efficiencies(
+    memory=0.80,
+    arithmetic=0.60,
+    kv=0.55,
+    constant_us=2800,
+    layer_us=1e-6,
+    decode_us=30,
+    collective_us=14,
+    entry_us=5000,
+)
+"""Committed before any row of the points was read; it had no time per layer."""
+
+RUNS = {
+    "vllm_h100": (
+        "llama-2-7b-tp1-codegen",
+        "llama-2-70b-tp4-general",
+        "mixtral-8x7b-v0-1-tp2-codegen",
+        "codellama-34b-tp2-general",
+    ),
+    "vllm_h100_qwen3_14b": ("sweep_rate_agg_2rps", "sweep_rate_agg_6rps", "w7_agg6"),
+}
+"""Folder -> runs that determine the prior; all in bf16 on H100."""
+
+TRANSFERS = (("h100_sxm", (4,), (2, 8)), ("h200_sxm", (1, 4), (2, 8)), ("b200_sxm", (1, 4), (2, 8)))
+"""Accelerator, fitted tensor-parallel sizes, predicted ones."""
+
+_MODEL, _DTYPE = "meta-llama/Llama-3.1-70B", "fp8"
+_LEAST_WIDTH = 0.05
+_LEAST_POINTS = 15
+_STEP = 0.15
+_ENGINE = "vllm-0.15"
+_WIDTHS = np.array(dataclasses.astuple(physics.WIDTHS))
+_NAMES = [one.name for one in dataclasses.fields(physics.Efficiencies)]
+
+INTRODUCTION = """# Physics points
+
+A server of the catalog computes its step times from datasheets with eight efficiencies
+(`catalog.servers.physics`). This page says what they are where they were measured, and how far they
+carry. Errors are signed, simulated against measured, in percent.
+
+## Five models on H100
+
+Eight numbers shared by five models in bf16 (one of them a mixture of experts, tensor-parallel
+sizes 1, 2 and 4, vLLM 0.15 and 0.23), fitted to requests of real runs. They are the source of the
+catalog's prior for what was not measured. The first four models' runs repeat 100 prompts, which
+requests in a batch then share, so their KV reads look cheaper than they are: the value for KV is
+that of Qwen3-14B, and the prior is below the bandwidth.
+"""
+
+POINTS = """## Llama-3.1-70B in fp8
+
+Published means of vLLM at 4 to 64 users (see [silicon_points](../silicon_points/README.md) for the
+protocol). *First guess*: committed before any of these rows was read. *Prior*: the numbers of the
+section above, rounded; no row of this section went into it, but the time per layer was added to the
+model after the first guess had been compared with them.
+"""
+
+TRANSFER = """### From some tensor-parallel sizes to others
+
+Fitted with the prior on the sizes in the first column, predicted for the others.
+"""
+
+CATALOG = """### What the catalog takes
+
+All points of an accelerator with models of one kind, fitted with the prior; for bf16 on H100 the
+runs of the first section instead.
+"""
+
+
+class Runs:
+    """Residuals of replayed runs on servers of the catalog with shared efficiencies."""
+
+    def __init__(self, runs: Sequence[Recording]) -> None:
+        self.replays = [Replay(run) for run in runs]
+        self._rows = [one.compared for one in self.replays]
+        self._measured = [
+            measured(one, rows).logs() for one, rows in zip(self.replays, self._rows, strict=True)
+        ]
+
+    def residuals(self, thetas: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """One row of residuals per run."""
+        simulations = [
+            one.simulation(_server_of(one.recording).group_with(efficiencies))
+            for efficiencies in map(physics.Efficiencies.from_logs, thetas)
+            for one in self.replays
+        ]
+        results = run_many(simulations, keep_requests=True)
+        n = len(self.replays)
+        return [
+            np.array(
+                [
+                    weights_of(one) * (simulated(results[i * n + k][0], rows).logs() - logs)
+                    for k, (one, rows, logs) in enumerate(
+                        zip(self.replays, self._rows, self._measured, strict=True)
+                    )
+                ]
+            )
+            for i in range(len(thetas))
+        ]
+
+    def errors_percent(self, theta: np.ndarray) -> list[np.ndarray]:
+        """Signed errors of every run's statistics."""
+        (rows,) = self.residuals([theta])
+        return [
+            100 * np.expm1(row / weights_of(one))
+            for one, row in zip(self.replays, rows, strict=True)
+        ]
+
+
+def _server_of(run: Recording) -> Server:
+    facts = run.server
+    version = (facts.engine_version or "").split(".")
+    return Server(
+        model=facts.model or "",
+        gpu=facts.gpu or "",
+        tp=facts.tensor_parallel_size or 1,
+        engine=f"vllm-{version[0]}.{version[1]}" if len(version) > 1 else _ENGINE,
+        max_num_seqs=facts.max_num_seqs,
+        max_num_batched_tokens=facts.max_num_batched_tokens,
+        num_kv_blocks=facts.num_kv_blocks,
+    )
+
+
+def widths_of(problem: Problem, theta: np.ndarray) -> np.ndarray:
+    """Standard deviations of the fitted logarithms: those of the ridge where nothing is known."""
+    axes = _STEP * np.eye(len(theta))
+    here, *found = problem.residuals([theta, *(theta + s * axis for axis in axes for s in (1, -1))])
+    slopes = [
+        (up - down).ravel() / (2 * _STEP)
+        for up, down in zip(found[::2], found[1::2], strict=True)
+    ]
+    known = np.nan_to_num(np.array(slopes).T)
+    ridge = ridge_of(theta, _WIDTHS)
+    rest = here[np.isfinite(here)]
+    covariance = np.linalg.inv(known.T @ known + np.diag(ridge**2)) * float(np.mean(rest**2))
+    return np.asarray(np.clip(np.sqrt(np.diag(covariance)), _LEAST_WIDTH, _WIDTHS))
+
+
+def selected(points: Sequence[Measured], gpu: str, sizes: Sequence[int]) -> list[Any]:
+    """The points of an accelerator with these tensor-parallel sizes."""
+    return [
+        (one, range(len(one.users)))
+        for one in points
+        if one.group.server.gpu == gpu and one.group.server.tensor_parallel_size in sizes
+    ]
+
+
+def kinds(points: Sequence[Measured]) -> dict[str, list[Measured]]:
+    """The points by accelerator, type of weights and kind of model, of servers in the catalog."""
+    found: dict[str, list[Measured]] = {}
+    for one in points:
+        try:
+            server = server_of(one.group, 1)
+        except ConfigError:
+            continue
+        kind = "mixture" if server.architecture.is_mixture else "dense"
+        name = f"{server.accelerator.name}-{server.weight_dtype}-{kind}"
+        found.setdefault(name, []).append(one)
+    return {
+        name: some
+        for name, some in sorted(found.items())
+        if sum(len(one.users) for one in some) >= _LEAST_POINTS
+    }
+
+
+def _values(theta: np.ndarray) -> list[str]:
+    return [f"{one:.3g}" for one in np.exp(theta)]
+
+
+def _medians(errors: tuple[np.ndarray, np.ndarray]) -> list[str]:
+    shown = [str(len(errors[0]))]
+    for one in errors:
+        shown += [f"{np.median(np.abs(one)):.1f}", f"{np.median(one):+.1f}"]
+    return shown
+
+
+_ERRORS = ("points", "TPOT median error", "bias", "TTFT median error", "bias")
+
+
+def main() -> None:
+    """Writes the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--data", type=Path, help="the folder of the measurements")
+    source.add_argument("--smoke", action="store_true", help="one simulated group of points")
+    parser.add_argument("--write", action="store_true", help="write the catalog's efficiencies too")
+    parser.add_argument("--output", type=Path, default=Path(__file__).with_name("README.md"))
+    options = parser.parse_args()
+    if options.smoke:
+        group = Measured.of(simulated_group())
+        problem = Points([(group, range(3))])
+        theta, _ = descend(problem, physics.PRIOR.logs, widths=_WIDTHS)
+        table = common.markdown(_ERRORS, [_medians(problem.errors_percent(theta))])
+        common.publish(table, options.output)
+        return
+    catalog: dict[str, Any] = {}
+
+    def known(server: Server, fitted: str, problem: Problem, theta: np.ndarray) -> None:
+        gpu, dtype = server.accelerator.name, server.weight_dtype
+        is_mixture = server.architecture.is_mixture
+        catalog[f"{gpu}-{dtype}-{'mixture' if is_mixture else 'dense'}"] = {
+            "gpu": gpu,
+            "dtype": dtype,
+            "is_mixture": is_mixture,
+            "kv_cache_dtype": server.kv_cache_dtype,
+            "fitted": fitted,
+            "efficiencies": {
+                name: float(f"{one:.3g}") for name, one in zip(_NAMES, np.exp(theta), strict=True)
+            },
+            "widths": {
+                name: float(f"{one:.2g}")
+                for name, one in zip(_NAMES, widths_of(problem, theta), strict=True)
+            },
+        }
+
+    runs = Runs(
+        [
+            run
+            for folder, names in RUNS.items()
+            for run in read_recordings(options.data / folder)
+            if run.name in names
+        ]
+    )
+    theta, _ = descend(runs, physics.PRIOR.logs, widths=_WIDTHS)
+    unshared = Runs([one.recording for one in runs.replays if one.period is None])
+    kv = _NAMES.index("kv")
+    of_unshared, _ = descend(unshared, physics.PRIOR.logs, widths=_WIDTHS)
+    theta[kv] = of_unshared[kv]
+    models = len({one.recording.server.key for one in runs.replays})
+    known(_server_of(unshared.replays[0].recording), f"runs of {models} models", runs, theta)
+    rows = [
+        [one.recording.name, *(f"{errors[i]:+.1f}" for i in (0, 2, 4, 5, 10, 15))]
+        for one, errors in zip(runs.replays, runs.errors_percent(theta), strict=True)
+    ]
+    text = [
+        INTRODUCTION,
+        common.markdown(["", *_NAMES], [["fitted", *_values(theta)],
+                                        ["prior", *_values(physics.PRIOR.logs)]]),
+        common.markdown(
+            ("run", "TTFT mean", "p50", "p99", "ITL mean", "E2E mean", "capacity"), rows
+        ),
+    ]  # fmt: skip
+    everything = [
+        Measured.of(one)
+        for one in read_points(options.data / "silicon_sample.csv")
+        if one.server.engine == "vllm"
+    ]
+    points = [
+        one
+        for one in everything
+        if one.group.server.model == _MODEL and one.group.group["gemm_quant_mode"] == _DTYPE
+    ]
+    rows = []
+    for name, guess in (("first guess", FIRST_GUESS), ("prior", physics.PRIOR)):
+        for gpu, _, _ in TRANSFERS:
+            errors = Points(selected(points, gpu, (1, 2, 4, 8))).errors_percent(guess.logs)
+            rows.append([name, gpu, *_medians(errors)])
+    text += [POINTS, common.markdown(("nothing fitted", "accelerator", *_ERRORS), rows)]
+    rows = []
+    for gpu, fitted, predicted in TRANSFERS:
+        theta, _ = descend(
+            Points(selected(points, gpu, fitted)), physics.PRIOR.logs, widths=_WIDTHS
+        )
+        errors = Points(selected(points, gpu, predicted)).errors_percent(theta)
+        sizes = " -> ".join(" ".join(f"TP{one}" for one in some) for some in (fitted, predicted))
+        rows.append([f"{gpu} {sizes}", *_medians(errors)])
+        common.say(f"{gpu} {sizes}")
+    text += [TRANSFER, common.markdown(("accelerator", *_ERRORS), rows)]
+    rows, values = [], []
+    for name, kind in kinds(everything).items():
+        server = server_of(kind[0].group, 1)
+        problem = Points([(one, range(len(one.users))) for one in kind])
+        theta, _ = descend(problem, physics.PRIOR.logs, widths=_WIDTHS)
+        errors = problem.errors_percent(theta)
+        models = sorted({server_of(one.group, 1).architecture.name for one in kind})
+        if name not in catalog:
+            known(server, f"{len(errors[0])} points of {' and '.join(models)}", problem, theta)
+        common.say(name)
+        rows.append([name, ", ".join(models), *_medians(errors)])
+        values.append([name, *_values(theta)])
+    text += [
+        CATALOG,
+        common.markdown(("accelerator, type, kind", *_NAMES), values),
+        common.markdown(("accelerator, type, kind", "models", *_ERRORS), rows),
+    ]
+    common.publish("\n".join(text), options.output)
+    if options.write:
+        place = Path(physics.__file__).with_name("efficiencies.yaml")
+        place.write_text(_CATALOG_COMMENT + to_yaml(catalog), encoding="utf-8")
+
+
+_CATALOG_COMMENT = """\
+# Written by `make experiments NAME=physics_points ARGS="--data ... --write"`.
+# Sources: runs of vLLM on H100 published by the authors of BLIS, and with a study of KV residency;
+# mean latencies published with aiconfigurator (Apache-2.0), measured by InferenceMAX.
+"""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""`spillway servers [MODEL --gpu GPU]`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from spillway.catalog.servers import DEFAULT_ENGINE, Server
+from spillway.catalog.servers.text import table
+from spillway.config.classes import config_error
+from spillway.config.yaml import to_flow
+
+if TYPE_CHECKING:
+    import argparse
+
+    from spillway._core.cluster import Simulation
+
+__all__ = ["add_arguments", "run"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_DRAWS = 20
+_ROUNDS = 4
+_FIGURES = {
+    "mean_ttft_ms": "TTFT, ms",
+    "mean_tpot_ms": "TPOT, ms",
+    "output_throughput": "output tokens/s",
+    "request_throughput": "requests/s",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    parser.add_argument(
+        "model", nargs="?", metavar="MODEL",
+        help="a model of the catalog or the path of a config.json; without one: list the catalog",
+    )  # fmt: skip
+    parser.add_argument("--gpu", help="an accelerator of the catalog")
+    for name, text in {
+        "tp": "tensor-parallel size",
+        "dp": "data-parallel size",
+        "max-num-seqs": "maximum number of sequences",
+        "max-num-batched-tokens": "maximum number of tokens of a step",
+        "max-model-len": "maximum number of tokens of a request",
+        "num-kv-blocks": "KV blocks, as the engine's log states them",
+    }.items():
+        parser.add_argument(f"--{name}", type=int, metavar="N", help=text)
+    parser.add_argument("--enable-expert-parallel", action="store_true", default=None)
+    parser.add_argument("--dtype", help="type of the weights (default: the published one)")
+    parser.add_argument("--kv-cache-dtype", help="bf16 or fp8")
+    parser.add_argument("--engine", help=f"version of vLLM (default {DEFAULT_ENGINE})")
+    parser.add_argument("--gpu-memory-utilization", type=float, metavar="SHARE")
+    parser.add_argument("--input-tokens", type=int, default=1000, help="prompt (default 1000)")
+    parser.add_argument("--output-tokens", type=int, default=200, help="output (default 200)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the catalog, or what a server is, what it holds, and how fast it is."""
+    if options.model is None:
+        print(table())
+        return 0
+    if options.gpu is None:
+        raise config_error([("--gpu", "", "is missing; `spillway servers` lists accelerators")])
+    for name in ("input_tokens", "output_tokens"):
+        if getattr(options, name) < 1:
+            flag = f"--{name.replace('_', '-')}"
+            raise config_error([(flag, str(getattr(options, name)), "must be >= 1")])
+    names = ("tp", "dp", "enable_expert_parallel", "dtype", "kv_cache_dtype", "engine",
+             "gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", "max_model_len",
+             "num_kv_blocks")  # fmt: skip
+    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    server = Server(model=options.model, gpu=options.gpu, **given)
+    loads = _loads(server, options.input_tokens, options.output_tokens)
+    print(json.dumps(_document(server, loads), indent=2) if options.json else _text(server, loads))
+    return 0
+
+
+def _loads(server: Server, input_tokens: int, output_tokens: int) -> dict[str, Any]:
+    """Figures with one user, and with as many as the server holds, each with its interval."""
+    from spillway import simulate
+
+    group = server.group
+    room = group.num_kv_blocks * group.block_size_tokens // (input_tokens + output_tokens)
+    if not room or input_tokens + output_tokens > group.max_model_len:
+        allowed = f"with the output must be <= {group.max_model_len}"
+        raise config_error([("--input-tokens", str(input_tokens), allowed)])
+    most = group.data_parallel_size * min(group.max_num_seqs, room)
+    found = {}
+    for name, users in (("light load", 1), ("saturated", most)):
+        simulation = _closed_loop(server, users, input_tokens, output_tokens)
+        summary = simulate(simulation).summary()
+        intervals = simulate(simulation, uncertainty=_DRAWS)
+        found[name] = {"users": users} | {
+            figure: {"value": summary[figure], "low": intervals[figure][0],
+                     "high": intervals[figure][1]}
+            for figure in _FIGURES if figure in intervals
+        }  # fmt: skip
+    return found
+
+
+def _closed_loop(server: Server, users: int, input_tokens: int, output_tokens: int) -> Simulation:
+    from spillway import Simulation, workload
+
+    client = workload.Client(
+        arrivals=workload.ClosedLoop(users=users),
+        num_requests=max(8, _ROUNDS * users),
+        input_tokens=workload.Uniform(
+            min_tokens=max(1, input_tokens * 4 // 5), max_tokens=input_tokens
+        ),
+        output_tokens=workload.Uniform(
+            min_tokens=max(1, output_tokens * 4 // 5), max_tokens=output_tokens
+        ),
+    )
+    return Simulation(workload=workload.Synthetic(clients=[client]), instances=[server])  # type: ignore[list-item]
+
+
+def _document(server: Server, loads: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "server": server.stated,
+        "provenance": server.provenance,
+        "settings": [one._asdict() for one in server.origins()],
+        "kv_tokens": server.group.num_kv_blocks * server.group.block_size_tokens,
+        "loads": loads,
+    }
+
+
+def _text(server: Server, loads: dict[str, Any]) -> str:
+    group, model = server.group, server.architecture
+    origins = server.origins()
+    width = max(len(one.setting) for one in origins)
+    values = max(len(one.value) for one in origins)
+    tokens = group.num_kv_blocks * group.block_size_tokens
+    lines = [
+        f"{model.name} ({model.repository or model.source}) on {server.tp} x "
+        f"{server.accelerator.name}, {server.weight_dtype} weights, {server.version.name}",
+        "",
+        *(f"  {one.setting:<{width}}  {one.value:>{values}}  {one.origin}" for one in origins),
+        "",
+        f"  holds {tokens:,} tokens of KV on each of {server.dp} rank{'s' * (server.dp > 1)}, "
+        f"{tokens // group.max_model_len:,} requests of maximum length",
+        "",
+    ]
+    for name, figures in loads.items():
+        lines.append(f"  {name}, {figures['users']:,} user{'s' * (figures['users'] > 1)} (90% interval)")
+        for figure, label in _FIGURES.items():
+            if one := figures.get(figure):
+                lines.append(
+                    f"    {label:<16} {one['value']:>10,.4g}  ({one['low']:,.4g} to {one['high']:,.4g})"
+                )
+    lines += [
+        "",
+        f"  step times: {server.knowledge.source}",
+        "",
+        f"instances: {{server: {to_flow(server.stated)}}}",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,207 @@
+"""Servers of the catalog: what they hold, how fast they are, and where it is from."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.paths import SHARED
+
+import spillway
+from spillway import ConfigError, Simulation, instance
+from spillway.catalog.servers import Server, accelerators, models
+from spillway.catalog.servers.data import entries
+from spillway.interop.recordings import read_recordings
+
+SMALL = Server(model="llama-3.1-8b", gpu="h100")
+
+
+def settings_file(folder: Path, text: str) -> Path:
+    path = folder / "simulation.yaml"
+    path.write_text(f"schema: 1\n{text}\n")
+    return path
+
+
+RECORDED_FOLDERS = ("vllm_h100", "llmservingsim", "vllm_h100_qwen3_14b")
+
+
+@pytest.mark.skipif(not (SHARED / "data").is_dir(), reason=f"{SHARED / 'data'} is missing")
+@pytest.mark.parametrize("folder", RECORDED_FOLDERS)
+def test_the_kv_memory_is_that_of_real_servers(folder: str) -> None:
+    facts = {
+        one.server.key: one.server
+        for one in read_recordings(SHARED / "data" / folder)
+        if one.server.num_kv_blocks
+    }
+    assert facts
+    for one in facts.values():
+        version = (one.engine_version or "0.15").split(".")
+        server = Server(
+            model=one.model or "",
+            gpu=one.gpu or "",
+            tp=one.tensor_parallel_size or 1,
+            engine=f"vllm-{version[0]}.{version[1]}",
+            max_num_seqs=one.max_num_seqs,
+            max_num_batched_tokens=one.max_num_batched_tokens,
+        )
+        assert server.group.num_kv_blocks == pytest.approx(one.num_kv_blocks, rel=0.05), one.key
+
+
+def test_every_pair_of_the_catalog_is_a_server_or_says_what_it_needs() -> None:
+    fits = 0
+    for model in models():
+        for gpu in accelerators():
+            try:
+                group = Server(model=model, gpu=gpu, tp=8).group
+            except ConfigError as error:
+                assert re.search(r"needs [\d.]+ GB|must divide the", str(error))
+            else:
+                fits += 1
+                assert group.latency.weights_us > 0
+                assert "server {model:" in group.provenance
+    assert fits > len(models()) * len(accelerators()) / 2
+
+
+def test_a_larger_server_is_faster_and_holds_more() -> None:
+    one, four = SMALL.group, dataclasses.replace(SMALL, tp=4).group
+    assert four.num_kv_blocks > 4 * one.num_kv_blocks
+    assert four.latency.weights_us == pytest.approx(one.latency.weights_us / 4)
+    assert four.latency.decode_context_us == pytest.approx(one.latency.decode_context_us / 4)
+    assert four.latency.constant_us > one.latency.constant_us  # all-reduces
+
+
+def test_fp8_halves_what_weights_take() -> None:
+    half = dataclasses.replace(SMALL, dtype="fp8")
+    head = 2 * 128256 * 4096  # embedding and output head stay in bf16
+    assert SMALL.memory.weights - 2 * head == pytest.approx(2 * (half.memory.weights - 2 * head))
+
+
+def test_the_engine_decides_what_no_flag_says() -> None:
+    def group(**given: Any) -> instance.InstanceGroup:
+        return dataclasses.replace(SMALL, **given).group
+
+    new = group(engine="vllm-0.23")
+    assert (new.max_num_seqs, new.max_num_batched_tokens) == (1024, 8192)
+    assert new.async_scheduling
+    assert new.kv_cache.reserve_full_prompt
+    old = group(engine="vllm-0.9.2")
+    assert not old.async_scheduling
+    assert not old.kv_cache.reserve_full_prompt
+    small = dataclasses.replace(SMALL, gpu="l4", max_model_len=4096).group
+    assert (small.max_num_seqs, small.max_num_batched_tokens) == (256, 2048)
+    assert group(gpu_memory_utilization=0.95).num_kv_blocks > group().num_kv_blocks
+    given = group(max_num_seqs=7, num_kv_blocks=99, max_model_len=1000)
+    assert (given.max_num_seqs, given.num_kv_blocks, given.max_model_len) == (7, 99, 1000)
+
+
+def test_a_request_is_no_longer_than_the_memory_holds() -> None:
+    group = Server(model="llama-3.1-8b", gpu="l4").group
+    assert group.max_model_len == group.num_kv_blocks * group.block_size_tokens < 131072
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"model": "lama-3.1-8b"}, "model = 'lama-3.1-8b': is not in the catalog; did you mean"),
+        ({"gpu": "h1000"}, "gpu = 'h1000': is not in the catalog; did you mean 'h100'"),
+        ({"gpu": {"memory_gib": 3}}, "gpu.bandwidth_tb_s: is missing"),
+        ({"gpu": {"flops": 3}}, "gpu.memory_gib: is missing"),
+        ({"tp": 3}, "tp = 3: must divide the 32 attention heads"),
+        ({"tp": 0}, "tp = 0: must be a whole number >= 1"),
+        ({"dp": True}, "dp = True: must be a whole number >= 1"),
+        ({"dtype": "fp5"}, "dtype = 'fp5': must be one of bf16"),
+        ({"kv_cache_dtype": "int8"}, "kv_cache_dtype = 'int8': must be one of bf16, fp8"),
+        ({"engine": "sglang"}, "engine = 'sglang': must be vllm-X.Y"),
+        ({"gpu_memory_utilization": 90}, "gpu_memory_utilization = 90: must be > 0 and <= 1"),
+        ({"model": "llama-3.1-70b"}, "it fits with tp >= 2"),
+    ],
+)
+def test_what_is_wrong_is_named(given: dict[str, Any], message: str) -> None:
+    stated = {"model": "llama-3.1-8b", "gpu": "h100", **given}
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        _ = Server(**stated).group
+
+
+def test_a_file_names_a_server_and_changes_its_settings(tmp_path: Path) -> None:
+    path = settings_file(
+        tmp_path,
+        "instances:\n"
+        "  - server: {model: llama-3.1-8b, gpu: h100}\n"
+        "    count: 3\n"
+        "    max_num_seqs: 128\n"
+        "    latency: {constant_us: 1234}\n",
+    )
+    (group,) = spillway.load(path).instances
+    assert (group.count, group.max_num_seqs) == (3, 128)
+    assert group.latency == SMALL.group.latency.replace(constant_us=1234)
+    assert group.num_kv_blocks == SMALL.group.num_kv_blocks
+    again = tmp_path / "again.yaml"
+    spillway.dump(spillway.load(path), again)
+    assert spillway.load(again) == spillway.load(path)
+
+
+def test_errors_in_a_file_name_the_place(tmp_path: Path) -> None:
+    path = settings_file(tmp_path, "instances: [{server: {model: llama-3.1-8b, gpu: h100, tp: 5}}]")
+    with pytest.raises(ConfigError, match=r"instances\[0\]\.server\.tp = 5: must divide"):
+        spillway.load(path)
+    path = settings_file(tmp_path, "instances: {server: {gpu: h100}}")
+    with pytest.raises(ConfigError, match=r"instances\.server\.model: is missing"):
+        spillway.load(path)
+    path = settings_file(tmp_path, "instances: {server: {model: llama-3.1-8b, gpu: h100, tps: 1}}")
+    with pytest.raises(ConfigError, match=r"instances\.server\.tps = 1: must be one of"):
+        spillway.load(path)
+    path = settings_file(tmp_path, "instances: {server: 7}")
+    with pytest.raises(ConfigError, match=r"instances\.server = 7: must be a mapping"):
+        spillway.load(path)
+
+
+def test_provenance_changes_neither_fingerprint_nor_result() -> None:
+    itself = Simulation(instances=SMALL)  # type: ignore[arg-type]
+    plain = itself.with_({"instances[0].provenance": ""})
+    assert spillway.fingerprint(itself) == spillway.fingerprint(plain)
+    assert spillway.simulate(itself).digest == spillway.simulate(plain).digest
+
+
+def test_every_setting_has_an_origin() -> None:
+    shown = {one.setting: one for one in SMALL.origins()}
+    assert shown["num_kv_blocks"].origin.startswith("memory: ")
+    assert shown["max_num_seqs"].origin == "default of vllm-0.19 on h100"
+    given = dataclasses.replace(SMALL, max_num_seqs=9)
+    assert {one.setting: one.origin for one in given.origins()}["max_num_seqs"] == "given"
+
+
+def test_a_server_without_measurements_says_so() -> None:
+    measured = {(one["gpu"], one["dtype"]) for one in entries("efficiencies.yaml").values()}
+    for gpu in accelerators():
+        server = Server(model="llama-3.1-8b", gpu=gpu, max_model_len=2048)
+        is_known = (gpu, "bf16") in measured
+        assert ("unvalidated" in server.provenance) is not is_known
+
+
+def test_uncertain_step_times_give_intervals() -> None:
+    simulation = Simulation(instances=SMALL)  # type: ignore[arg-type]
+    figures = spillway.simulate(simulation).summary()
+    intervals = spillway.simulate(simulation, uncertainty=12)
+    low, high = intervals["mean_ttft_ms"]
+    assert low < figures["mean_ttft_ms"] < high
+    assert intervals["offered"] == (figures["offered"], figures["offered"])
+    assert spillway.simulate(simulation, uncertainty=12) == intervals
+    with pytest.raises(ConfigError, match=r"instances\[0\]: has step times of unknown uncertainty"):
+        spillway.simulate(Simulation(), uncertainty=12)
+    with pytest.raises(ConfigError, match=r"instances\[0\]\.latency: is not that of"):
+        spillway.simulate(
+            simulation.with_({"instances[0].latency.constant_us": 1}), uncertainty=12
+        )
+    with pytest.raises(ValueError, match="must be >= 2 runs"):
+        spillway.simulate(simulation, uncertainty=1)
+
+
+def test_draws_have_the_stated_widths() -> None:
+    widths = dataclasses.asdict(SMALL.knowledge.widths)
+    entry = np.log([one.latency.alpha0_us for one in SMALL.draws(2000)])
+    assert entry.std() == pytest.approx(widths["entry_us"], rel=0.1)
+    assert entry.mean() == pytest.approx(np.log(SMALL.group.latency.alpha0_us), abs=0.1)
