@@ -33,7 +33,7 @@ _DEFAULT_ENGINE = "vllm-0.19"
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """Points of one server and pair of lengths: means by number of users, repeated ones averaged."""
+    """Points of one server and pair of lengths: means by number of users."""
 
     group: LatencyPoints
     users: np.ndarray

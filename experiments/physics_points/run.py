@@ -160,8 +160,7 @@ def widths_of(problem: Problem, theta: np.ndarray) -> np.ndarray:
     axes = _STEP * np.eye(len(theta))
     here, *found = problem.residuals([theta, *(theta + s * axis for axis in axes for s in (1, -1))])
     slopes = [
-        (up - down).ravel() / (2 * _STEP)
-        for up, down in zip(found[::2], found[1::2], strict=True)
+        (up - down).ravel() / (2 * _STEP) for up, down in zip(found[::2], found[1::2], strict=True)
     ]
     known = np.nan_to_num(np.array(slopes).T)
     ridge = ridge_of(theta, _WIDTHS)
@@ -179,6 +178,11 @@ def selected(points: Sequence[Measured], gpu: str, sizes: Sequence[int]) -> list
     ]
 
 
+def _kind(server: Server) -> str:
+    kind = "mixture" if server.architecture.is_mixture else "dense"
+    return f"{server.accelerator.name}-{server.weight_dtype}-{kind}"
+
+
 def kinds(points: Sequence[Measured]) -> dict[str, list[Measured]]:
     """The points by accelerator, type of weights and kind of model, of servers in the catalog."""
     found: dict[str, list[Measured]] = {}
@@ -187,9 +191,7 @@ def kinds(points: Sequence[Measured]) -> dict[str, list[Measured]]:
             server = server_of(one.group, 1)
         except ConfigError:
             continue
-        kind = "mixture" if server.architecture.is_mixture else "dense"
-        name = f"{server.accelerator.name}-{server.weight_dtype}-{kind}"
-        found.setdefault(name, []).append(one)
+        found.setdefault(_kind(server), []).append(one)
     return {
         name: some
         for name, some in sorted(found.items())
@@ -211,28 +213,21 @@ def _medians(errors: tuple[np.ndarray, np.ndarray]) -> list[str]:
 _ERRORS = ("points", "TPOT median error", "bias", "TTFT median error", "bias")
 
 
-def main() -> None:
-    """Writes the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--data", type=Path, help="the folder of the measurements")
-    source.add_argument("--smoke", action="store_true", help="one simulated group of points")
-    parser.add_argument("--write", action="store_true", help="write the catalog's efficiencies too")
-    parser.add_argument("--output", type=Path, default=Path(__file__).with_name("README.md"))
-    options = parser.parse_args()
-    if options.smoke:
-        group = Measured.of(simulated_group())
-        problem = Points([(group, range(3))])
-        theta, _ = descend(problem, physics.PRIOR.logs, widths=_WIDTHS)
-        table = common.markdown(_ERRORS, [_medians(problem.errors_percent(theta))])
-        common.publish(table, options.output)
-        return
-    catalog: dict[str, Any] = {}
+class Catalog:
+    """The fitted efficiencies, as the catalog's data file holds them."""
 
-    def known(server: Server, fitted: str, problem: Problem, theta: np.ndarray) -> None:
+    def __init__(self) -> None:
+        self.entries: dict[str, Any] = {}
+
+    def add(self, server: Server, fitted: str, problem: Problem, theta: np.ndarray) -> None:
+        """Adds those of one accelerator, type of weights and kind of model, the first ones only."""
         gpu, dtype = server.accelerator.name, server.weight_dtype
         is_mixture = server.architecture.is_mixture
-        catalog[f"{gpu}-{dtype}-{'mixture' if is_mixture else 'dense'}"] = {
+        name = _kind(server)
+        if name in self.entries:
+            return
+        widths = widths_of(problem, theta)
+        self.entries[name] = {
             "gpu": gpu,
             "dtype": dtype,
             "is_mixture": is_mixture,
@@ -241,17 +236,17 @@ def main() -> None:
             "efficiencies": {
                 name: float(f"{one:.3g}") for name, one in zip(_NAMES, np.exp(theta), strict=True)
             },
-            "widths": {
-                name: float(f"{one:.2g}")
-                for name, one in zip(_NAMES, widths_of(problem, theta), strict=True)
-            },
+            "widths": {name: float(f"{one:.2g}") for name, one in zip(_NAMES, widths, strict=True)},
         }
 
+
+def shared_numbers(data: Path, catalog: Catalog) -> list[str]:
+    """The section on five models on one accelerator."""
     runs = Runs(
         [
             run
             for folder, names in RUNS.items()
-            for run in read_recordings(options.data / folder)
+            for run in read_recordings(data / folder)
             if run.name in names
         ]
     )
@@ -261,35 +256,31 @@ def main() -> None:
     of_unshared, _ = descend(unshared, physics.PRIOR.logs, widths=_WIDTHS)
     theta[kv] = of_unshared[kv]
     models = len({one.recording.server.key for one in runs.replays})
-    known(_server_of(unshared.replays[0].recording), f"runs of {models} models", runs, theta)
+    catalog.add(_server_of(unshared.replays[0].recording), f"runs of {models} models", runs, theta)
     rows = [
         [one.recording.name, *(f"{errors[i]:+.1f}" for i in (0, 2, 4, 5, 10, 15))]
         for one, errors in zip(runs.replays, runs.errors_percent(theta), strict=True)
     ]
-    text = [
+    return [
         INTRODUCTION,
         common.markdown(["", *_NAMES], [["fitted", *_values(theta)],
                                         ["prior", *_values(physics.PRIOR.logs)]]),
+        "",
         common.markdown(
             ("run", "TTFT mean", "p50", "p99", "ITL mean", "E2E mean", "capacity"), rows
         ),
+        "",
     ]  # fmt: skip
-    everything = [
-        Measured.of(one)
-        for one in read_points(options.data / "silicon_sample.csv")
-        if one.server.engine == "vllm"
-    ]
-    points = [
-        one
-        for one in everything
-        if one.group.server.model == _MODEL and one.group.group["gemm_quant_mode"] == _DTYPE
-    ]
+
+
+def one_model(points: Sequence[Measured]) -> list[str]:
+    """The section on the points of one model: nothing fitted, then from some sizes to others."""
     rows = []
     for name, guess in (("first guess", FIRST_GUESS), ("prior", physics.PRIOR)):
         for gpu, _, _ in TRANSFERS:
             errors = Points(selected(points, gpu, (1, 2, 4, 8))).errors_percent(guess.logs)
-            rows.append([name, gpu, *_medians(errors)])
-    text += [POINTS, common.markdown(("nothing fitted", "accelerator", *_ERRORS), rows)]
+            rows.append([f"{name}, {gpu}", *_medians(errors)])
+    text = [POINTS, common.markdown(("nothing fitted", *_ERRORS), rows), ""]
     rows = []
     for gpu, fitted, predicted in TRANSFERS:
         theta, _ = descend(
@@ -299,28 +290,59 @@ def main() -> None:
         sizes = " -> ".join(" ".join(f"TP{one}" for one in some) for some in (fitted, predicted))
         rows.append([f"{gpu} {sizes}", *_medians(errors)])
         common.say(f"{gpu} {sizes}")
-    text += [TRANSFER, common.markdown(("accelerator", *_ERRORS), rows)]
+    return [*text, TRANSFER, common.markdown(("accelerator", *_ERRORS), rows), ""]
+
+
+def all_kinds(points: Sequence[Measured], catalog: Catalog) -> list[str]:
+    """The section on what the catalog takes."""
     rows, values = [], []
-    for name, kind in kinds(everything).items():
-        server = server_of(kind[0].group, 1)
+    for name, kind in kinds(points).items():
         problem = Points([(one, range(len(one.users))) for one in kind])
         theta, _ = descend(problem, physics.PRIOR.logs, widths=_WIDTHS)
         errors = problem.errors_percent(theta)
         models = sorted({server_of(one.group, 1).architecture.name for one in kind})
-        if name not in catalog:
-            known(server, f"{len(errors[0])} points of {' and '.join(models)}", problem, theta)
+        fitted = f"{len(errors[0])} points of {' and '.join(models)}"
+        catalog.add(server_of(kind[0].group, 1), fitted, problem, theta)
         common.say(name)
         rows.append([name, ", ".join(models), *_medians(errors)])
         values.append([name, *_values(theta)])
-    text += [
+    return [
         CATALOG,
         common.markdown(("accelerator, type, kind", *_NAMES), values),
+        "",
         common.markdown(("accelerator, type, kind", "models", *_ERRORS), rows),
     ]
+
+
+def main() -> None:
+    """Writes the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--data", type=Path, help="the folder of the measurements")
+    source.add_argument("--smoke", action="store_true", help="one simulated group of points")
+    parser.add_argument("--write", action="store_true", help="write the catalog's efficiencies too")
+    parser.add_argument("--output", type=Path, default=Path(__file__).with_name("README.md"))
+    options = parser.parse_args()
+    catalog = Catalog()
+    if options.smoke:
+        text = all_kinds([Measured.of(simulated_group())] * _LEAST_POINTS, catalog)
+        common.publish("\n".join(text), options.output)
+        return
+    points = [
+        Measured.of(one)
+        for one in read_points(options.data / "silicon_sample.csv")
+        if one.server.engine == "vllm"
+    ]
+    of_model = [
+        one
+        for one in points
+        if one.group.server.model == _MODEL and one.group.group["gemm_quant_mode"] == _DTYPE
+    ]
+    text = shared_numbers(options.data, catalog) + one_model(of_model) + all_kinds(points, catalog)
     common.publish("\n".join(text), options.output)
     if options.write:
         place = Path(physics.__file__).with_name("efficiencies.yaml")
-        place.write_text(_CATALOG_COMMENT + to_yaml(catalog), encoding="utf-8")
+        place.write_text(_CATALOG_COMMENT + to_yaml(catalog.entries), encoding="utf-8")
 
 
 _CATALOG_COMMENT = """\

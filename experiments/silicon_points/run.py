@@ -112,8 +112,10 @@ def main() -> None:
     )
     text = [
         INTRODUCTION,
-        f"{len(rows)} groups of {len(eligible)} (seed {options.seed}), {points.shape[1]} predicted "
-        "points. The error of a group is the median over its points.\n",
+        (
+            f"{len(rows)} groups of {len(eligible)} (seed {options.seed}), {points.shape[1]} "
+            "predicted points. The error of a group is the median over its points.\n"
+        ),
         summary,
         common.markdown(
             ("server", "tokens", "fitted at", "predicted at", "TPOT error in %", "TTFT error in %"),

@@ -13,7 +13,7 @@ from spillway.config.classes import config_error
 from spillway.config.messages import checked, note
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 __all__ = ["Configuration", "as_simulation", "from_settings", "json_schema", "load"]
 
@@ -38,12 +38,14 @@ def from_settings(
         from spillway.catalog import by_name
 
         settings = by_name.resolve(settings)
-    if "instances" in settings:
+    groups = _groups(settings)
+    if any("server" in one for one in groups):
         from spillway.catalog.servers import with_servers
 
         settings = with_servers(settings, base or Path())
-        _note_half_servers(settings)
     simulation = files.to_simulation(settings)
+    if settings.get("profile", "vllm") == "vllm":
+        _note_half_servers(groups)
     workload = simulation.workload
     if read_trace and isinstance(workload, _core.workload.Trace) and workload.file:
         simulation = simulation.replace(workload=_resolved(workload, base or Path()))
@@ -81,17 +83,20 @@ def json_schema() -> dict[str, Any]:
     return schema.file_schema(presets=by_name.json_schema(), server=server.json_schema())
 
 
-def _note_half_servers(settings: Mapping[str, Any]) -> None:
+def _groups(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The instances of a configuration file that are mappings."""
+    given = settings.get("instances")
+    return [one for one in (given if isinstance(given, list) else [given]) if isinstance(one, dict)]
+
+
+def _note_half_servers(groups: Iterable[Mapping[str, Any]]) -> None:
     """Warns of coefficients of BLIS that stand for a server without its memory."""
-    if settings.get("profile", "vllm") != "vllm":
-        return
-    groups = settings["instances"]
-    for group in groups if isinstance(groups, list) else [groups]:
-        latency = group.get("latency") if isinstance(group, dict) else None
+    for group in groups:
+        latency = group.get("latency")
         if isinstance(latency, dict) and "preset" in latency and "num_kv_blocks" not in group:
             note(
-                f"latency preset {latency['preset']}: coefficients of BLIS, without the KV memory of "
-                "that server (num_kv_blocks keeps its default) and mostly without a cost of "
+                f"latency preset {latency['preset']}: coefficients of BLIS, without the KV memory "
+                "of that server (num_kv_blocks keeps its default) and mostly without a cost of "
                 "context; state num_kv_blocks, or take server: {model: …, gpu: …} instead "
                 "(spillway describe servers)"
             )

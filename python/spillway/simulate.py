@@ -195,11 +195,12 @@ def _intervals(
     from spillway.catalog.servers.uncertainty import drawn
     from spillway.data.statistics import central_intervals
 
-    if operator.index(checked("uncertainty", draws, SupportsIndex, "a whole number")) < _LEAST_DRAWS:
+    if (
+        operator.index(checked("uncertainty", draws, SupportsIndex, "a whole number"))
+        < _LEAST_DRAWS
+    ):
         raise ValueError(f"uncertainty = {draws}: must be >= {_LEAST_DRAWS} runs")
-    many = run_many(
-        drawn(simulation, draws), seeds=[seed], threads=threads, reference=reference
-    )
+    many = run_many(drawn(simulation, draws), seeds=[seed], threads=threads, reference=reference)
     return central_intervals([one[0].summary() for one in many], _LEVEL)
 
 

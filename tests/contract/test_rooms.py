@@ -29,6 +29,7 @@ RANK = {
     "catalog": 2,
     "data": 2,
     "analysis": 3,
+    "instance": 3,
     "interop": 3,
     "report": 3,
     "loading": 4,
@@ -44,9 +45,7 @@ RANK = {
 
 # Modules that lie beside the rooms, and the room that each belongs to.
 ROOM_OF = {
-    **dict.fromkeys(
-        ("fleet", "gateway", "instance", "metrics", "router", "signals", "workload"), "config"
-    ),
+    **dict.fromkeys(("fleet", "gateway", "metrics", "router", "signals", "workload"), "config"),
     **dict.fromkeys(("presets", "scenarios"), "catalog"),
 }
 

@@ -12,7 +12,8 @@ from spillway import instance
 
 QUIET = dict.fromkeys(
     ("alpha0_us", "alpha_input_us", "alpha_output_us", "constant_us", "weights_us",
-     "expert_weights_us", "token_us", "decode_us", "decode_context_us", "prefill_context_us", "chunk_us"), 0.0,
+     "expert_weights_us", "token_us", "decode_us", "decode_context_us", "prefill_context_us",
+     "chunk_us"), 0.0,
 )  # fmt: skip
 
 

@@ -135,22 +135,27 @@ def _text(server: Server, loads: dict[str, Any]) -> str:
     values = max(len(one.value) for one in origins)
     tokens = group.num_kv_blocks * group.block_size_tokens
     lines = [
-        f"{model.name} ({model.repository or model.source}) on {server.tp} x "
-        f"{server.accelerator.name}, {server.weight_dtype} weights, {server.version.name}",
+        (
+            f"{model.name} ({model.repository or model.source}) on {server.tp} x "
+            f"{server.accelerator.name}, {server.weight_dtype} weights, {server.version.name}"
+        ),
         "",
         *(f"  {one.setting:<{width}}  {one.value:>{values}}  {one.origin}" for one in origins),
         "",
-        f"  holds {tokens:,} tokens of KV on each of {server.dp} rank{'s' * (server.dp > 1)}, "
-        f"{tokens // group.max_model_len:,} requests of maximum length",
+        (
+            f"  holds {tokens:,} tokens of KV{' on each rank' * (server.dp > 1)}: "
+            f"{tokens // group.max_model_len:,} requests of maximum length"
+        ),
         "",
     ]
     for name, figures in loads.items():
-        lines.append(f"  {name}, {figures['users']:,} user{'s' * (figures['users'] > 1)} (90% interval)")
+        lines.append(
+            f"  {name}, {figures['users']:,} user{'s' * (figures['users'] > 1)} (90% interval)"
+        )
         for figure, label in _FIGURES.items():
             if one := figures.get(figure):
-                lines.append(
-                    f"    {label:<16} {one['value']:>10,.4g}  ({one['low']:,.4g} to {one['high']:,.4g})"
-                )
+                interval = f"({one['low']:,.4g} to {one['high']:,.4g})"
+                lines.append(f"    {label:<16} {one['value']:>10,.4g}  {interval}")
     lines += [
         "",
         f"  step times: {server.knowledge.source}",

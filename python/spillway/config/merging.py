@@ -21,7 +21,9 @@ def __dir__() -> list[str]:
 
 def merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """The settings `own` over `base`."""
-    return {**base} | {key: _over(base[key], one) if key in base else one for key, one in own.items()}
+    return {**base} | {
+        key: _over(base[key], one) if key in base else one for key, one in own.items()
+    }
 
 
 def _over(base: Any, own: Any) -> Any:

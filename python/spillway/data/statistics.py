@@ -21,7 +21,7 @@ def __dir__() -> list[str]:
 def central_intervals(
     summaries: Sequence[Mapping[str, Any]], level: float
 ) -> dict[str, tuple[float, float]]:
-    """For each figure that is a number in all summaries, the range of the central `level` of them."""
+    """The range of the central `level` of each figure that is a number in all summaries."""
     tail = 50 * (1 - level)
     found = {}
     for name in summaries[0]:

@@ -45,6 +45,11 @@ def notes(result: ResultData) -> list[str]:
             "e.g. slo_classes[standard].target_ttft_s."
         )
     found += [*_short_list(_idle(result, parts)), *_unused_memory(result, parts)]
+    if any("unvalidated" in group.provenance for group in result.simulation.instances):
+        found.append(
+            "the servers' step times are computed from datasheets and unvalidated; "
+            "simulate(…, uncertainty=20) shows what follows from their uncertainty."
+        )
     if any(0 < int(summary[f"num_{name}"] or 0) < SMALL_SAMPLE for name in LATENCIES):
         found.append(f"* p99 is unreliable with fewer than {SMALL_SAMPLE:,} values.")
     if summary.get("approximate"):

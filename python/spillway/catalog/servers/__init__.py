@@ -7,9 +7,9 @@ In a configuration file, with other settings of the instance beside it:
 
     instances: {server: {model: llama-3.3-70b, gpu: h100, tp: 4}, count: 2}
 
-or `server: profile.yaml`, a file of `spillway calibrate`. `models.yaml` and `accelerators.yaml` hold
-the catalog, each number with its source; `engine` what vLLM chooses by version, `memory` how much is
-left for KV, `physics` the step times, `efficiencies.yaml` what was measured.
+or `server: profile.yaml`, a file of `spillway calibrate`. `models.yaml` and `accelerators.yaml`
+hold the catalog, each number with its source; `engine` what vLLM chooses by version, `memory` how
+much is left for KV, `physics` the step times, `efficiencies.yaml` what was measured.
 """
 
 from spillway.catalog.servers.accelerator import Accelerator, accelerator, accelerators

@@ -64,7 +64,9 @@ class Accelerator:
                 raise config_error([(f"gpu.{one}", "", f"is missing; needed: {_listed(required)}")])
         for one, value in given.items():
             if one not in known:
-                raise config_error([(f"gpu.{one}", repr(value), f"must be one of {_listed(known)}")])
+                raise config_error(
+                    [(f"gpu.{one}", repr(value), f"must be one of {_listed(known)}")]
+                )
         flops = given["dense_tflops"]
         if not isinstance(flops, Mapping) or "bf16" not in flops:
             allowed = "must be a mapping with bf16, e.g. {bf16: 989, fp8: 1979}"

@@ -22,8 +22,8 @@ def __dir__() -> list[str]:
 ELEMENT_BYTES = {"bf16": 2.0, "fp8": 1.0}
 """Bytes per element of the KV cache."""
 
-# Bytes. Non-torch memory of a process: 0.1 to 0.4 GiB in vLLM's start-up logs. NCCL: measurements in
-# aiconfigurator-core 0.12 (Apache-2.0). CUDA graphs: the estimate in the start-up log of vLLM 0.27.
+# Bytes. Non-torch memory of a process: 0.1 to 0.4 GiB in vLLM's start-up logs. NCCL: measured, in
+# aiconfigurator-core 0.12 (Apache-2.0). CUDA graphs: the estimate in the start-up log of 0.27.
 _PROCESS = 0.3e9
 _NCCL = {1: 0.0, 2: 0.36e9}
 _NCCL_MANY = 0.41e9

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spillway.catalog.servers.data import entry, names
 from spillway.config.classes import config_error
 from spillway.config.filesystem import cannot
+
+if TYPE_CHECKING:
+    import os
 
 __all__ = ["WEIGHT_BYTES", "Model", "Parameters", "model", "models"]
 
@@ -233,7 +235,7 @@ def model(name: str) -> Model:
 def _normalized(config: Mapping[str, Any]) -> dict[str, Any]:
     """Our fields from a mapping that names them, and the number of shared experts."""
     known = {one for one in Model.__dataclass_fields__ if one in config}
-    fields = {one: config[one] or 0 for one in known}
+    fields = {one: 0 if config[one] is None else config[one] for one in known}
     shared = config.get("num_shared_experts", 0) or 0
     if shared and not fields.get("shared_expert_intermediate_size"):
         fields["shared_expert_intermediate_size"] = shared * fields["moe_intermediate_size"]

@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     from spillway.catalog.servers.memory import Layout
     from spillway.catalog.servers.model import Model
 
-__all__ = ["NORM", "PRIOR", "WIDTHS", "Efficiencies", "Knowledge", "drawn", "knowledge", "roofline"]
+__all__ = [
+    "NORM",
+    "PRIOR",
+    "WIDTHS",
+    "Efficiencies",
+    "Knowledge",
+    "drawn",
+    "knowledge",
+    "roofline",
+]
 
 
 def __dir__() -> list[str]:
@@ -64,7 +73,7 @@ class Efficiencies:
     @property
     def logs(self) -> np.ndarray:
         """Natural logarithms, in the order of the fields."""
-        return np.log(np.array(dataclasses.astuple(self)))
+        return np.asarray(np.log(np.array(dataclasses.astuple(self))))
 
     @classmethod
     def from_logs(cls, logs: np.ndarray) -> Efficiencies:
@@ -113,9 +122,7 @@ class Knowledge:
     source: str
 
 
-def knowledge(
-    accelerator: str, dtype: str, *, kv_cache_dtype: str, is_mixture: bool
-) -> Knowledge:
+def knowledge(accelerator: str, dtype: str, *, kv_cache_dtype: str, is_mixture: bool) -> Knowledge:
     """What is known about an accelerator of the catalog with models of this kind.
 
     Measurements with another type of KV say nothing about the efficiency of KV reads.
@@ -143,9 +150,9 @@ def roofline(
     """The step time of one rank.
 
     Every step reads all shared weights and the experts that its tokens use. A token costs two
-    operations per parameter that it passes, and two all-reduces per layer if `tp` > 1, whose latency
-    is part of the constant. Only decoding requests, and the last token of a prompt, pass the output
-    head; it counts for the decoding ones.
+    operations per parameter that it passes, and two all-reduces per layer if `tp` > 1, the latency
+    of which is part of the constant. Only decoding requests, and the last token of a prompt, pass
+    the output head; it counts for the decoding ones.
     """
     count = model.parameters
     shared, experts, _ = stored_bytes(count, dtype)

@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway._core.instance import InstanceGroup, KvCache
 from spillway._core.sim import ConfigError
@@ -20,6 +19,9 @@ from spillway.config.classes import config_error
 from spillway.config.files import read_settings
 from spillway.config.merging import merged
 from spillway.config.yaml import to_flow
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["Origin", "Server", "json_schema", "read_profile", "with_servers"]
 
@@ -73,8 +75,8 @@ class Server:
     gpu_memory_utilization : float, optional
         In (0, 1].
     max_num_seqs, max_num_batched_tokens, max_model_len, num_kv_blocks : int, optional
-        By default what the engine chooses; `max_model_len` is also at most what the KV memory holds,
-        where vLLM refuses to start.
+        By default what the engine chooses; `max_model_len` is also at most what the KV memory
+        holds, where vLLM refuses to start.
     block_size_tokens : int
 
     Raises
@@ -198,7 +200,7 @@ class Server:
 
     @property
     def knowledge(self) -> physics.Knowledge:
-        """The efficiencies of its accelerator; their source is "unvalidated" without measurements."""
+        """Its efficiencies; without measurements their source is "unvalidated"."""
         return physics.knowledge(
             self.accelerator.name,
             self.weight_dtype,
@@ -232,9 +234,12 @@ class Server:
         memory = self.memory
         held = (
             f"memory: {memory.budget / 1e9:.1f} GB - {memory.weights / 1e9:.1f} weights - "
-            f"{memory.reserve / 1e9:.1f} reserve, {memory.kv_bytes_per_token / 1024:.0f} KiB a token"
+            f"{memory.reserve / 1e9:.1f} reserve, "
+            f"{memory.kv_bytes_per_token / 1024:.0f} KiB a token"
         )
-        length = "config.json" if self._max_model_len == self._longest else "what the KV memory holds"
+        is_whole = self._max_model_len == self._longest
+        length = "config.json" if is_whole else "what the KV memory holds"
+        engines = f"default of {self.version.name}"
 
         def origin(name: str, other: str) -> str:
             return other if getattr(self, name) is None else "given"
@@ -246,16 +251,18 @@ class Server:
             Origin("max_model_len", str(group.max_model_len), origin("max_model_len", length)),
             Origin("num_kv_blocks", str(group.num_kv_blocks), origin("num_kv_blocks", held)),
             Origin("block_size_tokens", str(group.block_size_tokens), "given"
-                   if self.block_size_tokens != _BLOCK_SIZE_TOKENS else f"default of {self.engine}"),
-            Origin("async_scheduling", str(group.async_scheduling).lower(), f"default of {self.engine}"),
+                   if self.block_size_tokens != _BLOCK_SIZE_TOKENS else engines),
+            Origin("async_scheduling", str(group.async_scheduling).lower(), engines),
             Origin("kv_cache.reserve_full_prompt",
-                   str(group.kv_cache.reserve_full_prompt).lower(), f"default of {self.engine}"),
+                   str(group.kv_cache.reserve_full_prompt).lower(), engines),
         ]  # fmt: skip
         for name in ("constant_us", "weights_us", "expert_weights_us", "token_us", "decode_us",
                      "decode_context_us", "prefill_context_us", "alpha0_us"):  # fmt: skip
             value = getattr(group.latency, name)
             if value:
-                rows.append(Origin(f"latency.{name}", f"{value:.4g}", f"physics, {self.knowledge.source}"))
+                rows.append(
+                    Origin(f"latency.{name}", f"{value:.4g}", f"physics, {self.knowledge.source}")
+                )
         return rows
 
     def __settings__(self) -> InstanceGroup:

@@ -30,12 +30,12 @@ def table() -> str:
             f"TFLOP/s: {flops}"
         )
     lines += ["", "step times fitted to measurements; all others are unvalidated"]
-    for one in entries("efficiencies.yaml").values():
-        kind = "mixtures of experts" if one["is_mixture"] else "dense models"
-        lines.append(f"  {one['gpu']}, {one['dtype']}, {kind}: {one['fitted']}")
+    for known in entries("efficiencies.yaml").values():
+        kind = "mixtures of experts" if known["is_mixture"] else "dense models"
+        lines.append(f"  {known['gpu']}, {known['dtype']}, {kind}: {known['fitted']}")
     lines += [
         "",
-        "Another model: the path of its config.json. Another accelerator: in a file, "
+        "Another model: the path of its config.json. Another accelerator, in a file:",
         "gpu: {memory_gib: …, bandwidth_tb_s: …, dense_tflops: {bf16: …}, link_gb_s: …}.",
         "`spillway servers MODEL --gpu GPU --tp N` shows one.",
     ]

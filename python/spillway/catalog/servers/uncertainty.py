@@ -51,8 +51,8 @@ def _draws(group: InstanceGroup, path: str, count: int, seed: int) -> list[Insta
     found = re.fullmatch(r"server (.*): (physics|fitted)\b.*", group.provenance)
     if found is None:
         allowed = (
-            "has step times of unknown uncertainty; take a Server of the catalog, or `server: FILE` "
-            "with a profile of spillway calibrate"
+            "has step times of unknown uncertainty; take a Server of the catalog, or "
+            "`server: FILE` with a profile of spillway calibrate"
         )
         raise config_error([(path, "", allowed)])
     stated, kind = found.groups()
