@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -605,6 +606,28 @@ def test_scenario_replaces_workload_tenants_and_classes(
     assert refused("run", "fleet.yaml", "--scenario", "noisy-neighbors") == (
         "scenario = 'noisy-neighbors': unknown scenario; did you mean 'noisy-neighbor'?"
     )
+
+
+def test_servers(run: Callable[..., str], refused: Callable[..., str]) -> None:
+    catalog = run("servers")
+    assert run("describe", "servers") == catalog
+    for name in ("llama-3.3-70b", "mi300x", "gpt-oss-120b"):
+        assert f"  {name} " in catalog
+    small = ("--input-tokens", "100", "--output-tokens", "20", "--max-num-seqs", "8")
+    text = run("servers", "llama-3.1-8b", "--gpu", "l4", *small)
+    assert re.search(r"^  max_num_seqs +8  given$", text, re.MULTILINE)
+    assert "step times: unvalidated" in text
+    assert text.endswith("instances: {server: {model: llama-3.1-8b, gpu: l4, max_num_seqs: 8}}\n")
+    document = json.loads(run("servers", "llama-3.1-8b", "--gpu", "l4", "--json", *small))
+    light, full = document["loads"]["light load"], document["loads"]["saturated"]
+    assert (light["users"], full["users"]) == (1, 8)
+    assert light["mean_tpot_ms"]["low"] < light["mean_tpot_ms"]["value"]
+    assert full["output_throughput"]["value"] > light["output_throughput"]["value"]
+    assert refused("servers", "llama-3.1-8b").startswith("--gpu: is missing")
+    assert refused("servers", "llama-3.1-8b", "--gpu", "l4", "--input-tokens", "900000").startswith(
+        "--input-tokens = 900000: with the output must be <= "
+    )
+    assert "it fits with tp >= 4" in refused("servers", "llama-3.1-70b", "--gpu", "l40s")
 
 
 def test_describe_scenarios(run: Callable[..., str]) -> None:

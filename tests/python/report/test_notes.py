@@ -375,6 +375,14 @@ def test_no_target() -> None:
         assert (result.summary()["goodput"] is None) == is_said
 
 
+def test_servers_without_measurements() -> None:
+    server = instance.Server(model="llama-3.1-8b", gpu="l4")
+    simulation = Simulation(instances=server)  # type: ignore[arg-type]
+    note = "computed from datasheets and unvalidated"
+    assert any(note in one for one in simulate(simulation).notes())
+    assert not any(note in one for one in simulate(Simulation()).notes())
+
+
 def test_unused_memory() -> None:
     workload_ = workload.Synthetic(num_requests=30, requests_per_s=20)
     ample = simulate(Simulation(workload=workload_))

@@ -12,8 +12,13 @@ from support.paths import SHARED
 
 import spillway
 from spillway import ConfigError, Simulation, instance
-from spillway.catalog.servers import Server, accelerators, models
+from spillway.calibration import Profile
+from spillway.calibration.hull import Hull
+from spillway.calibration.profile import FittedRun
+from spillway.calibration.refinement import COEFFICIENTS
+from spillway.catalog.servers import Server, accelerators, models, uncertainty
 from spillway.catalog.servers.data import entries
+from spillway.data.recording import ServerFacts
 from spillway.interop.recordings import read_recordings
 
 if TYPE_CHECKING:
@@ -164,6 +169,40 @@ def test_errors_in_a_file_name_the_place(tmp_path: Path) -> None:
         spillway.load(path)
     path = settings_file(tmp_path, "instances: {server: 7}")
     with pytest.raises(ConfigError, match=r"instances\.server = 7: must be a mapping"):
+        spillway.load(path)
+
+
+def test_half_a_server_warns(tmp_path: Path) -> None:
+    latency = "latency: {kind: linear, preset: llama-3.3-70b-h100-tp4}"
+    with pytest.warns(UserWarning, match=r"preset llama-3\.3-70b-h100-tp4: coefficients of BLIS"):
+        spillway.load(settings_file(tmp_path, f"instances: {{{latency}}}"))
+    spillway.load(settings_file(tmp_path, f"instances: {{{latency}, num_kv_blocks: 9000}}"))
+    spillway.load(settings_file(tmp_path, f"profile: blis_0_6\ninstances: {{{latency}}}"))
+
+
+def test_a_profile_of_measurements_is_a_server(tmp_path: Path) -> None:
+    profile = Profile(
+        server=ServerFacts(model="own", num_kv_blocks=900),
+        coefficients=dict(zip(COEFFICIENTS, (900, 5000, 20, 10, 0.1, 0.01, 3000), strict=True)),
+        norm=2.0,
+        async_scheduling=True,
+        turnaround_s=0.0,
+        covariance=tuple(tuple(row) for row in (0.01 * np.eye(len(COEFFICIENTS))).tolist()),
+        hull=Hull(((0.0, 0.0), (1.0, 0.0), (1.0, 1.0))),
+        runs=(FittedRun("a", "0", 100, {}), FittedRun("b", "0", 100, {})),
+    )
+    profile.save(tmp_path / "own.yaml")
+    path = settings_file(tmp_path, "instances: [{server: own.yaml, count: 2}]")
+    (group,) = spillway.load(path).instances
+    assert group.provenance == f"server {tmp_path / 'own.yaml'}: fitted to 2 measured runs"
+    assert group.replace(provenance="", count=1) == profile.group
+    low, high = spillway.simulate(path, uncertainty=30)["mean_tpot_ms"]
+    mean = spillway.simulate(path).summary()["mean_tpot_ms"]
+    assert low < mean < high
+    drawn = uncertainty.drawn(spillway.load(path), 3)
+    assert [one.instances[0].latency for one in drawn] == [one.latency for one in profile.draws(3)]
+    (tmp_path / "own.yaml").write_text("kind: other\n")
+    with pytest.raises(ConfigError, match=r"must be a file of spillway calibrate"):
         spillway.load(path)
 
 
