@@ -151,10 +151,19 @@ class Points:
 
     def errors_percent(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Signed errors of TPOT and TTFT at the points."""
-        ((ttft, itl),) = self.predicted([theta])
+        ((tpot, ttft),) = self.many_errors_percent([theta])
+        return tpot, ttft
+
+    def many_errors_percent(self, thetas: Sequence[np.ndarray]) -> np.ndarray:
+        """Signed errors for each of some vectors: vectors x (TPOT, TTFT) x points."""
         ttft_s = np.concatenate([one.ttft_s[where] for one, where in self._chosen])
         itl_s = np.concatenate([one.itl_s[where] for one, where in self._chosen])
-        return 100 * (itl / itl_s - 1), 100 * (ttft / ttft_s - 1)
+        return np.array(
+            [
+                [100 * (itl / itl_s - 1), 100 * (ttft / ttft_s - 1)]
+                for ttft, itl in self.predicted(thetas)
+            ]
+        )
 
 
 def _lengths(nominal: int) -> workload.Uniform:

@@ -61,6 +61,8 @@ TRANSFERS = (("h100_sxm", (4,), (2, 8)), ("h200_sxm", (1, 4), (2, 8)), ("b200_sx
 _MODEL, _DTYPE = "meta-llama/Llama-3.1-70B", "fp8"
 _LEAST_WIDTH = 0.05
 _LEAST_POINTS = 15
+_DRAWS = 40
+_LEVEL = 90
 _STEP = 0.15
 _ENGINE = "vllm-0.15"
 _WIDTHS = np.array(dataclasses.astuple(physics.WIDTHS))
@@ -87,6 +89,9 @@ Published means of vLLM at 4 to 64 users (see [silicon_points](../silicon_points
 protocol). *First guess*: committed before any of these rows was read. *Prior*: the numbers of the
 section above, rounded; no row of this section went into it, but the time per layer was added to the
 model after the first guess had been compared with them.
+"""
+
+COVERAGE = """How often the measured value lies in the 90% interval over draws from the prior:
 """
 
 TRANSFER = """### From some tensor-parallel sizes to others
@@ -203,6 +208,13 @@ def _values(theta: np.ndarray) -> list[str]:
     return [f"{one:.3g}" for one in np.exp(theta)]
 
 
+def _covered(errors: np.ndarray) -> np.ndarray:
+    """Whether zero lies within the central 90% of the draws, point by point."""
+    tail = (100 - _LEVEL) / 2
+    low, high = np.percentile(errors, [tail, 100 - tail], axis=0)
+    return np.asarray((low <= 0) & (high >= 0))
+
+
 def _medians(errors: tuple[np.ndarray, np.ndarray]) -> list[str]:
     shown = [str(len(errors[0]))]
     for one in errors:
@@ -281,6 +293,14 @@ def one_model(points: Sequence[Measured]) -> list[str]:
             errors = Points(selected(points, gpu, (1, 2, 4, 8))).errors_percent(guess.logs)
             rows.append([f"{name}, {gpu}", *_medians(errors)])
     text = [POINTS, common.markdown(("nothing fitted", *_ERRORS), rows), ""]
+    known = physics.Knowledge(physics.PRIOR, physics.WIDTHS, "")
+    draws = [one.logs for one in physics.drawn(known, _DRAWS, 0)]
+    rows = []
+    for gpu, _, _ in TRANSFERS:
+        errors = Points(selected(points, gpu, (1, 2, 4, 8))).many_errors_percent(draws)
+        inside = [_covered(errors[:, k]) for k in range(2)]
+        rows.append([gpu, *(f"{one.mean():.0%}" for one in inside)])
+    text += [COVERAGE, common.markdown(("accelerator", "TPOT", "TTFT"), rows), ""]
     rows = []
     for gpu, fitted, predicted in TRANSFERS:
         theta, _ = descend(

@@ -1,16 +1,16 @@
-"""BLIS: the scheduling of its strategy experiments."""
+"""BLIS: the servers and the scheduling of its strategy experiments."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spillway._core.instance import ClassPriority, PriorityFcfs
+from spillway._core.instance import ClassPriority, InstanceGroup, Linear, PriorityFcfs
 from spillway.catalog._preset import Preset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ITERATION_14_PRIORITIES", "PRESETS", "iteration_14"]
+__all__ = ["ITERATION_14_PRIORITIES", "PRESETS", "iteration_14", "llama_8b"]
 
 
 def __dir__() -> list[str]:
@@ -62,4 +62,25 @@ def iteration_14(*, age_weight_per_s: float = 10, preemption_margin: int | None 
     )
 
 
-PRESETS: tuple[Callable[..., Preset], ...] = (iteration_14,)
+def llama_8b() -> Preset:
+    """The servers of BLIS's strategy experiments, which are Spillway's default ones.
+
+    Context costs nothing, and the KV memory is more than two H100 have: `instance.Server` describes
+    the same hardware as vLLM would start it.
+    """
+    default = InstanceGroup()
+    return Preset(
+        name="blis-llama-3.1-8b-h100-tp2",
+        kind="server",
+        doc="Llama 3.1 8B on two H100, with the coefficients and the memory of BLIS.",
+        source="BLIS, strategy experiments; coefficients trained in 2025",
+        settings={
+            "instances[].latency": Linear.preset("llama-3.1-8b-h100-tp2"),
+            "instances[].num_kv_blocks": default.num_kv_blocks,
+            "instances[].max_num_seqs": default.max_num_seqs,
+            "instances[].max_num_batched_tokens": default.max_num_batched_tokens,
+        },
+    )
+
+
+PRESETS: tuple[Callable[..., Preset], ...] = (iteration_14, llama_8b)
