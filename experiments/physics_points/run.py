@@ -94,9 +94,10 @@ model after the first guess had been compared with them.
 COVERAGE = """How often the measured value lies in the 90% interval over draws from the prior:
 """
 
-TRANSFER = """### From some tensor-parallel sizes to others
+TRANSFER = """### From some tensor-parallel sizes to others, and from H100 to others
 
-Fitted with the prior on the sizes in the first column, predicted for the others.
+Fitted with the prior on what stands left of the arrow, predicted for what stands right of it. The
+points of H100 have KV in bf16, the others in fp8, so KV stays at the prior from H100 to others.
 """
 
 CATALOG = """### What the catalog takes
@@ -310,6 +311,13 @@ def one_model(points: Sequence[Measured]) -> list[str]:
         sizes = " -> ".join(" ".join(f"TP{one}" for one in some) for some in (fitted, predicted))
         rows.append([f"{gpu} {sizes}", *_medians(errors)])
         common.say(f"{gpu} {sizes}")
+    theta, _ = descend(
+        Points(selected(points, "h100_sxm", (1, 2, 4, 8))), physics.PRIOR.logs, widths=_WIDTHS
+    )
+    theta[_NAMES.index("kv")] = physics.PRIOR.logs[_NAMES.index("kv")]
+    for gpu in ("h200_sxm", "b200_sxm"):
+        errors = Points(selected(points, gpu, (1, 2, 4, 8))).errors_percent(theta)
+        rows.append([f"h100_sxm -> {gpu}", *_medians(errors)])
     return [*text, TRANSFER, common.markdown(("accelerator", *_ERRORS), rows), ""]
 
 

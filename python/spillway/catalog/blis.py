@@ -72,7 +72,7 @@ def llama_8b() -> Preset:
     return Preset(
         name="blis-llama-3.1-8b-h100-tp2",
         kind="server",
-        doc="Llama 3.1 8B on two H100, with the coefficients and the memory of BLIS.",
+        doc="Llama 3.1 8B on two H100 as BLIS describes it.",
         source="BLIS, strategy experiments; coefficients trained in 2025",
         settings={
             "instances[].latency": Linear.preset("llama-3.1-8b-h100-tp2"),

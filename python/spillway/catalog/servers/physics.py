@@ -111,6 +111,7 @@ WIDTHS = Efficiencies(
 """Standard deviations of the logarithms of the prior."""
 
 _FILE = "efficiencies.yaml"
+_REFERENCE = "h100"
 
 
 @dataclass(frozen=True)
@@ -125,17 +126,24 @@ class Knowledge:
 def knowledge(accelerator: str, dtype: str, *, kv_cache_dtype: str, is_mixture: bool) -> Knowledge:
     """What is known about an accelerator of the catalog with models of this kind.
 
+    One that was not measured takes the efficiencies of H100 with the widths of the prior.
     Measurements with another type of KV say nothing about the efficiency of KV reads.
     """
-    for one in entries(_FILE).values():
-        if (one["gpu"], one["dtype"], one["is_mixture"]) != (accelerator, dtype, is_mixture):
-            continue
-        found, widths = Efficiencies(**one["efficiencies"]), Efficiencies(**one["widths"])
-        if one["kv_cache_dtype"] != kv_cache_dtype:
-            found = dataclasses.replace(found, kv=PRIOR.kv)
-            widths = dataclasses.replace(widths, kv=WIDTHS.kv)
-        return Knowledge(found, widths, f"fitted to {one['fitted']}")
-    return Knowledge(PRIOR, WIDTHS, "unvalidated")
+    measured = {
+        (one["gpu"], one["dtype"], one["is_mixture"]): one for one in entries(_FILE).values()
+    }
+    one = measured.get((accelerator, dtype, is_mixture))
+    source = f"fitted to {one['fitted']}" if one else "unvalidated"
+    one = one or measured.get((_REFERENCE, dtype, is_mixture))
+    if one is None:
+        return Knowledge(PRIOR, WIDTHS, source)
+    found, widths = Efficiencies(**one["efficiencies"]), Efficiencies(**one["widths"])
+    if one["gpu"] != accelerator:
+        widths, source = WIDTHS, f"{source}, with the efficiencies of {_REFERENCE}"
+    if one["kv_cache_dtype"] != kv_cache_dtype:
+        found = dataclasses.replace(found, kv=PRIOR.kv)
+        widths = dataclasses.replace(widths, kv=WIDTHS.kv)
+    return Knowledge(found, widths, source)
 
 
 def roofline(
