@@ -84,7 +84,8 @@ class Transformation {
 
   Requests operator()(const Window& window) const {
     const Time start = sim::from_seconds(window.start_s);
-    const Time end = window.end_s ? sim::from_seconds(*window.end_s) : sim::kForever;
+    const Time end =
+        window.duration_s ? start + sim::from_seconds(*window.duration_s) : sim::kForever;
     std::vector<Pick> picks;
     for (std::size_t row = 0; row < from_.size(); ++row) {
       const Time at = from_.arrival[row];
@@ -357,16 +358,7 @@ class Transformation {
 
 }  // namespace
 
-void Window::validate(const std::string& path, std::vector<sim::Violation>& out) const {
-  if (!end_s || *end_s > start_s) return;
-  out.push_back({sim::join_path(path, "end_s"), sim::to_text(*end_s),
-                 "must be > start_s (" + sim::to_text(start_s) + ")"});
-}
-
 void Relabel::validate(const std::string& path, std::vector<sim::Violation>& out) const {
-  if (tenant.empty() && slo_class.empty()) {
-    out.push_back({sim::join_path(path, "tenant"), "''", "must be set, or slo_class, or both"});
-  }
   if (max_input_tokens && *max_input_tokens < min_input_tokens) {
     out.push_back({sim::join_path(path, "max_input_tokens"), std::to_string(*max_input_tokens),
                    "must be >= min_input_tokens (" + std::to_string(min_input_tokens) + ")"});

@@ -99,21 +99,21 @@ struct Upsample {
 
 struct Window {
   double start_s = 0;
-  std::optional<double> end_s;
+  std::optional<double> duration_s;
 
   static constexpr std::string_view kind = "window", type_name = "Window";
   static constexpr std::string_view doc =
-      "Keeps the requests that arrive from start_s until before end_s; start_s becomes time 0. "
-      "Sessions are cut where they cross the ends.";
+      "Keeps the requests that arrive from start_s until before start_s + duration_s; start_s "
+      "becomes time 0. Sessions are cut where they cross the ends.";
   static void fields(auto field) {
     field("start_s", &Window::start_s, "Start of the window, in the time of the trace.")
         .unit("s")
         .range(sim::between(0, sim::kLongestSpan_s));
-    field("end_s", &Window::end_s, "End of the window; unset: that of the trace.")
+    field("duration_s", &Window::duration_s,
+          "Length of the window; unset: until the end of the trace.")
         .unit("s")
         .range(sim::positive_up_to(sim::kLongestSpan_s));
   }
-  void validate(const std::string& path, std::vector<sim::Violation>& out) const;
 };
 
 struct Shift {

@@ -192,10 +192,10 @@ def halves(trace: Trace) -> tuple[Trace, Trace]:
     """
     outline = _outline(_trace(trace), len(trace.transforms))
     start_s = outline["first_s"]
-    middle_s = start_s + outline["length_s"] / 2
+    half_s = outline["length_s"] / 2
     return (
-        transformed(trace, Window(start_s=start_s, end_s=middle_s)),
-        transformed(trace, Window(start_s=middle_s)),
+        transformed(trace, Window(start_s=start_s, duration_s=half_s)),
+        transformed(trace, Window(start_s=start_s + half_s)),
     )
 
 
