@@ -170,7 +170,7 @@ class Task:
         workload = simulation.workload
         if not isinstance(workload, Trace) or not workload.sha256:
             return cls(simulation, tuple(seeds), tuple(metrics))
-        simulation = simulation.replace(workload="synthetic")
+        simulation = simulation.replace(workload=Trace())
         return cls(simulation, tuple(seeds), tuple(metrics), workload.sha256, workload._replayed())
 
     def with_trace(self, simulation: Simulation) -> Task:
