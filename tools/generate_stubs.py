@@ -429,6 +429,7 @@ def class_stub(cls: type, owners: dict[str, str], module: str) -> str:
             "    @property",
             "    def has_requests(self) -> bool: ...",
             "    def _columns(self) -> dict[str, Any]: ...",
+            "    def _replayed(self) -> dict[str, Any]: ...",
         ]
     return "\n".join(lines) + "\n"
 

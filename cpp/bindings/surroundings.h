@@ -148,9 +148,10 @@ class NoArrivals final : public workload::ArrivalStream {
     for (const auto& one : simulation.slo_classes) add(slo_classes_, one.name);
     if (const auto* synthetic = std::get_if<workload::Synthetic>(&simulation.workload)) {
       for (const auto& client : synthetic->clients) add(tenants_, client.tenant);
-    } else if (const auto& requests = std::get<workload::Trace>(simulation.workload).requests) {
-      for (const std::string& name : requests->tenants) add(tenants_, name);
-      for (const std::string& name : requests->slo_classes) add(slo_classes_, name);
+    } else {
+      const auto& trace = std::get<workload::Trace>(simulation.workload);
+      for (const std::string& name : workload::possible_tenants(trace)) add(tenants_, name);
+      for (const std::string& name : workload::possible_slo_classes(trace)) add(slo_classes_, name);
     }
     if (tenants_.empty()) tenants_.emplace_back("default");
   }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "bindings/bindings.h"
 #include "bindings/settings.h"
@@ -70,6 +71,15 @@ void set_segments(Requests& requests, const Column<std::uint32_t>& segment_begin
   }
 }
 
+py::object trace_of(std::shared_ptr<const Requests> requests, const std::string& file) {
+  Trace trace;
+  trace.file = file;
+  trace.sha256 = digest(*requests);
+  trace.rows = static_cast<std::int64_t>(requests->size());
+  trace.requests = std::move(requests);
+  return to_python_class(std::move(trace));
+}
+
 py::object make_trace(
     const Column<std::int64_t>& arrival_ns, const Column<std::int32_t>& input_tokens,
     const Column<std::int32_t>& output_tokens, const Column<std::uint16_t>& tenant,
@@ -90,12 +100,18 @@ py::object make_trace(
   std::vector<sim::Violation> violations;
   workload::check_requests(*requests, file.empty() ? "trace" : file, violations);
   if (!violations.empty()) throw sim::ConfigError(std::move(violations));
-  Trace trace;
-  trace.file = file;
-  trace.sha256 = digest(*requests);
-  trace.rows = static_cast<std::int64_t>(requests->size());
-  trace.requests = requests;
-  return to_python_class(std::move(trace));
+  return trace_of(std::move(requests), file);
+}
+
+// The requests after the first `count` transforms.
+std::shared_ptr<const Requests> transformed(const Settings& settings, std::size_t count,
+                                            std::uint64_t seed) {
+  Trace trace = settings.as<Trace>();
+  if (!trace.requests || trace.requests->size() == 0) {
+    throw sim::UsageError("the trace holds no requests, only their digest: read it again");
+  }
+  trace.transforms.resize(std::min(count, trace.transforms.size()));
+  return workload::transformed(trace, seed);
 }
 
 template <class T, class Get>
@@ -145,6 +161,25 @@ void bind_workload(py::module_& module) {
   module.def("_has_requests",
              [](const Settings& trace) { return trace.as<Trace>().requests != nullptr; });
   module.def("_columns", &trace_columns);
+  module.def(
+      "_transformed",
+      [](const Settings& trace, std::uint64_t seed) {
+        return trace_of(transformed(trace, trace.as<Trace>().transforms.size(), seed), "");
+      },
+      py::arg("trace"), py::arg("seed"), "The trace's requests after its transforms, as a trace.");
+  module.def(
+      "_outline",
+      [](const Settings& trace, std::size_t num_transforms) {
+        const auto requests = transformed(trace, num_transforms, 0);
+        py::dict outline;
+        outline["rows"] = requests->size();
+        outline["first_s"] = sim::to_seconds(requests->arrival.front());
+        outline["last_s"] = sim::to_seconds(requests->arrival.back());
+        outline["length_s"] = sim::to_seconds(workload::length_of(*requests));
+        return outline;
+      },
+      py::arg("trace"), py::arg("num_transforms"),
+      "Number and times of the trace's requests after its first transforms, under seed 0.");
   module.def("make_trace", &make_trace, py::kw_only(), py::arg("arrival_ns"),
              py::arg("input_tokens"), py::arg("output_tokens"), py::arg("tenant"),
              py::arg("tenants"), py::arg("slo_class"), py::arg("slo_classes"),

@@ -149,10 +149,14 @@ void Simulation::validate(const std::string& path, std::vector<sim::Violation>& 
   for (std::size_t i = 0; synthetic && i < synthetic->clients.size(); ++i) {
     known_tenants.add(synthetic->clients[i].tenant);
   }
+  std::vector<std::string> tenants_of_trace;
+  std::vector<std::string> classes_of_trace;
   if (trace && trace->requests) {
-    for (const std::string& name : trace->requests->tenants) known_tenants.add(name);
-    for (const std::string& name : trace->requests->slo_classes) known_classes.add(name);
+    tenants_of_trace = workload::possible_tenants(*trace);
+    classes_of_trace = workload::possible_slo_classes(*trace);
   }
+  for (const std::string& name : tenants_of_trace) known_tenants.add(name);
+  for (const std::string& name : classes_of_trace) known_classes.add(name);
   for (const auto& [known, name] :
        {std::pair(&known_tenants, "tenants"), std::pair(&known_classes, "slo_classes")}) {
     if (known->num_names() <= workload::kMaxNames) continue;

@@ -49,6 +49,10 @@ bool can_change(const Simulation& simulation, sim::Stream stream) {
       return can_draw(simulation.reaction) ||
              std::any_of(simulation.tenants.begin(), simulation.tenants.end(),
                          [](const workload::Tenant& one) { return can_draw(one.reaction); });
+    case Stream::traffic: {
+      const auto* trace = std::get_if<workload::Trace>(&simulation.workload);
+      return trace && can_draw(trace->transforms);
+    }
   }
   return false;
 }

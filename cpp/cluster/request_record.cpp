@@ -24,7 +24,7 @@ std::shared_ptr<const workload::Requests> offered_requests(
     const Simulation& simulation, std::uint64_t seed, const std::function<bool()>& interrupted) {
   if (const auto* trace = std::get_if<workload::Trace>(&simulation.workload)) {
     // Arrivals that depend on the service are kept per run.
-    return trace->max_in_flight > 0 ? nullptr : trace->requests;
+    return trace->max_in_flight > 0 ? nullptr : workload::transformed(*trace, seed);
   }
   const auto& synthetic = std::get<workload::Synthetic>(simulation.workload);
   if (simulation.metrics.streaming || workload::has_users(synthetic)) return nullptr;
@@ -42,12 +42,13 @@ std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::ui
                                              simulation.slo_classes, warm_up);
   } else {
     const auto* trace = std::get_if<workload::Trace>(&simulation.workload);
-    auto stream = trace ? workload::stream(*trace)
+    if (trace && !offered) offered = workload::transformed(*trace, seed);
+    auto stream = trace ? workload::stream(offered)
                         : workload::stream(std::get<workload::Synthetic>(simulation.workload), seed,
                                            simulation.quantum_ns);
-    record = std::make_shared<RequestRecord>(accounting, std::move(stream), !streams,
-                                             trace ? trace->requests : nullptr, simulation.tenants,
-                                             simulation.slo_classes, warm_up);
+    record =
+        std::make_shared<RequestRecord>(accounting, std::move(stream), !streams, std::move(offered),
+                                        simulation.tenants, simulation.slo_classes, warm_up);
   }
   workload::RequestStates& states = record->states;
   states.reports = simulation.metrics.uses_reported_latencies();

@@ -28,9 +28,9 @@ struct RequestRecord {
 /// Throws ConfigError for a trace without requests.
 void check_has_requests(const Simulation& simulation);
 
-/// The requests that `simulation` offers under `seed`: the trace's own, or generated ones; null if
-/// they arise during the run, in streaming mode or in a closed loop. `interrupted`: as
-/// in RunOptions. Precondition: the settings are valid, and `check_has_requests`.
+/// The requests that `simulation` offers under `seed`: the trace's after its transforms, or
+/// generated ones; null if they arise during the run, in streaming mode or in a closed loop.
+/// `interrupted`: as in RunOptions. Precondition: the settings are valid, and `check_has_requests`.
 std::shared_ptr<const workload::Requests> offered_requests(
     const Simulation& simulation, std::uint64_t seed,
     const std::function<bool()>& interrupted = {});

@@ -1,6 +1,8 @@
 #include "workload/trace.h"
 
+#include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "sim/value.h"
 #include "workload/limits.h"
@@ -43,10 +45,43 @@ class TraceStream final : public ArrivalStream {
   std::size_t row_ = 0;
 };
 
+std::vector<std::string> possible_names(const Trace& trace,
+                                        std::vector<std::string> Requests::* column,
+                                        std::string Relabel::* name) {
+  std::vector<std::string> names;
+  if (trace.requests) names = (*trace.requests).*column;
+  for (const Transform& transform : trace.transforms) {
+    const auto* rule = std::get_if<Relabel>(&transform);
+    if (!rule || (rule->*name).empty()) continue;
+    if (std::ranges::find(names, rule->*name) == names.end()) names.push_back(rule->*name);
+  }
+  return names;
+}
+
 }  // namespace
 
-std::unique_ptr<ArrivalStream> stream(const Trace& trace) {
-  return std::make_unique<TraceStream>(trace.requests);
+void Trace::validate(const std::string& path, std::vector<sim::Violation>& out) const {
+  if (max_in_flight == 0) return;
+  for (std::size_t i = 0; i < transforms.size(); ++i) {
+    if (!changes_arrivals(transforms[i])) continue;
+    const auto name_of = [](const auto& one) { return sim::Value(one.kind); };
+    out.push_back({sim::index_path(sim::join_path(path, "transforms"), i),
+                   sim::to_text(std::visit(name_of, transforms[i])),
+                   "must not change arrivals with max_in_flight, where they follow the served "
+                   "requests"});
+  }
+}
+
+std::unique_ptr<ArrivalStream> stream(std::shared_ptr<const Requests> requests) {
+  return std::make_unique<TraceStream>(std::move(requests));
+}
+
+std::vector<std::string> possible_tenants(const Trace& trace) {
+  return possible_names(trace, &Requests::tenants, &Relabel::tenant);
+}
+
+std::vector<std::string> possible_slo_classes(const Trace& trace) {
+  return possible_names(trace, &Requests::slo_classes, &Relabel::slo_class);
 }
 
 void check_requests(const Requests& requests, const std::string& path,

@@ -9,6 +9,7 @@
 
 #include "sim/error.h"
 #include "sim/schema/range.h"
+#include "workload/transforms.h"
 
 namespace spillway::workload {
 
@@ -17,7 +18,8 @@ struct Requests;
 
 /// Recorded requests, replayed at their recorded times or through a client that keeps a limited
 /// number of them in flight. `sha256` is a digest of the columns and represents them
-/// in comparisons and in the written form, from which the columns are read again.
+/// in comparisons and in the written form, from which the columns are read again. `rows`, `sha256`
+/// and `requests` are those of the record, before the transforms.
 struct Trace {
   std::string file;
   std::string sha256;
@@ -25,6 +27,8 @@ struct Trace {
   std::int64_t max_in_flight = 0;
   std::optional<std::int64_t> open_loop_requests;
   double turnaround_s = 0;
+  std::int64_t session_segments = 0;
+  Transforms transforms;
   std::shared_ptr<const Requests> requests;
 
   static constexpr std::string_view kind = "trace", type_name = "Trace";
@@ -34,8 +38,11 @@ struct Trace {
       "use --trace.";
   static void fields(auto field) {
     field("file", &Trace::file, "File from which the requests were read; empty: none.");
-    field("sha256", &Trace::sha256, "Digest of the requests' content; empty: no requests.");
-    field("rows", &Trace::rows, "Number of requests.").unit("requests").range(sim::at_least(0));
+    field("sha256", &Trace::sha256,
+          "Digest of the requests' content, before the transforms; empty: no requests.");
+    field("rows", &Trace::rows, "Number of requests, before the transforms.")
+        .unit("requests")
+        .range(sim::at_least(0));
     field("max_in_flight", &Trace::max_in_flight,
           "Maximum number of requests that the recording client kept in flight; 0: unlimited. A "
           "request arrives when one of max_in_flight places is free: an arrival takes a place, "
@@ -54,16 +61,32 @@ struct Trace {
           "Time from the end of a request to the next one in its place, with max_in_flight.")
         .unit("s")
         .range(sim::between(0, 1e6));
+    field(
+        "session_segments", &Trace::session_segments,
+        "Requests whose prompts begin with the same session_segments shared segments (blocks of a "
+        "Mooncake trace; a prefix group is one segment) are one session, which transforms keep "
+        "whole. 0: every request is a session of its own.")
+        .unit("segments")
+        .range(sim::between(0, 1e6));
+    field("transforms", &Trace::transforms,
+          "Changes of the requests before they are replayed, one after the other. Those that are "
+          "random draw anew for each seed.");
     field("requests", &Trace::requests, "The columns.").hidden();
   }
+  /// Transforms of arrivals contradict a client that waits for answers.
+  void validate(const std::string& path, std::vector<sim::Violation>& out) const;
   /// The digest identifies the requests, wherever they were read from.
   bool is_part_of_identity(std::string_view field) const {
     return field != "file" || sha256.empty();
   }
 };
 
-/// The trace's requests one at a time. Precondition: the trace has requests.
-std::unique_ptr<ArrivalStream> stream(const Trace& trace);
+/// Requests one at a time.
+std::unique_ptr<ArrivalStream> stream(std::shared_ptr<const Requests> requests);
+
+/// The tenants, or classes, that requests of the trace may have before and after its transforms.
+std::vector<std::string> possible_tenants(const Trace& trace);
+std::vector<std::string> possible_slo_classes(const Trace& trace);
 
 /// Reports invalid columns: unequal lengths, an unsorted row, a count out of range. Rows count from
 /// 0.

@@ -115,5 +115,4 @@ def _resolved(trace: _core.workload.Trace, base: Path) -> _core.workload.Trace:
                 " must be written first, with spillway.interop.traces.write_mooncake"
             )
         raise config_error([("workload.sha256", trace.sha256, allowed)])
-    replayed = ("max_in_flight", "open_loop_requests", "turnaround_s")
-    return found.replace(**{name: getattr(trace, name) for name in replayed})
+    return found.replace(**trace._replayed())

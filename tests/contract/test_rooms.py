@@ -28,6 +28,7 @@ RANK = {
     "config": 1,
     "catalog": 2,
     "data": 2,
+    "traffic": 2,
     "analysis": 3,
     "instance": 3,
     "interop": 3,

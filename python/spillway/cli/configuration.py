@@ -1,4 +1,4 @@
-"""The configuration of a command line: a file, --set, --trace and --scenario."""
+"""The configuration of a command line: a file, --set, --trace, --scenario, --traffic-rate."""
 
 from __future__ import annotations
 
@@ -58,6 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                 for form, one in by_format.items()
             ),
         )
+    parser.add_argument(
+        "--traffic-rate",
+        type=float,
+        metavar="FACTOR",
+        help="this many times the request rate: the rates of all clients, or the arrival times of "
+        "the trace",
+    )
     parser.add_argument("--sort", action="store_true", help="sort the trace by arrival time")
     parser.add_argument(
         "--set",
@@ -115,7 +122,18 @@ def _read(options: argparse.Namespace) -> Simulation:
             **{name: value for name, value in given.items() if value is not None},
         )
         simulation = simulation.replace(workload=trace)
+    if options.traffic_rate is not None:
+        simulation = _at_rate(simulation, options.traffic_rate)
     return simulation
+
+
+def _at_rate(simulation: Simulation, factor: float) -> Simulation:
+    from spillway import traffic
+
+    if not 1e-6 <= factor <= 1e6:
+        allowed = "must be >= 1e-06 and <= 1e+06"
+        raise config_error([("--traffic-rate", f"{factor:g}", allowed)])
+    return traffic.at_rate(simulation, factor)
 
 
 def _changed(simulation: Simulation, changes: dict[str, Any]) -> Simulation:

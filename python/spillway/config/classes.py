@@ -67,9 +67,11 @@ def rebuild(cls: type[Any], fields: Mapping[str, Any]) -> Any:
     return cls(**fields)
 
 
-def rebuild_trace(columns: Mapping[str, Any]) -> _core.workload.Trace:
-    """Unpickles a trace with its requests."""
-    return _core.workload.make_trace(**columns)
+def rebuild_trace(
+    columns: Mapping[str, Any], settings: Mapping[str, Any] | None = None
+) -> _core.workload.Trace:
+    """Unpickles a trace with its requests; `settings`: how it replays them."""
+    return _core.workload.make_trace(**columns).replace(**(settings or {}))
 
 
 def names_of(module: str) -> list[str]:
@@ -215,7 +217,9 @@ def _reduce(self: Any) -> tuple[Any, ...]:
 
 
 def _reduce_trace(self: Any) -> tuple[Any, ...]:
-    return (rebuild_trace, (self._columns(),)) if self.has_requests else _reduce(self)
+    if not self.has_requests:
+        return _reduce(self)
+    return rebuild_trace, (self._columns(), self._replayed())
 
 
 def _has_requests(self: Any) -> bool:
@@ -228,6 +232,12 @@ def _columns(self: Any) -> dict[str, Any]:
     return columns
 
 
+def _replayed(self: Any) -> dict[str, Any]:
+    """The settings that say how the requests are replayed, not which ones."""
+    record = ("file", "sha256", "rows", "requests")
+    return {name: getattr(self, name) for name in self._type.fields if name not in record}
+
+
 _LAZY = {
     "__doc__": lambda cls: _docstring(cls._describe()),
     "__signature__": _signature,
@@ -238,6 +248,7 @@ _LAZY = {
 _TRACE = {
     "has_requests": property(_has_requests),
     "_columns": _columns,
+    "_replayed": _replayed,
     "__reduce__": _reduce_trace,
 }
 

@@ -9,7 +9,7 @@ import math
 import os
 import resource
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spillway import _core
 from spillway.config import classes
@@ -231,7 +231,7 @@ def _need_of_requests(simulation: Simulation, num_bytes: float) -> Need:
 def _num_requests(simulation: Simulation) -> float:
     workload = simulation.workload
     if isinstance(workload, _core.workload.Trace):
-        return workload.rows
+        return _outline_of(workload)[0]
     pairs = zip(workload.clients, _rates_per_s(workload), strict=True)
     count = sum(_num_requests_of(workload, client, rate_per_s) for client, rate_per_s in pairs)
     most = workload.num_requests
@@ -266,7 +266,7 @@ def _span_s(simulation: Simulation, count: float) -> float:
     """Lower bound of the time during which requests arrive."""
     workload = simulation.workload
     if isinstance(workload, _core.workload.Trace):
-        span_s = _span_of_trace_s(workload)
+        span_s = _outline_of(workload)[1]
     else:
         rate_per_s = math.fsum(_rates_per_s(workload))
         span_s = workload.duration_s or math.inf
@@ -277,14 +277,18 @@ def _span_s(simulation: Simulation, count: float) -> float:
     return min(span_s, math.inf if simulation.horizon_s is None else simulation.horizon_s)
 
 
-_SPANS_S: dict[str, float] = {}  # by digest
+# Requests and time of the last arrival, by digest and transforms.
+_OUTLINES: dict[tuple[Any, ...], tuple[float, float]] = {}
 
 
-def _span_of_trace_s(trace: Trace) -> float:
-    if trace.sha256 not in _SPANS_S:
-        columns = trace._columns() if trace.has_requests and trace.rows else {}
-        _SPANS_S[trace.sha256] = columns["arrival_ns"][-1] / 1e9 if columns else 0
-    return _SPANS_S[trace.sha256]
+def _outline_of(trace: Trace) -> tuple[float, float]:
+    key = (trace.sha256, trace.session_segments, tuple(trace.transforms))
+    if key not in _OUTLINES:
+        found: dict[str, float] = {}
+        if trace.has_requests and trace.rows:
+            found = _core.workload._outline(trace, len(trace.transforms))  # type: ignore[attr-defined]
+        _OUTLINES[key] = (found.get("rows", trace.rows), found.get("last_s", 0))
+    return _OUTLINES[key]
 
 
 def _closed_loops(simulation: Simulation) -> list[ClosedLoop]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from spillway._core.cluster import Simulation
 
-__all__ = ["REPLICATION", "note_on_copies", "random_streams"]
+__all__ = ["REPLICATION", "is_resampled", "note_on_copies", "num_blocks", "random_streams"]
 
 
 def __dir__() -> list[str]:
@@ -19,8 +19,8 @@ def __dir__() -> list[str]:
 
 
 REPLICATION = (
-    "To replicate: use windows or a block bootstrap of the trace, each as a trace of its own; a "
-    "generated workload; or instances[0].latency = jittered"
+    "To replicate: a block bootstrap of the trace (spillway.traffic.resampled); a generated "
+    "workload; or instances[0].latency = jittered"
 )
 """Advice where seeds change nothing."""
 
@@ -29,10 +29,40 @@ def random_streams(simulation: Simulation) -> tuple[str, ...]:
     """The random streams that can change a run of a simulation.
 
     They are among arrivals, input_lengths, output_lengths, admission, router, step_durations,
-    controller, scrapes, gateways (the split between replicas) and retries. Without any, runs are
-    identical under all seeds: a second seed is not a second observation.
+    controller, scrapes, gateways (the split between replicas), retries and traffic (random
+    transforms of a trace). Without any, runs are identical under all seeds: a second seed is not a
+    second observation.
     """
     return _core.cluster.random_streams(simulation)
+
+
+def is_resampled(simulation: Simulation) -> bool:
+    """Whether each seed replays another block bootstrap of a trace.
+
+    The runs are then resamples, and their standard deviation is the standard error of a figure: it
+    does not shrink as seeds are added.
+    """
+    workload = simulation.workload
+    return isinstance(workload, _core.workload.Trace) and any(
+        isinstance(one, _core.workload.BlockResample) for one in workload.transforms
+    )
+
+
+def num_blocks(simulation: Simulation) -> float | None:
+    """How many blocks of a bootstrap its trace holds, the fewest if there are several bootstraps.
+
+    None without a bootstrap, or if the trace holds no requests, only their digest.
+    """
+    workload = simulation.workload
+    if not isinstance(workload, _core.workload.Trace) or not workload.has_requests:
+        return None
+    outline = _core.workload._outline  # type: ignore[attr-defined]
+    blocks = [
+        float(outline(workload, i)["length_s"] / one.block_s)
+        for i, one in enumerate(workload.transforms)
+        if isinstance(one, _core.workload.BlockResample)
+    ]
+    return min(blocks, default=None)
 
 
 def note_on_copies(simulations: Iterable[Simulation]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar, overload
 
 from spillway.config.messages import checked
-from spillway.config.randomness import note_on_copies
+from spillway.config.randomness import is_resampled, note_on_copies, num_blocks
 from spillway.data.result import ResultData
 from spillway.data.statistics import Interval, interval
 
@@ -27,6 +27,9 @@ def __dir__() -> list[str]:
 _Run_co = TypeVar("_Run_co", bound=ResultData, covariant=True)
 
 
+# A block bootstrap of fewer blocks underestimates how much traces differ.
+_LEAST_BLOCKS = 10
+
 # The parts of a run's output that hold its results.
 _OUTCOME = ("summary", "by_class", "by_tenant", "ledger", "instances", "steps", "events", "end_s")
 
@@ -34,7 +37,9 @@ _OUTCOME = ("summary", "by_class", "by_tenant", "ledger", "instances", "steps", 
 class Replications(Sequence[_Run_co]):
     """Runs of one simulation under several seeds, in the order of the seeds.
 
-    Where seeds change nothing there is one run for all of them, and figures have no interval.
+    Where seeds change nothing there is one run for all of them, and figures have no interval. Where
+    each seed replays another block bootstrap of a trace, intervals are those of the mean over
+    traces of this length.
     """
 
     def __init__(self, results: Sequence[_Run_co]) -> None:
@@ -68,15 +73,30 @@ class Replications(Sequence[_Run_co]):
         return any(one._output[key] != first[key] for one in self._results[1:] for key in _OUTCOME)
 
     @property
+    def is_resampled(self) -> bool:
+        """Whether each seed replays another block bootstrap of a trace."""
+        return bool(self._results) and is_resampled(self._results[0].simulation)
+
+    @property
     def distinct(self) -> tuple[_Run_co, ...]:
         """All runs, or the first if they are identical."""
         return self._results if self.is_replicated else self._results[:1]
 
     def notes(self) -> list[str]:
-        """Remarks on the intervals."""
-        if len(self) < 2 or self.is_replicated:
+        """Remarks on the intervals, e.g. that a bootstrap has too few blocks."""
+        if len(self) < 2:
             return []
-        return [note_on_copies([self._results[0].simulation])]
+        simulation = self._results[0].simulation
+        if not self.is_replicated:
+            return [note_on_copies([simulation])]
+        blocks = num_blocks(simulation)
+        if blocks is None or blocks >= _LEAST_BLOCKS:
+            return []
+        remark = (
+            f"the trace holds only {blocks:.1f} blocks of the bootstrap: the intervals are too "
+            f"narrow; {_LEAST_BLOCKS} blocks are the least, by shorter blocks or a longer trace."
+        )
+        return [remark]
 
     def summary(self, confidence: float = 0.95) -> dict[str, Interval | None]:
         """Mean over the seeds with its interval per figure; None where no seed has one."""
@@ -92,12 +112,16 @@ class Replications(Sequence[_Run_co]):
 
     def interval(self, figure: Callable[[_Run_co], float], confidence: float = 0.95) -> Interval:
         """Mean over the seeds, with its confidence interval, of any function of a result."""
-        return interval([figure(result) for result in self.distinct], confidence)
+        values = [figure(result) for result in self.distinct]
+        return interval(values, confidence, is_resampled=self.is_resampled)
 
     def minus(
         self, other: Replications[Any], confidence: float = 0.95
     ) -> dict[str, Interval | None]:
         """Mean difference from `other` per figure, paired by seed: both saw the same requests.
+
+        Over resamples of a trace the difference is that over traces of this length, as in
+        `summary`.
 
         Raises ValueError unless both have the same seeds in the same order.
         """
@@ -118,16 +142,16 @@ class Replications(Sequence[_Run_co]):
             for name in names
         }
 
-    @staticmethod
     def _intervals(
-        populations: Sequence[Mapping[str, Figure]], confidence: float
+        self, populations: Sequence[Mapping[str, Figure]], confidence: float
     ) -> dict[str, Interval | None]:
+        resampled = self.is_resampled
         result: dict[str, Interval | None] = {}
         for name in populations[0] if populations else ():
             if name == "approximate":
                 continue
             values = [float(v) for p in populations if (v := p[name]) is not None]
-            result[name] = interval(values, confidence) if values else None
+            result[name] = interval(values, confidence, is_resampled=resampled) if values else None
         return result
 
 

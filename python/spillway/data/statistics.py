@@ -36,8 +36,9 @@ def central_intervals(
 class Interval:
     """A mean over seeds with its two-sided Student-t confidence interval.
 
-    `n` counts the runs for which the figure exists. With fewer than two there is no interval and
-    `low` and `high` are None. Where seeds change nothing there is one run for any number of seeds.
+    Over resamples of a trace, it is the mean over traces of this length. `n` counts the runs for
+    which the figure exists. With fewer than two there is no interval and `low` and `high` are None.
+    Where seeds change nothing there is one run for any number of seeds.
     """
 
     mean: float
@@ -86,11 +87,18 @@ def student_t_quantile(p: float, dof: int) -> float:
 
 
 def interval(
-    values: Sequence[float], confidence: float = 0.95, *, is_replicated: bool = True
+    values: Sequence[float],
+    confidence: float = 0.95,
+    *,
+    is_replicated: bool = True,
+    is_resampled: bool = False,
 ) -> Interval:
     """Mean and confidence interval of independent replications; `values` must not be empty.
 
     `is_replicated`: False if they are the values of one run, repeated for each seed.
+    `is_resampled`: whether they are the values of bootstrap resamples of one trace. These vary
+    about the value of that trace as it varies about the mean over all such traces, so the interval
+    is mean ± t·SD and does not shrink as resamples are added.
     """
     n = len(values)
     if not is_replicated:
@@ -99,5 +107,6 @@ def interval(
     if n < 2:
         return Interval(mean, None, None, n)
     variance = math.fsum((value - mean) ** 2 for value in values) / (n - 1)
-    half = student_t_quantile(0.5 + confidence / 2, n - 1) * math.sqrt(variance / n)
+    error = math.sqrt(variance if is_resampled else variance / n)
+    half = student_t_quantile(0.5 + confidence / 2, n - 1) * error
     return Interval(mean, mean - half, mean + half, n)

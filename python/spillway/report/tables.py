@@ -138,6 +138,12 @@ def results(many: Replications[ResultData]) -> str:
         cells = [number(interval.mean), number(interval.low), number(interval.high)]
         rows.append([name, *cells, str(interval.n)])
     head = f"{len(many)} seeds, 95% confidence intervals of the mean"
+    if many.is_resampled:
+        head = (
+            f"{len(many)} resamples of the trace, 95% confidence intervals of the mean over traces "
+            "of this length"
+        )
+        head = "\n".join([head, *(f"note: {remark}" for remark in many.notes())])
     if not many.is_replicated:
         head = "; ".join(many.notes()) or "1 seed: no confidence interval"
     return f"{head}\n\n{table(rows)}"

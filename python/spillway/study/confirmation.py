@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from spillway._core.cluster import Simulation
+    from spillway._core.workload import Synthetic, Trace
     from spillway.study.data import StudyData
     from spillway.study.evaluation import Evaluator, Measured
     from spillway.study.records import Trial
@@ -179,9 +180,10 @@ def confirm(
     confidence: float,
     within: float,
     objective: int,
+    workload: Synthetic | Trace | None,
 ) -> Confirmation:
     """See `Study.confirm`."""
-    overlap = sorted(set(seeds) & set(study.seeds))
+    overlap = sorted(set(seeds) & set(study.seeds)) if workload is None else []
     if overlap:
         raise ValueError(f"seeds: {overlap} were part of the search; use others")
     if len(seeds) < 2:
@@ -192,6 +194,8 @@ def confirm(
     if not trials:
         raise UsageError("no feasible trial to confirm except the baseline")
     simulations = [study.simulation, *(study.simulation_of(one) for one in trials)]
+    if workload is not None:
+        simulations = _held_out(simulations, workload)
     found = evaluator.measure_all(simulations, seeds)
     made = [one for one in found if one.failure is None]
     if made and not any(one.is_replicated for one in made):
@@ -210,11 +214,14 @@ def confirm(
     if chosen is not None:
         near = neighbors(study.bound, trials[chosen].point, within) if within > 0 else []
         back = reversals(study.bound, trials[chosen].point)
-        moved = evaluator.measure_all([place[-1] for place in (*near, *back)], seeds)
+        others = [place[-1] for place in (*near, *back)]
+        if workload is not None:
+            others = [one.replace(workload=workload) for one in others]
+        moved = evaluator.measure_all(others, seeds)
         optimum = found[1 + chosen]
         cliff = judge.cliff(near, moved[: len(near)], optimum, found[0])
         reverted = judge.reverted(back, moved[len(near) :], optimum)
-    best = study.simulation if chosen is None else simulations[1 + chosen]
+    best = study.simulation if chosen is None else study.simulation_of(trials[chosen])
     return Confirmation(
         objective=study.objectives[objective].name,
         seeds=tuple(seeds),
@@ -228,6 +235,14 @@ def confirm(
         reverted=reverted,
         doubts=doubts(best),
     )
+
+
+def _held_out(simulations: Sequence[Simulation], workload: Synthetic | Trace) -> list[Simulation]:
+    """The simulations with another workload, which none of them may have changed itself."""
+    searched = simulations[0].workload
+    if any(one.workload != searched for one in simulations):
+        raise UsageError("workload: the study searched settings of the workload; it must be kept")
+    return [one.replace(workload=workload) for one in simulations]
 
 
 class _Judge:
@@ -246,8 +261,12 @@ class _Judge:
     def _interval(
         self, values: Sequence[float], confidence: float, *measured: Measured
     ) -> Interval:
-        replicated = any(one.is_replicated for one in measured)
-        return interval(values, confidence, is_replicated=replicated)
+        return interval(
+            values,
+            confidence,
+            is_replicated=any(one.is_replicated for one in measured),
+            is_resampled=any(one.is_resampled for one in measured),
+        )
 
     def gains(self, found: Measured, reference: Measured) -> list[float]:
         """The improvement over the reference, by seed."""

@@ -45,12 +45,13 @@ class Measured:
     """The measurements of one configuration: per metric a value per seed, or a failure.
 
     `is_replicated`: whether the runs differ; if not, the values of one run are repeated for each
-    seed.
+    seed. `is_resampled`: whether the seeds are resamples of a trace.
     """
 
     values: tuple[tuple[float, ...], ...] = ()
     failure: str | None = None
     is_replicated: bool = True
+    is_resampled: bool = False
 
     @property
     def distinct(self) -> tuple[tuple[float, ...], ...]:
@@ -64,7 +65,7 @@ class Measured:
         pairs = zip(self.values, other.values, strict=True)
         rows = tuple(mine + further for mine, further in pairs)
         differ = self.is_replicated or other.is_replicated or any(len(set(row)) > 1 for row in rows)
-        return Measured(rows, is_replicated=differ)
+        return Measured(rows, is_replicated=differ, is_resampled=self.is_resampled)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,16 +161,17 @@ class Task:
     seeds: tuple[int, ...]
     metrics: tuple[Metric, ...]
     trace_digest: str = ""
+    replayed: dict[str, Any] = dataclasses.field(default_factory=dict)
     trace: Trace | None = None
 
     @classmethod
     def of(cls, simulation: Simulation, seeds: Sequence[int], metrics: Sequence[Metric]) -> Task:
         """A task with the digest of its trace instead of the trace."""
         workload = simulation.workload
-        digest = workload.sha256 if isinstance(workload, Trace) else ""
-        if digest:
-            simulation = simulation.replace(workload="synthetic")
-        return cls(simulation, tuple(seeds), tuple(metrics), digest)
+        if not isinstance(workload, Trace) or not workload.sha256:
+            return cls(simulation, tuple(seeds), tuple(metrics))
+        simulation = simulation.replace(workload=Trace())
+        return cls(simulation, tuple(seeds), tuple(metrics), workload.sha256, workload._replayed())
 
     def with_trace(self, simulation: Simulation) -> Task:
         """The same task with the trace of `simulation`."""
@@ -190,7 +192,8 @@ def run_task(task: Task) -> Measured | None:
             _TRACES[task.trace_digest] = task.trace
         if task.trace_digest not in _TRACES:
             return None
-        simulation = simulation.replace(workload=_TRACES[task.trace_digest])
+        trace = _TRACES[task.trace_digest].replace(**task.replayed)
+        simulation = simulation.replace(workload=trace)
     return measure([simulation], task.seeds, task.metrics, threads=1)[0]
 
 
@@ -240,4 +243,4 @@ def _taken(results: Results | str, n_seeds: int, metrics: Sequence[Metric]) -> M
         rows = tuple(tuple(metric.of(result) for result in results) for metric in metrics)
     except NoFigureError as error:
         return Measured(failure=str(error))
-    return Measured(rows, is_replicated=results.is_replicated)
+    return Measured(rows, is_replicated=results.is_replicated, is_resampled=results.is_resampled)

@@ -6,12 +6,11 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
-from spillway import loading
+from spillway import loading, traffic
 from spillway._core.sim import UsageError
 from spillway._core.workload import Synthetic
 from spillway.analysis import stationarity
 from spillway.config import text
-from spillway.config.classes import config_error
 from spillway.config.messages import note
 from spillway.config.randomness import note_on_copies
 from spillway.study.evaluation import Evaluator, as_seeds
@@ -162,8 +161,9 @@ def max_rate_under_slo(
     """The highest request rate at which the SLO is met in the mean over the seeds.
 
     The search doubles or halves the current rate until it has a rate that meets the SLO and one
-    that violates it, then bisects. All clients' rates change by the same factor. Different rates
-    see the same requests, only closer together, and the remaining noise is smoothed: violations
+    that violates it, then bisects. All clients' rates change by the same factor, or the arrival
+    times of a trace (see `workload.ScaleRate`). Different rates see the same requests, only closer
+    together, and the remaining noise is smoothed: violations
     cannot fall as the rate grows.
 
     A short run can meet an SLO that a longer one violates: just above its capacity a fleet fills up
@@ -174,7 +174,8 @@ def max_rate_under_slo(
     Parameters
     ----------
     simulation
-        A simulation with a synthetic workload.
+        The simulation. With a trace, the rate is that from its first arrival to its last;
+        `spillway.traffic.resampled` makes its seeds differ.
     slo
         The constraints, e.g. {"p99_ttft_ms[critical]": "<=200"}.
     low, high
@@ -192,7 +193,9 @@ def max_rate_under_slo(
     Raises
     ------
     ConfigError
-        If the workload is not synthetic.
+        If a trace has max_in_flight, where arrivals follow the served requests.
+    UsageError
+        If a trace holds no requests, only their digest.
     """
     simulation = loading.as_simulation(simulation)
     rate = _rate(simulation)
@@ -202,7 +205,7 @@ def max_rate_under_slo(
     if not 0 < low < high:
         raise ValueError(f"low = {low}, high = {high}: must be 0 < low < high")
     prober = _Prober(
-        lambda value: _with_rate(simulation, value / rate),
+        lambda value: traffic.at_rate(simulation, value / rate),
         slo,
         seeds=seeds,
         max_requests=max_requests,
@@ -252,7 +255,7 @@ def min_instances_for_rate(
     slo
         The constraints, as for `max_rate_under_slo`.
     rate_per_s
-        Total rate of all clients, in requests/s; None: the current one.
+        Total rate of all clients, or of the trace, in requests/s; None: the current one.
     group
         Index of the group of `instances` that grows.
     most
@@ -264,7 +267,7 @@ def min_instances_for_rate(
     """
     simulation = loading.as_simulation(simulation)
     if rate_per_s is not None:
-        simulation = _with_rate(simulation, rate_per_s / _rate(simulation))
+        simulation = traffic.at_rate(simulation, rate_per_s / _rate(simulation))
     # More instances make it easier, so the negative count is harder as it grows.
     prober = _Prober(
         lambda value: simulation.with_({f"instances[{group}].count": round(-value)}),
@@ -494,25 +497,10 @@ def isotonic(values: Sequence[float]) -> list[float]:
 
 
 def _rate(simulation: Simulation) -> float:
-    if not isinstance(simulation.workload, Synthetic):
-        allowed = "must be synthetic: a trace has fixed arrival times"
-        raise config_error([("workload", simulation.workload.kind, allowed)])
-    return offered_per_s(simulation)
-
-
-def _with_rate(simulation: Simulation, factor: float) -> Simulation:
-    """The simulation with the rates of all clients times `factor`."""
     workload = simulation.workload
-    assert isinstance(workload, Synthetic)
-    clients = tuple(
-        one
-        if one.requests_per_s is None
-        else one.replace(requests_per_s=one.requests_per_s * factor)
-        for one in workload.clients
-    )
-    return simulation.replace(
-        workload=workload.replace(requests_per_s=workload.requests_per_s * factor, clients=clients)
-    )
+    if isinstance(workload, Synthetic):
+        return offered_per_s(simulation)
+    return traffic.rate_per_s(workload)
 
 
 def _end_of(simulation: Simulation) -> str | None:

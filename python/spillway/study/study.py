@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from spillway._core.workload import Synthetic, Trace
     from spillway.loading import Configuration
     from spillway.result import Result
     from spillway.study.confirmation import Confirmation
@@ -189,6 +190,7 @@ class Study(StudyData):
         confidence: float = 0.95,
         within: float = 0.1,
         objective: int = 0,
+        workload: Synthetic | Trace | None = None,
         threads: int | None = None,
         executor: Executor | None = None,
     ) -> Confirmation:
@@ -197,7 +199,8 @@ class Study(StudyData):
         Picking the best of many noisy means partly selects luck. The winner is the best of those
         whose paired gain over the baseline excludes zero on the fresh seeds.
 
-        Raises UsageError if seeds change nothing, because there are no fresh runs then.
+        Raises UsageError if seeds change nothing, because there are no fresh runs then, and if the
+        study searched settings of a workload that is replaced here.
 
         Parameters
         ----------
@@ -213,6 +216,9 @@ class Study(StudyData):
             for cliffs.
         objective
             Index of the deciding objective, if there are several.
+        workload
+            Traffic that the search has not seen, e.g. the second of `spillway.traffic.halves`,
+            instead of the study's. Seeds of the search may then occur again.
         threads, executor
             As in `optimize`.
         """
@@ -226,6 +232,7 @@ class Study(StudyData):
             confidence=confidence,
             within=within,
             objective=objective,
+            workload=workload,
         )
 
     def rows(self) -> list[dict[str, Any]]:

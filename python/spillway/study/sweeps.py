@@ -59,7 +59,7 @@ class Row:
     """One configuration of a sweep: its name, its settings, and per metric a value per seed.
 
     `is_replicated`: whether the runs differ; if not, the values of one run are repeated for each
-    seed.
+    seed. `is_resampled`: whether the seeds are resamples of a trace.
     """
 
     name: str
@@ -67,6 +67,7 @@ class Row:
     values: tuple[tuple[float, ...], ...] = ()
     failure: str | None = None
     is_replicated: bool = True
+    is_resampled: bool = False
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -295,7 +296,16 @@ def _run(
             rows.append(Row(name, settings, failure=str(one)))
             continue
         found = next(measured)
-        rows.append(Row(name, settings, found.values, found.failure, found.is_replicated))
+        rows.append(
+            Row(
+                name,
+                settings,
+                found.values,
+                found.failure,
+                found.is_replicated,
+                found.is_resampled,
+            )
+        )
     return Sweep(
         tuple(rows),
         tuple(one.name for one in noted),
@@ -330,8 +340,14 @@ def _named(settings: Mapping[str, Any]) -> str:
 
 def _interval(values: Sequence[float], confidence: float, *rows: Row) -> Interval | None:
     known = [value for value in values if not math.isnan(value)]
-    replicated = any(row.is_replicated for row in rows)
-    return interval(known, confidence, is_replicated=replicated) if known else None
+    if not known:
+        return None
+    return interval(
+        known,
+        confidence,
+        is_replicated=any(row.is_replicated for row in rows),
+        is_resampled=any(row.is_resampled for row in rows),
+    )
 
 
 def _standard_error(values: Sequence[float]) -> float:

@@ -1,0 +1,335 @@
+"""Recorded traffic as a material: traces with transforms, and replications of a trace.
+
+The transforms of a trace are settings of it (`workload.Trace.transforms`, such as
+`workload.ScaleRate`), which the core applies before a run. So configuration files and studies
+remember them, a study can search them (`workload.transforms[0].factor`), and random ones draw anew
+for each seed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from spillway import _core
+from spillway._core.sim import UsageError
+from spillway._core.workload import BlockResample, ScaleRate, Synthetic, Trace, Window
+from spillway.config.classes import config_error
+from spillway.config.messages import checked
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from spillway._core.cluster import Simulation
+    from spillway._core.workload import (
+        CapLengths,
+        DrawLengths,
+        Relabel,
+        Shift,
+        Superpose,
+        Thin,
+        Upsample,
+    )
+
+    Transform = (
+        ScaleRate
+        | Thin
+        | Superpose
+        | Upsample
+        | Window
+        | Shift
+        | Relabel
+        | CapLengths
+        | DrawLengths
+        | BlockResample
+    )
+
+__all__ = [
+    "applied",
+    "at_rate",
+    "block_length_s",
+    "halves",
+    "merged",
+    "rate_per_s",
+    "resampled",
+    "transformed",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def transformed(trace: Trace, *transforms: Transform) -> Trace:
+    """The trace with further transforms, applied in order after those that it has.
+
+    Raises ConfigError for a transform of arrivals if the trace has `max_in_flight`, because its
+    arrivals then follow the served requests.
+    """
+    return _trace(trace).replace(transforms=[*trace.transforms, *transforms])
+
+
+def applied(trace: Trace, seed: int = 0) -> Trace:
+    """The requests that the runs under `seed` see, as a trace without transforms.
+
+    It has no file; `interop.traces.write_mooncake` writes one if its prompts share whole blocks.
+
+    Raises UsageError if the trace holds no requests, only their digest, and ConfigError if a
+    transform cannot be applied.
+    """
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"seed = {seed}: must be >= 0 and < 2**64")
+    found: Trace = _core.workload._transformed(_trace(trace), seed)  # type: ignore[attr-defined]
+    return found.replace(
+        **{
+            name: getattr(trace, name)
+            for name in ("max_in_flight", "open_loop_requests", "turnaround_s", "session_segments")
+        }
+    )
+
+
+def merged(*traces: Trace) -> Trace:
+    """The requests of several traces as one, in order of arrival.
+
+    Prompts of different traces share nothing. `request_id` becomes the position of the trace and
+    its id there, such as `1:17`. The merged trace has no file: a saved configuration holds its
+    digest only.
+
+    Raises UsageError without traces, for a trace that holds no requests, and for one with
+    transforms or `max_in_flight`: apply them first (see `applied`).
+    """
+    import numpy as np
+
+    if not traces:
+        raise UsageError("merged needs at least one trace")
+    columns = []
+    for i, one in enumerate(traces):
+        if _trace(one).transforms or one.max_in_flight:
+            raise UsageError(
+                f"traces[{i}] has transforms or max_in_flight; merge plain traces, see "
+                "spillway.traffic.applied"
+            )
+        columns.append(_columns(one))
+    tenants = list(dict.fromkeys(name for one in columns for name in one["tenants"]))
+    classes = list(dict.fromkeys(name for one in columns for name in one["slo_classes"]))
+
+    def joined(name: str) -> npt.NDArray[np.int64]:
+        return np.concatenate([one[name] for one in columns])
+
+    def recoded(name: str, names: str, known: list[str]) -> npt.NDArray[np.int64]:
+        return np.concatenate(
+            [np.array([known.index(one) for one in own[names]])[own[name]] for own in columns]
+        )
+
+    ids = [
+        f"{i}:{name}"
+        for i, one in enumerate(columns)
+        for name in one["request_id"] or range(len(one["arrival_ns"]))
+    ]
+    order = np.argsort(joined("arrival_ns"), kind="stable")
+    found: Trace = _core.workload.make_trace(
+        arrival_ns=joined("arrival_ns")[order],
+        input_tokens=joined("input_tokens")[order],
+        output_tokens=joined("output_tokens")[order],
+        tenant=recoded("tenant", "tenants", tenants)[order].astype(np.uint16),
+        tenants=tenants,
+        slo_class=recoded("slo_class", "slo_classes", classes)[order].astype(np.uint16),
+        slo_classes=classes,
+        **_merged_segments(columns, order),
+        request_id=[ids[row] for row in order],
+        file="",
+    )
+    return found
+
+
+def at_rate(simulation: Simulation, factor: float) -> Simulation:
+    """The simulation with `factor` times the request rate.
+
+    The rates of all clients change, or the arrival times of the trace: the same requests, closer
+    together for a factor > 1. `duration_s`, `horizon_s` and `warm_up_s` stay.
+
+    Raises ConfigError unless 1e-6 <= factor <= 1e6, and for a trace with `max_in_flight`.
+    """
+    if not 1e-6 <= factor <= 1e6:
+        raise config_error([("factor", f"{factor:g}", "must be >= 1e-06 and <= 1e+06")])
+    workload = simulation.workload
+    if isinstance(workload, Synthetic):
+        clients = tuple(
+            one
+            if one.requests_per_s is None
+            else one.replace(requests_per_s=one.requests_per_s * factor)
+            for one in workload.clients
+        )
+        rate = workload.requests_per_s * factor
+        return simulation.replace(workload=workload.replace(requests_per_s=rate, clients=clients))
+    before = list(workload.transforms)
+    if before and isinstance(last := before[-1], ScaleRate):
+        factor *= last.factor
+        before.pop()
+    scaled = [*before, ScaleRate(factor=factor)]
+    return simulation.replace(workload=workload.replace(transforms=scaled))
+
+
+def rate_per_s(trace: Trace) -> float:
+    """Requests per second from the first arrival to the last, after the transforms under seed 0.
+
+    A bootstrap does not count, because it keeps the rate on average.
+
+    Raises UsageError if the trace holds no requests.
+    """
+    kept = [one for one in _trace(trace).transforms if not isinstance(one, BlockResample)]
+    outline = _outline(trace.replace(transforms=kept), len(kept))
+    return float(outline["rows"] / outline["length_s"])
+
+
+def halves(trace: Trace) -> tuple[Trace, Trace]:
+    """The first and the second half of a trace by time, as windows: to search on, and to confirm.
+
+    The first window begins with the first arrival. See `Study.confirm(workload=…)`.
+
+    Raises UsageError if the trace holds no requests, and ConfigError if it has `max_in_flight`.
+    """
+    outline = _outline(_trace(trace), len(trace.transforms))
+    start_s = outline["first_s"]
+    half_s = outline["length_s"] / 2
+    return (
+        transformed(trace, Window(start_s=start_s, duration_s=half_s)),
+        transformed(trace, Window(start_s=start_s + half_s)),
+    )
+
+
+def resampled(trace: Trace, block_s: float | None = None) -> Trace:
+    """The trace with a block bootstrap in time: every seed replays another resample of it.
+
+    Results over several seeds then estimate a figure's mean over traces of this length, with
+    intervals that include how much such traces differ (see `workload.BlockResample`).
+
+    Parameters
+    ----------
+    trace
+        The trace; its traffic must be stationary. Set `session_segments` to keep sessions whole.
+    block_s
+        Length of a block in seconds; None: `block_length_s(trace)`. State more where the served
+        system remembers longer than the traffic, e.g. if a backlog takes minutes to drain.
+
+    Raises ConfigError if the trace is shorter than two blocks, or has `max_in_flight`.
+    """
+    outline = _outline(_trace(trace), len(trace.transforms))
+    if block_s is None:
+        block_s = block_length_s(trace)
+    if not 0 < block_s <= outline["length_s"] / 2:
+        allowed = f"must be > 0 and <= {outline['length_s'] / 2:g} s, half the length of the trace"
+        raise config_error([("block_s", f"{block_s:g}", allowed)])
+    return transformed(trace, BlockResample(block_s=block_s))
+
+
+def block_length_s(trace: Trace) -> float:
+    """The block length for a bootstrap that the autocorrelation of the traffic suggests, in s.
+
+    The rule of Politis and White (2004, with the correction of 2009) for the circular bootstrap,
+    applied to the requests and to the tokens that arrive per interval; the longer one counts. The
+    intervals hold about ten requests. The result is at least one interval and at most a third of
+    the trace.
+
+    Raises UsageError if the trace holds fewer than 100 requests.
+    """
+    import numpy as np
+
+    columns = _columns(applied(trace) if _trace(trace).transforms else trace)
+    arrival_s = columns["arrival_ns"] / 1e9
+    count = len(arrival_s)
+    if count < 100:
+        raise UsageError(
+            f"the trace holds {count} requests; a block length takes at least 100: state block_s"
+        )
+    bins = count // 10
+    edges = np.linspace(arrival_s[0], arrival_s[-1], bins + 1)
+    tokens = columns["input_tokens"].astype(float) + columns["output_tokens"]
+    blocks = [
+        _politis_white(np.histogram(arrival_s, edges, weights=weights)[0].astype(float))
+        for weights in (None, tokens)
+    ]
+    return float(max(blocks) * (arrival_s[-1] - arrival_s[0]) / bins)
+
+
+def _politis_white(series: npt.NDArray[np.float64]) -> float:
+    """The block length of a circular bootstrap of the mean, in entries of the series."""
+    import numpy as np
+
+    n = len(series)
+    centered = series - series.mean()
+    variance = float(centered @ centered) / n
+    longest = min(math.ceil(3 * math.sqrt(n)), n // 3)
+    if variance == 0 or longest < 1:
+        return 1.0
+    quiet = max(5, math.ceil(math.sqrt(math.log10(n))))
+    most = min(math.ceil(math.sqrt(n)) + quiet, n - 1)
+    lags_known = min(2 * most, n - 1)
+    covariances = np.array([centered[: n - k] @ centered[k:] for k in range(lags_known + 1)]) / n
+    correlations = np.abs(covariances / variance)
+    bound = 2 * math.sqrt(math.log10(n) / n)
+    # The smallest lag after which `quiet` correlations in a row are insignificant.
+    last = next(
+        (m for m in range(most - quiet + 1) if (correlations[m + 1 : m + 1 + quiet] < bound).all()),
+        int(np.flatnonzero(correlations[: most + 1] >= bound)[-1]),
+    )
+    reach = min(2 * max(last, 1), len(covariances) - 1)
+    lags = np.arange(1, reach + 1)
+    window = np.minimum(1, 2 * (1 - lags / reach))
+    weighted = window * covariances[1 : reach + 1]
+    spread = covariances[0] + 2 * weighted.sum()
+    if spread <= 0:
+        return 1.0
+    slope = 2 * (weighted * lags).sum()
+    length = (1.5 * slope**2 / spread**2 * n) ** (1 / 3)
+    return float(min(max(length, 1.0), longest))
+
+
+def _merged_segments(
+    columns: list[dict[str, npt.NDArray[np.int64]]], order: npt.NDArray[np.int64]
+) -> dict[str, npt.NDArray[np.int64]]:
+    """The shared segments of all traces, with contents of their own."""
+    import numpy as np
+
+    counts, contents, tokens, number = [], [], [], 0
+    for one in columns:
+        begin = one["segment_begin"]
+        rows = len(one["arrival_ns"])
+        counts.append(np.diff(begin.astype(np.int64)) if len(begin) else np.zeros(rows, np.int64))
+        known, codes = np.unique(one["segment_content"], return_inverse=True)
+        contents.append(codes.astype(np.uint64) + np.uint64(number))
+        tokens.append(one["segment_tokens"])
+        number += len(known)
+    lengths = np.concatenate(counts)
+    if not lengths.any():
+        return {
+            "segment_begin": np.zeros(0, np.uint32),
+            "segment_content": np.zeros(0, np.uint64),
+            "segment_tokens": np.zeros(0, np.uint32),
+        }
+    begins = np.append(0, np.cumsum(lengths))
+    picked = np.concatenate([np.arange(begins[row], begins[row + 1]) for row in order])
+    return {
+        "segment_begin": np.append(0, np.cumsum(lengths[order])).astype(np.uint32),
+        "segment_content": np.concatenate(contents)[picked],
+        "segment_tokens": np.concatenate(tokens)[picked].astype(np.uint32),
+    }
+
+
+def _trace(trace: Trace) -> Trace:
+    return checked("trace", trace, Trace, "a Trace, e.g. from spillway.read_trace")
+
+
+def _columns(trace: Trace) -> dict[str, npt.NDArray[np.int64]]:
+    if not trace.has_requests:
+        raise UsageError("the trace holds no requests, only their digest: read it again")
+    return trace._columns()
+
+
+def _outline(trace: Trace, num_transforms: int) -> dict[str, float]:
+    """`rows`, `first_s`, `last_s` and `length_s` after the first transforms, under seed 0."""
+    found: dict[str, float] = _core.workload._outline(  # type: ignore[attr-defined]
+        trace, num_transforms
+    )
+    return found

@@ -1,0 +1,288 @@
+"""Traces at other rates, in halves, merged and resampled; intervals and studies over resamples."""
+
+from __future__ import annotations
+
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from support.study_problems import SMALL_SPACE, overloaded
+
+import spillway
+from spillway import ConfigError, Simulation, Study, UsageError, simulate, traffic, workload
+from spillway.config.randomness import num_blocks
+from spillway.data.statistics import student_t_quantile
+from spillway.study import grid, max_rate_under_slo, min_instances_for_rate
+
+
+def recorded(n: int = 600, seed: int = 0, **columns: Any) -> workload.Trace:
+    """Poisson arrivals, 10 per second, of two tenants."""
+    rng = np.random.default_rng(seed)
+    stated: dict[str, Any] = {
+        "arrival_s": np.cumsum(rng.exponential(0.1, n)),
+        "input_tokens": rng.integers(10, 900, n),
+        "output_tokens": rng.integers(1, 90, n),
+        "tenant": ["a" if one < 0.5 else "b" for one in rng.random(n)],
+        "slo_class": "critical",
+        **columns,
+    }
+    return spillway.trace(**stated)
+
+
+def modulated(rng: np.random.Generator, horizon_s: float, dwell_s: float) -> np.ndarray:
+    """Arrivals at 4 or 16 per second, switching after exponential times: correlated counts."""
+    found, start, is_high = [np.zeros(0)], 0.0, bool(rng.random() < 0.5)
+    while start < horizon_s:
+        end = start + rng.exponential(dwell_s)
+        until = min(end, horizon_s)
+        count = rng.poisson((16 if is_high else 4) * (until - start))
+        found.append(np.sort(rng.uniform(start, until, count)))
+        start, is_high = end, not is_high
+    return np.concatenate(found)
+
+
+def test_rate_of_a_trace() -> None:
+    trace = recorded(4000)
+    assert traffic.rate_per_s(trace) == pytest.approx(10, rel=0.05)
+    faster = traffic.transformed(trace, workload.ScaleRate(factor=3))
+    assert traffic.rate_per_s(faster) == pytest.approx(3 * traffic.rate_per_s(trace))
+    resampled = traffic.resampled(trace, 10)
+    assert traffic.rate_per_s(resampled) == traffic.rate_per_s(trace)
+
+
+def test_another_rate_replaces_the_last_one() -> None:
+    twice = traffic.at_rate(traffic.at_rate(Simulation(workload=recorded()), 2), 3)
+    assert twice.workload.transforms == (workload.ScaleRate(factor=6),)
+    clients = [workload.Client(requests_per_s=3), workload.Client(name="rest")]
+    synthetic = Simulation(workload=workload.Synthetic(requests_per_s=5, clients=clients))
+    found = traffic.at_rate(synthetic, 2).workload
+    assert (found.requests_per_s, found.clients[0].requests_per_s) == (10, 6)
+    with pytest.raises(ConfigError, match=r"factor = 0: must be >= 1e-06"):
+        traffic.at_rate(synthetic, 0)
+    waiting = Simulation(workload=recorded().replace(max_in_flight=3))
+    with pytest.raises(ConfigError, match=r"transforms\[0\].*max_in_flight"):
+        traffic.at_rate(waiting, 2)
+
+
+def test_halves_are_the_trace() -> None:
+    trace = recorded(601)
+    first, second = (traffic.applied(one)._columns() for one in traffic.halves(trace))
+    outputs = np.concatenate([first["output_tokens"], second["output_tokens"]])
+    np.testing.assert_array_equal(outputs, trace._columns()["output_tokens"])
+    at = trace._columns()["arrival_ns"]
+    middle = (at[0] + at[-1] + (at[-1] - at[0]) / 600) / 2
+    assert len(first["arrival_ns"]) == (at < middle).sum()
+
+
+def test_merged_traces_keep_their_requests() -> None:
+    shared = {"prefix_group": ["g"] * 50, "prefix_tokens": [8] * 50}
+    one = recorded(50, tenant="x", request_id=[f"r{i}" for i in range(50)], **shared)
+    other = recorded(50, seed=1, tenant="y", **shared)
+    plain = recorded(30, seed=2)
+    found = traffic.merged(one, other, plain)
+    columns = found._columns()
+    assert (found.rows, found.file) == (130, "")
+    assert (np.diff(columns["arrival_ns"]) >= 0).all()
+    assert (
+        columns["request_id"][columns["arrival_ns"].tolist().index(one._columns()["arrival_ns"][0])]
+        == "0:r0"
+    )
+    names = np.array(columns["tenants"])[columns["tenant"]]
+    begin, content = columns["segment_begin"], columns["segment_content"]
+    own = {name: {int(content[begin[i]]) for i in np.flatnonzero(names == name)} for name in "xy"}
+    assert len(own["x"]) == len(own["y"]) == 1
+    assert own["x"] != own["y"]
+    assert all(begin[i] == begin[i + 1] for i in np.flatnonzero(names == "a"))
+    tokens = sum(part._columns()["input_tokens"].sum() for part in (one, other, plain))
+    assert columns["input_tokens"].sum() == tokens
+    simulate(Simulation(workload=found))
+
+
+def test_what_cannot_be_merged_is_refused() -> None:
+    with pytest.raises(UsageError, match="at least one trace"):
+        traffic.merged()
+    with pytest.raises(UsageError, match=r"traces\[1\] has transforms"):
+        traffic.merged(recorded(), traffic.resampled(recorded(), 10))
+    with pytest.raises(UsageError, match="holds no requests"):
+        traffic.merged(workload.Trace())
+    with pytest.raises(TypeError, match="a Trace"):
+        traffic.rate_per_s("mine.csv")  # type: ignore[arg-type]
+
+
+def test_the_block_length_follows_the_correlation() -> None:
+    """Counts with a longer memory need longer blocks; independent ones need about one interval."""
+    rng = np.random.default_rng(5)
+
+    def length_s(dwell_s: float) -> float:
+        at = modulated(rng, 4000, dwell_s)
+        tokens = np.full(len(at), 10)
+        return traffic.block_length_s(
+            spillway.trace(arrival_s=at, input_tokens=tokens, output_tokens=tokens)
+        )
+
+    quick, slow, slower = length_s(0.5), length_s(5), length_s(40)
+    assert quick < slow / 2 < slower / 4
+    assert slower > 40
+    assert traffic.block_length_s(recorded(4000)) < 10
+
+
+def test_short_traces_have_no_block_length() -> None:
+    with pytest.raises(UsageError, match="at least 100: state block_s"):
+        traffic.resampled(recorded(50))
+    with pytest.raises(ConfigError, match=r"block_s = 40: must be > 0 and <= 31.9637 s, half"):
+        traffic.resampled(recorded(), 40)
+    stated = traffic.resampled(recorded(2000)).transforms[-1]
+    assert stated == workload.BlockResample(block_s=traffic.block_length_s(recorded(2000)))
+
+
+def test_intervals_over_resamples_do_not_shrink() -> None:
+    simulation = overloaded(workload=traffic.resampled(recorded(), 5))
+    results = simulate(simulation, seeds=range(12))
+    values = [one.summary()["mean_ttft_ms"] for one in results]
+    found = results.summary()["mean_ttft_ms"]
+    assert found is not None
+    half = student_t_quantile(0.975, 11) * np.std(values, ddof=1)
+    assert found.half_width == pytest.approx(half)
+    assert results.by_tenant()["a"]["offered"].half_width > 0  # type: ignore[union-attr,operator]
+    own = results.interval(lambda one: float(one.summary()["mean_ttft_ms"]))  # type: ignore[arg-type]
+    assert own == found
+    other = simulate(simulation.with_({"gateway.limit[0].max_in_flight": 4}), seeds=range(12))
+    gaps = [
+        a.summary()["p50_ttft_ms"] - b.summary()["p50_ttft_ms"]
+        for a, b in zip(results, other, strict=True)
+    ]  # type: ignore[operator]
+    gap = results.minus(other)["p50_ttft_ms"]
+    assert gap is not None
+    assert gap.half_width == pytest.approx(student_t_quantile(0.975, 11) * np.std(gaps, ddof=1))
+    assert repr(results).startswith(
+        "12 resamples of the trace, 95% confidence intervals of the mean over traces of this length"
+    )
+
+
+def test_too_few_blocks_are_noted() -> None:
+    few = overloaded(workload=traffic.resampled(recorded(), 15))
+    blocks = num_blocks(few)
+    assert blocks == pytest.approx(4, rel=0.15)
+    results = simulate(few, seeds=range(3))
+    remark = (
+        f"the trace holds only {blocks:.1f} blocks of the bootstrap: the intervals are too narrow; "
+        "10 blocks are the least, by shorter blocks or a longer trace."
+    )
+    assert results.notes() == [remark]
+    assert remark in repr(results)
+    enough = overloaded(workload=traffic.resampled(recorded(), 5))
+    assert simulate(enough, seeds=range(3)).notes() == []
+
+
+def test_one_run_of_a_trace_is_as_before() -> None:
+    plain = overloaded(workload=recorded())
+    assert not simulate(plain, seeds=range(3)).is_resampled
+    assert simulate(plain, 5).digest == simulate(plain, 6).digest
+
+
+def test_sweeps_and_confirmations_use_resamples() -> None:
+    simulation = overloaded(workload=traffic.resampled(recorded(200), 2))
+    sweep = grid(
+        simulation, {"gateway.limit[0].max_in_flight": [4, 64]}, seeds=6, metrics=["mean_ttft_ms"]
+    )
+    row = sweep.rows[0]
+    found = sweep.interval(row.name, "mean_ttft_ms")
+    assert found is not None
+    expected = student_t_quantile(0.975, 5) * np.std(row.values[0], ddof=1)
+    assert found.half_width == pytest.approx(expected)
+    study = Study(simulation, SMALL_SPACE, objective="request_throughput", seeds=2)
+    study.optimize(4)
+    confirmed = study.confirm(top=1, seeds=range(10, 14), within=0)
+    value = confirmed.candidates[0].value
+    assert value is not None
+    point = study.simulation_of(confirmed.candidates[0].number)
+    values = [simulate(point, seed).summary()["request_throughput"] for seed in range(10, 14)]
+    assert value.half_width == pytest.approx(
+        student_t_quantile(0.975, 3) * np.std(values, ddof=1)  # type: ignore[arg-type]
+    )
+
+
+def test_a_study_is_confirmed_on_the_other_half() -> None:
+    search, hold_out = traffic.halves(recorded(400))
+    simulation = overloaded(workload=traffic.resampled(search, 2))
+    study = Study(simulation, SMALL_SPACE, objective="request_throughput", seeds=2)
+    study.optimize(4)
+    held = traffic.resampled(hold_out, 2)
+    confirmed = study.confirm(top=1, seeds=range(4), within=0, workload=held)
+    baseline = simulate(simulation.replace(workload=held), seeds=range(4)).summary()
+    assert confirmed.baseline.value == baseline["request_throughput"]
+    assert confirmed.best.workload == simulation.workload
+
+
+def test_a_searched_workload_cannot_be_held_out() -> None:
+    trace = traffic.transformed(traffic.resampled(recorded(200), 2), workload.ScaleRate())
+    space = {"workload.transforms[1].factor": (0.5, 1)}
+    study = Study(overloaded(workload=trace), space, objective="request_throughput", seeds=2)
+    study.optimize(4)
+    with pytest.raises(UsageError, match="searched settings of the workload"):
+        study.confirm(workload=traffic.resampled(recorded(200, seed=1), 2))
+
+
+def test_workers_replay_the_same_transforms() -> None:
+    trace = traffic.transformed(traffic.resampled(recorded(200), 2), workload.ScaleRate())
+    space = {"workload.transforms[1].factor": (0.5, 3)}
+    found = []
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as executor:
+        for how in ({"threads": 1}, {"executor": executor}):
+            study = Study(
+                overloaded(workload=trace), space, objective="request_throughput", seeds=2
+            )
+            study.optimize(4, **how)  # type: ignore[arg-type]
+            found.append([row["request_throughput"] for row in study.rows()])
+    assert found[0] == found[1]
+    assert len(set(found[0])) > 1
+
+
+def test_solvers_take_a_trace() -> None:
+    simulation = overloaded(workload=traffic.resampled(recorded(400), 4))
+    slo = {"mean_e2el_ms": "<=1500", "shed": "<=0.01"}
+    best = max_rate_under_slo(simulation, slo, seeds=3, tolerance=0.2)
+    assert best.feasible is not None
+    assert best.infeasible is not None
+    assert best.simulation is not None
+    assert isinstance(best.simulation.workload.transforms[-1], workload.ScaleRate)
+    assert traffic.rate_per_s(best.simulation.workload) == pytest.approx(best.feasible)
+    assert "no run was lengthened: the trace is finite." in best.notes
+    fleet = min_instances_for_rate(simulation, slo, 4 * best.feasible, seeds=3)
+    assert fleet.feasible is not None
+    assert fleet.feasible >= 3
+
+
+# The truth is the mean of 3,000 independent traces. Each of 1,000 others gives one interval, from
+# resamples in blocks of the default length. Horizon: 1,000 s, 500 correlation times of the rate.
+@pytest.mark.long
+def test_intervals_of_resamples_hold_the_truth() -> None:
+    figures = ("mean_e2el_ms", "p50_ttft_ms", "request_throughput")
+    simulation = Simulation(instances=spillway.instance.InstanceGroup(max_num_seqs=8))
+
+    def of_traffic(*seed: int) -> workload.Trace:
+        rng = np.random.default_rng(seed)
+        at = modulated(rng, 1000, dwell_s=1)
+        return spillway.trace(
+            arrival_s=at,
+            input_tokens=rng.integers(50, 400, len(at)),
+            output_tokens=rng.integers(5, 40, len(at)),
+        )
+
+    runs = (simulate(simulation.replace(workload=of_traffic(1, i))).summary() for i in range(3000))
+    truth = np.mean([[run[name] for name in figures] for run in runs], axis=0)
+    holds = np.zeros(len(figures))
+    for i in range(1000):
+        trace = traffic.resampled(of_traffic(2, i))
+        resamples = simulate(
+            simulation.replace(workload=trace), seeds=range(20 * i, 20 * (i + 1))
+        ).summary()
+        for k, name in enumerate(figures):
+            found = resamples[name]
+            assert found is not None
+            holds[k] += found.low <= truth[k] <= found.high
+    for name, count in zip(figures, holds, strict=True):
+        assert 930 <= count <= 970, name
