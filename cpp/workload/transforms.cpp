@@ -23,6 +23,10 @@ namespace {
 using sim::Draws;
 using sim::Time;
 
+/// Most requests after a transform.
+constexpr double kMostRequests = 1e8;
+/// Most blocks of a resample.
+constexpr std::int64_t kMostBlocks = 10'000'000;
 constexpr std::uint32_t kNoSession = 0xFFFFFFFF;
 /// Content ids in files have at most 63 bits.
 constexpr std::uint64_t kContentBits = 0x7FFFFFFFFFFFFFFF;
@@ -104,6 +108,7 @@ class Transformation {
   }
 
   Requests operator()(const Superpose& superpose) const {
+    check_growth(static_cast<double>(superpose.copies), "copies");
     std::vector<Pick> picks;
     const Time first = from_.arrival.front();
     const Time length = length_of(from_);
@@ -120,6 +125,7 @@ class Transformation {
   }
 
   Requests operator()(const Upsample& upsample) const {
+    check_growth(upsample.factor, "factor");
     std::vector<Pick> picks;
     const Time first = from_.arrival.front();
     const Time last = from_.arrival.back();
@@ -147,6 +153,11 @@ class Transformation {
              "must be <= the length of the trace, " + sim::to_text(sim::to_seconds(length)) + " s");
     }
     const Time result = resample.duration_s ? sim::from_seconds(*resample.duration_s) : length;
+    check_growth(static_cast<double>(result.ns) / static_cast<double>(length.ns), "duration_s");
+    if (result.ns / block.ns > kMostBlocks) {
+      refuse("block_s", sim::to_text(resample.block_s),
+             "must divide the result into at most " + std::to_string(kMostBlocks) + " blocks");
+    }
     std::vector<std::int64_t> starts;
     starts.reserve(sessions_.size());
     for (std::size_t session = 0; session < sessions_.size(); ++session) {
@@ -260,6 +271,12 @@ class Transformation {
     throw sim::ConfigError({{field.empty() ? path : path + "." + field, value, allowed}});
   }
 
+  void check_growth(double factor, const std::string& field) const {
+    if (factor * static_cast<double>(from_.size()) <= kMostRequests) return;
+    refuse(field, sim::to_text(factor) + " times the requests",
+           "must not make more than 1e8 requests of the trace's " + std::to_string(from_.size()));
+  }
+
   Time start_of(std::size_t session) const {
     return from_.arrival[sessions_.rows(session).front()];
   }
@@ -279,7 +296,6 @@ class Transformation {
   /// The picked rows in order of arrival; equal times in the order of the copies, then of the rows.
   Requests gathered(std::vector<Pick> picks) const {
     if (picks.empty()) refuse("", "", "leaves no requests of the trace");
-    if (picks.size() > kNoSession) refuse("", "", "must make fewer than 2^32 requests");
     std::ranges::sort(picks, {},
                       [](const Pick& one) { return std::tuple(one.at, one.copy, one.row); });
     const bool copies = std::ranges::any_of(picks, [](const Pick& one) { return one.copy > 0; });

@@ -213,7 +213,7 @@ struct BlockResample {
           "Length of a block: longer than the memory of the traffic and of the served system, and "
           "at most a tenth of the trace.")
         .unit("s")
-        .range(sim::positive_up_to(sim::kLongestSpan_s));
+        .range(sim::between(1e-3, sim::kLongestSpan_s));
     field("duration_s", &BlockResample::duration_s,
           "Length of the result; unset: that of the trace.")
         .unit("s")

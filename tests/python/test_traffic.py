@@ -12,7 +12,7 @@ from support.study_problems import SMALL_SPACE, overloaded
 
 import spillway
 from spillway import ConfigError, Simulation, Study, UsageError, simulate, traffic, workload
-from spillway.config.randomness import num_blocks
+from spillway.config.randomness import blocks
 from spillway.data.statistics import student_t_quantile
 from spillway.study import grid, max_rate_under_slo, min_instances_for_rate
 
@@ -163,17 +163,30 @@ def test_intervals_over_resamples_do_not_shrink() -> None:
 
 def test_too_few_blocks_are_noted() -> None:
     few = overloaded(workload=traffic.resampled(recorded(), 15))
-    blocks = num_blocks(few)
-    assert blocks == pytest.approx(4, rel=0.15)
+    found = blocks(few)
+    assert found is not None
+    count, length_s = found
+    assert (count, length_s) == (pytest.approx(4, rel=0.15), 15)
     results = simulate(few, seeds=range(3))
     remark = (
-        f"the trace holds only {blocks:.1f} blocks of the bootstrap: the intervals are too narrow; "
-        "10 blocks are the least, by shorter blocks or a longer trace."
+        f"the trace holds only {count:.1f} blocks of the bootstrap: the intervals are too narrow; "
+        "10 are the least, by shorter blocks or a longer trace."
     )
     assert results.notes() == [remark]
     assert remark in repr(results)
-    enough = overloaded(workload=traffic.resampled(recorded(), 5))
-    assert simulate(enough, seeds=range(3)).notes() == []
+    calm = Simulation(workload=traffic.resampled(recorded(), 5))
+    assert simulate(calm, seeds=range(3)).notes() == []
+
+
+def test_blocks_shorter_than_congestion_are_noted() -> None:
+    """Their length counts in the time of the run, after a later change of the rate."""
+    simulation = overloaded(workload=traffic.resampled(recorded(), 5))
+    faster = traffic.at_rate(simulation, 4)
+    assert blocks(faster) == (blocks(simulation)[0], 1.25)  # type: ignore[index]
+    (note,) = simulate(faster, seeds=range(3)).notes()
+    assert note.startswith("blocks of 1.25 s are short beside the mean latency of ")
+    assert blocks(overloaded()) is None
+    assert blocks(overloaded(workload=recorded())) is None
 
 
 def test_one_run_of_a_trace_is_as_before() -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from spillway._core.cluster import Simulation
 
-__all__ = ["REPLICATION", "is_resampled", "note_on_copies", "num_blocks", "random_streams"]
+__all__ = ["REPLICATION", "blocks", "is_resampled", "note_on_copies", "random_streams"]
 
 
 def __dir__() -> list[str]:
@@ -48,21 +48,25 @@ def is_resampled(simulation: Simulation) -> bool:
     )
 
 
-def num_blocks(simulation: Simulation) -> float | None:
-    """How many blocks of a bootstrap its trace holds, the fewest if there are several bootstraps.
+def blocks(simulation: Simulation) -> tuple[float, float] | None:
+    """How many blocks of a bootstrap its trace holds, and their length in a run, in seconds.
 
-    None without a bootstrap, or if the trace holds no requests, only their digest.
+    Of several bootstraps, that with the fewest blocks. None without one, or if the trace holds no
+    requests, only their digest.
     """
     workload = simulation.workload
     if not isinstance(workload, _core.workload.Trace) or not workload.has_requests:
         return None
     outline = _core.workload._outline  # type: ignore[attr-defined]
-    blocks = [
-        float(outline(workload, i)["length_s"] / one.block_s)
-        for i, one in enumerate(workload.transforms)
-        if isinstance(one, _core.workload.BlockResample)
-    ]
-    return min(blocks, default=None)
+    found = []
+    rate = 1.0  # of time in a run over time at the transform
+    for i, one in reversed(list(enumerate(workload.transforms))):
+        if isinstance(one, _core.workload.ScaleRate):
+            rate *= one.factor
+        if isinstance(one, _core.workload.BlockResample):
+            count = float(outline(workload, i)["length_s"] / one.block_s)
+            found.append((count, one.block_s / rate))
+    return min(found, default=None)
 
 
 def note_on_copies(simulations: Iterable[Simulation]) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar, overload
 
 from spillway.config.messages import checked
-from spillway.config.randomness import is_resampled, note_on_copies, num_blocks
+from spillway.config.randomness import blocks, is_resampled, note_on_copies
 from spillway.data.result import ResultData
 from spillway.data.statistics import Interval, interval
 
@@ -27,8 +27,10 @@ def __dir__() -> list[str]:
 _Run_co = TypeVar("_Run_co", bound=ResultData, covariant=True)
 
 
-# A block bootstrap of fewer blocks underestimates how much traces differ.
+# A block bootstrap underestimates how much traces differ if its blocks are fewer, or shorter than
+# this many mean latencies.
 _LEAST_BLOCKS = 10
+_LEAST_LATENCIES = 5
 
 # The parts of a run's output that hold its results.
 _OUTCOME = ("summary", "by_class", "by_tenant", "ledger", "instances", "steps", "events", "end_s")
@@ -89,14 +91,25 @@ class Replications(Sequence[_Run_co]):
         simulation = self._results[0].simulation
         if not self.is_replicated:
             return [note_on_copies([simulation])]
-        blocks = num_blocks(simulation)
-        if blocks is None or blocks >= _LEAST_BLOCKS:
-            return []
-        remark = (
-            f"the trace holds only {blocks:.1f} blocks of the bootstrap: the intervals are too "
-            f"narrow; {_LEAST_BLOCKS} blocks are the least, by shorter blocks or a longer trace."
-        )
-        return [remark]
+        return list(self._notes_on_blocks())
+
+    def _notes_on_blocks(self) -> Iterator[str]:
+        bootstrap = blocks(self._results[0].simulation)
+        if bootstrap is None:
+            return
+        count, length_s = bootstrap
+        if count < _LEAST_BLOCKS:
+            yield (
+                f"the trace holds only {count:.1f} blocks of the bootstrap: the intervals are too "
+                f"narrow; {_LEAST_BLOCKS} are the least, by shorter blocks or a longer trace."
+            )
+        latency = self.summary()["mean_e2el_ms"]
+        if latency is not None and length_s * 1000 < _LEAST_LATENCIES * latency.mean:
+            yield (
+                f"blocks of {length_s:.3g} s are short beside the mean latency of "
+                f"{latency.mean / 1000:.3g} s: the intervals lack congestion that lasts longer; "
+                "state a longer block_s."
+            )
 
     def summary(self, confidence: float = 0.95) -> dict[str, Interval | None]:
         """Mean over the seeds with its interval per figure; None where no seed has one."""

@@ -586,6 +586,36 @@ def test_place_of_a_result_is_taken(refused: Callable[..., str]) -> None:
     assert refused("run", "config.yaml", "--out", "out").startswith("out/summary.json: ")
 
 
+def test_traffic_rate_scales_clients_and_traces(
+    run: Callable[..., str], refused: Callable[..., str]
+) -> None:
+    plain = json.loads(run("run", "config.yaml", "--json"))["metrics"]
+    faster = json.loads(run("run", "config.yaml", "--traffic-rate", "2", "--json"))["metrics"]
+    assert faster["offered"] == plain["offered"]
+    expected = simulate(load("config.yaml").with_({"workload.requests_per_s": 40})).summary()
+    assert faster["mean_ttft_ms"] == expected["mean_ttft_ms"]
+    traced = ("--trace", "requests.csv", "--traffic-rate", "0.5")
+    run("run", "config.yaml", *traced, "--out", "out")
+    with Path("out/requests.csv").open() as file:
+        assert [float(row["arrival_s"]) for row in csv.DictReader(file)] == [0, 0.5, 1]
+    assert refused("run", "config.yaml", "--traffic-rate", "-1") == (
+        "--traffic-rate = -1: must be >= 1e-06 and <= 1e+06"
+    )
+
+
+def test_transforms_in_a_file(run: Callable[..., str]) -> None:
+    Path("traced.yaml").write_text(
+        "schema: 1\nworkload:\n  kind: trace\n  file: requests.csv\n"
+        "  transforms: [{kind: window, start_s: 0.2}, {kind: cap_lengths, input_tokens: 600}]\n"
+    )
+    run("run", "traced.yaml", "--out", "out")
+    with Path("out/requests.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["request_id"] for row in rows] == ["second", "third"]
+    assert [float(row["arrival_s"]) for row in rows] == [0.05, 0.3]
+    assert [row["input_tokens"] for row in rows] == ["500", "600"]
+
+
 def test_scenario_replaces_workload_tenants_and_classes(
     run: Callable[..., str], refused: Callable[..., str]
 ) -> None:
