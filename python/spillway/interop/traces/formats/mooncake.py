@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
@@ -57,6 +58,10 @@ def _rows(table: JsonlTable, *, unit: str, block_size_tokens: int, **_: object) 
 def _hash_ids(table: JsonlTable, prompt: Int64s, block_size_tokens: int) -> list[list[int]]:
     found = table.values("hash_ids")
     needed = (-(-prompt // block_size_tokens)).tolist()  # rounded up
+    if set(map(type, found)) == {list} and list(map(len, found)) == needed:
+        ids = list(itertools.chain.from_iterable(found))
+        if set(map(type, ids)) == {int} and 0 <= min(ids) <= max(ids) <= HIGHEST_ID:
+            return found
     for row, (ids, count) in enumerate(zip(found, needed, strict=True)):
         if not isinstance(ids, list) or not all(
             type(one) is int and 0 <= one <= HIGHEST_ID for one in ids
