@@ -114,7 +114,13 @@ class Columns:
             ids = list(itertools.chain.from_iterable(rows.hash_ids))
             self._hash_ids.append(np.array(ids, dtype=np.uint64))
             self._blocks.append(np.array(list(map(len, rows.hash_ids)), dtype=np.int64))
-        self._block_size_tokens = rows.block_size_tokens
+        blocks = self._block_size_tokens if self._arrival_ns else rows.block_size_tokens
+        if blocks != rows.block_size_tokens:
+            raise TraceError(
+                f"{self._path} line {table.lines[0]}: has blocks of {rows.block_size_tokens} "
+                f"tokens, earlier lines of {blocks}"
+            )
+        self._block_size_tokens = blocks
         self._arrival_ns.append(rows.arrival_ns)
         self._input_tokens.append(rows.input_tokens)
         self._output_tokens.append(rows.output_tokens)
@@ -196,7 +202,8 @@ class Columns:
             if (name != "") != has_ids:
                 self._refuse_ids(line)
             if has_ids and (first := self._line_of.setdefault(name, line)) != line:
-                table.refuse(row, "request_id", f"must be unique; it is also on line {first}")
+                allowed = f"must be unique; it is also on line {first}"
+                table.refuse(row, "request_id", allowed, shown=repr(name))
 
     def _refuse_ids(self, line: int) -> NoReturn:
         raise TraceError(f"{self._path} line {line}: request_id must be on every line or on none")

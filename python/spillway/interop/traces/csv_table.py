@@ -75,6 +75,14 @@ class CsvTable(Table):
         cells = {name: column[begin:end] for name, column in self.cells.items()}
         return CsvTable(self.path, self.columns, self.lines[begin:end], cells)
 
+    def where(self, wanted: Sequence[bool]) -> CsvTable:
+        """Return the table of the wanted rows."""
+        cells = {
+            name: list(itertools.compress(column, wanted)) for name, column in self.cells.items()
+        }
+        lines = list(itertools.compress(self.lines, wanted))
+        return CsvTable(self.path, self.columns, lines, cells)
+
     def filled(self, column: str) -> Booleans:
         """Return which cells of a column are not empty."""
         return np.array(list(map(bool, self.texts(column))), dtype=bool)

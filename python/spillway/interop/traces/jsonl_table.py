@@ -60,8 +60,16 @@ class JsonlTable(Table):
         lines, objects = self.lines[begin:end], self.objects[begin:end]
         return JsonlTable(self.path, self.columns, lines, objects)
 
+    def where(self, wanted: Sequence[bool]) -> JsonlTable:
+        """Return the table of the wanted rows."""
+        lines = list(itertools.compress(self.lines, wanted))
+        objects = list(itertools.compress(self.objects, wanted))
+        return JsonlTable(self.path, self.columns, lines, objects)
+
     def values(self, key: str) -> list[Any]:
-        """Return the values of a key; "" where an object does not have it."""
+        """Return the values of a key, or at a path with dots; "" where there is none."""
+        if key not in self.columns and "." in key:
+            return [at_path(one, key) for one in self.objects]
         if key not in self.columns:
             return [""] * len(self)
         try:

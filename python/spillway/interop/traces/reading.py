@@ -124,7 +124,7 @@ def read_columns(
     with opened(path) as lines:
         form = _form(lines, format, columns, time_unit)
         settings = _checked(form, options, path)
-        collected = Columns(path, form, sort=sort)
+        collected = Columns(path, form, sort=sort or form.sorts)
         names: dict[str, None] = {}
         try:
             with contextlib.closing(_TABLES[form.layout](lines, form, skipped)) as tables:
@@ -149,6 +149,10 @@ def _good(
 ) -> Iterator[tuple[Table, Rows]]:
     """Yield the requests of a table; malformed rows are found by halving it."""
     try:
+        if form.select is not None:
+            table = table.where(form.select(table))
+        if not len(table):
+            return
         rows = form.rows(table, **settings)
     except TraceError as error:
         if not skipped.allowed or len(table) == 1:

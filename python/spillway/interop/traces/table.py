@@ -68,6 +68,10 @@ class Table:
         """Return the table of some of the rows."""
         raise NotImplementedError
 
+    def where(self, wanted: Sequence[bool]) -> Self:
+        """Return the table of the wanted rows."""
+        raise NotImplementedError
+
     def cell(self, row: int, column: str) -> Any:
         """Return the raw content of a cell."""
         raise NotImplementedError

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from spillway.interop.traces.jsonl_table import JsonlTable
     from spillway.interop.traces.table import Int64s
 
-__all__ = ["BLOCK_SIZE", "FORMAT"]
+__all__ = ["BLOCK_SIZE", "FORMAT", "hash_ids"]
 
 
 def __dir__() -> list[str]:
@@ -50,12 +50,13 @@ def _rows(table: JsonlTable, *, unit: str, block_size_tokens: int, **_: object) 
         tenant=table.texts("tenant"),
         slo_class=table.texts("slo_class"),
         request_id=table.texts("request_id"),
-        hash_ids=_hash_ids(table, prompt, block_size_tokens),
+        hash_ids=hash_ids(table, prompt, block_size_tokens),
         block_size_tokens=block_size_tokens,
     )
 
 
-def _hash_ids(table: JsonlTable, prompt: Int64s, block_size_tokens: int) -> list[list[int]]:
+def hash_ids(table: JsonlTable, prompt: Int64s, block_size_tokens: int) -> list[list[int]]:
+    """Return the hash ids of each prompt, one per block."""
     found = table.values("hash_ids")
     needed = (-(-prompt // block_size_tokens)).tolist()  # rounded up
     if set(map(type, found)) == {list} and list(map(len, found)) == needed:
