@@ -753,7 +753,7 @@ def test_options_of_mooncake_are_for_mooncake(write: Callable[..., Path]) -> Non
             read_trace(path, **options)
         assert str(caught.value) == (
             f"{path}, {name} = {value!r}: unknown option of the format columns; it has no options; "
-            f"{name} is an option of mooncake"
+            f"{name} is an option of {others}"
         )
 
 
