@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spillway._core.cluster import Simulation
+    from spillway._core.workload import Trace
 
 __all__ = ["add_arguments", "load", "warnings_as_lines"]
 
@@ -32,7 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     offered = parser.add_mutually_exclusive_group()
     offered.add_argument(
-        "--trace", type=Path, metavar="FILE", help="replay these requests instead of the workload's"
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="replay these requests instead of the workload's; - is standard input",
     )
     offered.add_argument(
         "--scenario",
@@ -45,6 +49,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=sorted(FORMATS),
         metavar="F",
         help="format of the trace: " + ", ".join(sorted(FORMATS)) + " (default: detected)",
+    )
+    parser.add_argument(
+        "--trace-columns",
+        metavar="MEANING=COLUMN,…",
+        help="the columns of a trace of another format, e.g. arrival_s=ts,"
+        "input_tokens=usage.prompt_tokens,output_tokens=usage.completion_tokens,tenant=user",
+    )
+    parser.add_argument(
+        "--trace-time-unit",
+        choices=("auto", "s", "ms", "us", "ns", "iso"),
+        default="auto",
+        help="unit of the column of arrival_s (with --trace-columns; default: by the name of the "
+        "column, then by the size of the first value)",
+    )
+    parser.add_argument(
+        "--skip-bad", action="store_true", help="skip malformed rows of the trace, and count them"
     )
     for name, by_format in options_by_name().items():
         (option, *_) = by_format.values()
@@ -119,8 +139,12 @@ def _read(options: argparse.Namespace) -> Simulation:
             options.trace,
             format=options.trace_format,
             sort=options.sort,
+            columns=_columns(options.trace_columns),
+            time_unit=options.trace_time_unit,
+            skip_bad=options.skip_bad,
             **{name: value for name, value in given.items() if value is not None},
         )
+        print(f"spillway: {_totals(options.trace, trace)}", file=sys.stderr)
         simulation = simulation.replace(workload=trace)
     if options.traffic_rate is not None:
         simulation = _at_rate(simulation, options.traffic_rate)
@@ -134,6 +158,29 @@ def _at_rate(simulation: Simulation, factor: float) -> Simulation:
         allowed = "must be >= 1e-06 and <= 1e+06"
         raise config_error([("--traffic-rate", f"{factor:g}", allowed)])
     return traffic.at_rate(simulation, factor)
+
+
+def _columns(text: str | None) -> dict[str, str] | None:
+    if text is None:
+        return None
+    pairs = [one.partition("=") for one in text.split(",")]
+    for meaning, separator, column in pairs:
+        if not (meaning and separator and column):
+            raise config_error([("--trace-columns", repr(text), "must be MEANING=COLUMN,…")])
+    columns = {meaning.strip(): column.strip() for meaning, _, column in pairs}
+    if len(columns) < len(pairs):
+        raise config_error([("--trace-columns", repr(text), "must name each meaning once")])
+    return columns
+
+
+def _totals(path: Path, trace: Trace) -> str:
+    columns = trace._columns()
+    tokens = [int(columns[name].sum(dtype="int64")) for name in ("input_tokens", "output_tokens")]
+    span_s = int(columns["arrival_ns"][-1] - columns["arrival_ns"][0]) / 1e9
+    return (
+        f"{path}: {trace.rows:,} requests in {span_s:,.3f} s, {tokens[0]:,} input tokens, "
+        f"{tokens[1]:,} output tokens"
+    )
 
 
 def _changed(simulation: Simulation, changes: dict[str, Any]) -> Simulation:

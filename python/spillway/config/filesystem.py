@@ -12,11 +12,21 @@ from typing import TYPE_CHECKING, TextIO
 from spillway.config.classes import config_error
 
 if TYPE_CHECKING:
+    import io
     from collections.abc import Iterator, Sequence
 
     from spillway._core.sim import ConfigError
 
-__all__ = ["cannot", "make_folder", "open_text", "reason", "replacing", "replacing_all", "shown"]
+__all__ = [
+    "cannot",
+    "make_folder",
+    "open_binary",
+    "open_text",
+    "reason",
+    "replacing",
+    "replacing_all",
+    "shown",
+]
 
 
 def __dir__() -> list[str]:
@@ -24,11 +34,22 @@ def __dir__() -> list[str]:
 
 
 def open_text(path: Path, newline: str | None = None) -> TextIO:
-    """Opens a text file in UTF-8 for reading.
+    """Opens a text file in UTF-8 for reading. Raises OSError like `open_binary`."""
+    _check_regular(path)
+    return path.open(newline=newline, encoding="utf-8-sig")
+
+
+def open_binary(path: Path) -> io.BufferedReader:
+    """Opens a file for reading.
 
     Raises OSError if that fails, or if it is not a regular file: a device may be endless, and a
     pipe may never receive data.
     """
+    _check_regular(path)
+    return path.open("rb")
+
+
+def _check_regular(path: Path) -> None:
     try:
         mode = path.stat().st_mode
     except ValueError as error:
@@ -36,7 +57,6 @@ def open_text(path: Path, newline: str | None = None) -> TextIO:
     if not stat.S_ISREG(mode):
         problem = os.strerror(errno.EISDIR) if stat.S_ISDIR(mode) else "Not a regular file"
         raise OSError(errno.EINVAL, problem)
-    return path.open(newline=newline, encoding="utf-8-sig")
 
 
 def cannot(verb: str, path: Path, error: OSError) -> ConfigError:

@@ -89,11 +89,13 @@ def _int(text: str) -> int:
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object as a dict. Raises UnreadableError if a key is given twice."""
-    found = {}
-    for key, value in pairs:
-        if key in found:
-            raise UnreadableError(f"the key {key!r:.60} is given twice")
-        found[key] = value
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise UnreadableError(f"the key {key!r:.60} is given twice")
+            seen.add(key)
     return found
 
 

@@ -259,7 +259,7 @@ def test_a_new_format_is_on_the_command_line(capsys: pytest.CaptureFixture[str])
     message = capsys.readouterr().err
     assert message == (
         "spillway: toy.csv, unit = 's': unknown option of the format toy; one of tick_s, clock; "
-        "unit is an option of mooncake\n"
+        "unit is an option of mooncake, mooncake_lengths\n"
     )
     with pytest.raises(SystemExit):
         cli.main(["run", "--help"])

@@ -743,13 +743,17 @@ def test_bad_options_of_mooncake(
 
 def test_options_of_mooncake_are_for_mooncake(write: Callable[..., Path]) -> None:
     path = write(COLUMNS, "0,5,1")
-    for options in ({"unit": "s"}, {"block_size_tokens": 16}, {"spread_s": 3}):
+    for options, others in (
+        ({"unit": "s"}, "mooncake, mooncake_lengths"),
+        ({"block_size_tokens": 16}, "bailian, mooncake"),
+        ({"spread_s": 3}, "mooncake, mooncake_lengths"),
+    ):
         ((name, value),) = options.items()
         with pytest.raises(TraceError) as caught:
             read_trace(path, **options)
         assert str(caught.value) == (
             f"{path}, {name} = {value!r}: unknown option of the format columns; it has no options; "
-            f"{name} is an option of mooncake"
+            f"{name} is an option of {others}"
         )
 
 

@@ -1,7 +1,7 @@
 """Traces: recorded requests from files of several formats or from arrays.
 
-`read_trace` reads a file of one of the `FORMATS`, `trace` takes arrays, `write_mooncake` writes a
-file. Modules that need NumPy are imported on first use.
+`read_trace` reads a file of one of the `FORMATS`, `trace` takes arrays, `write_csv` and
+`write_mooncake` write files. Modules that need NumPy are imported on first use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from spillway.interop.traces.formats import FORMATS, options_by_name
 if TYPE_CHECKING:
     from spillway.interop.traces.arrays import trace
     from spillway.interop.traces.reading import format_of, read_columns, read_trace
-    from spillway.interop.traces.write import write_mooncake
+    from spillway.interop.traces.write import write_csv, write_mooncake
 
 __all__ = [
     "FORMATS",
@@ -29,6 +29,7 @@ __all__ = [
     "read_columns",
     "read_trace",
     "trace",
+    "write_csv",
     "write_mooncake",
 ]
 
@@ -37,6 +38,7 @@ _HOMES = {
     "read_columns": "reading",
     "read_trace": "reading",
     "trace": "arrays",
+    "write_csv": "write",
     "write_mooncake": "write",
 }
 

@@ -263,7 +263,7 @@ def _coded(
     if values is None or isinstance(values, str):
         return [values or default], [0] * rows
     names = Names()
-    codes = names.codes(_texts(name, values, rows, violations), default)
+    codes = names.codes(_texts(name, values, rows, violations), default).tolist()
     if len(names.index) > MOST_NAMES:
         violations.append(
             (name, f"{len(names.index)} different values", f"must be <= {MOST_NAMES}")

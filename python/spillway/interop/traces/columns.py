@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -49,10 +49,15 @@ class Names:
     def __init__(self) -> None:
         self.index: dict[str, int] = {}
 
-    def codes(self, names: Iterable[str], default: str) -> list[int]:
+    def codes(self, names: Sequence[str], default: str) -> Int64s:
         """Return the index of each name; an empty name is the default."""
         index = self.index
-        return [index.setdefault(name or default, len(index)) for name in names]
+        code = {
+            name: index.setdefault(name or default, len(index)) for name in dict.fromkeys(names)
+        }
+        if len(code) == 1:
+            return np.zeros(len(names), dtype=np.int64) + next(iter(code.values()))
+        return np.fromiter(map(code.__getitem__, names), np.int64, len(names))
 
     def group_codes(self, names: Iterable[str]) -> list[int]:
         """Return the index of each name; -1 for an empty name."""
@@ -82,11 +87,12 @@ class Columns:
         self._arrival_ns: list[Int64s] = []
         self._input_tokens: list[Int64s] = []
         self._output_tokens: list[Int64s] = []
-        self._tenant: list[int] = []
-        self._slo_class: list[int] = []
-        self._prefix_group: list[int] = []
+        self._tenant: list[Codes] = []
+        self._slo_class: list[Codes] = []
+        self._prefix_group: list[Int64s] = []
         self._prefix_tokens: list[Int64s] = []
-        self._hash_ids: list[Sequence[int]] = []
+        self._hash_ids: list[np.ndarray[tuple[int], np.dtype[np.uint64]]] = []
+        self._blocks: list[Int64s] = []  # how many hash ids each prompt has
         self._block_size_tokens = 0
         self._tenants, self._slo_classes, self._prefix_groups = Names(), Names(), Names()
         self._line_of: dict[str, int] = {}  # of each request_id
@@ -96,19 +102,25 @@ class Columns:
         if not self._sort:
             self._check_order(table, rows.arrival_ns)
         self._add_ids(table, rows.request_id)
-        nameless = [""] * len(table)
-        self._tenant += self._tenants.codes(rows.tenant or nameless, DEFAULT_TENANT)
-        self._slo_class += self._slo_classes.codes(rows.slo_class or nameless, DEFAULT_CLASS)
-        for name, names in (("tenant", self._tenants), ("slo_class", self._slo_classes)):
-            if len(names.index) > MOST_NAMES:
-                raise TraceError(
-                    f"{self._path}: {name} has more than {MOST_NAMES} different values"
-                )
+        self._tenant.append(self._codes(rows.tenant, self._tenants, DEFAULT_TENANT, len(table)))
+        self._slo_class.append(
+            self._codes(rows.slo_class, self._slo_classes, DEFAULT_CLASS, len(table))
+        )
         if rows.prefix_tokens is not None:
-            self._prefix_group += self._prefix_groups.group_codes(rows.prefix_group)
+            groups = self._prefix_groups.group_codes(rows.prefix_group)
+            self._prefix_group.append(np.array(groups, dtype=np.int64))
             self._prefix_tokens.append(rows.prefix_tokens)
-        self._hash_ids += rows.hash_ids
-        self._block_size_tokens = rows.block_size_tokens
+        if rows.hash_ids:
+            ids = list(itertools.chain.from_iterable(rows.hash_ids))
+            self._hash_ids.append(np.array(ids, dtype=np.uint64))
+            self._blocks.append(np.array(list(map(len, rows.hash_ids)), dtype=np.int64))
+        blocks = self._block_size_tokens if self._arrival_ns else rows.block_size_tokens
+        if blocks != rows.block_size_tokens:
+            raise TraceError(
+                f"{self._path} line {table.lines[0]}: has blocks of {rows.block_size_tokens} "
+                f"tokens, earlier lines of {blocks}"
+            )
+        self._block_size_tokens = blocks
         self._arrival_ns.append(rows.arrival_ns)
         self._input_tokens.append(rows.input_tokens)
         self._output_tokens.append(rows.output_tokens)
@@ -124,8 +136,8 @@ class Columns:
             "arrival_ns": np.concatenate(self._arrival_ns),
             "input_tokens": np.concatenate(self._input_tokens).astype(np.int32),
             "output_tokens": np.concatenate(self._output_tokens).astype(np.int32),
-            "tenant": np.array(self._tenant, dtype=np.uint16),
-            "slo_class": np.array(self._slo_class, dtype=np.uint16),
+            "tenant": np.concatenate(self._tenant),
+            "slo_class": np.concatenate(self._slo_class),
         }
         tenants, slo_classes = list(self._tenants.index), list(self._slo_classes.index)
         request_id = list(self._line_of)
@@ -148,6 +160,14 @@ class Columns:
             "file": str(self._path),
         }
 
+    def _codes(self, texts: Sequence[str], names: Names, default: str, rows: int) -> Codes:
+        """Return the index of the name of each row."""
+        codes = names.codes(texts or [""] * rows, default)
+        if len(names.index) > MOST_NAMES:
+            name = "tenant" if names is self._tenants else "slo_class"
+            raise TraceError(f"{self._path}: {name} has more than {MOST_NAMES} different values")
+        return codes.astype(np.uint16)
+
     def _check_order(self, table: Table, arrival_ns: Int64s) -> None:
         """Check that no request is earlier than the previous one."""
         first = [] if self._last is None else [self._last[0]]
@@ -169,21 +189,35 @@ class Columns:
 
     def _add_ids(self, table: Table, ids: Sequence[str]) -> None:
         has_ids = bool(self._line_of) if self._arrival_ns else any(ids[:1])
+        if not has_ids and not any(ids):
+            if self._line_of and len(table):
+                self._refuse_ids(table.lines[0])
+            return
+        if has_ids and len(ids) == len(table) and all(ids):
+            found = dict(zip(ids, table.lines, strict=True))
+            if len(found) == len(ids) and self._line_of.keys().isdisjoint(found):
+                self._line_of.update(found)
+                return
         for row, (name, line) in enumerate(zip(ids, table.lines, strict=False)):
             if (name != "") != has_ids:
-                raise TraceError(
-                    f"{self._path} line {line}: request_id must be on every line or on none"
-                )
+                self._refuse_ids(line)
             if has_ids and (first := self._line_of.setdefault(name, line)) != line:
-                table.refuse(row, "request_id", f"must be unique; it is also on line {first}")
+                allowed = f"must be unique; it is also on line {first}"
+                table.refuse(row, "request_id", allowed, shown=repr(name))
+
+    def _refuse_ids(self, line: int) -> NoReturn:
+        raise TraceError(f"{self._path} line {line}: request_id must be on every line or on none")
 
     def _segments(self, order: Int64s | None, input_tokens: Int64s) -> dict[str, Any]:
         if self._hash_ids:
-            hash_ids = self._hash_ids if order is None else [self._hash_ids[i] for i in order]
-            return block_segments(hash_ids, input_tokens, self._block_size_tokens)
+            ids, counts = np.concatenate(self._hash_ids), np.concatenate(self._blocks)
+            if order is not None:
+                pieces = np.split(ids, np.cumsum(counts)[:-1])
+                ids, counts = np.concatenate([pieces[row] for row in order]), counts[order]
+            return _block_segments(ids, counts, input_tokens, self._block_size_tokens)
         if not self._prefix_groups.index:
             return no_segments()
-        groups = np.array(self._prefix_group, dtype=np.int64)
+        groups = np.concatenate(self._prefix_group)
         shared = np.concatenate(self._prefix_tokens)
         if order is not None:
             groups, shared = groups[order], shared[order]
@@ -214,10 +248,20 @@ def block_segments(
 ) -> dict[str, Any]:
     """Return the same for prompts cut into blocks, of which only the last may be shorter."""
     counts = np.array([len(ids) for ids in hash_ids], dtype=np.int64)
+    ids = np.array(list(itertools.chain.from_iterable(hash_ids)), dtype=np.uint64)
+    return _block_segments(ids, counts, input_tokens, block_size_tokens)
+
+
+def _block_segments(
+    ids: npt.ArrayLike,
+    counts: Int64s,
+    input_tokens: Sequence[int] | Int64s,
+    block_size_tokens: int,
+) -> dict[str, Any]:
     begin = np.append(0, np.cumsum(counts))
     tokens = np.full(begin[-1], block_size_tokens, dtype=np.int64)
     tokens[begin[1:] - 1] = np.asarray(input_tokens) - block_size_tokens * (counts - 1)
-    return _segments(begin, list(itertools.chain.from_iterable(hash_ids)), tokens)
+    return _segments(begin, ids, tokens)
 
 
 def num_blocks(tokens: int, block_size_tokens: int) -> int:

@@ -14,30 +14,44 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spillway.config import filesystem
 from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
 from spillway.interop.traces.error import TraceError
-from spillway.interop.traces.table import ROWS_AT_ONCE, Table
+from spillway.interop.traces.lines import opened
+from spillway.interop.traces.table import ROWS_AT_ONCE, Skipped, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
     from spillway.interop.traces.format import Format
+    from spillway.interop.traces.lines import Lines
     from spillway.interop.traces.table import Booleans, Int64s
 
-__all__ = ["CsvTable", "columns_in", "csv_tables", "tables_of"]
+__all__ = [
+    "CsvTable",
+    "columns_in",
+    "csv_tables",
+    "decimal_to_ns",
+    "digits",
+    "tables_of",
+    "timestamp_to_ns",
+]
 
 
 def __dir__() -> list[str]:
     return __all__
 
 
-_WHOLE = re.compile(r"\s*[0-9]{1,18}\s*")
+_WHOLE = re.compile(r"\s*[0-9]+\s*")
 _DECIMAL = re.compile(r"\s*[0-9]*\.?[0-9]*(?:[eE][-+]?[0-9]{1,3})?\s*")
 _TIMESTAMP = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[ T]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?"
     r"(?:Z|([-+][0-9]{2}):?([0-9]{2}))?"
 )
+_UTC = re.compile(
+    r"(?:[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?:\n|\Z))+"
+)
+_PLAIN = re.compile(r"[0-9.]+")
+_DELIMITERS = (",", ";", "\t")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _EXACT = decimal.Context(prec=60)
 
@@ -56,9 +70,22 @@ class CsvTable(Table):
         """Return the cells of a column; all empty if the file does not have the column."""
         return self.cells[column] if column in self.cells else [""] * len(self)
 
+    def part(self, begin: int, end: int) -> CsvTable:
+        """Return the table of some of the rows."""
+        cells = {name: column[begin:end] for name, column in self.cells.items()}
+        return CsvTable(self.path, self.columns, self.lines[begin:end], cells)
+
+    def where(self, wanted: Sequence[bool]) -> CsvTable:
+        """Return the table of the wanted rows."""
+        cells = {
+            name: list(itertools.compress(column, wanted)) for name, column in self.cells.items()
+        }
+        lines = list(itertools.compress(self.lines, wanted))
+        return CsvTable(self.path, self.columns, lines, cells)
+
     def filled(self, column: str) -> Booleans:
         """Return which cells of a column are not empty."""
-        return np.array([text != "" for text in self.texts(column)], dtype=bool)
+        return np.array(list(map(bool, self.texts(column))), dtype=bool)
 
     def ids(self, column: str) -> Sequence[str]:
         """Return the cells of a column, which must not be empty; nothing without the column."""
@@ -82,13 +109,19 @@ class CsvTable(Table):
                 raise ValueError
             return value
 
+        texts = self._filled_in(column, empty)
+        values = digits(texts)
+        if values is not None and at_least <= values.min() and values.max() <= at_most:
+            return values
         allowed = f"must be a whole number >= {at_least} and <= {at_most}"
-        return self._parsed(column, parse, allowed, empty)
+        return self.parsed(column, parse, allowed, empty)
 
     def seconds_ns(self, column: str) -> Int64s:
         """Return decimal seconds in exact nanoseconds; further digits are rounded."""
+        if (found := _nearest_ns(self.texts(column))) is not None:
+            return found
         allowed = f"must be a decimal number of seconds >= 0 and <= {LONGEST_SPAN_S}"
-        return self._parsed(column, _seconds_to_ns, allowed)
+        return self.parsed(column, _seconds_to_ns, allowed)
 
     def timestamps_ns(self, column: str) -> Int64s:
         """Return dates with times in nanoseconds since 1970; without a time zone they are UTC."""
@@ -96,7 +129,13 @@ class CsvTable(Table):
             "must be an instant between 1970 and 2070 such as 2023-11-16 18:15:46.6805900, "
             "with or without a time zone"
         )
-        return self._parsed(column, _timestamp_to_ns, allowed)
+        texts = self.texts(column)
+        if _UTC.fullmatch("\n".join(texts)):
+            with contextlib.suppress(ValueError):
+                found = np.array(texts, dtype="datetime64[ns]").astype(np.int64)
+                if found.min() >= 0 and found.max() < LONGEST_SPAN_S * 1_000_000_000:
+                    return found
+        return self.parsed(column, timestamp_to_ns, allowed)
 
     def shared_tokens(self, prefix_group: str, prefix_tokens: str) -> Int64s:
         """Return how many tokens each prompt shares with its group; 0 without a group."""
@@ -109,10 +148,15 @@ class CsvTable(Table):
             )
         return self.whole(prefix_tokens, empty="0") * in_group
 
-    def _parsed(
+    def _filled_in(self, column: str, empty: str) -> Sequence[str]:
+        texts = self.texts(column)
+        return [text or empty for text in texts] if empty else texts
+
+    def parsed(
         self, column: str, parse: Callable[[str], int], allowed: str, empty: str = ""
     ) -> Int64s:
-        texts = [text or empty for text in self.texts(column)]
+        """Return the cells of a column as `parse` reads them; it raises ValueError if it cannot."""
+        texts = self._filled_in(column, empty)
         try:
             return np.array([parse(text) for text in texts], dtype=np.int64)
         except ValueError:
@@ -124,32 +168,17 @@ class CsvTable(Table):
 def csv_tables(path: str | Path) -> Generator[CsvTable, None, None]:
     """Read a CSV file in pieces; the first piece has no rows, and empty lines are skipped.
 
-    Raises TraceError if the file cannot be read, is empty, is not text, or a row does not fit the
-    header.
+    The separator is the comma, semicolon or tab that gives the header row the most names. Raises
+    TraceError if the file cannot be read, is empty, is not text, or a row does not fit the header.
     """
-    path = Path(path)
-    try:
-        with filesystem.open_text(path, newline="") as stream:
-            reader = csv.reader(stream, skipinitialspace=True)
-            rows = ((reader.line_num, row) for row in reader if row and row != [""])
-            _, first = next(rows, (0, None))
-            if first is None:
-                raise TraceError(f"{path}: empty; must hold a header row and requests")
-            header = tuple(name.strip() for name in first)
-            yield CsvTable(path, header, [], {})
-            while piece := list(itertools.islice(rows, ROWS_AT_ONCE)):
-                yield _table(path, header, piece)
-    except OSError as error:
-        raise TraceError(str(filesystem.cannot("read", path, error))) from error
-    except UnicodeDecodeError as error:
-        raise TraceError(f"{path}: not a text file; must be CSV in UTF-8") from error
-    except csv.Error as error:
-        raise TraceError(f"{path} line {reader.line_num}: not valid CSV: {error}") from error
+    with opened(Path(path)) as lines:
+        yield from _pieces(lines, Skipped())
 
 
-def tables_of(path: Path, form: Format) -> Generator[CsvTable, None, None]:
+def tables_of(lines: Lines, form: Format, skipped: Skipped) -> Generator[CsvTable, None, None]:
     """Read a file of a format; TraceError like `csv_tables`, or if the header row does not fit."""
-    with contextlib.closing(csv_tables(path)) as tables:
+    path = lines.path
+    with contextlib.closing(_pieces(lines, skipped)) as tables:
         header = next(tables).columns
         form.check_columns(header, str(path))
         if twice := sorted({name for name in header if name and header.count(name) > 1}):
@@ -157,17 +186,114 @@ def tables_of(path: Path, form: Format) -> Generator[CsvTable, None, None]:
         table = None
         for table in tables:
             yield table
-    if table is None:
+    if table is None and not skipped.rows:
         raise TraceError(f"{path}: holds no requests, only a header row")
 
 
 def columns_in(line: str) -> list[str]:
     """Return the names in a header row; nothing if the line is not one."""
+    rows = [_header(line, delimiter) for delimiter in _DELIMITERS]
+    return max(rows, key=len)  # the first of several
+
+
+def _header(line: str, delimiter: str) -> list[str]:
     try:
-        row = next(csv.reader([line], skipinitialspace=True), [])
+        row = next(csv.reader([line], skipinitialspace=True, delimiter=delimiter), [])
     except csv.Error:
         return []
     return [name.strip() for name in row]
+
+
+def _pieces(lines: Lines, skipped: Skipped) -> Generator[CsvTable, None, None]:
+    """Yield a table without rows, then the rows of each batch of lines."""
+    path = lines.path
+    if not lines.head:
+        raise TraceError(f"{path}: empty; must hold a header row and requests")
+    rows_of = {one: len(_header(lines.head, one)) for one in _DELIMITERS}
+    delimiter = max(rows_of, key=lambda one: rows_of[one])
+    batches = lines.batches()
+    number, batch = next(batches)
+    first = next(at for at, line in enumerate(batch) if line.strip())
+    if '"' in batch[first]:
+        rest = itertools.chain(batch[first:], *(following for _, following in batches))
+        yield from _read(path, None, _rows(path, rest, number + first, delimiter), skipped)
+        return
+    header = tuple(_header(batch[first], delimiter))
+    yield CsvTable(path, header, [], {})
+    number, batch = number + first + 1, batch[first + 1 :]
+    while True:
+        text = "".join(batch)
+        if '"' in text:  # fields may hold ends of lines
+            rest = itertools.chain(batch, *(following for _, following in batches))
+            yield from _read(path, header, _rows(path, rest, number, delimiter), skipped)
+            return
+        if (columns := _split(batch, text, delimiter, len(header))) is not None:
+            numbers = range(number, number + len(batch))
+            yield CsvTable(path, header, numbers, dict(zip(header, columns, strict=False)))
+        else:
+            yield from _read(path, header, _rows(path, batch, number, delimiter), skipped)
+        number, batch = next(batches, (0, []))
+        if not batch:
+            return
+
+
+def _split(lines: Sequence[str], text: str, delimiter: str, width: int) -> list[list[str]] | None:
+    """Return the columns of lines without quotes; None if only `csv.reader` can split them.
+
+    Splitting the text of all lines at once takes a third of the time.
+    """
+    if "\r" in text:
+        text = text.replace("\r\n", "\n")
+    if not text.endswith("\n"):
+        text += "\n"
+    odd = ("\0", "\r", "\n\n", "\n ", f"{delimiter} ")
+    if text.startswith((" ", "\n")) or any(one in text for one in odd):
+        return None
+    if set(map(str.count, lines, itertools.repeat(delimiter))) != {width - 1}:
+        return None
+    if max(map(len, lines)) > csv.field_size_limit():
+        return None
+    cells = text.replace("\n", delimiter).split(delimiter)
+    return [cells[at:-1:width] for at in range(width)]
+
+
+def _rows(
+    path: Path, lines: Iterable[str], number: int, delimiter: str
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of the last line and the cells of each row."""
+    reader = csv.reader(lines, skipinitialspace=True, delimiter=delimiter)
+    try:
+        for row in reader:
+            if row and row != [""]:
+                yield number + reader.line_num - 1, row
+    except csv.Error as error:
+        line = number + reader.line_num - 1
+        raise TraceError(f"{path} line {line}: not valid CSV: {error}") from error
+
+
+def _read(
+    path: Path,
+    header: tuple[str, ...] | None,
+    rows: Iterator[tuple[int, list[str]]],
+    skipped: Skipped,
+) -> Iterator[CsvTable]:
+    """Yield tables of rows that `csv.reader` has split; without a header, the first row is it."""
+    if header is None:
+        header = tuple(name.strip() for name in next(rows)[1])
+        yield CsvTable(path, header, [], {})
+    while piece := list(itertools.islice(rows, ROWS_AT_ONCE)):
+        lines: list[int] = []
+        cells: list[list[str]] = []
+        for line, row in piece:
+            if len(row) == len(header):
+                lines.append(line)
+                cells.append(row)
+            else:
+                problem = f"holds {len(row)} fields; the header row names {len(header)}"
+                skipped.add(TraceError(f"{path} line {line}: {problem}"))
+        if lines:
+            columns = zip(*cells, strict=True)
+            yield CsvTable(path, header, lines, dict(zip(header, columns, strict=False)))
 
 
 def _fails(parse: Callable[[str], int], text: str) -> bool:
@@ -178,32 +304,59 @@ def _fails(parse: Callable[[str], int], text: str) -> bool:
     return False
 
 
-def _table(path: Path, header: tuple[str, ...], rows: Sequence[tuple[int, list[str]]]) -> CsvTable:
-    for line, row in rows:
-        if len(row) != len(header):
-            raise TraceError(
-                f"{path} line {line}: holds {len(row)} fields; the header row names {len(header)}"
-            )
-    lines = [line for line, _ in rows]
-    columns: Iterable[Sequence[str]] = zip(*(row for _, row in rows), strict=True)
-    return CsvTable(path, header, lines, dict(zip(header, columns, strict=False)))
+def digits(texts: Sequence[str]) -> Int64s | None:
+    """Return texts of nothing but decimal digits as numbers; None if there is another."""
+    joined = "".join(texts)
+    if not (joined.isascii() and joined.isdigit()):
+        return None
+    try:
+        return np.fromiter(map(int, texts), np.int64, len(texts))
+    except (ValueError, OverflowError):
+        return None
+
+
+def _nearest_ns(texts: Sequence[str]) -> Int64s | None:
+    """Return plain decimal seconds in nanoseconds; None if that needs exact arithmetic.
+
+    Below 2**50 ns a double is within 1/4 ns of the decimal number, so one that is within 1/4 ns of
+    a whole number of nanoseconds rounds to the same.
+    """
+    if not _PLAIN.fullmatch("".join(texts)):
+        return None
+    try:
+        ns = np.fromiter(map(float, texts), np.float64, len(texts)) * 1e9
+    except ValueError:
+        return None
+    nearest = np.rint(ns)
+    if ns.max() > 2.0**50 or np.abs(ns - nearest).max() >= 0.25:
+        return None
+    found: Int64s = nearest.astype(np.int64)
+    return found
 
 
 def _seconds_to_ns(text: str) -> int:
+    return decimal_to_ns(text, 9)
+
+
+def decimal_to_ns(text: str, places: int) -> int:
+    """Return a decimal number of units of 10**places ns in nanoseconds.
+
+    Raises ValueError if it is not one, or is longer than `LONGEST_SPAN_S`.
+    """
     # Decimal, not float, so that the times of a trace are exact.
     if not _DECIMAL.fullmatch(text):
         raise ValueError
     try:
-        value = _EXACT.create_decimal(text.strip())
+        value = _EXACT.create_decimal(text.strip()).scaleb(places, _EXACT)
     except decimal.InvalidOperation as error:
         raise ValueError from error
-    if value > LONGEST_SPAN_S:
+    if value > LONGEST_SPAN_S * 1_000_000_000:
         raise ValueError
-    return int(value.scaleb(9, _EXACT).to_integral_value(context=_EXACT))
+    return int(value.to_integral_value(context=_EXACT))
 
 
-def _timestamp_to_ns(text: str) -> int:
-    """Return nanoseconds since 1970."""
+def timestamp_to_ns(text: str) -> int:
+    """Return a date with a time in nanoseconds since 1970, or raise ValueError."""
     match = _TIMESTAMP.fullmatch(text.strip())
     if not match:
         raise ValueError

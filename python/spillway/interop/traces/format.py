@@ -143,7 +143,7 @@ class Format:
     required : tuple of str
         The columns that every file of the format has.
     arrival : str
-        The column with the arrivals, which ascend unless the trace is sorted.
+        The column with the arrivals, which ascend unless the trace is sorted (see `sorts`).
     rows : callable
         `rows(table, **options)` returns the `Rows` of some consecutive rows of a file.
     optional : tuple of str or None
@@ -154,6 +154,10 @@ class Format:
         in the first line.
     options : tuple of Option
         Facts about a file that the file itself does not state.
+    select : callable, optional
+        `select(table)` returns which rows are requests; by default all.
+    sorts : bool
+        Whether files are always sorted on reading, because they are not in order of arrival.
     retime : callable, optional
         `retime(path, arrival_ns, **options)` replaces the ascending arrivals of the whole trace;
         the result must ascend too.
@@ -171,6 +175,8 @@ class Format:
     optional: tuple[str, ...] | None = ()
     suffixes: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
+    select: Callable[..., Sequence[bool]] | None = None
+    sorts: bool = False
     retime: Callable[..., Int64s] | None = None
     notes: str = ""
 

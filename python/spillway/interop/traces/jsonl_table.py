@@ -5,31 +5,39 @@ from __future__ import annotations
 import decimal
 import itertools
 import json
+import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from spillway.config import filesystem, yaml
+from spillway.config import yaml
 from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
 from spillway.interop.traces.error import TraceError
-from spillway.interop.traces.table import ROWS_AT_ONCE, Table
+from spillway.interop.traces.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
     from pathlib import Path
 
     from spillway.interop.traces.format import Format
-    from spillway.interop.traces.table import Int64s
+    from spillway.interop.traces.lines import Lines
+    from spillway.interop.traces.table import Int64s, Skipped
 
-__all__ = ["JsonlTable", "columns_in", "tables_of"]
+__all__ = ["UNIT_NS", "JsonlTable", "at_path", "columns_in", "tables_of"]
 
 
 def __dir__() -> list[str]:
     return __all__
 
 
-_UNIT_NS = {"ms": 1_000_000, "s": 1_000_000_000}
+UNIT_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+"""Nanoseconds per unit."""
+
+# Decimal, so that the times of a trace are exact.
+_DECODER = json.JSONDecoder(parse_float=decimal.Decimal, object_pairs_hook=yaml.unique_keys)
+_scan = json.JSONDecoder(parse_float=decimal.Decimal).scan_once  # type: ignore[attr-defined]
+_ENDS = ("\n", "", "\r\n")
 _EXACT = decimal.Context(prec=60)
 
 
@@ -41,40 +49,70 @@ class JsonlTable(Table):
 
     def cell(self, row: int, column: str) -> Any:
         """Return the value of a key; "" if the object does not have it."""
-        return self.objects[row].get(column, "")
+        return at_path(self.objects[row], column)
 
     def shown(self, row: int, column: str) -> str:
         """Return the value of a key for errors."""
-        value = self.cell(row, column)
-        text = str(value) if isinstance(value, decimal.Decimal) else repr(value)
-        return text[:100]
+        return _shown(self.cell(row, column))
+
+    def part(self, begin: int, end: int) -> JsonlTable:
+        """Return the table of some of the rows."""
+        lines, objects = self.lines[begin:end], self.objects[begin:end]
+        return JsonlTable(self.path, self.columns, lines, objects)
+
+    def where(self, wanted: Sequence[bool]) -> JsonlTable:
+        """Return the table of the wanted rows."""
+        lines = list(itertools.compress(self.lines, wanted))
+        objects = list(itertools.compress(self.objects, wanted))
+        return JsonlTable(self.path, self.columns, lines, objects)
 
     def values(self, key: str) -> list[Any]:
-        """Return the values of a key; "" where an object does not have it."""
-        return [one.get(key, "") for one in self.objects]
+        """Return the values of a key, or at a path with dots; "" where there is none."""
+        if key not in self.columns and "." in key:
+            return [at_path(one, key) for one in self.objects]
+        if key not in self.columns:
+            return [""] * len(self)
+        try:
+            return list(map(operator.itemgetter(key), self.objects))
+        except KeyError:
+            return [one.get(key, "") for one in self.objects]
 
     def texts(self, key: str) -> list[str]:
         """Return the texts of a key; "" where an object does not have it."""
         texts = self.values(key)
-        for row, text in enumerate(texts):
-            if not isinstance(text, str):
-                self.refuse(row, key, "must be text")
+        if set(map(type, texts)) != {str}:
+            row = next(row for row, text in enumerate(texts) if not isinstance(text, str))
+            self.refuse(row, key, "must be text")
         return texts
 
     def whole(self, key: str, *, at_least: int = 0, at_most: int = MAX_TOKENS) -> Int64s:
         """Return the whole numbers of a key."""
-        values = self.values(key)
-        for row, value in enumerate(values):
-            if type(value) is not int or not at_least <= value <= at_most:
-                self.refuse(row, key, f"must be a whole number >= {at_least} and <= {at_most}")
+        return self.checked_whole(self.values(key), key, at_least=at_least, at_most=at_most)
+
+    def checked_whole(
+        self, values: Sequence[Any], key: str, *, at_least: int = 0, at_most: int = MAX_TOKENS
+    ) -> Int64s:
+        """Return values as an array; errors give them as those of `key`."""
+        whole = set(map(type, values)) == {int}
+        if not (whole and at_least <= min(values) and max(values) <= at_most):
+            row, value = next(
+                (row, value)
+                for row, value in enumerate(values)
+                if type(value) is not int or not at_least <= value <= at_most
+            )
+            allowed = f"must be a whole number >= {at_least} and <= {at_most}"
+            self.refuse(row, key, allowed, shown=_shown(value))
         return np.array(values, dtype=np.int64)
 
     def times_ns(self, key: str, unit: str) -> Int64s:
-        """Return the exact times of a key in nanoseconds; `unit`: ms or s."""
-        scale_ns = _UNIT_NS[unit]
+        """Return the exact times of a key in nanoseconds; `unit`: s, ms, us or ns."""
+        scale_ns = UNIT_NS[unit]
         highest = LONGEST_SPAN_S * 1_000_000_000 // scale_ns
+        values = self.values(key)
+        if set(map(type, values)) == {int} and 0 <= min(values) <= max(values) <= highest:
+            return np.array(values, dtype=np.int64) * scale_ns
         times_ns = []
-        for row, value in enumerate(self.values(key)):
+        for row, value in enumerate(values):
             if type(value) not in (int, decimal.Decimal) or not 0 <= value <= highest:
                 self.refuse(row, key, f"must be a number >= 0 and <= {highest} ({unit})")
             exact = _EXACT.multiply(value, scale_ns)
@@ -82,21 +120,67 @@ class JsonlTable(Table):
         return np.array(times_ns, dtype=np.int64)
 
 
-def tables_of(path: Path, form: Format) -> Generator[JsonlTable, None, None]:
+def tables_of(lines: Lines, form: Format, skipped: Skipped) -> Generator[JsonlTable, None, None]:
     """Read a file of a format in pieces; empty lines are skipped.
 
     Raises TraceError if the file cannot be read, is not text, or a line is not an object of the
     format.
     """
-    try:
-        with filesystem.open_text(path) as stream:
-            rows = ((number, text) for number, text in enumerate(stream, start=1) if text.strip())
-            while piece := list(itertools.islice(rows, ROWS_AT_ONCE)):
-                yield _table(path, form, piece)
-    except OSError as error:
-        raise TraceError(str(filesystem.cannot("read", path, error))) from error
-    except UnicodeDecodeError as error:
-        raise TraceError(f"{path}: not a text file; must be JSONL in UTF-8") from error
+    for first, batch in lines.batches():
+        numbers, objects = _objects(lines.path, first, batch, skipped)
+        shapes = dict.fromkeys(map(tuple, objects))
+        if not all(set(form.required) <= set(shape) for shape in shapes):
+            numbers, objects = _fitting(lines.path, numbers, objects, form, skipped)
+        if objects:
+            keys = tuple(dict.fromkeys(itertools.chain.from_iterable(shapes)))
+            yield JsonlTable(lines.path, keys, numbers, objects)
+
+
+def _objects(
+    path: Path, first: int, batch: Sequence[str], skipped: Skipped
+) -> tuple[list[int], list[dict[str, Any]]]:
+    """Return the numbers of the lines that are not empty, and their objects."""
+    numbers: list[int] = []
+    objects: list[dict[str, Any]] = []
+    for number, text in enumerate(batch, start=first):
+        try:
+            found, end = _scan(text, 0)
+            # As many colons as keys: no key is given twice.
+            if type(found) is dict and text.count(":") == len(found) and text[end:] in _ENDS:
+                numbers.append(number)
+                objects.append(found)
+                continue
+        except (StopIteration, ValueError, ArithmeticError, RecursionError):
+            pass
+        if text.isspace():
+            continue
+        try:
+            objects.append(_object(text, f"{path} line {number}"))
+        except TraceError as error:
+            skipped.add(error)
+        else:
+            numbers.append(number)
+    return numbers, objects
+
+
+def _fitting(
+    path: Path,
+    numbers: Sequence[int],
+    objects: Sequence[dict[str, Any]],
+    form: Format,
+    skipped: Skipped,
+) -> tuple[list[int], list[dict[str, Any]]]:
+    """Return the lines and objects that have the keys of the format."""
+    lines: list[int] = []
+    fitting: list[dict[str, Any]] = []
+    for number, found in zip(numbers, objects, strict=True):
+        if set(form.required) <= found.keys():
+            lines.append(number)
+            fitting.append(found)
+            continue
+        with skipped.allowing():
+            form.check_columns(found, f"{path} line {number}")
+    return lines, fitting
 
 
 def columns_in(line: str) -> list[str]:
@@ -108,20 +192,23 @@ def columns_in(line: str) -> list[str]:
     return list(value) if isinstance(value, dict) else []
 
 
-def _table(path: Path, form: Format, rows: Sequence[tuple[int, str]]) -> JsonlTable:
-    objects = []
-    for number, text in rows:
-        place = f"{path} line {number}"
-        objects.append(_object(text, place))
-        form.check_columns(objects[-1], place)
-    keys = tuple(dict.fromkeys(itertools.chain.from_iterable(objects)))
-    return JsonlTable(path, keys, [number for number, _ in rows], objects)
+def at_path(found: Any, path: str) -> Any:
+    """Return the value of a key, or at a path of keys with dots; "" if there is none."""
+    if path in found:
+        return found[path]
+    for name in path.split("."):
+        found = found.get(name, "") if isinstance(found, dict) else ""
+    return found
+
+
+def _shown(value: Any) -> str:
+    """Return a value for errors."""
+    return (str(value) if isinstance(value, decimal.Decimal) else repr(value))[:100]
 
 
 def _object(text: str, place: str) -> dict[str, Any]:
     try:
-        # Exact times.
-        values = json.loads(text, parse_float=decimal.Decimal, object_pairs_hook=yaml.unique_keys)
+        values = _DECODER.decode(text)
     except (json.JSONDecodeError, yaml.UnreadableError) as error:
         raise TraceError(f"{place}: not valid JSON: {error}") from error
     except RecursionError as error:

@@ -10,18 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spillway import _core
-from spillway.config import filesystem
 from spillway.config.messages import note
 from spillway.data import export
 from spillway.interop.traces import csv_table, jsonl_table
+from spillway.interop.traces.column_map import AUTO, mapped
 from spillway.interop.traces.columns import Columns
 from spillway.interop.traces.error import TraceError
 from spillway.interop.traces.formats import FORMATS, options_by_name
+from spillway.interop.traces.lines import STANDARD_INPUT, Lines, opened
+from spillway.interop.traces.table import Skipped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
-    from spillway.interop.traces.format import Format, Layout
+    from spillway.interop.traces.format import Format, Layout, Rows
     from spillway.interop.traces.table import Table
 
 __all__ = ["format_of", "read_columns", "read_trace"]
@@ -31,7 +33,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-_TABLES: Mapping[Layout, Callable[[Path, Format], Generator[Table, None, None]]] = {
+_TABLES: Mapping[Layout, Callable[[Lines, Format, Skipped], Generator[Table, None, None]]] = {
     "csv": csv_table.tables_of,
     "jsonl": jsonl_table.tables_of,
 }
@@ -42,6 +44,9 @@ def read_trace(
     *,
     format: str | None = None,  # noqa: A002
     sort: bool = False,
+    columns: Mapping[str, str] | None = None,
+    time_unit: str = AUTO,
+    skip_bad: bool = False,
     **options: float | str,
 ) -> _core.workload.Trace:
     """Read recorded requests from a CSV or JSONL file.
@@ -49,12 +54,25 @@ def read_trace(
     Parameters
     ----------
     path : str or Path
-        The file, in UTF-8. Columns are found by name, whatever their order.
+        The file, in UTF-8, plain or gzip; "-" is standard input. Columns are found by name,
+        whatever their order, and separated by commas, semicolons or tabs.
     format : str, optional
         A key of `FORMATS`, see below. By default the columns in the first line select the format,
         then the suffix of the file name.
     sort : bool
         Sort the requests by time; requests of one instant keep the order of the file.
+    columns : mapping of str to str, optional
+        The columns of a file of none of the formats, by their meaning, e.g. {"arrival_s": "ts",
+        "input_tokens": "usage.prompt_tokens", "output_tokens": "usage.completion_tokens"}. The
+        meanings are the columns of the format `columns`; the three above are required. A dot
+        leads into a JSON object. Times count from the first request.
+    time_unit : {"auto", "s", "ms", "us", "ns", "iso"}
+        Unit of the column of `arrival_s`; only with `columns`. "auto": dates with times are
+        "iso"; numbers have the unit in which the name of the column ends (`_s`, `_ms`, `_us`,
+        `_ns`), or else the largest in which the first is at most 3.2e9, so that seconds,
+        milliseconds, microseconds and nanoseconds since 1970 are told apart.
+    skip_bad : bool
+        Skip malformed rows and warn of their number; by default the first is an error.
     **options : int, float or str
         Options of the format, see below.
 
@@ -74,10 +92,20 @@ def read_trace(
     -----
     UserWarning
         The file has columns that are not read, apart from those that Spillway itself writes into
-        requests.csv.
+        requests.csv; or malformed rows were skipped.
 
     """
-    return _core.workload.make_trace(**read_columns(path, format=format, sort=sort, **options))
+    return _core.workload.make_trace(
+        **read_columns(
+            path,
+            format=format,
+            sort=sort,
+            columns=columns,
+            time_unit=time_unit,
+            skip_bad=skip_bad,
+            **options,
+        )
+    )
 
 
 def read_columns(
@@ -85,25 +113,70 @@ def read_columns(
     *,
     format: str | None = None,  # noqa: A002
     sort: bool = False,
+    columns: Mapping[str, str] | None = None,
+    time_unit: str = AUTO,
+    skip_bad: bool = False,
     **options: float | str,
 ) -> dict[str, Any]:
     """Read a trace as arguments of the core's make_trace, for callers that change some of them."""
     path = Path(path)
-    form = format_of(path) if format is None else _named(format)
-    settings = _checked(form, options, path)
-    columns = Columns(path, form, sort=sort)
-    names: dict[str, None] = {}
-    try:
-        with contextlib.closing(_TABLES[form.layout](path, form)) as tables:
-            for table in tables:
-                names |= dict.fromkeys(table.columns)
-                columns.add(table, form.rows(table, **settings))
-    finally:  # a misspelled column may explain an error
-        _note_unused(path, form, names)
-    arguments = columns.as_arguments()
+    skipped = Skipped(allowed=skip_bad)
+    with opened(path) as lines:
+        form = _form(lines, format, columns, time_unit)
+        settings = _checked(form, options, path)
+        collected = Columns(path, form, sort=sort or form.sorts)
+        names: dict[str, None] = {}
+        try:
+            with contextlib.closing(_TABLES[form.layout](lines, form, skipped)) as tables:
+                for table in tables:
+                    names |= dict.fromkeys(table.columns)
+                    for good, rows in _good(table, form, settings, skipped):
+                        collected.add(good, rows)
+        finally:  # a misspelled column may explain an error
+            _note_unused(path, form, names)
+    if skipped.rows:
+        note(f"{path}: {skipped.rows} malformed rows skipped; the first: {skipped.first}")
+    arguments = collected.as_arguments()
+    if str(path) == STANDARD_INPUT:
+        arguments["file"] = ""  # cannot be read again
     if form.retime is not None:
         arguments["arrival_ns"] = form.retime(path, arguments["arrival_ns"], **settings)
     return arguments
+
+
+def _good(
+    table: Table, form: Format, settings: Mapping[str, Any], skipped: Skipped
+) -> Iterator[tuple[Table, Rows]]:
+    """Yield the requests of a table; malformed rows are found by halving it."""
+    try:
+        if form.select is not None:
+            table = table.where(form.select(table))
+        if not len(table):
+            return
+        rows = form.rows(table, **settings)
+    except TraceError as error:
+        if not skipped.allowed or len(table) == 1:
+            skipped.add(error)
+            return
+    else:
+        yield table, rows
+        return
+    middle = len(table) // 2
+    yield from _good(table.part(0, middle), form, settings, skipped)
+    yield from _good(table.part(middle, len(table)), form, settings, skipped)
+
+
+def _form(
+    lines: Lines, name: str | None, columns: Mapping[str, str] | None, time_unit: str
+) -> Format:
+    """Return the format that the caller names or maps, or that of the first line."""
+    if columns is None:
+        if time_unit != AUTO:
+            raise TraceError(f"time_unit = {time_unit!r:.60}: only with columns")
+        return _detected(lines) if name is None else _named(name)
+    if name is not None:
+        raise TraceError(f"format = {name!r:.60}: not together with columns")
+    return mapped(columns, time_unit, "jsonl" if lines.head.startswith("{") else "csv")
 
 
 def format_of(path: str | Path) -> Format:
@@ -111,8 +184,12 @@ def format_of(path: str | Path) -> Format:
 
     Raises TraceError if no format fits, or the file cannot be read.
     """
-    path = Path(path)
-    line = _first_line(path)
+    with opened(Path(path)) as lines:
+        return _detected(lines)
+
+
+def _detected(lines: Lines) -> Format:
+    path, line = lines.path, lines.head
     columns: Mapping[Layout, list[str]] = {
         "csv": csv_table.columns_in(line),
         "jsonl": jsonl_table.columns_in(line),
@@ -120,26 +197,17 @@ def format_of(path: str | Path) -> Format:
     for form in FORMATS.values():
         if form.detect(columns):
             return form
-    if of_suffix := [form for form in FORMATS.values() if path.suffix in form.suffixes]:
+    suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    if of_suffix := [form for form in FORMATS.values() if suffix in form.suffixes]:
         return of_suffix[0]
     if not line:
         raise TraceError(f"{path}: empty; must hold a header row and requests")
     tried = "\n".join(f"  {form.name}: {form.doc}" for form in FORMATS.values())
     raise TraceError(
         f"{path}: unknown format: {line[:200]}"
-        f"{'…' if len(line) > 200 else ''}\nFormats tried:\n{tried}"
+        f"{'…' if len(line) > 200 else ''}\nFormats tried:\n{tried}\nOr name the columns: "
+        "--trace-columns arrival_s=…,input_tokens=…,output_tokens=… (columns in Python)"
     )
-
-
-def _first_line(path: Path) -> str:
-    """Return the first line of a file that is not empty; "" if there is none."""
-    try:
-        with filesystem.open_text(path) as stream:
-            return next((line.strip() for line in stream if line.strip()), "")
-    except OSError as error:
-        raise TraceError(str(filesystem.cannot("read", path, error))) from error
-    except UnicodeDecodeError as error:
-        raise TraceError(f"{path}: not a text file; must be CSV or JSONL in UTF-8") from error
 
 
 def _named(name: str) -> Format:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
@@ -10,20 +11,46 @@ import numpy as np
 from spillway.interop.traces.error import TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["ROWS_AT_ONCE", "Booleans", "Int64s", "Table"]
+    from typing_extensions import Self
+
+__all__ = ["ROWS_AT_ONCE", "Booleans", "Int64s", "Skipped", "Table"]
 
 
 def __dir__() -> list[str]:
     return __all__
 
 
-ROWS_AT_ONCE = 4096
+ROWS_AT_ONCE = 256
 
 Int64s: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 Booleans: TypeAlias = np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+
+class Skipped:
+    """Malformed rows: an error each, or counted if they are to be skipped."""
+
+    def __init__(self, *, allowed: bool = False) -> None:
+        self.allowed = allowed
+        self.rows = 0
+        self.first = ""  # the error of the first
+
+    def add(self, error: TraceError) -> None:
+        """Count a row. Raises its error if rows must not be skipped."""
+        if not self.allowed:
+            raise error
+        self.first = self.first or str(error)
+        self.rows += 1
+
+    @contextlib.contextmanager
+    def allowing(self) -> Iterator[None]:
+        """Add the TraceError of the block."""
+        try:
+            yield
+        except TraceError as error:
+            self.add(error)
 
 
 @dataclass(frozen=True)
@@ -36,6 +63,14 @@ class Table:
 
     def __len__(self) -> int:
         return len(self.lines)
+
+    def part(self, begin: int, end: int) -> Self:
+        """Return the table of some of the rows."""
+        raise NotImplementedError
+
+    def where(self, wanted: Sequence[bool]) -> Self:
+        """Return the table of the wanted rows."""
+        raise NotImplementedError
 
     def cell(self, row: int, column: str) -> Any:
         """Return the raw content of a cell."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import itertools
 import json
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from spillway import _core
 from spillway._core.sim import ConfigError
@@ -18,7 +21,7 @@ from spillway.interop.traces.formats.mooncake import BLOCK_SIZE
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["write_mooncake"]
+__all__ = ["write_csv", "write_mooncake"]
 
 
 def __dir__() -> list[str]:
@@ -55,17 +58,89 @@ def write_mooncake(
         request), or the file cannot be written.
 
     """
-    path = Path(path)
     BLOCK_SIZE.checked(block_size_tokens)
+    lines = _mooncake_lines(_columns(trace), block_size_tokens)
+    with _written(Path(path)) as stream:
+        stream.writelines(lines)
+
+
+def write_csv(trace: _core.workload.Trace, path: str | Path) -> None:
+    """Write a trace as CSV of the format `columns`, with exact times in seconds.
+
+    Parameters
+    ----------
+    trace : Trace
+        Each of its prompts shares at most its beginning, like those of prefix groups.
+    path : str or Path
+        The file, which is replaced if it exists.
+
+    A prefix group is named by its number. `read_trace` reads the same requests.
+
+    Raises
+    ------
+    UsageError
+        The trace holds no requests, only their digest.
+    TraceError
+        A prompt shares several segments (the message names the request; `write_mooncake` writes
+        them), or the file cannot be written.
+
+    """
+    columns = _columns(trace)
+    header = ["arrival_s", "input_tokens", "output_tokens", "tenant", "slo_class"]
+    cells: list[list[Any]] = [
+        [_decimal(ns, 9) for ns in columns["arrival_ns"].tolist()],
+        columns["input_tokens"].tolist(),
+        columns["output_tokens"].tolist(),
+        [columns["tenants"][code] for code in columns["tenant"].tolist()],
+        [columns["slo_classes"][code] for code in columns["slo_class"].tolist()],
+    ]
+    if columns["request_id"]:
+        header.append("request_id")
+        cells.append(columns["request_id"])
+    if len(columns["segment_content"]):
+        header += ["prefix_group", "prefix_tokens"]
+        cells += _prefixes(columns)
+    names = [*columns["tenants"], *columns["slo_classes"], *columns["request_id"]]
+    plain = all(map(_PLAIN.fullmatch, names))
+    with _written(Path(path)) as stream:
+        csv.writer(stream, lineterminator="\n").writerow(header)
+        quoting: Literal[0, 1] = csv.QUOTE_MINIMAL if plain else csv.QUOTE_ALL
+        csv.writer(stream, lineterminator="\n", quoting=quoting).writerows(zip(*cells, strict=True))
+
+
+_PLAIN = re.compile(r"[\w.:/-]+")
+
+
+def _prefixes(columns: Mapping[str, Any]) -> list[list[Any]]:
+    """Return the group of each prompt and the tokens that it shares; empty without a group."""
+    content, tokens = columns["segment_content"].tolist(), columns["segment_tokens"].tolist()
+    groups: list[Any] = []
+    shared: list[Any] = []
+    for row, (begin, end) in enumerate(itertools.pairwise(columns["segment_begin"].tolist())):
+        if end - begin > 1:
+            raise TraceError(
+                f"request {row} shares {end - begin} segments: must be <= 1; write_mooncake writes "
+                "traces of blocks"
+            )
+        groups.append(content[begin] if end > begin else "")
+        shared.append(tokens[begin] if end > begin else "")
+    return [groups, shared]
+
+
+def _columns(trace: _core.workload.Trace) -> Mapping[str, Any]:
     if not trace.has_requests:
         raise _core.sim.UsageError("the trace holds no requests, only their digest: read it again")
-    lines = _mooncake_lines(trace._columns(), block_size_tokens)
+    return trace._columns()
+
+
+@contextlib.contextmanager
+def _written(path: Path) -> Iterator[TextIO]:
     try:
         with (
             filesystem.replacing(path) as temporary,
-            temporary.open("w", encoding="utf-8") as stream,
+            temporary.open("w", encoding="utf-8", newline="") as stream,
         ):
-            stream.writelines(lines)
+            yield stream
     except ConfigError as error:
         raise TraceError(str(error)) from error
 
@@ -100,9 +175,10 @@ def _mooncake_lines(columns: Mapping[str, Any], block_size_tokens: int) -> Itera
         if slo_class != DEFAULT_CLASS:
             names["slo_class"] = slo_class
         values = {"input_length": prompt, "output_length": outputs[row], "hash_ids": ids, **names}
-        yield f'{{"timestamp": {_milliseconds(arrivals[row])}, {json.dumps(values)[1:]}\n'
+        yield f'{{"timestamp": {_decimal(arrivals[row], 6)}, {json.dumps(values)[1:]}\n'
 
 
-def _milliseconds(ns: int) -> str:
-    whole, rest = divmod(ns, 1_000_000)
-    return f"{whole}.{rest:06d}".rstrip("0") if rest else str(whole)
+def _decimal(ns: int, places: int) -> str:
+    """Return nanoseconds in units of 10**places ns."""
+    whole, rest = divmod(ns, 10**places)
+    return f"{whole}.{rest:0{places}d}".rstrip("0") if rest else str(whole)

@@ -6,9 +6,15 @@ from typing import TYPE_CHECKING
 
 from spillway.interop.traces.formats import (
     azure,
+    bailian,
     blis,
     blis_reference,
+    burstgpt,
+    dynamo,
+    dynamo_wrapped,
     mooncake,
+    mooncake_lengths,
+    openai,
     spillway_csv,
 )
 
@@ -27,10 +33,16 @@ FORMATS: dict[str, Format] = {
     one.name: one
     for one in (
         azure.FORMAT,
+        burstgpt.FORMAT,
         blis.FORMAT,
         blis_reference.FORMAT,
         spillway_csv.FORMAT,
+        bailian.FORMAT,
         mooncake.FORMAT,
+        mooncake_lengths.FORMAT,
+        dynamo.FORMAT,
+        dynamo_wrapped.FORMAT,
+        openai.FORMAT,
     )
 }
 """The formats by name."""

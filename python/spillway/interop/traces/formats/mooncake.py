@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from spillway.interop.traces.jsonl_table import JsonlTable
     from spillway.interop.traces.table import Int64s
 
-__all__ = ["BLOCK_SIZE", "FORMAT"]
+__all__ = ["BLOCK_SIZE", "FORMAT", "hash_ids"]
 
 
 def __dir__() -> list[str]:
@@ -49,14 +50,19 @@ def _rows(table: JsonlTable, *, unit: str, block_size_tokens: int, **_: object) 
         tenant=table.texts("tenant"),
         slo_class=table.texts("slo_class"),
         request_id=table.texts("request_id"),
-        hash_ids=_hash_ids(table, prompt, block_size_tokens),
+        hash_ids=hash_ids(table, prompt, block_size_tokens),
         block_size_tokens=block_size_tokens,
     )
 
 
-def _hash_ids(table: JsonlTable, prompt: Int64s, block_size_tokens: int) -> list[list[int]]:
+def hash_ids(table: JsonlTable, prompt: Int64s, block_size_tokens: int) -> list[list[int]]:
+    """Return the hash ids of each prompt, one per block."""
     found = table.values("hash_ids")
     needed = (-(-prompt // block_size_tokens)).tolist()  # rounded up
+    if set(map(type, found)) == {list} and list(map(len, found)) == needed:
+        ids = list(itertools.chain.from_iterable(found))
+        if set(map(type, ids)) == {int} and 0 <= min(ids) <= max(ids) <= HIGHEST_ID:
+            return found
     for row, (ids, count) in enumerate(zip(found, needed, strict=True)):
         if not isinstance(ids, list) or not all(
             type(one) is int and 0 <= one <= HIGHEST_ID for one in ids

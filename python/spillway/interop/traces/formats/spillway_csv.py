@@ -10,17 +10,18 @@ if TYPE_CHECKING:
     from spillway.interop.traces.csv_table import CsvTable
     from spillway.interop.traces.table import Int64s
 
-__all__ = ["FORMAT"]
+__all__ = ["FORMAT", "rows"]
 
 
 def __dir__() -> list[str]:
     return __all__
 
 
-def _rows(table: CsvTable) -> Rows:
+def rows(table: CsvTable, arrival_ns: Int64s | None = None) -> Rows:
+    """Return the requests of a table; `arrival_ns` replaces `arrival_s`."""
     prompt = table.whole("input_tokens", at_least=1)
     return Rows(
-        arrival_ns=table.seconds_ns("arrival_s"),
+        arrival_ns=table.seconds_ns("arrival_s") if arrival_ns is None else arrival_ns,
         input_tokens=prompt,
         output_tokens=table.whole("output_tokens"),
         tenant=table.texts("tenant"),
@@ -47,7 +48,7 @@ FORMAT = Format(
     required=("arrival_s", "input_tokens", "output_tokens"),
     optional=("request_id", "tenant", "slo_class", "prefix_group", "prefix_tokens"),
     arrival="arrival_s",
-    rows=_rows,
+    rows=rows,
     notes=(
         "`arrival_s` is in decimal seconds, exact to the nanosecond; further digits are rounded. "
         "`input_tokens` is the whole prompt. Every `request_id` is unique. The prompts of a "

@@ -1,0 +1,165 @@
+"""Traces of other systems, each from a small file."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spillway import read_trace
+from spillway.interop.traces import TraceError, format_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BURST = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type"
+
+
+def dynamo(received_ms: int, tokens: int = 100, **changes: Any) -> dict[str, Any]:
+    replay = {
+        "trace_block_size": 64,
+        "input_length": tokens,
+        "input_sequence_hashes": [2**64 - 1, received_ms][: -(-tokens // 64)],
+    }
+    request = {
+        "request_id": f"r{received_ms}",
+        "request_received_ms": received_ms,
+        "output_tokens": 4,
+        "replay": replay,
+    }
+    return {
+        "schema": "dynamo.request.trace.v1",
+        "event_type": "request_end",
+        "event_time_unix_ms": received_ms + 10,
+        "request": request | changes,
+    }
+
+
+TOOL = {"schema": "dynamo.request.trace.v1", "event_type": "tool_end", "event_time_unix_ms": 1}
+BAILIAN = {
+    "chat_id": 159,
+    "parent_chat_id": -1,
+    "timestamp": 61.114,
+    "input_length": 40,
+    "output_length": 13,
+    "type": "text",
+    "turn": 1,
+    "hash_ids": [1089, 1090, 1091],
+}
+LENGTHS = {"timestamp": 1500, "input_length": 30, "output_length": 2}
+OPENAI = {"id": "a", "created": 1760000001, "usage": {"prompt_tokens": 8, "completion_tokens": 3}}
+
+FILES: dict[str, tuple[list[Any], list[tuple[int, int, int]]]] = {
+    "azure": (  # as in 2024: six digits and a time zone
+        [
+            "TIMESTAMP,ContextTokens,GeneratedTokens",
+            "2024-05-10 00:00:00.009930+00:00,2162,5",
+            "2024-05-10 00:00:00.017335+00:00,2399,6",
+        ],
+        [(0, 2162, 5), (7_405_000, 2399, 6)],
+    ),
+    "burstgpt": (
+        [BURST, "5,ChatGPT,472,18,490,Conversation log", "45,GPT-4,1087,0,1087,API log"],
+        [(5 * 10**9, 472, 18), (45 * 10**9, 1087, 0)],
+    ),
+    "bailian": ([BAILIAN], [(61_114_000_000, 40, 13)]),
+    "mooncake_lengths": ([LENGTHS], [(1_500_000_000, 30, 2)]),
+    "openai": (
+        [OPENAI, OPENAI | {"created": 1760000000, "user": "u"}],
+        [(0, 8, 3), (10**9, 8, 3)],
+    ),
+    "dynamo": (
+        [dynamo(2000), TOOL, dynamo(1500, 60)],
+        [(0, 60, 4), (500_000_000, 100, 4)],
+    ),
+    "dynamo_wrapped": (
+        [{"timestamp": 1, "event": one} for one in (dynamo(2000), TOOL, dynamo(1500, 60))],
+        [(0, 60, 4), (500_000_000, 100, 4)],
+    ),
+}
+
+
+def written(folder: Path, lines: list[Any]) -> Path:
+    path = folder / "trace"
+    texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+    path.write_text("\n".join(texts) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_is_detected_and_read(name: str, tmp_path: Path) -> None:
+    lines, expected = FILES[name]
+    path = written(tmp_path, lines)
+    assert format_of(path).name == name
+    columns = read_trace(path)._columns()
+    numbers = (columns[key].tolist() for key in ("arrival_ns", "input_tokens", "output_tokens"))
+    assert list(zip(*numbers, strict=True)) == expected
+
+
+def test_blocks_are_shared(tmp_path: Path) -> None:
+    columns = read_trace(written(tmp_path, FILES["dynamo"][0]))._columns()
+    assert columns["segment_begin"].tolist() == [0, 1, 3]
+    assert columns["segment_content"].tolist() == [2**64 - 1, 2**64 - 1, 2000]
+    assert columns["segment_tokens"].tolist() == [60, 64, 36]
+    assert columns["request_id"] == ["r1500", "r2000"]
+    columns = read_trace(written(tmp_path, [BAILIAN]))._columns()
+    assert columns["segment_tokens"].tolist() == [16, 16, 8]
+
+
+def test_a_dynamo_trace_without_replay_shares_nothing(tmp_path: Path) -> None:
+    path = written(tmp_path, [dynamo(at, replay=None, input_tokens=9) for at in (1, 2)])
+    columns = read_trace(path)._columns()
+    assert columns["input_tokens"].tolist() == [9, 9]
+    assert columns["segment_content"].tolist() == []
+
+
+USER = OPENAI | {"user": 3}
+MALFORMED = [
+    ("azure", "2024-05-10,5,1", "line 4, TIMESTAMP = '2024-05-10': must be an instant"),
+    ("azure", "2024-13-10 00:00:00,5,1", "line 4, TIMESTAMP"),
+    ("azure", "2024-05-10 00:00:00.1,0,1", "line 4, ContextTokens = '0': must be a whole"),
+    ("azure", "2024-05-10 00:00:00.1,5,", "line 4, GeneratedTokens = ''"),
+    ("azure", "2024-05-09 00:00:00,5,1", "line 4, TIMESTAMP = '2024-05-09 00:00:00': is earlier"),
+    ("azure", "2024-05-10 00:00:00.1;5;1", "line 4: holds 1 fields; the header row names 3"),
+    ("burstgpt", "-1,m,5,1,6,l", "line 4, Timestamp = '-1': must be a decimal number"),
+    ("burstgpt", "50,m,,1,6,l", "line 4, Request tokens = ''"),
+    ("burstgpt", "50,m,5,1.5,6,l", "line 4, Response tokens = '1.5'"),
+    ("burstgpt", "50,m,5,1", "line 4: holds 4 fields; the header row names 6"),
+    ("burstgpt", "__import__('os').abort(),m,5,1,6,l", "line 4, Timestamp = "),
+    ("bailian", BAILIAN | {"hash_ids": [1]}, "line 2, hash_ids = 1 ids: must be 3"),
+    ("bailian", BAILIAN | {"hash_ids": [1, 2, -3]}, "line 2, hash_ids = [1, 2, -3]: must be a li"),
+    ("bailian", BAILIAN | {"timestamp": "61"}, "line 2, timestamp = '61': must be a number"),
+    ("bailian", BAILIAN | {"input_length": 40.0}, "line 2, input_length = 40.0"),
+    ("mooncake_lengths", LENGTHS | {"timestamp": -1}, "line 2, timestamp = -1: must be a number"),
+    ("mooncake_lengths", {"delay": 5}, "line 2: not of the format mooncake_lengths: timestamp, in"),
+    ("mooncake_lengths", LENGTHS | {"tenant": 3}, "line 2, tenant = 3: must be text"),
+    ("mooncake_lengths", LENGTHS | {"output_length": True}, "line 2, output_length = True"),
+    ("mooncake_lengths", '{"a": NaN', "line 2: not valid JSON"),
+    ("mooncake_lengths", "[" * 100_000, "line 2: not valid JSON"),
+    ("openai", OPENAI | {"usage": None}, "line 3, usage.prompt_tokens = '': must be a whole"),
+    ("openai", OPENAI | {"usage": {"prompt_tokens": 8}}, "line 3, usage.completion_tokens = ''"),
+    ("openai", OPENAI | {"created": "now"}, "line 3, created = 'now': must be a number"),
+    ("openai", USER, "line 3, user = 3: must be text"),
+    ("dynamo", dynamo(5) | {"schema": "v2"}, "line 4, schema = 'v2': must be dynamo.request.tra"),
+    ("dynamo", dynamo(5, output_tokens=None), "line 4, request.output_tokens = None"),
+    ("dynamo", dynamo(5, request_received_ms="x"), "line 4, request.request_received_ms = 'x'"),
+    ("dynamo", dynamo(5, replay=None), "line 4, request.replay = None: must be in every request"),
+    ("dynamo", dynamo(5, 200), "line 4, request.replay.input_sequence_hashes = [18446744073709551"),
+    ("dynamo", dynamo(2000), "line 4, request_id = 'r2000': must be unique; it is also on line 1"),
+    ("dynamo", dynamo(5, request={}) | {"request": 3}, "line 4, request.replay = ''"),
+    ("dynamo_wrapped", {"timestamp": 1, "event": []}, "line 4, event.schema = ''"),
+    ("dynamo_wrapped", {"timestamp": 1}, "line 4: not of the format dynamo_wrapped: event missing"),
+]
+
+
+@pytest.mark.parametrize(("name", "line", "message"), MALFORMED)
+def test_a_malformed_line_gives_one_clear_error(
+    name: str, line: Any, message: str, tmp_path: Path
+) -> None:
+    path = written(tmp_path, [*FILES[name][0], line])
+    with pytest.raises(TraceError) as caught:
+        read_trace(path)
+    text = str(caught.value)
+    assert text.startswith(f"{path} {message}")
+    assert "\n" not in text
