@@ -165,7 +165,7 @@ def test_study_on_a_trace_says_so(study: Study) -> None:
 
 
 def test_fresh_seeds_confirm_nothing_on_a_trace(study: Study) -> None:
-    with pytest.raises(UsageError, match="To replicate: use windows") as caught:
+    with pytest.raises(UsageError, match="To replicate: a block bootstrap") as caught:
         study.confirm(2, 4)
     for word in ("nothing in the configuration is random", "block bootstrap", "jittered"):
         assert word in str(caught.value)

@@ -269,6 +269,9 @@ def test_solvers_take_a_trace() -> None:
     assert fleet.feasible >= 3
 
 
+# Measured coverage: 95.1, 94.5 and 94.6 %. Figures that rare congestion decides need longer traces:
+# mean TTFT reaches 89.9 % here, p99 TTFT 87.9 %.
+#
 # The truth is the mean of 3,000 independent traces. Each of 1,000 others gives one interval, from
 # resamples in blocks of the default length. Horizon: 1,000 s, 500 correlation times of the rate.
 @pytest.mark.long

@@ -174,6 +174,12 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         for client in drawn["clients"]:
             if client["prefix_group"]:
                 client["prefix_tokens"] = 7
+    if name == "Relabel" and drawn["max_input_tokens"] is not None:
+        drawn["min_input_tokens"], drawn["max_input_tokens"] = sorted(
+            (drawn["min_input_tokens"], drawn["max_input_tokens"])
+        )
+    if name == "Trace" and drawn["transforms"]:
+        drawn["max_in_flight"] = 0
     if name == "PriorityFcfs":
         drawn["class_priorities"] = unique(drawn["class_priorities"], "name")
         if drawn["age_weight_per_s"] < 1e-6:

@@ -60,6 +60,8 @@ def test_written_form_of_a_trace_is_its_digest() -> None:
         "max_in_flight": 0,
         "open_loop_requests": None,
         "turnaround_s": 0.0,
+        "session_segments": 0,
+        "transforms": [],
     }
     assert len(TRACE.sha256) == 64
     bare = workload.Trace.from_dict(TRACE.to_dict())
