@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from spillway import ConfigError, Simulation, profiles, trace
+from spillway import ConfigError, Simulation, profiles, trace, traffic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -136,6 +136,18 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "Uniform.min_tokens": (1, 20),
     "Uniform.max_tokens": (20, 600),
     "Empirical.values": (1, 400),
+    "ScaleRate.factor": (0.5, 3),
+    "Thin.keep_share": (0.6, 1),
+    "Superpose.copies": (1, 3),
+    "Upsample.factor": (1, 3),
+    "Upsample.jitter_s": (0, 2),
+    "Window.start_s": (0, 1e-3),
+    "Window.duration_s": (5, 50),
+    "Shift.by_s": (0, 2),
+    "Relabel.min_input_tokens": (0, 100),
+    "Relabel.max_input_tokens": (100, 400),
+    "CapLengths.input_tokens": (1, 400),
+    "CapLengths.output_tokens": (1, 150),
     "Retry.max_attempts": (1, 4),
     "Retry.backoff_s": (0.01, 2),
     "Retry.max_backoff_s": (0.1, 5),
@@ -227,7 +239,10 @@ RANGES: Mapping[str, tuple[float, float]] = {
 }
 
 # At the bounds of these a run is long, or asks for another mechanism.
-_NOT_AT_ITS_BOUND = re.compile(r".*(period_s|tick_s|poll_s|step_s|quantum_ns|\.cv|beta\w+_us)$")
+_NOT_AT_ITS_BOUND = re.compile(
+    r".*(period_s|tick_s|poll_s|step_s|quantum_ns|\.cv|beta\w+_us"
+    r"|(ScaleRate|Upsample)\.factor|copies|by_s|jitter_s|Window\.\w+|keep_share)$"
+)
 
 # Kinds with many alternatives of their own below them are chosen more often.
 _WEIGHTS: Mapping[str, float] = {"weighted": 4, "predictive_ttft": 2, "slo_gated": 2, "dagor": 1.5}
@@ -543,6 +558,13 @@ _OWN: Mapping[str, Any] = {
     "Simulation.warm_up_s": lambda d: d.duration_s * d.rng.choice((0, 0, 0, 0.2)),
     "Simulation.quantum_ns": lambda d: d.rng.choice((1, 1, 1, 1000, 10**6)),
     "Metrics.streaming": lambda d: d.chance(0.15),
+    "Trace.session_segments": lambda d: d.rng.choice((0, 0, 1)),
+    "Relabel.from_tenant": lambda d: d.rng.choice(("", *d.tenants)),
+    "Relabel.from_slo_class": lambda d: d.rng.choice(("", *d.classes)),
+    "Relabel.tenant": lambda d: d.rng.choice(("", *d.tenants)),
+    "Relabel.slo_class": lambda d: d.rng.choice(("", *d.classes)),
+    "BlockResample.block_s": lambda d: d.duration_s * d.rng.uniform(0.05, 0.5),
+    "BlockResample.duration_s": _optionally(lambda d: d.duration_s * d.rng.uniform(0.5, 2), 0.3),
     "Synthetic.requests_per_s": lambda d: d.requests_per_s,
     "Synthetic.num_requests": _optionally(lambda d: d.num_requests, 0.5),
     "Synthetic.duration_s": lambda d: d.duration_s,
@@ -659,17 +681,34 @@ def random_simulation(
     raise AssertionError(f"nothing valid with {force} was found")
 
 
+_CHANGES_OF_TRACES = ("transforms", "session_segments")
+
+
+def _changed(requests: workload.Trace, drawn: workload.Trace) -> workload.Trace:
+    """The requests with the drawn changes, if these leave some under the first seeds."""
+    changed: workload.Trace = requests.replace(
+        **{name: getattr(drawn, name) for name in _CHANGES_OF_TRACES}
+    )
+    try:
+        for seed in range(4):
+            traffic.applied(changed, seed)
+    except ConfigError:
+        return requests
+    return changed
+
+
 def _valid(drawing: _Drawing) -> Simulation | None:
     written = drawing.noun(DESCRIPTION)
     requests = None
     if written["workload"]["kind"] == "trace":
         requests = _random_trace(drawing)
-        written["workload"] = {"kind": "trace"}
+        changes = {name: written["workload"][name] for name in _CHANGES_OF_TRACES}
+        written["workload"] = {"kind": "trace", **changes}
     for attempt in range(30):
         try:
             simulation = Simulation.from_dict(written)
             if requests is not None:
-                simulation = simulation.replace(workload=requests)
+                simulation = simulation.replace(workload=_changed(requests, simulation.workload))
             break
         except ConfigError as error:
             stage = attempt // 6  # 1: defaults; 3: those of the nouns around; else drawn anew

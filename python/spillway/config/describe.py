@@ -93,7 +93,7 @@ def _details(field: Mapping[str, Any]) -> str:
 
 def _short_default(field: Mapping[str, Any]) -> str:
     default = field["default"]
-    if field["type"] == "variant":
+    if field["type"] == "variant" and default is not None:
         kinds = [one["kind"] for one in (default if isinstance(default, list) else [default])]
         return ", ".join(kinds)
     text = json.dumps(default)
