@@ -56,6 +56,7 @@ def calibrate(
     norms: Sequence[float | None] = NORMS,
     ahead: bool | None = None,
     rows: Callable[[Recording], Rows] | None = None,
+    repeats: bool = True,
     progress: Callable[[str], object] | None = None,
 ) -> Profile:
     """Fits the step times of a server to measured runs.
@@ -80,6 +81,8 @@ def calibrate(
         Whether the engine schedules one step ahead; by default what its version does.
     rows : function, optional
         The requests of a recording to fit, as a boolean array; by default all that are compared.
+    repeats : bool
+        Whether prompts that repeat are cached (see `Replay`); False gives a baseline.
     progress : function, optional
         Called with a line of text from time to time.
 
@@ -104,7 +107,7 @@ def calibrate(
     turnaround_s = measured_turnaround_s(used)
     parts = []
     for run in used:
-        replay = Replay(run, turnaround_s)
+        replay = Replay(run, turnaround_s, repeats)
         chosen = replay.compared if rows is None else replay.compared & rows(run)
         if chosen.sum() < _LEAST_REQUESTS:
             raise TraceError(

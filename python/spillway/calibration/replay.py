@@ -61,11 +61,12 @@ class Replay:
 
     recording: Recording
     turnaround_s: float = 0.0
+    repeats: bool = True
 
     @cached_property
     def period(self) -> int | None:
-        """Number of requests after which the prompts repeat."""
-        return repeat_period(self.recording.input_tokens)
+        """Number of requests after which the prompts repeat; None: never, or not to be seen."""
+        return repeat_period(self.recording.input_tokens) if self.repeats else None
 
     @cached_property
     def input_tokens(self) -> npt.NDArray[np.int64]:

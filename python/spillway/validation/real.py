@@ -59,8 +59,8 @@ class RunReport:
         What decides that.
     closed_loop : bool
         Replayed with the client's limit on requests in flight.
-    fitted_on : tuple of str
-        Names of the runs behind the prediction.
+    profile : Profile
+        The fitted server behind the prediction.
     statistics : dict
         Per metric: `mean_real`, `mean_sim`, the same for p50, p90, p99, in seconds, and
         `median_ape_percent`, the median absolute error of single requests; None in a closed loop,
@@ -76,9 +76,14 @@ class RunReport:
     share_inside: float
     share_failed: float
     closed_loop: bool
-    fitted_on: tuple[str, ...]
+    profile: Profile
     statistics: dict[str, dict[str, float | None]]
     capacity: dict[str, float | None]
+
+    @property
+    def fitted_on(self) -> tuple[str, ...]:
+        """Names of the runs behind the prediction."""
+        return tuple(one.name for one in self.profile.runs)
 
     def error_percent(self, metric: str, statistic: str) -> float:
         """Signed error, e.g. of ("ttft", "p99")."""
@@ -151,6 +156,7 @@ def validate(
     half: bool = False,
     norms: Sequence[float | None] = NORMS,
     ahead: bool | None = None,
+    repeats: bool = True,
     progress: Callable[[str], object] | None = None,
 ) -> Report:
     """Fits servers to measured runs and predicts others.
@@ -165,7 +171,7 @@ def validate(
         treated as with `half`.
     half : bool
         Replay whole runs, fit to the first half of the requests of each, compare the second.
-    norms, ahead
+    norms, ahead, repeats
         See `calibrate`; they give baselines.
     progress : function, optional
         Called with a line of text from time to time.
@@ -182,7 +188,14 @@ def validate(
     reports: list[RunReport] = []
 
     def fitted(runs: Sequence[Recording], rows: Any = None) -> Profile:
-        return calibrate(runs, norms=norms, ahead=ahead, rows=rows, progress=progress)
+        return calibrate(
+            runs, norms=norms, ahead=ahead, rows=rows, repeats=repeats, progress=progress
+        )
+
+    def predicted(
+        run: Recording, profile: Profile, rows: npt.NDArray[np.bool_] | None = None
+    ) -> RunReport:
+        return _predict(Replay(run, profile.turnaround_s, repeats), profile, rows)
 
     if score is not None:
         wanted = _by_server(read_recordings(Path(score)))
@@ -193,7 +206,7 @@ def validate(
             )
         for key, runs in wanted.items():
             profile = fitted(known[key])
-            reports += [_predict(run, profile) for run in runs]
+            reports += [predicted(run, profile) for run in runs]
         return Report(tuple(reports))
     for runs in known.values():
         for run in runs:
@@ -201,12 +214,12 @@ def validate(
             if half or not others:
                 if not _is_usable(run):
                     if others := [one for one in runs if _is_usable(one)]:
-                        reports.append(_predict(run, fitted(others)))
+                        reports.append(predicted(run, fitted(others)))
                     continue
                 profile = fitted([run], _first_half)
-                reports.append(_predict(run, profile, ~_first_half(run)))
+                reports.append(predicted(run, profile, ~_first_half(run)))
             else:
-                reports.append(_predict(run, fitted(others)))
+                reports.append(predicted(run, fitted(others)))
     return Report(tuple(reports))
 
 
@@ -225,10 +238,8 @@ def _first_half(run: Recording) -> npt.NDArray[np.bool_]:
     return np.arange(run.num_requests) < run.num_requests // 2
 
 
-def _predict(
-    run: Recording, profile: Profile, rows: npt.NDArray[np.bool_] | None = None
-) -> RunReport:
-    replay = Replay(run, profile.turnaround_s)
+def _predict(replay: Replay, profile: Profile, rows: npt.NDArray[np.bool_] | None) -> RunReport:
+    run = replay.recording
     compared = replay.compared if rows is None else replay.compared & rows
     result = simulate(with_timeline(replay, profile.group))
     real, sim = measured(replay, compared), simulated(result, compared)
@@ -241,7 +252,7 @@ def _predict(
         share_inside=inside,
         share_failed=share_failed,
         closed_loop=replay.is_closed_loop,
-        fitted_on=tuple(one.name for one in profile.runs),
+        profile=profile,
         statistics={
             metric: _statistics(real, sim, metric, by_request=not replay.is_closed_loop)
             for metric in METRICS
