@@ -48,7 +48,8 @@ def latencies(replay: Replay, server: instance.InstanceGroup) -> tuple[np.ndarra
     running, per_token = 1.0, step_s(latency, 0, 1, context, 0)
     first = np.zeros(len(inputs))
     for _ in range(_ROUNDS):
-        prefill = float(computed.sum()) / span_s * per_token
+        room = max(1.0, server.max_num_batched_tokens - running)
+        prefill = min(float(computed.sum()) / span_s * per_token, room)
         per_token = step_s(latency, prefill, running, running * context, prefill * context / 2)
         first = np.array(
             [

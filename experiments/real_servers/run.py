@@ -50,8 +50,7 @@ reached (before, recorded times were lower bounds); TTFT of closed-loop runs cou
 hull includes states with up to 1.5 times more or less context (before, the states of a single
 workload were a line, and no other workload was in range); where the version leaves the scheduling
 open, one step ahead is preferred within one standard error; iterations, width of the differences
-and ridge of the fit (about ten settings were tried); a mixture of experts of the catalog reads its
-experts by the tokens of a step. Runs that were not available here will show
+and ridge of the fit (about ten settings were tried). Runs that were not available here will show
 what that is worth.
 
 Repeated runs of the same load, as published with the Qwen3-14B measurements, differ by 1.3% in

@@ -13,6 +13,7 @@ import numpy as np
 from spillway.calibration.hull import Hull, states_of
 from spillway.calibration.refinement import COEFFICIENTS, latency_of
 from spillway.calibration.replay import group_of
+from spillway.catalog.servers.uncertainty import moved_logs
 from spillway.config.classes import config_error
 from spillway.config.files import read_settings
 from spillway.config.filesystem import replacing
@@ -114,9 +115,10 @@ class Profile:
 
     def draws(self, count: int, seed: int = 0) -> list[instance.InstanceGroup]:
         """Instances with coefficients drawn from the uncertainty of the fit."""
+        zero = np.zeros(len(COEFFICIENTS))
         rng = np.random.default_rng(seed)
-        thetas = rng.multivariate_normal(self.theta, np.array(self.covariance), size=count)
-        return [self._group_with(theta) for theta in thetas]
+        moves = rng.multivariate_normal(zero, np.array(self.covariance), size=count)
+        return [self._group_with(self.theta + moved_logs(move)) for move in moves]
 
     def _group_with(self, theta: npt.NDArray[np.float64]) -> instance.InstanceGroup:
         latency = latency_of(theta, self.norm)

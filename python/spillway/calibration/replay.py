@@ -11,9 +11,6 @@ import numpy as np
 
 from spillway import instance
 from spillway._core.cluster import Simulation
-from spillway._core.sim import ConfigError
-from spillway.catalog.servers import model as architecture
-from spillway.catalog.servers.memory import Layout, stored_bytes
 from spillway.interop.recordings.repeats import repeat_period
 from spillway.interop.traces import trace
 
@@ -175,24 +172,6 @@ def _with_median(
     return np.where(wrong, int(np.median(tokens[~wrong])), tokens)
 
 
-def _with_experts(server: ServerFacts, latency: instance.Roofline) -> instance.Roofline:
-    try:
-        model = architecture(server.model or "")
-    except ConfigError:
-        return latency
-    if not model.is_mixture:
-        return latency
-    dp = server.data_parallel_size or 1
-    # With several data-parallel ranks, vLLM usually spreads the experts over all of them.
-    layout = Layout(server.tensor_parallel_size or 1, dp, has_expert_parallel=dp > 1)
-    shared, experts, _ = stored_bytes(model.parameters, model.dtype)
-    ratio = (experts / layout.expert_ranks) / (shared / layout.tp)
-    changed: instance.Roofline = latency.replace(
-        expert_weights_us=ratio * latency.weights_us, expert_share=model.expert_share
-    )
-    return changed
-
-
 def version_of(server: ServerFacts) -> tuple[int, int] | None:
     """Major and minor version of the engine; None: not stated."""
     found = re.match(r"v?(\d+)\.(\d+)", server.engine_version or "")
@@ -213,11 +192,7 @@ def plans_ahead(server: ServerFacts) -> bool | None:
 
 
 def group_of(server: ServerFacts, latency: instance.Roofline, *, ahead: bool) -> Any:
-    """The server with these step times. What the facts do not state has Spillway's defaults.
-
-    A mixture of experts of the catalog reads its experts in proportion to its other weights.
-    """
-    latency = _with_experts(server, latency)
+    """The server with these step times. What the facts do not state has Spillway's defaults."""
     version = version_of(server)
     stated: dict[str, Any] = {
         "data_parallel_size": server.data_parallel_size,

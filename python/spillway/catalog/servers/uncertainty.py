@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from spillway._core.cluster import Simulation
     from spillway._core.instance import InstanceGroup
 
-__all__ = ["drawn"]
+__all__ = ["drawn", "moved_logs"]
 
 
 def __dir__() -> list[str]:
@@ -47,6 +47,10 @@ def drawn(simulation: Simulation, count: int, seed: int = 0) -> list[Simulation]
     ]
 
 
+_LEAST = 0.05
+"""Share of a coefficient that a draw leaves at least."""
+
+
 def _draws(group: InstanceGroup, path: str, count: int, seed: int) -> list[InstanceGroup]:
     found = re.fullmatch(r"server (.*): (physics|fitted)\b.*", group.provenance)
     if found is None:
@@ -72,9 +76,21 @@ def _of_profile(file: Path, count: int, seed: int) -> tuple[InstanceGroup, list[
     logs = np.log([document["coefficients"][name] for name in names])
     covariance = np.array(document["covariance_of_logs"])
     rng = np.random.default_rng(seed)
+    moves = rng.multivariate_normal(np.zeros(len(names)), covariance, size=count)
     return itself, [
         itself.replace(
-            latency=itself.latency.replace(**dict(zip(names, np.exp(one).tolist(), strict=True)))
+            latency=itself.latency.replace(
+                **dict(zip(names, np.exp(logs + moved_logs(one)).tolist(), strict=True))
+            )
         )
-        for one in rng.multivariate_normal(logs, covariance, size=count)
+        for one in moves
     ]
+
+
+def moved_logs(moves: np.ndarray) -> np.ndarray:
+    """Changes of logarithms for relative changes of coefficients, at most 95% downward.
+
+    Drawn coefficients have normal relative errors: their sums, which is what measurements identify,
+    then have the fitted mean. With normal logarithms the mean of a sum would be larger.
+    """
+    return np.asarray(np.log(np.maximum(1 + moves, _LEAST)))
