@@ -1072,7 +1072,8 @@ POLICIES = [
     cls
     for module in classes.CORE_MODULES
     for cls in classes.config_classes(getattr(_core, module))
-    if cls.__name__ in seams() and seams()[cls.__name__].name != "Simulation.workload"
+    if cls.__name__ in seams()
+    and seams()[cls.__name__].name not in ("Simulation.workload", "Trace.transforms")
 ]
 
 
