@@ -31,9 +31,13 @@ _MORE_CONTEXT = 1.5
 
 
 def states_of(result: ResultData) -> Floats:
-    """Running requests and share of KV blocks in use, at the sampled instants with any running."""
+    """Running requests and share of KV blocks in use, at the sampled instants with any running.
+
+    Both are means over the instances that are ready.
+    """
     timeline = result.timeline
-    states = np.stack([timeline["running"], timeline["kv_utilization"]], axis=1).astype(float)
+    running = timeline["running"] / np.maximum(timeline["ready_instances"], 1)
+    states = np.stack([running, timeline["kv_utilization"]], axis=1).astype(float)
     busy: Floats = states[timeline["running"] > 0]
     return busy
 
