@@ -40,7 +40,7 @@ FOLDER.mkdir(exist_ok=True)
 # %% [markdown]
 # ## Measure
 #
-# Three runs with different lengths tell the coefficients of a server apart; one run does not.
+# Three runs with different lengths identify the coefficients of a server; one run does not.
 # Each row is a request as a benchmark client records it.
 
 # %%

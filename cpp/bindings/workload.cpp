@@ -31,6 +31,7 @@ std::string digest(const Requests& requests) {
   const py::object hash = py::module_::import("hashlib").attr("sha256")();
   const auto update = [&](const py::bytes& part) { hash.attr("update")(part); };
   std::vector<std::int64_t> arrival;
+  arrival.reserve(requests.arrival.size());
   for (const sim::Time time : requests.arrival) arrival.push_back(time.ns);
   update(bytes_of(arrival));
   update(bytes_of(requests.input_tokens));

@@ -117,6 +117,7 @@ def main() -> None:
             "predicted points. The error of a group is the median over its points.\n"
         ),
         summary,
+        "",
         common.markdown(
             ("server", "tokens", "fitted at", "predicted at", "TPOT error in %", "TTFT error in %"),
             rows,

@@ -53,8 +53,8 @@ class RooflineModel final : public LatencyModel {
       us = us + (c_.token_us + c_.decode_us) * decode;
     } else {
       const double tokens_us = c_.token_us * (prefill + decode);
-      const double matrices_us = c_.norm ? norm_of(weights_us, tokens_us, *c_.norm)
-                                         : std::max(weights_us, tokens_us);
+      const double matrices_us =
+          c_.norm ? norm_of(weights_us, tokens_us, *c_.norm) : std::max(weights_us, tokens_us);
       us = (c_.constant_us + matrices_us) + c_.decode_us * decode;
     }
     if (c_.decode_context_us != 0) {
