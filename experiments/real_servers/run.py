@@ -64,7 +64,7 @@ independent arrivals.
 *Intervals*: whether the measured value lies in the central 90% of 40 predictions with coefficients
 drawn from the fit's uncertainty. They hold the noise of the measurements and the spread of the
 fitted runs' errors, not what differs between fitted and predicted runs. On 300 synthetic servers,
-where nothing differs, they hold 84% of mean TTFT, 86% of p99 TTFT, 89% of mean ITL and 90% of mean
+where nothing differs, they hold 86% of mean TTFT, 85% of p99 TTFT, 90% of mean ITL and 91% of mean
 E2E latency (`tests/python/calibration/test_coverage.py`).
 """
 
