@@ -151,12 +151,15 @@ class Server:
     @property
     def memory(self) -> Memory:
         """The memory of one accelerator."""
+        return self._memory_with(self.layout)
+
+    def _memory_with(self, layout: Layout) -> Memory:
         seqs, tokens = self._batch_limits
         return memory_of(
             self.architecture,
             self.accelerator,
             self.version,
-            self.layout,
+            layout,
             dtype=self.weight_dtype,
             kv_cache_dtype=self.kv_cache_dtype,
             gpu_memory_utilization=self._utilization,
@@ -299,23 +302,9 @@ class Server:
         )
         for more in (2, 4, 8, 16, 32):
             larger = more > self.tp and self.architecture.num_attention_heads % more == 0
-            if larger and self._with_tp(more).kv > 0:
+            if larger and self._memory_with(dataclasses.replace(self.layout, tp=more)).kv > 0:
                 return f"{needs}; it fits with tp >= {more}"
         return needs
-
-    def _with_tp(self, tp: int) -> Memory:
-        seqs, tokens = self._batch_limits
-        return memory_of(
-            self.architecture,
-            self.accelerator,
-            self.version,
-            dataclasses.replace(self.layout, tp=tp),
-            dtype=self.weight_dtype,
-            kv_cache_dtype=self.kv_cache_dtype,
-            gpu_memory_utilization=self._utilization,
-            max_num_seqs=seqs,
-            max_num_batched_tokens=tokens,
-        )
 
 
 def with_servers(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
