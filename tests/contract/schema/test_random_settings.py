@@ -46,7 +46,10 @@ def test_random_valid_changes(data: st.DataObject) -> None:
     value = data.draw(value_of(INDEPENDENT[path]))
     changed = RICH.with_({path: value})
     assert at(changed.to_dict(), path) == value
-    assert (changed == RICH) is (at(RICH.to_dict(), path) == value)
+    if not path.endswith(
+        ".provenance"
+    ):  # which says where values are from: equal servers may differ
+        assert (changed == RICH) is (at(RICH.to_dict(), path) == value)
     assert changed.with_({path: at(RICH.to_dict(), path)}) == RICH
     assert Simulation.from_dict(changed.to_dict()) == changed
     assert eval(repr(changed), {"__builtins__": {}}, CLASSES) == changed
