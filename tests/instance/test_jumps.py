@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.effort import in_parts, often, trials
-from support.engine_trials import depends_on_context, with_async_scheduling, with_spare_memory
+from support.engine_trials import (
+    Latency,
+    depends_on_context,
+    random_step_table,
+    with_async_scheduling,
+    with_spare_memory,
+)
 
 import spillway
 from spillway import (
@@ -67,6 +73,7 @@ FEATURES = (
     "max_model_len",
     "context",
     "roofline",
+    "step table",
     "async",
     "overloaded",
     "hardly loaded",
@@ -135,8 +142,11 @@ def random_client(rng: random.Random, name: str) -> workload.Client:
     )
 
 
-def random_latency(rng: random.Random) -> instance.Linear | instance.Roofline:
-    if rng.random() < 0.3:
+def random_latency(rng: random.Random) -> Latency:
+    kind = rng.random()
+    if kind < 0.15:
+        return random_step_table(rng)
+    if kind < 0.4:
         return instance.Roofline(
             constant_us=rng.choice((0, 1000, 2800)),
             expert_weights_us=rng.choice((0, 0, 5000)),
@@ -414,6 +424,7 @@ def features_of(jumping: Result, plain: Result) -> Iterator[str]:
         "context": any(depends_on_context(one.latency) for one in groups),
         "async": any(one.async_scheduling for one in groups),
         "roofline": any(isinstance(one.latency, instance.Roofline) for one in groups),
+        "step table": any(isinstance(one.latency, instance.StepTable) for one in groups),
         "overloaded": queue > 5,
         "hardly loaded": queue < 0.05,
         "limit": simulation.gateway.limit[0].kind == "fixed",

@@ -1,7 +1,8 @@
-"""The roofline's step times, read from the engine's stamps."""
+"""Step times of rooflines and tables, read from the engine's stamps."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -115,3 +116,69 @@ def test_the_largest_coefficients_end_the_clock_instead_of_overflowing() -> None
     group = instance.InstanceGroup(latency=instance.Roofline(**limits, norm=1.5))
     result = run([0.0], input_tokens=2000, output_tokens=3, instances=group, horizon_s=1e6)
     assert result.ledger["running"] == 1
+
+
+def table_steps_us(prompt: int, outputs: int, **settings: Any) -> tuple[float, float]:
+    """Time to the first token of a lone request, and from there to its last one."""
+    table = instance.StepTable(
+        alpha0_us=0, prefill_context_us=settings.pop("prefill_context_us", 0), **settings
+    )
+    group = instance.InstanceGroup(latency=table, max_num_batched_tokens=400)
+    result = run([0.0], input_tokens=prompt, output_tokens=outputs, instances=group)
+    (ttft_s,), (e2e_s,) = result.requests["ttft_s"], result.requests["e2e_s"]
+    return ttft_s * 1e6, (e2e_s - ttft_s) * 1e6
+
+
+GRID = {
+    "decode_requests": [0, 1, 4],
+    "prefill_tokens": [0, 100],
+    "context_tokens": [100, 300],
+    "step_us": [500, 500, 1500, 1500, 600, 800, 1700, 2100, 900, 1700, 2400, 3600],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("prompt", "first_us", "second_us"),
+    [
+        (100, 1500, 600),
+        (300, 3500, 800),  # beyond the last prompt length: 500 + 3 x 1,000
+        (200, 2500, 700),  # halfway between the contexts
+        (50, 1000, 550),  # before the first context
+    ],
+)
+def test_a_table_is_linear_between_and_beyond_its_values(
+    prompt: int, first_us: float, second_us: float
+) -> None:
+    first, second = table_steps_us(prompt, 2, **GRID)
+    assert first == pytest.approx(first_us, abs=2e-3)
+    assert second == pytest.approx(second_us, abs=2e-3)
+
+
+def test_a_table_is_scaled_for_decoding_and_for_what_prompts_add() -> None:
+    first, second = table_steps_us(100, 2, **GRID, decode_scale=1.5, prefill_scale=0.5)
+    assert first == pytest.approx(1.5 * 500 + 0.5 * 1000, abs=2e-3)
+    assert second == pytest.approx(1.5 * 600, abs=2e-3)
+
+
+def test_a_table_never_falls_below_zero() -> None:
+    falling = {"decode_requests": [0, 1], "prefill_tokens": [0], "context_tokens": [0, 10]}
+    _, second = table_steps_us(100, 2, **falling, step_us=[5, 5, 100, 50])
+    assert second == pytest.approx(1e-3, abs=1e-6)  # one tick of the clock
+
+
+def test_chunks_behind_a_prefix_cost_on_top_of_the_table() -> None:
+    flat = {"decode_requests": [0], "prefill_tokens": [0], "context_tokens": [0], "step_us": [10]}
+    first, _ = table_steps_us(1000, 1, **flat, prefill_context_us=0.01)
+    # Chunks of 400, 400 and 200 tokens behind 0, 400 and 800.
+    assert first == pytest.approx(3 * 10 + 0.01 * (400 * 400 + 200 * 800), abs=6e-3)
+
+
+def test_the_default_table_has_the_corners_of_the_default_roofline() -> None:
+    table, roofline = instance.StepTable(), instance.Roofline()
+    corners = itertools.product(table.decode_requests, table.prefill_tokens, table.context_tokens)
+    for (decodes, tokens, context), step_us in zip(corners, table.step_us, strict=True):
+        matrices = (roofline.weights_us**4 + (roofline.token_us * (decodes + tokens)) ** 4) ** 0.25
+        expected = roofline.constant_us + matrices + roofline.decode_us * decodes
+        expected += roofline.decode_context_us * decodes * context
+        expected += roofline.prefill_context_us * tokens**2 / 2
+        assert step_us == pytest.approx(expected, abs=0.6)

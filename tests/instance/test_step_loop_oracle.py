@@ -53,6 +53,7 @@ FEATURES = (
     "large overhead",
     "context",
     "roofline",
+    "step table",
     "fcfs",
     "sjf",
     *(f"{kind} by {by}" for kind in ("priority_fcfs", "reverse_priority") for by in PRIORITIES),
@@ -235,6 +236,7 @@ def features_of(
         "async": group.async_scheduling,
         "async and preempted": group.async_scheduling and most > 0,
         "roofline": isinstance(group.latency, instance.Roofline),
+        "step table": isinstance(group.latency, instance.StepTable),
     }
     yield from (name for name, is_reached in reached.items() if is_reached)
     by = getattr(group.scheduler, "priority", None)

@@ -103,6 +103,16 @@ inline Workload random_workload(std::uint64_t seed) {
                                        .prefill_context_us = one_of({0.0, 0.02}),
                                        .chunk_us = 7};
   }
+  if (draws.below(5) == 0) {
+    group.latency = instance::StepTable{
+        .decode_requests = {0, 3, 9},
+        .prefill_tokens = {0, 64},
+        .context_tokens = {16, 200},
+        .step_us = {300, 300, 900, 900, 340, 700, 1000, 1300, 500, 1900, 1100, 2400},
+        .prefill_context_us = one_of({0.0, 0.02}),
+        .decode_scale = one_of({1.0, 1.2}),
+        .prefill_scale = one_of({1.0, 0.8})};
+  }
   group.kv_cache.prefix_caching = draws.below(2) == 0;
   group.kv_cache.allocation = static_cast<instance::Allocation>(draws.below(4) / 3);
   group.async_scheduling = group.completion == instance::Completion::step_end &&

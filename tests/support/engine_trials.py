@@ -36,7 +36,32 @@ ADDED = (
 PRIORITIES = ("slo_class", "constant", "age", "inverted_age")
 
 
-def random_latency(rng: random.Random) -> instance.Linear | instance.Roofline:
+Latency = instance.Linear | instance.Roofline | instance.StepTable
+
+
+def random_step_table(rng: random.Random, **overheads: float) -> instance.StepTable:
+    """Axes within and beyond the loads of a run, and durations that need not ascend."""
+
+    def axis(most: int) -> list[float]:
+        return sorted(rng.sample(range(most), rng.randint(1, 4)))
+
+    decodes, tokens, contexts = axis(12), axis(400), axis(900)
+    return instance.StepTable(
+        **overheads,
+        decode_requests=decodes,
+        prefill_tokens=tokens,
+        context_tokens=contexts,
+        step_us=[
+            rng.choice((rng.uniform(1, 3000), float(rng.randint(0, 5000))))
+            for _ in range(len(decodes) * len(tokens) * len(contexts))
+        ],
+        prefill_context_us=rng.choice((0.0, 0.0017, 0.1)),
+        decode_scale=rng.choice((1, 1, 0.9, 1.3)),
+        prefill_scale=rng.choice((1, 1, 0.7, 1.1)),
+    )
+
+
+def random_latency(rng: random.Random) -> Latency:
     # Sums of tenths are whole nanoseconds or just below, as the order of summation has it.
     style = rng.choice(("published", "any", "tenths"))
 
@@ -54,7 +79,10 @@ def random_latency(rng: random.Random) -> instance.Linear | instance.Roofline:
         "alpha_input_us": rng.choice((0.0, 0.1, some(default.alpha_input_us), 1e4)),
         "alpha_output_us": rng.choice((0.0, some(default.alpha_output_us), 1e5)),
     }
-    if rng.random() < 0.4:
+    kind = rng.random()
+    if kind < 0.15:
+        return random_step_table(rng, **overheads)
+    if kind < 0.5:
         roofline = instance.Roofline()
         return instance.Roofline(
             **overheads,
@@ -148,20 +176,26 @@ def with_spare_memory(simulation: Simulation, rng: random.Random) -> Simulation:
 BETAS = ("beta0_us", "beta_prefill_us", "beta_decode_us", "beta_context_us")
 
 
-def step_time_of(latency: instance.Linear | instance.Roofline) -> dict[str, Any]:
+def step_time_of(latency: Latency) -> dict[str, Any]:
     if isinstance(latency, instance.Linear):
         return {name: getattr(latency, name) for name in BETAS}
-    names = [one.name for one in dataclasses.fields(oracle.Roofline)]
-    return {
-        **dict.fromkeys(BETAS, 0.0),
-        "roofline": oracle.Roofline(**{name: getattr(latency, name) for name in names}),
-    }
+    curve: oracle.Roofline | oracle.StepTable
+    if isinstance(latency, instance.Roofline):
+        names = [one.name for one in dataclasses.fields(oracle.Roofline)]
+        curve = oracle.Roofline(**{name: getattr(latency, name) for name in names})
+    else:
+        names = [one.name for one in dataclasses.fields(oracle.StepTable)]
+        settings = {name: getattr(latency, name.removesuffix("_of")) for name in names}
+        curve = oracle.StepTable(**settings)
+    return {**dict.fromkeys(BETAS, 0.0), "curve": curve}
 
 
-def depends_on_context(latency: instance.Linear | instance.Roofline) -> bool:
+def depends_on_context(latency: Latency) -> bool:
     """Whether the step time changes while the batch does not."""
     if isinstance(latency, instance.Linear):
         return latency.beta_context_us > 0
+    if isinstance(latency, instance.StepTable):
+        return len(latency.context_tokens) > 1 or latency.prefill_context_us > 0
     return latency.decode_context_us > 0 or latency.prefill_context_us > 0
 
 

@@ -598,6 +598,12 @@ def _together(name: str, drawn: dict[str, Any], drawing: _Drawing) -> None:
         drawn["concurrency"] = sorted(drawing.rng.sample(range(40), size))
         for column, fastest in (("e2e_s", 0.2), ("ttft_s", 0.02)):
             drawn[column] = sorted(fastest * drawing.rng.uniform(0.5, 20) for _ in range(size))
+    if name == "StepTable":
+        axes = {"decode_requests": 40, "prefill_tokens": 900, "context_tokens": 2000}
+        for axis, most in axes.items():
+            drawn[axis] = sorted(drawing.rng.sample(range(most), drawing.rng.randint(1, 4)))
+        cells = math.prod(len(drawn[axis]) for axis in axes)
+        drawn["step_us"] = [drawing.rng.uniform(500, 30_000) for _ in range(cells)]
     if name == "InstanceGroup":
         kv_cache = drawn["kv_cache"]
         if {"InstanceGroup.completion", "InstanceGroup.preemption", "KvCache.allocation"} & set(

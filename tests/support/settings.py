@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
@@ -48,6 +49,8 @@ each_class_with_fields = pytest.mark.parametrize(
 
 # The columns of a table: lists of one length.
 TABLE = ("concurrency", "e2e_s", "ttft_s")
+STEP_AXES = ("decode_requests", "prefill_tokens", "context_tokens")
+COLUMNS = {instance.ProcessorSharing: TABLE, instance.StepTable: (*STEP_AXES, "step_us")}
 
 
 def fields_of(cls: type[Any]) -> dict[str, dict[str, Any]]:
@@ -82,9 +85,8 @@ def companions(cls: type[Any], name: str, value: Any) -> dict[str, Any]:
         return {f"min_{what}": least["at_least"]}
     if f"{cls.__name__}.{name}" == "Empirical.weights":
         return {"values": [1, 2]}
-    if cls is instance.ProcessorSharing and name in TABLE:
-        return {column: [1] for column in TABLE if column != name}
-    return {}
+    columns = COLUMNS.get(cls, ())
+    return {column: [1] for column in columns if column != name} if name in columns else {}
 
 
 def built(cls: type[Any], name: str, value: Any) -> Any:
@@ -156,6 +158,11 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         drawn["concurrency"] = sorted(set(drawn["concurrency"]))
         for column in TABLE:
             drawn[column] = (drawn[column] * 3)[: len(drawn["concurrency"])]
+    if name == "StepTable":
+        for axis in STEP_AXES:
+            drawn[axis] = sorted(set(drawn[axis]))
+        cells = math.prod(len(drawn[axis]) for axis in STEP_AXES)
+        drawn["step_us"] = (drawn["step_us"] * cells)[:cells]
     if name == "Client" and drawn["arrivals"]["kind"] == "closed_loop":
         drawn |= {"requests_per_s": None, "num_requests": drawn["num_requests"] or 9}
     if name == "Client" and (drawn["requests_per_s"] or drawn["arrivals"]["kind"] == "closed_loop"):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _CHOICES = {
     "scheduler": ("fcfs", "priority_fcfs", "reverse_priority", "sjf"),
@@ -117,11 +117,63 @@ class Roofline:
         return longer * math.pow(1 + math.pow(ratio, self.norm), 1 / self.norm)
 
 
+def interpolated(axis: tuple[float, ...], at: float, value: Callable[[int], float]) -> float:
+    """Linear between, and beyond, the values at the indices of an axis."""
+    if len(axis) == 1:
+        return value(0)
+    cell = max(i for i in range(len(axis) - 1) if i == 0 or axis[i] <= at)
+    share = (at - axis[cell]) / (axis[cell + 1] - axis[cell])
+    low = value(cell)
+    return low if share == 0 else low + share * (value(cell + 1) - low)
+
+
+@dataclass(frozen=True)
+class StepTable:
+    """The table of step times and what is added to it."""
+
+    decode_requests: tuple[float, ...]
+    prefill_tokens: tuple[float, ...]
+    context_tokens: tuple[float, ...]
+    step_us_of: tuple[float, ...]
+    prefill_context_us: float
+    decode_scale: float
+    prefill_scale: float
+
+    def step_us(self, batch: list[_Scheduled]) -> float:
+        prefills = [part for part in batch if not part.decodes and part.tokens > 0]
+        decodes = [part for part in batch if part.decodes]
+        context = self.context_tokens[0]
+        if decodes:
+            context = sum(part.computed_before for part in decodes) / len(decodes)
+        alone = self.table(len(decodes), 0, context)
+        us = self.decode_scale * alone
+        if prefills:
+            prefill = sum(part.tokens for part in prefills)
+            us += self.prefill_scale * (self.table(len(decodes), prefill, context) - alone)
+        if self.prefill_context_us != 0:
+            pairs = sum(part.tokens * part.computed_before for part in prefills)
+            us += self.prefill_context_us * pairs
+        return max(0.0, us)
+
+    def table(self, decodes: float, prefill: float, context: float) -> float:
+        def entry(i: int, j: int, k: int) -> float:
+            row = i * len(self.prefill_tokens) + j
+            return self.step_us_of[row * len(self.context_tokens) + k]
+
+        def over_context(i: int, j: int) -> float:
+            return interpolated(self.context_tokens, context, lambda k: entry(i, j, k))
+
+        def over_prefill(i: int) -> float:
+            return interpolated(self.prefill_tokens, prefill, lambda j: over_context(i, j))
+
+        return interpolated(self.decode_requests, decodes, over_prefill)
+
+
 @dataclass(frozen=True)
 class Server:
     """The settings of one instance, under the contract's names.
 
-    With a `roofline` the step time is its, and the coefficients beta are unused.
+    With a `curve` the step time is its, and the coefficients beta are unused.
     """
 
     max_num_seqs: int
@@ -151,7 +203,7 @@ class Server:
     victim: str = "last"
     preemption_margin: int | None = None
     max_preemptions_per_step: int = 3
-    roofline: Roofline | None = None
+    curve: Roofline | StepTable | None = None
     async_scheduling: bool = False
     reserve_full_prompt: bool = False
     watermark: float = 0.0
@@ -641,7 +693,7 @@ class _Instance:
 
     def duration_ns(self, batch: list[_Scheduled]) -> int:
         server = self.server
-        step_us = server.roofline.step_us(batch) if server.roofline else self.linear_us(batch)
+        step_us = server.curve.step_us(batch) if server.curve else self.linear_us(batch)
         if server.output_overhead == "in_step" and any(part.emits for part in batch):
             step_us = step_us + server.alpha_output_us
         return max(1, self.truncate_ticks(step_us)) * server.quantum_ns
