@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from spillway._core.instance import Roofline
 from spillway.calibration.hull import SAMPLES, Hull, states_of
 from spillway.calibration.profile import Choice, FittedRun, Profile
-from spillway.calibration.refinement import COEFFICIENTS, Fit, Part, fit
+from spillway.calibration.refinement import Fit, Part, fit, form_of
 from spillway.calibration.replay import Replay, group_of, measured_turnaround_s, plans_ahead
 from spillway.calibration.statistics import METRICS, measured, simulated, weights_of
 from spillway.data.recording import Recording
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from spillway._core.cluster import Simulation
-    from spillway._core.instance import InstanceGroup
+    from spillway._core.instance import InstanceGroup, StepTable
 
     Floats = npt.NDArray[np.float64]
     Rows = npt.NDArray[np.bool_]
@@ -54,6 +55,7 @@ def calibrate(
     *,
     server: Mapping[str, object] | None = None,
     norms: Sequence[float | None] = NORMS,
+    table: StepTable | None = None,
     ahead: bool | None = None,
     rows: Callable[[Recording], Rows] | None = None,
     repeats: bool = True,
@@ -77,6 +79,9 @@ def calibrate(
         `ServerFacts`.
     norms : sequence of float or None
         Exponents of the roofline to try; (1,) gives a linear model.
+    table : StepTable, optional
+        Fits the two scales and the entry delay of this table instead of a roofline, for which few
+        runs suffice.
     ahead : bool, optional
         Whether the engine schedules one step ahead; by default what its version does.
     rows : function, optional
@@ -121,23 +126,21 @@ def calibrate(
         ahead = plans_ahead(facts)
     folds = parts if len(parts) > 1 else _halves(parts[0])
     for mode in (True, False) if ahead is None else (ahead,):
-        for norm in norms:
-            found = fit(facts, folds, norm=norm, ahead=mode)
+        for base in [table] if table else [Roofline(norm=norm) for norm in norms]:
+            found = fit(facts, folds, base=base, ahead=mode)
             costs = found.held_out_costs()
             tried.append((found, costs))
             if progress is not None:
                 progress(
-                    f"norm {'max' if norm is None else f'{norm:g}'}"
-                    f"{', one step ahead' if mode else ''}: cost {costs.mean():.4f}"
+                    f"{form_of(base)}{', one step ahead' if mode else ''}: cost {costs.mean():.4f}"
                 )
     best = _chosen(tried)
-    best = fit(facts, parts, norm=best.norm, ahead=best.ahead, prior=best.prior, start=best.theta)
+    best = fit(facts, parts, base=best.base, ahead=best.ahead, prior=best.prior, start=best.theta)
     group = group_of(facts, best.latency, ahead=best.ahead)
     results = run_many([with_timeline(part.replay, group) for part in parts], keep_requests=True)
     return Profile(
         server=facts,
-        coefficients=dict(zip(COEFFICIENTS, np.exp(best.theta).tolist(), strict=True)),
-        norm=best.norm,
+        latency=best.latency,
         async_scheduling=best.ahead,
         turnaround_s=turnaround_s,
         covariance=tuple(tuple(row) for row in _covariance(best, parts).tolist()),
@@ -155,7 +158,7 @@ def calibrate(
         ),
         left_out=left_out,
         choices=tuple(
-            Choice(one.norm, one.ahead, float(costs.mean()))
+            Choice(form_of(one.base), one.ahead, float(costs.mean()))
             for one, costs in sorted(tried, key=lambda pair: float(pair[1].mean()))
         ),
     )

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from spillway import instance
 from spillway.calibration.hull import Hull, states_of
-from spillway.calibration.refinement import COEFFICIENTS, latency_of
+from spillway.calibration.refinement import coefficients_of, form_of, latency_of
 from spillway.calibration.replay import group_of
 from spillway.catalog.servers.uncertainty import moved_logs
 from spillway.config.classes import config_error
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from spillway import instance
     from spillway.data.result import ResultData
 
 __all__ = ["Choice", "FittedRun", "Profile"]
@@ -61,7 +61,7 @@ class FittedRun:
 class Choice:
     """A form of the model that was tried, and the mean cost of a run that it was not fitted to."""
 
-    norm: float | None
+    form: str
     async_scheduling: bool
     held_out_cost: float
 
@@ -73,10 +73,8 @@ class Profile:
     Attributes
     ----------
     server : ServerFacts
-    coefficients : dict
-        Those of `instance.Roofline`, in microseconds.
-    norm : float or None
-        Exponent of the roofline; None: infinity.
+    latency : Roofline or StepTable
+        The fitted step times.
     async_scheduling : bool
     turnaround_s : float
         Median time that the client took to send the next request at its limit; 0: never at it.
@@ -93,8 +91,7 @@ class Profile:
     """
 
     server: ServerFacts
-    coefficients: dict[str, float]
-    norm: float | None
+    latency: instance.Roofline | instance.StepTable
     async_scheduling: bool
     turnaround_s: float
     covariance: tuple[tuple[float, ...], ...]
@@ -104,42 +101,49 @@ class Profile:
     choices: tuple[Choice, ...] = ()
 
     @property
+    def coefficients(self) -> dict[str, float]:
+        """What was fitted: coefficients in microseconds, scales of a table."""
+        return coefficients_of(self.latency)
+
+    @property
     def theta(self) -> npt.NDArray[np.float64]:
         """The logarithms of the coefficients."""
-        return np.log([self.coefficients[name] for name in COEFFICIENTS])
+        return np.log(list(self.coefficients.values()))
 
     @property
     def group(self) -> instance.InstanceGroup:
         """An instance with these step times and the stated settings."""
-        return self._group_with(self.theta)
+        group: instance.InstanceGroup = group_of(
+            self.server, self.latency, ahead=self.async_scheduling
+        )
+        return group
 
     def draws(self, count: int, seed: int = 0) -> list[instance.InstanceGroup]:
         """Instances with coefficients drawn from the uncertainty of the fit."""
-        zero = np.zeros(len(COEFFICIENTS))
+        zero = np.zeros(len(self.coefficients))
         rng = np.random.default_rng(seed)
         moves = rng.multivariate_normal(zero, np.array(self.covariance), size=count)
-        return [self._group_with(self.theta + moved_logs(move)) for move in moves]
-
-    def _group_with(self, theta: npt.NDArray[np.float64]) -> instance.InstanceGroup:
-        latency = latency_of(theta, self.norm)
-        group: instance.InstanceGroup = group_of(self.server, latency, ahead=self.async_scheduling)
-        return group
+        return [
+            self.group.replace(latency=latency_of(self.theta + moved_logs(move), self.latency))
+            for move in moves
+        ]
 
     def relative_errors(self) -> dict[str, float]:
         """Relative standard error of each coefficient."""
         spread = np.sqrt(np.diag(np.array(self.covariance)))
-        return dict(zip(COEFFICIENTS, np.expm1(spread).tolist(), strict=True))
+        return dict(zip(self.coefficients, np.expm1(spread).tolist(), strict=True))
 
     def correlated(self) -> list[tuple[str, str, float]]:
         """Pairs of coefficients that the data do not tell apart: correlated above 0.95."""
         covariance = np.array(self.covariance)
         spread = np.sqrt(np.diag(covariance))
         found = []
-        for i, a in enumerate(COEFFICIENTS):
+        names = list(self.coefficients)
+        for i, a in enumerate(names):
             for j in range(i):
                 rho = covariance[i, j] / (spread[i] * spread[j])
                 if abs(rho) > _CORRELATED:
-                    found.append((COEFFICIENTS[j], a, float(rho)))
+                    found.append((names[j], a, float(rho)))
         return found
 
     def share_inside(self, result: ResultData) -> float:
@@ -157,11 +161,10 @@ class Profile:
 
     def text(self) -> str:
         """What was fitted, how well it is known, and what errors remain, as text."""
-        norm = "max" if self.norm is None else f"{self.norm:g}"
         ahead = "one step ahead" if self.async_scheduling else "step by step"
-        lines = [self.server.key, f"norm {norm}, scheduling {ahead}", ""]
+        lines = [self.server.key, f"{form_of(self.latency)}, scheduling {ahead}", ""]
         errors = self.relative_errors()
-        width = max(map(len, COEFFICIENTS))
+        width = max(map(len, self.coefficients))
         lines += [
             f"{name:<{width}}  {value:>10.4g}  ±{100 * errors[name]:.0f}%"
             for name, value in self.coefficients.items()
@@ -186,7 +189,6 @@ class Profile:
             "version": _VERSION,
             "server": {name: value for name, value in stated.items() if value is not None},
             "instance": self.group.to_dict(),
-            "norm": self.norm,
             "async_scheduling": self.async_scheduling,
             "turnaround_s": self.turnaround_s,
             "coefficients": dict(self.coefficients),
@@ -206,8 +208,7 @@ class Profile:
         try:
             profile = cls(
                 server=ServerFacts(**document["server"]),
-                coefficients={name: float(document["coefficients"][name]) for name in COEFFICIENTS},
-                norm=document["norm"],
+                latency=_fitted(instance.InstanceGroup.from_dict(document["instance"])),
                 async_scheduling=document["async_scheduling"],
                 turnaround_s=document["turnaround_s"],
                 covariance=tuple(tuple(row) for row in document["covariance_of_logs"]),
@@ -236,3 +237,9 @@ class Profile:
     def load(cls, path: str | os.PathLike[str]) -> Profile:
         """Reads a file of `save` or `spillway calibrate`."""
         return cls.from_dict(read_settings(Path(path)))
+
+
+def _fitted(group: instance.InstanceGroup) -> instance.Roofline | instance.StepTable:
+    if not isinstance(group.latency, instance.Roofline | instance.StepTable):
+        raise ValueError(f"instance.latency: {group.latency.kind}")
+    return group.latency

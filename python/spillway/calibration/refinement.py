@@ -20,14 +20,18 @@ if TYPE_CHECKING:
     from spillway.data.recording import ServerFacts
 
     Floats = npt.NDArray[np.float64]
+    Latency = instance.Roofline | instance.StepTable
 
 __all__ = [
     "COEFFICIENTS",
+    "SCALES",
     "Fit",
     "Part",
     "Problem",
+    "coefficients_of",
     "descend",
     "fit",
+    "form_of",
     "latency_of",
     "ridge_of",
     "scaled_prior",
@@ -47,6 +51,10 @@ COEFFICIENTS = (
     "prefill_context_us",
     "alpha0_us",
 )
+"""What is fitted of a `Roofline`."""
+
+SCALES = ("decode_scale", "prefill_scale", "alpha0_us")
+"""What is fitted of a `StepTable`."""
 
 _SOFT = 0.1
 """Relative errors far beyond this count with their magnitude, not with its square."""
@@ -56,7 +64,7 @@ _STEP = 0.15
 _LONGEST_STEP = 0.7
 _MOST_ITERATIONS = 30
 _LEAST_GAIN = 1e-3
-_SCALES = np.geomspace(0.1, 10, 25)
+_FACTORS = np.geomspace(0.1, 10, 25)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,9 +82,9 @@ class Fit:
     Attributes
     ----------
     theta : float array
-        Natural logarithms of the `COEFFICIENTS`.
-    norm : float or None
-        Exponent of the roofline; None: infinity.
+        Natural logarithms of the fitted coefficients (see `coefficients_of`).
+    base : Roofline or StepTable
+        The latency model that they are of, with what is not fitted.
     ahead : bool
         Scheduling one step ahead.
     residuals : float array, parts x statistics
@@ -93,7 +101,7 @@ class Fit:
     """
 
     theta: Floats
-    norm: float | None
+    base: Latency
     ahead: bool
     residuals: Floats
     jacobian: Floats
@@ -102,9 +110,9 @@ class Fit:
     ridge: Floats
 
     @property
-    def latency(self) -> instance.Roofline:
+    def latency(self) -> Latency:
         """The latency model with these coefficients."""
-        return latency_of(self.theta, self.norm)
+        return latency_of(self.theta, self.base)
 
     def curvature(self, parts: Sequence[int] | None = None) -> Floats:
         """Second derivatives of the objective over some parts, with the prior."""
@@ -140,17 +148,29 @@ class Fit:
         return np.array(costs)
 
 
-def latency_of(theta: Floats, norm: float | None) -> instance.Roofline:
+def coefficients_of(base: Latency) -> dict[str, float]:
+    """The coefficients of a latency model that are fitted."""
+    names = SCALES if isinstance(base, instance.StepTable) else COEFFICIENTS
+    return {name: getattr(base, name) for name in names}
+
+
+def form_of(base: Latency) -> str:
+    """What is fitted, in words."""
+    if isinstance(base, instance.StepTable):
+        return "step table"
+    return f"norm {'max' if base.norm is None else f'{base.norm:g}'}"
+
+
+def latency_of(theta: Floats, base: Latency) -> Latency:
     """The latency model with the coefficients exp(`theta`)."""
-    coefficients = dict(zip(COEFFICIENTS, np.exp(theta).tolist(), strict=True))
-    return instance.Roofline(norm=norm, **coefficients)
+    return base.replace(**dict(zip(coefficients_of(base), np.exp(theta).tolist(), strict=True)))
 
 
 def fit(
     server: ServerFacts,
     parts: Sequence[Part],
     *,
-    norm: float | None,
+    base: Latency,
     ahead: bool,
     prior: Floats | None = None,
     start: Floats | None = None,
@@ -159,23 +179,23 @@ def fit(
 
     Gauss-Newton (Levenberg-Marquardt) in logarithms of the coefficients, on the logarithms of mean
     and percentiles of TTFT, ITL and E2E and of the capacity, with a soft-L1 loss and a weak ridge
-    toward the `prior`: by default, the default coefficients scaled to the data. The `start` is by
-    default the prior.
+    toward the `prior`: by default, the coefficients of the `base` scaled to the data. The `start`
+    is by default the prior.
     """
-    problem = _Problem(server, parts, norm, ahead)
+    problem = _Problem(server, parts, base, ahead)
     if prior is None:
-        prior = scaled_prior(problem)
+        prior = scaled_prior(problem, base)
     theta, residuals = descend(problem, prior, start)
     cost = float(np.mean([_cost(row) for row in residuals]))
     slopes = _central_slopes(problem, theta)
-    return Fit(theta, norm, ahead, residuals, slopes, cost, prior, ridge_of(prior))
+    return Fit(theta, base, ahead, residuals, slopes, cost, prior, ridge_of(prior))
 
 
 class Problem(Protocol):
     """What is fitted: rows of weighted residuals for each of some coefficients."""
 
     def residuals(self, thetas: Sequence[Floats]) -> list[Floats]:
-        """Rows of residuals, each of the same shape, for logarithms of `COEFFICIENTS`."""
+        """Rows of residuals, each of the same shape, for logarithms of coefficients."""
 
 
 def ridge_of(prior: Floats, widths: Floats | float = 1.0) -> Floats:
@@ -200,7 +220,7 @@ def descend(
     objective = _objective(residuals, theta, prior, ridge)
     damping, stalled = 1e-3, 0
     for _ in range(_MOST_ITERATIONS):
-        here = Fit(theta, None, False, residuals, jacobian, 0.0, prior, ridge)
+        here = Fit(theta, instance.Roofline(), False, residuals, jacobian, 0.0, prior, ridge)
         hessian, slope = here.curvature(), here.slope(residuals)
         move = -np.linalg.solve(hessian + damping * np.diag(np.diag(hessian)), slope)
         tried = theta + np.clip(move, -_LONGEST_STEP, _LONGEST_STEP)
@@ -221,11 +241,10 @@ def descend(
     return theta, residuals
 
 
-def scaled_prior(problem: Problem) -> Floats:
-    """The default coefficients times the factor that fits best."""
-    default = instance.Roofline()
-    logs = np.log([getattr(default, name) for name in COEFFICIENTS])
-    thetas: list[Floats] = [logs + np.log(scale) for scale in _SCALES]
+def scaled_prior(problem: Problem, base: Latency) -> Floats:
+    """The coefficients of a latency model times the factor that fits best."""
+    logs = np.log(list(coefficients_of(base).values()))
+    thetas: list[Floats] = [logs + np.log(scale) for scale in _FACTORS]
     costs = [sum(_cost(row) for row in rows) for rows in problem.residuals(thetas)]
     return thetas[int(np.argmin(costs))]
 
@@ -254,11 +273,11 @@ class _Problem:
     """Residuals of coefficients; all simulations of a call run at once."""
 
     def __init__(
-        self, server: ServerFacts, parts: Sequence[Part], norm: float | None, ahead: bool
+        self, server: ServerFacts, parts: Sequence[Part], base: Latency, ahead: bool
     ) -> None:
         self._server = server
         self._parts = parts
-        self._norm = norm
+        self._base = base
         self._ahead = ahead
         self._measured = [measured(part.replay, part.rows).logs() for part in parts]
         # Parts of one run share its simulation.
@@ -269,7 +288,7 @@ class _Problem:
 
     def residuals(self, thetas: Sequence[Floats]) -> list[Floats]:
         groups = [
-            group_of(self._server, latency_of(theta, self._norm), ahead=self._ahead)
+            group_of(self._server, latency_of(theta, self._base), ahead=self._ahead)
             for theta in thetas
         ]
         results = run_many(

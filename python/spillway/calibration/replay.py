@@ -191,7 +191,9 @@ def plans_ahead(server: ServerFacts) -> bool | None:
     return version >= (0, 15)
 
 
-def group_of(server: ServerFacts, latency: instance.Roofline, *, ahead: bool) -> Any:
+def group_of(
+    server: ServerFacts, latency: instance.Roofline | instance.StepTable, *, ahead: bool
+) -> Any:
     """The server with these step times. What the facts do not state has Spillway's defaults."""
     version = version_of(server)
     stated: dict[str, Any] = {

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from spillway._core.instance import StepTable
+from spillway.catalog.servers.server import read_profile
 from spillway.config.classes import config_error
 
 if TYPE_CHECKING:
@@ -30,6 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the fitted server (default: server.yaml)",
     )  # fmt: skip
     parser.add_argument(
+        "--table", type=Path, metavar="FILE",
+        help="a server of `spillway servers --table`: fits its two scales and the entry delay",
+    )  # fmt: skip
+    parser.add_argument(
         "--server", action="append", default=[], metavar="NAME=VALUE",
         help="a fact that the data do not state, e.g. num_kv_blocks=17600",
     )  # fmt: skip
@@ -46,9 +52,20 @@ def run(options: argparse.Namespace) -> int:
             raise config_error([("--server", given, "must be NAME=VALUE")])
         server[name] = yaml.safe_load(value)
     profile = calibrate(
-        options.data, server=server, progress=lambda line: print(line, file=sys.stderr)
+        options.data,
+        server=server,
+        table=None if options.table is None else _table_of(options.table),
+        progress=lambda line: print(line, file=sys.stderr),
     )
     profile.save(options.output)
     print(profile.text())
     print(f"written: {options.output}")
     return 0
+
+
+def _table_of(file: Path) -> StepTable:
+    latency = read_profile(file)[0].latency
+    if not isinstance(latency, StepTable):
+        allowed = "must be a server with a step table, written by spillway servers --table"
+        raise config_error([("--table", str(file), allowed)])
+    return latency

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from spillway.catalog.servers import DEFAULT_ENGINE, Server
+from spillway._core.instance import InstanceGroup
+from spillway.catalog.servers import DEFAULT_ENGINE, Origin, Server, with_servers
+from spillway.catalog.servers.kernel_tables import kernel_table
 from spillway.catalog.servers.text import table
 from spillway.config.classes import config_error
-from spillway.config.yaml import to_flow
+from spillway.config.filesystem import replacing
+from spillway.config.yaml import to_flow, to_yaml
 
 if TYPE_CHECKING:
     import argparse
@@ -55,6 +59,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpu-memory-utilization", type=float, metavar="SHARE")
     parser.add_argument("--input-tokens", type=int, default=1000, help="prompt (default 1000)")
     parser.add_argument("--output-tokens", type=int, default=200, help="output (default 200)")
+    parser.add_argument(
+        "--table", choices=["aiconfigurator"],
+        help="step times from a package's kernel measurements, in place of the physics model",
+    )  # fmt: skip
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE",
+        help="write the server, for `server: FILE` in a configuration",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -74,16 +86,44 @@ def run(options: argparse.Namespace) -> int:
              "num_kv_blocks")  # fmt: skip
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     server = Server(model=options.model, gpu=options.gpu, **given)
-    loads = _loads(server, options.input_tokens, options.output_tokens)
-    print(json.dumps(_document(server, loads), indent=2) if options.json else _text(server, loads))
+    if (options.table is None) != (options.output is None):
+        missing, other = ("--output", "--table") if options.table else ("--table", "--output")
+        raise config_error([(missing, "", f"is missing: {other} needs it")])
+    shown = _Shown.physics(server) if options.table is None else _with_table(server, options.output)
+    loads = _loads(shown.group, options.input_tokens, options.output_tokens)
+    print(json.dumps(_document(shown, loads), indent=2) if options.json else _text(shown, loads))
     return 0
 
 
-def _loads(server: Server, input_tokens: int, output_tokens: int) -> dict[str, Any]:
+class _Shown(NamedTuple):
+    """A server, its settings as an instance, and where they come from."""
+
+    server: Server
+    group: InstanceGroup
+    origins: list[Origin]
+    step_times: str
+    stated: object
+
+    @classmethod
+    def physics(cls, server: Server) -> _Shown:
+        source = server.knowledge.source
+        return cls(server, server.group, server.origins(), source, server.stated)
+
+
+def _with_table(server: Server, file: Path) -> _Shown:
+    table = kernel_table(server)
+    with replacing(file) as temporary:
+        temporary.write_text(to_yaml(table.to_dict()), encoding="utf-8")
+    group = InstanceGroup.from_dict(with_servers({"instances": {"server": str(file)}}, Path())
+                                    ["instances"][0])  # fmt: skip
+    origins = [one for one in server.origins() if not one.setting.startswith("latency.")]
+    return _Shown(server, group, origins, f"table of {table.source}, unvalidated", str(file))
+
+
+def _loads(group: InstanceGroup, input_tokens: int, output_tokens: int) -> dict[str, Any]:
     """Figures with one user, and with as many as the server holds, each with its interval."""
     from spillway import simulate
 
-    group = server.group
     room = group.num_kv_blocks * group.block_size_tokens // (input_tokens + output_tokens)
     if not room or input_tokens + output_tokens > group.max_model_len:
         allowed = f"with the output must be <= {group.max_model_len}"
@@ -91,7 +131,7 @@ def _loads(server: Server, input_tokens: int, output_tokens: int) -> dict[str, A
     most = group.data_parallel_size * min(group.max_num_seqs, room)
     found = {}
     for name, users in (("light load", 1), ("saturated", most)):
-        simulation = _closed_loop(server, users, input_tokens, output_tokens)
+        simulation = _closed_loop(group, users, input_tokens, output_tokens)
         summary = simulate(simulation).summary()
         intervals = simulate(simulation, uncertainty=_DRAWS)
         found[name] = {"users": users} | {
@@ -102,7 +142,9 @@ def _loads(server: Server, input_tokens: int, output_tokens: int) -> dict[str, A
     return found
 
 
-def _closed_loop(server: Server, users: int, input_tokens: int, output_tokens: int) -> Simulation:
+def _closed_loop(
+    group: InstanceGroup, users: int, input_tokens: int, output_tokens: int
+) -> Simulation:
     from spillway import Simulation, workload
 
     client = workload.Client(
@@ -115,22 +157,23 @@ def _closed_loop(server: Server, users: int, input_tokens: int, output_tokens: i
             min_tokens=max(1, output_tokens * 4 // 5), max_tokens=output_tokens
         ),
     )
-    return Simulation(workload=workload.Synthetic(clients=[client]), instances=[server])  # type: ignore[list-item]
+    return Simulation(workload=workload.Synthetic(clients=[client]), instances=[group])
 
 
-def _document(server: Server, loads: dict[str, Any]) -> dict[str, Any]:
+def _document(shown: _Shown, loads: dict[str, Any]) -> dict[str, Any]:
+    group = shown.group
     return {
-        "server": server.stated,
-        "provenance": server.provenance,
-        "settings": [one._asdict() for one in server.origins()],
-        "kv_tokens": server.group.num_kv_blocks * server.group.block_size_tokens,
+        "server": shown.stated,
+        "provenance": group.provenance,
+        "settings": [one._asdict() for one in shown.origins],
+        "kv_tokens": group.num_kv_blocks * group.block_size_tokens,
         "loads": loads,
     }
 
 
-def _text(server: Server, loads: dict[str, Any]) -> str:
-    group, model = server.group, server.architecture
-    origins = server.origins()
+def _text(shown: _Shown, loads: dict[str, Any]) -> str:
+    server, group, origins = shown.server, shown.group, shown.origins
+    model = server.architecture
     width = max(len(one.setting) for one in origins)
     values = max(len(one.value) for one in origins)
     tokens = group.num_kv_blocks * group.block_size_tokens
@@ -158,8 +201,8 @@ def _text(server: Server, loads: dict[str, Any]) -> str:
                 lines.append(f"    {label:<16} {one['value']:>10,.4g}  {interval}")
     lines += [
         "",
-        f"  step times: {server.knowledge.source}",
+        f"  step times: {shown.step_times}",
         "",
-        f"instances: {{server: {to_flow(server.stated)}}}",
+        f"instances: {to_flow({'server': shown.stated})}",
     ]
     return "\n".join(lines)

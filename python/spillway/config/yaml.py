@@ -150,7 +150,14 @@ class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
         return True
 
+    def represent_numbers(self, data: Any) -> yaml.Node:
+        """A list of numbers on as few lines as possible."""
+        is_numeric = bool(data) and all(type(one) in (int, float) for one in data)
+        return self.represent_sequence(f"{_TAG}seq", data, flow_style=is_numeric or None)
 
+
+for _type in (list, tuple):
+    _Dumper.add_representer(_type, _Dumper.represent_numbers)
 for _name, _pattern, _first in _CORE_SCHEMA:
     for _user in (_Loader, _Dumper):
         _user.add_implicit_resolver(f"{_TAG}{_name}", re.compile(f"^(?:{_pattern})$"), _first)

@@ -47,7 +47,7 @@ def notes(result: ResultData) -> list[str]:
     found += [*_short_list(_idle(result, parts)), *_unused_memory(result, parts)]
     if any("unvalidated" in group.provenance for group in result.simulation.instances):
         found.append(
-            "the servers' step times are computed from datasheets and unvalidated; "
+            "the servers' step times are computed, not measured (unvalidated); "
             "simulate(…, uncertainty=20) shows what follows from their uncertainty."
         )
     if any(0 < int(summary[f"num_{name}"] or 0) < SMALL_SAMPLE for name in LATENCIES):

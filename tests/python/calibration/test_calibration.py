@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -112,11 +113,36 @@ def test_a_fit_from_the_truth_stays_there() -> None:
     replay = Replay(run)
     truth = np.log([getattr(LATENCY, name) for name in COEFFICIENTS])
     found = fit(
-        FACTS, [Part(replay, replay.compared)], norm=4.0, ahead=True, prior=truth, start=truth
+        FACTS, [Part(replay, replay.compared)], base=LATENCY, ahead=True, prior=truth, start=truth
     )
     assert found.cost == pytest.approx(0, abs=1e-12)
     np.testing.assert_allclose(found.theta, truth)
-    assert latency_of(found.theta, 4.0) == found.latency
+    assert latency_of(found.theta, LATENCY) == found.latency
+
+
+def test_a_table_is_scaled_to_measurements() -> None:
+    """Recovers the scales by which the server's table was wrong, and its entry delay."""
+    grid = list(itertools.product((0, 8, 64), (0, 256, 1024), (64, 2048)))
+    table = instance.StepTable(
+        alpha0_us=4000,
+        decode_requests=(0, 8, 64),
+        prefill_tokens=(0, 256, 1024),
+        context_tokens=(64, 2048),
+        step_us=[6000 + 60 * d + 0.1 * d * c + 30 * n for d, n, c in grid],
+        prefill_context_us=0,
+    )
+    truth = table.replace(decode_scale=1.2, prefill_scale=0.8, alpha0_us=7000)
+    runs = [
+        measured_run(f"run {rate}", rate, (100, 900), (20, 90), requests=300, group=server(truth))
+        for rate in (4, 12)
+    ]
+    found = calibrate(runs, table=table, ahead=True)
+    assert found.coefficients == pytest.approx(
+        {"decode_scale": 1.2, "prefill_scale": 0.8, "alpha0_us": 7000}, rel=0.02
+    )
+    assert Profile.from_dict(found.to_dict()) == found
+    assert "step table, scheduling one step ahead" in found.text()
+    assert found.draws(2)[0].latency.step_us == table.step_us
 
 
 # Replay

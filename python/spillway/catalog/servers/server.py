@@ -376,19 +376,22 @@ def _group_settings(given: Any, path: str, folder: Path) -> dict[str, Any]:
 
 
 def read_profile(file: Path) -> tuple[InstanceGroup, dict[str, Any]]:
-    """The instance of a profile of `spillway calibrate`, and the content of its file."""
+    """The instance of a profile of `spillway calibrate` or `servers --table`, and the file."""
     document = read_settings(file)
     if document.get("kind") != _PROFILE or not isinstance(document.get("instance"), dict):
-        allowed = f"must be a file of spillway calibrate (kind: {_PROFILE})"
+        allowed = f"must be a file of spillway calibrate or spillway servers (kind: {_PROFILE})"
         raise config_error([(str(file), "", allowed)])
     return InstanceGroup.from_dict(document["instance"]), document
 
 
 def _of_profile(file: Path) -> dict[str, Any]:
     group, document = read_profile(file)
-    runs = len(document.get("runs", []))
-    provenance = f"server {file}: fitted to {runs} measured {'run' if runs == 1 else 'runs'}"
-    settings: dict[str, Any] = group.replace(provenance=provenance).to_dict()
+    if "source" in document:
+        origin = f"table of {document['source']}, unvalidated"
+    else:
+        runs = len(document.get("runs", []))
+        origin = f"fitted to {runs} measured {'run' if runs == 1 else 'runs'}"
+    settings: dict[str, Any] = group.replace(provenance=f"server {file}: {origin}").to_dict()
     return settings
 
 

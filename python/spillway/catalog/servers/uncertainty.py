@@ -52,7 +52,7 @@ _LEAST = 0.05
 
 
 def _draws(group: InstanceGroup, path: str, count: int, seed: int) -> list[InstanceGroup]:
-    found = re.fullmatch(r"server (.*): (physics|fitted)\b.*", group.provenance)
+    found = re.fullmatch(r"server (.*): (physics|fitted|table)\b.*", group.provenance)
     if found is None:
         allowed = (
             "has step times of unknown uncertainty; take a Server of the catalog, or "

@@ -183,8 +183,9 @@ def test_half_a_server_warns(tmp_path: Path) -> None:
 def test_a_profile_of_measurements_is_a_server(tmp_path: Path) -> None:
     profile = Profile(
         server=ServerFacts(model="own", num_kv_blocks=900),
-        coefficients=dict(zip(COEFFICIENTS, (900, 5000, 20, 10, 0.1, 0.01, 3000), strict=True)),
-        norm=2.0,
+        latency=instance.Roofline(
+            **dict(zip(COEFFICIENTS, (900, 5000, 20, 10, 0.1, 0.01, 3000), strict=True)), norm=2
+        ),
         async_scheduling=True,
         turnaround_s=0.0,
         covariance=tuple(tuple(row) for row in (0.01 * np.eye(len(COEFFICIENTS))).tolist()),
