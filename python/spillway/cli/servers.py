@@ -46,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, text in {
         "tp": "tensor-parallel size",
         "dp": "data-parallel size",
+        "pp": "pipeline-parallel size",
         "max-num-seqs": "maximum number of sequences",
         "max-num-batched-tokens": "maximum number of tokens of a step",
         "max-model-len": "maximum number of tokens of a request",
@@ -81,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
         if getattr(options, name) < 1:
             flag = f"--{name.replace('_', '-')}"
             raise config_error([(flag, str(getattr(options, name)), "must be >= 1")])
-    names = ("tp", "dp", "enable_expert_parallel", "dtype", "kv_cache_dtype", "engine",
+    names = ("tp", "dp", "pp", "enable_expert_parallel", "dtype", "kv_cache_dtype", "engine",
              "gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", "max_model_len",
              "num_kv_blocks")  # fmt: skip
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
@@ -177,17 +178,20 @@ def _text(shown: _Shown, loads: dict[str, Any]) -> str:
     width = max(len(one.setting) for one in origins)
     values = max(len(one.value) for one in origins)
     tokens = group.num_kv_blocks * group.block_size_tokens
+    longest = tokens // group.max_model_len
+    where = " for each batch in flight" if server.pp > 1 else " on each rank" * (server.dp > 1)
     lines = [
         (
-            f"{model.name} ({model.repository or model.source}) on {server.tp} x "
-            f"{server.accelerator.name}, {server.weight_dtype} weights, {server.version.name}"
+            f"{model.name} ({model.repository or model.source}) on "
+            f"{server.tp * server.dp * server.pp} x {server.accelerator.name}, "
+            f"{server.weight_dtype} weights, {server.version.name}"
         ),
         "",
         *(f"  {one.setting:<{width}}  {one.value:>{values}}  {one.origin}" for one in origins),
         "",
         (
-            f"  holds {tokens:,} tokens of KV{' on each rank' * (server.dp > 1)}: "
-            f"{tokens // group.max_model_len:,} requests of maximum length"
+            f"  holds {tokens:,} tokens of KV{where}: {longest:,} "
+            f"request{'s' * (longest != 1)} of maximum length"
         ),
         "",
     ]

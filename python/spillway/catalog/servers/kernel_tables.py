@@ -117,6 +117,8 @@ def kernel_table(
         The package does not know the accelerator, the model or the type of the weights.
 
     """
+    if server.pp > 1:
+        raise config_error([("pp", str(server.pp), "must be 1 for a table of kernels")])
     engine = require(f"{_PACKAGE}.sdk.engine", _EXTRA)
     package = require(_PACKAGE, _EXTRA)
     logging.getLogger(_PACKAGE).setLevel(logging.ERROR)

@@ -41,21 +41,27 @@ class Layout:
 
     Attributes
     ----------
-    tp, dp : int
-        Tensor- and data-parallel sizes.
+    tp, dp, pp : int
+        Tensor-, data- and pipeline-parallel sizes.
     has_expert_parallel : bool
-        Whether routed experts are spread over all of them instead of each tensor-parallel group.
+        Whether each of the accelerators that share the routed experts holds whole experts instead
+        of a part of each.
 
     """
 
     tp: int = 1
     dp: int = 1
+    pp: int = 1
     has_expert_parallel: bool = False
 
     @property
     def expert_ranks(self) -> int:
-        """Accelerators that share the routed experts."""
-        return self.tp * self.dp if self.has_expert_parallel else self.tp
+        """Accelerators of a pipeline stage, which share its routed experts.
+
+        Data-parallel ranks share them with and without expert parallelism (vLLM's documentation,
+        "Data Parallel Deployment", 0.12 and later).
+        """
+        return self.tp * self.dp
 
 
 @dataclass(frozen=True)
@@ -114,8 +120,12 @@ def memory_of(
 
     The reserve is that of vLLM's memory profile: the larger of a step with the maximum number of
     tokens and of sampling for the maximum number of sequences, with the libraries of the process.
+    Of a pipeline, it is the accelerator with the most weights: layers are spread evenly, the first
+    stage has the embedding, the last one the output head.
     """
     shared, experts, embedding = stored_bytes(model.parameters, dtype)
+    head = WEIGHT_BYTES["bf16"] * model.parameters.head
+    ends = head + embedding if layout.pp == 1 else max(head, embedding)
     width = model.intermediate_size
     if model.is_mixture:
         width = model.num_experts_per_tok * model.moe_intermediate_size
@@ -124,12 +134,14 @@ def memory_of(
     sampling = _SAMPLING_BYTES * model.vocab_size * max_num_seqs
     return Memory(
         budget=gpu_memory_utilization * accelerator.memory_bytes,
-        weights=(shared + embedding) / layout.tp + experts / layout.expert_ranks,
+        weights=((shared - head) / layout.pp + ends) / layout.tp
+        + experts / layout.pp / layout.expert_ranks,
         reserve=max(step, sampling)
         + _PROCESS
-        + _NCCL.get(layout.tp * layout.dp, _NCCL_MANY)
+        + _NCCL.get(layout.tp * layout.dp * layout.pp, _NCCL_MANY)
         + (_GRAPHS if engine.counts_graphs else 0.0),
         kv_bytes_per_token=model.kv_bytes_per_token(
             tp=layout.tp, element_bytes=ELEMENT_BYTES[kv_cache_dtype]
-        ),
+        )
+        / layout.pp,
     )

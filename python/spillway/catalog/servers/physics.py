@@ -161,6 +161,12 @@ def roofline(
     operations per parameter that it passes, and two all-reduces per layer if `tp` > 1, the latency
     of which is part of the constant. Only decoding requests, and the last token of a prompt, pass
     the output head; it counts for the decoding ones.
+
+    Data-parallel ranks of a mixture of experts gather each other's tokens before the experts of a
+    layer and scatter the results (vLLM's default, all-gather and reduce-scatter): with equal loads,
+    a rank's step moves and reads what the tokens of all ranks need. A batch passes the stages of a
+    pipeline one after the other, so that its step takes as long as on one stage, and the transfers
+    between them.
     """
     count = model.parameters
     shared, experts, _ = stored_bytes(count, dtype)
@@ -170,12 +176,20 @@ def roofline(
     passed = count.attention + count.dense + count.router + model.expert_share * count.experts
     constant_us = efficiencies.constant_us + model.num_hidden_layers * efficiencies.layer_us
     exchange_s = 0.0
+    one_way = _LINK_EFFICIENCY * 1e9 * accelerator.link_gb_s / 2
+    hidden_s = model.hidden_size * ELEMENT_BYTES["bf16"] / one_way
     if layout.tp > 1:
         all_reduces = 2 * model.num_hidden_layers
         constant_us += all_reduces * efficiencies.collective_us
-        one_way = _LINK_EFFICIENCY * 1e9 * accelerator.link_gb_s / 2
-        sent = 2 * (layout.tp - 1) / layout.tp * model.hidden_size * ELEMENT_BYTES["bf16"]
-        exchange_s = all_reduces * sent / one_way
+        exchange_s = all_reduces * 2 * (layout.tp - 1) / layout.tp * hidden_s
+    constant_us += (layout.pp - 1) * efficiencies.collective_us
+    exchange_s += (layout.pp - 1) * hidden_s
+    expert_share = model.expert_share
+    if model.is_mixture and layout.dp > 1:
+        collectives = 2 * (model.num_hidden_layers - model.num_dense_layers)
+        constant_us += collectives * efficiencies.collective_us
+        exchange_s += collectives * (layout.dp - 1) * hidden_s
+        expert_share = 1 - (1 - expert_share) ** layout.dp
     attention = accelerator.flops(_ATTENTION_DTYPE) * efficiencies.arithmetic
     kv_bytes = model.kv_bytes_per_token(tp=layout.tp, element_bytes=ELEMENT_BYTES[kv_cache_dtype])
     return Roofline(
@@ -185,7 +199,7 @@ def roofline(
         constant_us=constant_us,
         weights_us=1e6 * shared / layout.tp * reads_s,
         expert_weights_us=1e6 * experts / layout.expert_ranks * reads_s,
-        expert_share=model.expert_share,
+        expert_share=expert_share,
         token_us=1e6 * (2 * passed / layout.tp / flops + exchange_s),
         norm=NORM,
         decode_us=efficiencies.decode_us + 1e6 * 2 * count.head / layout.tp / flops,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,8 +51,7 @@ class Server:
     Step times are computed from datasheets (`physics`) with efficiencies that are known within some
     ten percent: `draws` gives servers from that uncertainty. Measurements are better: see
     `spillway.calibrate`. A `Server` stands wherever an `InstanceGroup` is expected; `group` is that
-    group, and `group.replace(…)` changes any setting. Mixtures of experts are computed as if
-    collectives between expert-parallel ranks cost what all-reduces cost.
+    group, and `group.replace(…)` changes any setting.
 
     Parameters
     ----------
@@ -62,9 +62,16 @@ class Server:
         A name of the catalog, or the numbers of a datasheet: `memory_gib`, `bandwidth_tb_s`,
         `dense_tflops` (with `bf16`), `link_gb_s`.
     tp, dp : int
-        Tensor- and data-parallel size, >= 1.
+        Tensor- and data-parallel size, >= 1. The data-parallel ranks of a mixture of experts share
+        its experts.
+    pp : int
+        Pipeline-parallel size, >= 1. vLLM keeps one batch in flight per stage; these batches are
+        simulated as `pp` ranks that each pass all stages and have an equal part of the KV memory
+        and of `max_num_seqs`, so an uneven split of requests over batches is overstated. A mixture
+        of experts has `pp` or `dp` above 1, not both.
     enable_expert_parallel : bool
-        Routed experts spread over all `tp * dp` accelerators.
+        Whole routed experts on each accelerator instead of a part of each. The step time is the
+        same: an uneven use of experts is not modeled.
     dtype : str, optional
         Type of the weights: bf16, fp8, int8, int4, mxfp4, nvfp4. By default that of the published
         ones.
@@ -90,6 +97,7 @@ class Server:
     gpu: str | Mapping[str, Any] | Accelerator
     tp: int = 1
     dp: int = 1
+    pp: int = 1
     enable_expert_parallel: bool = False
     dtype: str | None = None
     kv_cache_dtype: str = "bf16"
@@ -102,7 +110,7 @@ class Server:
     block_size_tokens: int = _BLOCK_SIZE_TOKENS
 
     def __post_init__(self) -> None:
-        for name in ("tp", "dp", "block_size_tokens"):
+        for name in ("tp", "dp", "pp", "block_size_tokens"):
             _check_whole(name, getattr(self, name))
         for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "num_kv_blocks"):
             if getattr(self, name) is not None:
@@ -120,6 +128,12 @@ class Server:
         if self.tp > _MOST_TP or heads % self.tp:
             allowed = f"must divide the {heads} attention heads of {self.architecture.name}"
             raise config_error([("tp", repr(self.tp), allowed)])
+        layers = self.architecture.num_hidden_layers
+        if self.pp > layers:
+            raise config_error([("pp", repr(self.pp), f"must be <= {layers}, the layers")])
+        if self.pp > 1 and self.dp > 1 and self.architecture.is_mixture:
+            allowed = f"must be 1 for a mixture of experts with dp = {self.dp}"
+            raise config_error([("pp", repr(self.pp), allowed)])
         if self.num_kv_blocks is None and self.memory.blocks(self.block_size_tokens) < 1:
             raise config_error([("tp", repr(self.tp), self._too_large())])
 
@@ -141,7 +155,7 @@ class Server:
     @property
     def layout(self) -> Layout:
         """How the model is spread over accelerators."""
-        return Layout(self.tp, self.dp, self.enable_expert_parallel)
+        return Layout(self.tp, self.dp, self.pp, self.enable_expert_parallel)
 
     @property
     def weight_dtype(self) -> str:
@@ -175,11 +189,11 @@ class Server:
     def group_with(self, efficiencies: physics.Efficiencies) -> InstanceGroup:
         """The same with other efficiencies."""
         seqs, tokens = self._batch_limits
-        blocks = self._blocks
+        blocks = self._blocks // self.pp
         version = self.version
         return InstanceGroup(
-            data_parallel_size=self.dp,
-            max_num_seqs=seqs,
+            data_parallel_size=self.dp * self.pp,
+            max_num_seqs=math.ceil(seqs / self.pp),
             max_num_batched_tokens=tokens,
             max_model_len=self._max_model_len,
             block_size_tokens=self.block_size_tokens,
@@ -291,7 +305,7 @@ class Server:
     @property
     def _max_model_len(self) -> int:
         wanted = self.max_model_len or self._longest
-        return min(wanted, self._blocks * self.block_size_tokens)
+        return min(wanted, self._blocks // self.pp * self.block_size_tokens)
 
     def _too_large(self) -> str:
         memory = self.memory

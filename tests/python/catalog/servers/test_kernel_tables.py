@@ -24,7 +24,7 @@ SERVER = Server(
 
 
 class Steps:
-    """Milliseconds by simple formulas, so that each part of a step can be told from the others."""
+    """Milliseconds by simple formulas, so that each part of a step shows in the sum."""
 
     @staticmethod
     def decode_step_latency(requests: int, context: int, outputs: int) -> float:

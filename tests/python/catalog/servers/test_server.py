@@ -87,6 +87,33 @@ def test_a_larger_server_is_faster_and_holds_more() -> None:
     assert four.latency.constant_us > one.latency.constant_us  # all-reduces
 
 
+def test_a_pipeline_holds_as_much_and_keeps_a_batch_per_stage() -> None:
+    large = Server(model="llama-3.3-70b", gpu="h100", tp=4)
+    wide, deep = large.group, dataclasses.replace(large, tp=2, pp=2).group
+    assert deep.data_parallel_size * deep.num_kv_blocks == pytest.approx(
+        wide.num_kv_blocks, rel=0.01
+    )
+    assert deep.data_parallel_size * deep.max_num_seqs == wide.max_num_seqs
+    two = dataclasses.replace(large, tp=2, dtype="fp8")
+    flat, deep = two.group, dataclasses.replace(two, pp=2).group
+    assert deep.latency.weights_us == flat.latency.weights_us
+    assert 0 < deep.latency.constant_us - flat.latency.constant_us < 100  # one transfer
+
+
+def test_data_parallel_ranks_share_experts_and_exchange_tokens() -> None:
+    sparse = Server(model="qwen3-30b-a3b", gpu="h100")
+    one, four = sparse.group, dataclasses.replace(sparse, dp=4).group
+    spread = dataclasses.replace(sparse, dp=4, enable_expert_parallel=True).group
+    assert spread.replace(provenance="") == four.replace(provenance="")
+    assert four.latency.expert_weights_us == pytest.approx(one.latency.expert_weights_us / 4)
+    assert four.latency.weights_us == one.latency.weights_us
+    assert four.latency.expert_share == pytest.approx(1 - (1 - 8 / 128) ** 4)
+    assert four.latency.token_us > one.latency.token_us
+    assert four.num_kv_blocks > one.num_kv_blocks
+    dense = dataclasses.replace(SMALL, dp=4).group
+    assert dense.latency == SMALL.group.latency
+
+
 def test_fp8_halves_what_weights_take() -> None:
     half = dataclasses.replace(SMALL, dtype="fp8")
     head = 2 * 128256 * 4096  # embedding and output head stay in bf16
@@ -125,6 +152,11 @@ def test_a_request_is_no_longer_than_the_memory_holds() -> None:
         ({"gpu": {"flops": 3}}, "gpu.memory_gib: is missing"),
         ({"tp": 3}, "tp = 3: must divide the 32 attention heads"),
         ({"tp": 0}, "tp = 0: must be a whole number >= 1"),
+        ({"pp": 33}, "pp = 33: must be <= 32, the layers"),
+        (
+            {"model": "qwen3-30b-a3b", "pp": 2, "dp": 2},
+            "pp = 2: must be 1 for a mixture of experts with dp = 2",
+        ),
         ({"dp": True}, "dp = True: must be a whole number >= 1"),
         ({"dtype": "fp5"}, "dtype = 'fp5': must be one of bf16"),
         ({"kv_cache_dtype": "int8"}, "kv_cache_dtype = 'int8': must be one of bf16, fp8"),
