@@ -175,6 +175,13 @@ def run_batch(
     progress: Callable[[int], object] | None,
 ) -> list[dict[str, Any] | None]: ...
 """,
+    "instance": """\
+@type_check_only
+class _ServerLike(Protocol):
+    \"\"\"Stands for a group, as `spillway.instance.Server` does.\"\"\"
+
+    def __settings__(self) -> InstanceGroup: ...
+""",
     "search": """\
 class Priors:
     def __init__(
@@ -381,7 +388,7 @@ BUILT = {
 
 IMPORTS = """\
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, type_check_only
 
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self
@@ -457,6 +464,8 @@ def loosened(text: str) -> str:
         return text.replace("tuple[", "Sequence[").replace(", ...]", "]")
     if text.startswith("tuple["):
         inner = text.removeprefix("tuple[").removesuffix(", ...]")
+        if inner.endswith("InstanceGroup"):
+            inner += f" | {inner.removesuffix('InstanceGroup')}_ServerLike"
         return f"Sequence[{inner} | Mapping[str, Any] | str] | {inner} | Mapping[str, Any] | str"
     return f"{text} | Mapping[str, Any] | str"
 

@@ -377,7 +377,7 @@ def test_no_target() -> None:
 
 def test_servers_without_measurements() -> None:
     server = instance.Server(model="llama-3.1-8b", gpu="l4")
-    simulation = Simulation(instances=server)  # type: ignore[arg-type]
+    simulation = Simulation(instances=server)
     note = "computed, not measured (unvalidated)"
     assert any(note in one for one in simulate(simulation).notes())
     assert not any(note in one for one in simulate(Simulation()).notes())

@@ -240,7 +240,7 @@ def test_a_profile_of_measurements_is_a_server(tmp_path: Path) -> None:
 
 
 def test_provenance_changes_neither_fingerprint_nor_result() -> None:
-    itself = Simulation(instances=SMALL)  # type: ignore[arg-type]
+    itself = Simulation(instances=SMALL)
     plain = itself.with_({"instances[0].provenance": ""})
     assert spillway.fingerprint(itself) == spillway.fingerprint(plain)
     assert spillway.simulate(itself).digest == spillway.simulate(plain).digest
@@ -263,7 +263,7 @@ def test_a_server_without_measurements_says_so() -> None:
 
 
 def test_uncertain_step_times_give_intervals() -> None:
-    simulation = Simulation(instances=SMALL)  # type: ignore[arg-type]
+    simulation = Simulation(instances=SMALL)
     figures = spillway.simulate(simulation).summary()
     intervals = spillway.simulate(simulation, uncertainty=12)
     low, high = intervals["mean_ttft_ms"]
