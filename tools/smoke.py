@@ -39,6 +39,7 @@ EXPERIMENTS = {
     "fleet_searches": _SEARCHES,
     "head_to_head": f"{_ADMISSION} --trials 2",
     "iteration_14": f"{_ADMISSION} --published-seeds 2",
+    "kernel_tables": "--smoke --output {out}/README.md",
     "physics_points": "--smoke --output {out}/README.md",
     "predictive_vs_gated": f"{_ADMISSION} --trials 2",
     "real_servers": "--data {root}/examples --output {out}/README.md",

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway._core.cluster import Simulation
+from spillway._core.instance import InstanceGroup
 from spillway.config.text import setting
 from spillway.data.figures import LATENCIES
 
@@ -50,6 +51,12 @@ def notes(result: ResultData) -> list[str]:
             "the servers' step times are computed, not measured (unvalidated); "
             "simulate(…, uncertainty=20) shows what follows from their uncertainty."
         )
+    if _has_default_server(result.simulation):
+        found.append(
+            "the servers are Spillway's default: step times that BLIS published, in which context "
+            "costs nothing, with the KV memory of another server; state yours, e.g. "
+            "instances: {server: {model: llama-3.1-8b, gpu: h100}}."
+        )
     if any(0 < int(summary[f"num_{name}"] or 0) < SMALL_SAMPLE for name in LATENCIES):
         found.append(f"* p99 is unreliable with fewer than {SMALL_SAMPLE:,} values.")
     if summary.get("approximate"):
@@ -77,6 +84,16 @@ def deciders(parts: Parts, reason: str) -> list[str]:
                 found[str(noun)] = None
             found |= dict.fromkeys(filter(None, map(parts.stated, one["decided_by"])))
     return list(found)
+
+
+def _has_default_server(simulation: Simulation) -> bool:
+    """Whether an instance has neither step times nor KV memory of its own; not in BLIS's books."""
+    default = InstanceGroup()
+    return simulation.metrics.accounting == "clock" and any(
+        group.plant == default.plant
+        and (group.latency, group.num_kv_blocks) == (default.latency, default.num_kv_blocks)
+        for group in simulation.instances
+    )
 
 
 def _losses(result: ResultData, parts: Parts) -> Iterator[str]:

@@ -123,21 +123,28 @@ def kernel_table(
     package = require(_PACKAGE, _EXTRA)
     logging.getLogger(_PACKAGE).setLevel(logging.ERROR)
     system, version = _system(server)
-    with tempfile.TemporaryDirectory() as folder:
-        path = _model_path(server, Path(folder))
-        steps = _compiled(engine, server, system, path)
+    layout = _layout(server)
     group = server.group
     longest = group.max_model_len
     decodes = list(decode_requests or _doubling(1, group.max_num_seqs))
     tokens = list(prefill_tokens or _doubling(_FIRST_TOKENS, group.max_num_batched_tokens))
     contexts = list(context_tokens or _doubling(_FIRST_CONTEXT, longest, factor=4))
+    with tempfile.TemporaryDirectory() as folder:
+        path = _model_path(server, Path(folder))
+        try:
+            steps = engine.EngineHandle.compile(path, system, _BACKEND, **layout)
+            step_us = _durations_us(steps, decodes, tokens, contexts)
+            prefix_us = _prefix_us(steps, tokens[-1], longest)
+        except Exception as error:  # whatever the package raises
+            allowed = f"aiconfigurator-core cannot compute this server: {error}"
+            raise config_error([("--table", "aiconfigurator", allowed)]) from error
     table = StepTable(
         alpha0_us=PRIOR.entry_us,
         decode_requests=[0, *decodes],
         prefill_tokens=[0, *tokens],
         context_tokens=contexts,
-        step_us=_durations_us(steps, decodes, tokens, contexts),
-        prefill_context_us=_prefix_us(steps, tokens[-1], longest),
+        step_us=step_us,
+        prefill_context_us=prefix_us,
     )
     source = f"{_PACKAGE.replace('_', '-')} {_version_of(package)}, {system}, {_BACKEND} {version}"
     return KernelTable(group.replace(latency=table, provenance=""), source)
@@ -189,32 +196,23 @@ def _system(server: Server) -> tuple[str, str]:
     raise config_error([("gpu", accelerator.name, allowed)])
 
 
-def _compiled(engine: Any, server: Server, system: str, path: str) -> Any:
-    """The model on the system; its methods give milliseconds."""
-    model, dtype = server.architecture, server.weight_dtype
+def _layout(server: Server) -> dict[str, Any]:
+    """Types and parallelism, as `EngineHandle.compile` takes them."""
+    model, dtype, layout = server.architecture, server.weight_dtype, server.layout
     known = _EXPERTS if model.is_mixture else _GEMM
     if dtype not in known:
         raise config_error([("dtype", dtype, f"must be one of {', '.join(known)}")])
-    layout = server.layout
-    spread: dict[str, Any] = {}
+    found: dict[str, Any] = {
+        "tp_size": layout.tp,
+        "attention_dp_size": layout.dp,
+        "gemm_quant_mode": _GEMM.get(dtype, "bfloat16"),
+        "kvcache_quant_mode": _KV[server.kv_cache_dtype],
+    }
     if model.is_mixture:
         ways = ("moe_ep_size", "moe_tp_size")
         used, unused = ways if layout.has_expert_parallel else reversed(ways)
-        spread = {used: layout.expert_ranks, unused: 1, "moe_quant_mode": _EXPERTS[dtype]}
-    try:
-        return engine.EngineHandle.compile(
-            path,
-            system,
-            _BACKEND,
-            tp_size=layout.tp,
-            attention_dp_size=layout.dp,
-            gemm_quant_mode=_GEMM.get(dtype, "bfloat16"),
-            kvcache_quant_mode=_KV[server.kv_cache_dtype],
-            **spread,
-        )
-    except (ValueError, KeyError, RuntimeError, NotImplementedError) as error:
-        allowed = f"aiconfigurator-core cannot compute this server: {error}"
-        raise config_error([("--table", "aiconfigurator", allowed)]) from error
+        found |= {used: layout.expert_ranks, unused: 1, "moe_quant_mode": _EXPERTS[dtype]}
+    return found
 
 
 def _model_path(server: Server, folder: Path) -> str:
