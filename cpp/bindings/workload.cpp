@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "bindings/bindings.h"
 #include "bindings/settings.h"
+#include "workload/column_files.h"
 #include "workload/policies.h"
 #include "workload/requests.h"
 
@@ -104,10 +106,29 @@ py::object make_trace(
   return trace_of(std::move(requests), file);
 }
 
+py::object make_streamed_trace(const std::array<std::string, 5>& paths, std::int64_t rows,
+                               const std::string& sha256, const std::vector<std::string>& tenants,
+                               const std::vector<std::string>& slo_classes,
+                               const std::string& file) {
+  auto requests = std::make_shared<Requests>();
+  requests->tenants = tenants;
+  requests->slo_classes = slo_classes;
+  requests->files = std::make_shared<const workload::ColumnFiles>(paths, rows);
+  Trace trace;
+  trace.file = file;
+  trace.sha256 = sha256;
+  trace.rows = rows;
+  trace.requests = std::move(requests);
+  return to_python_class(std::move(trace));
+}
+
 // The requests after the first `count` transforms.
 std::shared_ptr<const Requests> transformed(const Settings& settings, std::size_t count,
                                             std::uint64_t seed) {
   Trace trace = settings.as<Trace>();
+  if (trace.requests && trace.requests->files) {
+    throw sim::UsageError("the trace is streamed from its file: read it without stream=True");
+  }
   if (!trace.requests || trace.requests->size() == 0) {
     throw sim::UsageError("the trace holds no requests, only their digest: read it again");
   }
@@ -127,7 +148,7 @@ py::array_t<T> column_of(const Requests& requests, Get get) {
 py::dict trace_columns(const Settings& settings) {
   py::dict result;
   const auto& trace = settings.as<Trace>();
-  if (!trace.requests) return result;
+  if (!trace.requests || trace.requests->files) return result;
   const Requests& requests = *trace.requests;
   result["arrival_ns"] =
       column_of<std::int64_t>(requests, [&](auto row) { return requests.arrival[row].ns; });
@@ -159,8 +180,10 @@ py::dict trace_columns(const Settings& settings) {
 }  // namespace
 
 void bind_workload(py::module_& module) {
-  module.def("_has_requests",
-             [](const Settings& trace) { return trace.as<Trace>().requests != nullptr; });
+  module.def("_has_requests", [](const Settings& trace) {
+    const auto& requests = trace.as<Trace>().requests;
+    return requests && !requests->files;
+  });
   module.def("_columns", &trace_columns);
   module.def(
       "_transformed",
@@ -187,6 +210,10 @@ void bind_workload(py::module_& module) {
              py::arg("segment_begin"), py::arg("segment_content"), py::arg("segment_tokens"),
              py::arg("request_id"), py::arg("file"),
              "A Trace from columns, checked; see spillway.trace for the public form.");
+  module.def("_make_streamed_trace", &make_streamed_trace, py::kw_only(), py::arg("paths"),
+             py::arg("rows"), py::arg("sha256"), py::arg("tenants"), py::arg("slo_classes"),
+             py::arg("file"),
+             "A Trace whose columns, which were checked, stay in files (see ColumnFiles).");
 }
 
 }  // namespace spillway::bindings

@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "workload/column_files.h"
 #include "workload/generate.h"
 #include "workload/synthetic.h"
 #include "workload/trace.h"
@@ -13,6 +14,12 @@ namespace spillway::cluster {
 
 void check_has_requests(const Simulation& simulation) {
   const auto* trace = std::get_if<workload::Trace>(&simulation.workload);
+  if (trace && trace->requests && trace->requests->files) {
+    if (simulation.metrics.streaming && trace->transforms.empty()) return;
+    throw sim::ConfigError({{"workload", trace->file,
+                             "is streamed from its file, which needs metrics.streaming and no "
+                             "transforms; read it without stream=True"}});
+  }
   if (trace && (!trace->requests || trace->requests->size() == 0)) {
     throw sim::ConfigError({{"workload", trace->file.empty() ? "an empty trace" : trace->file,
                              "holds no requests; read some with --trace FILE, or in Python with "
@@ -43,9 +50,10 @@ std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::ui
   } else {
     const auto* trace = std::get_if<workload::Trace>(&simulation.workload);
     if (trace && !offered) offered = workload::transformed(*trace, seed);
-    auto stream = trace ? workload::stream(offered)
-                        : workload::stream(std::get<workload::Synthetic>(simulation.workload), seed,
-                                           simulation.quantum_ns);
+    auto stream = trace && offered->files ? workload::stream(offered, offered->files)
+                  : trace ? workload::stream(offered)
+                          : workload::stream(std::get<workload::Synthetic>(simulation.workload),
+                                             seed, simulation.quantum_ns);
     record =
         std::make_shared<RequestRecord>(accounting, std::move(stream), !streams, std::move(offered),
                                         simulation.tenants, simulation.slo_classes, warm_up);

@@ -20,6 +20,8 @@ struct Segment {
   std::uint32_t tokens = 0;
 };
 
+class ColumnFiles;
+
 /// The offered requests: immutable columns, one row per request in order of arrival, shared by
 /// every run that replays them.
 ///
@@ -36,6 +38,7 @@ struct Requests : sim::Attachment {
   std::vector<std::string> request_id;  ///< the source's names; empty: the row numbers
   std::vector<std::string> tenants;
   std::vector<std::string> slo_classes;
+  std::shared_ptr<const ColumnFiles> files;  ///< where the columns are if not here, which are empty
 
   std::size_t size() const { return arrival.size(); }
   /// The shared segments at the beginning of a row's prompt.

@@ -48,7 +48,9 @@ def from_settings(
         _note_half_servers(groups)
     workload = simulation.workload
     if read_trace and isinstance(workload, _core.workload.Trace) and workload.file:
-        simulation = simulation.replace(workload=_resolved(workload, base or Path()))
+        streams = simulation.metrics.streaming and not workload.transforms
+        found = _resolved(workload, base or Path(), streams=streams)
+        simulation = simulation.replace(workload=found)
     return simulation
 
 
@@ -102,11 +104,13 @@ def _note_half_servers(groups: Iterable[Mapping[str, Any]]) -> None:
             )
 
 
-def _resolved(trace: _core.workload.Trace, base: Path) -> _core.workload.Trace:
+def _resolved(trace: _core.workload.Trace, base: Path, *, streams: bool) -> _core.workload.Trace:
     from spillway.interop.traces import format_of, read_trace
 
     # The stated digest proves that sorting restores the original requests.
-    found = read_trace(base / trace.file, sort=bool(trace.sha256))
+    found = read_trace(
+        base / trace.file, sort=bool(trace.sha256), stream="auto" if streams else False
+    )
     if trace.sha256 and trace.sha256 != found.sha256:
         allowed = f"is not that of {trace.file}: {found.sha256}"
         if options := format_of(base / trace.file).options:

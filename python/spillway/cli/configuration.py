@@ -142,6 +142,7 @@ def _read(options: argparse.Namespace) -> Simulation:
             columns=_columns(options.trace_columns),
             time_unit=options.trace_time_unit,
             skip_bad=options.skip_bad,
+            stream="auto" if _streams(simulation, options) else False,
             **{name: value for name, value in given.items() if value is not None},
         )
         print(f"spillway: {_totals(options.trace, trace)}", file=sys.stderr)
@@ -149,6 +150,10 @@ def _read(options: argparse.Namespace) -> Simulation:
     if options.traffic_rate is not None:
         simulation = _at_rate(simulation, options.traffic_rate)
     return simulation
+
+
+def _streams(simulation: Simulation, options: argparse.Namespace) -> bool:
+    return simulation.metrics.streaming and options.traffic_rate is None
 
 
 def _at_rate(simulation: Simulation, factor: float) -> Simulation:
@@ -174,6 +179,8 @@ def _columns(text: str | None) -> dict[str, str] | None:
 
 
 def _totals(path: Path, trace: Trace) -> str:
+    if not trace.has_requests:
+        return f"{path}: {trace.rows:,} requests, read while they are simulated"
     columns = trace._columns()
     tokens = [int(columns[name].sum(dtype="int64")) for name in ("input_tokens", "output_tokens")]
     span_s = int(columns["arrival_ns"][-1] - columns["arrival_ns"][0]) / 1e9

@@ -7,7 +7,7 @@ import difflib
 import inspect
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from spillway import _core
 from spillway.config.messages import note
@@ -18,6 +18,7 @@ from spillway.interop.traces.columns import Columns
 from spillway.interop.traces.error import TraceError
 from spillway.interop.traces.formats import FORMATS, options_by_name
 from spillway.interop.traces.lines import STANDARD_INPUT, Lines, opened
+from spillway.interop.traces.spool import NotStreamableError, spooled
 from spillway.interop.traces.table import Skipped
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def read_trace(
     columns: Mapping[str, str] | None = None,
     time_unit: str = AUTO,
     skip_bad: bool = False,
+    stream: bool | Literal["auto"] = False,
     **options: float | str,
 ) -> _core.workload.Trace:
     """Read recorded requests from a CSV or JSONL file.
@@ -73,6 +75,11 @@ def read_trace(
         milliseconds, microseconds and nanoseconds since 1970 are told apart.
     skip_bad : bool
         Skip malformed rows and warn of their number; by default the first is an error.
+    stream : bool or "auto"
+        Keep the requests in temporary files (20 bytes each) instead of in memory, for runs with
+        `metrics.streaming`. The trace is equal to one in memory, but cannot be transformed or
+        written; it needs arrivals in order, no `request_id` and no shared beginnings of prompts.
+        "auto": where that is possible.
     **options : int, float or str
         Options of the format, see below.
 
@@ -95,17 +102,44 @@ def read_trace(
         requests.csv; or malformed rows were skipped.
 
     """
-    return _core.workload.make_trace(
-        **read_columns(
-            path,
-            format=format,
-            sort=sort,
-            columns=columns,
-            time_unit=time_unit,
-            skip_bad=skip_bad,
-            **options,
+    path = Path(path)
+    if stream == "auto":
+        if str(path) != STANDARD_INPUT:
+            with contextlib.suppress(TraceError):  # what is wrong shows below
+                return _streamed(path, format, columns, time_unit, options, skip_bad=skip_bad)
+        stream = False
+    if not stream:
+        return _core.workload.make_trace(
+            **read_columns(
+                path,
+                format=format,
+                sort=sort,
+                columns=columns,
+                time_unit=time_unit,
+                skip_bad=skip_bad,
+                **options,
+            )
         )
-    )
+    if sort:
+        raise NotStreamableError(f"{path}: a trace that is sorted cannot be streamed")
+    return _streamed(path, format, columns, time_unit, options, skip_bad=skip_bad)
+
+
+def _streamed(
+    path: Path,
+    name: str | None,
+    columns: Mapping[str, str] | None,
+    time_unit: str,
+    options: Mapping[str, Any],
+    *,
+    skip_bad: bool,
+) -> _core.workload.Trace:
+    with opened(path) as lines:
+        form = _form(lines, name, columns, time_unit)
+        settings = _checked(form, options, path)
+        with spooled(path, form) as collected:
+            _collect(lines, form, settings, collected, Skipped(allowed=skip_bad))
+            return collected.as_trace()
 
 
 def read_columns(
@@ -120,28 +154,38 @@ def read_columns(
 ) -> dict[str, Any]:
     """Read a trace as arguments of the core's make_trace, for callers that change some of them."""
     path = Path(path)
-    skipped = Skipped(allowed=skip_bad)
     with opened(path) as lines:
         form = _form(lines, format, columns, time_unit)
         settings = _checked(form, options, path)
         collected = Columns(path, form, sort=sort or form.sorts)
-        names: dict[str, None] = {}
-        try:
-            with contextlib.closing(_TABLES[form.layout](lines, form, skipped)) as tables:
-                for table in tables:
-                    names |= dict.fromkeys(table.columns)
-                    for good, rows in _good(table, form, settings, skipped):
-                        collected.add(good, rows)
-        finally:  # a misspelled column may explain an error
-            _note_unused(path, form, names)
-    if skipped.rows:
-        note(f"{path}: {skipped.rows} malformed rows skipped; the first: {skipped.first}")
+        _collect(lines, form, settings, collected, Skipped(allowed=skip_bad))
     arguments = collected.as_arguments()
     if str(path) == STANDARD_INPUT:
         arguments["file"] = ""  # cannot be read again
     if form.retime is not None:
         arguments["arrival_ns"] = form.retime(path, arguments["arrival_ns"], **settings)
     return arguments
+
+
+def _collect(
+    lines: Lines,
+    form: Format,
+    settings: Mapping[str, Any],
+    collected: Columns,
+    skipped: Skipped,
+) -> None:
+    """Add all requests of a file to its columns."""
+    names: dict[str, None] = {}
+    try:
+        with contextlib.closing(_TABLES[form.layout](lines, form, skipped)) as tables:
+            for table in tables:
+                names |= dict.fromkeys(table.columns)
+                for good, rows in _good(table, form, settings, skipped):
+                    collected.add(good, rows)
+    finally:  # a misspelled column may explain an error
+        _note_unused(lines.path, form, names)
+    if skipped.rows:
+        note(f"{lines.path}: {skipped.rows} malformed rows skipped; the first: {skipped.first}")
 
 
 def _good(
