@@ -331,6 +331,32 @@ void bind_cluster(py::module_& module) {
   module.def("run", &run, py::arg("simulation"), py::arg("seed"), py::arg("reference") = false,
              py::arg("requests") = py::none(),
              "Runs one experiment under one seed; see spillway.simulate for the public form.");
+  py::class_<cluster::Session>(module, "Session", "See spillway.Session for the public form.")
+      .def(py::init([](const Settings& simulation, std::uint64_t seed) {
+             return std::make_unique<cluster::Session>(
+                 simulation.as<Simulation>(), seed,
+                 cluster::RunOptions{.is_checked = true, .interrupted = signal_raised});
+           }),
+           py::arg("simulation"), py::arg("seed"))
+      .def(
+          "advance",
+          [](cluster::Session& self, double until_s) {
+            const py::gil_scoped_release unlocked;
+            self.advance(sim::from_seconds(until_s));
+          },
+          py::arg("until_s"), "Handles all events up to an instant.")
+      .def_property_readonly(
+          "now_s", [](const cluster::Session& self) { return sim::to_seconds(self.now()); })
+      .def_property_readonly("has_pending_work", &cluster::Session::has_pending_work)
+      .def("observe", [](cluster::Session& self) { return timeline_of(self.observe()); })
+      .def("finish", [](cluster::Session& self) {
+        cluster::Output output;
+        {
+          const py::gil_scoped_release unlocked;
+          output = self.finish();
+        }
+        return to_dict(output);
+      });
   module.def("run_batch", &run_batch, py::kw_only(), py::arg("simulations"), py::arg("seeds"),
              py::arg("threads"), py::arg("reference"), py::arg("keep_requests"),
              py::arg("progress"),

@@ -36,11 +36,12 @@ std::size_t num_engines(const Simulation& simulation) {
 
 Context::Context(const Simulation& of, std::uint64_t with_seed,
                  std::shared_ptr<const workload::Requests> offered,
-                 const std::function<bool()>& interrupted)
+                 const std::function<bool()>& interrupted, bool is_observed)
     : simulation(of),
       seed(with_seed),
       needs(gateway::needs_of(of.gateway) | router::needs_of(of.router)),
       follows_loads(depends_on_loads(of, needs)),
+      counts_tenants(is_observed || of.metrics.timeline_step_s.has_value()),
       record(
           make_record(of, with_seed,
                       offered ? std::move(offered) : offered_requests(of, with_seed, interrupted))),

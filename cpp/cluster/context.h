@@ -24,10 +24,10 @@ std::size_t num_engines(const Simulation& simulation);
 /// The state that the actors of one run share: the requests, their states, the pending events and
 /// the clock. An actor owns everything else.
 struct Context {
-  /// `offered`, `interrupted`: as in RunOptions.
+  /// `offered`, `interrupted`, `is_observed`: as in RunOptions.
   Context(const Simulation& of, std::uint64_t with_seed,
           std::shared_ptr<const workload::Requests> offered = nullptr,
-          const std::function<bool()>& interrupted = {});
+          const std::function<bool()>& interrupted = {}, bool is_observed = false);
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
@@ -35,6 +35,7 @@ struct Context {
   std::uint64_t seed;
   signals::Needs needs;  ///< of all policies
   bool follows_loads;    ///< whether any policy depends on the busy workers
+  bool counts_tenants;   ///< whether running counts by tenant are looked at
   std::shared_ptr<RequestRecord> record;
   workload::RequestTable& requests;  ///< of the record
   workload::RequestStates& states;   ///< of the record

@@ -69,8 +69,7 @@ std::vector<signals::SignalSource*> Fleet::make_instances(workload::RequestListe
       .reports_latencies = simulation.metrics.uses_reported_latencies(),
       .notifies_first_tokens = context_.needs.first_tokens || context_.follows_loads,
       .meters_tokens = context_.needs.tokens_by_group ||
-                       simulation.busy_monitor.track_output_blocks ||
-                       simulation.metrics.timeline_step_s.has_value(),
+                       simulation.busy_monitor.track_output_blocks || context_.counts_tenants,
       .reference = reference};
   std::vector<signals::SignalSource*> instances;
   instances.reserve(num_instances(simulation));

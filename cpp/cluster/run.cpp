@@ -1,5 +1,7 @@
 #include "cluster/run.h"
 
+#include <algorithm>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -29,16 +31,16 @@ namespace {
 /// Results of an actor are passed on here, so no actor knows another one.
 class Run final : workload::RequestListener {
  public:
-  Run(const Simulation& simulation, std::uint64_t seed, const RunOptions& options)
-      : options_(options),
-        context_(simulation, seed, options.requests, options.interrupted),
+  Run(const Simulation& simulation, std::uint64_t seed, RunOptions options)
+      : options_(std::move(options)),
+        context_(simulation, seed, options_.requests, options_.interrupted, options_.is_observed),
         clients_(context_),
-        fleet_(context_, *this, options.reference),
+        fleet_(context_, *this, options_.reference),
         load_events_(context_, fleet_.instances(), fleet_.scrapes()),
         sampler_(context_),
         gateways_(context_, fleet_.ranks(), context_.needs.tokens_by_group ? &fleet_ : nullptr),
         livelock_(static_cast<std::uint64_t>(clients_.max_attempts())),
-        passes_(!options.reference && simulation.fleet.is_constant() &&
+        passes_(!options_.reference && simulation.fleet.is_constant() &&
                 gateways_.replicas().front()->never_holds()),
         horizon_(sim::from_seconds(simulation.horizon_s.value_or(sim::kLongestSpan_s))),
         admission_latency_(sim::from_seconds(simulation.gateway.admission_latency_s)),
@@ -48,21 +50,55 @@ class Run final : workload::RequestListener {
     }
   }
 
-  Output operator()() {
+  /// Schedules what happens by itself.
+  void start() {
     clients_.start();
     for (const auto& gateway : gateways_.replicas()) gateway->start(fleet_.num_ready());
     if (!context_.simulation.fleet.is_constant()) resize_fleet();
     sampler_.start();
     load_events_.start();
+  }
+
+  /// Handles all events up to an instant, those of the instant included.
+  void advance(Time until) {
     Event event;
-    while (context_.events.pop(horizon_, event)) {
+    while (context_.events.pop(std::min(until, horizon_), event)) {
       handle(event);
 #ifdef SPILLWAY_CHECK_EVERY_EVENT
       for (const auto& one : fleet_.instances()) one->check_memory();
 #endif
       if (context_.events.popped() % LivelockGuard::kInterval == 0) check_progress();
     }
-    return finish();
+  }
+
+  Time horizon() const { return horizon_; }
+
+  /// Whether requests have pending events, apart from the effects of ticks. Ticks, scrapes and
+  /// samples continue as long as they do.
+  bool has_pending_work() const {
+    return clients_.has_pending() || gateways_.has_pending_work(fleet_.awaits_instances());
+  }
+
+  /// The state at an instant up to which all events have been handled.
+  metrics::Timeline observe(Time now) {
+    context_.now = now;
+    metrics::Sample state{.at = now};
+    std::vector<metrics::TenantSample> tenants(context_.requests.tenants.size());
+    fleet_.add_to(state, tenants);
+    gateways_.add_to(state, tenants);
+    sampler_.add_to(tenants);
+    return {.samples = {state}, .tenants = std::move(tenants)};
+  }
+
+  /// Ends the run: what has not ended by the horizon is unfinished.
+  Output finish() {
+    fleet_.close(horizon_);
+    context_.statistics.add_rest();
+    Output output = report({context_, clients_, gateways_, fleet_, load_events_, horizon_});
+    output.decisions = std::move(gateways_.decisions());
+    output.timeline = sampler_.take_timeline();
+    if (options_.keep_requests && !context_.streams()) output.record = context_.record;
+    return output;
   }
 
  private:
@@ -298,12 +334,6 @@ class Run final : workload::RequestListener {
     return view_for(gateway);
   }
 
-  // Whether requests have pending events, apart from the effects of ticks. Ticks, scrapes and
-  // samples continue as long as they do.
-  bool has_pending_work() const {
-    return clients_.has_pending() || gateways_.has_pending_work(fleet_.awaits_instances());
-  }
-
   // Ends a run that is interrupted or in a livelock.
   void check_progress() {
     if (options_.interrupted && options_.interrupted()) throw sim::Interrupted();
@@ -311,17 +341,7 @@ class Run final : workload::RequestListener {
                     [this](const Event& event) { handle(event); });
   }
 
-  Output finish() {
-    fleet_.close(horizon_);
-    context_.statistics.add_rest();
-    Output output = report({context_, clients_, gateways_, fleet_, load_events_, horizon_});
-    output.decisions = std::move(gateways_.decisions());
-    output.timeline = sampler_.take_timeline();
-    if (options_.keep_requests && !context_.streams()) output.record = context_.record;
-    return output;
-  }
-
-  const RunOptions& options_;
+  RunOptions options_;
   Context context_;
   Clients clients_;
   Fleet fleet_;
@@ -340,7 +360,41 @@ class Run final : workload::RequestListener {
 Output run(const Simulation& simulation, std::uint64_t seed, const RunOptions& options) {
   if (!options.is_checked) sim::check(simulation);
   check_has_requests(simulation);
-  return Run(simulation, seed, options)();
+  Run run(simulation, seed, options);
+  run.start();
+  run.advance(run.horizon());
+  return run.finish();
+}
+
+struct Session::State {
+  State(const Simulation& given, std::uint64_t seed, RunOptions options)
+      : simulation(given), run(simulation, seed, std::move(options)) {}
+  Simulation simulation;
+  Run run;
+  Time now{0};
+};
+
+Session::Session(const Simulation& simulation, std::uint64_t seed, RunOptions options) {
+  if (!options.is_checked) sim::check(simulation);
+  check_has_requests(simulation);
+  options.is_observed = true;
+  state_ = std::make_unique<State>(simulation, seed, std::move(options));
+  state_->run.start();
+}
+Session::~Session() = default;
+
+void Session::advance(Time until) {
+  until = std::min(until, state_->run.horizon());
+  state_->run.advance(until);
+  state_->now = std::max(state_->now, until);
+}
+Time Session::now() const { return state_->now; }
+bool Session::has_pending_work() const { return state_->run.has_pending_work(); }
+metrics::Timeline Session::observe() { return state_->run.observe(state_->now); }
+
+Output Session::finish() {
+  advance(state_->run.horizon());
+  return state_->run.finish();
 }
 
 }  // namespace spillway::cluster

@@ -35,6 +35,8 @@ class Sampler {
   /// `continues`: another sample follows.
   void sample(const metrics::Sample& state, std::span<const metrics::TenantSample> tenants,
               bool continues);
+  /// Adds the running counts.
+  void add_to(std::span<metrics::TenantSample> tenants) const;
   metrics::Timeline take_timeline() { return std::move(timeline_); }
 
  private:
@@ -44,7 +46,7 @@ class Sampler {
 
   Context& context_;
   sim::Time step_{0};
-  std::vector<metrics::TenantSample> counts_;  // by tenant; empty without a timeline
+  std::vector<metrics::TenantSample> counts_;  // by tenant; empty if nothing looks at them
   metrics::Timeline timeline_;
 };
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from spillway.interop.traces import TraceError, read_trace, trace
     from spillway.loading import load
     from spillway.result import Result, Results
+    from spillway.session import Session, start
     from spillway.study import Space, Study
 
 __version__: str = build_info["version"]
@@ -45,6 +46,7 @@ __all__ = [
     "LivelockError",
     "Result",
     "Results",
+    "Session",
     "Simulation",
     "Space",
     "Study",
@@ -67,6 +69,7 @@ __all__ = [
     "run_many",
     "signals",
     "simulate",
+    "start",
     "study",
     "trace",
     "workload",
@@ -76,6 +79,7 @@ _HOMES = {
     "Interval": "spillway.data.statistics",
     "Result": "spillway.result",
     "Results": "spillway.result",
+    "Session": "spillway.session",
     "Space": "spillway.study",
     "Study": "spillway.study",
     "TraceError": "spillway.interop.traces",
@@ -85,6 +89,7 @@ _HOMES = {
     "load": "spillway.loading",
     "read_recordings": "spillway.interop.recordings",
     "read_trace": "spillway.interop.traces",
+    "start": "spillway.session",
     "trace": "spillway.interop.traces",
 }
 

@@ -37,6 +37,7 @@ RANK = {
     "result": 4,
     "simulate": 5,
     "calibration": 6,
+    "session": 6,
     "study": 6,
     "validation": 7,
     "__init__": 8,

@@ -1,0 +1,198 @@
+"""A run that is held, looked at, acted upon, and continued."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from spillway import _core
+from spillway.config import memory
+from spillway.config.classes import config_error
+from spillway.config.limits import LONGEST_SPAN_S
+from spillway.simulate import _checked_seed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spillway._core.cluster import Simulation
+    from spillway.loading import Configuration
+    from spillway.result import Result
+
+__all__ = ["Session", "start"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_NS = 1e-9
+_THRESHOLDS = (
+    "active_decode_blocks_threshold",
+    "active_prefill_tokens_threshold",
+    "active_prefill_tokens_threshold_frac",
+)
+_FLEET = "fleet.target_instances"
+_SETTABLE = (_FLEET, *(f"busy_monitor.{name}" for name in _THRESHOLDS))
+_COUNTS = ("submitted", "dispatched", "shed", "completed", "queued", "emitted_tokens")
+
+
+def start(simulation: Configuration, seed: int = 0) -> Session:
+    """Begins a run that can be held at any instant.
+
+    Parameters
+    ----------
+    simulation : Simulation or path
+        What to run, or the path of a configuration file.
+    seed : int
+        Seed of every random stream, 0 <= seed < 2**64.
+
+    Returns
+    -------
+    Session
+        Held at time 0, before the first event.
+
+    Raises
+    ------
+    ConfigError
+        If the simulation cannot be run.
+
+    """
+    from spillway import loading
+
+    return Session(loading.as_simulation(simulation), _checked_seed(seed))
+
+
+class Session:
+    """A run under one seed, held at an instant.
+
+    Advanced in whatever pieces, it has the result of `simulate`. `set` changes what a running
+    deployment can change; the change is part of `simulation` from then on, as an entry of a
+    schedule, so the finished result says what was done and can be run again.
+
+    Attributes
+    ----------
+    simulation : Simulation
+        With the changes so far.
+    seed : int
+
+    """
+
+    def __init__(self, simulation: Simulation, seed: int) -> None:
+        memory.check([simulation])
+        self.simulation = simulation
+        self.seed = seed
+        self._core: Any = _core.cluster.Session(simulation, seed)
+
+    @property
+    def now_s(self) -> float:
+        """The instant up to which everything has happened."""
+        return float(self._running.now_s)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all requests have arrived and ended."""
+        return not self._running.has_pending_work
+
+    def advance(self, until_s: float) -> Session:
+        """Runs up to an instant, whose events happen; returns itself.
+
+        The horizon of the simulation is the last instant.
+
+        Raises ConfigError for an instant before `now_s`.
+        """
+        if not (isinstance(until_s, int | float) and until_s >= self.now_s):
+            allowed = f"must be >= now_s = {self.now_s:g} (s)"
+            raise config_error([("until_s", repr(until_s), allowed)])
+        self._running.advance(min(float(until_s), LONGEST_SPAN_S))
+        return self
+
+    def observe(self) -> dict[str, Any]:
+        """State of the gateway and the fleet now.
+
+        Returns
+        -------
+        dict
+            time_s, and the figures of `Timeline`: in_flight, permits (None: the limit does not
+            count requests), waiting, running, kv_utilization, ready_instances; and by tenant
+            submitted, dispatched, shed, completed, emitted_tokens (since the start) and queued, as
+            a dict per tenant under `tenants`.
+
+        """
+        columns: Mapping[str, Any] = self._running.observe()
+        state = {name: column[0].item() for name, column in columns.items() if name not in _COUNTS}
+        if math.isnan(state["permits"]):
+            state["permits"] = None
+        tenants = [tenant.name for tenant in self.simulation.tenants]
+        state["tenants"] = {
+            tenant: {name: int(columns[name][0, i]) for name in _COUNTS}
+            for i, tenant in enumerate(tenants)
+        }
+        return state
+
+    def set(self, changes: Mapping[str, Any]) -> Session:
+        """Changes settings from now on, after the events of this instant; returns itself.
+
+        The run is replayed up to now with the change in its schedule, which takes as long as the
+        run so far.
+
+        Parameters
+        ----------
+        changes : mapping
+            Values by path: `fleet.target_instances`, and the thresholds of the busy monitor
+            (`busy_monitor.active_decode_blocks_threshold`,
+            `busy_monitor.active_prefill_tokens_threshold`,
+            `busy_monitor.active_prefill_tokens_threshold_frac`; Dynamo's POST /busy_threshold).
+
+        Raises
+        ------
+        ConfigError
+            For another path, or a value out of its range. The session is as before.
+
+        """
+        for path, value in changes.items():
+            if path not in _SETTABLE:
+                allowed = f"cannot change during a run; one of {', '.join(_SETTABLE)} can"
+                raise config_error([(path, repr(value), allowed)])
+        at_s = self.now_s + _NS
+        schedules: dict[str, list[Any]] = {}
+        if _FLEET in changes:
+            change = {"at_s": at_s, "instances": changes[_FLEET]}
+            schedules["fleet.schedule"] = [*self.simulation.fleet.schedule, change]
+        thresholds = {
+            path.partition(".")[2]: value for path, value in changes.items() if path != _FLEET
+        }
+        if thresholds:
+            monitor = self.simulation.busy_monitor
+            schedules["busy_monitor.schedule"] = [*monitor.schedule, {"at_s": at_s, **thresholds}]
+        changed = self._replayed(self.simulation.with_(schedules))
+        self.simulation, self._core = changed.simulation, changed._core
+        return self
+
+    def fork(self) -> Session:
+        """An independent session with the same past, held at the same instant.
+
+        Its past is replayed, which takes as long as the run so far.
+        """
+        return self._replayed(self.simulation)
+
+    def finish(self) -> Result:
+        """Runs to the end and returns the result. The session is over then."""
+        from spillway.result import Result
+
+        running, self._core = self._running, None
+        return Result(self.simulation, self.seed, running.finish())
+
+    def _replayed(self, simulation: Simulation) -> Session:
+        now_s = self.now_s
+        return Session(simulation, self.seed).advance(now_s)
+
+    @property
+    def _running(self) -> Any:
+        if self._core is None:
+            raise RuntimeError("the session is over: finish() was called")
+        return self._core
+
+    def __repr__(self) -> str:
+        if self._core is None:
+            return f"<Session of seed {self.seed}, finished>"
+        return f"<Session of seed {self.seed} at {self.now_s:g} s>"

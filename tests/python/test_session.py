@@ -1,0 +1,144 @@
+"""Sessions: runs in pieces are runs; changes and forks are exact."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from support.effort import trials
+from support.random_simulations import random_simulation
+
+import spillway
+from spillway import ConfigError, Simulation, gateway, instance, workload
+
+
+def busy(**settings: object) -> Simulation:
+    return Simulation(
+        workload=workload.Synthetic(
+            requests_per_s=60,
+            num_requests=1500,
+            clients=[workload.Client(name="a", tenant="gold"), workload.Client(name="b")],
+        ),
+        tenants=[workload.Tenant(name="gold"), workload.Tenant(name="default")],
+        gateway=gateway.Gateway(limit=gateway.FixedLimit()),
+        instances=instance.InstanceGroup(count=3, num_kv_blocks=600, max_num_seqs=24),
+        router="least_loaded",
+    ).with_(settings)
+
+
+def test_any_pieces_give_the_digest_of_the_run() -> None:
+    """Random configurations of all seams, cut at random instants and looked at."""
+    for seed in trials(60):
+        rng = random.Random(seed)
+        simulation = random_simulation(seed).simulation
+        whole = spillway.simulate(simulation, seed)
+        session = spillway.start(simulation, seed)
+        end_s = whole.summary()["duration"] or 1.0
+        for until_s in sorted(rng.uniform(0, 1.2 * end_s) for _ in range(rng.randint(1, 6))):
+            session.advance(until_s)
+            if rng.random() < 0.5:
+                session.observe()
+        assert session.finish().digest == whole.digest
+
+
+def test_what_is_seen_is_the_timeline_of_the_run() -> None:
+    simulation = busy()
+    timeline = spillway.simulate(simulation.with_({"metrics.timeline_step_s": 2.5})).timeline
+    session = spillway.start(simulation)
+    for row, time_s in enumerate(timeline["time_s"][:10]):
+        seen = session.advance(time_s).observe()
+        # A sample is taken among the events of its instant, and the session after them: they meet
+        # where no other event has that instant.
+        assert seen["time_s"] == time_s
+        for name in ("in_flight", "running", "waiting", "ready_instances", "kv_utilization"):
+            assert seen[name] == pytest.approx(timeline[name][row])
+        for tenant, counts in seen["tenants"].items():
+            for name, count in counts.items():
+                assert count == timeline.of(tenant)[name][row]
+
+
+def test_two_forks_have_one_future_and_leave_the_session_alone() -> None:
+    session = spillway.start(busy(), seed=3).advance(8)
+    one, other = session.fork(), session.fork()
+    assert one.advance(15).observe() == other.advance(15).observe()
+    assert session.now_s == 8
+    assert one.finish().digest == other.finish().digest == session.finish().digest
+
+
+def test_a_change_acts_from_its_instant_on_and_is_kept() -> None:
+    simulation = busy(**{"fleet.startup_s": 0.5})
+    session = spillway.start(simulation).advance(5)
+    before = session.observe()
+    smaller = session.fork().set({"fleet.target_instances": 1})
+    assert smaller.observe() == before
+    assert session.advance(12).observe()["ready_instances"] == 3
+    assert smaller.advance(12).observe()["ready_instances"] == 1
+    result = smaller.finish()
+    assert result.summary()["mean_ttft_ms"] > 2 * session.finish().summary()["mean_ttft_ms"]
+    # The result says what was done, and can be run again.
+    (change,) = result.simulation.fleet.schedule
+    assert (change.instances, change.at_s) == (1, pytest.approx(5))
+    assert spillway.simulate(result.simulation).digest == result.digest
+
+
+def test_thresholds_change_as_in_dynamo() -> None:
+    simulation = busy(
+        **{
+            "gateway.admission": "busy_threshold",
+            "busy_monitor.active_decode_blocks_threshold": 1.0,
+            "signals": "live",
+        }
+    )
+    session = spillway.start(simulation).advance(6)
+    strict = session.fork().set({"busy_monitor.active_decode_blocks_threshold": 0.3})
+    shed = [sum(one["shed"] for one in s.advance(20).observe()["tenants"].values())
+            for s in (session, strict)]  # fmt: skip
+    assert shed[1] > shed[0]
+    again = strict.set({"busy_monitor.active_decode_blocks_threshold": 1.0})
+    assert len(again.simulation.busy_monitor.schedule) == 2
+
+
+def test_is_over_once_all_requests_have_ended() -> None:
+    session = spillway.start(busy())
+    assert not session.is_over
+    assert session.advance(1e6).is_over
+    assert session.observe()["in_flight"] == 0
+    assert repr(session) == "<Session of seed 0 at 1e+06 s>"
+    session.finish()
+    assert repr(session) == "<Session of seed 0, finished>"
+    with pytest.raises(RuntimeError, match=r"finish\(\) was called"):
+        session.advance(2e6)
+
+
+def test_the_horizon_ends_a_session() -> None:
+    simulation = busy(horizon_s=7)
+    session = spillway.start(simulation).advance(100)
+    assert session.now_s == 7
+    assert session.finish().digest == spillway.simulate(simulation).digest
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"gateway.limit.max_in_flight": 3},
+            "cannot change during a run; one of fleet.target",
+        ),
+        ({"fleet.target_instances": -1}, "instances = -1: must be >= 0"),
+        ({"busy_monitor.active_decode_blocks_threshold": 2}, "must be >= 0 and <= 1"),
+    ],
+)
+def test_what_cannot_be_changed_is_named(changes: dict[str, float], message: str) -> None:
+    session = spillway.start(busy()).advance(3)
+    with pytest.raises(ConfigError, match=message):
+        session.set(changes)
+    assert session.simulation == busy()
+    assert session.now_s == 3
+
+
+@pytest.mark.parametrize("until_s", [2, -1, np.nan, "5"])
+def test_time_does_not_run_backward(until_s: object) -> None:
+    session = spillway.start(busy()).advance(3)
+    with pytest.raises(ConfigError, match=r"must be >= now_s = 3 \(s\)"):
+        session.advance(until_s)  # type: ignore[arg-type]
