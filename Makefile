@@ -11,8 +11,16 @@ CPP_FILES = $(shell find cpp tests/native benchmarks -name '*.cpp' -o -name '*.h
 WHEEL_TAG = from importlib.metadata import distribution; \
             print(distribution('spillway-sim').read_text('WHEEL').split('Tag: ')[1].split()[0])
 
+# Installs a file into an empty environment and runs what users do first.
+define run_installed
+	$(PYTHON) -m venv build/dist/venv
+	build/dist/venv/bin/pip install --quiet --disable-pip-version-check $(1)
+	cd build && dist/venv/bin/spillway run ../examples/noisy_neighbor.yaml > /dev/null
+	cd build && dist/venv/bin/python -c "import spillway; print(spillway.build_info)"
+endef
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-native test-asan test-tsan test-python test-every test-long test-fuzz mutants smoke test-dist bench bench-check experiments check analyze format stubs notebooks clean
+.PHONY: help demo test test-full test-native test-allocation test-asan test-tsan test-python test-every test-long test-fuzz mutants smoke test-dist test-dist-full bench bench-check experiments check analyze format stubs notebooks clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-20s %s\n", $$1, $$2}'
@@ -22,13 +30,19 @@ demo: $(VENV)/.installed  ## Set up and show a noisy neighbor without and with a
 
 test: test-native test-python  ## What takes minutes at most: C++ tests and quick Python tests
 
-test-full: test-native test-asan test-every smoke  ## All tests but the long ones, with sanitizers and many random cases
+# Every test of `make test` is in `make test-full`: there the C++ tests run with sanitizers instead of without.
+test-full: test-asan test-allocation test-every smoke  ## All tests but the long ones, with sanitizers and many random cases
 	$(BIN)/python tests/fuzz/fuzz.py --configurations 300 --plots 12
 
 test-native: $(VENV)/.dev  ## C++ tests, built from the object files of the installed extension
 	@folder="build/$$($(BIN)/python -c "$(WHEEL_TAG)")" && \
 	  $(BIN)/cmake --build "$$folder" --target native_tests && \
 	  $(BIN)/ctest --test-dir "$$folder" --output-on-failure
+
+test-allocation: $(VENV)/.dev  ## Of the C++ tests those that count allocations, which sanitizers cannot run
+	@folder="build/$$($(BIN)/python -c "$(WHEEL_TAG)")" && \
+	  $(BIN)/cmake --build "$$folder" --target spillway_allocation_tests && \
+	  $(BIN)/ctest --test-dir "$$folder" --output-on-failure --tests-regex "^allocation/"
 
 test-asan: $(VENV)/.dev  ## C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(BIN)/cmake --preset asan > build/asan-configure.log || (cat build/asan-configure.log; false)
@@ -58,13 +72,17 @@ mutants: $(VENV)/.dev  ## Put 60 small faults into a copy of the core, count tho
 smoke: $(VENV)/.dev  ## Every benchmark, experiment and example at its smallest size
 	$(BIN)/python tools/smoke.py
 
-test-dist: $(VENV)/.dev  ## Build the sdist, build and install from it in an empty environment, run it
-	rm -rf build/dist build/dist-venv
+test-dist: $(VENV)/.dev  ## Check that the sdist builds what is installed here; install that in an empty environment, run it
+	rm -rf build/dist
+	$(BIN)/python -m build --sdist --no-isolation --outdir build/dist .
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir build/dist .
+	$(BIN)/python tools/check_sdist.py build/dist/*.tar.gz build/dist/*.whl "build/$$($(BIN)/python -c "$(WHEEL_TAG)")"
+	$(call run_installed,build/dist/*.whl)
+
+test-dist-full: $(VENV)/.dev  ## Build the sdist, compile all of it and install that in an empty environment, run it
+	rm -rf build/dist
 	$(BIN)/python -m build --sdist --outdir build/dist .
-	$(PYTHON) -m venv build/dist-venv
-	build/dist-venv/bin/pip install --quiet --disable-pip-version-check build/dist/*.tar.gz
-	cd build && dist-venv/bin/spillway run ../examples/noisy_neighbor.yaml > /dev/null
-	cd build && dist-venv/bin/python -c "import spillway; print(spillway.build_info)"
+	$(call run_installed,build/dist/*.tar.gz)
 
 check: $(VENV)/.dev  ## Formatters, linters, types, stubs, language
 	@$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
