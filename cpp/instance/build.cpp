@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <memory>
 #include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "instance/instance.h"
 #include "instance/plant/policies.h"
 #include "instance/ranks.h"
+#include "instance/step_loop/lockstep.h"
 
 namespace spillway::instance {
 
@@ -17,14 +19,23 @@ namespace {
 
 std::unique_ptr<Instance> make_open(const InstanceGroup& group, sim::InstanceId id,
                                     const Environment& environment, std::vector<Engine*>& engines) {
-  const auto make_one = [&](signals::SignalSource* reporter) {
+  const auto make_one = [&](signals::SignalSource* reporter, const Environment& own) {
     return std::visit(
-        [&](const auto& plant) { return make(plant, group, id, reporter, environment, engines); },
+        [&](const auto& plant) { return make(plant, group, id, reporter, own, engines); },
         group.plant);
   };
-  if (group.data_parallel_size == 1) return make_one(nullptr);
-  auto ranks = std::make_unique<Ranks>();
-  for (std::int64_t i = 0; i < group.data_parallel_size; ++i) ranks->add(make_one(ranks.get()));
+  if (group.data_parallel_size == 1) return make_one(nullptr, environment);
+  Environment common = environment;
+  std::unique_ptr<Lockstep> lockstep;
+  if (group.lockstep_ranks) {
+    lockstep =
+        std::make_unique<Lockstep>(static_cast<std::uint32_t>(engines.size()), environment.events);
+    common.lockstep = lockstep.get();
+  }
+  auto ranks = std::make_unique<Ranks>(std::move(lockstep));
+  for (std::int64_t i = 0; i < group.data_parallel_size; ++i) {
+    ranks->add(make_one(ranks.get(), common));
+  }
   return ranks;
 }
 

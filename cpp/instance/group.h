@@ -33,6 +33,7 @@ enum class OutputOverhead : std::uint8_t { in_step, reported };
 struct InstanceGroup {
   std::int64_t count = 1;
   std::int64_t data_parallel_size = 1;
+  bool lockstep_ranks = false;
   Ingress ingress = Open{};
   Plant plant = StepLoop{};
   std::int64_t max_num_seqs = 256;
@@ -66,6 +67,14 @@ struct InstanceGroup {
           "first of equals; a request that has not reached the engine's queue counts as waiting.")
         .unit("ranks")
         .range(sim::between(1, 1024));
+    field("lockstep_ranks", &G::lockstep_ranks,
+          "Whether the steps of the ranks start and end together, as in vLLM with a "
+          "mixture-of-experts model and --data-parallel-size, with or without "
+          "--enable-expert-parallel (v0.12: its expert layers synchronize all ranks in every "
+          "forward pass). A common step lasts as long as the longest of the ranks' steps; a rank "
+          "without requests takes part with a dummy batch, which takes no time of its own and is "
+          "not counted as a step. No rank steps while none has a request. Requires plant: "
+          "step_loop; with one rank it changes nothing.");
     field("ingress", &G::ingress,
           "Limits on the requests that enter an instance, in front of its engine's queue and for "
           "all its ranks together.");
@@ -118,7 +127,10 @@ struct InstanceGroup {
     field("provenance", &G::provenance,
           "Where these settings come from, in words; written by Server. Runs do not depend on it.");
   }
-  bool is_part_of_identity(std::string_view field) const { return field != "provenance"; }
+  /// Without lockstep_ranks a group is what it was before this field existed.
+  bool is_part_of_identity(std::string_view field) const {
+    return field != "provenance" && (field != "lockstep_ranks" || lockstep_ranks);
+  }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
   bool draws() const { return std::holds_alternative<StepLoop>(plant) && sim::can_draw(latency); }
   /// An instance refuses requests that it could never hold.

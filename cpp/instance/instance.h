@@ -19,6 +19,8 @@
 
 namespace spillway::instance {
 
+class Lockstep;
+
 /// What an instance needs from its run.
 struct Environment {
   const workload::RequestTable& requests;
@@ -30,14 +32,15 @@ struct Environment {
   std::int64_t quantum_ns = 1;
   bool reports_latencies = false;  ///< write the `reported_*` columns
   bool notifies_first_tokens = false;
-  bool meters_tokens = false;  ///< `add_emitted` will be called
-  bool reference = false;      ///< perform every step singly and request by request
+  bool meters_tokens = false;    ///< `add_emitted` will be called
+  bool reference = false;        ///< perform every step singly and request by request
+  Lockstep* lockstep = nullptr;  ///< null unless the engines are ranks that step together
 };
 
 /// How an instance performs its steps. The results are the same.
 enum class Stepping : std::uint8_t {
   jumps,      ///< several steps at a time while the batch is unchanged; also plants without steps
-  plain,      ///< step by step and request by request, as its latency model requires
+  plain,      ///< step by step and request by request, as its settings require
   reference,  ///< step by step and request by request, as the run requires
 };
 inline constexpr std::array<std::string_view, 3> kSteppingNames{"jumps", "plain", "reference"};

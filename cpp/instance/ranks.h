@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "instance/instance.h"
@@ -19,6 +20,9 @@ namespace spillway::instance {
 /// that include each request from its routing on.
 class Ranks final : public Instance {
  public:
+  /// `lockstep`: the common step clock of the ranks; null: each has its own.
+  explicit Ranks(std::unique_ptr<Engine> lockstep = nullptr) : lockstep_(std::move(lockstep)) {}
+
   void add(std::unique_ptr<Instance> rank);
 
   std::size_t next_rank() const override;
@@ -45,6 +49,7 @@ class Ranks final : public Instance {
  private:
   std::int64_t load_of(std::size_t rank) const;
 
+  std::unique_ptr<Engine> lockstep_;
   std::vector<std::unique_ptr<Instance>> ranks_;
   std::vector<std::int64_t> inside_;  // by rank: routed there and not left
   Counters counters_;

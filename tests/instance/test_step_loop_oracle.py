@@ -255,6 +255,42 @@ def test_seeded_cases_reach_what_they_are_meant_to(profile: str) -> None:
     assert not rare, reached
 
 
+# Ranks in lockstep
+
+
+def random_case_of_ranks(rng: random.Random) -> tuple[Simulation, list[oracle.Request]]:
+    simulation, requests = random_case(rng, rng.choice((None, *profiles.NAMES)))
+    (group,) = simulation.instances
+    group = group.replace(data_parallel_size=rng.randint(2, 4), lockstep_ranks=rng.random() < 0.8)
+    return simulation.replace(instances=(group,)), requests
+
+
+@examples(600)
+@given(rng=randoms())
+def test_ranks(rng: random.Random) -> None:
+    assert_same(*random_case_of_ranks(rng))
+
+
+def test_seeded_cases_of_ranks_reach_what_they_are_meant_to() -> None:
+    reached: Counter[str] = Counter()
+    for seed in SEEDS:
+        simulation, requests = random_case_of_ranks(random.Random(seed))
+        run = assert_same(simulation, requests)
+        (group,) = simulation.instances
+        if not group.lockstep_ranks:
+            continue
+        reached["lockstep"] += 1
+        reached.update(f"lockstep, {one}" for one in features_of(simulation, requests, run))
+        reached["lockstep, effects at the start"] += group.completion == "step_start"
+        reached["lockstep, several instances"] += group.count > 1
+        apart = simulation.with_({"instances[0].lockstep_ranks": False})
+        reached["it matters"] += simulate(apart).digest != simulate(simulation).digest
+    expected = [f"lockstep, {one}" for one in ("preempted", "async", "chunked prefill")]
+    expected += ["lockstep, effects at the start", "lockstep, several instances"]
+    assert min(reached[one] for one in expected) >= often(9), reached
+    assert reached["it matters"] >= often(60), reached
+
+
 # Every run ends
 
 

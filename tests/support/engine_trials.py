@@ -219,6 +219,7 @@ def server_of(simulation: Simulation) -> oracle.Server:
         preemption=group.preemption,
         output_overhead=group.output_overhead,
         async_scheduling=group.async_scheduling,
+        lockstep_ranks=group.lockstep_ranks,
         reserve_full_prompt=group.kv_cache.reserve_full_prompt,
         watermark=group.kv_cache.watermark,
         accounting=simulation.metrics.accounting,
@@ -320,23 +321,41 @@ def assert_same_gaps(summary: Any, gaps: Counter[int]) -> None:
         assert summary[name] == pytest.approx(value_ns / 1e6, rel=1e-12, abs=1e-9), name
 
 
+def sum_of(runs: list[oracle.Run]) -> oracle.Run:
+    total = oracle.Run([], Counter(), 0, 0)
+    for run in runs:
+        total.outcomes += run.outcomes
+        total.gaps += run.gaps
+        total.steps += run.steps
+        total.end_ns = max(total.end_ns, run.end_ns)
+        for name in ADDED:
+            setattr(total, name, getattr(total, name) + getattr(run, name))
+    return total
+
+
 def assert_same(simulation: Simulation, requests: list[oracle.Request]) -> oracle.Run:
     """Runs both, compares what both know; returns the oracle's run, of all instances together."""
     result = simulate(simulation)
     server = server_of(simulation)
     requests = with_priorities(simulation, requests)
     whole = oracle.Run([], Counter(), 0, 0)
-    ran_on = result.requests["instance"]
+    ran_on, ranks = result.requests["instance"], result.requests["rank"]
     # The default router takes turns.
     assert ran_on.tolist() == [i % len(result.instances) for i in range(len(requests))]
     waited_s = 0.0
     shares = []
     for index, report in enumerate(result.instances):
         rows = np.flatnonzero(ran_on == index).tolist()
-        run = oracle.simulate(server, [requests[row] for row in rows])
-        for row, outcome in zip(rows, run.outcomes, strict=True):
-            expected = expected_row(requests[row], outcome, server.accounting)
-            assert reported_row(result, row) == approximately(expected), requests[row]
+        by_rank = [
+            [row for row in rows if ranks[row] == rank]
+            for rank in range(simulation.instances[0].data_parallel_size)
+        ]
+        runs = oracle.simulate_ranks(server, [[requests[row] for row in own] for own in by_rank])
+        for own, run in zip(by_rank, runs, strict=True):
+            for row, outcome in zip(own, run.outcomes, strict=True):
+                expected = expected_row(requests[row], outcome, server.accounting)
+                assert reported_row(result, row) == approximately(expected), requests[row]
+        run = sum_of(runs)
         outcomes = Counter(outcome.outcome for outcome in run.outcomes)
         assert report["completed"] == outcomes["completed"]
         assert report["refused"] == outcomes["rejected"]
@@ -345,12 +364,7 @@ def assert_same(simulation: Simulation, requests: list[oracle.Request]) -> oracl
         for name in ("hits", "misses", "lookups"):
             assert report[f"kv_{name}"] == getattr(run, name), name
         waited_s += report["mean_waiting"]
-        whole.outcomes += run.outcomes
-        whole.gaps += run.gaps
-        whole.steps += run.steps
-        whole.end_ns = max(whole.end_ns, run.end_ns)
-        for name in ADDED:
-            setattr(whole, name, getattr(whole, name) + getattr(run, name))
+        whole = sum_of([whole, run])
         shares.append(run.hits / max(run.hits + run.misses, 1))
 
     summary = result.summary()

@@ -615,6 +615,11 @@ def _together(name: str, drawn: dict[str, Any], drawing: _Drawing) -> None:
             drawn |= {"completion": "step_end", "preemption": "keep_emitted"}
         if drawn["async_scheduling"] or kv_cache["reserve_full_prompt"] or kv_cache["watermark"]:
             kv_cache["allocation"] = "check_then_act"
+        if "InstanceGroup.lockstep_ranks" in drawing.force:
+            drawn["plant"] = {"kind": "step_loop"}
+            drawn["data_parallel_size"] = max(2, drawn["data_parallel_size"])
+        if drawn["plant"]["kind"] != "step_loop":
+            drawn["lockstep_ranks"] = False
     if name == "Simulation" and drawn["metrics"]["accounting"] != "clock":
         for group in drawn["instances"]:
             group["async_scheduling"] = False

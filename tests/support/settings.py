@@ -226,6 +226,8 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
             drawn |= {"completion": "step_end", "preemption": "keep_emitted"}
         if drawn["async_scheduling"] or kv_cache["reserve_full_prompt"] or kv_cache["watermark"]:
             kv_cache["allocation"] = "check_then_act"
+        if drawn["plant"]["kind"] != "step_loop":
+            drawn["lockstep_ranks"] = False
     if name == "Weighted":
         drawn["scorers"] = unique(drawn["scorers"], "kind")
     if name == "Simulation":

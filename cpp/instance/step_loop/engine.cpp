@@ -23,9 +23,12 @@ StepLoopEngine::StepLoopEngine(const InstanceGroup& group, sim::InstanceId id, s
       states_(environment.states),
       events_(environment.events),
       scrapes_(environment.scrapes),
+      lockstep_(environment.lockstep),
       settings_(group, engine, environment),
       state_(settings_, group, environment.meters_tokens),
-      recorder_(engine, settings_, environment) {}
+      recorder_(engine, settings_, environment) {
+  if (lockstep_) lockstep_->add(*this);
+}
 
 // Takes the scrapes of the state before it changes or is advanced. The end of a step precedes a
 // scrape of the same instant, everything else follows it.
@@ -61,6 +64,7 @@ void StepLoopEngine::cancel(RequestId id, std::size_t, workload::Outcome outcome
 
 // The step begins after all other events of this instant.
 void StepLoopEngine::request_step(Time now) {
+  if (lockstep_) return lockstep_->request_step(now);
   if (!events_.is_due(now, engine_)) return start_step(now);
   state_.activity = Activity::step_requested;
   events_.clear_alarm(engine_);
@@ -79,9 +83,27 @@ void StepLoopEngine::end_step(Time now) {
   instance::end_step(state_, recorder_, now);
   recorder_.withhold_permits(nullptr);
   if (!permits_.empty()) release_permits(now);
-  if (has_work(state_)) return request_step(now);
+  if (has_work()) return request_step(now);
   state_.activity = Activity::idle;
   events_.clear_alarm(engine_);
+}
+
+Time StepLoopEngine::form_batch(Time now) {
+  if (!has_work()) return Time{0};
+  take_scrapes(now, true);
+  return instance::form_batch(state_, recorder_, now) ? state_.jump.duration : Time{0};
+}
+
+void StepLoopEngine::begin_common_step(Time duration, Time now) {
+  if (state_.activity != Activity::stepping) return;
+  state_.jump.duration = duration;
+  begin_step(state_, recorder_, now);
+}
+
+void StepLoopEngine::end_common_step(Time now) {
+  if (state_.activity != Activity::stepping) return;
+  take_scrapes(now, false);
+  instance::end_step(state_, recorder_, now);
 }
 
 // Events would release the permits after all other ends of steps of this instant, and before the
@@ -91,7 +113,7 @@ void StepLoopEngine::release_permits(Time now) {
   if (events_.is_due(now, engine_)) {
     for (const RequestId id : permits_) recorder_.post_permit(id, now);
   } else {
-    if (has_work(state_)) state_.activity = Activity::step_requested;
+    if (has_work()) state_.activity = Activity::step_requested;
     const RequestId last = permits_.back();
     permits_.pop_back();
     for (const RequestId id : permits_) listener_.released(id);
@@ -171,7 +193,11 @@ std::unique_ptr<Instance> make(const StepLoop&, const InstanceGroup& group, sim:
                                std::vector<Engine*>& engines) {
   auto engine = std::make_unique<StepLoopEngine>(
       group, id, static_cast<std::uint32_t>(engines.size()), reporter, environment);
-  engines.push_back(engine.get());
+  if (environment.lockstep) {
+    engines.push_back(environment.lockstep);
+  } else {
+    engines.push_back(engine.get());
+  }
   return engine;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "instance/instance.h"
+#include "instance/step_loop/lockstep.h"
 #include "instance/step_loop/recorder.h"
 #include "instance/step_loop/state.h"
 #include "signals/scrapes.h"
@@ -33,6 +34,13 @@ class StepLoopEngine final : public Instance, public Engine, public Forecaster {
               sim::Time now) override;
   void start_step(sim::Time now) override;
   void end_step(sim::Time now) override;
+  /// The parts of a step in lockstep. The batch is formed; the duration that its step would have
+  /// without the other ranks, 0: no request has work.
+  sim::Time form_batch(sim::Time now);
+  /// The step of the batch starts, if there is one.
+  void begin_common_step(sim::Time duration, sim::Time now);
+  void end_common_step(sim::Time now);
+  bool has_work() const { return instance::has_work(state_); }
   void close(sim::Time end) override;
 
   sim::Time entry_delay(sim::RequestId id) const override;
@@ -60,6 +68,7 @@ class StepLoopEngine final : public Instance, public Engine, public Forecaster {
   workload::RequestStates& states_;
   sim::EventQueue& events_;
   signals::Scrapes* scrapes_;
+  Lockstep* lockstep_;  // null: steps by itself
   const EngineSettings settings_;
   EngineState state_;
   Recorder recorder_;

@@ -27,6 +27,7 @@ class Recorder {
         engine_(engine),
         states_(&environment.states),
         events_(&environment.events),
+        alarms_(environment.lockstep ? nullptr : &environment.events),
         listener_(&environment.listener),
         has_few_groups_(workload::TokenGaps::are_few(settings.requests.num_groups())),
         notifies_first_tokens_(environment.notifies_first_tokens) {}
@@ -39,7 +40,7 @@ class Recorder {
 
   /// The last step of the current jump ends at `at`.
   void jump_ends(sim::Time at) {
-    if (states_) events_->set_alarm(engine_, at);
+    if (alarms_) alarms_->set_alarm(engine_, at);
   }
   void entered(sim::RequestId id, sim::Time now) {
     if (!states_) return;
@@ -158,8 +159,9 @@ class Recorder {
 
   const EngineSettings& settings_;
   std::uint32_t engine_ = 0;
-  workload::RequestStates* states_ = nullptr;  // null in a forecast, like the next two
+  workload::RequestStates* states_ = nullptr;  // null in a forecast, like the next three
   sim::EventQueue* events_ = nullptr;
+  sim::EventQueue* alarms_ = nullptr;  // null also if the engine steps with others
   workload::RequestListener* listener_ = nullptr;
   bool has_few_groups_ = false;
   bool notifies_first_tokens_ = false;

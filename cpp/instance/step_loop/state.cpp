@@ -16,6 +16,7 @@ std::int64_t cap(std::int64_t tokens) {
 
 Stepping stepping_of(const Environment& environment, const LatencyModel& latency) {
   if (environment.reference) return Stepping::reference;
+  if (environment.lockstep) return Stepping::plain;
   return latency.basis() == LatencyBasis::step ? Stepping::plain : Stepping::jumps;
 }
 

@@ -97,6 +97,14 @@ void begin_jump(EngineState& s, Time now) {
   s.jump.steps = 1;
 }
 
+// Whether no request can join the batch. A full batch stays full during the jump unless a request
+// is preempted for the head.
+bool is_full(const EngineState& s, std::int64_t budget_left) {
+  const bool has_no_seat =
+      num_running(s) == s.settings.max_num_seqs && !s.settings.preempting.margin;
+  return budget_left == 0 || has_no_seat;
+}
+
 }  // namespace
 
 bool can_hold(const EngineState& s, RequestId id) {
@@ -141,7 +149,7 @@ void withdraw(EngineState& s, Recorder& recorder, const Leaving& one, Time now) 
   if (has_steps_ahead(s)) cut_jump(s, recorder);
 }
 
-void start_step(EngineState& s, Recorder& recorder, Time now) {
+bool form_batch(EngineState& s, Recorder& recorder, Time now) {
   s.counters.last_event = now;
   s.activity = Activity::idle;
   std::int64_t budget_left = 0;
@@ -149,17 +157,18 @@ void start_step(EngineState& s, Recorder& recorder, Time now) {
     s.is_planned = false;
     budget_left = schedule_step(s, recorder, now);
   }
-  if (num_running(s) == 0) return;
+  if (num_running(s) == 0) return false;
   begin_jump(s, now);
+  s.jump.is_full = is_full(s, budget_left);
+  return true;
+}
+
+void begin_step(EngineState& s, Recorder& recorder, Time now) {
   if (s.settings.plans_ahead) {
-    budget_left = schedule_step(s, recorder, now);
+    s.jump.is_full = is_full(s, schedule_step(s, recorder, now));
     s.is_planned = true;
   }
   count_begun(s, 1);
-  // A full batch stays full during the jump unless a request is preempted for the head.
-  const bool has_no_seat =
-      num_running(s) == s.settings.max_num_seqs && !s.settings.preempting.margin;
-  s.jump.is_full = budget_left == 0 || has_no_seat;
   if (may_jump(s) && !s.preempted) s.jump.steps = length_of_jump(s);
   s.jump.end = end_of_jump(s);
   recorder.jump_ends(s.jump.end);
@@ -167,6 +176,10 @@ void start_step(EngineState& s, Recorder& recorder, Time now) {
   if (s.settings.completion == Completion::step_start && s.jump.steps == 1) {
     apply_step(s, recorder);
   }
+}
+
+void start_step(EngineState& s, Recorder& recorder, Time now) {
+  if (form_batch(s, recorder, now)) begin_step(s, recorder, now);
 }
 
 void end_step(EngineState& s, Recorder& recorder, Time now) {

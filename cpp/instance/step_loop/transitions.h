@@ -20,7 +20,15 @@ void join_queue(EngineState& s, Recorder& recorder, sim::RequestId id, sim::Time
 /// steps, now.
 void withdraw(EngineState& s, Recorder& recorder, const Leaving& one, sim::Time now);
 
-/// A step starts, the first of a jump that ends at `jump.end`; or the engine becomes idle.
+/// The batch of a step is formed, and `jump.duration` is the duration of the step; false: no
+/// request has work, and the engine is idle.
+bool form_batch(EngineState& s, Recorder& recorder, sim::Time now);
+
+/// The step of the batch that has just been formed starts, with `jump.duration`; it is the first of
+/// a jump that ends at `jump.end`.
+void begin_step(EngineState& s, Recorder& recorder, sim::Time now);
+
+/// Both of these.
 void start_step(EngineState& s, Recorder& recorder, sim::Time now);
 
 /// The last step of the jump ends, at `jump.end`. The engine is then idle, at least for this

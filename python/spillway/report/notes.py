@@ -65,7 +65,8 @@ def notes(result: ResultData) -> list[str]:
     if plain:
         found.append(
             f"{plain} of {len(result.instances)} instances simulated every step separately, "
-            "because their latency model distinguishes steps; such runs take longer."
+            "because their latency model distinguishes steps or their ranks are in lockstep; such "
+            "runs take longer."
         )
     return found
 

@@ -477,7 +477,10 @@ Case random_case(std::uint64_t seed, bool plain) {
       group.output_overhead = static_cast<instance::OutputOverhead>(draws.below(2));
     given.quantum_ns = one_of<std::int64_t>(draws, {1, 1000});
     if (draws.below(2) == 0) group.scheduler = random_priorities(draws);
-    if (draws.below(4) == 0) group.data_parallel_size = 2;
+    if (draws.below(4) == 0) {
+      group.data_parallel_size = 2;
+      group.lockstep_ranks = draws.below(2) == 0;
+    }
   }
   // Instants at which other events may happen if steps are whole microseconds.
   const std::int64_t span = at + grain * between(0, 200'000'000 / grain);

@@ -207,6 +207,7 @@ class Server:
     async_scheduling: bool = False
     reserve_full_prompt: bool = False
     watermark: float = 0.0
+    lockstep_ranks: bool = False
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -369,6 +370,7 @@ class _Instance:
     registry: dict[object, _Block] = field(default_factory=dict)
     step: _Step | None = None
     plan: list[_Part] = field(default_factory=list)
+    batch: list[_Scheduled] = field(default_factory=list)  # of the step that is about to start
     limbo: list[_Live] = field(default_factory=list)  # preempted while they finish
     steps: int = 0
     end_ns: int = 0
@@ -713,7 +715,8 @@ class _Instance:
     def preempts_from_the_tail(self) -> bool:
         return self.server.victim == "last" and self.server.preemption_margin is None
 
-    def start_step(self, now_ns: int) -> None:
+    def form_batch(self, now_ns: int) -> int:
+        """Form the batch of the next step; how long the step takes without other ranks."""
         assert self.step is None
         if not self.plan:
             self.order_waiting()
@@ -722,9 +725,13 @@ class _Instance:
             self.check(self.plan, head)
             # An admitted request fits an empty cache, so a step that starts schedules some request.
             assert self.plan
-        batch = [self.begin(part) for part in self.plan]
+        self.batch = [self.begin(part) for part in self.plan]
         self.plan = []
-        self.step = _Step(now_ns, self.duration_ns(batch), batch)
+        return self.duration_ns(self.batch)
+
+    def start_step(self, now_ns: int, duration_ns: int) -> None:
+        self.step = _Step(now_ns, duration_ns, self.batch)
+        self.batch = []
         self.steps += 1
         if self.server.completion == "step_start":
             self.apply_effects(self.step)
@@ -803,6 +810,27 @@ class _Instance:
                 self.gaps[step.duration_ns + otp_ns] += 1
         live.last_token_ns = step.end_ns
 
+    def drained(self, lives: list[_Live]) -> Run:
+        assert not self.running
+        assert not self.waiting
+        assert not self.limbo
+        assert len(self.free) == self.server.num_kv_blocks
+        assert all(live.outcome.outcome in ("completed", "rejected", "cancelled") for live in lives)
+        return Run(
+            outcomes=[live.outcome for live in lives],
+            gaps=self.gaps,
+            steps=self.steps,
+            end_ns=self.end_ns,
+            hits=self.hits,
+            misses=self.misses,
+            lookups=self.lookups,
+            evictions=self.evictions,
+            rolled_back=self.rolled_back,
+            whole_prompts=self.whole_prompts,
+            yielded=self.yielded,
+            unfinished_victims=self.unfinished_victims,
+        )
+
     # Invariants
 
     def check_blocks(self) -> None:
@@ -833,52 +861,59 @@ class _Instance:
 
 def simulate(server: Server, requests: Sequence[Request]) -> Run:
     """Run `requests` through one instance until it is drained."""
-    instance = _Instance(server)
-    lives = [_Live(request, Outcome()) for request in requests]
+    (run,) = simulate_in_lockstep(server, [requests])
+    return run
+
+
+def simulate_ranks(server: Server, ranks: Sequence[Sequence[Request]]) -> list[Run]:
+    """Run the requests of each rank of one instance until all are drained."""
+    if server.lockstep_ranks:
+        return simulate_in_lockstep(server, ranks)
+    return [simulate(server, requests) for requests in ranks]
+
+
+def simulate_in_lockstep(server: Server, ranks: Sequence[Sequence[Request]]) -> list[Run]:
+    """Run the requests of each rank; their steps start and end together."""
+    instances = [_Instance(server) for _ in ranks]
+    lives = [[_Live(request, Outcome()) for request in requests] for requests in ranks]
     entries = [
-        (live.request.arrival_ns + instance.entry_delay_ns(live.request), live) for live in lives
+        (live.request.arrival_ns + rank.entry_delay_ns(live.request), rank, live)
+        for rank, its in zip(instances, lives, strict=True)
+        for live in its
     ]
     entries.sort(key=lambda entry: entry[0])  # stable: equal instants keep the input order
     cancels = [
-        (live.request.cancelled_ns, live) for live in lives if live.request.cancelled_ns is not None
+        (live.request.cancelled_ns, rank, live)
+        for rank, its in zip(instances, lives, strict=True)
+        for live in its
+        if live.request.cancelled_ns is not None
     ]
     cancels.sort(key=lambda cancel: cancel[0])
 
-    while entries or instance.step is not None:
-        instants = []
-        if cancels:
-            instants.append(cancels[0][0])
-        if entries:
-            instants.append(entries[0][0])
-        if instance.step is not None:
-            instants.append(instance.step.end_ns)
+    end_ns: int | None = None  # of the common step
+    while entries or end_ns is not None:
+        instants = [event[0] for events in (cancels, entries) for event in events[:1]]
+        if end_ns is not None:
+            instants.append(end_ns)
         now_ns = min(instants)
 
-        if instance.step is not None and instance.step.end_ns == now_ns:
-            instance.end_step()
+        if now_ns == end_ns:
+            for rank in instances:
+                if rank.step is not None:
+                    rank.end_step()
+            end_ns = None
         while cancels and cancels[0][0] == now_ns:
-            instance.cancel(cancels.pop(0)[1], now_ns)
+            _, rank, live = cancels.pop(0)
+            rank.cancel(live, now_ns)
         while entries and entries[0][0] == now_ns:
-            instance.enter_queue(entries.pop(0)[1], now_ns)
-        if instance.step is None and (instance.running or instance.waiting):
-            instance.start_step(now_ns)
+            _, rank, live = entries.pop(0)
+            rank.enter_queue(live, now_ns)
+        if end_ns is None:
+            busy = [rank for rank in instances if rank.running or rank.waiting]
+            if busy:
+                duration_ns = max(rank.form_batch(now_ns) for rank in busy)
+                for rank in busy:
+                    rank.start_step(now_ns, duration_ns)
+                end_ns = now_ns + duration_ns
 
-    assert not instance.running
-    assert not instance.waiting
-    assert not instance.limbo
-    assert len(instance.free) == server.num_kv_blocks
-    assert all(live.outcome.outcome in ("completed", "rejected", "cancelled") for live in lives)
-    return Run(
-        outcomes=[live.outcome for live in lives],
-        gaps=instance.gaps,
-        steps=instance.steps,
-        end_ns=instance.end_ns,
-        hits=instance.hits,
-        misses=instance.misses,
-        lookups=instance.lookups,
-        evictions=instance.evictions,
-        rolled_back=instance.rolled_back,
-        whole_prompts=instance.whole_prompts,
-        yielded=instance.yielded,
-        unfinished_victims=instance.unfinished_victims,
-    )
+    return [rank.drained(its) for rank, its in zip(instances, lives, strict=True)]
