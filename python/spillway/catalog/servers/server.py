@@ -63,7 +63,7 @@ class Server:
         `dense_tflops` (with `bf16`), `link_gb_s`.
     tp, dp : int
         Tensor- and data-parallel size, >= 1. The data-parallel ranks of a mixture of experts share
-        its experts.
+        its experts, so they step together (`InstanceGroup.lockstep_ranks`).
     pp : int
         Pipeline-parallel size, >= 1. vLLM keeps one batch in flight per stage; these batches are
         simulated as `pp` ranks that each pass all stages and have an equal part of the KV memory
@@ -193,6 +193,7 @@ class Server:
         version = self.version
         return InstanceGroup(
             data_parallel_size=self.dp * self.pp,
+            lockstep_ranks=self.dp > 1 and self.architecture.is_mixture,
             max_num_seqs=math.ceil(seqs / self.pp),
             max_num_batched_tokens=tokens,
             max_model_len=self._max_model_len,
@@ -273,6 +274,8 @@ class Server:
             Origin("kv_cache.reserve_full_prompt",
                    str(group.kv_cache.reserve_full_prompt).lower(), engines),
         ]  # fmt: skip
+        if group.lockstep_ranks:
+            rows.append(Origin("lockstep_ranks", "true", "mixture of experts with dp > 1"))
         for name in ("constant_us", "weights_us", "expert_weights_us", "token_us", "decode_us",
                      "decode_context_us", "prefill_context_us", "alpha0_us"):  # fmt: skip
             value = getattr(group.latency, name)

@@ -254,6 +254,17 @@ def test_every_setting_has_an_origin() -> None:
     assert {one.setting: one.origin for one in given.origins()}["max_num_seqs"] == "given"
 
 
+def test_ranks_of_a_mixture_step_together() -> None:
+    of_experts, dense = (
+        Server(model=name, gpu="h100", dp=2, max_model_len=2048)
+        for name in ("qwen3-30b-a3b", "llama-3.1-8b")
+    )
+    assert of_experts.group.lockstep_ranks
+    assert "lockstep_ranks" in {one.setting for one in of_experts.origins()}
+    assert not dense.group.lockstep_ranks
+    assert not dataclasses.replace(of_experts, dp=1).group.lockstep_ranks
+
+
 def test_a_server_without_measurements_says_so() -> None:
     measured = {(one["gpu"], one["dtype"]) for one in entries("efficiencies.yaml").values()}
     for gpu in accelerators():
