@@ -40,7 +40,7 @@ struct Environment {
 /// How an instance performs its steps. The results are the same.
 enum class Stepping : std::uint8_t {
   jumps,      ///< several steps at a time while the batch is unchanged; also plants without steps
-  plain,      ///< step by step and request by request, as its settings require
+  plain,      ///< step by step, as its settings require
   reference,  ///< step by step and request by request, as the run requires
 };
 inline constexpr std::array<std::string_view, 3> kSteppingNames{"jumps", "plain", "reference"};

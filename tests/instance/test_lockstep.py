@@ -6,11 +6,15 @@ be calculated by hand.
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import numpy as np
 import pytest
-from support.runs import instants_ns
+from support.effort import in_parts, often, trials
+from support.engine_trials import server_of
+from support.runs import MS, instants_ns
+from support.twins import instance as oracle
 
 from spillway import (
     ConfigError,
@@ -21,8 +25,6 @@ from spillway import (
     simulate,
     trace,
 )
-
-MS = 10**6
 
 LATENCY = instance.Linear(
     alpha0_us=0,
@@ -145,6 +147,59 @@ def test_a_request_of_the_batch_leaves_with_the_common_step() -> None:
     assert result.requests["output_tokens"].tolist() == [1, 1]
     apart = run([0, 0], [100, 500], [9, 9], more=reaction, lockstep=False)
     assert apart.requests["output_tokens"].tolist() == [2, 1]
+
+
+@pytest.mark.parametrize("seeds", in_parts(trials(200), 2))
+def test_withdrawals_are_those_of_the_twin(seeds: range) -> None:
+    """Clients that give up, at instants at which other things happen, too."""
+    shown = dict.fromkeys(("cancelled", "cancelled with tokens", "completed", "preempted"), 0)
+    for seed in seeds:
+        rng = random.Random(seed)
+        n, timeout_ms = rng.randint(5, 30), rng.choice([5, 20, 80, 150])
+        arrival_ms = np.cumsum([rng.choice([0, 1, 5, 7, 30]) for _ in range(n)]).tolist()
+        lengths = [
+            [rng.choice(choices) for _ in range(n)] for choices in ([50, 100, 325], [1, 5, 20])
+        ]
+        simulation = Simulation(
+            workload=trace(
+                arrival_s=[ms / 1e3 for ms in arrival_ms],
+                input_tokens=lengths[0],
+                output_tokens=lengths[1],
+            ),
+            reaction={"timeout_s": timeout_ms / 1e3, "retries": []},
+            instances=instance.InstanceGroup(
+                data_parallel_size=rng.randint(2, 4),
+                lockstep_ranks=True,
+                latency=LATENCY,
+                max_num_batched_tokens=rng.choice([64, 500, 2048]),
+                num_kv_blocks=rng.choice([24, 40, 1000]),
+                async_scheduling=rng.random() < 0.5,
+            ),
+        )
+        result = simulate(simulation)
+        assert result.digest == simulate(simulation, reference=True).digest
+        requests = [
+            oracle.Request(str(row), at * MS, inputs, outputs, cancelled_ns=(at + timeout_ms) * MS)
+            for row, (at, inputs, outputs) in enumerate(zip(arrival_ms, *lengths, strict=True))
+        ]
+        of_rank = result.requests["rank"].tolist()
+        ranks = range(simulation.instances[0].data_parallel_size)
+        rows = [[row for row in range(n) if of_rank[row] == rank] for rank in ranks]
+        runs = oracle.simulate_ranks(
+            server_of(simulation), [[requests[row] for row in own] for own in rows]
+        )
+        first_token = instants_ns(result, "ttft_s")
+        for own, its in zip(rows, runs, strict=True):
+            for row, told in zip(own, its.outcomes, strict=True):
+                assert result.requests["outcome"][row] == told.outcome
+                assert result.requests["output_tokens"][row] == told.emitted
+                assert result.requests["preemptions"][row] == told.preemptions
+                assert first_token[row] == told.first_token_ns
+                shown[told.outcome] += 1
+                shown["cancelled with tokens"] += told.outcome == "cancelled" and told.emitted > 0
+                shown["preempted"] += told.preemptions
+        assert result.instances[0]["steps"] == sum(its.steps for its in runs)
+    assert min(shown.values()) >= often(30), shown
 
 
 def test_a_plan_is_made_when_the_common_step_starts() -> None:

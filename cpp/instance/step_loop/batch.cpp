@@ -165,7 +165,7 @@ bool memory_suffices(const EngineState& s, std::int64_t new_blocks, std::int64_t
 // because one of them would be preempted.
 bool schedule_decoders(EngineState& s, std::int64_t& budget) {
   if (s.decoders.empty()) return true;
-  if (!may_jump(s) || head_may_preempt(s)) return false;
+  if (!keeps_sums(s) || head_may_preempt(s)) return false;
   Decoders::Finishing finishing;
   if (s.activity == Activity::stepping) finishing = s.decoders.finishing();
   const std::int64_t left = budget - (s.decoders.size() - finishing.requests);

@@ -97,7 +97,7 @@ void apply_step(EngineState& s, Recorder& recorder) {
   s.unplanned_blocks = 0;
   // Sums are not used while memory is short or the budget is below one token per request.
   const bool may_join =
-      may_jump(s) && !s.preempted && num_running(s) <= s.settings.max_num_batched_tokens;
+      keeps_sums(s) && !s.preempted && num_running(s) <= s.settings.max_num_batched_tokens;
   const std::size_t finished_decoders = s.finished.size();
   for (Slot& slot : s.slots) {
     slot.computed += silent_steps * slot.tokens;

@@ -37,6 +37,7 @@ struct EngineSettings {
   PreemptionRules preempting;
   std::unique_ptr<const LatencyModel> latency;
   Stepping stepping;
+  bool keeps_sums;              ///< requests that decode are kept as sums
   bool plans_ahead;             ///< the batch of a step is fixed when the step before it starts
   bool durations_vary;          ///< steps of an unchanged batch may differ in duration
   double step_overhead_us;      ///< of a step that emits a token
@@ -109,7 +110,7 @@ enum class Activity : std::uint8_t { idle, step_requested, stepping };
 ///
 /// The batch consists of the decoders, which are kept as sums, and the slots. If not all decoders
 /// can get their token, they become slots, and the step is performed request by request. With plain
-/// stepping all requests are slots and every jump is a single step.
+/// stepping every jump is a single step; unless the engine `keeps_sums`, all requests are slots.
 ///
 /// An engine that plans ahead has two batches: that of the current step, and the planned one of the
 /// step after it, whose blocks are already allocated. The plan starts from the state at the end of
@@ -152,11 +153,15 @@ inline std::int64_t num_running(const EngineState& s) {
 }
 inline bool has_work(const EngineState& s) { return num_running(s) > 0 || !s.waiting.empty(); }
 
-/// Whether several steps may be performed together. If taking a block can forget another one with
+/// Whether requests that decode are kept as sums. If taking a block can forget another one with
 /// the same identity, the order in which the requests of a step take blocks matters, and every step
 /// is performed request by request.
+inline bool keeps_sums(const EngineState& s) {
+  return s.settings.keeps_sums && !s.memory.order_matters();
+}
+/// Whether several steps may be performed together.
 inline bool may_jump(const EngineState& s) {
-  return s.settings.stepping == Stepping::jumps && !s.memory.order_matters();
+  return s.settings.stepping == Stepping::jumps && keeps_sums(s);
 }
 /// Whether steps of the current jump have not begun.
 inline bool has_steps_ahead(const EngineState& s) {
