@@ -413,6 +413,17 @@ def test_activity(seed: int) -> None:
     assert repr(result)
 
 
+def test_noise_costs_time_but_lockstep_hardly_any() -> None:
+    def says_so(**group: Any) -> bool:
+        result = simulate(Simulation(instances=[{"data_parallel_size": 2}, group]))
+        assert result.instances[1]["stepping"] == "plain"
+        return any("1 of 2 instances simulated every step" in note for note in result.notes())
+
+    assert says_so(latency={"kind": "jittered"})
+    assert says_so(latency={"kind": "jittered"}, data_parallel_size=2, lockstep_ranks=True)
+    assert not says_so(data_parallel_size=2, lockstep_ranks=True)
+
+
 def test_peak_of_memory_is_that_of_every_step() -> None:
     for seed in range(8):
         rng = random.Random(seed)
