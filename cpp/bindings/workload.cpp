@@ -5,8 +5,10 @@
 #include "bindings/bindings.h"
 #include "bindings/settings.h"
 #include "workload/column_files.h"
+#include "workload/generate.h"
 #include "workload/policies.h"
 #include "workload/requests.h"
+#include "workload/synthetic.h"
 
 namespace spillway::bindings {
 
@@ -191,6 +193,14 @@ void bind_workload(py::module_& module) {
         return trace_of(transformed(trace, trace.as<Trace>().transforms.size(), seed), "");
       },
       py::arg("trace"), py::arg("seed"), "The trace's requests after its transforms, as a trace.");
+  module.def(
+      "_generated",
+      [](const Settings& synthetic, std::uint64_t seed) {
+        return trace_of(workload::generate(synthetic.as<workload::Synthetic>(), seed, 1,
+                                           [] { return PyErr_CheckSignals() != 0; }),
+                        "");
+      },
+      py::arg("synthetic"), py::arg("seed"), "The requests of a synthetic workload, as a trace.");
   module.def(
       "_outline",
       [](const Settings& trace, std::size_t num_transforms) {

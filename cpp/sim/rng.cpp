@@ -62,6 +62,8 @@ double horner(const double (&c)[8], double x) {
   return sum;
 }
 
+}  // namespace
+
 double normal_quantile(double p) {
   const double q = p - 0.5;
   if (std::abs(q) <= 0.425) {
@@ -79,8 +81,6 @@ double normal_quantile(double p) {
   }
   return q < 0 ? -z : z;
 }
-
-}  // namespace
 
 std::array<std::uint64_t, 4> philox4x64(std::array<std::uint64_t, 4> counter,
                                         std::array<std::uint64_t, 2> key) {

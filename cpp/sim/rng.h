@@ -32,6 +32,10 @@ inline constexpr std::array<std::string_view, 11> kStreamNames{
 std::array<std::uint64_t, 4> philox4x64(std::array<std::uint64_t, 4> counter,
                                         std::array<std::uint64_t, 2> key);
 
+/// Quantile of the standard normal distribution (Wichura 1988, algorithm AS 241). Precondition:
+/// 0 < p < 1.
+double normal_quantile(double p);
+
 /// The draws of one entity (for example, the third request of the second client) in one stream.
 /// Entities can be visited in any order. Equal to `numpy.random.Philox(key=[seed, stream],
 /// counter=[0, entity, sub_entity, 0])`.

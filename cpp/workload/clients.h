@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "sim/error.h"
 #include "sim/schema/range.h"
@@ -11,6 +12,7 @@
 #include "workload/arrivals/policies.h"
 #include "workload/lengths/policies.h"
 #include "workload/limits.h"
+#include "workload/rate_profile.h"
 
 namespace spillway::workload {
 
@@ -24,16 +26,18 @@ struct Client {
   double start_s = 0;
   std::optional<double> duration_s;
   std::optional<std::int64_t> num_requests;
+  std::vector<RatePoint> rate_profile;
+  std::optional<double> rate_period_s;
   Arrivals arrivals = Poisson{};
   Lengths input_tokens = Fixed{512};
   Lengths output_tokens = Fixed{128};
+  double length_correlation = 0;
   std::string prefix_group;
   std::int64_t prefix_tokens = 0;
 
   static constexpr std::string_view type_name = "Client";
   static constexpr std::string_view doc =
-      "One source of requests: a tenant's application with its own arrivals and lengths. To change "
-      "a tenant's rate in steps, give it one client per step.";
+      "One source of requests: a tenant's application with its own arrivals and lengths.";
   static void fields(auto field) {
     field("name", &Client::name, "Name of the client; must be unique.");
     field("tenant", &Client::tenant, "Tenant to which its requests belong.");
@@ -61,11 +65,26 @@ struct Client {
           "Maximum number of requests of this client; unset: unlimited.")
         .unit("requests")
         .range(sim::between(1, 1e9));
+    field("rate_profile", &Client::rate_profile,
+          "The rate over time, as points between which it is linear: ramps, spikes, drains, days. "
+          "Before the first point and after the last one it is constant; two points at one time "
+          "are a step. It sets the pace of the arrival process: at factor 2, gaps and the times in "
+          "states are half as long. Empty: constant.");
+    field("rate_period_s", &Client::rate_period_s,
+          "The profile repeats after this time, e.g. 86400 for a day; from the last point the rate "
+          "is linear to the first one of the next period. Unset: it does not repeat.")
+        .unit("s")
+        .range(sim::positive_up_to(sim::kLongestSpan_s));
     field("arrivals", &Client::arrivals, "When its requests arrive.");
     field("input_tokens", &Client::input_tokens,
           "Length of the unshared part of a prompt; at least 1 token.")
         .unit("tokens");
     field("output_tokens", &Client::output_tokens, "Output length.").unit("tokens");
+    field("length_correlation", &Client::length_correlation,
+          "Rank correlation (Spearman) of input_tokens and output_tokens, by a Gaussian copula. "
+          "Both lengths keep their distributions. Lengths with few values attain less.")
+        .dimensionless()
+        .range(sim::between(-1, 1));
     field("prefix_group", &Client::prefix_group,
           "Clients of one group share the first prefix_tokens tokens of their prompts; empty: no "
           "shared prefix.");
@@ -75,6 +94,8 @@ struct Client {
         .range(sim::between(0, kMaxTokens));
   }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
+
+  void validate_profile(const std::string& path, std::vector<sim::Violation>& out) const;
 
   /// Whether its own settings bound the number of requests.
   bool is_finite() const { return duration_s || num_requests; }

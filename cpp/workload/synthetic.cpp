@@ -8,9 +8,10 @@
 #include "sim/error.h"
 #include "workload/arrivals/arrivals.h"
 #include "workload/generate.h"
-#include "workload/lengths/lengths.h"
+#include "workload/lengths/pair.h"
 #include "workload/limits.h"
 #include "workload/names.h"
+#include "workload/rate_profile.h"
 #include "workload/requests.h"
 
 namespace spillway::workload {
@@ -35,15 +36,14 @@ class ClientSource {
                std::uint64_t seed, sim::Quantum quantum)
       : arrivals_(std::visit([&](const auto& config) { return make(config, rate_per_s); },
                              client.arrivals)),
-        input_(make_lengths(client.input_tokens)),
-        output_(make_lengths(client.output_tokens)),
+        clock_(client.start_s, client.rate_profile, client.rate_period_s),
+        lengths_(client.input_tokens, client.output_tokens, client.length_correlation),
         prefix_tokens_(client.prefix_tokens),
         index_(index),
         count_(static_cast<std::uint64_t>(client.num_requests.value_or(kUnboundedCount))),
         end_s_(sim::to_seconds(end)),
         seed_(seed),
-        quantum_(quantum),
-        now_s_(client.start_s) {
+        quantum_(quantum) {
     draw_arrival();
   }
 
@@ -53,11 +53,11 @@ class ClientSource {
   Arrival take() {
     sim::Draws in(seed_, sim::Stream::input_lengths, ordinal_, index_);
     sim::Draws out(seed_, sim::Stream::output_lengths, ordinal_, index_);
-    const std::int64_t own = std::max<std::int64_t>(1, input_->tokens(in));
+    const LengthsOfRequest own = lengths_.draw(in, out);
     const Arrival arrival{.time = next_time_,
-                          .input_tokens = static_cast<std::int32_t>(
-                              std::min<std::int64_t>(own + prefix_tokens_, kMaxTokens)),
-                          .output_tokens = static_cast<std::int32_t>(output_->tokens(out))};
+                          .input_tokens = static_cast<std::int32_t>(std::min<std::int64_t>(
+                              own.input_tokens + prefix_tokens_, kMaxTokens)),
+                          .output_tokens = static_cast<std::int32_t>(own.output_tokens)};
     ++ordinal_;
     draw_arrival();
     return arrival;
@@ -66,14 +66,14 @@ class ClientSource {
  private:
   void draw_arrival() {
     sim::Draws gap(seed_, sim::Stream::arrivals, ordinal_, index_);
-    now_s_ += arrivals_->gap_s(gap);
-    const bool comes = now_s_ < end_s_ && ordinal_ < count_;
-    next_time_ = comes ? quantum_.truncate_us(now_s_ * 1e6) : sim::kForever;
+    const double now_s = clock_.advance(arrivals_->gap_s(gap));
+    const bool comes = now_s < end_s_ && ordinal_ < count_;
+    next_time_ = comes ? quantum_.truncate_us(now_s * 1e6) : sim::kForever;
   }
 
   std::unique_ptr<ArrivalProcess> arrivals_;
-  std::unique_ptr<LengthDistribution> input_;
-  std::unique_ptr<LengthDistribution> output_;
+  RateClock clock_;
+  LengthPair lengths_;
   std::int64_t prefix_tokens_;
   std::size_t index_;
   std::uint64_t count_;
@@ -81,7 +81,6 @@ class ClientSource {
   std::uint64_t seed_;
   sim::Quantum quantum_;
   std::uint64_t ordinal_ = 0;
-  double now_s_;
   sim::Time next_time_;
 };
 

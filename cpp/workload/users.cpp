@@ -5,7 +5,6 @@
 
 #include "sim/mix.h"
 #include "sim/rng.h"
-#include "workload/lengths/policies.h"
 #include "workload/limits.h"
 
 namespace spillway::workload {
@@ -37,8 +36,7 @@ Users::Users(const Synthetic& config, std::uint64_t seed, std::int64_t quantum_n
     sources_.push_back(
         {.loop = *loop,
          .client = i,
-         .input = make_lengths(client.input_tokens),
-         .output = make_lengths(client.output_tokens),
+         .lengths = {client.input_tokens, client.output_tokens, client.length_correlation},
          .named = named,
          .end = client.end(workload_end),
          .left = client.num_requests.value_or(std::numeric_limits<std::int64_t>::max()),
@@ -77,7 +75,8 @@ Arrival Users::ask(std::size_t which) {
   const Source& source = sources_[user.source];
   sim::Draws in(seed_, sim::Stream::input_lengths, draw_of(which), source.client);
   sim::Draws out(seed_, sim::Stream::output_lengths, draw_of(which), source.client);
-  const auto own = static_cast<std::uint32_t>(std::max<std::int64_t>(1, source.input->tokens(in)));
+  const LengthsOfRequest lengths = source.lengths.draw(in, out);
+  const auto own = static_cast<std::uint32_t>(lengths.input_tokens);
   const auto turns = static_cast<std::uint64_t>(source.loop.turns);
   if (user.ordinal % turns == 0) {
     user.conversation.clear();
@@ -91,7 +90,7 @@ Arrival Users::ask(std::size_t which) {
   return {
       .time = user.next,
       .input_tokens = static_cast<std::int32_t>(std::min<std::int64_t>(input_tokens, kMaxTokens)),
-      .output_tokens = static_cast<std::int32_t>(source.output->tokens(out)),
+      .output_tokens = static_cast<std::int32_t>(lengths.output_tokens),
       .tenant = source.named.tenant,
       .slo_class = source.named.slo_class,
       .segments = user.conversation};

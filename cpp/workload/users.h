@@ -7,7 +7,7 @@
 
 #include "sim/time.h"
 #include "workload/arrivals/closed_loop.h"
-#include "workload/lengths/lengths.h"
+#include "workload/lengths/pair.h"
 #include "workload/names.h"
 #include "workload/requests.h"
 #include "workload/synthetic.h"
@@ -39,8 +39,7 @@ class Users {
   struct Source {
     ClosedLoop loop;
     std::size_t client = 0;
-    std::unique_ptr<LengthDistribution> input;
-    std::unique_ptr<LengthDistribution> output;
+    LengthPair lengths;
     NamedClient named;
     sim::Time end{0};
     std::int64_t left = 0;  // requests that may still be announced

@@ -10,7 +10,7 @@ namespace {
 
 class Never final : public ArrivalProcess {
  public:
-  double gap_s(sim::Draws&) const override { return std::numeric_limits<double>::infinity(); }
+  double gap_s(sim::Draws&) override { return std::numeric_limits<double>::infinity(); }
 };
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace {
 class ConstantProcess final : public ArrivalProcess {
  public:
   explicit ConstantProcess(double rate_per_s) : gap_s_(1.0 / rate_per_s) {}
-  double gap_s(sim::Draws&) const override { return gap_s_; }
+  double gap_s(sim::Draws&) override { return gap_s_; }
 
  private:
   double gap_s_;

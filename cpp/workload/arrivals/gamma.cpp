@@ -10,7 +10,7 @@ class GammaProcess final : public ArrivalProcess {
  public:
   GammaProcess(double cv, double rate_per_s)
       : shape_(1.0 / (cv * cv)), scale_s_(cv * cv / rate_per_s) {}
-  double gap_s(sim::Draws& draws) const override { return draws.gamma(shape_) * scale_s_; }
+  double gap_s(sim::Draws& draws) override { return draws.gamma(shape_) * scale_s_; }
 
  private:
   double shape_;

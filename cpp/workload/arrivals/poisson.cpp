@@ -9,7 +9,7 @@ namespace {
 class PoissonProcess final : public ArrivalProcess {
  public:
   explicit PoissonProcess(double rate_per_s) : mean_s_(1.0 / rate_per_s) {}
-  double gap_s(sim::Draws& draws) const override { return draws.exponential() * mean_s_; }
+  double gap_s(sim::Draws& draws) override { return draws.exponential() * mean_s_; }
 
  private:
   double mean_s_;

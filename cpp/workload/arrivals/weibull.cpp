@@ -28,7 +28,7 @@ class WeibullProcess final : public ArrivalProcess {
   WeibullProcess(double cv, double rate_per_s)
       : inverse_shape_(1.0 / shape_for(cv)),
         scale_s_(1.0 / (rate_per_s * std::tgamma(1.0 + inverse_shape_))) {}
-  double gap_s(sim::Draws& draws) const override {
+  double gap_s(sim::Draws& draws) override {
     return scale_s_ * std::pow(draws.exponential(), inverse_shape_);
   }
 

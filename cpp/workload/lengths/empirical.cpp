@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "workload/lengths/lengths.h"
 
@@ -17,16 +18,27 @@ class EmpiricalLength final : public LengthDistribution {
     if (weights.empty()) weights.assign(values_.size(), 1.0);
     cumulative_.resize(weights.size());
     std::partial_sum(weights.begin(), weights.end(), cumulative_.begin());
+    for (std::size_t i = 0; i < values_.size(); ++i) sorted_.emplace_back(values_[i], weights[i]);
+    std::ranges::sort(sorted_);
   }
   std::int64_t tokens(sim::Draws& draws) const override {
     const double target = draws.uniform() * cumulative_.back();
     const auto above = std::upper_bound(cumulative_.begin(), cumulative_.end() - 1, target);
     return values_[static_cast<std::size_t>(above - cumulative_.begin())];
   }
+  std::int64_t quantile(double p) const override {
+    double left = p * cumulative_.back();
+    for (const auto& [value, weight] : sorted_) {
+      if (weight > 0 && left <= weight) return value;
+      left -= weight;
+    }
+    return sorted_.back().first;
+  }
 
  private:
   std::vector<std::int64_t> values_;
   std::vector<double> cumulative_;
+  std::vector<std::pair<std::int64_t, double>> sorted_;  // values and weights
 };
 
 }  // namespace

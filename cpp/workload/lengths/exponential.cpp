@@ -11,12 +11,14 @@ namespace {
 class ExponentialLength final : public LengthDistribution {
  public:
   explicit ExponentialLength(const Exponential& config) : config_(config) {}
-  std::int64_t tokens(sim::Draws& draws) const override {
-    return clamped_tokens(config_.mean_tokens * draws.exponential(), config_.min_tokens,
-                          config_.max_tokens);
-  }
+  std::int64_t tokens(sim::Draws& draws) const override { return length(draws.exponential()); }
+  std::int64_t quantile(double p) const override { return length(-std::log1p(-p)); }
 
  private:
+  std::int64_t length(double standard) const {
+    return clamped_tokens(config_.mean_tokens * standard, config_.min_tokens, config_.max_tokens);
+  }
+
   Exponential config_;
 };
 

@@ -10,6 +10,7 @@ class FixedLength final : public LengthDistribution {
  public:
   explicit FixedLength(std::int64_t tokens) : tokens_(tokens) {}
   std::int64_t tokens(sim::Draws&) const override { return tokens_; }
+  std::int64_t quantile(double) const override { return tokens_; }
 
  private:
   std::int64_t tokens_;

@@ -11,12 +11,15 @@ namespace {
 class GaussianLength final : public LengthDistribution {
  public:
   explicit GaussianLength(const Gaussian& config) : config_(config) {}
-  std::int64_t tokens(sim::Draws& draws) const override {
-    return clamped_tokens(config_.mean_tokens + config_.std_dev_tokens * draws.normal(),
+  std::int64_t tokens(sim::Draws& draws) const override { return length(draws.normal()); }
+  std::int64_t quantile(double p) const override { return length(sim::normal_quantile(p)); }
+
+ private:
+  std::int64_t length(double standard) const {
+    return clamped_tokens(config_.mean_tokens + config_.std_dev_tokens * standard,
                           config_.min_tokens, config_.max_tokens);
   }
 
- private:
   Gaussian config_;
 };
 

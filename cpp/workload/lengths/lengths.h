@@ -8,11 +8,13 @@
 namespace spillway::workload {
 
 /// Contract of a length distribution: independent token counts. `tokens` draws only from `draws`,
-/// which belongs to that request.
+/// which belongs to that request. `quantile` is the smallest length whose probability not to be
+/// exceeded is at least `p`, 0 < p < 1.
 class LengthDistribution {
  public:
   virtual ~LengthDistribution() = default;
   virtual std::int64_t tokens(sim::Draws& draws) const = 0;
+  virtual std::int64_t quantile(double p) const = 0;
 };
 
 /// `x` rounded half away from zero and clamped to [min, max].

@@ -11,12 +11,15 @@ namespace {
 class LognormalLength final : public LengthDistribution {
  public:
   explicit LognormalLength(const Lognormal& config) : config_(config) {}
-  std::int64_t tokens(sim::Draws& draws) const override {
-    return clamped_tokens(std::exp(config_.mu + config_.sigma * draws.normal()), config_.min_tokens,
+  std::int64_t tokens(sim::Draws& draws) const override { return length(draws.normal()); }
+  std::int64_t quantile(double p) const override { return length(sim::normal_quantile(p)); }
+
+ private:
+  std::int64_t length(double standard) const {
+    return clamped_tokens(std::exp(config_.mu + config_.sigma * standard), config_.min_tokens,
                           config_.max_tokens);
   }
 
- private:
   Lognormal config_;
 };
 

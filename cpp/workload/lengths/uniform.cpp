@@ -1,5 +1,7 @@
 #include "workload/lengths/uniform.h"
 
+#include <algorithm>
+
 #include "workload/lengths/lengths.h"
 
 namespace spillway::workload {
@@ -12,6 +14,10 @@ class UniformLength final : public LengthDistribution {
   std::int64_t tokens(sim::Draws& draws) const override {
     const auto values = static_cast<std::uint64_t>(config_.max_tokens - config_.min_tokens + 1);
     return config_.min_tokens + static_cast<std::int64_t>(draws.below(values));
+  }
+  std::int64_t quantile(double p) const override {
+    const auto values = static_cast<double>(config_.max_tokens - config_.min_tokens + 1);
+    return std::min(config_.min_tokens + static_cast<std::int64_t>(p * values), config_.max_tokens);
   }
 
  private:

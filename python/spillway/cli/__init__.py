@@ -34,6 +34,7 @@ COMMANDS: Mapping[str, str] = {
     "init": "write a commented configuration file to start from",
     "optimize": "search for better settings",
     "sweep": "run configurations side by side, or solve",
+    "traffic": "describe a trace, or fit a generator to it",
     "servers": "show a model server: memory, limits, step times, how sure they are",
     "calibrate": "fit a server to measured runs",
     "validate": "compare with another system's recorded results",

@@ -1,10 +1,4 @@
-"""Recorded traffic as a material: traces with transforms, and replications of a trace.
-
-The transforms of a trace are settings of it (`workload.Trace.transforms`, such as
-`workload.ScaleRate`), which the core applies before a run. So configuration files and studies
-remember them, a study can search them (`workload.transforms[0].factor`), and random ones draw anew
-for each seed.
-"""
+"""Traces with transforms, and replications of a trace."""
 
 from __future__ import annotations
 

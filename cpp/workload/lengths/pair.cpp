@@ -1,0 +1,35 @@
+#include "workload/lengths/pair.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+namespace spillway::workload {
+
+namespace {
+
+double normal_probability(double z) {
+  constexpr double kSmallest = std::numeric_limits<double>::epsilon() / 2;
+  return std::clamp(0.5 * std::erfc(-z / std::numbers::sqrt2), kSmallest, 1 - kSmallest);
+}
+
+}  // namespace
+
+LengthPair::LengthPair(const Lengths& input, const Lengths& output, double correlation)
+    : input_(make_lengths(input)),
+      output_(make_lengths(output)),
+      of_normals_(2 * std::sin(std::numbers::pi / 6 * correlation)) {}
+
+LengthsOfRequest LengthPair::draw(sim::Draws& in, sim::Draws& out) const {
+  if (of_normals_ == 0) {
+    return {std::max<std::int64_t>(1, input_->tokens(in)), output_->tokens(out)};
+  }
+  const double first = in.normal();
+  const double own = std::sqrt(std::max(0.0, 1 - of_normals_ * of_normals_));
+  const double second = of_normals_ * first + own * out.normal();
+  return {std::max<std::int64_t>(1, input_->quantile(normal_probability(first))),
+          output_->quantile(normal_probability(second))};
+}
+
+}  // namespace spillway::workload

@@ -1,0 +1,79 @@
+"""`spillway traffic describe TRACE` and `spillway traffic fit TRACE -o workload.yaml`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+__all__ = ["add_arguments", "run"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
+    shown = actions.add_parser("describe", help="rate, burstiness, lengths and tenants of a trace")
+    shown.add_argument("trace", type=Path, metavar="TRACE", help="a trace of a known format")
+    shown.set_defaults(act=_describe)
+    fitted = actions.add_parser(
+        "fit",
+        help="a generator of such traffic, and where it differs",
+        description="Fits a generator to a trace, compares traces from it with the trace, and "
+        "writes it as a configuration for `spillway run`.",
+    )
+    fitted.add_argument("trace", type=Path, metavar="TRACE", help="a trace of a known format")
+    fitted.add_argument(
+        "-o", "--output", type=Path, default=Path("workload.yaml"), metavar="FILE",
+        help="the configuration with the generator (default: workload.yaml)",
+    )  # fmt: skip
+    fitted.add_argument("--plot", type=Path, metavar="FILE", help="write a figure, e.g. fit.png")
+    fitted.add_argument(
+        "--arrivals", metavar="KIND,…",
+        help="arrival processes to choose from (default: poisson,gamma,hawkes,mmpp)",
+    )  # fmt: skip
+    fitted.add_argument("--seed", type=int, default=0, help="seed of the generated traces")
+    fitted.set_defaults(act=_fit)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Describes a trace or fits a generator to it."""
+    status: int = options.act(options)
+    return status
+
+
+def _describe(options: argparse.Namespace) -> int:
+    import spillway
+    from spillway.traffic import describe
+
+    print(describe(spillway.read_trace(options.trace)).text())
+    return 0
+
+
+def _fit(options: argparse.Namespace) -> int:
+    import spillway
+    from spillway.config.filesystem import replacing
+    from spillway.config.yaml import to_yaml
+    from spillway.traffic import fit
+
+    chosen = {} if options.arrivals is None else {"arrivals": options.arrivals.split(",")}
+    found = fit(
+        spillway.read_trace(options.trace),
+        seed=options.seed,
+        progress=lambda line: print(line, file=sys.stderr),
+        **chosen,
+    )
+    with replacing(options.output) as path:
+        path.write_text(to_yaml({"workload": found.workload.to_dict()}), encoding="utf-8")
+    print(found.text())
+    print(f"written: {options.output}")
+    if options.plot is not None:
+        found.plot().savefig(options.plot, dpi=150)
+        print(f"written: {options.plot}")
+    return 0

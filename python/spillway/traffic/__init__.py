@@ -1,0 +1,72 @@
+"""Traffic as a material: traces with transforms, replications of a trace, and generators.
+
+The transforms of a trace are settings of it (`workload.Trace.transforms`, such as
+`workload.ScaleRate`), which the core applies before a run. So configuration files and studies
+remember them, a study can search them (`workload.transforms[0].factor`), and random ones draw anew
+for each seed.
+
+`fit` makes a generator of a trace, a `workload.Synthetic`, and compares what both send; `describe`
+shows the statistics of a trace alone. `generated` returns the requests of a generator as a trace,
+and `zipf_clients` makes tenants of unequal size.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spillway.traffic.fitting import ClientFit, Fit, fit
+    from spillway.traffic.generation import generated, zipf_clients
+    from spillway.traffic.replication import (
+        applied,
+        at_rate,
+        block_length_s,
+        halves,
+        merged,
+        rate_per_s,
+        resampled,
+        transformed,
+    )
+    from spillway.traffic.statistics import Check, Description, describe
+
+__all__ = [
+    "Check",
+    "ClientFit",
+    "Description",
+    "Fit",
+    "applied",
+    "at_rate",
+    "block_length_s",
+    "describe",
+    "fit",
+    "generated",
+    "halves",
+    "merged",
+    "rate_per_s",
+    "resampled",
+    "transformed",
+    "zipf_clients",
+]
+
+_HOMES = {
+    **dict.fromkeys(("ClientFit", "Fit", "fit"), "fitting"),
+    **dict.fromkeys(("generated", "zipf_clients"), "generation"),
+    **dict.fromkeys(("Check", "Description", "describe"), "statistics"),
+}
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+if not TYPE_CHECKING:  # or a type checker would take any name for one of the package's
+
+    def __getattr__(name: str) -> object:
+        """Imports a public name when it is first used."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+        home = _HOMES.get(name, "replication")
+        value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+        globals()[name] = value
+        return value

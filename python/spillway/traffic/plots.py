@@ -1,0 +1,88 @@
+"""The figure of a fitted generator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spillway.report.style import STYLES, number_logarithmic, pyplot
+from spillway.traffic.statistics import TITLES, Check
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["figure"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_PANELS = {
+    "gaps_s": ("gap (s)", "share of gaps up to it"),
+    "requests_per_s": ("time (s)", "requests/s"),
+    "autocorrelation": ("lag (s)", "autocorrelation of counts"),
+    "dispersion": ("window (s)", "variance / mean of counts"),
+    "input_tokens": ("input tokens", "share of requests up to it"),
+    "output_tokens": ("output tokens", "share of requests up to it"),
+}
+_QUANTILES = ("gaps_s", "input_tokens", "output_tokens")
+
+
+def figure(checks: Sequence[Check]) -> Figure:
+    """Six panels of a trace and the band of 95 % of generated traces; see `Fit.plot`."""
+    by_name = {one.name: one for one in checks}
+    drawn, axes = pyplot().subplots(2, 3, figsize=(12, 6.4), layout="constrained")
+    for ax, name in zip(axes.flat, _PANELS, strict=True):
+        _panel(ax, by_name[name])
+    handles, labels = axes.flat[0].get_legend_handles_labels()
+    drawn.legend(
+        handles, labels, loc="outside upper right", ncols=3, frameon=False, fontsize="small"
+    )
+    found: Figure = drawn
+    return found
+
+
+def _panel(ax: Axes, check: Check) -> None:
+    trace = {**STYLES[1], "linestyle": "-", "marker": "o", "markersize": 3, "label": "trace"}
+    band = {"color": STYLES[0]["color"], "alpha": 0.25, "linewidth": 0}
+    middle = {**STYLES[0], "linestyle": "--", "label": "generator, median"}
+    if check.name in _QUANTILES:
+        # A logarithmic axis cannot show 0.
+        positive = [one[one > 0] for one in (check.trace, check.low)]
+        least = min((float(one.min()) for one in positive if len(one)), default=1.0)
+        low, high, center, own = (
+            np.maximum(one, least) for one in (check.low, check.high, check.middle, check.trace)
+        )
+        ax.fill_betweenx(check.grid, low, high, label="generator, 95 %", **band)
+        ax.plot(center, check.grid, **middle)
+        ax.plot(own, check.grid, **trace)
+        ax.set_xscale("log")
+        ax.set_ylim(0, 1)
+    else:
+        ax.fill_between(check.grid, check.low, check.high, label="generator, 95 %", **band)
+        ax.plot(check.grid, check.middle, **middle)
+        ax.plot(check.grid, check.trace, **trace)
+    if check.name == "dispersion":
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        number_logarithmic(ax.yaxis)
+        ax.axhline(1, color="0.6", linewidth=0.8, zorder=0)
+    elif check.name == "autocorrelation":
+        ax.axhline(0, color="0.6", linewidth=0.8, zorder=0)
+    elif check.name == "requests_per_s":
+        ax.set_ylim(bottom=0)
+    x_label, y_label = _PANELS[check.name]
+    ax.set_xlabel(x_label)
+    ax.set_ylabel(y_label)
+    verdict = "differs" if check.is_bad else "reproduced"
+    title = TITLES[check.name]
+    ax.set_title(
+        f"{title[0].upper()}{title[1:]}: {verdict} (p = {check.p_value:.2g})",
+        fontsize="medium",
+        loc="left",
+    )

@@ -1,0 +1,377 @@
+"""Statistics of traffic: what a trace shows, and what a generator must reproduce."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spillway._core.sim import UsageError
+from spillway.traffic.replication import _columns, _trace, applied
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from spillway._core.workload import Trace
+
+    Floats = npt.NDArray[np.float64]
+
+__all__ = ["Check", "Description", "Requests", "Statistics", "compare", "describe", "requests_of"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_SHARES = np.array([0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99])
+_LAGS = 20
+_INTERVALS = 20
+_BAD = 0.05
+_FEWEST = 100
+
+
+@dataclass(frozen=True)
+class Requests:
+    """The requests of a trace as arrays, in order of arrival.
+
+    `spread_s` is the resolution of the timestamps if many requests share one: they are then spread
+    at random between it and the next. `reused` is the share of all prompt tokens that an earlier
+    request of the trace has sent.
+    """
+
+    arrival_s: Floats
+    input_tokens: npt.NDArray[np.int64]
+    output_tokens: npt.NDArray[np.int64]
+    client: npt.NDArray[np.int64]
+    names: list[tuple[str, str]]
+    spread_s: float | None
+    reused: float
+
+
+def requests_of(trace: Trace) -> Requests:
+    """The requests of a trace after its transforms, under seed 0.
+
+    Raises UsageError if it holds fewer than 100 requests, or all at one instant.
+    """
+    columns = _columns(applied(trace) if _trace(trace).transforms else trace)
+    arrival_s = columns["arrival_ns"] / 1e9
+    if len(arrival_s) < _FEWEST:
+        raise UsageError(
+            f"the trace holds {len(arrival_s)} requests; statistics take at least {_FEWEST}"
+        )
+    if arrival_s[0] == arrival_s[-1]:
+        raise UsageError("all requests of the trace arrive at one instant")
+    arrival_s, spread_s = _spread(arrival_s)
+    classes = len(columns["slo_classes"])
+    codes = columns["tenant"].astype(np.int64) * classes + columns["slo_class"]
+    known, client = np.unique(codes, return_inverse=True)
+    names = [
+        (columns["tenants"][code // classes], columns["slo_classes"][code % classes])
+        for code in known
+    ]
+    return Requests(
+        arrival_s=arrival_s,
+        input_tokens=columns["input_tokens"].astype(np.int64),
+        output_tokens=columns["output_tokens"].astype(np.int64),
+        client=client,
+        names=names,
+        spread_s=spread_s,
+        reused=_reused(columns),
+    )
+
+
+def _spread(arrival_s: Floats) -> tuple[Floats, float | None]:
+    """Arrivals at distinct times, and the typical distance of the instants if many coincide."""
+    instants, counts = np.unique(arrival_s, return_counts=True)
+    if len(instants) == len(arrival_s):
+        return arrival_s, None
+    distance = float(np.median(np.diff(instants)))
+    # The last instant is as long as a typical one; no other reaches beyond the next.
+    room = np.minimum(np.append(np.diff(instants), distance), distance)
+    # As Poisson arrivals within an interval lie, given their number.
+    rng = np.random.Generator(np.random.Philox(0))
+    spread = np.sort(
+        arrival_s + np.repeat(np.where(counts > 1, room, 0.0), counts) * rng.random(len(arrival_s))
+    )
+    return spread, distance if len(instants) < 0.9 * len(arrival_s) else None
+
+
+def _reused(columns: dict[str, npt.NDArray[np.int64]]) -> float:
+    content, tokens = columns["segment_content"], columns["segment_tokens"].astype(np.int64)
+    if len(content) == 0:
+        return 0.0
+    first = np.unique(content, return_index=True)[1]
+    again = tokens.sum() - tokens[first].sum()
+    return float(again / columns["input_tokens"].sum(dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """The statistics that are compared, with grids that follow from one trace."""
+
+    length_s: float
+    bin_s: float
+    windows_s: Floats
+
+    @classmethod
+    def of(cls, requests: Requests, length_s: float) -> Statistics:
+        """Bins of about ten requests; windows from two mean gaps to a twentieth of the trace."""
+        bins = min(max(len(requests.arrival_s) // 10, 3 * _LAGS), 20_000)
+        gap_s = length_s / len(requests.arrival_s)
+        longest = max(length_s / 20, 4 * gap_s)
+        return cls(length_s, length_s / bins, np.geomspace(2 * gap_s, longest, 12))
+
+    def grids(self) -> dict[str, Floats]:
+        """The places of the values of each statistic."""
+        return {
+            "gaps_s": _SHARES,
+            "requests_per_s": (np.arange(_INTERVALS) + 0.5) * self.length_s / _INTERVALS,
+            "autocorrelation": np.arange(1, _LAGS + 1) * self.bin_s,
+            "dispersion": self.windows_s,
+            "input_tokens": _SHARES,
+            "output_tokens": _SHARES,
+            "length_correlation": np.zeros(1),
+            "input_serial": np.arange(1, 6).astype(float),
+            "output_serial": np.arange(1, 6).astype(float),
+        }
+
+    def values(self, requests: Requests) -> dict[str, Floats]:
+        """The statistics of given requests, by name."""
+        times = requests.arrival_s
+        span = (0.0, self.length_s)
+
+        def counts(intervals: int) -> Floats:
+            return np.histogram(times, intervals, span)[0].astype(float)
+
+        def dispersion(window_s: float) -> float:
+            found = counts(max(2, int(self.length_s / window_s)))
+            return float(found.var(ddof=1) / max(found.mean(), 1e-12))
+
+        ranks = [_ranks(one) for one in (requests.input_tokens, requests.output_tokens)]
+        return {
+            # Shorter gaps are one burst: how short they are is a matter of the clock.
+            "gaps_s": np.maximum(
+                np.quantile(np.diff(times), _SHARES), 1e-3 * self.length_s / len(times)
+            ),
+            "requests_per_s": counts(_INTERVALS) * _INTERVALS / self.length_s,
+            "autocorrelation": _autocorrelation(
+                counts(max(round(self.length_s / self.bin_s), 2)), _LAGS
+            ),
+            "dispersion": np.array([dispersion(one) for one in self.windows_s]),
+            "input_tokens": np.quantile(requests.input_tokens, _SHARES),
+            "output_tokens": np.quantile(requests.output_tokens, _SHARES),
+            "length_correlation": np.array([_correlation(*ranks)]),
+            "input_serial": _autocorrelation(ranks[0], 5),
+            "output_serial": _autocorrelation(ranks[1], 5),
+        }
+
+
+TITLES = {
+    "gaps_s": "gaps between requests",
+    "requests_per_s": "rate over time",
+    "autocorrelation": "autocorrelation of counts",
+    "dispersion": "index of dispersion",
+    "input_tokens": "input lengths",
+    "output_tokens": "output lengths",
+    "length_correlation": "rank correlation of input and output",
+    "input_serial": "rank correlation of successive input lengths",
+    "output_serial": "rank correlation of successive output lengths",
+}
+
+
+def _ranks(values: npt.NDArray[np.int64]) -> Floats:
+    """Ranks, the mean rank for ties."""
+    _, codes, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    ranks: Floats = (ends - (counts - 1) / 2)[codes]
+    return ranks
+
+
+def _correlation(a: Floats, b: Floats) -> float:
+    a, b = a - a.mean(), b - b.mean()
+    scale = math.sqrt(float(a @ a) * float(b @ b))
+    return float(a @ b) / scale if scale > 0 else 0.0
+
+
+def _autocorrelation(series: Floats, lags: int) -> Floats:
+    centered = series - series.mean()
+    variance = float(centered @ centered)
+    if variance == 0:
+        return np.zeros(lags)
+    return np.array([centered[:-k] @ centered[k:] / variance for k in range(1, lags + 1)])
+
+
+@dataclass(frozen=True)
+class Check:
+    """A statistic of the trace and of many traces from the generator.
+
+    Attributes
+    ----------
+    name : str
+        `gaps_s`, `requests_per_s`, `autocorrelation` (of counts), `dispersion` (variance over mean
+        of counts), `input_tokens`, `output_tokens`, `length_correlation` (rank correlation of input
+        and output), `input_serial`, `output_serial` (rank correlation of a length with the one some
+        requests later).
+    grid : array
+        Where it is measured: probabilities of the quantiles of gaps and lengths; times in s of the
+        rate; lags in s; windows in s; distances in requests.
+    trace, low, middle, high : array
+        Its values for the trace; the 2.5, 50 and 97.5 % quantiles over the generated traces.
+    p_value : float
+        The share of traces, generated ones and this one, whose largest deviation from the
+        generator's median, in units of its band, is at least that of this trace.
+    """
+
+    name: str
+    grid: Floats
+    trace: Floats
+    low: Floats
+    middle: Floats
+    high: Floats
+    p_value: float
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether hardly any generated trace deviates as much as the trace.
+
+        p_value <= 0.05 / 9: by chance, at most one in 20 fits has a bad check among its nine.
+        """
+        return self.p_value <= _BAD / len(TITLES)
+
+    @property
+    def outside(self) -> npt.NDArray[np.bool_]:
+        """Where the trace lies outside of [low, high]; about 5 % do by chance."""
+        return (self.trace < self.low) | (self.trace > self.high)
+
+
+def compare(name: str, grid: Floats, observed: Floats, generated: Sequence[Floats]) -> Check:
+    """A statistic of the trace against those of generated traces.
+
+    Deviations are in units of the generator's own, above and below the median apart, because many
+    statistics are skewed: the directional quantile test of Myllymäki et al. (2017).
+    """
+    sample = np.array(generated)
+    low, middle, high = np.quantile(sample, [0.025, 0.5, 0.975], axis=0)
+    # Where the generator hardly varies, a difference of a percent is none.
+    least = np.maximum(0.01 * np.abs(middle), 1e-12)
+    above, below = np.maximum(high - middle, least), np.maximum(middle - low, least)
+
+    def largest(values: Floats) -> Floats:
+        found: Floats = np.maximum((values - middle) / above, (middle - values) / below).max(-1)
+        return found
+
+    as_large = int((largest(sample) >= largest(observed)).sum())
+    p_value = (1 + as_large) / (len(sample) + 1)
+    return Check(name, grid, observed, low, middle, high, p_value)
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a trace shows; see `describe`.
+
+    Attributes
+    ----------
+    requests : int
+    length_s : float
+        From the first request to the last.
+    requests_per_s : float
+    gap_cv : float
+        Coefficient of variation of the gaps: 1 for Poisson arrivals.
+    dispersion : dict
+        Variance over mean of the counts in windows, by the length of the window in s: 1 for Poisson
+        arrivals.
+    input_tokens, output_tokens : dict
+        Quantiles of the lengths by their probabilities.
+    length_correlation : float
+        Rank correlation (Spearman) of input and output lengths.
+    reused_share : float
+        Share of all prompt tokens that an earlier request has sent, by the shared segments of the
+        trace; 0 if it states none.
+    tenants : dict
+        Share of the requests, by tenant.
+    spread_s : float or None
+        Typical distance of the timestamps, if more than a tenth of the requests share one with
+        others; they are spread at random for `gap_cv` and `dispersion`.
+    """
+
+    requests: int
+    length_s: float
+    requests_per_s: float
+    gap_cv: float
+    dispersion: dict[float, float]
+    input_tokens: dict[float, float]
+    output_tokens: dict[float, float]
+    length_correlation: float
+    reused_share: float
+    tenants: dict[str, float]
+    spread_s: float | None
+
+    def text(self) -> str:
+        """The description as lines of text."""
+        lines = [
+            f"{self.requests:,} requests in {self.length_s:,.1f} s: {self.requests_per_s:.4g}/s",
+            f"gaps: coefficient of variation {self.gap_cv:.2f} (Poisson: 1)",
+            "variance / mean of counts (Poisson: 1): "
+            + ", ".join(f"{value:.3g} in {at:.3g} s" for at, value in self.dispersion.items()),
+        ]
+        for name, found in (("input", self.input_tokens), ("output", self.output_tokens)):
+            values = ", ".join(f"p{100 * p:g} {value:,.0f}" for p, value in found.items())
+            lines.append(f"{name} tokens: {values}")
+        lines.append(f"rank correlation of input and output: {self.length_correlation:.2f}")
+        lines.append(f"prompt tokens sent before by another request: {self.reused_share:.0%}")
+        largest = sorted(self.tenants.items(), key=lambda one: -one[1])
+        shown = ", ".join(f"{name} {share:.1%}" for name, share in largest[:5])
+        lines.append(f"{len(largest)} tenants: {shown}{', …' if len(largest) > 5 else ''}")
+        if self.spread_s is not None:
+            lines.append(_rounded(self.spread_s))
+        return "\n".join(lines)
+
+
+def _rounded(spread_s: float) -> str:
+    return (
+        f"timestamps are rounded to about {spread_s:.3g} s; requests of one instant are spread "
+        "at random, so shorter bursts are not visible"
+    )
+
+
+def describe(trace: Trace) -> Description:
+    """The statistics of a trace after its transforms: rate, burstiness, lengths, tenants.
+
+    Raises UsageError if the trace holds fewer than 100 requests, or all at one instant.
+    """
+    requests = requests_of(trace)
+    times = requests.arrival_s - requests.arrival_s[0]
+    length_s = float(times[-1])
+    gaps = np.diff(times)
+    counted = Statistics.of(requests, length_s)
+    counted = Statistics(length_s, counted.bin_s, counted.windows_s[[0, 4, 8, 11]])
+    shifted = Requests(**{**vars(requests), "arrival_s": times})
+    values = counted.values(shifted)
+    shares: dict[str, float] = {}
+    counts = np.bincount(requests.client, minlength=len(requests.names))
+    for (tenant, _), count in zip(requests.names, counts, strict=True):
+        shares[tenant] = shares.get(tenant, 0.0) + float(count) / len(times)
+
+    def quantiles(name: str) -> dict[float, float]:
+        pairs = zip(_SHARES.tolist(), values[name].tolist(), strict=True)
+        return {p: value for p, value in pairs if p in (0.05, 0.5, 0.95, 0.99)}
+
+    return Description(
+        requests=len(times),
+        length_s=length_s,
+        requests_per_s=(len(times) - 1) / length_s,
+        gap_cv=float(gaps.std() / gaps.mean()),
+        dispersion=dict(
+            zip(counted.windows_s.tolist(), values["dispersion"].tolist(), strict=True)
+        ),
+        input_tokens=quantiles("input_tokens"),
+        output_tokens=quantiles("output_tokens"),
+        length_correlation=float(values["length_correlation"][0]),
+        reused_share=requests.reused,
+        tenants=shares,
+        spread_s=requests.spread_s,
+    )
