@@ -34,6 +34,7 @@ def __dir__() -> list[str]:
 _INTERVALS = (4, 8, 16, 32)
 _REQUESTS_PER_INTERVAL = 50
 _DAY_S = 86400.0
+_SHORT = 1e-3  # of the mean gap
 
 
 @dataclass(frozen=True)
@@ -178,12 +179,20 @@ def _poisson(gaps: Floats, _mean_s: float) -> tuple[Any, float, int]:
 
 
 def _gamma(gaps: Floats, _mean_s: float) -> tuple[Any, float, int]:
-    number, logs, total = len(gaps), float(np.log(gaps).sum()), float(gaps.sum())
+    # Of the shortest gaps only that they are short: there the density has no bound, and clocks
+    # have a resolution.
+    long = gaps[gaps >= _SHORT]
+    number, logs, total = len(long), float(np.log(long).sum()), float(long.sum())
+    short, gammainc = len(gaps) - number, require("scipy.special", "study").gammainc
 
     def cost(log_shape: float) -> float:
         shape = math.exp(log_shape)
         constant = shape * log_shape - math.lgamma(shape)
-        return -((shape - 1) * logs - shape * total + number * constant)
+        likelihood = (shape - 1) * logs - shape * total + number * constant
+        if short:
+            probability = max(float(gammainc(shape, shape * _SHORT)), 1e-300)
+            likelihood += short * math.log(probability / _SHORT)
+        return -likelihood
 
     found = require("scipy.optimize", "study").minimize_scalar(
         cost, bounds=(math.log(0.01), math.log(1e6)), method="bounded"
@@ -200,18 +209,22 @@ def _hawkes(gaps: Floats, mean_s: float) -> tuple[Any, float, int]:
     def cost(point: Sequence[float]) -> float:
         if abs(point[0]) > 12 or not -7 <= point[1] <= math.log(total / 4):
             return math.inf
-        ratio, decay = values(point)
-        jump = ratio / decay
-        decays = np.exp(-gaps / decay)
-        after = accumulate(decays[:-1].tolist(), lambda e, d: e * d + jump, initial=ratio + jump)
-        excess = np.fromiter(after, float, len(gaps))
-        before = excess * decays
-        compensator = (1 - ratio) * total + decay * float((excess - before).sum())
-        return compensator - float(np.log(1 - ratio + before).sum())
+        return _hawkes_cost(gaps, *values(point))
 
     found = _minimum(cost, [(0.0, 0.0), (0.0, 3.0), (0.0, 5.5)])
     ratio, decay = values(found.x)
     return Hawkes(branching_ratio=ratio, decay_s=_within(decay * mean_s)), -float(found.fun), 2
+
+
+def _hawkes_cost(gaps: Floats, ratio: float, decay: float) -> float:
+    """Minus the log-likelihood of a self-exciting process with mean rate 1, `decay` in its unit."""
+    jump = ratio / decay
+    decays = np.exp(-gaps / decay)
+    after = accumulate(decays[:-1].tolist(), lambda e, d: e * d + jump, initial=ratio + jump)
+    excess = np.fromiter(after, float, len(gaps))
+    before = excess * decays
+    compensator = (1 - ratio) * float(gaps.sum()) + decay * float((excess - before).sum())
+    return compensator - float(np.log(1 - ratio + before).sum())
 
 
 def _mmpp(gaps: Floats, mean_s: float) -> tuple[Any, float, int]:
