@@ -1,0 +1,49 @@
+"""`spillway diff BEFORE AFTER`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spillway.config.differences import ABSENT, differences
+
+if TYPE_CHECKING:
+    import argparse
+
+__all__ = ["add_arguments", "run"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    parser.add_argument("before", type=Path, metavar="BEFORE", help="configuration file")
+    parser.add_argument("after", type=Path, metavar="AFTER", help="configuration file")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print JSON: path, before and after of each setting; a side that does not have the "
+        "setting is left out",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the settings that differ, with presets, servers and defaults resolved."""
+    from spillway import loading
+    from spillway.cli.configuration import warnings_as_lines
+
+    with warnings_as_lines():
+        before, after = (loading.load(one).to_dict() for one in (options.before, options.after))
+    found = differences(before, after)
+    if options.json:
+        entries = [
+            {key: value for key, value in one._asdict().items() if value is not ABSENT}
+            for one in found
+        ]
+        print(json.dumps(entries, indent=2))
+    else:
+        print("\n".join(map(str, found)) or "no differences")
+    return 0

@@ -1,0 +1,68 @@
+"""`spillway import FILE… --from SYSTEM`."""  # noqa: N999
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+__all__ = ["add_arguments", "run"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    from spillway.interop.deployments import TARGETS
+
+    parser.add_argument(
+        "files", type=Path, nargs="+", metavar="FILE", help="files of the system, or their folder"
+    )
+    names = [f"{one.name}@{version}" for one in TARGETS.values() for version in one.versions]
+    parser.add_argument(
+        "--from",
+        required=True,
+        dest="system",
+        metavar="SYSTEM[@VERSION]",
+        help=f"the system: {', '.join(names)}; the newest version by default",
+    )
+    parser.add_argument(
+        "--onto",
+        type=Path,
+        metavar="CONFIG",
+        help="the configuration file that is changed: traffic, and servers behind a gateway "
+        "(default: all defaults)",
+    )
+    parser.add_argument(
+        "--gpu", help="compute the servers of vllm on this accelerator of the catalog"
+    )
+    parser.add_argument(
+        "-o", "--out", type=Path, metavar="FILE", help="where to write it (default: print it)"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Writes the configuration; lists the fields without a counterpart on standard error."""
+    from spillway import loading
+    from spillway.cli.configuration import warnings_as_lines
+    from spillway.config import files, yaml
+    from spillway.interop import deployments
+
+    with warnings_as_lines():
+        onto = None if options.onto is None else loading.load(options.onto)
+        found = deployments.import_(
+            options.files, system=options.system, onto=onto, gpu=options.gpu
+        )
+    if options.out is None:
+        print(yaml.to_yaml(files.to_settings(found.simulation, Path())), end="")
+    else:
+        files.dump(found.simulation, options.out)
+        print(f"wrote {options.out}; run it with: spillway run {options.out}")
+    for one in found.unread:
+        print(f"spillway: not simulated: {one}", file=sys.stderr)
+    return 0

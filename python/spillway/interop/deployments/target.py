@@ -1,0 +1,103 @@
+"""A system whose configuration files are written and read."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from spillway.config.differences import in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["Loss", "Target", "Unread", "base_settings"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+class Loss(NamedTuple):
+    """A setting that the files do not carry.
+
+    `path`: the setting; `value`: its value; `deployed`: its value in the system that runs with the
+    files; `reason`: why they differ.
+    """
+
+    path: str
+    value: Any
+    deployed: Any
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} = {in_words(self.value)}: becomes {in_words(self.deployed)}; "
+            f"{self.reason}"
+        )
+
+
+class Unread(NamedTuple):
+    """A field of a file without a counterpart: file and field, value, and why."""
+
+    field: str
+    value: Any
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.field} = {in_words(self.value)}: {self.reason}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A system, and how its configuration files correspond to settings.
+
+    Parameters
+    ----------
+    name
+        As in `to="llm-d@0.10"`.
+    versions
+        Its versions, oldest first; the last one is the default.
+    doc
+        The files, in one sentence.
+    covers
+        Paths of the settings that the system decides; `[]` stands for every entry of a list. All
+        others describe the rest of the deployment, and stay out of the files.
+    reasons
+        Why settings below a path cannot be written; the first path that fits counts.
+    write
+        Complete settings and a version → the files by name.
+    read
+        The files, complete settings and a version: changes the settings that the system decides, in
+        place, to what it does with these files, whatever they were before. Returns the fields
+        without a counterpart.
+    """
+
+    name: str
+    versions: tuple[str, ...]
+    doc: str
+    covers: tuple[str, ...]
+    reasons: tuple[tuple[str, str], ...]
+    write: Callable[[Mapping[str, Any], str], dict[str, str]]
+    read: Callable[[Mapping[str, str], dict[str, Any], str], list[Unread]]
+
+    def reason(self, path: str) -> str:
+        """Why the setting at a path cannot be written."""
+        pattern = re.sub(r"\[[^\]]*\]", "[]", path)
+        for prefix, text in self.reasons:
+            if pattern == prefix or pattern.startswith((f"{prefix}.", f"{prefix}[")):
+                return text
+        return f"{self.name} has no such setting"
+
+
+def base_settings(covered: str, settings: dict[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Resets the settings at a path with `[]` to their defaults, in place."""
+    key, _, below = covered.partition(".")
+    name = key.removesuffix("[]")
+    if not below:
+        settings[name] = defaults[name]
+    elif key == name:
+        base_settings(below, settings[name], defaults[name])
+    else:
+        for entry in settings[name]:
+            base_settings(below, entry, defaults[name][0])
