@@ -10,7 +10,8 @@ import yaml
 from support.paths import TESTS
 from support.random_simulations import random_simulation
 
-from spillway import ConfigError, Simulation
+from spillway import ConfigError, Simulation, gateway, router, signals, workload
+from spillway.catalog import dynamo, llm_d, vllm_on_eks
 from spillway.config.differences import differences
 from spillway.instance import Server
 from spillway.interop import deployments
@@ -51,7 +52,82 @@ def _vllm(name: str) -> dict[str, Any]:
     return {"instances": [server.to_dict(), limited]}
 
 
-EXPRESSIBLE = {"vllm": _vllm}
+def _llm_d(name: str) -> dict[str, Any]:  # noqa: ARG001
+    fairness = gateway.LeastAttainedService(service_weight=0.7, half_life_s=30)
+    queue = gateway.Queue(timeout_s=20, ordering="slo_deadline")
+    preset = llm_d.flow_control(
+        detector="utilization",
+        usage_limit=gateway.PriorityHoldback(min_ceiling=0.4),
+        evicts_in_flight=True,
+    )
+    bands = [
+        one.replace(
+            fairness=gateway.TenantRoundRobin() if one.priority < 0 else fairness, queue=queue
+        )
+        for one in preset.gateway.bands
+    ]
+    limit = gateway.Saturation(queue_depth_threshold=8, kv_utilization_threshold=0.7)
+    return {
+        "gateway": preset.gateway.replace(
+            admission=gateway.Probabilistic(k=200), bands=bands, limit=limit, max_queued=9000
+        ),
+        "signals": preset.signals.replace(stale_after_s=0.5),
+        "router": {
+            "kind": "weighted",
+            "filters": [{"kind": "prefix_cache_affinity"}],
+            "scorers": [
+                {"kind": "precise_prefix_cache", "weight": 3},
+                {"kind": "load_aware", "weight": 1.5},
+            ],
+            "picker": {"kind": "best", "ties": "random"},
+        },
+    }
+
+
+def _dynamo(name: str) -> dict[str, Any]:
+    thresholds = {
+        "active_decode_blocks_threshold": 0.85,
+        "active_prefill_tokens_threshold": 10_000,
+        "active_prefill_tokens_threshold_frac": 1.5 if name == "dynamo@1.2" else None,
+    }
+    make = dynamo.v1_2 if name == "dynamo@1.2" else dynamo.v1_3
+    preset = make(**thresholds, engine_request_limit=200, track_output_blocks=True)  # type: ignore[arg-type]
+    router_ = router.KvCost(overlap_credit=0.9, overlap_decay=0.5, temperature=0.2)
+    return preset.apply().replace(router=router_).to_dict()
+
+
+def _envoy(name: str) -> dict[str, Any]:  # noqa: ARG001
+    controller = gateway.EnvoyGradient(min_concurrency=8, jitter=0.1, buffer=0.4, request_count=80)
+    return {
+        "gateway": gateway.Gateway(
+            admission=gateway.EnvoyAdmission(success_threshold=0.97, window_s=12.5, aggression=2),
+            limit=gateway.FixedLimit(max_in_flight=8),
+            max_queued=1,
+            controller=controller,
+            guard=gateway.Guard(floor=8, ceiling=600, demand_gate=False),
+            sensor=signals.Sensor(source="e2e", tick_s=0.1),
+        )
+    }
+
+
+def _vllm_on_eks(name: str) -> dict[str, Any]:
+    make = vllm_on_eks.post4 if name.endswith("2dca487") else vllm_on_eks.post5
+    preset = make(workers=3)
+    clients = [workload.Client(name=one.name, tenant=one.name) for one in preset.tenants]
+    return {
+        "gateway": preset.gateway,
+        "tenants": preset.tenants,
+        "workload": workload.Synthetic(clients=clients),
+    }
+
+
+EXPRESSIBLE = {
+    "vllm": _vllm,
+    "llm-d": _llm_d,
+    "dynamo": _dynamo,
+    "envoy": _envoy,
+    "vllm-on-eks": _vllm_on_eks,
+}
 
 
 def test_every_system_has_an_example() -> None:
@@ -80,7 +156,7 @@ def test_what_a_system_can_express_is_equal(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(30))
 def test_export_import_export_is_a_fixed_point(name: str, seed: int, tmp_path: Path) -> None:
     simulation = random_simulation(f"deployments {seed}").simulation
     try:
@@ -88,7 +164,8 @@ def test_export_import_export_is_a_fixed_point(name: str, seed: int, tmp_path: P
     except ConfigError as error:
         assert "cannot be" in str(error)  # noqa: PT017
         pytest.skip(str(error))
-    found.write(tmp_path)
+    if not found.write(tmp_path):
+        pytest.skip("the simulation has nothing of this system")
     imported = import_(tmp_path, system=name, onto=found.deployed)
     assert imported.unread == ()
     assert imported.simulation == found.deployed
@@ -97,7 +174,7 @@ def test_export_import_export_is_a_fixed_point(name: str, seed: int, tmp_path: P
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(30))
 def test_losses_are_all_that_differs(name: str, seed: int) -> None:
     simulation = random_simulation(f"deployments {seed}").simulation
     try:
@@ -107,7 +184,9 @@ def test_losses_are_all_that_differs(name: str, seed: int) -> None:
         pytest.skip(str(error))
     lost = {loss.path: loss.deployed for loss in found.losses}
     for one in differences(simulation.to_dict(), found.deployed.to_dict()):
-        if isinstance(one.before, float) and one.after == pytest.approx(one.before, rel=1e-8):
+        if isinstance(one.before, float) and one.after == pytest.approx(
+            one.before, rel=1e-9, abs=1e-9
+        ):
             continue
         assert lost.pop(one.path) == one.after
     assert not lost

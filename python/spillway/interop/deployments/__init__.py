@@ -24,11 +24,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spillway._core.cluster import Simulation
+from spillway._core.workload import Tenant
 from spillway.config.classes import config_error
 from spillway.config.differences import differences
 from spillway.config.filesystem import cannot, replacing
 from spillway.config.messages import checked_simulation
-from spillway.interop.deployments import vllm
+from spillway.interop.deployments import dynamo, envoy, llm_d, vllm, vllm_on_eks
 from spillway.interop.deployments.target import Loss, Target, Unread, base_settings
 
 if TYPE_CHECKING:
@@ -41,7 +42,10 @@ def __dir__() -> list[str]:
     return __all__
 
 
-TARGETS: Mapping[str, Target] = {one.name: one for one in (vllm.TARGET,)}
+TARGETS: Mapping[str, Target] = {
+    one.name: one
+    for one in (vllm.TARGET, llm_d.TARGET, dynamo.TARGET, envoy.TARGET, vllm_on_eks.TARGET)
+}
 """The systems by name."""
 
 _TRAFFIC = ("workload", "reaction", "metrics", "horizon_s", "warm_up_s", "quantum_ns")
@@ -193,7 +197,7 @@ def _read_back(
 ) -> dict[str, Any]:
     """The settings with which the system runs; nothing that it decides is left of `settings`."""
     read = copy.deepcopy(dict(settings))
-    defaults = Simulation().to_dict()
+    defaults = Simulation(tenants=[Tenant()]).to_dict()
     for path in target.covers:
         base_settings(path, read, defaults)
     target.read(files, read, version)
@@ -209,7 +213,7 @@ def _with(simulation: Simulation, settings: Mapping[str, Any]) -> Simulation:
 def _is_rounding(before: Any, after: Any) -> bool:
     """Whether two numbers differ only by the conversion of units."""
     both = all(isinstance(one, int | float) for one in (before, after))
-    return both and math.isclose(before, after, rel_tol=1e-9)
+    return both and math.isclose(before, after, rel_tol=1e-9, abs_tol=1e-9)
 
 
 def _outside(target: Target, settings: Mapping[str, Any]) -> tuple[str, ...]:

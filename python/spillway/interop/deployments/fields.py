@@ -51,15 +51,16 @@ class Fields:
             raise config_error([(where, f"{values!r:.60}", "must be a mapping")])
         self.where = where
         self.values: Mapping[str, Any] = dict(values)
-        self._left = dict(values)
+        self._taken: set[str] = set()
         self._below: list[Fields] = []
 
     def __contains__(self, name: str) -> bool:
-        return name in self._left
+        return name in self.values
 
     def take(self, name: str, kind: str, default: Any = None) -> Any:
         """The value of a field, or the default if it is missing or null; checks its type."""
-        value = self._left.pop(name, None)
+        self._taken.add(name)
+        value = self.values.get(name)
         if value is None:
             return default
         is_valid, allowed = _KINDS[kind]
@@ -92,13 +93,16 @@ class Fields:
 
     def drop(self, *names: str) -> None:
         """Takes fields that say nothing about the behavior, such as `kind`."""
-        for name in names:
-            self._left.pop(name, None)
+        self._taken.update(names)
 
     def rest(self, reason: str = no_counterpart) -> list[Unread]:
         """The fields that were not taken, here and below."""
         return [
-            *(Unread(f"{self.where}: {name}", value, reason) for name, value in self._left.items()),
+            *(
+                Unread(f"{self.where}: {name}", value, reason)
+                for name, value in self.values.items()
+                if name not in self._taken
+            ),
             *(one for below in self._below for one in below.rest(reason)),
         ]
 

@@ -11,11 +11,18 @@ from spillway.config.differences import in_words
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["Loss", "Target", "Unread", "base_settings"]
+__all__ = ["GATEWAY", "Loss", "Target", "Unread", "base_settings"]
 
 
 def __dir__() -> list[str]:
     return __all__
+
+
+GATEWAY = (
+    "admission", "bands", "max_queued", "queue_shedding", "drain_latency_s", "dispatch",
+    "attempt_period_s", "limit", "usage_limit", "eviction", "controller", "guard", "sensor",
+)  # fmt: skip
+"""The settings of the gateway that are rules; the others are latencies and replicas."""
 
 
 class Loss(NamedTuple):
