@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -283,3 +284,222 @@ def test_yaml_of_golden_files_is_read_by_another_parser() -> None:
 
 def test_public_names_exist() -> None:
     assert all(hasattr(deployments, one) for one in deployments.__all__)
+
+
+EPP = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: epp}
+data:
+  plugins.yaml: |
+    apiVersion: llm-d.ai/v1alpha1
+    kind: EndpointPickerConfig
+    featureGates: [flowControl, prepareDataPlugins]
+    plugins:
+    - {type: queue-scorer}
+    - {type: my-scorer, parameters: {depth: 3}}
+    - {type: max-score-picker}
+    - {name: detector, type: concurrency-detector, parameters: {maxConcurrency: 24, headroom: 0.1}}
+    - {type: holdback, parameters: {}}
+    schedulingProfiles:
+    - name: default
+      plugins:
+      - {pluginRef: queue-scorer, weight: 2}
+      - {pluginRef: my-scorer}
+      - {pluginRef: max-score-picker}
+    flowControl:
+      maxBytes: 1000
+      defaultRequestTTL: 1m30s
+      saturationDetector: {pluginRef: detector}
+      priorityBands:
+      - {priority: 4, maxRequests: 7}
+---
+apiVersion: llm-d.ai/v1alpha2
+kind: InferenceObjective
+metadata: {name: premium}
+spec: {priority: 9, poolRef: {name: pool}}
+"""
+
+
+def test_llm_d_as_in_production(tmp_path: Path) -> None:
+    found = import_(written(tmp_path, epp__yaml=EPP), system="llm-d")
+    simulation = found.simulation
+    assert simulation.gateway.limit == (
+        gateway.Saturation(detector="concurrency", max_concurrency=24),
+    )
+    assert simulation.gateway.dispatch == "one_per_attempt"
+    # A band for every priority: those of the default classes, of the objective, and of the file.
+    bands = {one.priority: one.max_requests for one in simulation.gateway.bands}
+    assert bands == {4: 7, 9: 5000, 3: 5000, -1: 5000, -2: 5000, -3: 5000}
+    assert {one.queue.timeout_s for one in simulation.gateway.bands} == {90}
+    assert {one.name: one.priority for one in simulation.slo_classes}["premium"] == 9
+    assert simulation.router == router.Weighted(
+        scorers=[router.QueueDepth(weight=2)], picker=router.Best(ties="random")
+    )
+    fields = {one.field.rpartition("plugins.yaml: ")[2]: one.value for one in found.unread}
+    assert fields == {
+        "featureGates": "prepareDataPlugins",
+        "schedulingProfiles[0]: plugins[1]: pluginRef": "my-scorer",
+        "plugins[1]: parameters: depth": 3,
+        "plugins[3]: parameters: headroom": 0.1,
+        "plugins[4]: type": "holdback",
+        "flowControl: maxBytes": 1000,
+    }
+
+
+def test_llm_d_without_its_feature_gate(tmp_path: Path) -> None:
+    text = """\
+apiVersion: inference.networking.x-k8s.io/v1alpha1
+kind: EndpointPickerConfig
+plugins: [{type: probabilistic-admitter, parameters: {k: 100}}]
+flowControl: {maxRequests: 5}
+"""
+    found = import_(written(tmp_path, epp__yaml=text), system="llm-d")
+    assert found.simulation.gateway == gateway.Gateway(
+        admission=[gateway.GaieLegacy(), gateway.Probabilistic(k=100)]
+    )
+    (unread,) = found.unread
+    assert str(unread).endswith(
+        "flowControl = {maxRequests: 5}: is ignored without the feature gate flowControl"
+    )
+
+
+GATED = "featureGates: [flowControl]"
+DYNAMO = "python -m dynamo.frontend"
+FILTERS = "type.googleapis.com/envoy.extensions.filters.http"
+
+
+@pytest.mark.parametrize(
+    ("system", "text", "message"),
+    [
+        ("llm-d", "kind: Service", "must contain one EndpointPickerConfig"),
+        ("llm-d", "kind: EndpointPickerConfig\nplugins: [{name: x}]", "plugins[0]: type: is miss"),
+        (
+            "llm-d",
+            f"kind: EndpointPickerConfig\n{GATED}\nflowControl: {{defaultRequestTTL: soon}}",
+            "flowControl: defaultRequestTTL = 'soon': must be a duration such as 60s",
+        ),
+        (
+            "llm-d",
+            "kind: EndpointPickerConfig\nsaturationDetector: {pluginRef: mine}",
+            "must be a utilization-detector or a concurrency-detector",
+        ),
+        ("dynamo", "python -m dynamo.frontend --router-temperature hot", "must be a number"),
+        (
+            "dynamo",
+            f"export DYN_HTTP_OVERLOAD_STATUS_CODE=x\n{DYNAMO} --active-prefill-tokens-threshold 5",
+            "DYN_HTTP_OVERLOAD_STATUS_CODE = 'x': must be a status",
+        ),
+        ("vllm-on-eks", "caps_enabled: true\nnum_workers: 2", "cap_per_worker: is missing"),
+        (
+            "vllm-on-eks",
+            "num_workers: 2\ncap_per_worker: 4\ntenants: [{id: a, weight: two}]",
+            "tenants[0]: weight = 'two': must be a whole number",
+        ),
+        (
+            "envoy",
+            f"typed_config: {{'@type': {FILTERS}.adaptive_concurrency.v3.AdaptiveConcurrency}}",
+            "concurrency_update_interval: is missing",
+        ),
+        ("envoy", "typed_config: [", "not valid YAML"),
+    ],
+)
+def test_invalid_files_are_refused(tmp_path: Path, system: str, text: str, message: str) -> None:
+    assert message in refused(written(tmp_path, a__yaml=text), system=system)
+
+
+def test_dynamo_as_in_production(tmp_path: Path) -> None:
+    files = {
+        "frontend__sh": "python -m dynamo.frontend --http-port 8000 --router-mode kv "
+        "--router-kv-overlap-score-credit 0.5 --router-queue-threshold 2",
+        "busy__json": '{"model": "m", "active_prefill_tokens_threshold": 5000}',
+        "worker__sh": "python -m dynamo.vllm --engine-request-limit 32 --max-num-seqs 8",
+    }
+    found = import_(written(tmp_path, **files), system="dynamo@1.2")
+    assert found.simulation.router == router.KvCost(overlap_credit=0.5)
+    # Dynamo 1.2 fills in the thresholds that are not given.
+    filled = dynamo.v1_2(active_prefill_tokens_threshold=5000)
+    assert found.simulation.busy_monitor == filled.busy_monitor
+    assert found.simulation.gateway.admission[0].overload_status == 503
+    assert found.simulation.instances[0].ingress.max_requests == 32
+    assert {one.field.rpartition(": ")[2]: one.value for one in found.unread} == {
+        "router-queue-threshold": 2,
+        "max-num-seqs": 8,
+    }
+
+
+def test_filters_are_found_in_an_envoy_configuration(tmp_path: Path) -> None:
+    text = f"""\
+static_resources:
+  listeners:
+  - name: main
+    filter_chains:
+    - filters:
+      - typed_config:
+          http_filters:
+          - name: envoy.filters.http.admission_control
+            typed_config:
+              "@type": {FILTERS}.admission_control.v3.AdmissionControl
+              sampling_window: 5s
+              sr_threshold: {{default_value: {{value: 90}}, runtime_key: a}}
+              success_criteria: {{grpc_criteria: {{grpc_success_status: [0]}}}}
+"""
+    found = import_(written(tmp_path, envoy__yaml=text), system="envoy")
+    admission = gateway.EnvoyAdmission(window_s=5, success_threshold=0.9)
+    assert found.simulation.gateway == gateway.Gateway(admission=admission)
+    (unread,) = found.unread
+    assert unread.field.endswith("typed_config: success_criteria")
+    off = text.replace("sampling_window: 5s", "enabled: {default_value: false}")
+    found = import_(written(tmp_path, envoy__yaml=off), system="envoy")
+    assert found.simulation == Simulation()
+    assert "is switched off" in str(found.unread[0])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:envoy_data_plane")
+def test_envoy_files_parse_with_its_protos() -> None:
+    """With the package envoy-data-plane, which refuses unknown fields."""
+    pytest.importorskip("envoy_data_plane")
+    for name, message in {
+        "admission_control": "AdmissionControl",
+        "adaptive_concurrency": "AdaptiveConcurrency",
+    }.items():
+        protos = importlib.import_module(
+            f"envoy_data_plane.envoy.extensions.filters.http.{name}.v3"
+        )
+        content = yaml.safe_load((GOLDEN / "envoy_v3" / f"{name}.yaml").read_text())
+        config = content["typed_config"]
+        assert config.pop("@type").endswith(f"{name}.v3.{message}")
+        assert bytes(getattr(protos, message).from_dict(config))
+
+
+TENANTS = """\
+caps_enabled: true
+num_workers: 2
+cap_per_worker: 64
+aimd: {enabled: true, target_p99_ttft_s: 2.0, tick_s: 5.0, window_s: 30.0, cap_per_worker_min: 16,
+  cap_per_worker_max: 128, target_band_pct: 0.2, cooldown_ticks: 3, decrease_step: 4}
+worker_watcher: {enabled: true, namespace: vllm, service_name: engine}
+tenants:
+- {id: A, name: paying, weight: 2, queue_max: 8, key_env: A}
+- {id: B, name: free, weight: 1, queue_max: 2, key_env: B}
+- {id: C, name: background, weight: 1, queue_max: 2, key_env: C}
+"""
+
+
+def test_the_published_tenants_file_is_the_preset(tmp_path: Path) -> None:
+    preset = vllm_on_eks.post4(workers=None)
+    files = written(tmp_path, tenants__yaml=TENANTS)
+    found = import_(files, system="vllm-on-eks@2dca487")
+    assert found.simulation.gateway == preset.gateway
+    assert found.simulation.tenants[:3] == preset.tenants
+    assert found.simulation.tenants[3].name == "default"  # of the workload
+    assert found.unread == ()
+
+
+def test_the_preset_of_llm_d_is_carried() -> None:
+    simulation = (
+        llm_d.flow_control()
+        .apply()
+        .replace(router=router.Weighted(picker=router.Best(ties="random")))
+    )
+    assert export(simulation, to="llm-d").losses == ()

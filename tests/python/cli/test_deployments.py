@@ -1,0 +1,92 @@
+"""`spillway export`, `spillway import` and `spillway diff`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from spillway import cli, load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+CONFIG = """\
+schema: 1
+router: least_loaded
+instances: {max_num_seqs: 64, scheduler: sjf}
+"""
+
+
+def called(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
+    status = cli.main([str(one) for one in arguments])
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def test_files_are_written_and_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config, folder, back = (tmp_path / one for one in ("a.yaml", "deploy", "b.yaml"))
+    config.write_text(CONFIG)
+    status, out, err = called(capsys, "export", config, "--to", "vllm@0.29", "--out", folder)
+    assert (status, err) == (0, "")
+    assert out == (
+        f"wrote {folder / 'vllm-0.sh'}\nvllm@0.29 does not carry:\n"
+        "  instances[0].scheduler = {kind: sjf}: becomes {kind: fcfs}; "
+        "vLLM orders its queue by arrival, or by priority and arrival\n"
+        "not up to vllm: router\n"
+    )
+    status, out, err = called(
+        capsys, "import", folder, "--from", "vllm", "--onto", config, "-o", back
+    )
+    assert (status, err) == (0, "")
+    assert out == f"wrote {back}; run it with: spillway run {back}\n"
+    assert load(back).instances[0].max_num_seqs == 64
+    status, out, err = called(capsys, "diff", config, back)
+    assert (status, out) == (0, "instances[0].scheduler: {kind: sjf} -> {kind: fcfs}\n")
+
+
+def test_without_a_folder_everything_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "a.yaml"
+    config.write_text("schema: 1\n")
+    status, out, _ = called(capsys, "export", config, "--to", "vllm")
+    assert status == 0
+    assert out.startswith("# --- vllm-0.sh\nvllm serve $MODEL \\\n  --max-num-seqs 256 \\\n")
+    assert out.endswith("vllm@0.29 carries every setting that it decides\n")
+    command = tmp_path / "serve.sh"
+    command.write_text("vllm serve m --seed 3")
+    status, out, err = called(capsys, "import", command, "--from", "vllm")
+    assert status == 0
+    assert out.startswith("schema: 1\nworkload:\n")
+    assert err == (
+        f'spillway: not simulated: {command}: model = "m": describes the server: give gpu, and it '
+        "is computed\n"
+        f"spillway: not simulated: {command}: seed = 3: has no counterpart in a simulation\n"
+    )
+
+
+def test_diff_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    one.write_text("schema: 1\n")
+    other.write_text("schema: 1\ntenants: [{name: default}]\ngateway: {max_queued: 3}\n")
+    status, out, _ = called(capsys, "diff", one, other, "--json")
+    assert status == 0
+    tenants, most = json.loads(out)
+    assert most == {"path": "gateway.max_queued", "before": None, "after": 3}
+    assert tenants["path"] == "tenants[default]"
+    assert "before" not in tenants
+    assert called(capsys, "diff", one, one)[:2] == (0, "no differences\n")
+
+
+def test_unknown_systems_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "a.yaml"
+    config.write_text("schema: 1\n")
+    status, _, err = called(capsys, "export", config, "--to", "nginx")
+    assert (status, err) == (
+        2,
+        "spillway: to = 'nginx': must be one of vllm, llm-d, dynamo, envoy, vllm-on-eks\n",
+    )
+    status, _, err = called(capsys, "import", config, "--from", "llm-d", "--gpu", "h100")
+    assert (status, err) == (2, "spillway: gpu = 'h100': is an option of vllm\n")
