@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from spillway.config.classes import config_error
@@ -11,7 +12,7 @@ from spillway.config.yaml import parse
 from spillway.interop.deployments.target import Unread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
 __all__ = ["Fields", "duration", "flags", "no_counterpart", "seconds"]
 
@@ -120,45 +121,20 @@ def flags(text: str, where: str, short: Mapping[str, str]) -> tuple[list[str], d
         raise config_error([(where, "", f"not a command line: {error}")]) from error
     found: dict[str, Any] = {}
     others = []
-    waiting = iter(words)
-    for word in _with_lookahead(waiting):
-        name, given, follows = word
+    left = deque(words)
+    while left:
+        word = left.popleft()
+        name, separator, value = word.partition("=")
         name = short.get(name, name)
         if not name.startswith("--"):
-            others.append(name)
+            others.append(word)
             continue
         key = name[2:].replace("_", "-")
-        value = given if given is not None else follows() if follows else None
-        if value is None:
-            is_off = key.startswith("no-")
-            found[key.removeprefix("no-")] = not is_off
+        if not separator and (not left or _FLAG.match(left[0])):
+            found[key.removeprefix("no-")] = not key.startswith("no-")
         else:
-            found[key] = _scalar(value, f"{where}: --{key}")
+            found[key] = _scalar(value if separator else left.popleft(), f"{where}: --{key}")
     return others, found
-
-
-def _with_lookahead(
-    words: Iterator[str],
-) -> Iterator[tuple[str, str | None, Callable[[], str] | None]]:
-    """Each word with the value after its `=`, and a function that takes the word after it."""
-    rest = list(words)
-    i = 0
-
-    def take() -> str:
-        nonlocal i
-        i += 1
-        return rest[i]
-
-    while i < len(rest):
-        name, separator, given = rest[i].partition("=")
-        if not name.startswith("-"):
-            yield rest[i], None, None
-        elif separator:
-            yield name, given, None
-        else:
-            is_value = i + 1 < len(rest) and not re.match(r"-[-a-zA-Z]", rest[i + 1])
-            yield name, None, take if is_value else None
-        i += 1
 
 
 def _scalar(text: str, where: str) -> Any:
@@ -168,6 +144,7 @@ def _scalar(text: str, where: str) -> Any:
     return text if isinstance(value, dict | list) else value
 
 
+_FLAG = re.compile(r"-[-a-zA-Z]")
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(h|ms|us|µs|ns|m|s)")
 

@@ -254,16 +254,18 @@ def _others(own: Mapping[int, Any], classes: list[dict[str, Any]]) -> list[int]:
 
 
 def _usage_limit(gateway: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The policy with ceilings that llm-d takes: up to 1, the lowest of a holdback below 1."""
     rule = gateway["usage_limit"]
-    if rule["kind"] == "priority_holdback":
-        return "priority-holdback-policy", {
-            "minCeiling": rule["min_ceiling"],
-            "maxCeiling": rule["max_ceiling"],
-            "domain": rule["domain"],
-        }
     if rule["kind"] == "soft_reflective":
         return "soft-reflective-ceiling-policy", {}
-    return "static-usage-limit-policy", {"threshold": gateway["bands"][0]["ceiling"]}
+    if rule["kind"] == "priority_holdback" and rule["min_ceiling"] < 1:
+        return "priority-holdback-policy", {
+            "minCeiling": rule["min_ceiling"],
+            "maxCeiling": min(1.0, rule["max_ceiling"]) or 1.0,
+            "domain": rule["domain"],
+        }
+    ceiling = min(1.0, gateway["bands"][0]["ceiling"]) or 1.0
+    return "static-usage-limit-policy", {"threshold": ceiling}
 
 
 def _fairness(rule: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -557,7 +559,8 @@ TARGET = Target(
         ("gateway.attempt_period_s", "the flow control of llm-d attempts every millisecond"),
         ("gateway.max_queued", "flow control bounds its queue, by at least 1"),
         ("gateway.bands[].queue.timeout_s", "there is one time to live for all bands"),
-        ("gateway.bands[].ceiling", "there is one threshold for all bands"),
+        ("gateway.bands[].ceiling", "there is one threshold for all bands, above 0 and up to 1"),
+        ("gateway.usage_limit", "ceilings of llm-d are at most 1, with flow control only"),
         ("gateway.bands[].queue", "queues of llm-d have an order and a time to live only"),
         ("gateway.bands[].max_requests", "a band without a bound holds 5,000"),
         ("gateway.bands[].fairness", "llm-d is strict, takes turns, or prefers little service"),
