@@ -27,6 +27,7 @@ from spillway.simulate import run_many, simulate
 if TYPE_CHECKING:
     from spillway import catalog, study
     from spillway.calibration import calibrate
+    from spillway.comparison import compare
     from spillway.config import profiles
     from spillway.config.files import dump, fingerprint
     from spillway.data.statistics import Interval
@@ -55,6 +56,7 @@ __all__ = [
     "build_info",
     "calibrate",
     "catalog",
+    "compare",
     "dump",
     "fingerprint",
     "fleet",
@@ -84,6 +86,7 @@ _HOMES = {
     "Study": "spillway.study",
     "TraceError": "spillway.interop.traces",
     "calibrate": "spillway.calibration",
+    "compare": "spillway.comparison",
     "dump": "spillway.config.files",
     "fingerprint": "spillway.config.files",
     "load": "spillway.loading",

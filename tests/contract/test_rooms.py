@@ -38,6 +38,7 @@ RANK = {
     "simulate": 5,
     "calibration": 6,
     "session": 6,
+    "comparison": 6,
     "study": 6,
     "validation": 7,
     "__init__": 8,

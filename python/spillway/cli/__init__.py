@@ -29,6 +29,7 @@ BAD_INPUT = 2
 
 COMMANDS: Mapping[str, str] = {
     "run": "run a simulation and print its results",
+    "compare": "compare systems, paired by seed",
     "check": "check a configuration file",
     "describe": "explain a setting, a policy or a preset",
     "init": "write a commented configuration file to start from",

@@ -285,6 +285,45 @@ def test_unfinished_requests_are_explained(run: Callable[..., str]) -> None:
     assert "horizon_s = 0.2" in out
 
 
+# --- compare --------------------------------------------------------------------------------------
+
+
+def test_compare_prints_verdicts(run: Callable[..., str]) -> None:
+    Path("larger.yaml").write_text(CONFIG.replace("count: 2", "count: 3"))
+    arguments = ("compare", "config.yaml", "larger.yaml", "--seeds", "3")
+    figures = ("--figures", "mean_ttft_ms,rejected", "--allow-different-populations")
+    systems = {name: load(f"{name}.yaml") for name in ("config", "larger")}
+    found = spillway.compare(
+        systems,
+        seeds=3,
+        figures=["mean_ttft_ms", "rejected"],
+        allow_different_populations=True,
+    )
+    assert run(*arguments, *figures) == f"{found}\n"
+    assert json.loads(run(*arguments, *figures, "--json")) == json.loads(
+        json.dumps(found.to_dict())
+    )
+    sequential = run(*arguments, *figures, "--half-width", "1000%", "--max-seeds", "6", "--json")
+    assert json.loads(sequential)["looks"] == [3, 6]
+
+
+def test_compare_writes_a_figure(run: Callable[..., str]) -> None:
+    pytest.importorskip("matplotlib").use("agg")
+    Path("larger.yaml").write_text(CONFIG.replace("count: 2", "count: 3"))
+    run("compare", "config.yaml", "larger.yaml", "--seeds", "2", "--plot", "forest.png")
+    assert Path("forest.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_compare_names_what_is_wrong(refused: Callable[..., str]) -> None:
+    assert refused("compare", "config.yaml") == "systems = 1 systems: must be at least two"
+    pair = ("compare", "config.yaml", EXAMPLE)
+    assert refused("compare", "config.yaml", "config.yaml").endswith("must be different files")
+    assert refused(*pair, "--half-width", "x").startswith("--half-width = 'x': must be a share")
+    assert refused(*pair, "--threads", "0") == "--threads = 0: must be >= 1"
+    assert refused(*pair, "--seeds", "1") == "seeds = 1: must be at least 2 seeds"
+    assert "must be one of completed" in refused(*pair, "--figures", "nothing")
+
+
 # --- check, describe, init, validate --------------------------------------------------------------
 
 

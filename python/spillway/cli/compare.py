@@ -1,0 +1,112 @@
+"""`spillway compare A B`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import spillway
+from spillway.cli.configuration import warnings_as_lines
+from spillway.config.classes import config_error
+
+if TYPE_CHECKING:
+    import argparse
+
+__all__ = ["add_arguments", "run"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    parser.add_argument(
+        "configs",
+        type=Path,
+        nargs="+",
+        metavar="CONFIG",
+        help="configuration files, at least two; the first is the baseline",
+    )
+    parser.add_argument(
+        "--seeds", type=int, default=16, metavar="N", help="seeds of each system (default 16)"
+    )
+    parser.add_argument(
+        "--figures",
+        metavar="NAME,…",
+        help="figures of the summary (default: goodput, mean and p99 of TTFT and E2E latency, "
+        "rejected)",
+    )
+    parser.add_argument(
+        "--confidence",
+        type=float,
+        default=0.95,
+        metavar="P",
+        help="probability with which all intervals hold together (default 0.95)",
+    )
+    parser.add_argument(
+        "--half-width",
+        metavar="SHARE",
+        help="add seeds until every interval is this narrow, as a share of the baseline, e.g. 2%%",
+    )
+    parser.add_argument(
+        "--max-seeds",
+        type=int,
+        metavar="N",
+        help="most seeds with --half-width (default: 8 times --seeds)",
+    )
+    parser.add_argument(
+        "--allow-different-populations",
+        action="store_true",
+        help="judge latencies even if the systems serve different numbers of requests",
+    )
+    parser.add_argument("--threads", type=int, metavar="N", help="concurrent runs (default: CPUs)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="write a forest plot there")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compares configurations and prints the verdicts."""
+    paths: list[Path] = options.configs
+    stems = [path.stem for path in paths]
+    names = stems if len(set(stems)) == len(stems) else [str(path) for path in paths]
+    if len(set(names)) < len(names):
+        raise config_error([("CONFIG", " ".join(names), "must be different files")])
+    with warnings_as_lines():
+        found = spillway.compare(
+            dict(zip(names, paths, strict=True)),
+            seeds=options.seeds,
+            figures=None if options.figures is None else options.figures.split(","),
+            confidence=options.confidence,
+            half_width=_share(options.half_width),
+            max_seeds=options.max_seeds,
+            allow_different_populations=options.allow_different_populations,
+            threads=_threads(options.threads),
+        )
+    if options.plot is not None:
+        from spillway.report.style import axes_or_new, pyplot
+
+        found.plot(axes_or_new(None))
+        pyplot().savefig(options.plot)
+    print(json.dumps(found.to_dict(), indent=2) if options.json else found)
+    return 0
+
+
+def _share(stated: str | None) -> float | None:
+    """A share such as 0.02 or 2%."""
+    if stated is None:
+        return None
+    try:
+        if stated.endswith("%"):
+            return float(stated[:-1]) / 100
+        return float(stated)
+    except ValueError:
+        allowed = "must be a share, e.g. 0.02 or 2%"
+        raise config_error([("--half-width", repr(stated), allowed)]) from None
+
+
+def _threads(stated: int | None) -> int | None:
+    if stated is not None and stated < 1:
+        raise config_error([("--threads", str(stated), "must be >= 1")])
+    return stated

@@ -1,0 +1,597 @@
+"""Comparisons of systems under common random numbers, with simultaneous intervals."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import operator
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+
+from spillway.config import text
+from spillway.config.classes import config_error
+from spillway.config.messages import checked
+from spillway.config.randomness import is_resampled, note_on_copies
+from spillway.data.figures import FIGURES
+from spillway.data.statistics import Interval, interval, student_t_quantile
+from spillway.simulate import run_many
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from spillway._core.cluster import Simulation
+    from spillway.loading import Configuration
+
+__all__ = ["DEFAULT_FIGURES", "Comparison", "Outcome", "Verdict", "compare"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+DEFAULT_FIGURES = (
+    "goodput",
+    "mean_ttft_ms",
+    "p99_ttft_ms",
+    "mean_e2el_ms",
+    "p99_e2el_ms",
+    "rejected",
+)
+"""The figures that `compare` compares by default; those without values are left out."""
+
+Outcome = Literal["better", "worse", "same", "undecided", "not comparable"]
+
+_LEAST_SEEDS = 2
+_MEAN_TOLERANCE = 0.01
+_MOST_SEEDS = 10**6
+_POWER = 0.9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """One figure of one challenger against the baseline.
+
+    Attributes
+    ----------
+    figure, challenger, baseline
+        The key of the figure in `Result.summary`, and the names of the two systems.
+    outcome
+        "better" or "worse" if the interval of the difference excludes zero; "same" if the
+        difference is exactly zero under every seed; "undecided" otherwise. "not comparable": the
+        figure is over different numbers of requests (see `populations`).
+    before, after
+        Means over the seeds of the baseline and of the challenger, in the unit of the figure.
+    difference
+        Mean of `after - before`, paired by seed, with its interval at the level of
+        `Comparison.level`, in the unit of the figure.
+    sd
+        Standard deviation of the paired differences; None with fewer than two.
+    level
+        Confidence of this interval alone; all intervals hold together with that of the comparison.
+    populations
+        Mean number of requests (for `itl`: gaps) behind a latency in the baseline and in the
+        challenger; None for figures over all requests.
+    more_seeds
+        How many more seeds find a true difference as large as the one observed, with a probability
+        of 90%. None if the outcome is not "undecided", or if no number of seeds does.
+    note
+        What limits the verdict; empty if nothing does.
+    """
+
+    figure: str
+    challenger: str
+    baseline: str
+    outcome: Outcome
+    before: float
+    after: float
+    difference: Interval
+    sd: float | None
+    level: float
+    populations: tuple[float, float] | None
+    more_seeds: int | None
+    note: str = ""
+
+    @property
+    def relative(self) -> float | None:
+        """The difference as a share of the baseline; None if the baseline is zero."""
+        return self.difference.mean / abs(self.before) if self.before else None
+
+    @property
+    def relative_half_width(self) -> float | None:
+        """Half the width of the interval as a share of the baseline; None without either."""
+        half = self.difference.half_width
+        return None if half is None or not self.before else half / abs(self.before)
+
+    def seeds_for(self, relative_difference: float, power: float = _POWER) -> int | None:
+        """How many seeds in total find a true difference of this size.
+
+        Parameters
+        ----------
+        relative_difference
+            The size as a share of the baseline, > 0: 0.02 is 2%.
+        power
+            The probability of finding it, 0.5 <= power < 1.
+
+        Returns
+        -------
+        The number of seeds at which `(t(level) + t(power)) * sd / sqrt(n)` falls to the difference,
+        with the quantiles of Student's t. The standard deviation is an estimate, so the number is
+        too. None if the baseline is zero, if there is no interval, or above a million.
+        """
+        if not relative_difference > 0:
+            raise config_error([("relative_difference", f"{relative_difference:g}", "must be > 0")])
+        _checked_share("power", power, 0.5)
+        if self.sd is None or not self.before:
+            return None
+        return _seeds_for(abs(relative_difference * self.before), self.sd, self.level, power)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Systems compared with a baseline, figure by figure.
+
+    Attributes
+    ----------
+    verdicts
+        One per figure and challenger, by challenger, then figure.
+    names
+        The systems in order; the first is the baseline.
+    seeds
+        The seeds of the runs of every system.
+    confidence
+        Probability with which all intervals hold together, over all figures, challengers and looks.
+    level
+        Confidence of each interval: `1 - (1 - confidence) / (verdicts * looks)` (Bonferroni).
+    looks
+        After how many seeds a sequential comparison may stop; one number otherwise.
+    reached_half_width
+        Whether every interval is as narrow as `half_width`; None if none was given.
+    notes
+        Remarks on the comparison as a whole, as sentences.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    names: tuple[str, ...]
+    seeds: tuple[int, ...]
+    confidence: float
+    level: float
+    looks: tuple[int, ...]
+    reached_half_width: bool | None
+    notes: tuple[str, ...]
+
+    def __getitem__(self, key: tuple[str, str]) -> Verdict:
+        """The verdict of (challenger, figure); KeyError if there is none."""
+        for one in self.verdicts:
+            if (one.challenger, one.figure) == key:
+                return one
+        raise KeyError(key)
+
+    def __str__(self) -> str:
+        head = (
+            f"baseline {self.names[0]}, {len(self.seeds)} seeds, paired; all intervals hold "
+            f"together with {self.confidence:.4g} confidence ({self.level:.6g} each)"
+        )
+        blocks = [head]
+        for challenger in self.names[1:]:
+            header = [challenger, "baseline", "mean", "difference", "low", "high", "", "verdict"]
+            own = (one for one in self.verdicts if one.challenger == challenger)
+            blocks.append(text.table([header, *([one.figure, *_cells(one)] for one in own)]))
+        remarks = [*self.notes, *(dict.fromkeys(v.note for v in self.verdicts if v.note))]
+        if remarks:
+            blocks.append("\n".join(f"note: {remark}" for remark in remarks))
+        return "\n\n".join(blocks)
+
+    __repr__ = __str__
+
+    def to_dict(self) -> dict[str, Any]:
+        """The comparison as numbers, texts and lists, for JSON."""
+        found = dataclasses.asdict(self)
+        for row, one in zip(found["verdicts"], self.verdicts, strict=True):
+            row["relative"] = one.relative
+        return found
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per verdict (extra `pandas`)."""
+        from spillway.config.extras import require
+
+        rows = []
+        for one in self.verdicts:
+            row = {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
+            gap = row.pop("difference")
+            row |= {"difference": gap.mean, "low": gap.low, "high": gap.high, "seeds": gap.n}
+            rows.append({**row, "relative": one.relative})
+        frame: pd.DataFrame = require("pandas", "pandas").DataFrame(rows)
+        return frame
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Forest plot: relative differences from the baseline with their intervals, in percent.
+
+        Verdicts whose baseline is zero, or that have no interval, are left out. Draws into `ax`, or
+        else into new axes (extra `plot`).
+        """
+        from spillway.report.style import STYLES, axes_or_new
+
+        axes = axes_or_new(ax)
+        colors = {"better": STYLES[2]["color"], "worse": STYLES[1]["color"]}
+        shown = [one for one in self.verdicts if one.relative_half_width is not None]
+        several = len(self.names) > 2
+        for place, one in enumerate(shown):
+            axes.errorbar(
+                100 * (one.relative or 0),
+                place,
+                xerr=100 * (one.relative_half_width or 0),
+                color=colors.get(one.outcome, "#777777"),
+                marker="o" if one.outcome in colors else "s",
+                markerfacecolor=None if one.outcome in colors else "white",
+                capsize=3,
+            )
+        axes.axvline(0, color="black", linewidth=0.8)
+        axes.set_yticks(
+            range(len(shown)),
+            [
+                f"{FIGURES[v.figure].label}, {v.challenger}" if several else FIGURES[v.figure].label
+                for v in shown
+            ],
+        )
+        axes.invert_yaxis()
+        axes.set_xlabel(f"difference from {self.names[0]} (%)")
+        return axes
+
+
+def compare(
+    systems: Mapping[str, Configuration],
+    *,
+    seeds: int | Iterable[int] = 16,
+    figures: Iterable[str] | None = None,
+    confidence: float = 0.95,
+    half_width: float | None = None,
+    max_seeds: int | None = None,
+    allow_different_populations: bool = False,
+    threads: int | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> Comparison:
+    """Compares systems with the first of them, paired by seed.
+
+    Systems that share a workload see the same requests under the same seed, so noise that they
+    share cancels in the difference. All intervals hold together with the given confidence: the
+    error is divided evenly among figures, challengers and looks (Bonferroni).
+
+    With `half_width` the number of seeds doubles until every interval is that narrow. The looks are
+    planned in advance, and each gets its share of the error, so stopping early does not raise it.
+
+    Parameters
+    ----------
+    systems
+        Simulations, or paths of configuration files, by name; at least two. The first is the
+        baseline.
+    seeds
+        How many seeds, >= 2 (0, 1, …), or the seeds themselves. With `half_width` those of the
+        first look; later looks add seeds that follow the largest.
+    figures
+        Keys of `Result.summary` for which higher or lower is better. None: those of
+        `DEFAULT_FIGURES` that have values.
+    confidence
+        Probability, 0.5 <= confidence < 1, with which all intervals hold together.
+    half_width
+        Half the width of every interval at which a sequential comparison stops, as a share of the
+        mean of the baseline, > 0: 0.02 is 2%. Figures whose baseline is zero do not count.
+    max_seeds
+        Largest number of seeds with `half_width`; None: 8 times the first look.
+    allow_different_populations
+        Whether to judge latencies over different numbers of requests. Latencies cover only
+        requests that were served: a system that rejects more looks faster. False: the verdict is
+        "not comparable" if the numbers differ by more than a tenth of the tail that a percentile
+        cuts off (p99: 0.1%), or by more than 1% for means.
+    threads
+        Number of concurrent runs; None: one per CPU. The comparison does not depend on it.
+    progress
+        As for `run_many`, once per look.
+
+    Raises
+    ------
+    ConfigError
+        If an argument is out of range, a figure is unknown or has no better direction, no figure
+        has values, or a system cannot be run. Also with `half_width` if the seeds are resamples of
+        a trace: more of them do not narrow an interval.
+
+    Notes
+    -----
+    The intervals are those of Student's t on paired differences. Law, *Simulation Modeling and
+    Analysis*, 5th ed., sections 10.2.1 (paired t) and 10.4.2 (all with a baseline), and 11.2
+    (common random numbers).
+    """
+    from spillway import loading
+
+    configurations = checked("systems", systems, Mapping, "a mapping of names to simulations")
+    if len(configurations) < 2:
+        raise config_error([("systems", f"{len(configurations)} systems", "must be at least two")])
+    names = tuple(str(name) for name in configurations)
+    simulations = [loading.as_simulation(one) for one in configurations.values()]
+    _checked_share("confidence", confidence, 0.5)
+    first = _checked_seeds(seeds)
+    looks = _planned_looks(len(first), half_width, max_seeds)
+    chosen = None if figures is None else _checked_figures(figures)
+    resampled = any(is_resampled(one) for one in simulations)
+    if resampled and half_width is not None:
+        allowed = (
+            "must be None if seeds are resamples of a trace: more of them do not narrow an "
+            "interval, a longer trace does"
+        )
+        raise config_error([("half_width", f"{half_width:g}", allowed)])
+
+    used: list[int] = []
+    values: list[list[Mapping[str, Any]]] = [[] for _ in simulations]
+    is_replicated = [False] * len(simulations)
+    verdicts: tuple[Verdict, ...] = ()
+    level = confidence
+    reached: bool | None = None
+    for look in looks:
+        extra = first if not used else _following(used, look - len(used))
+        for i, runs in enumerate(run_many(simulations, extra, threads=threads, progress=progress)):
+            if len(runs) < len(extra):
+                raise KeyboardInterrupt
+            values[i] += [result.summary() for result in runs]
+            is_replicated[i] = is_replicated[i] or runs.is_replicated
+        used += extra
+        if chosen is None:
+            chosen = _with_values(DEFAULT_FIGURES, values)
+        level = 1 - (1 - confidence) / (len(chosen) * (len(names) - 1) * len(looks))
+        verdicts = tuple(
+            _verdict(
+                figure,
+                (names[0], name),
+                values[0],
+                values[i],
+                level,
+                is_random=is_replicated[0] or is_replicated[i],
+                resampled=resampled,
+                allowed=allow_different_populations,
+            )
+            for i, name in enumerate(names[1:], 1)
+            for figure in chosen
+        )
+        if half_width is not None:
+            reached = all(_is_narrow(one, half_width) for one in verdicts)
+            if reached or not any(is_replicated):
+                break
+    return Comparison(
+        verdicts=verdicts,
+        names=names,
+        seeds=tuple(used),
+        confidence=confidence,
+        level=level,
+        looks=looks,
+        reached_half_width=reached,
+        notes=tuple(_notes(simulations, is_replicated, resampled=resampled)),
+    )
+
+
+def _verdict(
+    figure: str,
+    names: tuple[str, str],
+    before: Sequence[Mapping[str, Any]],
+    after: Sequence[Mapping[str, Any]],
+    level: float,
+    *,
+    is_random: bool,
+    resampled: bool,
+    allowed: bool,
+) -> Verdict:
+    """Judges one figure from its values under the same seeds."""
+    baseline, challenger = names
+    pairs = [(one[figure], two[figure]) for one, two in zip(before, after, strict=True)]
+    known = [(float(one), float(two)) for one, two in pairs if None not in (one, two)]
+    if not known:
+        raise config_error(
+            [
+                (
+                    "figures",
+                    repr(figure),
+                    f"must have values in both {baseline} and {challenger} under the same seed",
+                )
+            ]
+        )
+    gaps = [two - one for one, two in known]
+    difference = interval(gaps, level, is_replicated=is_random, is_resampled=resampled)
+    mean = difference.mean
+    sd = None if difference.low is None else _sd(gaps)
+    means = [math.fsum(one) / len(known) for one in zip(*known, strict=True)]
+    counts = _populations(figure, before, after)
+    notes = []
+    if len(known) < len(pairs):
+        notes.append(
+            f"{figure} has a value in both systems under {len(known)} of {len(pairs)} seeds; the "
+            "verdict holds for these."
+        )
+
+    outcome: Outcome = "undecided"
+    if is_random and not any(gaps):
+        outcome = "same"
+    elif (difference.low or 0) > 0 or (difference.high or 0) < 0:
+        is_better = (mean > 0) == (FIGURES[figure].better == "higher")
+        outcome = "better" if is_better else "worse"
+    if counts is not None and _differ(figure, counts):
+        unit = FIGURES[f"num_{FIGURES[figure].latency}"].unit
+        what = (
+            f"{FIGURES[figure].latency} is that of {text.number(counts[0])} {unit} per run in "
+            f"{baseline} and of {text.number(counts[1])} in {challenger}"
+        )
+        if allowed:
+            notes.append(f"{what}; the difference includes that of the populations.")
+        else:
+            outcome = "not comparable"
+            notes.append(f"{what}; compare goodput, or allow different populations.")
+    more = None
+    if outcome == "undecided" and sd and mean and not resampled:
+        total = _seeds_for(abs(mean), sd, level, _POWER)
+        more = None if total is None else max(total - len(known), 1)
+    return Verdict(
+        figure=figure,
+        challenger=challenger,
+        baseline=baseline,
+        outcome=outcome,
+        before=means[0],
+        after=means[1],
+        difference=difference,
+        sd=sd,
+        level=level,
+        populations=counts,
+        more_seeds=more,
+        note=" ".join(notes),
+    )
+
+
+def _cells(one: Verdict) -> list[str]:
+    gap = one.difference
+    share = "" if one.relative is None else f"{one.relative:+.1%}"
+    outcome: str = one.outcome
+    if one.more_seeds is not None:
+        outcome += f"; {one.more_seeds:,} more seeds"
+    numbers = (one.before, one.after, gap.mean, gap.low, gap.high)
+    return [*(text.number(value) for value in numbers), share, outcome]
+
+
+def _populations(
+    figure: str, before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]
+) -> tuple[float, float] | None:
+    latency = FIGURES[figure].latency
+    if not latency:
+        return None
+    one, two = (
+        math.fsum(values[f"num_{latency}"] for values in runs) / len(runs)
+        for runs in (before, after)
+    )
+    return one, two
+
+
+def _differ(figure: str, counts: tuple[float, float]) -> bool:
+    """Whether the sizes of two populations are too different for this statistic."""
+    statistic = FIGURES[figure].statistic
+    tolerance = _MEAN_TOLERANCE
+    if statistic.startswith("p"):
+        tolerance = (1 - float(statistic[1:]) / 100) / 10
+    return abs(counts[0] - counts[1]) > tolerance * max(counts)
+
+
+def _sd(values: Sequence[float]) -> float:
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((one - mean) ** 2 for one in values) / (len(values) - 1))
+
+
+def _seeds_for(difference: float, sd: float, level: float, power: float) -> int | None:
+    """The least number of paired seeds that find a difference with this probability."""
+
+    def suffices(n: int) -> bool:
+        dof = min(n - 1, 1000)  # beyond, Student's t is normal to three digits
+        reach = student_t_quantile(0.5 + level / 2, dof) + student_t_quantile(power, dof)
+        return reach * sd <= difference * math.sqrt(n)
+
+    high = _LEAST_SEEDS
+    while not suffices(high):
+        high *= 2
+        if high > _MOST_SEEDS:
+            return None
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if middle > 1 and suffices(middle) else (middle, high)
+    return high
+
+
+def _is_narrow(one: Verdict, half_width: float) -> bool:
+    if not one.before:
+        return True
+    half = one.relative_half_width
+    return half is not None and half <= half_width
+
+
+def _notes(
+    simulations: Sequence[Simulation], is_replicated: Sequence[bool], *, resampled: bool
+) -> list[str]:
+    if not any(is_replicated):
+        return [
+            note_on_copies(simulations),
+            "The differences are those of this one run; they say nothing about other traffic.",
+        ]
+    notes = []
+    if resampled:
+        notes.append(
+            "seeds are resamples of a trace: the intervals are those over traces of this length, "
+            "and more seeds do not narrow them."
+        )
+    if any(one.workload != simulations[0].workload for one in simulations[1:]):
+        notes.append(
+            "the workloads differ, so the systems do not see the same requests; the intervals are "
+            "valid but may be wide."
+        )
+    return notes
+
+
+def _with_values(
+    figures: Iterable[str], values: Sequence[Sequence[Mapping[str, Any]]]
+) -> tuple[str, ...]:
+    """The figures that have a value in every run of every system, in order."""
+    found = tuple(
+        name for name in figures if all(run[name] is not None for runs in values for run in runs)
+    )
+    if not found:
+        raise config_error([("figures", "None", f"must be given: no run has {', '.join(figures)}")])
+    return found
+
+
+def _following(used: Sequence[int], count: int) -> list[int]:
+    start = max(used) + 1
+    return list(range(start, start + count))
+
+
+def _planned_looks(first: int, half_width: float | None, most: int | None) -> tuple[int, ...]:
+    if half_width is None:
+        if most is not None:
+            raise config_error([("max_seeds", str(most), "must be None without half_width")])
+        return (first,)
+    if not 0 < half_width < math.inf:
+        raise config_error([("half_width", f"{half_width:g}", "must be > 0")])
+    most = 8 * first if most is None else operator.index(most)
+    if most < first:
+        raise config_error([("max_seeds", str(most), f"must be >= {first}, the first look")])
+    looks = [first]
+    while 2 * looks[-1] <= most:
+        looks.append(2 * looks[-1])
+    return tuple(looks) if looks[-1] == most else (*looks, most)
+
+
+def _checked_seeds(seeds: int | Iterable[int]) -> list[int]:
+    if isinstance(seeds, SupportsIndex):
+        count = operator.index(seeds)
+        many = list(range(max(count, 0)))
+    else:
+        many = list(checked("seeds", seeds, Iterable, "a whole number, or several"))
+    if len(many) < _LEAST_SEEDS:
+        raise config_error([("seeds", f"{seeds!r}", f"must be at least {_LEAST_SEEDS} seeds")])
+    return many
+
+
+def _checked_figures(figures: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(figures, str):
+        raise TypeError(f"figures must be several names, not {figures!r}")
+    many = tuple(dict.fromkeys(figures))
+    allowed = [name for name, one in FIGURES.items() if one.better != "neither"]
+    problems = [
+        (f"figures[{i}]", repr(name), f"must be one of {', '.join(allowed)}")
+        for i, name in enumerate(many)
+        if name not in allowed
+    ]
+    if not many:
+        problems = [("figures", "()", "must name at least one figure")]
+    if problems:
+        raise config_error(problems)
+    return many
+
+
+def _checked_share(name: str, value: float, least: float) -> None:
+    if not least <= value < 1:
+        raise config_error([(name, f"{value:g}", f"must be >= {least:g} and < 1")])

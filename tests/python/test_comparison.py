@@ -1,0 +1,214 @@
+"""Comparisons: verdicts, error rates, power, populations, and messages."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from support.paths import ROOT
+
+import spillway
+from spillway import Simulation, compare, gateway
+from spillway.data.statistics import interval
+
+MIXED = ROOT / "examples" / "mixed_targets.yaml"
+
+
+@pytest.fixture(scope="module")
+def systems() -> dict[str, Simulation]:
+    today = spillway.load(MIXED).with_({"workload.num_requests": 1000})
+    return {
+        "today": today,
+        "gated": today.with_({"gateway.admission": gateway.SloGated()}),
+        "shed": today.with_({"gateway.admission": gateway.TierShed(max_load=60)}),
+    }
+
+
+def test_differences_are_paired_with_an_adjusted_level(systems: dict[str, Simulation]) -> None:
+    found = compare(systems, seeds=5, figures=["goodput", "rejected"])
+    assert found.level == pytest.approx(1 - 0.05 / 4)
+    assert found.seeds == (0, 1, 2, 3, 4)
+    assert [(one.challenger, one.figure) for one in found.verdicts] == [
+        (name, figure) for name in ("gated", "shed") for figure in ("goodput", "rejected")
+    ]
+    runs = {name: spillway.simulate(one, seeds=range(5)) for name, one in systems.items()}
+    for one in found.verdicts:
+        gaps = [
+            float(b.summary()[one.figure] or 0) - float(a.summary()[one.figure] or 0)
+            for a, b in zip(runs["today"], runs[one.challenger], strict=True)
+        ]
+        assert one.difference == interval(gaps, found.level)
+        assert one.difference.low is not None
+        assert one.difference.high is not None
+        excluded = one.difference.low > 0 or one.difference.high < 0
+        higher_is_better = one.figure == "goodput"
+        expected = "better" if (one.difference.mean > 0) == higher_is_better else "worse"
+        assert one.outcome == (expected if excluded else "undecided")
+        assert (one.more_seeds is not None) == (one.outcome == "undecided")
+
+
+def test_a_system_is_the_same_as_itself(systems: dict[str, Simulation]) -> None:
+    found = compare({"a": systems["today"], "b": systems["today"]}, seeds=3)
+    assert {one.outcome for one in found.verdicts} == {"same"}
+
+
+def test_latencies_of_different_populations_are_not_compared(
+    systems: dict[str, Simulation],
+) -> None:
+    pair = {name: systems[name] for name in ("today", "gated")}
+    one = compare(pair, seeds=4, figures=["p99_ttft_ms"])["gated", "p99_ttft_ms"]
+    assert one.outcome == "not comparable"
+    assert one.populations is not None
+    assert one.populations[0] != one.populations[1]
+    assert "per run in today and of" in one.note
+    allowed = compare(pair, seeds=4, figures=["p99_ttft_ms"], allow_different_populations=True)
+    assert allowed["gated", "p99_ttft_ms"].outcome == "better"
+    assert "that of the populations" in str(allowed)
+
+
+def test_a_sequential_comparison_stops_at_its_half_width(systems: dict[str, Simulation]) -> None:
+    pair = {name: systems[name] for name in ("today", "shed")}
+    wide = compare(pair, seeds=4, figures=["goodput"], half_width=10.0)
+    assert (len(wide.seeds), wide.reached_half_width, wide.looks) == (4, True, (4, 8, 16, 32))
+    narrow = compare(pair, seeds=range(10, 14), figures=["goodput"], half_width=1e-6, max_seeds=10)
+    assert (narrow.seeds, narrow.reached_half_width) == (tuple(range(10, 20)), False)
+    assert narrow.looks == (4, 8, 10)
+    assert narrow.level == pytest.approx(1 - 0.05 / 3)
+    plain = compare(pair, seeds=range(10, 20), figures=["goodput"])
+    assert narrow["shed", "goodput"].difference.mean == plain["shed", "goodput"].difference.mean
+
+
+def test_forms(systems: dict[str, Simulation]) -> None:
+    pytest.importorskip("matplotlib").use("agg")
+    found = compare(systems, seeds=4, figures=["goodput", "rejected"])
+    document = json.loads(json.dumps(found.to_dict()))
+    assert [one["outcome"] for one in document["verdicts"]] == [v.outcome for v in found.verdicts]
+    frame = found.to_frame()
+    assert frame["difference"].tolist() == [one.difference.mean for one in found.verdicts]
+    axes = found.plot()
+    assert len(axes.containers) == len(found.verdicts)
+    with pytest.raises(KeyError):
+        found["today", "goodput"]
+
+
+def test_without_randomness_there_is_no_verdict() -> None:
+    trace = spillway.trace(arrival_s=[0, 0.1, 0.2], input_tokens=[100] * 3, output_tokens=[5] * 3)
+    one = Simulation(workload=trace)
+    found = compare({"a": one, "b": one.with_({"instances[0].count": 2})}, seeds=3)
+    assert {v.outcome for v in found.verdicts} == {"undecided"}
+    assert "nothing in the configuration is random" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"seeds": 1}, "seeds = 1: must be at least 2 seeds"),
+        ({"figures": ["p98"]}, r"figures\[0\] = 'p98': must be one of completed"),
+        ({"figures": ["offered"]}, r"figures\[0\] = 'offered': must be one of"),
+        ({"figures": []}, "figures = .*must name at least one"),
+        ({"confidence": 1.0}, "confidence = 1: must be >= 0.5 and < 1"),
+        ({"half_width": 0.0}, "half_width = 0: must be > 0"),
+        ({"half_width": 0.1, "max_seeds": 3}, "max_seeds = 3: must be >= 16"),
+        ({"max_seeds": 3}, "max_seeds = 3: must be None without half_width"),
+    ],
+)
+def test_arguments_out_of_range_are_named(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(spillway.ConfigError, match=message):
+        compare({"a": Simulation(), "b": Simulation()}, **arguments)
+
+
+def test_one_system_is_not_a_comparison() -> None:
+    with pytest.raises(spillway.ConfigError, match="systems = 1 systems: must be at least two"):
+        compare({"a": Simulation()})
+
+
+# --- error rates ----------------------------------------------------------------------------------
+
+
+def mirrored(slower: float = 1) -> dict[str, Simulation]:
+    """Two systems that prefer one or the other of two equal classes.
+
+    By symmetry their figures over all requests have the same distribution, but their paths differ.
+    In the second all times are `slower` times as long, and with them all latencies.
+    """
+
+    def system(first: int, second: int, factor: float) -> Simulation:
+        return Simulation.from_dict(
+            {
+                "workload": {
+                    "kind": "synthetic",
+                    "num_requests": 300,
+                    "requests_per_s": 20 / factor,
+                    "clients": [
+                        {
+                            "name": name,
+                            "slo_class": name,
+                            "rate_fraction": 0.5,
+                            "input_tokens": {"kind": "fixed", "tokens": 16},
+                            "output_tokens": {"kind": "exponential", "mean_tokens": 15},
+                        }
+                        for name in ("x", "y")
+                    ],
+                },
+                "slo_classes": [
+                    {"name": "x", "priority": first},
+                    {"name": "y", "priority": second},
+                ],
+                "warm_up_s": 2 * factor,
+                "instances": {
+                    "scheduler": "priority_fcfs",
+                    "max_num_seqs": 4,
+                    "latency": {
+                        "kind": "linear",
+                        "alpha0_us": 0,
+                        "alpha_input_us": 0,
+                        "alpha_output_us": 0,
+                        "beta0_us": 10_000 * factor,
+                        "beta_prefill_us": 0,
+                        "beta_decode_us": 0,
+                    },
+                },
+            }
+        )
+
+    return {"x first": system(1, 0, 1), "y first": system(0, 1, slower)}
+
+
+@pytest.mark.long
+def test_equal_systems_with_different_paths_are_rarely_distinguished() -> None:
+    pair = mirrored()
+    errors = looks = 0
+    for i in range(1000):
+        found = compare(
+            pair,
+            seeds=range(100 * i, 100 * i + 8),
+            figures=["mean_e2el_ms", "p90_e2el_ms"],
+            half_width=0.04,
+            max_seeds=32,
+            allow_different_populations=True,
+        )
+        errors += any(one.outcome in ("better", "worse") for one in found.verdicts)
+        looks += len(found.seeds) > 8
+    print(f"errors {errors} of 1000; {looks} went on after the first look")
+    assert errors <= 60
+    assert looks > 100
+
+
+@pytest.mark.long
+def test_a_difference_of_two_percent_is_found_within_the_announced_seeds() -> None:
+    pair = mirrored(1.02)
+    found = 0
+    announced = []
+    for i in range(200):
+        first = 10_000 * i
+        figures = ["mean_e2el_ms"]
+        pilot = compare(pair, seeds=range(first, first + 16), figures=figures)
+        count = pilot["y first", "mean_e2el_ms"].seeds_for(0.02)
+        assert count is not None
+        announced.append(count)
+        run = compare(pair, seeds=range(first, first + count), figures=figures)
+        found += run["y first", "mean_e2el_ms"].outcome == "worse"
+    print(f"found {found} of 200; announced seeds: {np.percentile(announced, [5, 50, 95])}")
+    assert found >= 160
