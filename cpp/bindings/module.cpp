@@ -19,5 +19,6 @@ PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
   add("metrics", "Ledger, figures and summaries.", bind_metrics);
   add("cluster", "One experiment.", bind_cluster);
   add("search", "Where to measure next: Gaussian processes and acquisition.", bind_search);
+  add("policies", "Policies written in Python.", bind_policies);
   add("testing", "Policies by themselves, without a run.", bind_testing);
 }

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "bindings/python_policy.h"
 #include "bindings/settings.h"
 #include "sim/error.h"
 
@@ -70,6 +71,7 @@ Value value_of(py::handle object, const std::string& path, int depth) {
   if (py::isinstance<py::str>(object)) return text_of(object, path);
   if (py::isinstance<py::float_>(object)) return py::cast<double>(object);
   if (py::isinstance<py::int_>(object)) return number_of(object);
+  if (const auto factory = factory_in(object)) return Value::Shared(factory);
   if (!py::isinstance<py::type>(object)) {
     // What stands for settings, such as a server of the catalog.
     if (py::hasattr(object, "__settings__")) {
@@ -79,6 +81,12 @@ Value value_of(py::handle object, const std::string& path, int depth) {
     // NumPy scalars; arrays turn into lists.
     if (py::hasattr(object, "tolist")) return value_of(object.attr("tolist")(), path, depth + 1);
     if (py::hasattr(object, "__iter__")) return list_of(object, path, depth + 1);
+  }
+  if (PyCallable_Check(object.ptr()) != 0) {
+    // A policy written in Python: its class, or a function that makes one.
+    const py::object known =
+        py::module_::import("spillway.policies").attr("described")(object, path);
+    if (!known.is_none()) return value_of(known, path, depth + 1);
   }
   refuse(path, repr_of(object), "must be a number, text, true, false, null, a list or a mapping");
 }

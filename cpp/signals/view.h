@@ -103,6 +103,7 @@ class View {
     return copy;
   }
 
+  sim::Time now() const { return now_; }
   std::size_t size() const {
     return candidates_.empty() ? local_->in_flight.size() : candidates_.size();
   }

@@ -48,7 +48,9 @@ RANK = {
 
 # Modules that lie beside the rooms, and the room that each belongs to.
 ROOM_OF = {
-    **dict.fromkeys(("fleet", "gateway", "metrics", "router", "signals", "workload"), "config"),
+    **dict.fromkeys(
+        ("fleet", "gateway", "metrics", "policies", "router", "signals", "workload"), "config"
+    ),
     **dict.fromkeys(("presets", "scenarios"), "catalog"),
 }
 

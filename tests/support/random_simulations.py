@@ -35,6 +35,8 @@ Force = dict[str, str]
 """Seam → the alternative that must occur there at least once."""
 
 DESCRIPTION = Simulation._describe()
+ELSEWHERE = {"python"}
+"""Kinds that settings alone do not make; they have tests of their own."""
 _PRESENT = "(present)"
 
 
@@ -75,6 +77,8 @@ def _found() -> tuple[dict[Alternative, Way], dict[Alternative, Way]]:
                 places.append((field["of"], Way({**way.force, seam: _PRESENT}, path)))
             elif field["type"] == "variant":
                 for one in field["alternatives"]:
+                    if one["kind"] in ELSEWHERE:
+                        continue
                     here = Way({**way.force, seam: one["kind"]}, f"{path}.{one['kind']}")
                     variants.setdefault(Alternative(seam, one["kind"]), here)
                     places.append((one, here))
@@ -452,7 +456,9 @@ class _Drawing:
             case "struct":
                 drawn: Any = self.noun(field["of"])
             case "variant":
-                kinds = [one["kind"] for one in field["alternatives"]]
+                kinds = [
+                    one["kind"] for one in field["alternatives"] if one["kind"] not in ELSEWHERE
+                ]
                 weights = [_WEIGHTS.get(kind, 1) for kind in kinds]
                 (kind,) = self.rng.choices(kinds, weights)
                 drawn = self.noun(_alternative(field, forced or kind))

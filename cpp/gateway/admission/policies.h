@@ -12,6 +12,7 @@
 #include "gateway/admission/latency_slo.h"
 #include "gateway/admission/predictive_ttft.h"
 #include "gateway/admission/probabilistic.h"
+#include "gateway/admission/python_admission.h"
 #include "gateway/admission/reject_all.h"
 #include "gateway/admission/slo_gated.h"
 #include "gateway/admission/tenant_budget.h"
@@ -25,6 +26,6 @@ namespace spillway::gateway {
 using Admission =
     std::variant<AlwaysAdmit, RejectAll, TokenBucket, TenantTokenBucket, TenantBudget, SloGated,
                  TierShed, GaieLegacy, Probabilistic, LatencySlo, EarlyRejection, EnvoyAdmission,
-                 Dagor, Bouncer, BusyThreshold, PredictiveTtft>;
+                 Dagor, Bouncer, BusyThreshold, PredictiveTtft, PythonAdmission>;
 
 }  // namespace spillway::gateway

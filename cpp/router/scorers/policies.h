@@ -9,6 +9,7 @@
 #include "router/scorers/no_hit_lru.h"
 #include "router/scorers/precise_prefix_cache.h"
 #include "router/scorers/prefix_affinity.h"
+#include "router/scorers/python_scorer.h"
 #include "router/scorers/queue_depth.h"
 #include "router/scorers/running_requests.h"
 #include "router/scorers/vllm_dp.h"
@@ -18,6 +19,6 @@ namespace spillway::router {
 /// Every scorer. This list is the only place that names them all.
 using AnyScorer =
     std::variant<PrefixAffinity, PrecisePrefixCache, QueueDepth, KvUtilization, LoadBalance,
-                 ActiveRequests, RunningRequests, LoadAware, NoHitLru, VllmDp>;
+                 ActiveRequests, RunningRequests, LoadAware, NoHitLru, VllmDp, PythonScorer>;
 
 }  // namespace spillway::router

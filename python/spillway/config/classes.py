@@ -30,6 +30,7 @@ __all__ = [
     "lazy",
     "names_of",
     "rebuild",
+    "rebuild_python",
     "rebuild_trace",
 ]
 
@@ -65,6 +66,14 @@ def config_error(violations: Sequence[tuple[str, str, str]]) -> _core.sim.Config
 def rebuild(cls: type[Any], fields: Mapping[str, Any]) -> Any:
     """Unpickles a configuration object."""
     return cls(**fields)
+
+
+def rebuild_python(cls: type[Any], fields: Mapping[str, Any], maker: Any) -> Any:
+    """Unpickles a policy written in Python, whose class or function `maker` pickle has imported."""
+    if maker is None:
+        return cls(**fields)
+    name = fields["policy"].rpartition(":")[2]
+    return cls(**fields, factory=_core.policies.Factory(maker, name))
 
 
 def rebuild_trace(
@@ -216,6 +225,11 @@ def _reduce(self: Any) -> tuple[Any, ...]:
     return rebuild, (type(self), {name: getattr(self, name) for name in self._type.fields})
 
 
+def _reduce_python(self: Any) -> tuple[Any, ...]:
+    fields = {name: getattr(self, name) for name in self._type.fields}
+    return rebuild_python, (type(self), fields, _core.policies.maker_of(self))
+
+
 def _reduce_trace(self: Any) -> tuple[Any, ...]:
     if not self.has_requests:
         return _reduce(self)
@@ -323,6 +337,7 @@ def _made(type_: Any) -> type[Any]:
         **{name: _Lazy(compute) for name, compute in _LAZY.items()},
         **{name: _property(name) for name in type_.fields},
         **(_TRACE if type_.name == "Trace" else {}),
+        **({"__reduce__": _reduce_python} if type_.kind == "python" else {}),
     }
     if type_.kind:
         namespace["kind"] = type_.kind

@@ -8,13 +8,14 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from spillway import policies as python_policies
 from spillway._core.cluster import Simulation
 from spillway.config.classes import config_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Seam", "placed", "seam_of", "seams"]
+__all__ = ["Seam", "as_settings", "placed", "seam_of", "seams"]
 
 
 def __dir__() -> list[str]:
@@ -68,6 +69,13 @@ def seams() -> Mapping[str, Seam]:
                     chosen = (path, [kind] if is_list else kind)
                     places.append((one, f"{entry}.", (*above, chosen)))
     return found
+
+
+def as_settings(policy: Any) -> Any:
+    """The settings of a policy that is written in Python; anything else as it is."""
+    if hasattr(policy, "kind") or not callable(policy):
+        return policy
+    return python_policies.settings(policy)
 
 
 def seam_of(policy: object) -> Seam:

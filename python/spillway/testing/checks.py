@@ -16,7 +16,7 @@ from spillway._core.cluster import Simulation
 from spillway.config.classes import CORE_MODULES, config_classes
 from spillway.config.messages import checked_simulation
 from spillway.simulate import run_many, simulate
-from spillway.testing._seams import placed, seam_of
+from spillway.testing._seams import as_settings, placed, seam_of
 from spillway.testing.policies import (
     BUILT,
     Admission,
@@ -62,7 +62,7 @@ def check_policy(policy: Any, *, simulation: Simulation | None = None) -> None:
     ----------
     policy
         A policy of any seam: an admission policy, a router, a scorer, a scheduler, a latency model,
-        an arrival process, …
+        an arrival process, …; or the class of a policy written in Python (`spillway.policies`).
     simulation
         The surroundings; their workload's rate and length are changed. None: two tenants, two
         classes, four instances.
@@ -74,6 +74,7 @@ def check_policy(policy: Any, *, simulation: Simulation | None = None) -> None:
     ConfigError
         If it is not a policy.
     """
+    policy = as_settings(policy)
     seam_of(policy)
     around = _default_surroundings() if simulation is None else checked_simulation(simulation)
     for name, check in (

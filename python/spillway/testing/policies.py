@@ -19,7 +19,7 @@ from spillway._core.workload import SloClass, Tenant
 from spillway.config.classes import config_error
 from spillway.config.messages import checked, checked_simulation
 from spillway.testing._arguments import LONGEST_S, check_real, check_whole
-from spillway.testing._seams import placed, seam_of
+from spillway.testing._seams import as_settings, placed, seam_of
 from spillway.testing.values import (
     ControlDecision,
     Decision,
@@ -552,7 +552,8 @@ def build(
     ----------
     policy
         An admission policy, limit, fairness policy, usage limit, controller, router, scorer, filter
-        or picker; or several admission policies or limits.
+        or picker; or several admission policies or limits. Also the class of an admission policy,
+        router or scorer written in Python (`spillway.policies`).
     tenants, slo_classes
         Replacements for those of `simulation`.
     simulation
@@ -574,7 +575,7 @@ def build(
         If the policy does not fit its surroundings, or if they contain what a test cannot script:
         data-parallel ranks of an instance, or stale signals.
     """
-    policies = list(policy) if isinstance(policy, Sequence) else [policy]
+    policies = [as_settings(one) for one in (policy if isinstance(policy, Sequence) else [policy])]
     if not policies:
         raise config_error([("policy", "[]", "must hold at least one policy")])
     seam = seam_of(policies[0])

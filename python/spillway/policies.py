@@ -1,0 +1,285 @@
+"""Policies written in Python.
+
+A policy is a class, or a function without required arguments that makes one. A setting takes it as
+it is, and each run makes its own:
+
+    from spillway import Simulation, gateway, policies, simulate
+
+    class AtMost(policies.Admission):
+        def __init__(self, in_flight=8):
+            self.in_flight = in_flight
+
+        def decide(self, request, view):
+            return int(view.in_flight.sum()) < self.in_flight
+
+    simulate(Simulation(gateway=gateway.Gateway(admission=AtMost)))
+
+Parameters are bound by `functools.partial(AtMost, in_flight=4)`. The settings of a run hold where
+the policy is defined, its parameters and the hash of its source code.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import inspect
+import json
+import marshal
+import operator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from spillway import _core, gateway, router
+from spillway._core.policies import Request, View
+from spillway.config.classes import config_error
+from spillway.config.messages import note
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import CodeType
+
+    import numpy as np
+
+    from spillway._core.cluster import Simulation
+
+__all__ = [
+    "Admission",
+    "PolicyError",
+    "Reject",
+    "Request",
+    "Router",
+    "Scorer",
+    "View",
+    "described",
+    "load",
+    "settings",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+class PolicyError(RuntimeError):
+    """A policy raised an exception, which is the cause, or returned what its contract excludes.
+
+    It ends the run. The message names the method, the request and the instant.
+    """
+
+
+@dataclass(frozen=True)
+class Reject:
+    """Rejects a request for a reason.
+
+    Attributes
+    ----------
+    reason
+        The category of the rejection; `False` in place of a Reject means "saturated". The column
+        `reason` of the requests holds it with the prefix `python_`.
+    """
+
+    reason: Literal["saturated", "rate_limited", "unservable"] = "saturated"
+
+    def __post_init__(self) -> None:
+        """Refuses other reasons."""
+        if self.reason not in _REASONS:
+            allowed = f"must be one of {', '.join(map(repr, _REASONS))}"
+            raise config_error([("reason", repr(self.reason), allowed)])
+
+
+_REASONS = ("saturated", "rate_limited", "unservable")
+
+
+class Admission(Protocol):
+    """Decides whether a request enters the queues of the gateway.
+
+    A gateway replica makes one policy per run. Requests and views are valid only during the call
+    that gets them; copy what a later call needs. The only source of random numbers is `view.rng`,
+    whose draws belong to the decision, so that runs are repeatable. Policies use no clock other
+    than `view.now_s`, no globals and no I/O.
+
+    The methods other than `decide` are optional: a policy that lacks one is not called.
+    """
+
+    def decide(self, request: Request, view: View) -> bool | Reject:
+        """Decides on a request: True, or False or a Reject.
+
+        Called once per attempt, a retry being another attempt. It may advance the state of the
+        policy to `view.now_s`, but charges nothing: another policy of the chain may still reject.
+        """
+        ...
+
+    # Optional, and so no part of the protocol:
+    #   commit(request, now_s): every policy has admitted the request; charge for it.
+    #   dispatched(request, now_s): it has left its queue for the router.
+    #   first_token(request, now_s): its first token has arrived.
+    #   finished(request, now_s): it has left the system, from a queue or from an instance.
+
+
+class Router(Protocol):
+    """Chooses the instance that takes a request.
+
+    Lifetimes and random numbers are those of `Admission`.
+    """
+
+    def pick(self, request: Request, view: View) -> int:
+        """The position of the chosen candidate in the view, >= 0 and < len(view)."""
+        ...
+
+
+class Scorer(Protocol):
+    """Rates the candidates for a request, as one of the scorers of `router.Weighted`.
+
+    Lifetimes are those of `Admission`. A scorer draws no random numbers.
+    """
+
+    def score(self, request: Request, view: View) -> np.ndarray[Any, Any]:
+        """One number per candidate, in order; higher is better, clamped to [0, 1], never NaN."""
+        ...
+
+
+_Maker = Any  # a class, or a callable without required arguments
+
+# The class of settings of each seam, by the method that its policies must have.
+_SEAMS = {"decide": "PythonAdmission", "pick": "PythonRouter", "score": "PythonScorer"}
+
+
+def settings(policy: _Maker) -> Any:
+    """The settings of a policy: a PythonAdmission, a PythonRouter or a PythonScorer.
+
+    Parameters
+    ----------
+    policy
+        A class with the method `decide`, `pick` or `score`, or a functools.partial of one. A
+        function that makes policies is called once to see which of them its result has.
+
+    Raises
+    ------
+    ConfigError
+        If it is neither, or has none or several of the methods.
+    """
+    known = described(policy)
+    target = policy.func if isinstance(policy, functools.partial) else policy
+    if known is None:
+        raise config_error([("policy", repr(policy), "must be a class or a function")])
+    methods = [one for one in _SEAMS if hasattr(target, one)]
+    if not inspect.isclass(target):
+        made = policy()
+        methods = [one for one in _SEAMS if hasattr(made, one)]
+    if len(methods) != 1:
+        allowed = f"must have exactly one of the methods {', '.join(_SEAMS)}"
+        raise config_error([("policy", repr(policy), allowed)])
+    name = _SEAMS[methods[0]]
+    cls: Any = getattr(gateway if methods == ["decide"] else router, name)
+    known = {key: value for key, value in known.items() if key != "kind"}
+    return cls(**known)
+
+
+def described(policy: _Maker, path: str = "policy") -> Mapping[str, Any] | None:
+    """The fields of the settings of a policy; None if it can be none. The core calls this.
+
+    Raises ConfigError with the `path` of the setting.
+    """
+    target, parameters = policy, {}
+    if isinstance(policy, functools.partial):
+        target, parameters = policy.func, policy.keywords
+        if policy.args:
+            allowed = "must bind its parameters by name"
+            raise config_error([(path, repr(policy), allowed)])
+    if not (inspect.isclass(target) or inspect.isfunction(target)):
+        return None
+    if inspect.isclass(target) and hasattr(target, "_type"):
+        return None  # settings of a compiled policy: an object is needed
+    try:
+        written = json.dumps(parameters, sort_keys=True, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        allowed = "must have parameters that JSON can hold: numbers, text, lists and mappings"
+        raise config_error([(path, repr(policy), allowed)]) from error
+    name = f"{target.__module__}:{target.__qualname__}"
+    return {
+        "kind": "python",
+        "policy": name,
+        "parameters": written,
+        "source_sha256": _source_sha256(target),
+        "factory": _core.policies.Factory(policy, target.__qualname__),
+    }
+
+
+def load(simulation: Simulation) -> Simulation:
+    """The simulation with the Python code of its policies imported.
+
+    Configuration files name policies as `module:name`; loading, checking and comparing such files
+    never imports them, because an import runs the code. This function does. Those that are imported
+    already stay.
+
+    Raises
+    ------
+    ConfigError
+        If a module or a name in it does not exist, or `parameters` is not a JSON object.
+
+    Warns if the source code is not the one that the settings record.
+    """
+    changes: dict[str, Any] = {}
+    admission = simulation.gateway.admission
+    if any(_is_missing(one) for one in admission):
+        changes["gateway.admission"] = [
+            _loaded(one, f"gateway.admission[{i}]") for i, one in enumerate(admission)
+        ]
+    if _is_missing(simulation.router):
+        changes["router"] = _loaded(simulation.router, "router")
+    scorers = getattr(simulation.router, "scorers", ())
+    if any(_is_missing(one) for one in scorers):
+        changes["router.scorers"] = [
+            _loaded(one, f"router.scorers[{i}]") for i, one in enumerate(scorers)
+        ]
+    return simulation.with_(changes) if changes else simulation
+
+
+def _is_missing(one: Any) -> bool:
+    return getattr(one, "kind", None) == "python" and _core.policies.maker_of(one) is None
+
+
+def _loaded(one: Any, path: str) -> Any:
+    if not _is_missing(one):
+        return one
+    module, separator, name = one.policy.partition(":")
+    if not (module and separator and name):
+        raise config_error([(f"{path}.policy", repr(one.policy), "must be module:name")])
+    try:
+        target = operator.attrgetter(name)(importlib.import_module(module))
+    except (ImportError, AttributeError) as error:
+        allowed = f"cannot be imported: {error}"
+        raise config_error([(f"{path}.policy", repr(one.policy), allowed)]) from error
+    try:
+        parameters = json.loads(one.parameters)
+    except ValueError:
+        parameters = None
+    if not isinstance(parameters, dict):
+        allowed = 'must be a JSON object, e.g. {"in_flight": 8}'
+        raise config_error([(f"{path}.parameters", repr(one.parameters), allowed)])
+    known = described(functools.partial(target, **parameters) if parameters else target, path)
+    if known is None:
+        allowed = "must name a class or a function"
+        raise config_error([(f"{path}.policy", repr(one.policy), allowed)])
+    if one.source_sha256 not in ("", known["source_sha256"]):
+        note(f"{path}: the source code of {one.policy} is not the recorded one")
+    return one.replace(source_sha256=known["source_sha256"], factory=known["factory"])
+
+
+def _source_sha256(target: Any) -> str:
+    """Hash of the source of a class or function; of its byte code where there is no source."""
+    try:
+        content = inspect.getsource(target).encode()
+    except (OSError, TypeError):
+        codes = _codes(target) if inspect.isclass(target) else [target.__code__]
+        content = b"".join(marshal.dumps(_stripped(one)) for one in codes)
+    return hashlib.sha256(content).hexdigest()
+
+
+def _codes(cls: type) -> list[CodeType]:
+    return [one.__code__ for _, one in sorted(vars(cls).items()) if inspect.isfunction(one)]
+
+
+def _stripped(code: CodeType) -> CodeType:
+    return code.replace(co_filename="", co_firstlineno=1)
