@@ -1,7 +1,9 @@
-"""Two policies of the core, written again in Python, decide alike: a start for your own.
+"""Three policies of the core, written again in Python, decide alike: a start for your own.
 
 python examples/python_policies.py
 """
+
+import numpy as np
 
 from spillway import Simulation, gateway, policies, router, simulate
 
@@ -38,19 +40,89 @@ class LeastLoaded(policies.Router):
         return (view.waiting + view.running + view.in_flight).argmin()
 
 
+class DeficitRoundRobin(policies.Fairness):
+    """Tenants in turn, each with credit by its weight, as `gateway.DeficitRoundRobin` does.
+
+    Charges at dispatch. Unused credit is lost when the queue of a tenant becomes empty.
+    """
+
+    def __init__(self, quantum=1.0):
+        self.quantum = quantum
+        self.credit = {}  # of the tenants with queued requests
+        self.resumes = set()  # those whose turn a limit has interrupted
+        self.turn = -1
+        self.serves = False  # whether the turn goes on
+
+    def joined(self, tenant, queues):
+        """A tenant that was idle begins without credit."""
+        self.credit.setdefault(tenant, 0.0)
+
+    def left(self, tenant, queues):
+        """Gives up the credit with the last request."""
+        if queues.lengths[tenant] == 0:
+            del self.credit[tenant]
+            self.resumes.discard(tenant)
+            if tenant == self.turn:
+                self.serves = False
+
+    def next(self, queues):
+        """The tenant at turn while its credit lasts, or else the next that can pay."""
+        costs, may_start = queues.head_costs, queues.may_start
+        if self.serves:
+            affords = costs[self.turn] <= self.credit[self.turn]
+            if affords and may_start[self.turn]:
+                return self.turn
+            if affords:
+                self.resumes.add(self.turn)
+            self.serves = False
+        if not may_start.any():
+            return None
+        while True:
+            self.turn = (self.turn + 1) % len(queues)
+            if not may_start[self.turn]:
+                continue
+            if self.turn not in self.resumes:
+                self.credit[self.turn] += self.quantum * queues.weights[self.turn]
+            self.resumes.discard(self.turn)
+            if costs[self.turn] <= self.credit[self.turn]:
+                self.serves = True
+                return self.turn
+
+    def dispatched(self, tenant, queues):
+        """The request has left its queue; its charge follows."""
+        self.left(tenant, queues)
+
+    def charge(self, tenant, amount, now_s):
+        """Pays for a dispatch."""
+        if tenant in self.credit:
+            self.credit[tenant] -= amount
+
+
 def main():
-    """Runs both pairs under the same load."""
+    """Runs all pairs under the same load."""
     around = Simulation(
+        tenants=[{"name": "gold", "weight": 3}, {"name": "free"}],
         instances=[{"count": 4, "max_num_seqs": 16}],
-        workload={"kind": "synthetic", "requests_per_s": 20, "num_requests": 2000},
+        gateway={"limit": [{"kind": "fixed", "max_in_flight": 32}]},
+        workload={
+            "kind": "synthetic",
+            "requests_per_s": 40,
+            "num_requests": 2000,
+            "clients": [{"name": "a", "tenant": "gold"}, {"name": "b", "tenant": "free"}],
+        },
     )
+    drr = "gateway.bands[0].fairness"
     for compiled, written in (
         ({"gateway.admission": gateway.TokenBucket()}, {"gateway.admission": TokenBucket}),
         ({"router": router.LeastLoaded()}, {"router": LeastLoaded}),
+        ({drr: gateway.DeficitRoundRobin()}, {drr: DeficitRoundRobin}),
     ):
         one, other = simulate(around.with_(compiled)), simulate(around.with_(written))
         (name,) = written.values()
-        same = (one.requests["instance"] == other.requests["instance"]).all()
+        same = all(
+            np.array_equal(one.requests[column], other.requests[column], equal_nan=True)
+            for column in ("admitted", "instance", "queue_s")
+        )
         admitted = int(other.requests["admitted"].sum())
         print(f"{name.__name__}: {admitted} admitted; same decisions as the core: {same}")
 

@@ -20,6 +20,10 @@
 #include "gateway/admission/admission.h"
 #include "gateway/admission/admission_factory.h"
 #include "gateway/admission/python_admission.h"
+#include "gateway/controller/controller.h"
+#include "gateway/controller/controller_factory.h"
+#include "gateway/fairness/fairness.h"
+#include "gateway/fairness/fairness_factory.h"
 #include "router/policy.h"
 #include "router/python_router.h"
 #include "router/router_factory.h"
@@ -235,13 +239,21 @@ class Held {
     PyObject* result = PyObject_Vectorcall(method.ptr(), arguments.data(), count, nullptr);
     call_request_->set(nullptr);
     if (view != nullptr) call_view_->unset();
-    if (result == nullptr) {
-      py::error_already_set error;
-      if (error.matches(PyExc_KeyboardInterrupt) || error.matches(PyExc_SystemExit)) throw error;
-      raise(error, name_ + "." + verb + " raised " +
-                       std::string(py::str(error.type().attr("__name__"))) + where(request, now));
-    }
+    if (result == nullptr) raised(verb, where(request, now));
     return py::reinterpret_steal<py::object>(result);
+  }
+  /// Calls a method that concerns no request.
+  py::object call(const py::object& method, const char* verb, Time now,
+                  std::span<PyObject* const> arguments) {
+    PyObject* result =
+        PyObject_Vectorcall(method.ptr(), arguments.data(), arguments.size(), nullptr);
+    if (result == nullptr) raised(verb, at(now));
+    return py::reinterpret_steal<py::object>(result);
+  }
+  [[noreturn]] void refuse(const char* verb, const py::object& result, const std::string& allowed,
+                           Time now) const {
+    fail(name_ + "." + verb + " returned " + std::string(py::repr(result)) + at(now) +
+         ": must be " + allowed);
   }
   /// Ends the run: the result of a method is not what the contract says.
   [[noreturn]] void refuse(const char* verb, const py::object& result, const std::string& allowed,
@@ -251,9 +263,16 @@ class Held {
   }
 
  private:
+  static std::string at(Time now) { return " at " + sim::to_text(sim::to_seconds(now)) + " s"; }
   static std::string where(const signals::RequestView& request, Time now) {
-    return " for request " + std::to_string(request.row()) + " at " +
-           sim::to_text(sim::to_seconds(now)) + " s";
+    return " for request " + std::to_string(request.row()) + at(now);
+  }
+  // The method has raised the exception that is set.
+  [[noreturn]] void raised(const char* verb, const std::string& where) const {
+    py::error_already_set error;
+    if (error.matches(PyExc_KeyboardInterrupt) || error.matches(PyExc_SystemExit)) throw error;
+    raise(error, name_ + "." + verb + " raised " +
+                     std::string(py::str(error.type().attr("__name__"))) + where);
   }
   static py::object error_class() {
     return py::module_::import("spillway.policies").attr("PolicyError");
@@ -288,6 +307,14 @@ class Method {
   py::object operator()(const signals::RequestView& request, const signals::View& view, Time now,
                         sim::Draws* draws) {
     return held_.call(method_, verb_, request, &view, now, draws);
+  }
+  // A call that concerns no request.
+  py::object call(Time now, const auto&... arguments) {
+    const std::array<PyObject*, sizeof...(arguments)> all{arguments.ptr()...};
+    return held_.call(method_, verb_, now, all);
+  }
+  [[noreturn]] void refuse(const py::object& result, const std::string& allowed, Time now) const {
+    held_.refuse(verb_, result, allowed, now);
   }
   // Notifies it, if it is there.
   void tell(const signals::RequestView& request, Time now, auto&&... more) {
@@ -413,10 +440,194 @@ class PythonScorer final : public router::Scorer {
   Method score_{held_, "score", true};
 };
 
+// ---- controller ---------------------------------------------------------------------------------
+
+class PythonControllerPolicy final : public gateway::ControllerPolicy {
+ public:
+  PythonControllerPolicy(const py::object& maker, const std::string& name)
+      : held_(maker, name, {}) {}
+
+  void sample(double value, Time dispatched, Time now) override {
+    if (!sample_) return;
+    const py::gil_scoped_acquire gil;
+    sample_.call(now, py::float_(value), py::float_(sim::to_seconds(dispatched)),
+                 py::float_(sim::to_seconds(now)));
+  }
+  double tick(const gateway::Reading& reading, double limit, Time now) override {
+    const py::gil_scoped_acquire gil;
+    const py::object result =
+        tick_.call(now, py::cast(reading), py::float_(limit), py::float_(sim::to_seconds(now)));
+    const double wanted = PyFloat_AsDouble(result.ptr());
+    if (PyErr_Occurred() != nullptr) PyErr_Clear();
+    const bool is_number = PyFloat_Check(result.ptr()) != 0 || PyIndex_Check(result.ptr()) != 0;
+    if (!is_number || !std::isfinite(wanted) || wanted < 0) {
+      tick_.refuse(result, "the limit, a finite number >= 0", now);
+    }
+    return wanted;
+  }
+
+ private:
+  Held held_;
+  Method tick_{held_, "tick", true}, sample_{held_, "sample"};
+};
+
+// ---- fairness -----------------------------------------------------------------------------------
+
+/// The queues of the present call, by tenant.
+class CallQueues {
+ public:
+  CallQueues(std::vector<double> weights) : weights_(std::move(weights)) {}
+
+  void set(const gateway::TenantQueues* queues, const gateway::FairnessPolicy::MayStart* may_start,
+           Time now) {
+    queues_ = queues;
+    may_start_ = may_start;
+    now_ = now;
+    lengths_.forget();
+    head_costs_.forget();
+    head_waits_.forget();
+    head_serials_.forget();
+    startable_.forget();
+  }
+  std::size_t size() const { return get().num_flows(); }
+  double now_s() const {
+    get();
+    return sim::to_seconds(now_);
+  }
+  py::array weights() {
+    return of_weights_.read(size(), [&](std::size_t i) { return weights_.at(i); });
+  }
+  py::array lengths() {
+    return lengths_.read(size(), [&](std::size_t i) { return get().length(sim::TenantId{i}); });
+  }
+  py::array head_costs() {
+    return head_costs_.read(size(), [&](std::size_t i) {
+      return of_head(i, [](const auto& head) { return head.cost; });
+    });
+  }
+  py::array head_waits_s() {
+    return head_waits_.read(size(), [&](std::size_t i) {
+      return of_head(i, [&](const auto& head) { return sim::to_seconds(now_ - head.entered); });
+    });
+  }
+  py::array head_serials() {
+    return head_serials_.read(size(), [&](std::size_t i) {
+      const sim::TenantId flow{i};
+      return get().length(flow) == 0 ? 0 : get().head(flow).serial;
+    });
+  }
+  py::array may_start() {
+    get();
+    if (may_start_ == nullptr) throw sim::UsageError("only next sees which tenants may start");
+    return startable_.read(size(), [&](std::size_t i) {
+      const sim::TenantId flow{i};
+      return get().length(flow) > 0 && (*may_start_)(flow);
+    });
+  }
+
+ private:
+  const gateway::TenantQueues& get() const {
+    if (queues_ == nullptr) refuse_late();
+    return *queues_;
+  }
+  double of_head(std::size_t i, const auto& value) const {
+    const sim::TenantId flow{i};
+    if (get().length(flow) == 0) return std::numeric_limits<double>::quiet_NaN();
+    return value(get().head(flow));
+  }
+
+  std::vector<double> weights_;
+  const gateway::TenantQueues* queues_ = nullptr;
+  const gateway::FairnessPolicy::MayStart* may_start_ = nullptr;
+  Time now_{0};
+  SignalColumn<double> of_weights_, head_costs_, head_waits_;
+  SignalColumn<std::int64_t> lengths_, head_serials_;
+  SignalColumn<bool> startable_;
+};
+
+class PythonFairnessPolicy final : public gateway::FairnessPolicy {
+ public:
+  PythonFairnessPolicy(const py::object& maker, const std::string& name,
+                       std::span<const double> weights)
+      : held_(maker, name, {}),
+        queues_(
+            py::cast(CallQueues({weights.begin(), weights.end()}), py::return_value_policy::move)),
+        call_queues_(py::cast<CallQueues&>(queues_)) {}
+  PythonFairnessPolicy(const PythonFairnessPolicy&) = delete;
+  PythonFairnessPolicy& operator=(const PythonFairnessPolicy&) = delete;
+  ~PythonFairnessPolicy() override { release(queues_); }
+
+  void joined(sim::TenantId flow, const gateway::TenantQueues& queues, Time now) override {
+    inform(joined_, flow, queues, now);
+  }
+  void left(sim::TenantId flow, const gateway::TenantQueues& queues, Time now) override {
+    inform(left_, flow, queues, now);
+  }
+  std::optional<sim::TenantId> next(const gateway::TenantQueues& queues, const MayStart& may_start,
+                                    Time now) override {
+    if (!may_start.any()) return std::nullopt;
+    if (std::ranges::none_of(queues.backlogged(),
+                             [&](sim::TenantId flow) { return may_start(flow); })) {
+      return std::nullopt;
+    }
+    const py::gil_scoped_acquire gil;
+    const Open open(call_queues_, queues, &may_start, now);
+    const py::object result = next_.call(now, queues_);
+    if (result.is_none()) return std::nullopt;
+    const Py_ssize_t chosen = PyNumber_AsSsize_t(result.ptr(), nullptr);
+    if (PyErr_Occurred() != nullptr) PyErr_Clear();
+    const bool is_index = PyIndex_Check(result.ptr()) != 0 && !py::isinstance<py::bool_>(result);
+    if (is_index && chosen >= 0 && static_cast<std::size_t>(chosen) < queues.num_flows()) {
+      const sim::TenantId flow{static_cast<std::size_t>(chosen)};
+      if (queues.length(flow) > 0 && may_start(flow)) return flow;
+    }
+    next_.refuse(result, "None, or the position of a tenant that may start", now);
+  }
+  void dispatched(sim::TenantId flow, const gateway::TenantQueues& queues, Time now) override {
+    inform(dispatched_, flow, queues, now);
+  }
+  void charge(sim::TenantId flow, double amount, Time now) override {
+    if (!charge_) return;
+    const py::gil_scoped_acquire gil;
+    charge_.call(now, py::int_(flow.index()), py::float_(amount), py::float_(sim::to_seconds(now)));
+  }
+
+ private:
+  // Lets Python see the queues during a call.
+  class Open {
+   public:
+    Open(CallQueues& seen, const gateway::TenantQueues& queues, const MayStart* may_start, Time now)
+        : seen_(seen) {
+      seen_.set(&queues, may_start, now);
+    }
+    Open(const Open&) = delete;
+    Open& operator=(const Open&) = delete;
+    ~Open() { seen_.set(nullptr, nullptr, Time{0}); }
+
+   private:
+    CallQueues& seen_;
+  };
+
+  void inform(Method& method, sim::TenantId flow, const gateway::TenantQueues& queues, Time now) {
+    if (!method) return;
+    const py::gil_scoped_acquire gil;
+    const Open open(call_queues_, queues, nullptr, now);
+    method.call(now, py::int_(flow.index()), queues_);
+  }
+
+  Held held_;
+  py::object queues_;
+  CallQueues& call_queues_;
+  Method next_{held_, "next", true}, joined_{held_, "joined"}, left_{held_, "left"},
+      dispatched_{held_, "dispatched"}, charge_{held_, "charge"};
+};
+
 // ---- factories ----------------------------------------------------------------------------------
 
 /// An imported class or function without required arguments, which makes a policy.
 class Factory final : public gateway::AdmissionFactory,
+                      public gateway::ControllerFactory,
+                      public gateway::FairnessFactory,
                       public router::RouterFactory,
                       public router::ScorerFactory {
  public:
@@ -433,6 +644,15 @@ class Factory final : public gateway::AdmissionFactory,
     std::vector<py::str> tenants;
     for (const workload::Tenant& one : scope.tenants) tenants.emplace_back(one.name);
     return std::make_unique<PythonAdmissionPolicy>(maker_, name_, std::move(tenants));
+  }
+  std::unique_ptr<gateway::ControllerPolicy> make_controller() const override {
+    const py::gil_scoped_acquire gil;
+    return std::make_unique<PythonControllerPolicy>(maker_, name_);
+  }
+  std::unique_ptr<gateway::FairnessPolicy> make_fairness(
+      std::span<const double> weights) const override {
+    const py::gil_scoped_acquire gil;
+    return std::make_unique<PythonFairnessPolicy>(maker_, name_, weights);
   }
   std::unique_ptr<router::RoutingPolicy> make_router() const override {
     const py::gil_scoped_acquire gil;
@@ -490,6 +710,36 @@ void bind_policies(py::module_& module) {
       .def_property_readonly(
           "prefix_group", [](const CallRequest& self) { return self.get().prefix_group(); },
           "Content of the first shared segment of the prompt; None: none.");
+  using gateway::Reading;
+  py::class_<Reading>(module, "Reading", "What a controller reads at a tick.")
+      .def_readonly("value", &Reading::value, "The sensor's aggregate, in the unit of its source.")
+      .def_readonly("samples", &Reading::samples, "Number of samples in the value.")
+      .def_readonly("in_flight", &Reading::in_flight, "Requests in flight now.")
+      .def_readonly("queued", &Reading::queued, "Requests in the queues now.")
+      .def_readonly("max_in_flight", &Reading::max_in_flight, "Most in flight since the last tick.")
+      .def_readonly("shed", &Reading::shed,
+                    "Requests rejected, evicted or expired since the last tick.")
+      .def_readonly("kv_utilization", &Reading::kv_utilization, "Mean over the instances, 0 to 1.")
+      .def_readonly("hit_rate", &Reading::hit_rate, "Of prefix blocks, mean over the instances.")
+      .def_readonly("has_demand", &Reading::has_demand,
+                    "Whether there is demand, by the guard's definition.")
+      .def_readonly("since_last_tick_s", &Reading::since_last_tick_s, "In seconds.");
+  py::class_<CallQueues>(
+      module, "Queues",
+      "The queues of a band, valid during a call only. Arrays have one value per "
+      "tenant and are read-only.")
+      .def("__len__", &CallQueues::size)
+      .def_property_readonly("now_s", &CallQueues::now_s, "The present instant, in seconds.")
+      .def_property_readonly("weights", &CallQueues::weights, "Weights of the tenants.")
+      .def_property_readonly("lengths", &CallQueues::lengths, "Numbers of queued requests.")
+      .def_property_readonly("head_costs", &CallQueues::head_costs,
+                             "What dispatching the head is charged at once; NaN: no head.")
+      .def_property_readonly("head_waits_s", &CallQueues::head_waits_s,
+                             "How long the head has waited, in seconds; NaN: no head.")
+      .def_property_readonly("head_serials", &CallQueues::head_serials,
+                             "Order in which the heads have joined, from 1; 0: no head.")
+      .def_property_readonly("may_start", &CallQueues::may_start,
+                             "Whether there is a head that the limits let start; only in next.");
   py::class_<CallView>(
       module, "View",
       "The candidate instances as the gateway sees them; valid during a call only. "

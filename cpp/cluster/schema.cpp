@@ -2,6 +2,8 @@
 // `sim/schema`.
 #include "cluster/config.h"
 #include "gateway/admission/admission_factory.h"
+#include "gateway/controller/controller_factory.h"
+#include "gateway/fairness/fairness_factory.h"
 #include "router/router_factory.h"
 #include "router/scorers/scorer_factory.h"
 #include "sim/schema/tables.h"

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from spillway import _core, gateway, router
-from spillway._core.policies import Request, View
+from spillway._core.policies import Queues, Reading, Request, View
 from spillway.config.classes import config_error
 from spillway.config.messages import note
 
@@ -45,7 +45,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Admission",
+    "Controller",
+    "Fairness",
     "PolicyError",
+    "Queues",
+    "Reading",
     "Reject",
     "Request",
     "Router",
@@ -117,6 +121,47 @@ class Admission(Protocol):
     #   finished(request, now_s): it has left the system, from a queue or from an instance.
 
 
+class Fairness(Protocol):
+    """Chooses the tenant whose turn it is. Each band of each gateway replica has its own policy.
+
+    Tenants are known by their positions, 0 to len(queues) - 1. Queues are valid only during the
+    call that gets them.
+
+    The methods other than `next` are optional: a policy that lacks one is not called.
+    """
+
+    def next(self, queues: Queues) -> int | None:
+        """The tenant whose head goes next, one with `queues.may_start`; None: no tenant yet.
+
+        Called at every drain at which a request may start. It must not assume that the dispatch
+        succeeds.
+        """
+        ...
+
+    # Optional, and so no part of the protocol:
+    #   joined(tenant, queues): a request has joined the queue of the tenant.
+    #   left(tenant, queues): one has left it without being dispatched.
+    #   dispatched(tenant, queues): the head has been dispatched, and is no longer in `queues`.
+    #   charge(tenant, amount, now_s): service in the unit of the setting `cost`, when it is
+    #     charged; a negative amount corrects an overcharge.
+
+
+class Controller(Protocol):
+    """Moves the limit of requests in flight.
+
+    The method `sample(value, dispatched_s, now_s)` is optional: a measurement of the sensor's
+    source, with the dispatch time of its request.
+    """
+
+    def tick(self, reading: Reading, limit: float, now_s: float) -> float:
+        """The limit that the policy wants, >= 0 and finite; `limit` keeps the current one.
+
+        Called at every tick at which the sensor has a value. The guard then decides whether and how
+        far the limit moves. Limits are not rounded here: small steps add up.
+        """
+        ...
+
+
 class Router(Protocol):
     """Chooses the instance that takes a request.
 
@@ -142,17 +187,24 @@ class Scorer(Protocol):
 _Maker = Any  # a class, or a callable without required arguments
 
 # The class of settings of each seam, by the method that its policies must have.
-_SEAMS = {"decide": "PythonAdmission", "pick": "PythonRouter", "score": "PythonScorer"}
+_SEAMS = {
+    "decide": gateway.PythonAdmission,
+    "next": gateway.PythonFairness,
+    "tick": gateway.PythonController,
+    "pick": router.PythonRouter,
+    "score": router.PythonScorer,
+}
 
 
 def settings(policy: _Maker) -> Any:
-    """The settings of a policy: a PythonAdmission, a PythonRouter or a PythonScorer.
+    """The settings of a policy, e.g. a PythonAdmission.
 
     Parameters
     ----------
     policy
-        A class with the method `decide`, `pick` or `score`, or a functools.partial of one. A
-        function that makes policies is called once to see which of them its result has.
+        A class with the method `decide`, `next`, `tick`, `pick` or `score`, or a
+        functools.partial of one. A function that makes policies is called once to see which of them
+        its result has.
 
     Raises
     ------
@@ -170,8 +222,7 @@ def settings(policy: _Maker) -> Any:
     if len(methods) != 1:
         allowed = f"must have exactly one of the methods {', '.join(_SEAMS)}"
         raise config_error([("policy", repr(policy), allowed)])
-    name = _SEAMS[methods[0]]
-    cls: Any = getattr(gateway if methods == ["decide"] else router, name)
+    cls: Any = _SEAMS[methods[0]]
     known = {key: value for key, value in known.items() if key != "kind"}
     return cls(**known)
 
@@ -226,8 +277,16 @@ def load(simulation: Simulation) -> Simulation:
         changes["gateway.admission"] = [
             _loaded(one, f"gateway.admission[{i}]") for i, one in enumerate(admission)
         ]
-    if _is_missing(simulation.router):
-        changes["router"] = _loaded(simulation.router, "router")
+    for i, band in enumerate(simulation.gateway.bands):
+        if _is_missing(band.fairness):
+            path = f"gateway.bands[{i}].fairness"
+            changes[path] = _loaded(band.fairness, path)
+    for path, one in (
+        ("gateway.controller", simulation.gateway.controller),
+        ("router", simulation.router),
+    ):
+        if _is_missing(one):
+            changes[path] = _loaded(one, path)
     scorers = getattr(simulation.router, "scorers", ())
     if any(_is_missing(one) for one in scorers):
         changes["router.scorers"] = [

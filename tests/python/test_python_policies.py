@@ -74,6 +74,26 @@ class RandomRouter(policies.Router):
         return view.rng.below(len(view))
 
 
+class LongestQueue(policies.Fairness):
+    def next(self, queues: policies.Queues) -> int:
+        return int(np.where(queues.may_start, queues.lengths, -1).argmax())
+
+
+class OldestHead(policies.Fairness):
+    def next(self, queues: policies.Queues) -> int:
+        return int(np.where(queues.may_start, queues.head_serials, 2**62).argmin())
+
+
+class Mimd(policies.Controller):
+    def __init__(self, target_s: float = 2.0) -> None:
+        self.target_s = target_s
+
+    def tick(self, reading: policies.Reading, limit: float, now_s: float) -> float:
+        if reading.value > self.target_s * 1.2:
+            return limit * 0.9
+        return limit * 1.02 if reading.value < self.target_s * 0.8 else limit
+
+
 class Everything(policies.Admission):
     def decide(self, request: policies.Request, view: policies.View) -> bool:
         return True
@@ -141,6 +161,101 @@ def test_scorer_scores_like_the_compiled_one() -> None:
     assert simulate(compiled, 1).outcome_digest == simulate(written, 1).outcome_digest
 
 
+CONTENDED = Simulation(
+    tenants=[{"name": "gold", "weight": 3}, {"name": "silver"}, {"name": "free", "weight": 0.3}],
+    instances=[{"count": 2, "max_num_seqs": 8}],
+    gateway={"limit": [{"kind": "fixed", "max_in_flight": 12}]},
+    workload={
+        "kind": "synthetic",
+        "requests_per_s": 30,
+        "num_requests": 600,
+        "clients": [{"name": one, "tenant": one} for one in ("gold", "silver", "free")],
+    },
+)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("limit", ["fixed", "per_tenant"])
+@pytest.mark.parametrize("unit", ["requests", "prompt_tokens"])
+def test_deficit_round_robin_decides_like_the_compiled_one(
+    seed: int, limit: str, unit: str
+) -> None:
+    around = CONTENDED
+    if limit == "per_tenant":
+        both = [{"kind": "fixed", "max_in_flight": 12}, {"kind": "per_tenant"}]
+        around = around.with_({"gateway.limit": both})
+    quantum = 1.5 if unit == "requests" else 100.0
+    compiled = gateway.DeficitRoundRobin(quantum=quantum, cost={"unit": unit})
+    maker = functools.partial(example().DeficitRoundRobin, quantum=quantum)
+    written = policies.settings(maker).replace(cost={"unit": unit})
+    one, other = (
+        simulate(around.with_({"gateway.bands[0].fairness": each}), seed)
+        for each in (compiled, written)
+    )
+    assert one.outcome_digest == other.outcome_digest
+    fifo = simulate(around, seed)
+    assert fifo.outcome_digest != one.outcome_digest
+
+
+def test_oldest_head_is_first_in_first_out() -> None:
+    written = CONTENDED.with_({"gateway.bands[0].fairness": OldestHead})
+    assert simulate(written, 1).outcome_digest == simulate(CONTENDED, 1).outcome_digest
+
+
+@pytest.mark.parametrize("target_s", [0.5, 3.0])
+def test_controller_moves_the_limit_like_the_compiled_one(target_s: float) -> None:
+    compiled = CONTENDED.with_({"gateway.controller": gateway.Mimd(target_s=target_s)})
+    written = CONTENDED.with_({"gateway.controller": functools.partial(Mimd, target_s=target_s)})
+    one, other = simulate(compiled, 1), simulate(written, 1)
+    assert one.outcome_digest == other.outcome_digest
+    assert one.outcome_digest != simulate(CONTENDED, 1).outcome_digest
+
+
+def test_samples_reach_the_controller() -> None:
+    seen: list[tuple[float, float, float]] = []
+
+    class Sampling(Mimd):
+        def sample(self, value: float, dispatched_s: float, now_s: float) -> None:
+            seen.append((value, dispatched_s, now_s))
+
+    simulate(CONTENDED.with_({"gateway.controller": Sampling}), 1)
+    assert len(seen) > 100
+    assert all(value > 0 and dispatched_s < now_s for value, dispatched_s, now_s in seen)
+
+
+def test_queues() -> None:
+    kept: list[Any] = []
+
+    class Looking:
+        def next(self, queues: policies.Queues) -> int | None:
+            kept.append(queues)
+            assert len(queues) == 3
+            assert queues.now_s == 4
+            assert queues.weights.tolist() == [3, 1, pytest.approx(0.3)]
+            assert queues.lengths.tolist() == [2, 1, 0]
+            assert queues.head_serials.tolist() == [1, 3, 0]
+            assert queues.head_waits_s[:2].tolist() == [3, 1]
+            assert np.isnan(queues.head_waits_s[2])
+            assert queues.head_costs[:2].tolist() == [1, 1]
+            assert queues.may_start.tolist() == [False, True, False]
+            return None if len(kept) == 1 else 1
+
+        def joined(self, tenant: int, queues: policies.Queues) -> None:
+            assert queues.lengths[tenant] > 0
+            with pytest.raises(UsageError, match="only next sees"):
+                _ = queues.may_start
+
+    built = testing.build(Looking, simulation=CONTENDED)
+    for now_s, tenant in ((1, "gold"), (2, "gold"), (3, "silver")):
+        built.joined(testing.Request(input_tokens=9, tenant=tenant), now_s=now_s)
+    assert built.decide(may_start=["silver"], now_s=4) is None
+    chosen = built.decide(may_start=["silver"], now_s=4)
+    assert chosen is not None
+    assert chosen.tenant == "silver"
+    with pytest.raises(UsageError, match="valid only during the call"):
+        _ = kept[0].lengths
+
+
 def test_decisions_by_themselves_agree() -> None:
     settings = {"capacity_tokens": 1000, "refill_tokens_per_s": 100}
     compiled = testing.build(gateway.TokenBucket(**settings))
@@ -169,7 +284,9 @@ def test_draws_are_those_of_the_core() -> None:
 
 
 @pytest.mark.parametrize(
-    "policy", [AtMost, Coin, Everything, Nothing, ShortestQueue, RandomRouter], ids=repr
+    "policy",
+    [AtMost, Coin, Everything, Nothing, ShortestQueue, RandomRouter, LongestQueue, Mimd],
+    ids=lambda policy: policy.__name__,
 )
 def test_policy_passes_all_checks(policy: type[Any]) -> None:
     testing.check_policy(policy)
@@ -316,6 +433,12 @@ def test_exception_ends_the_run(threads: int | None) -> None:
         ("router", type("R", (), {"pick": lambda *_: True}), r"must be .* >= 0 and < 3"),
         ("router", type("R", (), {"pick": lambda *_: "a"}), r"must be .* >= 0 and < 3"),
         ("router", type("R", (), {}), "must have a method pick"),
+        ("controller", type("C", (), {"tick": lambda *_: np.nan}), "a finite number >= 0"),
+        ("controller", type("C", (), {"tick": lambda *_: "a"}), "a finite number >= 0"),
+        ("controller", type("C", (), {"tick": lambda *_: 1 / 0}), r"at \d+\.?\d* s division"),
+        ("fairness", type("F", (), {"next": lambda *_: 5}), "a tenant that may start"),
+        ("fairness", type("F", (), {"next": lambda *_: 0.0}), "a tenant that may start"),
+        ("fairness", type("F", (), {"next": lambda *_: 1 / 0}), r"at \d+\.?\d* s division"),
         ("scorer", type("S", (), {"score": lambda *_: [1, 2]}), "must be an array of 3 numbers"),
         ("scorer", type("S", (), {"score": lambda *_: [0, 1, np.nan]}), "none of them NaN"),
         ("scorer", type("S", (), {"score": lambda *_: "abc"}), "must be an array of 3 numbers"),
@@ -327,7 +450,9 @@ def test_wrong_answer_ends_the_run(setting: str, policy: Any, allowed: str) -> N
     if setting == "scorer":
         simulation = BUSY.replace(router=router.Weighted(scorers=[policy]))
     else:
-        simulation = BUSY.with_({setting: policy})
+        places = {"controller": "gateway.controller", "fairness": "gateway.bands[0].fairness"}
+        simulation = CONTENDED if setting in places else BUSY
+        simulation = simulation.with_({places.get(setting, setting): policy})
     with pytest.raises(policies.PolicyError) as raised:
         simulate(simulation)
     message = f"{raised.value} {raised.value.__cause__ or ''}"
@@ -433,8 +558,10 @@ def test_what_cannot_be_imported_is_refused(fields: dict[str, str], message: str
         policies.load(simulation)
 
 
-def test_router_and_scorers_are_loaded_too() -> None:
+def test_policies_of_every_setting_are_loaded() -> None:
     for chosen in (
+        CONTENDED.with_({"gateway.bands[0].fairness": LongestQueue}),
+        CONTENDED.with_({"gateway.controller": Mimd}),
         BUSY.replace(router=RandomRouter),
         BUSY.replace(router=router.Weighted(scorers=["kv_utilization", ShortestQueue])),
     ):

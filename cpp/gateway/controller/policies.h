@@ -8,12 +8,13 @@
 #include "gateway/controller/gradient2.h"
 #include "gateway/controller/mimd.h"
 #include "gateway/controller/pid.h"
+#include "gateway/controller/python_controller.h"
 #include "gateway/controller/static_limit.h"
 #include "gateway/controller/vegas.h"
 
 namespace spillway::gateway {
 
-using Controller =
-    std::variant<StaticLimit, Aimd, Mimd, Pid, Vegas, Gradient2, EnvoyGradient, Concur>;
+using Controller = std::variant<StaticLimit, Aimd, Mimd, Pid, Vegas, Gradient2, EnvoyGradient,
+                                Concur, PythonController>;
 
 }  // namespace spillway::gateway
