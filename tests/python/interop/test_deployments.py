@@ -11,7 +11,7 @@ import yaml
 from support.paths import TESTS
 from support.random_simulations import random_simulation
 
-from spillway import ConfigError, Simulation, gateway, router, signals, workload
+from spillway import ConfigError, Simulation, gateway, instance, router, signals, workload
 from spillway.catalog import dynamo, llm_d, vllm_on_eks
 from spillway.config.differences import differences
 from spillway.instance import Server
@@ -266,6 +266,49 @@ def test_vllm_servers_are_computed(tmp_path: Path) -> None:
 )
 def test_vllm_refuses(tmp_path: Path, text: str, message: str) -> None:
     assert message in refused(written(tmp_path, a__sh=text), system="vllm")
+
+
+@pytest.mark.parametrize(
+    ("flags", "gate", "unread"),
+    [
+        ("", instance.Open(), 0),
+        (
+            "--max-num-queued-reqs 40",
+            instance.DualLimitGate(request_limit=40, wait_limit=40, queue_size=0),
+            0,
+        ),
+        ("--max-num-queued-tokens 9K", instance.VllmQueueLimits(max_num_queued_tokens=9216), 0),
+        (
+            "--max-num-queued-reqs 40 --max-num-queued-tokens 900",
+            instance.VllmQueueLimits(max_num_queued_reqs=8, max_num_queued_tokens=900),
+            0,
+        ),
+        (
+            "--max-num-queued-reqs 30 --max-num-queued-tokens 900",
+            instance.DualLimitGate(request_limit=30, wait_limit=30, queue_size=0),
+            1,
+        ),
+        ("--max-num-queued-reqs 0", instance.VllmQueueLimits(max_num_queued_reqs=0), 0),
+    ],
+)
+def test_limits_of_the_queue_count_running_requests(
+    tmp_path: Path, flags: str, gate: Any, unread: int
+) -> None:
+    """32 seats: 2 ranks of 16."""
+    text = f"vllm serve $MODEL --max-num-seqs 16 --data-parallel-size 2 {flags}"
+    found = import_(written(tmp_path, a__sh=text), system="vllm@0.29")
+    assert found.simulation.instances[0].ingress == gate
+    assert len(found.unread) == unread
+
+
+def test_a_limit_of_waiting_requests_is_a_loss() -> None:
+    """vLLM counts the running ones too, also where memory and not seats bounds the batch."""
+    gate = instance.VllmQueueLimits(max_num_queued_reqs=8)
+    simulation = Simulation(instances=instance.InstanceGroup(max_num_seqs=16, ingress=gate))
+    found = export(simulation, to="vllm@0.29")
+    assert "--max-num-queued-reqs 24" in found.files["vllm-0.sh"]
+    (loss,) = found.losses
+    assert (loss.path, loss.deployed["request_limit"]) == ("instances[0].ingress", 24)
 
 
 def test_several_command_lines_are_several_groups(tmp_path: Path) -> None:

@@ -2,7 +2,13 @@
 
 Flags and defaults: https://docs.vllm.ai/en/latest/cli/serve/ and `catalog.servers.engine`. A file
 that is written is a command line; `vllm serve --config FILE` takes the same flags as YAML, and both
-are read. The limits of the queue exist from 0.29 on (vllm-project/vllm#49445).
+are read.
+
+The limits of the queue exist from 0.29 on (vllm-project/vllm#49445). `--max-num-queued-reqs` counts
+the waiting and the running requests of all ranks. Alone, it is a gate without a queue,
+`dual_limit_gate`. The limit of `vllm_queue_limits` counts waiting requests; with full batches it is
+reached at the same time if the flag is larger by all seats, which is what is written. With a limit
+of tokens beside it, the flag is read in this way too, if it is above the number of seats.
 """
 
 from __future__ import annotations
@@ -11,6 +17,7 @@ import copy
 import re
 from typing import TYPE_CHECKING, Any
 
+from spillway._core.instance import DualLimitGate, VllmQueueLimits
 from spillway._core.sim import ConfigError
 from spillway.catalog.servers import Server, model
 from spillway.catalog.servers.engine import engine
@@ -45,7 +52,7 @@ _PRIORITY = {
     "preemption_margin": None,
     "max_preemptions_per_step": 3,
 }
-_QUEUES = ("max_num_queued_reqs", "max_num_queued_tokens")
+_REQUESTS, _TOKENS = "max-num-queued-reqs", "max-num-queued-tokens"
 _BLOCK_SIZE_TOKENS = 16
 _KV_DTYPES = {"auto": "bf16", "bfloat16": "bf16", "fp8_e4m3": "fp8"}
 _OF_SERVER = {
@@ -128,11 +135,45 @@ def _command(group: Mapping[str, Any], version: str) -> str:
     switch("async-scheduling", group["async_scheduling"])
     is_priority = group["scheduler"]["kind"] == _PRIORITY["kind"]
     flag("scheduling-policy", "priority" if is_priority else "fcfs")
-    if _has_queue_limits(version) and group["ingress"]["kind"] == "vllm_queue_limits":
-        for name in _QUEUES:
-            if group["ingress"][name] is not None:
-                flag(name.replace("_", "-"), group["ingress"][name])
+    if _has_queue_limits(version):
+        for name, limit in _limits(group).items():
+            flag(name, limit)
     return " \\\n  ".join(words) + "\n"
+
+
+def _seats(group: Mapping[str, Any]) -> int:
+    return int(group["data_parallel_size"] * group["max_num_seqs"])
+
+
+def _limits(group: Mapping[str, Any]) -> dict[str, int]:
+    """The limits of the queue as flags."""
+    gate = group["ingress"]
+    found = {}
+    if gate["kind"] == "dual_limit_gate":
+        if not gate["queue_size"] and gate["wait_limit"] >= gate["request_limit"]:
+            found[_REQUESTS] = gate["request_limit"]
+    elif gate["kind"] == "vllm_queue_limits":
+        waiting, tokens = gate["max_num_queued_reqs"], gate["max_num_queued_tokens"]
+        if waiting is not None:
+            found[_REQUESTS] = waiting and waiting + _seats(group)
+        if tokens is not None:
+            found[_TOKENS] = tokens
+    return found
+
+
+def _ingress(fields: Fields, group: Mapping[str, Any]) -> dict[str, Any]:
+    """The gate with the limits of the flags; a limit of tokens that never counts stays unread."""
+    inside = _number(fields, _REQUESTS, None)
+    has_gates = group["completion"] == "step_end"  # a gate needs first tokens
+    if inside and has_gates and (inside <= _seats(group) or _TOKENS not in fields):
+        gate = DualLimitGate(request_limit=inside, wait_limit=inside, queue_size=0)
+        return gate.to_dict()
+    tokens = _number(fields, _TOKENS, None)
+    if inside is None and tokens is None:
+        return {"kind": "open"}
+    waiting = inside and max(1, inside - _seats(group))
+    limits = VllmQueueLimits(max_num_queued_reqs=waiting, max_num_queued_tokens=tokens)
+    return limits.to_dict()
 
 
 def _fields(name: str, text: str) -> Fields:
@@ -175,9 +216,7 @@ def _apply(fields: Fields, group: dict[str, Any], version: str) -> list[Unread]:
     )
     group["ingress"] = {"kind": "open"}
     if _has_queue_limits(version):
-        limits = {one: _number(fields, one.replace("_", "-"), None) for one in _QUEUES}
-        if any(limit is not None for limit in limits.values()):
-            group["ingress"] = {"kind": "vllm_queue_limits", **limits}
+        group["ingress"] = _ingress(fields, group)
     fields.drop("enable-chunked-prefill", "port", "host")
     return [*_take_server(fields, group), *fields.rest()]
 
@@ -278,7 +317,10 @@ TARGET = Target(
         )
     ),
     reasons=(
-        ("instances[].ingress", "vLLM limits its queue from 0.29 on, and has no other gate"),
+        (
+            "instances[].ingress",
+            "from 0.29 on, vLLM limits waiting and running requests together, and tokens",
+        ),
         ("instances[].scheduler", "vLLM orders its queue by arrival, or by priority and arrival"),
         ("instances[].kv_cache.reserve_full_prompt", "a flag of vLLM from 0.19 on"),
     ),

@@ -9,5 +9,5 @@ vllm serve $MODEL \
   --scheduler-reserve-full-isl \
   --no-async-scheduling \
   --scheduling-policy priority \
-  --max-num-queued-reqs 200 \
+  --max-num-queued-reqs 328 \
   --max-num-queued-tokens 400000
