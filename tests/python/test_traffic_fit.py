@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from scipy import integrate, linalg, stats
-from support.paths import SHARED
+from support.paths import ROOT, SHARED
 
 import spillway
-from spillway import ConfigError, UsageError, traffic, workload
+from spillway import ConfigError, UsageError, cli, traffic, workload
 from spillway.traffic import laws, processes
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LENGTHS: dict[str, Any] = {
     "input_tokens": workload.Lognormal(mu=6, sigma=1.1),
@@ -293,3 +296,20 @@ def test_azure_code_is_fitted_and_its_bursts_are_reported() -> None:
     assert len(traffic.generated(found.workload)._columns()["arrival_ns"]) == pytest.approx(
         8819, rel=0.2
     )
+
+
+def test_in_a_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    requests = ROOT / "examples" / "requests.csv"
+    written, figure = tmp_path / "workload.yaml", tmp_path / "fit.png"
+    assert cli.main(["traffic", "describe", str(requests)]) == 0
+    assert capsys.readouterr().out.startswith("2,000 requests in 31.3 s: 63.82/s\n")
+    arguments = ["fit", str(requests), "-o", str(written), "--plot", str(figure), "--seed", "3"]
+    assert cli.main(["traffic", *arguments, "--arrivals", "poisson,gamma"]) == 0
+    out, err = capsys.readouterr()
+    found = traffic.fit(spillway.read_trace(requests), arrivals=["poisson", "gamma"], seed=3)
+    assert out == f"{found.text()}\nwritten: {written}\nwritten: {figure}\n"
+    assert "fitting gold / critical: 733 requests" in err
+    assert spillway.load(written).workload == found.workload
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    assert cli.main(["traffic", "fit", str(requests), "--arrivals", "x"]) == 2
+    assert "arrivals[0] = 'x': must be some of poisson" in capsys.readouterr().err

@@ -20,7 +20,16 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-__all__ = ["Check", "Description", "Requests", "Statistics", "compare", "describe", "requests_of"]
+__all__ = [
+    "TITLES",
+    "Check",
+    "Description",
+    "Requests",
+    "Statistics",
+    "compare",
+    "describe",
+    "requests_of",
+]
 
 
 def __dir__() -> list[str]:
@@ -181,6 +190,7 @@ TITLES = {
     "input_serial": "rank correlation of successive input lengths",
     "output_serial": "rank correlation of successive output lengths",
 }
+"""The statistics in words, by name."""
 
 
 def _ranks(values: npt.NDArray[np.int64]) -> Floats:
@@ -243,9 +253,23 @@ class Check:
         return self.p_value <= _BAD / len(TITLES)
 
     @property
+    def deviations(self) -> Floats:
+        """Distances from the median in units of the band on that side: 1 lies on its edge."""
+        return _deviations(self.trace, self.low, self.middle, self.high)
+
+    @property
     def outside(self) -> npt.NDArray[np.bool_]:
         """Where the trace lies outside of [low, high]; about 5 % do by chance."""
         return (self.trace < self.low) | (self.trace > self.high)
+
+
+def _deviations(values: Floats, low: Floats, middle: Floats, high: Floats) -> Floats:
+    """Distances from the median in units of the band on that side; 1 lies on its edge."""
+    # Where the generator hardly varies, a difference of a percent is none.
+    least = np.maximum(0.01 * np.abs(middle), 1e-12)
+    above = (values - middle) / np.maximum(high - middle, least)
+    below = (middle - values) / np.maximum(middle - low, least)
+    return np.maximum(above, below)
 
 
 def compare(name: str, grid: Floats, observed: Floats, generated: Sequence[Floats]) -> Check:
@@ -256,16 +280,9 @@ def compare(name: str, grid: Floats, observed: Floats, generated: Sequence[Float
     """
     sample = np.array(generated)
     low, middle, high = np.quantile(sample, [0.025, 0.5, 0.975], axis=0)
-    # Where the generator hardly varies, a difference of a percent is none.
-    least = np.maximum(0.01 * np.abs(middle), 1e-12)
-    above, below = np.maximum(high - middle, least), np.maximum(middle - low, least)
-
-    def largest(values: Floats) -> Floats:
-        found: Floats = np.maximum((values - middle) / above, (middle - values) / below).max(-1)
-        return found
-
-    as_large = int((largest(sample) >= largest(observed)).sum())
-    p_value = (1 + as_large) / (len(sample) + 1)
+    largest = _deviations(sample, low, middle, high).max(axis=1)
+    found = _deviations(observed, low, middle, high).max()
+    p_value = (1 + int((largest >= found).sum())) / (len(sample) + 1)
     return Check(name, grid, observed, low, middle, high, p_value)
 
 
