@@ -11,7 +11,7 @@
 #include "workload/lengths/pair.h"
 #include "workload/limits.h"
 #include "workload/names.h"
-#include "workload/rate_profile.h"
+#include "workload/rate_clock.h"
 #include "workload/requests.h"
 
 namespace spillway::workload {

@@ -1,4 +1,4 @@
-#include "workload/rate_profile.h"
+#include "workload/rate_clock.h"
 
 #include <cmath>
 #include <limits>
