@@ -25,8 +25,6 @@ using sim::RequestId;
 using sim::Time;
 using workload::Outcome;
 
-namespace {
-
 /// One run: owns the actors, takes the earliest event and passes it to the actor of its phase.
 /// Results of an actor are passed on here, so no actor knows another one.
 class Run final : workload::RequestListener {
@@ -355,8 +353,6 @@ class Run final : workload::RequestListener {
   Time routing_latency_;
 };
 
-}  // namespace
-
 Output run(const Simulation& simulation, std::uint64_t seed, const RunOptions& options) {
   if (!options.is_checked) sim::check(simulation);
   check_has_requests(simulation);
@@ -366,35 +362,28 @@ Output run(const Simulation& simulation, std::uint64_t seed, const RunOptions& o
   return run.finish();
 }
 
-struct Session::State {
-  State(const Simulation& given, std::uint64_t seed, RunOptions options)
-      : simulation(given), run(simulation, seed, std::move(options)) {}
-  Simulation simulation;
-  Run run;
-  Time now{0};
-};
-
-Session::Session(const Simulation& simulation, std::uint64_t seed, RunOptions options) {
-  if (!options.is_checked) sim::check(simulation);
-  check_has_requests(simulation);
+Session::Session(const Simulation& simulation, std::uint64_t seed, RunOptions options)
+    : simulation_(simulation) {
+  if (!options.is_checked) sim::check(simulation_);
+  check_has_requests(simulation_);
   options.is_observed = true;
-  state_ = std::make_unique<State>(simulation, seed, std::move(options));
-  state_->run.start();
+  run_ = std::make_unique<Run>(simulation_, seed, std::move(options));
+  run_->start();
 }
 Session::~Session() = default;
 
 void Session::advance(Time until) {
-  until = std::min(until, state_->run.horizon());
-  state_->run.advance(until);
-  state_->now = std::max(state_->now, until);
+  until = std::min(until, run_->horizon());
+  run_->advance(until);
+  now_ = std::max(now_, until);
 }
-Time Session::now() const { return state_->now; }
-bool Session::has_pending_work() const { return state_->run.has_pending_work(); }
-metrics::Timeline Session::observe() { return state_->run.observe(state_->now); }
+Time Session::now() const { return now_; }
+bool Session::has_pending_work() const { return run_->has_pending_work(); }
+metrics::Timeline Session::observe() { return run_->observe(now_); }
 
 Output Session::finish() {
-  advance(state_->run.horizon());
-  return state_->run.finish();
+  advance(run_->horizon());
+  return run_->finish();
 }
 
 }  // namespace spillway::cluster

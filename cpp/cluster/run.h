@@ -27,6 +27,8 @@ struct RunOptions {
 /// Throws ConfigError for invalid settings or a trace without requests.
 Output run(const Simulation& simulation, std::uint64_t seed, const RunOptions& options = {});
 
+class Run;
+
 /// A run that can be held between two instants, looked at, and continued. Handled in whatever
 /// pieces, it has the result of `run`. Not for use by several threads at once.
 class Session {
@@ -48,8 +50,9 @@ class Session {
   Output finish();
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  Simulation simulation_;
+  std::unique_ptr<Run> run_;
+  sim::Time now_{0};
 };
 
 }  // namespace spillway::cluster
