@@ -27,6 +27,7 @@ from spillway.simulate import run_many, simulate
 if TYPE_CHECKING:
     from spillway import catalog, study
     from spillway.calibration import calibrate
+    from spillway.checking import check
     from spillway.comparison import compare
     from spillway.config import profiles
     from spillway.config.files import dump, fingerprint
@@ -56,6 +57,7 @@ __all__ = [
     "build_info",
     "calibrate",
     "catalog",
+    "check",
     "compare",
     "dump",
     "fingerprint",
@@ -87,6 +89,7 @@ _HOMES = {
     "TraceError": "spillway.interop.traces",
     "calibrate": "spillway.calibration",
     "compare": "spillway.comparison",
+    "check": "spillway.checking",
     "dump": "spillway.config.files",
     "fingerprint": "spillway.config.files",
     "load": "spillway.loading",

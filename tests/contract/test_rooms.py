@@ -35,6 +35,7 @@ RANK = {
     "loading": 4,
     "result": 4,
     "traffic": 4,
+    "checking": 5,
     "simulate": 5,
     "calibration": 6,
     "session": 6,

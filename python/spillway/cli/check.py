@@ -24,8 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Checks a configuration file; prints its profile and fingerprint."""
+    """Checks a configuration file; prints its profile, its fingerprint and warnings."""
     simulation = configuration.load(options)
+    configuration.report_findings(simulation)
     print(f"{options.config}: ok, profile {name_of(simulation)}, "
           f"fingerprint {fingerprint(simulation)[:12]}")  # fmt: skip
     return 0

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spillway._core.cluster import Simulation
     from spillway._core.workload import Trace
 
-__all__ = ["add_arguments", "load", "warnings_as_lines"]
+__all__ = ["add_arguments", "load", "report_findings", "warnings_as_lines"]
 
 
 def __dir__() -> list[str]:
@@ -101,6 +101,14 @@ def load(options: argparse.Namespace) -> Simulation:
     """The simulation from the configuration file, --set and --trace."""
     with warnings_as_lines():
         return _read(options)
+
+
+def report_findings(simulation: Simulation) -> int:
+    """Prints the settings that cannot work to standard error, a line each; their number."""
+    found = spillway.check(simulation)
+    for one in found:
+        print(f"spillway: warning: {one}", file=sys.stderr)
+    return len(found)
 
 
 @contextlib.contextmanager

@@ -50,6 +50,7 @@ def run(options: argparse.Namespace) -> int:
     simulation = configuration.load(options)
     if options.allow_python:
         simulation = _with_python(simulation, options.config.parent.resolve())
+    configuration.report_findings(simulation)
     result = spillway.simulate(simulation, options.seed)
     if options.out is not None:
         result.write(options.out)

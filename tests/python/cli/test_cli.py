@@ -337,6 +337,20 @@ def test_check(run: Callable[..., str]) -> None:
     run("check", SMALLEST, "--trace", "requests.csv")
 
 
+def test_settings_that_cannot_work(capsys: pytest.CaptureFixture[str]) -> None:
+    cap = "gateway.limit={kind: fixed, max_in_flight: 50}"
+    for command in ("check", "run"):
+        assert cli.main([command, "config.yaml", "--set", cap]) == 0
+        printed = capsys.readouterr()
+        assert printed.err == (
+            "spillway: warning: gateway.limit[0].max_in_flight: the limit cannot bind: it is 50, "
+            "and the workload has 50 requests.\n"
+        )
+        assert "cannot bind" not in printed.out
+        assert cli.main([command, "config.yaml", "--set", cap.replace("50", "49")]) == 0
+        assert not capsys.readouterr().err
+
+
 def test_describe(run: Callable[..., str], refused: Callable[..., str]) -> None:
     whole = run("describe")
     for name in Simulation().to_dict():

@@ -1,0 +1,242 @@
+"""Settings that cannot work: each finding with the setting beside it that works, and its run."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from support.paths import ROOT
+
+import spillway
+from spillway import Simulation, catalog, check, simulate
+from spillway.checking import BUCKET_EDGES_S
+from spillway.loading import from_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+BASE: dict[str, Any] = {
+    "workload": {
+        "kind": "synthetic",
+        "requests_per_s": 20,
+        "num_requests": 600,
+        "clients": {
+            "input_tokens": {"kind": "fixed", "tokens": 512},
+            "output_tokens": {"kind": "fixed", "tokens": 128},
+        },
+    },
+    "gateway": {"limit": {"kind": "fixed", "max_in_flight": 64}},
+}
+AIMD = {"gateway.controller": "aimd"}
+# A request of BASE that is alone.
+ALONE = simulate(Simulation(**BASE).with_({"workload.num_requests": 1}))
+TTFT_S, TPOT_S, E2E_S = (float(ALONE.requests[name][0]) for name in ("ttft_s", "tpot_s", "e2e_s"))
+SAMPLES_OF_ONE = int(30 / E2E_S) + 1
+
+
+def changed(changes: Mapping[str, Any]) -> Simulation:
+    simulation = Simulation(**BASE)
+    for path, value in changes.items():
+        simulation = simulation.with_({path: value})
+    return simulation
+
+
+# Path of the finding, part of its sentence, settings, and the change that removes it.
+FOUND: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
+    "window": (
+        "gateway.sensor.window_s",
+        "tick_s + tick_drift_s = 5.001 s",
+        AIMD | {"gateway.sensor.window_s": 5, "gateway.sensor.min_samples": 1},
+        {"gateway.sensor.tick_drift_s": 0},
+    ),
+    "band above the histogram": (
+        "gateway.controller.target_s",
+        "its highest edge, 600 s",
+        AIMD | {"gateway.controller.target_s": 500},
+        {"gateway.controller.band": 0.19},
+    ),
+    "band within a bucket": (
+        "gateway.controller.band",
+        "one bucket of the histogram, 2 to 3 s",
+        AIMD | {"gateway.controller": {"kind": "aimd", "target_s": 2.5, "band": 0.19}},
+        {"gateway.controller.band": 0.2},
+    ),
+    "floor of 0": (
+        "gateway.guard.floor",
+        "let the limit fall to 0",
+        AIMD | {"gateway.guard.floor": 0.9},
+        {"gateway.guard.floor": 1},
+    ),
+    "too few samples at the floor": (
+        "gateway.guard.floor",
+        f"at most {SAMPLES_OF_ONE} samples",
+        AIMD | {"gateway.sensor.min_samples": SAMPLES_OF_ONE + 1},
+        {"gateway.sensor.min_samples": SAMPLES_OF_ONE},
+    ),
+    "target of the controller": (
+        "gateway.controller.target_s",
+        "always cuts the limit",
+        AIMD
+        | {
+            "gateway.sensor.source": "e2e",
+            "gateway.sensor.aggregation": "mean",
+            "gateway.controller": {"kind": "aimd", "target_s": E2E_S * 0.83, "band": 0.2},
+        },
+        {"gateway.controller.target_s": E2E_S * 0.84},
+    ),
+    "ttft of a class": (
+        "slo_classes[standard].target_ttft_s",
+        f"{TTFT_S:.4g} s",
+        {"slo_classes[standard].target_ttft_s": TTFT_S * 0.99},
+        {"slo_classes[standard].target_ttft_s": TTFT_S},
+    ),
+    "tpot of a class": (
+        "slo_classes[standard].target_tpot_s",
+        "no request meets the target",
+        {"slo_classes[standard].target_tpot_s": TPOT_S * 0.5},
+        {"slo_classes[standard].target_tpot_s": TPOT_S},
+    ),
+    "e2e of a class": (
+        "slo_classes[standard].target_e2e_s",
+        f"{E2E_S:.4g} s",
+        {"slo_classes[standard].target_e2e_s": E2E_S * 0.99},
+        {"slo_classes[standard].target_e2e_s": E2E_S},
+    ),
+    "budget of a predictor": (
+        "gateway.admission[0].budgets[standard].budget_s",
+        "to its first token",
+        {
+            "gateway.admission": {
+                "kind": "predictive_ttft",
+                "budgets": [{"slo_class": "standard", "budget_s": TTFT_S * 0.99}],
+            }
+        },
+        {"gateway.admission[0].budgets": [{"slo_class": "standard", "budget_s": TTFT_S}]},
+    ),
+    "timeout of a client": (
+        "reaction.timeout_s",
+        "every client of tenant default gives up",
+        {"reaction.timeout_s": E2E_S * 0.99},
+        {"reaction.timeout_s": E2E_S * 1.01},
+    ),
+    "limit": (
+        "gateway.limit[0].max_in_flight",
+        "the workload has 600 requests",
+        {"gateway.limit": {"kind": "fixed", "max_in_flight": 600}},
+        {"gateway.limit[0].max_in_flight": 599},
+    ),
+    "limit of closed loops": (
+        "gateway.limit[0].max_in_flight",
+        "have 16 users",
+        {
+            "horizon_s": 10,
+            "workload.clients[0].arrivals": {"kind": "closed_loop", "users": 16},
+            "gateway.limit[0].max_in_flight": 16,
+        },
+        {"gateway.limit[0].max_in_flight": 15},
+    ),
+    "KV threshold": (
+        "gateway.limit[0].kv_utilization_threshold",
+        "max_num_seqs 32 x 40 blocks (at most 640 tokens in blocks of 16) fill at most 64.0%",
+        {
+            "gateway.limit": "saturation",
+            "instances[0].max_num_seqs": 32,
+            "instances[0].num_kv_blocks": 2000,
+        },
+        {"instances[0].num_kv_blocks": 1600},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_each_finding_and_the_setting_beside_it(name: str) -> None:
+    path, text, settings, remedy = FOUND[name]
+    found = check(changed(settings))
+    assert [one.path for one in found] == [path]
+    assert text in found[0].text
+    assert str(found[0]) == f"{path}: {found[0].text}"
+    assert check(changed(settings | remedy)) == []
+
+
+def settings_of(name: str) -> Simulation:
+    return changed(FOUND[name][2])
+
+
+def test_runs_confirm_the_findings_on_controllers() -> None:
+    window = simulate(settings_of("window")).control
+    assert window.count("no_signal") == len(window["action"]) > 3
+    assert simulate(changed(FOUND["window"][2] | FOUND["window"][3])).control.count("no_signal") < 3
+    target = simulate(settings_of("target of the controller")).control
+    assert target.count("decrease") > 1
+    assert target.count("increase") == target.count("hold") == 0
+    # A limit of 0 stays, although requests wait.
+    strict = {"kind": "aimd", "target_s": 0.02, "decrease_factor": 0.1}
+    fallen = simulate(
+        settings_of("floor of 0").with_(
+            {"gateway.controller": strict, "workload.num_requests": 3000}
+        )
+    ).control
+    assert fallen["setting"][-1] == 0
+    assert fallen.count("increase") == 0
+    assert fallen.count("no_signal") > 10
+
+
+@pytest.mark.parametrize("metric", ["ttft", "tpot", "e2e"])
+def test_runs_confirm_the_findings_on_targets(metric: str) -> None:
+    result = simulate(settings_of(f"{metric} of a class"))
+    assert result.summary()["goodput"] == 0
+
+
+def test_runs_confirm_the_findings_on_limits() -> None:
+    assert simulate(settings_of("timeout of a client")).summary()["completed"] == 0
+    for name in ("limit", "limit of closed loops"):
+        assert simulate(settings_of(name)).activity["limit_held"] == [0]
+    crowded = settings_of("KV threshold").with_({"workload.requests_per_s": 1000})
+    bound = float(re.findall(r"at most ([0-9.]+)%", check(crowded)[0].text)[0]) / 100
+    assert 0.5 < simulate(crowded).activity["peak_kv_utilization"] <= bound + 1e-3
+
+
+def test_the_buckets_are_those_of_the_core() -> None:
+    """Samples within one bucket read between its edges, whatever the quantile."""
+    for quantile in (1e-9, 1):
+        readings = simulate(
+            changed(AIMD | {"gateway.sensor.quantile": quantile, "gateway.sensor.source": "e2e"})
+        ).control["value"]
+        known = readings[~np.isnan(readings)]
+        assert known.size
+        edges = np.array([0, *BUCKET_EDGES_S])
+        nearest = np.abs(edges[:, None] - known).min(axis=0)
+        assert (nearest < 1e-6).all(), known
+
+
+def test_a_trace_is_checked_by_its_rows() -> None:
+    trace = spillway.trace(arrival_s=[0.0, 1.0], input_tokens=[512, 900], output_tokens=[128, 200])
+    simulation = changed({"slo_classes[standard].target_e2e_s": E2E_S * 0.99}).replace(
+        workload=trace
+    )
+    assert [one.path for one in check(simulation)] == [
+        "slo_classes[standard].target_e2e_s",
+        "gateway.limit[0].max_in_flight",
+    ]
+    assert "the trace has 2 requests" in check(simulation)[1].text
+
+
+def test_random_step_times_bound_nothing() -> None:
+    jittered = {"instances[0].latency": "jittered", "slo_classes[standard].target_e2e_s": 1e-3}
+    assert check(changed(jittered)) == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda p: p.stem)
+def test_examples_have_no_findings(path: Path) -> None:
+    if path.stem.endswith(("_study", "_sweep")):
+        pytest.skip("a file of a study or sweep; its simulation is another example")
+    assert check(path) == []
+
+
+def test_published_scenarios_have_no_findings() -> None:
+    for name in catalog.names():
+        if catalog.get(name).kind == "scenario":
+            assert check(from_settings({"presets": [name]})) == [], name
