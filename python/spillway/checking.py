@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spillway._core.instance import InstanceGroup
     from spillway.loading import Configuration
 
-__all__ = ["Finding", "check"]
+__all__ = ["BUCKET_EDGES_S", "Finding", "check"]
 
 
 def __dir__() -> list[str]:

@@ -141,14 +141,17 @@ class Result(ResultData):
 
         return tables.result(self)
 
-    def write(self, directory: str | Path) -> None:
+    def write(self, directory: str | Path, *, requests: str = "csv") -> None:
         """Writes summary.json and requests.csv (RFC 4180) into `directory`, created if missing.
 
-        There is no requests.csv if the requests were not kept (see `requests`).
+        `requests`: "csv", or "parquet" for requests.parquet (extra `frames`). There is no file of
+        requests if they were not kept (see `requests`).
+
+        Raises ConfigError if `requests` is another format or the files cannot be written.
         """
         from spillway.data.export import write_result
 
-        write_result(self, Path(directory))
+        write_result(self, Path(directory), requests)
 
 
 class Results(Replications[Result]):

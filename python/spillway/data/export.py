@@ -7,6 +7,8 @@ import json
 import math
 from typing import TYPE_CHECKING
 
+from spillway.config.classes import config_error
+from spillway.config.extras import require
 from spillway.config.filesystem import make_folder, replacing_all
 
 if TYPE_CHECKING:
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
     from spillway.data.result import ResultData
 
-__all__ = ["REQUEST_COLUMNS", "write_result"]
+__all__ = ["FILES", "REQUEST_COLUMNS", "write_result"]
 
 
 def __dir__() -> list[str]:
@@ -36,20 +38,29 @@ REQUEST_COLUMNS = (
     "itl_mean_s",
     "input_tokens",
     "output_tokens",
+    "requested_output_tokens",
 )
-"""Columns of requests.csv, in order."""
+"""Columns of requests.csv, in order; the last is missing if an old result does not have it."""
+
+FILES = ("csv", "parquet")
+"""Formats of the file of requests."""
 
 
-def write_result(result: ResultData, directory: Path) -> None:
-    """Writes summary.json of a run, and requests.csv if its requests were kept.
+def write_result(result: ResultData, directory: Path, file: str = "csv") -> None:
+    """Writes summary.json of a run, and its requests if they were kept, as CSV or Parquet.
 
     Raises ConfigError if they cannot be written.
     """
-    summary, requests = directory / "summary.json", directory / "requests.csv"
+    if file not in FILES:
+        raise config_error([("requests", repr(file), f"must be one of {', '.join(FILES)}")])
+    parquet = require("pyarrow.parquet", "frames") if file == "parquet" else None
+    summary, requests = directory / "summary.json", directory / f"requests.{file}"
     text = json.dumps(result.to_dict(), indent=2) + "\n"
     make_folder(directory)
     with replacing_all([requests, summary]) as (new_requests, new_summary):
-        if result.has_requests:
+        if result.has_requests and parquet is not None:
+            parquet.write_table(result.requests.to_arrow(), new_requests)
+        elif result.has_requests:
             _write_requests(result, new_requests)
         else:
             new_requests.unlink()
@@ -67,5 +78,6 @@ def _write_requests(result: ResultData, path: Path) -> None:
 
     with path.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
-        writer.writerow(REQUEST_COLUMNS)
-        writer.writerows(zip(*(cells(name) for name in REQUEST_COLUMNS), strict=True))
+        names = [name for name in REQUEST_COLUMNS if name in result.requests]
+        writer.writerow(names)
+        writer.writerows(zip(*map(cells, names), strict=True))

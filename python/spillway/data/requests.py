@@ -12,6 +12,7 @@ from spillway.config.extras import require
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from spillway._core.cluster import RequestRecord
@@ -30,6 +31,9 @@ CODED = {
     "slo_class": "slo_classes",
 }
 """Column of codes → key of the names that the codes stand for."""
+
+
+_REQUESTED = "requested_output_tokens"
 
 
 class Columns(Mapping[str, "NDArray[Any]"]):
@@ -87,31 +91,39 @@ class Requests(Mapping[str, "NDArray[Any]"]):
 
     request_id, tenant, slo_class, outcome, reason (text; reason is empty unless the request was
     rejected); admitted (bool, by the gateway); instance (int, -1: never routed); input_tokens,
-    output_tokens (delivered so far), attempts, preemptions (int); arrival_s, ttft_s, e2e_s, tpot_s,
-    queue_s, scheduling_delay_s, itl_mean_s (seconds, NaN: not applicable). Where clients retry, the
-    row describes the last attempt, but arrival is that of the first, from which latencies count;
-    queue_s is that of the last attempt.
+    output_tokens (delivered so far), requested_output_tokens (that the request asked for; missing
+    from results saved by versions that did not save it), attempts, preemptions (int); arrival_s,
+    ttft_s, e2e_s, tpot_s, queue_s, scheduling_delay_s, itl_mean_s (seconds, NaN: not applicable).
+    Where clients retry, the row describes the last attempt, but arrival is that of the first, from
+    which latencies count; queue_s is that of the last attempt.
     """
 
     def __init__(
-        self, columns: Mapping[str, NDArray[Any]], names: Mapping[str, Sequence[str]]
+        self,
+        columns: Mapping[str, NDArray[Any]],
+        names: Mapping[str, Sequence[str]],
+        requested_output_tokens: NDArray[Any] | None = None,
     ) -> None:
         self._columns = columns
         self._names = names
+        self._requested = requested_output_tokens
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         if name == "request_id":
             ids = self._names["request_id"]
             return np.array(ids[: self.num_rows] if ids else [str(i) for i in range(self.num_rows)])
+        if name == _REQUESTED and self._requested is not None:
+            return self._requested
         if name in CODED:
             return np.array(self._names[CODED[name]]).take(self._columns[name])
         return self._columns[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(("request_id", *self._columns))
+        requested = () if self._requested is None else (_REQUESTED,)
+        return iter(("request_id", *self._columns, *requested))
 
     def __len__(self) -> int:
-        return 1 + len(self._columns)
+        return 1 + len(self._columns) + (self._requested is not None)
 
     def __repr__(self) -> str:
         return f"<Requests: {self.num_rows} rows, columns {', '.join(self)}>"
@@ -126,3 +138,27 @@ class Requests(Mapping[str, "NDArray[Any]"]):
         pandas = require("pandas", "frames")
         frame: pd.DataFrame = pandas.DataFrame({name: self[name] for name in self})
         return frame
+
+    def to_arrow(self) -> pa.Table:
+        """The columns as a pyarrow Table (extra `frames`).
+
+        Outcomes, reasons, tenants and classes are dictionaries of text; NaN and the instance of a
+        request that was never routed are null.
+        """
+        arrow = require("pyarrow", "frames")
+        columns = {}
+        for name in self:
+            if name in CODED:
+                codes = arrow.array(self._columns[name].astype(np.int32))
+                words = arrow.array(list(self._names[CODED[name]]), arrow.string())
+                columns[name] = arrow.DictionaryArray.from_arrays(codes, words)
+                continue
+            values = self[name]
+            missing = values < 0 if name == "instance" else None
+            columns[name] = arrow.array(values, mask=missing, from_pandas=True)
+        table: pa.Table = arrow.table(columns)
+        return table
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The Arrow PyCapsule protocol, by which Polars, DuckDB and others read the columns."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)

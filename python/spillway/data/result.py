@@ -118,7 +118,9 @@ class ResultData:
         Raises UsageError if they were not kept: in streaming mode, or by `run_many` without
         `keep_requests`.
         """
-        return Requests(self._columns(), self._names())
+        columns = self._columns()
+        offered = self._output["offered"]
+        return Requests(columns, self._names(), offered["output_tokens"] if offered else None)
 
     @property
     def decisions(self) -> Decisions:

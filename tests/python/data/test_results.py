@@ -61,6 +61,7 @@ def test_requests_csv(tmp_path: Path) -> None:
     assert header == [
         "request_id", "tenant", "slo_class", "outcome", "reason", "instance", "arrival_s", "ttft_s",
         "e2e_s", "queue_s", "scheduling_delay_s", "itl_mean_s", "input_tokens", "output_tokens",
+        "requested_output_tokens",
     ]  # fmt: skip
     assert [row[0] for row in rows] == ODD_IDS
     for name, cells in zip(header, zip(*rows, strict=True), strict=True):
