@@ -143,9 +143,10 @@ class _Demand:
             self.concurrent_by = f"the workload has {workload.num_requests:,} requests"
 
     def _add_trace(self, workload: Any) -> None:
-        if workload.transforms or not workload.rows:
-            return
         columns = workload._columns()
+        # Empty if the requests were not read.
+        if workload.transforms or not columns:
+            return
         inputs, outputs = columns["input_tokens"], columns["output_tokens"]
         self.max_tokens = int((inputs.astype(np.int64) + outputs).max())
         shares = bool(workload.session_segments) or len(columns["segment_tokens"]) > 0

@@ -224,6 +224,13 @@ def test_a_trace_is_checked_by_its_rows() -> None:
     assert "the trace has 2 requests" in check(simulation)[1].text
 
 
+def test_a_trace_whose_requests_were_not_read_bounds_nothing() -> None:
+    trace = spillway.trace(arrival_s=[0.0], input_tokens=[512], output_tokens=[128])
+    settings = changed({}).replace(workload=trace).to_dict()
+    unread = from_settings(settings, read_trace=False)
+    assert check(unread) == []
+
+
 def test_random_step_times_bound_nothing() -> None:
     jittered = {"instances[0].latency": "jittered", "slo_classes[standard].target_e2e_s": 1e-3}
     assert check(changed(jittered)) == []
