@@ -119,6 +119,20 @@ class Result(ResultData):
 
         return counters(self, version)
 
+    def vllm_bench(self, model: str = "simulated") -> dict[str, Any]:
+        """The run in the schema of `vllm bench serve --save-result --save-detailed`.
+
+        `model` is the `model_id` in it. A request that did not complete by the end of the run
+        failed. Arrays are in seconds, statistics in milliseconds. A run records the mean gap
+        between the tokens of a request: `itls` repeats it, and the statistics of single gaps are
+        left out. Statistics cover all completed requests, also those of the warm-up.
+
+        Raises UsageError if the requests were not kept (see `requests`).
+        """
+        from spillway.data.vllm_bench import vllm_bench
+
+        return vllm_bench(self, model)
+
     @property
     def plot(self) -> Plots:
         """Figures of this result (extra `plot`)."""
@@ -144,8 +158,9 @@ class Result(ResultData):
     def write(self, directory: str | Path, *, requests: str = "csv") -> None:
         """Writes summary.json and requests.csv (RFC 4180) into `directory`, created if missing.
 
-        `requests`: "csv", or "parquet" for requests.parquet (extra `frames`). There is no file of
-        requests if they were not kept (see `requests`).
+        `requests`: "csv"; "parquet" for requests.parquet (extra `frames`); "vllm_bench" for
+        vllm_bench.json (see `vllm_bench`). There is no file of requests if they were not kept (see
+        `requests`).
 
         Raises ConfigError if `requests` is another format or the files cannot be written.
         """

@@ -33,6 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, metavar="DIR", help="write summary.json and requests.csv there"
     )
     parser.add_argument(
+        "--out-format",
+        choices=("csv", "parquet", "vllm_bench"),
+        default="csv",
+        help="requests.csv (default), requests.parquet, or vllm_bench.json, the result of "
+        "`vllm bench serve --save-detailed`",
+    )
+    parser.add_argument(
         "--json", action="store_true", help="print the content of summary.json instead of tables"
     )
     parser.add_argument(
@@ -53,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     configuration.report_findings(simulation)
     result = spillway.simulate(simulation, options.seed)
     if options.out is not None:
-        result.write(options.out)
+        result.write(options.out, requests=options.out_format)
     print(json.dumps(result.to_dict(), indent=2) if options.json else result)
     return 0
 

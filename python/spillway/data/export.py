@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from spillway.config.classes import config_error
 from spillway.config.extras import require
 from spillway.config.filesystem import make_folder, replacing_all
+from spillway.data.vllm_bench import vllm_bench
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,24 +43,27 @@ REQUEST_COLUMNS = (
 )
 """Columns of requests.csv, in order; the last is missing if an old result does not have it."""
 
-FILES = ("csv", "parquet")
-"""Formats of the file of requests."""
+FILES = {"csv": "requests.csv", "parquet": "requests.parquet", "vllm_bench": "vllm_bench.json"}
+"""Formats of the file of requests, and its name."""
 
 
 def write_result(result: ResultData, directory: Path, file: str = "csv") -> None:
-    """Writes summary.json of a run, and its requests if they were kept, as CSV or Parquet.
+    """Writes summary.json of a run, and its requests if they were kept, in a format of FILES.
 
     Raises ConfigError if they cannot be written.
     """
     if file not in FILES:
         raise config_error([("requests", repr(file), f"must be one of {', '.join(FILES)}")])
     parquet = require("pyarrow.parquet", "frames") if file == "parquet" else None
-    summary, requests = directory / "summary.json", directory / f"requests.{file}"
+    summary, requests = directory / "summary.json", directory / FILES[file]
     text = json.dumps(result.to_dict(), indent=2) + "\n"
     make_folder(directory)
     with replacing_all([requests, summary]) as (new_requests, new_summary):
         if result.has_requests and parquet is not None:
             parquet.write_table(result.requests.to_arrow(), new_requests)
+        elif result.has_requests and file == "vllm_bench":
+            bench = json.dumps(vllm_bench(result, "simulated"), allow_nan=False)
+            new_requests.write_text(bench + "\n", encoding="utf-8")
         elif result.has_requests:
             _write_requests(result, new_requests)
         else:
