@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from support.paths import TESTS
+from support.paths import ROOT, TESTS
 from support.random_simulations import random_simulation
 
 from spillway import ConfigError, Simulation, gateway, instance, router, signals, workload
 from spillway.catalog import dynamo, llm_d, vllm_on_eks
 from spillway.config.differences import differences
 from spillway.instance import Server
-from spillway.interop import deployments
 from spillway.interop.deployments import TARGETS, export, import_
 
 if TYPE_CHECKING:
@@ -325,8 +324,11 @@ def test_yaml_of_golden_files_is_read_by_another_parser() -> None:
         assert list(yaml.safe_load_all(path.read_text()))
 
 
-def test_public_names_exist() -> None:
-    assert all(hasattr(deployments, one) for one in deployments.__all__)
+def test_the_guide_names_every_system_and_version() -> None:
+    page = (ROOT / "docs" / "guides" / "export_to_production.md").read_text(encoding="utf-8")
+    for one in TARGETS.values():
+        (row,) = (line for line in page.splitlines() if line.startswith(f"| `{one.name}` |"))
+        assert row.endswith(f"| {', '.join(one.versions)} |")
 
 
 EPP = """\
