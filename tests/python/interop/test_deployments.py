@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
+import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -451,6 +453,46 @@ FILTERS = "type.googleapis.com/envoy.extensions.filters.http"
 )
 def test_invalid_files_are_refused(tmp_path: Path, system: str, text: str, message: str) -> None:
     assert message in refused(written(tmp_path, a__yaml=text), system=system)
+
+
+def _places(content: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield place
+    if isinstance(content, dict | list):
+        for key, value in content.items() if isinstance(content, dict) else enumerate(content):
+            yield from _places(value, (*place, key))
+
+
+def _with_value(content: Any, place: tuple[Any, ...], value: Any) -> Any:
+    if not place:
+        return value
+    changed = content.copy()
+    changed[place[0]] = _with_value(content[place[0]], place[1:], value)
+    return changed
+
+
+WRONG = [None, True, -1, 0, 3, 2.5, float("inf"), "", "x", [], [1], {}, {"a": 1}, "9" * 400]
+WORDS = ["-5", "x", "'", "--", "=", "--=", "{}", "[", "1e999", "nan", "", "--max-num-seqs"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("seed", range(20))
+def test_damaged_files_raise_nothing_else(name: str, seed: int, tmp_path: Path) -> None:
+    """A value of another type, or another word, at a random place of a golden file."""
+    rng = random.Random(f"{name} {seed}")
+    texts = {one.name: one.read_text() for one in (GOLDEN / name.replace("@", "_")).iterdir()}
+    file = rng.choice(sorted(texts))
+    if file.endswith((".yaml", ".json")):
+        content = yaml.safe_load(texts[file])
+        place = rng.choice(list(_places(content)))
+        texts[file] = yaml.safe_dump(_with_value(content, place, rng.choice(WRONG)))
+    else:
+        words = texts[file].split(" ")
+        words[rng.randrange(len(words))] = rng.choice(WORDS)
+        texts[file] = " ".join(words)
+    for one, text in texts.items():
+        (tmp_path / one).write_text(text)
+    with contextlib.suppress(ConfigError):
+        assert import_(tmp_path, system=name).simulation
 
 
 def test_dynamo_as_in_production(tmp_path: Path) -> None:

@@ -139,7 +139,8 @@ def read(files: Mapping[str, str], settings: dict[str, Any], version: str) -> li
 def _filters(where: str, content: Any) -> Iterator[Fields]:
     """The filters in a configuration, at any depth."""
     if isinstance(content, dict):
-        if content.get("@type") in _FILTERS:
+        kind = content.get("@type")
+        if isinstance(kind, str) and kind in _FILTERS:
             yield Fields(where, content)
         else:
             for key, value in content.items():
