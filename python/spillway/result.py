@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from spillway.analysis.group_age import AdmissionByGroupAge
     from spillway.analysis.recovery import Recovery
     from spillway.analysis.regret import AdmissionRegret
+    from spillway.analysis.stationarity import Saturation
     from spillway.report.plots import Plots
 
 __all__ = ["Result", "Results"]
@@ -82,6 +83,23 @@ class Result(ResultData):
 
         return recovery(self, start_s, end_s, step_s=step_s, share=share)
 
+    def saturation(self) -> Saturation:
+        """Whether the system keeps up with its load after the warm-up.
+
+        The requests in the system are counted at each arrival. The verdict is "unsaturated",
+        "transient", "saturated" or "undecided", with the drift of that number in requests/s, its
+        95% interval and the span. A gateway that rejects the excess keeps the system unsaturated.
+
+        On M/M/c with c = 1 and 8, "saturated" is false in fewer than 5% of runs at a load of at
+        most 0.9, and found in at least 95% of runs of 40,000 arrivals at a load of 1.05. With fewer
+        than 300 arrivals the verdict is "undecided".
+
+        Raises UsageError if the requests were not kept (see `requests`).
+        """
+        from spillway.analysis.stationarity import saturation
+
+        return saturation(self)
+
     def admission_by_group_age(self, step_s: float, new_for_s: float = 60) -> AdmissionByGroupAge:
         """Admitted requests of new and of established prefix groups over time.
 
@@ -143,17 +161,22 @@ class Result(ResultData):
     def notes(self) -> list[str]:
         """Remarks on the result, the most important first.
 
-        They report heavy shedding and the settings that caused it, classes without targets,
-        mechanisms that never acted, and small populations.
+        They report a system that does not keep up with its load, heavy shedding and the settings
+        that caused it, classes without targets, mechanisms that never acted, and small populations.
         """
         from spillway.report.notes import notes
 
-        return notes(self)
+        found = notes(self)
+        if self.has_requests:
+            saturation = self.saturation()
+            if saturation.verdict != "unsaturated" and saturation.drift_per_s is not None:
+                found.insert(0, f"{saturation}.")
+        return found
 
     def __repr__(self) -> str:
         from spillway.report import tables
 
-        return tables.result(self)
+        return tables.result(self, self.notes())
 
     def write(self, directory: str | Path, *, requests: str = "csv") -> None:
         """Writes summary.json and requests.csv (RFC 4180) into `directory`, created if missing.

@@ -2,13 +2,14 @@
 
 The number of requests in the system at each arrival fluctuates if the system keeps up, and grows in
 proportion to time if it does not. `Growth` compares the last third of the arrivals with the first.
+`Saturation` is the verdict on a run.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -19,7 +20,19 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["LEAST_ARRIVALS", "Growth", "backlog", "growth", "in_system", "of_run"]
+    from spillway.data.result import ResultData
+
+__all__ = [
+    "LEAST_ARRIVALS",
+    "Growth",
+    "Saturation",
+    "backlog",
+    "growth",
+    "in_system",
+    "of_run",
+    "saturation",
+    "saturation_of",
+]
 
 
 def __dir__() -> list[str]:
@@ -31,6 +44,8 @@ _SPANS = 30
 _LEAST_PER_SPAN = 10
 LEAST_ARRIVALS = _SPANS * _LEAST_PER_SPAN
 """With fewer arrivals the growth is unknown."""
+_KEEPS_UP = 0.025
+"""A system keeps up if less than this share of the arrivals stays in it."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +64,47 @@ class Growth:
     def is_growing(self) -> bool:
         """Whether the growth is significant."""
         return self.low > 0
+
+
+@dataclass(frozen=True)
+class Saturation:
+    """Whether the system keeps up with its load during a run.
+
+    Attributes
+    ----------
+    verdict
+        "unsaturated": less than 2.5% of the arrivals stay in the system, with confidence.
+        "saturated": the backlog grows until the last arrival, so latencies depend on the length of
+        the run. "transient": the backlog grows, but significantly less in the second half of the
+        arrivals, or it shrinks: a longer warm-up is needed. "undecided": the run is too short to
+        distinguish these.
+    drift_per_s
+        Mean growth of the requests in the system, in requests/s; None with fewer than
+        `LEAST_ARRIVALS` arrivals after the warm-up.
+    low_per_s, high_per_s
+        Its 95% confidence interval; None like the drift.
+    span_s
+        First and last arrival that count, in seconds of the run; None without arrivals.
+    arrivals
+        Number of arrivals in this span.
+    """
+
+    verdict: Literal["unsaturated", "transient", "saturated", "undecided"]
+    drift_per_s: float | None
+    low_per_s: float | None
+    high_per_s: float | None
+    span_s: tuple[float, float] | None
+    arrivals: int
+
+    def __str__(self) -> str:
+        if self.span_s is None or self.drift_per_s is None:
+            return f"{self.verdict}: {self.arrivals} arrivals after the warm-up are too few"
+        start_s, end_s = self.span_s
+        return (
+            f"{self.verdict}: the requests in the system grow by {self.drift_per_s:.3g} per s "
+            f"({self.low_per_s:.3g} to {self.high_per_s:.3g}), over {self.arrivals:,} arrivals "
+            f"from {start_s:.4g} s to {end_s:.4g} s"
+        )
 
 
 def in_system(arrival_s: NDArray[np.float64], left_s: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -112,3 +168,46 @@ def growth(runs: Iterable[tuple[float, float]], *, confidence: float = 0.95) -> 
     error = math.sqrt(math.fsum(variance for _, variance in known)) / n
     reach = error * student_t_quantile(confidence, n * (_SPANS - 1))
     return Growth(mean, mean - reach, mean + reach)
+
+
+def saturation(result: ResultData) -> Saturation:
+    """Whether the system kept up with its load after the warm-up.
+
+    Raises UsageError if the requests were not kept.
+    """
+    requests = result.requests
+    arrival_s = requests["arrival_s"]
+    warm_up_s = result.simulation.warm_up_s
+    return saturation_of(backlog(requests, warm_up_s), arrival_s[arrival_s >= warm_up_s])
+
+
+def saturation_of(counts: ArrayLike, arrival_s: NDArray[np.float64]) -> Saturation:
+    """The verdict from the number of requests that each arrival found, and the arrivals in order.
+
+    The interval of the growth (see `of_run`) has 2.5% of error at each end. The second half of the
+    arrivals separates a backlog that still grows from one that has filled.
+    """
+    found = np.asarray(counts, dtype=float)
+    n = len(found)
+    span_s = (float(arrival_s[0]), float(arrival_s[-1])) if n else None
+    whole = growth([of_run(found)], confidence=0.975)
+    if whole is None or span_s is None or span_s[0] == span_s[1]:
+        return Saturation("undecided", None, None, None, span_s, n)
+    late = growth([of_run(found[n // 2 :])], confidence=0.975)
+    per_s = n / (span_s[1] - span_s[0])
+    drift, low, high = (per_s * one for one in (whole.mean, whole.low, whole.high))
+    return Saturation(_verdict(whole, late), drift, low, high, span_s, n)
+
+
+def _verdict(
+    whole: Growth, late: Growth | None
+) -> Literal["unsaturated", "transient", "saturated", "undecided"]:
+    if whole.high < 0:
+        return "transient"
+    if not whole.is_growing and whole.high < _KEEPS_UP:
+        return "unsaturated"
+    if late is None:
+        return "undecided"
+    if late.high < max(_KEEPS_UP, whole.mean / 2):
+        return "transient"
+    return "saturated" if whole.is_growing and late.mean >= whole.mean / 2 else "undecided"

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from spillway._deprecated import moved
 from spillway.config.text import figures, number, point, setting, table
 from spillway.data.figures import FIGURES, LATENCIES, STATISTICS
-from spillway.report.notes import SMALL_SAMPLE, notes
+from spillway.report.notes import SMALL_SAMPLE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from spillway.data.replications import Replications
     from spillway.data.result import ResultData
@@ -91,8 +91,8 @@ def ledger_line(ledger: Mapping[str, Any]) -> str:
     return f"{whole}: {', '.join(parts)}"
 
 
-def result(one: ResultData) -> str:
-    """The printed form of the result of a run."""
+def result(one: ResultData, remarks: Sequence[str]) -> str:
+    """The printed form of the result of a run, with remarks at its end."""
     summary = one.summary()
     rates = (
         f"duration {number(summary['duration'])} s",
@@ -121,7 +121,7 @@ def result(one: ResultData) -> str:
     for title, populations in (("class", one.by_class()), ("tenant", one.by_tenant())):
         if len(populations) > 1:
             blocks.append(population_table(title, populations))
-    if remarks := notes(one):
+    if remarks:
         blocks.append("\n".join(f"note: {remark}" for remark in remarks))
     return "\n\n".join(blocks)
 

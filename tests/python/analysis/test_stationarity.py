@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import heapq
 import math
 from typing import TYPE_CHECKING
 
@@ -23,6 +25,22 @@ def single_server(
     arrival = np.cumsum(rng.exponential(1 / load, n))
     work = np.cumsum(service := rng.exponential(1, n))
     return arrival, work + np.maximum.accumulate(arrival - (work - service))
+
+
+def several_servers(
+    load: float, servers: int, n: int, rng: np.random.Generator
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Arrivals and departures of M/M/c with mean service time 1, empty at first.
+
+    A request that leaves after the last arrival is still there at the end.
+    """
+    arrival = np.cumsum(rng.exponential(1 / (load * servers), n))
+    free = [0.0] * servers
+    left = np.empty(n)
+    for i, service in enumerate(rng.exponential(1, n)):
+        left[i] = max(arrival[i], free[0]) + service
+        heapq.heapreplace(free, left[i])
+    return arrival, np.where(left < arrival[-1], left, np.inf)
 
 
 def share_flagged(load: float, n: int, *, runs: int, trials: int) -> float:
@@ -112,3 +130,78 @@ def test_requests_under_way_at_the_end_are_still_there() -> None:
     result = run(np.linspace(0, 1, 11), instances=flat(e2e_s=100), horizon_s=2)
     assert stationarity.backlog(result.requests).tolist() == list(range(11))
     assert stationarity.backlog(result.requests, 0.5).tolist() == list(range(5, 11))
+
+
+# --- the verdict on a run -------------------------------------------------------------------------
+
+
+def verdicts(load: float, servers: int, n: int, trials: int) -> collections.Counter[str]:
+    rng = np.random.default_rng([round(1000 * load), servers, n])
+    found: collections.Counter[str] = collections.Counter()
+    for _ in range(trials):
+        arrival, left = several_servers(load, servers, n, rng)
+        counts = stationarity.in_system(arrival, left)
+        found[stationarity.saturation_of(counts, arrival).verdict] += 1
+    return found
+
+
+@pytest.mark.parametrize(
+    ("load", "n", "expected"),
+    [(0.5, 10_000, "unsaturated"), (0.9, 10_000, "unsaturated"), (1.2, 5000, "saturated")],
+)
+def test_the_verdict_follows_the_load(load: float, n: int, expected: str) -> None:
+    assert verdicts(load, 4, n, 10)[expected] >= 9
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("servers", [1, 8])
+def test_the_error_rates_of_the_verdict(servers: int) -> None:
+    for load in (0.5, 0.9):
+        for n in (1000, 10_000):
+            found = verdicts(load, servers, n, 400)
+            print(f"M/M/{servers}, load {load}, {n} arrivals: {dict(found)}")
+            assert found["saturated"] <= 20
+    for load in (1.05, 1.2):
+        found = verdicts(load, servers, 40_000, 200)
+        print(f"M/M/{servers}, load {load}, 40000 arrivals: {dict(found)}")
+        assert found["saturated"] >= 190
+
+
+def test_a_backlog_that_fills_or_drains_is_transient() -> None:
+    rng = np.random.default_rng(4)
+    arrival, left = several_servers(1.5, 1, 3000, rng)
+    overload = stationarity.in_system(arrival, left)
+    later = np.full(12_000, overload[-1]) + rng.normal(0, 3, 12_000)
+    filled = np.concatenate([overload, later])
+    times = np.arange(len(filled), dtype=float)
+    assert stationarity.saturation_of(filled, times).verdict == "transient"
+    drained = np.linspace(4000, 0, 10_000) + rng.normal(0, 10, 10_000)
+    assert stationarity.saturation_of(drained, times[:10_000]).verdict == "transient"
+
+
+def test_the_drift_is_per_second() -> None:
+    found = stationarity.saturation_of(np.arange(1000) / 10, np.arange(1000) / 20)
+    assert found.verdict == "saturated"
+    assert found.drift_per_s == pytest.approx(2, rel=0.01)
+    assert found.low_per_s is not None
+    assert found.high_per_s is not None
+    assert found.low_per_s < 2.01
+    assert found.high_per_s > 1.99
+    assert (found.span_s, found.arrivals) == ((0.0, 49.95), 1000)
+
+
+@pytest.mark.parametrize("n", [0, 1, 299])
+def test_few_arrivals_leave_the_verdict_undecided(n: int) -> None:
+    found = stationarity.saturation_of(np.arange(n), np.arange(n, dtype=float))
+    assert (found.verdict, found.drift_per_s, found.arrivals) == ("undecided", None, n)
+    assert str(found) == f"undecided: {n} arrivals after the warm-up are too few"
+
+
+def test_a_saturated_run_says_so() -> None:
+    rate = {"workload.requests_per_s": 10_000.0, "workload.num_requests": 3000}
+    result = simulate(Simulation().with_(rate))
+    assert result.saturation().verdict == "saturated"
+    assert f"note: {result.saturation()}." in str(result)
+    calm = simulate(Simulation().with_({"workload.num_requests": 3000}))
+    assert calm.saturation().verdict == "unsaturated"
+    assert "unsaturated" not in str(calm)
