@@ -74,7 +74,7 @@ struct Client {
           "The profile repeats after this time, e.g. 86400 for a day; from the last point the rate "
           "is linear to the first one of the next period. Unset: it does not repeat.")
         .unit("s")
-        .range(sim::positive_up_to(sim::kLongestSpan_s));
+        .range(sim::between(1e-3, sim::kLongestSpan_s));
     field("arrivals", &Client::arrivals, "When its requests arrive.");
     field("input_tokens", &Client::input_tokens,
           "Length of the unshared part of a prompt; at least 1 token.")

@@ -74,10 +74,16 @@ def each_number(numbers: list[tuple[type[Any], str]]) -> pytest.MarkDecorator:
     )
 
 
+_NEEDED: dict[str, dict[str, Any]] = {
+    "prefix_tokens": {"prefix_group": "group"},
+    "rate_period_s": {"rate_profile": [{}]},
+}
+
+
 def companions(cls: type[Any], name: str, value: Any) -> dict[str, Any]:
     """Settings that a valid `value` of a field needs beside itself."""
-    if name == "prefix_tokens" and value:
-        return {"prefix_group": "group"}
+    if name in _NEEDED and value:
+        return _NEEDED[name]
     end, _, what = name.partition("_")
     if end == "min" and (most := fields_of(cls).get(f"max_{what}")):
         return {f"max_{what}": most.get("at_most", 10**8)}
@@ -169,6 +175,15 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         drawn["rate_fraction"] = 1.0
     if name == "Client" and not (drawn["prefix_group"] and drawn["prefix_tokens"]):
         drawn |= {"prefix_group": "", "prefix_tokens": 0}
+    if name == "Client":
+        profile = sorted(drawn["rate_profile"], key=lambda point: point["at_s"])
+        if drawn["arrivals"]["kind"] == "closed_loop" or not any(one["factor"] for one in profile):
+            profile = []
+        if not profile or (drawn["rate_period_s"] or 0) < profile[-1]["at_s"]:
+            drawn["rate_period_s"] = None
+        drawn["rate_profile"] = profile
+    if name == "Mmpp":
+        drawn["states"] = [*drawn["states"], {"rate_factor": 1.0, "mean_s": 10.0}]
     if name == "InstanceGroup" and drawn["max_model_len"] == 1:
         drawn["max_model_len"] = 0
     if name == "InstanceGroup" and drawn["ingress"]["kind"] == "dual_limit_gate":

@@ -32,6 +32,7 @@ _DEPENDENT = {
     "name", "tenant", "slo_class", "prefix_group", "prefix_tokens", "values", "weights",
     "min_tokens", "max_tokens", "max_model_len", "horizon_s", "warm_up_s", "priority", *TABLE,
     "initial_instances", "floor", "ceiling", "requests_per_s", "rate_fraction", "replicas",
+    "rate_period_s",
     "max_victims", "age_weight_per_s",
 }  # fmt: skip
 INDEPENDENT = {

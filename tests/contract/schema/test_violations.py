@@ -57,6 +57,11 @@ def test_all_violations_at_once() -> None:
         (workload.Empirical, {"weights": [0]}, "weights"),
         (workload.Client, {"prefix_group": "a"}, "prefix_tokens"),
         (workload.Client, {"prefix_tokens": 4}, "prefix_tokens"),
+        (workload.Client, {"rate_period_s": 4}, "rate_period_s"),
+        (workload.Client, {"rate_profile": [{"factor": 0}]}, "rate_profile"),
+        (workload.Client, {"rate_profile": [{"at_s": 2}, {"at_s": 1}]}, "rate_profile[1].at_s"),
+        (workload.Pareto, {"min_tokens": 5, "max_tokens": 1}, "max_tokens"),
+        (workload.Mmpp, {"states": []}, "states"),
         (workload.Synthetic, {"clients": []}, "clients"),
         (workload.Synthetic, {"clients": [{"name": "a"}, {"name": "a"}]}, "clients[1].name"),
         (
