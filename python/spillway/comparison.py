@@ -151,7 +151,8 @@ class Comparison:
     reached_half_width
         Whether every interval is as narrow as `half_width`; None if none was given.
     notes
-        Remarks on the comparison as a whole, as sentences.
+        Remarks on the comparison as a whole, as sentences. A system that does not keep up with its
+        load under the first seed is among them (see `Result.saturation`).
     """
 
     verdicts: tuple[Verdict, ...]
@@ -366,7 +367,10 @@ def compare(
         level=level,
         looks=looks,
         reached_half_width=reached,
-        notes=tuple(_notes(simulations, is_replicated, resampled=resampled)),
+        notes=(
+            *_notes(simulations, is_replicated, resampled=resampled),
+            *_notes_on_saturation(names, simulations, first[0], threads),
+        ),
     )
 
 
@@ -529,6 +533,20 @@ def _notes(
             "valid but may be wide."
         )
     return notes
+
+
+def _notes_on_saturation(
+    names: Sequence[str], simulations: Sequence[Simulation], seed: int, threads: int | None
+) -> list[str]:
+    """Which systems do not keep up with their load, by one run of each with its requests."""
+    kept = run_many(simulations, [seed], threads=threads, keep_requests=True)
+    found = []
+    for name, (result,) in zip(names, kept, strict=True):
+        if result.has_requests:
+            saturation = result.saturation()
+            if saturation.verdict != "unsaturated" and saturation.drift_per_s is not None:
+                found.append(f"{name}, seed {seed}: {saturation}.")
+    return found
 
 
 def _with_values(

@@ -101,6 +101,15 @@ def test_without_randomness_there_is_no_verdict() -> None:
     assert "nothing in the configuration is random" in str(found)
 
 
+def test_a_saturated_system_is_named() -> None:
+    calm = Simulation().with_({"workload.num_requests": 10_000})
+    busy = calm.with_({"workload.requests_per_s": 10_000.0})
+    found = compare({"calm": calm, "busy": busy}, seeds=2, figures=["mean_e2el_ms"])
+    assert found["busy", "mean_e2el_ms"].outcome == "worse"
+    (note,) = (one for one in found.notes if "seed 0" in one)
+    assert note.startswith("busy, seed 0: saturated: the requests in the system grow by")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
