@@ -10,7 +10,7 @@ from spillway.data.result import ResultData
 
 # Each method imports the module that it uses: most scripts need only a few of them.
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from spillway._core.cluster import Simulation
     from spillway.analysis.dynamo_counters import Version
@@ -150,6 +150,28 @@ class Result(ResultData):
         from spillway.data.vllm_bench import vllm_bench
 
         return vllm_bench(self, model)
+
+    def openmetrics(
+        self,
+        systems: Sequence[str] = ("vllm", "llm_d_epp", "dynamo"),
+        *,
+        model: str = "simulated",
+        start_unix_s: float = 0.0,
+    ) -> str:
+        """The timeline as text of OpenMetrics 1.0, under names of vLLM, llm-d and Dynamo.
+
+        `systems` chooses among "vllm", "llm_d_epp" and "dynamo", `model` is the label of the model,
+        and the run starts at `start_unix_s`, in seconds since 1970. `promtool tsdb
+        create-blocks-from openmetrics` imports the text into Prometheus, where dashboards of these
+        systems draw it. The timeline is one of the whole fleet: requests are sums over the engines
+        and shares of KV blocks are means, as if there were one engine.
+
+        Raises UsageError unless `metrics.timeline_step_s` is set, ConfigError for an unknown system
+        or a start that is negative or not finite.
+        """
+        from spillway.data.openmetrics import openmetrics
+
+        return openmetrics(self, systems, model=model, start_unix_s=start_unix_s)
 
     @property
     def plot(self) -> Plots:
