@@ -39,6 +39,48 @@ namespace {
 
 using sim::Time;
 
+// The state that Python keeps of this thread. Threads of a batch would otherwise make and destroy
+// one for each call, which takes longer than the call.
+class ThreadState {
+ public:
+  ThreadState() {
+    if (PyGILState_GetThisThreadState() != nullptr) return;  // a thread of Python
+    made_ = PyGILState_Ensure();
+    kept_ = PyEval_SaveThread();
+  }
+  ThreadState(const ThreadState&) = delete;
+  ThreadState& operator=(const ThreadState&) = delete;
+  ~ThreadState() {
+    if (kept_ == nullptr || Py_IsInitialized() == 0) return;
+    PyEval_RestoreThread(kept_);
+    PyGILState_Release(made_);
+  }
+
+ private:
+  PyGILState_STATE made_{};
+  PyThreadState* kept_ = nullptr;
+};
+
+/// The interpreter's lock, for a call.
+class InterpreterLock {
+ public:
+  InterpreterLock() : locked_(prepared()) {}
+  InterpreterLock(const InterpreterLock&) = delete;
+  InterpreterLock& operator=(const InterpreterLock&) = delete;
+  ~InterpreterLock() = default;
+
+ private:
+  struct Locked {
+    explicit Locked(const ThreadState&) {}
+    py::gil_scoped_acquire gil;
+  };
+  static const ThreadState& prepared() {
+    thread_local const ThreadState state;
+    return state;
+  }
+  Locked locked_;
+};
+
 [[noreturn]] void refuse_late() {
   throw sim::UsageError("requests and views are valid only during the call that gets them");
 }
@@ -319,7 +361,7 @@ class Method {
   // Notifies it, if it is there.
   void tell(const signals::RequestView& request, Time now, auto&&... more) {
     if (!method_) return;
-    const py::gil_scoped_acquire gil;
+    const InterpreterLock lock;
     held_.call(method_, verb_, request, nullptr, now, nullptr, py::cast(more)...);
   }
   [[noreturn]] void refuse(const py::object& result, const std::string& allowed,
@@ -348,7 +390,7 @@ class PythonAdmissionPolicy final : public gateway::AdmissionPolicy {
   gateway::Verdict decide(const signals::RequestView& request, const signals::View& view, Time now,
                           sim::Draws& draws) override {
     using gateway::Verdict;
-    const py::gil_scoped_acquire gil;
+    const InterpreterLock lock;
     const py::object result = decide_(request, view, now, &draws);
     if (result.ptr() == Py_True) return Verdict::admit();
     if (result.ptr() == Py_False) return Verdict::reject();
@@ -393,7 +435,7 @@ class PythonRoutingPolicy final : public router::RoutingPolicy {
 
   sim::InstanceId pick(const signals::RequestView& request, const signals::View& view, Time now,
                        sim::Draws& draws) override {
-    const py::gil_scoped_acquire gil;
+    const InterpreterLock lock;
     const py::object result = pick_(request, view, now, &draws);
     const Py_ssize_t chosen = PyNumber_AsSsize_t(result.ptr(), nullptr);  // clips
     if (PyErr_Occurred() != nullptr) PyErr_Clear();
@@ -416,7 +458,7 @@ class PythonScorer final : public router::Scorer {
 
   void score(const signals::RequestView& request, const signals::View& view,
              std::span<double> scores) override {
-    const py::gil_scoped_acquire gil;
+    const InterpreterLock lock;
     const Time now = view.now();
     const py::object result = score_(request, view, now, nullptr);
     const auto values =
@@ -449,12 +491,12 @@ class PythonControllerPolicy final : public gateway::ControllerPolicy {
 
   void sample(double value, Time dispatched, Time now) override {
     if (!sample_) return;
-    const py::gil_scoped_acquire gil;
+    const InterpreterLock lock;
     sample_.call(now, py::float_(value), py::float_(sim::to_seconds(dispatched)),
                  py::float_(sim::to_seconds(now)));
   }
   double tick(const gateway::Reading& reading, double limit, Time now) override {
-    const py::gil_scoped_acquire gil;
+    const InterpreterLock lock;
     const py::object result =
         tick_.call(now, py::cast(reading), py::float_(limit), py::float_(sim::to_seconds(now)));
     const double wanted = PyFloat_AsDouble(result.ptr());
@@ -570,7 +612,7 @@ class PythonFairnessPolicy final : public gateway::FairnessPolicy {
                              [&](sim::TenantId flow) { return may_start(flow); })) {
       return std::nullopt;
     }
-    const py::gil_scoped_acquire gil;
+    const InterpreterLock lock;
     const Open open(call_queues_, queues, &may_start, now);
     const py::object result = next_.call(now, queues_);
     if (result.is_none()) return std::nullopt;
@@ -588,7 +630,7 @@ class PythonFairnessPolicy final : public gateway::FairnessPolicy {
   }
   void charge(sim::TenantId flow, double amount, Time now) override {
     if (!charge_) return;
-    const py::gil_scoped_acquire gil;
+    const InterpreterLock lock;
     charge_.call(now, py::int_(flow.index()), py::float_(amount), py::float_(sim::to_seconds(now)));
   }
 
@@ -610,7 +652,7 @@ class PythonFairnessPolicy final : public gateway::FairnessPolicy {
 
   void inform(Method& method, sim::TenantId flow, const gateway::TenantQueues& queues, Time now) {
     if (!method) return;
-    const py::gil_scoped_acquire gil;
+    const InterpreterLock lock;
     const Open open(call_queues_, queues, nullptr, now);
     method.call(now, py::int_(flow.index()), queues_);
   }
@@ -640,26 +682,26 @@ class Factory final : public gateway::AdmissionFactory,
 
   std::unique_ptr<gateway::AdmissionPolicy> make_admission(
       const gateway::Scope& scope) const override {
-    const py::gil_scoped_acquire gil;
+    const InterpreterLock lock;
     std::vector<py::str> tenants;
     for (const workload::Tenant& one : scope.tenants) tenants.emplace_back(one.name);
     return std::make_unique<PythonAdmissionPolicy>(maker_, name_, std::move(tenants));
   }
   std::unique_ptr<gateway::ControllerPolicy> make_controller() const override {
-    const py::gil_scoped_acquire gil;
+    const InterpreterLock lock;
     return std::make_unique<PythonControllerPolicy>(maker_, name_);
   }
   std::unique_ptr<gateway::FairnessPolicy> make_fairness(
       std::span<const double> weights) const override {
-    const py::gil_scoped_acquire gil;
+    const InterpreterLock lock;
     return std::make_unique<PythonFairnessPolicy>(maker_, name_, weights);
   }
   std::unique_ptr<router::RoutingPolicy> make_router() const override {
-    const py::gil_scoped_acquire gil;
+    const InterpreterLock lock;
     return std::make_unique<PythonRoutingPolicy>(maker_, name_);
   }
   std::unique_ptr<router::Scorer> make_scorer() const override {
-    const py::gil_scoped_acquire gil;
+    const InterpreterLock lock;
     return std::make_unique<PythonScorer>(maker_, name_);
   }
 
