@@ -496,6 +496,16 @@ def test_pickling_imports_the_policy() -> None:
         pickle.dumps(with_admission(deciding(lambda *_: True)))
 
 
+def test_local_policies_are_not_stored(tmp_path: Path) -> None:
+    class Local(AtMost):
+        pass
+
+    message = r"gateway\.admission\[1\]\.policy = .*Local': must be defined at the top level"
+    with pytest.raises(ConfigError, match=message):
+        dump(with_admission(AtMost, Local), tmp_path / "local.yaml")
+    assert not list(tmp_path.iterdir())
+
+
 SOURCE = """
 print("imported")
 

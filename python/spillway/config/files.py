@@ -24,7 +24,7 @@ from spillway.config.filesystem import cannot, open_text, replacing
 from spillway.config.messages import checked_simulation, note
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 __all__ = [
     "SCHEMA",
@@ -97,10 +97,17 @@ def to_simulation(settings: Mapping[str, Any]) -> Simulation:
 
 
 def dump(simulation: Simulation, path: str | Path) -> None:
-    """Writes a configuration file with all settings: JSON if `path` ends in .json, else YAML."""
+    """Writes a configuration file with all settings: JSON if `path` ends in .json, else YAML.
+
+    Raises ConfigError for a policy written in Python that no module defines at its top level,
+    because the file could not be run.
+    """
     checked_simulation(simulation)
     path = Path(path)
     settings = to_settings(simulation, path.parent)
+    if local := list(_local_policies(settings)):
+        allowed = "must be defined at the top level of a module, so that a run can import it"
+        raise config_error([(where, repr(policy), allowed) for where, policy in local])
     if path.suffix == ".json":
         text = json.dumps(settings, indent=2) + "\n"
     else:
@@ -117,6 +124,18 @@ def to_settings(simulation: Simulation, folder: Path) -> dict[str, Any]:
         # Paths in a configuration file are relative to that file.
         settings["workload"]["file"] = os.path.relpath(file, folder)
     return settings
+
+
+def _local_policies(settings: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Path and name of the policies written in Python that cannot be imported."""
+    if isinstance(settings, dict):
+        if settings.get("kind") == "python" and "<" in settings["policy"]:
+            yield f"{path}.policy", settings["policy"]
+        for key, value in settings.items():
+            yield from _local_policies(value, f"{path}.{key}" if path else key)
+    elif isinstance(settings, list):
+        for i, value in enumerate(settings):
+            yield from _local_policies(value, f"{path}[{i}]")
 
 
 def fingerprint(simulation: Simulation) -> str:
