@@ -80,7 +80,8 @@ void needs_of_each_admission_policy_are_found() {
        {"early_rejection", {.first_tokens = true}},
        {"envoy_admission", {.first_tokens = true}},
        {"dagor", {.first_tokens = true}},
-       {"bouncer", {.first_tokens = true}}},
+       {"bouncer", {.first_tokens = true}},
+       {"python", {.first_tokens = true}}},
       [](const auto& policy) { return needs_of(admitting(policy)); });
 }
 
@@ -145,7 +146,8 @@ void needs_of_each_controller_are_found() {
     check(is_controlled(config) == (policy.kind != "static"), "static limits stay");
     return needs_of(config);
   };
-  check_each<gateway::Controller>({{"concur", {.fleet_signals = true}}}, found);
+  check_each<gateway::Controller>(
+      {{"concur", {.fleet_signals = true}}, {"python", {.fleet_signals = true}}}, found);
 }
 
 void sensors_need_their_source_where_a_controller_reads_them() {
