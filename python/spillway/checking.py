@@ -194,7 +194,7 @@ def _alone(simulation: Simulation, shortest: _Shortest) -> _Alone:
         best = np.nan_to_num(np.fmin.reduce(found), nan=0.0)
     text = (
         f"a request alone, with the least of {shortest.input_tokens:,} input and "
-        f"{shortest.output_tokens:,} output tokens, takes"
+        f"{shortest.output_tokens:,} output tokens, takes at least"
     )
     ttft_s, tpot_s, e2e_s = best.tolist()
     return _Alone(ttft_s, tpot_s, e2e_s, text)
@@ -203,19 +203,13 @@ def _alone(simulation: Simulation, shortest: _Shortest) -> _Alone:
 def _latencies_s(
     simulation: Simulation, group: InstanceGroup, request: _Shortest
 ) -> tuple[float, float]:
-    """TTFT and E2E of one request behind a gateway that adds only latencies; NaN: refused."""
-    gateway = simulation.gateway
+    """TTFT and E2E of one request without latencies of the gateway; NaN: refused."""
     tokens = {
         f"{name}_tokens": {"kind": "fixed", "tokens": getattr(request, f"{name}_tokens")}
         for name in ("input", "output")
     }
     one = Simulation(
         workload={"kind": "synthetic", "num_requests": 1, "clients": [tokens]},
-        gateway={
-            "admission_latency_s": gateway.admission_latency_s,
-            "drain_latency_s": gateway.drain_latency_s,
-            "routing_latency_s": gateway.routing_latency_s,
-        },
         instances=group,
         metrics={"accounting": simulation.metrics.accounting},
         quantum_ns=simulation.quantum_ns,
@@ -332,9 +326,7 @@ def _least_hold_s(simulation: Simulation, alone: dict[str, _Alone]) -> float:
     # A request that ends early leaves its permit after its first token at any time.
     if not gives_up and not gateway.eviction.max_victims:
         least_s += min((one.e2e_s - one.ttft_s for one in alone.values()), default=0.0)
-    return least_s - (
-        gateway.admission_latency_s + gateway.drain_latency_s + gateway.routing_latency_s
-    )
+    return least_s
 
 
 def _controller_target(simulation: Simulation, alone: dict[str, _Alone]) -> Iterator[Finding]:
