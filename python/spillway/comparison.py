@@ -490,7 +490,7 @@ def _seeds_for(difference: float, sd: float, level: float, power: float) -> int 
     """The least number of paired seeds that find a difference with this probability."""
 
     def suffices(n: int) -> bool:
-        dof = min(n - 1, 1000)  # beyond, Student's t is normal to three digits
+        dof = min(n - 1, 100)  # beyond, Student's t is within 2% of its limit, and slow
         reach = student_t_quantile(0.5 + level / 2, dof) + student_t_quantile(power, dof)
         return reach * sd <= difference * math.sqrt(n)
 
