@@ -10,6 +10,7 @@ import numpy as np
 
 from spillway import _core
 from spillway._core.cluster import Simulation
+from spillway.config import memory
 from spillway.config.text import setting
 from spillway.loading import as_simulation
 
@@ -214,7 +215,8 @@ def _latencies_s(
         metrics={"accounting": simulation.metrics.accounting},
         quantum_ns=simulation.quantum_ns,
     )
-    record = _core.cluster.run(one, 0)["record"]
+    with memory.explained([simulation]):
+        record = _core.cluster.run(one, 0)["record"]
     return float(record.column("ttft_s")[0]), float(record.column("e2e_s")[0])
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import spillway
-from spillway import ConfigError, Simulation, TraceError, instance, metrics, traffic
+from spillway import ConfigError, Simulation, TraceError, instance, metrics, workload
 from spillway.cli import main
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def test_what_needs_all_requests_says_so(file: Path) -> None:
     streamed = spillway.read_trace(file, stream=True)
     with pytest.raises(ConfigError, match=r"needs metrics\.streaming and no transforms"):
         spillway.simulate(Simulation(workload=streamed))
-    transformed = streamed.replace(transforms=[traffic.ScaleRate(factor=2)])
+    transformed = streamed.replace(transforms=[workload.ScaleRate(factor=2)])
     with pytest.raises(ConfigError, match=r"needs metrics\.streaming and no transforms"):
         spillway.simulate(Simulation(workload=transformed, metrics=STREAMING))
 
