@@ -10,8 +10,8 @@ RateClock::RateClock(double start_s, const std::vector<RatePoint>& profile,
                      std::optional<double> period_s)
     : period_s_(period_s), period_start_s_(start_s) {
   constexpr double kForever_s = std::numeric_limits<double>::infinity();
-  const auto add = [&](double start_s, double length_s, double from, double to) {
-    if (length_s > 0) pieces_.push_back({start_s, length_s, from, (to - from) / length_s});
+  const auto add = [&](double begin_s, double length_s, double from, double to) {
+    if (length_s > 0) pieces_.push_back({begin_s, length_s, from, (to - from) / length_s});
   };
   if (profile.empty()) {
     pieces_.push_back({0, kForever_s, 1, 0});
