@@ -362,8 +362,8 @@ Output run(const Simulation& simulation, std::uint64_t seed, const RunOptions& o
   return run.finish();
 }
 
-Session::Session(const Simulation& simulation, std::uint64_t seed, RunOptions options)
-    : simulation_(simulation) {
+Session::Session(Simulation simulation, std::uint64_t seed, RunOptions options)
+    : simulation_(std::move(simulation)) {
   if (!options.is_checked) sim::check(simulation_);
   check_has_requests(simulation_);
   options.is_observed = true;

@@ -33,7 +33,7 @@ class Run;
 /// pieces, it has the result of `run`. Not for use by several threads at once.
 class Session {
  public:
-  Session(const Simulation& simulation, std::uint64_t seed, RunOptions options = {});
+  Session(Simulation simulation, std::uint64_t seed, RunOptions options = {});
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;

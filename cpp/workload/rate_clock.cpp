@@ -62,7 +62,7 @@ double RateClock::advance(double gap_s) {
     in_piece_s_ = 0;
     if (++piece_ < pieces_.size()) continue;
     piece_ = 0;
-    if (per_period_s_ == 0) return kForever_s;
+    if (!period_s_ || per_period_s_ == 0) return kForever_s;
     const double skipped = std::floor(gap_s / per_period_s_);
     gap_s -= skipped * per_period_s_;
     period_start_s_ += (1 + skipped) * *period_s_;

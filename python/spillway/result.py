@@ -10,6 +10,7 @@ from spillway.data.result import ResultData
 
 # Each method imports the module that it uses: most scripts need only a few of them.
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping, Sequence
 
     from spillway._core.cluster import Simulation
@@ -172,6 +173,21 @@ class Result(ResultData):
         from spillway.data.openmetrics import openmetrics
 
         return openmetrics(self, systems, model=model, start_unix_s=start_unix_s)
+
+    def report(self, path: str | os.PathLike[str], title: str = "") -> None:
+        """Writes the result as one HTML file: tables that sort, notes, pictures, configuration.
+
+        The file needs nothing else, follows the light or dark mode of the reader, and fits a phone.
+        Pictures need the extra `plot` and requests that were kept.
+
+        Raises ConfigError if the file cannot be written.
+        """
+        from spillway.config.filesystem import replacing
+        from spillway.report.page import page
+
+        text = page(self, self.notes(), title)
+        with replacing(Path(path)) as temporary:
+            temporary.write_text(text, encoding="utf-8")
 
     @property
     def plot(self) -> Plots:

@@ -48,8 +48,8 @@ class StepTableModel final : public LatencyModel {
       us = us + c_.prefill_scale * (at(d, place_on(c_.prefill_tokens, tokens), c) - alone);
     }
     if (c_.prefill_context_us != 0) {
-      const auto pairs = static_cast<double>((load.prefill_attention - load.prefill_squares) / 2);
-      us = us + c_.prefill_context_us * pairs;
+      const std::int64_t pairs = (load.prefill_attention - load.prefill_squares) / 2;
+      us = us + c_.prefill_context_us * static_cast<double>(pairs);
     }
     return std::max(0.0, us);
   }

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spillway.config.classes import config_error
-from spillway.config.describe import starter
+from spillway.config.describe import all_settings, starter
 from spillway.config.filesystem import cannot
 
 if TYPE_CHECKING:
@@ -22,13 +22,16 @@ def __dir__() -> list[str]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument(
+        "--full", action="store_true", help="every setting with its default, explained"
+    )
+    parser.add_argument(
         "file", type=Path, nargs="?", help="where to write it (default: standard output)"
     )
 
 
 def run(options: argparse.Namespace) -> int:
     """Writes a commented configuration file."""
-    text = starter()
+    text = all_settings() if options.full else starter()
     if options.file is None:
         print(text, end="")
         return 0

@@ -23,11 +23,26 @@ def __dir__() -> list[str]:
     return __all__
 
 
+_LEAST_SEEDS = 2
+_SAMPLES = 240
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     configuration.add_arguments(parser)
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of every random stream (default 0)"
+    )
+    parser.add_argument(
+        "--seeds", type=int, metavar="N",
+        help="run N seeds from --seed on and print means with 95%% confidence intervals",
+    )  # fmt: skip
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE",
+        help="draw the gateway and the fleet over time, e.g. out.png; sets metrics.timeline_step_s",
+    )  # fmt: skip
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="write tables and pictures as one HTML file"
     )
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="write summary.json and requests.csv there"
@@ -58,11 +73,50 @@ def run(options: argparse.Namespace) -> int:
     if options.allow_python:
         simulation = _with_python(simulation, options.config.parent.resolve())
     configuration.report_findings(simulation)
+    if options.seeds is not None:
+        return _run_seeds(simulation, options)
+    simulation = _with_timeline(simulation, options)
     result = spillway.simulate(simulation, options.seed)
+    if options.plot is not None:
+        figure = result.plot.gateway()
+        figure.savefig(options.plot, dpi=150)  # type: ignore[union-attr]
+        print(f"spillway: wrote {options.plot}", file=sys.stderr)
+    if options.html is not None:
+        result.report(options.html)
+        print(f"spillway: wrote {options.html}", file=sys.stderr)
     if options.out is not None:
         result.write(options.out, requests=options.out_format)
     print(json.dumps(result.to_dict(), indent=2) if options.json else result)
     return 0
+
+
+def _run_seeds(simulation: Simulation, options: argparse.Namespace) -> int:
+    """Prints means over seeds."""
+    if options.seeds < _LEAST_SEEDS:
+        allowed = f"must be >= {_LEAST_SEEDS}; --seed selects a single one"
+        raise config_error([("--seeds", str(options.seeds), allowed)])
+    for name in ("out", "plot", "html"):
+        if getattr(options, name) is not None:
+            raise config_error([(f"--{name}", "", "is of one run: not together with --seeds")])
+    results = spillway.simulate(simulation, seeds=range(options.seed, options.seed + options.seeds))
+    if options.json:
+        figures = {
+            name: None if one is None else {"mean": one.mean, "low": one.low, "high": one.high}
+            for name, one in results.summary().items()
+        }
+        print(json.dumps({"seeds": len(results), "figures": figures}, indent=2))
+    else:
+        print(results)
+    return 0
+
+
+def _with_timeline(simulation: Simulation, options: argparse.Namespace) -> Simulation:
+    """With samples over time if a picture needs them and the configuration has none."""
+    wants = options.plot is not None or options.html is not None
+    if not wants or simulation.metrics.timeline_step_s is not None:
+        return simulation
+    span_s = spillway.simulate(simulation, options.seed).summary()["duration"] or 1.0
+    return simulation.with_({"metrics.timeline_step_s": max(1e-3, span_s / _SAMPLES)})
 
 
 def _with_python(simulation: Simulation, folder: Path) -> Simulation:

@@ -13,7 +13,7 @@ from spillway.config.classes import allowed_values, annotation, config_error
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["describe", "starter"]
+__all__ = ["all_settings", "describe", "starter"]
 
 
 def __dir__() -> list[str]:
@@ -47,7 +47,48 @@ def describe(path: str = "") -> str:
     return _setting(place, path)
 
 
+_STARTER = """\
+# yaml-language-server: $schema=spillway.schema.json
+# Two tenants share two servers behind a gateway. `spillway run FILE` simulates it, `spillway check
+# FILE` checks it, `spillway describe PATH` explains a setting, `spillway init --full` shows all.
+# `spillway describe --schema > spillway.schema.json` lets editors complete this file.
+schema: {schema}
+profile: vllm
+
+workload:
+  kind: synthetic
+  duration_s: 300
+  clients:
+    - {{name: chat, tenant: gold, slo_class: interactive, requests_per_s: 20,
+       input_tokens: {{kind: lognormal, mu: 6.5, sigma: 0.8, max_tokens: 8000}},
+       output_tokens: {{kind: lognormal, mu: 5.0, sigma: 0.6, max_tokens: 1000}}}}
+    - {{name: crawler, tenant: free, slo_class: background, requests_per_s: 12,
+       input_tokens: {{kind: lognormal, mu: 7.5, sigma: 0.6, max_tokens: 12000}},
+       output_tokens: {{kind: fixed, tokens: 64}}}}
+
+tenants:
+  - {{name: gold, weight: 3}}
+  - {{name: free, weight: 1}}
+slo_classes:  # time to the first token that counts as good; a higher priority is served first
+  - {{name: interactive, priority: 1, target_ttft_s: 0.5}}
+  - {{name: background, priority: 0, target_ttft_s: 5}}
+
+gateway:  # the limit that protects the servers, and who waits for it
+  limit: {{kind: fixed, max_in_flight: 64}}  # the result says whether it is right
+  bands: [{{priority: 1}}, {{priority: 0}}]
+router: least_loaded
+instances:
+  - server: {{model: llama-3.1-8b, gpu: h100, max_model_len: 16384}}
+    count: 2
+"""
+
+
 def starter() -> str:
+    """A short configuration file to start from: tenants, targets, a limit, servers."""
+    return _STARTER.format(schema=files.SCHEMA)
+
+
+def all_settings() -> str:
     """A commented configuration file with the default of every setting.
 
     Settings that belong to a profile are commented out, so that `profile` decides them.

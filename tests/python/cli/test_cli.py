@@ -324,6 +324,28 @@ def test_compare_names_what_is_wrong(refused: Callable[..., str]) -> None:
     assert "must be one of completed" in refused(*pair, "--figures", "nothing")
 
 
+def test_run_several_seeds(run: Callable[..., str], refused: Callable[..., str]) -> None:
+    run("init", "new.yaml")
+    settings = ("--set", "workload.duration_s=30", "--seeds", "3")
+    assert run("run", "new.yaml", *settings).startswith("3 seeds, 95% confidence intervals")
+    figures = json.loads(run("run", "new.yaml", "--json", *settings))["figures"]
+    assert figures["goodput"]["low"] < figures["goodput"]["mean"] < figures["goodput"]["high"]
+    assert "must be >= 2" in refused("run", "new.yaml", "--seeds", "1")
+    assert refused("run", "new.yaml", "--seeds", "3", "--html", "out.html") == (
+        "--html: is of one run: not together with --seeds"
+    )
+
+
+def test_run_draws_and_reports(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    assert cli.main(["init", "new.yaml"]) == 0
+    arguments = ["run", "new.yaml", "--set", "workload.duration_s=30"]
+    assert cli.main([*arguments, "--plot", "out.png", "--html", "out.html"]) == 0
+    assert "wrote out.png" in capsys.readouterr().err
+    assert Path("out.png").read_bytes().startswith(b"\x89PNG")
+    assert "Gateway and fleet over time" in Path("out.html").read_text()
+
+
 # --- check, describe, init, validate --------------------------------------------------------------
 
 
@@ -373,11 +395,31 @@ def test_describe(run: Callable[..., str], refused: Callable[..., str]) -> None:
     assert json.loads(run("describe", "--schema")) == spillway.loading.json_schema()
 
 
-def test_init_writes_a_file_that_means_the_defaults(
+def test_init_writes_a_short_file_with_something_to_decide(run: Callable[..., str]) -> None:
+    text = run("init")
+    assert text.startswith("# yaml-language-server: $schema=")
+    assert len(text.splitlines()) < 40
+    run("init", "new.yaml")
+    simulation = load("new.yaml")
+    assert [one.name for one in simulation.tenants] == ["gold", "free"]
+    assert all(one.target_ttft_s for one in simulation.slo_classes)
+    short = run("run", "new.yaml", "--json", "--set", "workload.duration_s=120")
+    wide = run(
+        "run", "new.yaml", "--json", "--set", "workload.duration_s=120",
+        "--set", "gateway.limit.max_in_flight=128",
+    )  # fmt: skip
+    goodput = [json.loads(one)["metrics"]["goodput"] for one in (short, wide)]
+    assert goodput[0] < 0.9
+    assert goodput[1] > 0.99
+
+
+def test_init_full_writes_a_file_that_means_the_defaults(
     run: Callable[..., str], refused: Callable[..., str]
 ) -> None:
-    text = run("init")
-    assert run("init", "new.yaml") == "wrote new.yaml; run it with: spillway run new.yaml\n"
+    text = run("init", "--full")
+    assert (
+        run("init", "--full", "new.yaml") == "wrote new.yaml; run it with: spillway run new.yaml\n"
+    )
     assert Path("new.yaml").read_text() == text
     assert load("new.yaml") == Simulation()
     Path("blis.yaml").write_text(text.replace("profile: vllm", "profile: blis_0_6"))

@@ -1,0 +1,111 @@
+"""Results as one HTML file."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING
+
+import pytest
+from support.runs import run
+
+import spillway
+from spillway import Simulation, gateway, workload
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytest.importorskip("matplotlib")
+
+HOSTILE = '<script>alert("1")</script>'
+
+
+class Page(HTMLParser):
+    """The elements of a page, checked for balance, and its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.tags)
+
+
+def simulation(num_requests: int = 400) -> Simulation:
+    return Simulation(
+        workload=workload.Synthetic(
+            num_requests=num_requests,
+            clients=[workload.Client(name="a", tenant=HOSTILE), workload.Client(name="b")],
+        ),
+        tenants=[workload.Tenant(name=HOSTILE), workload.Tenant(name="default")],
+        slo_classes=[workload.SloClass(name="standard", target_ttft_s=0.5)],
+        gateway=gateway.Gateway(limit=gateway.FixedLimit()),
+    ).with_({"metrics.timeline_step_s": 1.0})
+
+
+def test_the_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
+    result = spillway.simulate(simulation())
+    result.report(tmp_path / "out.html", title="mine & yours")
+    text = (tmp_path / "out.html").read_text(encoding="utf-8")
+    page = Page(text)
+    assert page.count("table") == 3  # all requests, latencies, tenants
+    assert page.count("img") == 3
+    assert page.count("script") == 1
+    assert "mine & yours" in page.texts
+    assert HOSTILE in page.texts  # as text, not as an element
+    sources = [attrs["src"] or "" for tag, attrs in page.tags if tag == "img"]
+    assert all(one.startswith("data:image/png;base64,") for one in sources)
+    assert "http" not in text
+    assert f"{result.summary()['completed']:,}" in page.texts
+    for note in result.notes():
+        assert note in page.texts
+
+
+def test_a_result_without_requests_or_timeline_has_no_pictures(tmp_path: Path) -> None:
+    streamed = simulation().with_({"metrics.streaming": True, "metrics.timeline_step_s": None})
+    spillway.simulate(streamed).report(tmp_path / "out.html")
+    assert Page((tmp_path / "out.html").read_text()).count("img") == 0
+
+
+def test_a_run_of_nothing_has_a_page(tmp_path: Path) -> None:
+    run([5.0], horizon_s=1).report(tmp_path / "out.html")
+    Page((tmp_path / "out.html").read_text())
+
+
+def test_twenty_thousand_requests_take_less_than_two_megabytes(tmp_path: Path) -> None:
+    spillway.simulate(simulation(20_000)).report(tmp_path / "out.html")
+    assert (tmp_path / "out.html").stat().st_size < 2e6
+
+
+@pytest.mark.slow
+def test_a_browser_shows_it_without_an_error(tmp_path: Path) -> None:
+    browser = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chrome"))), None)
+    if browser is None:
+        pytest.skip("no Chromium on this machine")
+    spillway.simulate(simulation()).report(tmp_path / "out.html")
+    done = subprocess.run(
+        [
+            browser, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
+            f"--user-data-dir={tmp_path / 'profile'}", f"--screenshot={tmp_path / 'out.png'}",
+            (tmp_path / "out.html").as_uri(),
+        ],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert (tmp_path / "out.png").stat().st_size > 10_000
+    assert "CONSOLE" not in done.stderr
