@@ -73,7 +73,7 @@ slo_classes:  # time to the first token that counts as good; a higher priority i
   - {{name: interactive, priority: 1, target_ttft_s: 0.5}}
   - {{name: background, priority: 0, target_ttft_s: 5}}
 
-gateway:  # the limit that protects the servers, and who waits for it
+gateway:  # the limit that protects the servers; requests above it wait, by priority
   limit: {{kind: fixed, max_in_flight: 64}}  # the result says whether it is right
   bands: [{{priority: 1}}, {{priority: 0}}]
 router: least_loaded
