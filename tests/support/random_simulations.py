@@ -249,10 +249,18 @@ _NOT_AT_ITS_BOUND = re.compile(
 )
 
 # Kinds with many alternatives of their own below them are chosen more often.
-_WEIGHTS: Mapping[str, float] = {"weighted": 4, "predictive_ttft": 2, "slo_gated": 2, "dagor": 1.5}
+_WEIGHTS: Mapping[str, float] = {
+    "weighted": 4,
+    "draw_lengths": 6,
+    "predictive_ttft": 2,
+    "slo_gated": 2,
+    "dagor": 1.5,
+}
 
 # How often an optional setting is stated, where that is not one in two.
 _STATED: Mapping[str, float] = {
+    "DrawLengths.input_tokens": 0.9,
+    "DrawLengths.output_tokens": 0.9,
     "Gateway.max_queued": 0.2,
     "Band.max_requests": 0.2,
     "Queue.codel_target_s": 0.3,
