@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from spillway.data.result import ResultData
 
-__all__ = ["SMALL_SAMPLE", "Parts", "deciders", "notes"]
+__all__ = ["SMALL_SAMPLE", "Parts", "deciders", "is_unvalidated", "notes"]
 
 
 def __dir__() -> list[str]:
@@ -46,7 +46,7 @@ def notes(result: ResultData) -> list[str]:
             "e.g. slo_classes[standard].target_ttft_s."
         )
     found += [*_short_list(_idle(result, parts)), *_unused_memory(result, parts)]
-    if any("unvalidated" in group.provenance for group in result.simulation.instances):
+    if is_unvalidated(result.simulation):
         found.append(
             "the servers' step times are computed, not measured (unvalidated); "
             "simulate(…, uncertainty=20) shows what follows from their uncertainty."
@@ -89,6 +89,11 @@ def deciders(parts: Parts, reason: str) -> list[str]:
                 found[str(noun)] = None
             found |= dict.fromkeys(filter(None, map(parts.stated, one["decided_by"])))
     return list(found)
+
+
+def is_unvalidated(simulation: Simulation) -> bool:
+    """Whether step times of an instance are computed, and nothing like them was measured."""
+    return any("unvalidated" in group.provenance for group in simulation.instances)
 
 
 def _has_default_server(simulation: Simulation) -> bool:

@@ -17,6 +17,7 @@ import numpy as np
 from spillway.config import text
 from spillway.data.figures import FIGURES
 from spillway.data.replications import Replications
+from spillway.report.notes import is_unvalidated
 from spillway.report.style import (
     STYLES,
     axes_or_new,
@@ -218,6 +219,7 @@ def latency_cdf(
         fontsize="small",
         framealpha=1,
     )
+    _mark_unvalidated(axes, runs)
     return axes
 
 
@@ -289,6 +291,7 @@ def outcomes_over_time(
         borderaxespad=0.1,
     )
     panels[-1].set(xlabel="time of arrival (s)")
+    _mark_unvalidated(figure.axes[0], runs)
     return figure
 
 
@@ -458,6 +461,7 @@ def gateway(
         columns = max(1, 120 // (7 + max(map(len, tenants))))  # as many as fit
         figure.legend(lines, tenants, loc="outside upper left", ncols=columns, frameon=False)
     figure.align_ylabels()
+    _mark_unvalidated(figure.axes[0], [result])
     return figure
 
 
@@ -648,6 +652,15 @@ def _draw_engines(axes: Mapping[str, Axes], timeline: Timeline) -> None:
         axes["kv"].plot(timeline["time_s"], timeline["kv_utilization"], **STYLES[0])
         _name_panel(axes["kv"], "KV blocks in use, mean over instances", "share")
         axes["kv"].set(ylim=(0, 1.02))
+
+
+def _mark_unvalidated(axes: Axes, runs: Sequence[ResultData]) -> None:
+    """Says in a corner that the servers' step times are computed, and were never measured."""
+    if any(is_unvalidated(one.simulation) for one in runs):
+        axes.annotate(
+            "step times: unvalidated", (0, 0), (3, 3), "axes fraction", "offset points",
+            fontsize="x-small", color="#666666",
+        )  # fmt: skip
 
 
 def _name_panel(axes: Axes, title: str, unit: str) -> None:

@@ -645,3 +645,22 @@ def test_drawing_shows_nothing(result, monkeypatch):
     result.plot.outcomes_over_time()
     result.plot.admitted_tokens()
     result.plot.admission_by_length()
+
+
+def test_unvalidated_servers_are_marked_in_every_figure() -> None:
+    server = instance.Server(model="llama-3.1-8b", gpu="mi300x").group
+    simulation = spillway.Simulation(
+        workload=workload.Synthetic(num_requests=60), instances=server
+    ).with_({"metrics.timeline_step_s": 0.5})
+    computed = spillway.simulate(simulation)
+    known = spillway.simulate(simulation.with_({"instances[0].provenance": ""}))
+    for draw in (
+        lambda result: result.plot.latency_cdf().figure,
+        lambda result: result.plot.outcomes_over_time(),
+        lambda result: result.plot.gateway(),
+    ):
+        marks = [
+            sum("unvalidated" in text.get_text() for axes in draw(one).axes for text in axes.texts)
+            for one in (computed, known)
+        ]
+        assert marks == [1, 0]
