@@ -66,7 +66,7 @@ def run_under(alternative: Alternative, pressure: Pressure) -> Result:
     """
     low, high = SHARES[pressure]
     own = reasons_of(alternative)
-    for seed in range(150):
+    for seed in range(400):
         simulation = random_simulation(seed, force=alternative, pressure=pressure).simulation
         simulation = simulation.with_({"metrics.streaming": False}) if seed % 8 else simulation
         result = simulate(simulation)
