@@ -146,7 +146,9 @@ def main() -> int:
     arguments = parser.parse_args()
     folder = arguments.sdist.resolve().parent
     with tarfile.open(arguments.sdist) as archive:
-        archive.extractall(folder, filter="data")
+        # Python 3.10 and early patches of 3.11 may lack the filter.
+        safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        archive.extractall(folder, **safely)  # type: ignore[arg-type]
     unpacked = folder / arguments.sdist.name.removesuffix(".tar.gz")
     here = Build(ROOT, arguments.build.resolve())
     there = Build(unpacked, folder / "build")
