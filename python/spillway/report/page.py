@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from spillway._core.sim import build_info
 from spillway.config.text import number
 from spillway.config.yaml import to_yaml
-from spillway.data.figures import FIGURES, LATENCIES, STATISTICS
+from spillway.data.figures import FIGURES
 from spillway.report import tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from spillway.data.result import ResultData
 
@@ -80,20 +80,20 @@ def page(result: ResultData, remarks: Sequence[str], title: str = "") -> str:
         f"<p>{html.escape(tables.ledger_line(result.ledger))}.</p>",
         _table(
             ["figure", "value", "unit"],
-            [
+            *(
                 [key.replace("_", " "), number(summary[key]), one.unit]
                 for key, one in FIGURES.items()
                 if one.is_main and summary.get(key) is not None
-            ],
+            ),
         ),
     ]
     if remarks:
         lines = "".join(f"<li>{html.escape(one)}</li>" for one in remarks)
         parts.append(f"<h2>Notes</h2><ul>{lines}</ul>")
-    parts += ["<h2>Latencies in ms</h2>", _latencies(summary)]
+    parts += ["<h2>Latencies in ms</h2>", _table(*tables.latency_rows(summary))]
     for heading, populations in (("Classes", result.by_class()), ("Tenants", result.by_tenant())):
         if len(populations) > 1:
-            parts += [f"<h2>{heading}</h2>", _populations(populations)]
+            parts += [f"<h2>{heading}</h2>", _table(*tables.population_rows("name", populations))]
     parts += [
         f'<h2>{heading}</h2><img alt="{heading}" src="data:image/png;base64,{picture}">'
         for heading, picture in _pictures(result)
@@ -113,7 +113,7 @@ def page(result: ResultData, remarks: Sequence[str], title: str = "") -> str:
     )
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _table(header: Sequence[str], *rows: Sequence[str]) -> str:
     head = "".join(f"<th>{html.escape(one)}</th>" for one in header)
     body = "".join(
         "<tr>" + "".join(f"<td>{html.escape(one)}</td>" for one in row) + "</tr>" for row in rows
@@ -121,29 +121,6 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return (
         f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
         "</div>"
-    )
-
-
-def _latencies(summary: Mapping[str, Any]) -> str:
-    statistics = [one for one in STATISTICS if one not in ("num", "std")]
-    return _table(
-        ["latency", *statistics, "n"],
-        [
-            [
-                name,
-                *(number(summary[f"{statistic}_{name}_ms"]) for statistic in statistics),
-                number(summary[f"num_{name}"]),
-            ]
-            for name in LATENCIES
-        ],
-    )
-
-
-def _populations(populations: Mapping[str, Mapping[str, Any]]) -> str:
-    keys = [name for name, one in FIGURES.items() if one.in_group_tables]
-    return _table(
-        ["name", *(key.replace("_", " ") for key in keys)],
-        [[name, *(number(one[key]) for key in keys)] for name, one in populations.items()],
     )
 
 

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "figures",
+    "latency_rows",
     "latency_table",
     "ledger_line",
     "number",
     "point",
+    "population_rows",
     "population_table",
     "result",
     "results",
@@ -53,8 +55,8 @@ _OUTCOMES = (
 )
 
 
-def latency_table(values: Mapping[str, Any]) -> str:
-    """Latencies in ms with their populations; `*` marks a p99 of fewer than 1,000 values."""
+def latency_rows(values: Mapping[str, Any]) -> list[list[str]]:
+    """Latencies in ms below a header; `*` marks a p99 of fewer than 1,000 values."""
     statistics = [one for one in STATISTICS if one not in ("num", "std")]
     rows = [["latency (ms)", *statistics, "n"]]
     for name in LATENCIES:
@@ -63,16 +65,24 @@ def latency_table(values: Mapping[str, Any]) -> str:
         if 0 < n < SMALL_SAMPLE:
             cells[-1] += "*"
         rows.append([name, *cells, number(n)])
-    return table(rows)
+    return rows
+
+
+def latency_table(values: Mapping[str, Any]) -> str:
+    """The rows of `latency_rows` as text."""
+    return table(latency_rows(values))
+
+
+def population_rows(title: str, populations: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
+    """One row per class or tenant below a header."""
+    keys = [name for name, one in FIGURES.items() if one.in_group_tables]
+    header = [title, *(key.replace("_", " ") for key in keys)]
+    return [header, *([name, *(number(p[key]) for key in keys)] for name, p in populations.items())]
 
 
 def population_table(title: str, populations: Mapping[str, Mapping[str, Any]]) -> str:
-    """One row per class or tenant."""
-    keys = [name for name, one in FIGURES.items() if one.in_group_tables]
-    header = [title, *(key.replace("_", " ") for key in keys)]
-    return table(
-        [header, *([name, *(number(p[key]) for key in keys)] for name, p in populations.items())]
-    )
+    """The rows of `population_rows` as text."""
+    return table(population_rows(title, populations))
 
 
 def ledger_line(ledger: Mapping[str, Any]) -> str:
