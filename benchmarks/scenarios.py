@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import spillway
-from spillway import gateway, instance, router, signals, workload
+from spillway import gateway, profiles, router, signals, workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 NUM_REQUESTS = 20_000
-_LATENCY = instance.Linear(preset="llama-3.1-8b-h100-tp2")
 
 
 def _poisson(
@@ -31,7 +30,7 @@ def w8(num_requests: int = NUM_REQUESTS) -> spillway.Simulation:
     return spillway.Simulation(
         workload=_poisson(96, num_requests),
         router="round_robin",
-        instances=instance.InstanceGroup(count=8, latency=_LATENCY),
+        instances=profiles.BLIS_SERVER.replace(count=8),
     )
 
 
@@ -70,7 +69,7 @@ def w8_full(
             )
         ),
         router="round_robin",
-        instances=instance.InstanceGroup(count=8, latency=_LATENCY, num_kv_blocks=750),
+        instances=profiles.BLIS_SERVER.replace(count=8, num_kv_blocks=750),
     )
 
 
@@ -99,7 +98,7 @@ def overload(num_requests: int = 2 * NUM_REQUESTS) -> spillway.Simulation:
     return simulation.replace(
         workload=simulation.workload.replace(requests_per_s=480),
         gateway=_control(64, 64, 1),
-        instances=instance.InstanceGroup(count=8, latency=_LATENCY, max_num_seqs=64),
+        instances=profiles.BLIS_SERVER.replace(count=8, max_num_seqs=64),
     )
 
 
@@ -139,7 +138,7 @@ def w8_prefix(
         signals=signals.Live()
         if scrape_period_s is None
         else signals.Scraped(period_s=scrape_period_s),
-        instances=instance.InstanceGroup(count=8, latency=_LATENCY),
+        instances=profiles.BLIS_SERVER.replace(count=8),
     )
 
 
@@ -148,7 +147,7 @@ def w64(num_requests: int = NUM_REQUESTS) -> spillway.Simulation:
     return spillway.Simulation(
         workload=_poisson(768, num_requests),
         router="round_robin",
-        instances=instance.InstanceGroup(count=64, latency=_LATENCY),
+        instances=profiles.BLIS_SERVER.replace(count=64),
     )
 
 
@@ -157,7 +156,7 @@ def w1000(num_requests: int = 1_000_000) -> spillway.Simulation:
     return spillway.Simulation(
         workload=_poisson(12_000, num_requests),
         router="least_loaded",
-        instances=instance.InstanceGroup(count=1000, latency=_LATENCY),
+        instances=profiles.BLIS_SERVER.replace(count=1000),
     )
 
 

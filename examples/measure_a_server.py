@@ -25,8 +25,8 @@ LATENCY = instance.Roofline(
     decode_context_us=0.08, prefill_context_us=0.003,
 )  # fmt: skip
 GROUP = instance.InstanceGroup(
-    max_num_seqs=64, num_kv_blocks=20_000, kv_cache={"reserve_full_prompt": True}, latency=LATENCY,
-    async_scheduling=True,
+    max_num_seqs=64, max_num_batched_tokens=2048, max_model_len=0, num_kv_blocks=20_000,
+    kv_cache={"reserve_full_prompt": True}, latency=LATENCY, async_scheduling=True,
 )  # fmt: skip
 RUNS = {  # requests/s, tokens of prompt and output from … to …
     "chat": (4, (100, 900), (20, 200)),

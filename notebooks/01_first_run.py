@@ -31,7 +31,7 @@ NUM_REQUESTS = 1_000 if FAST else 10_000
 
 # %%
 import spillway
-from spillway import gateway, instance, workload
+from spillway import gateway, profiles, workload
 from spillway.report import plots
 
 # %% [markdown]
@@ -72,9 +72,7 @@ simulation = spillway.Simulation(
         workload.SloClass(name="sheddable", priority=-2, target_ttft_s=2.0),
     ),
     router="least_loaded",
-    instances=instance.InstanceGroup(
-        count=4, latency=instance.Linear(preset="llama-3.1-8b-h100-tp2")
-    ),
+    instances=profiles.BLIS_SERVER.replace(count=4),
 )
 
 # %% [markdown]

@@ -35,7 +35,7 @@ SEEDS = range(2) if FAST else range(8)
 
 # %%
 import spillway
-from spillway import gateway, workload
+from spillway import gateway, profiles, workload
 from spillway.report import plots
 
 CAPACITY_TOKENS = 10_000
@@ -45,7 +45,9 @@ PROMPT_TOKENS = 512
 bucket = gateway.TokenBucket(
     capacity_tokens=CAPACITY_TOKENS, refill_tokens_per_s=REFILL_TOKENS_PER_S
 )
-guide = spillway.Simulation(gateway=gateway.Gateway(admission=bucket), instances={"count": 4})
+guide = spillway.Simulation(
+    gateway=gateway.Gateway(admission=bucket), instances=profiles.BLIS_SERVER.replace(count=4)
+)
 
 # %% [markdown]
 # Every request generates a single output token, so the servers never run short of capacity.

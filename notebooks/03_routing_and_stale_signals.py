@@ -36,7 +36,7 @@ SEEDS = range(2) if FAST else range(5)
 
 # %%
 import spillway
-from spillway import metrics, router, signals, workload
+from spillway import metrics, profiles, router, signals, workload
 from spillway.report import plots
 
 INSTANCES = 8
@@ -62,7 +62,7 @@ def fleet(requests_per_s, groups=8, **instance_settings):
         workload=workload.Synthetic(
             requests_per_s=requests_per_s, duration_s=DURATION_S, clients=clients
         ),
-        instances={"count": INSTANCES, **instance_settings},
+        instances=profiles.BLIS_SERVER.replace(count=INSTANCES, **instance_settings),
         warm_up_s=WARM_UP_S,
     )
 

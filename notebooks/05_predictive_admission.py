@@ -46,7 +46,7 @@ SUSTAINED = 1_500 if FAST else 5_000  # requests
 
 # %%
 import spillway
-from spillway import gateway, instance, router, signals, workload
+from spillway import gateway, profiles, router, signals, workload
 from spillway.catalog import blis
 from spillway.report import plots
 
@@ -119,11 +119,9 @@ def fleet(load, admission="always_admit", routing=STRONG, scheduler="fcfs"):
         ],
         gateway=gateway.Gateway(admission=admission),
         router=routing,
-        instances=instance.InstanceGroup(
+        instances=profiles.BLIS_SERVER.replace(
             count=8,
-            num_kv_blocks=132_139,
             scheduler=scheduler,
-            latency=instance.Linear(preset="llama-3.1-8b-h100-tp2"),
             output_overhead="reported",
         ),
     )
@@ -593,7 +591,7 @@ def late_group(**protection):
             )
         ),
         router=router.LeastLoaded(),
-        instances=instance.InstanceGroup(count=2),
+        instances=profiles.BLIS_SERVER.replace(count=2),
     )
 
 

@@ -35,7 +35,7 @@ SEEDS = range(2) if FAST else range(5)
 
 # %%
 import spillway
-from spillway import gateway, instance, metrics, signals, workload
+from spillway import gateway, metrics, profiles, signals, workload
 from spillway.catalog import dynamo, vllm_on_eks
 from spillway.report import plots
 
@@ -56,7 +56,7 @@ def fleet(requests_per_s, duration_s=30):
             ),
         ),
         slo_classes=workload.SloClass(target_ttft_s=TARGET_S),
-        instances=instance.InstanceGroup(count=4),
+        instances=profiles.BLIS_SERVER.replace(count=4),
     )
 
 
@@ -236,7 +236,7 @@ trace = spillway.trace(
 ranked = dynamo.v1_3(active_decode_blocks_threshold=0.8).apply(
     spillway.Simulation(
         workload=trace,
-        instances=instance.InstanceGroup(data_parallel_size=4, num_kv_blocks=100),
+        instances=profiles.BLIS_SERVER.replace(data_parallel_size=4, num_kv_blocks=100),
     )
 )
 
@@ -294,7 +294,7 @@ long_answers = spillway.Simulation(
         input_tokens=np.full(120, 16),
         output_tokens=np.full(120, 400),
     ),
-    instances=instance.InstanceGroup(num_kv_blocks=200),
+    instances=profiles.BLIS_SERVER.replace(num_kv_blocks=200),
 )
 COUNTS = {
     "1.2": dynamo.v1_2(active_decode_blocks_threshold=0.6),
@@ -527,7 +527,7 @@ def agents(users, **settings):
     )
     return spillway.Simulation(
         workload=workload.Synthetic(clients=client, duration_s=200),
-        instances=instance.InstanceGroup(num_kv_blocks=8000, max_num_seqs=64),
+        instances=profiles.BLIS_SERVER.replace(num_kv_blocks=8000, max_num_seqs=64),
         metrics=metrics.Metrics(timeline_step_s=1),
         warm_up_s=50,
         horizon_s=200,

@@ -40,7 +40,7 @@ FRESH_SEEDS = 4 if FAST else 16
 
 # %%
 import spillway
-from spillway import Study, catalog, gateway, instance, router, study, workload
+from spillway import Study, catalog, gateway, profiles, router, study, workload
 from spillway.catalog import vllm_on_eks
 from spillway.report import plots
 
@@ -82,13 +82,9 @@ proposed = spillway.Simulation(
         )
     ),
     router=router.Weighted(scorers=[router.PrefixAffinity(weight=4), router.QueueDepth(weight=3)]),
-    instances=instance.InstanceGroup(
+    instances=profiles.BLIS_SERVER.replace(
         count=8,
         scheduler="priority_fcfs",
-        max_num_seqs=256,
-        max_num_batched_tokens=2048,
-        num_kv_blocks=132_139,
-        latency=instance.Linear.preset("llama-3.1-8b-h100-tp2"),
     ),
 )
 BUDGET = "gateway.admission[0].budgets[2].budget_s"  # of sheddable

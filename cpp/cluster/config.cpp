@@ -128,7 +128,9 @@ void Simulation::validate(const std::string& path, std::vector<sim::Violation>& 
                    "must be < horizon_s (" + sim::to_text(*horizon_s) + ")"});
   }
   for (std::size_t i = 0; metrics.uses_reported_latencies() && i < instances.size(); ++i) {
-    if (!instances[i].async_scheduling) continue;
+    const instance::InstanceGroup& group = instances[i];
+    const bool has_steps = std::holds_alternative<instance::StepLoop>(group.plant);
+    if (!has_steps || !group.async_scheduling) continue;
     out.push_back({sim::index_path(sim::join_path(path, "instances"), i) + ".async_scheduling",
                    "true", "must be false with a metrics.accounting that is not clock"});
   }

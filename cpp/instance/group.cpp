@@ -7,6 +7,15 @@ void InstanceGroup::validate(const std::string& path, std::vector<sim::Violation
     out.push_back(
         {sim::join_path(path, "max_model_len"), "1", "must be 0 (unlimited) or >= 2 (tokens)"});
   }
+  if (lockstep_ranks && !std::holds_alternative<StepLoop>(plant)) {
+    out.push_back({sim::join_path(path, "lockstep_ranks"), "true",
+                   "must be false without plant: step_loop, as no other plant has steps"});
+  }
+  if (std::holds_alternative<DualLimitGate>(ingress) && completion != Completion::step_end) {
+    out.push_back({sim::join_path(path, "completion"), "step_start",
+                   "must be step_end with a dual_limit_gate, which waits for first tokens"});
+  }
+  if (!std::holds_alternative<StepLoop>(plant)) return;  // other plants ignore the rest
   const auto needs = [&](bool holds, std::string_view field, std::string_view value,
                          std::string_view needed) {
     if (!async_scheduling || holds) return;
@@ -21,14 +30,6 @@ void InstanceGroup::validate(const std::string& path, std::vector<sim::Violation
       (kv_cache.reserve_full_prompt || kv_cache.watermark > 0)) {
     out.push_back({sim::join_path(path, "kv_cache.allocation"), "roll_back",
                    "must be check_then_act with reserve_full_prompt or a watermark"});
-  }
-  if (lockstep_ranks && !std::holds_alternative<StepLoop>(plant)) {
-    out.push_back({sim::join_path(path, "lockstep_ranks"), "true",
-                   "must be false without plant: step_loop, as no other plant has steps"});
-  }
-  if (std::holds_alternative<DualLimitGate>(ingress) && completion != Completion::step_end) {
-    out.push_back({sim::join_path(path, "completion"), "step_start",
-                   "must be step_end with a dual_limit_gate, which waits for first tokens"});
   }
 }
 

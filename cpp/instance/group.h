@@ -36,24 +36,25 @@ struct InstanceGroup {
   bool lockstep_ranks = false;
   Ingress ingress = Open{};
   Plant plant = StepLoop{};
-  std::int64_t max_num_seqs = 256;
-  std::int64_t max_num_batched_tokens = 2048;
+  std::int64_t max_num_seqs = 1024;
+  std::int64_t max_num_batched_tokens = 8192;
   std::int64_t long_prefill_token_threshold = 0;
-  std::int64_t max_model_len = 0;
+  std::int64_t max_model_len = 131072;
   std::int64_t block_size_tokens = 16;
-  std::int64_t num_kv_blocks = 132139;
+  std::int64_t num_kv_blocks = 26894;
   KvCache kv_cache;
   Scheduler scheduler = Fcfs{};
-  Latency latency = Linear{};
+  Latency latency = Roofline{};
   Completion completion = Completion::step_end;
   Preemption preemption = Preemption::keep_emitted;
   OutputOverhead output_overhead = OutputOverhead::in_step;
-  bool async_scheduling = false;
+  bool async_scheduling = true;
   std::string provenance;
 
   static constexpr std::string_view type_name = "InstanceGroup";
   static constexpr std::string_view doc =
-      "A group of identical model servers, by default with continuous batching as in vLLM v1.";
+      "A group of identical model servers. By default each is one H100 that serves Llama 3.1 8B "
+      "with vLLM 0.19: what Server(model=\"llama-3.1-8b\", gpu=\"h100\") gives.";
   static void fields(auto field) {
     using G = InstanceGroup;
     field("count", &G::count, "Number of instances.")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import spillway
-from spillway import gateway, instance, router, workload
+from spillway import gateway, profiles, router, workload
 from spillway.data.statistics import interval
 from spillway.study import Range, Study
 
@@ -127,11 +127,9 @@ def simulation(
         slo_classes=SLO_CLASSES,
         gateway=gateway.Gateway(admission=admission),
         router=routing,
-        instances=instance.InstanceGroup(
+        instances=profiles.BLIS_SERVER.replace(
             count=8,
-            num_kv_blocks=132_139,
             scheduler=scheduler,
-            latency=instance.Linear(preset="llama-3.1-8b-h100-tp2"),
             output_overhead="reported",
         ),
     )

@@ -21,7 +21,6 @@ from spillway import (
     Simulation,
     UsageError,
     gateway,
-    instance,
     metrics,
     router,
     run_many,
@@ -29,6 +28,7 @@ from spillway import (
     trace,
     workload,
 )
+from spillway.config.profiles import BLIS_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,6 +44,7 @@ def small(num_requests: int = 80, **changes: Any) -> Simulation:
             num_requests=num_requests,
             clients=(workload.Client(output_tokens=workload.Exponential(mean_tokens=40)),),
         ),
+        instances=BLIS_SERVER,
         **changes,
     )
 
@@ -63,18 +64,27 @@ def several() -> list[Simulation]:
     clients = (workload.Client(name="a"), workload.Client(name="b", tenant="gold"))
     return [
         plain,
-        plain.replace(instances=(instance.InstanceGroup(count=2, max_num_seqs=4),)),
+        plain.replace(instances=(BLIS_SERVER.replace(count=2, max_num_seqs=4),)),
         Simulation.from_dict(plain.to_dict()).replace(router=router.LeastLoaded()),
         small(81),
         plain.replace(quantum_ns=1_000_000),
         plain.replace(warm_up_s=1),
         plain.replace(horizon_s=2),
         plain.with_({"workload.requests_per_s": 25}),
-        Simulation(workload=workload.Synthetic(num_requests=50, clients=clients)),
-        Simulation(workload=workload.Synthetic(num_requests=50, clients=clients[::-1])),
-        Simulation(workload=recorded(100)),
-        Simulation(workload=recorded(100), gateway=gateway.Gateway(admission=gateway.RejectAll())),
-        Simulation(workload=recorded(150)),
+        Simulation(
+            workload=workload.Synthetic(num_requests=50, clients=clients), instances=BLIS_SERVER
+        ),
+        Simulation(
+            workload=workload.Synthetic(num_requests=50, clients=clients[::-1]),
+            instances=BLIS_SERVER,
+        ),
+        Simulation(workload=recorded(100), instances=BLIS_SERVER),
+        Simulation(
+            workload=recorded(100),
+            gateway=gateway.Gateway(admission=gateway.RejectAll()),
+            instances=BLIS_SERVER,
+        ),
+        Simulation(workload=recorded(150), instances=BLIS_SERVER),
         plain.replace(metrics=metrics.Metrics(accounting="blis")),
         plain.replace(metrics=metrics.Metrics(streaming=True)),
     ]
@@ -201,14 +211,16 @@ def test_results_of_batches_pickle() -> None:
 
 
 def test_names_of_a_trace_outlast_the_run() -> None:
-    result = simulate(Simulation(workload=recorded(100)))
+    result = simulate(Simulation(workload=recorded(100), instances=BLIS_SERVER))
     again: Result = pickle.loads(pickle.dumps(result))
     for one in (result, again, copy.deepcopy(result)):
         assert one.requests["request_id"].tolist() == ["c", "b", "a"]
 
 
 def test_results_of_batches_are_saved(tmp_path: Path) -> None:
-    (results,) = run_many([Simulation(workload=recorded(100))], keep_requests=True)
+    (results,) = run_many(
+        [Simulation(workload=recorded(100), instances=BLIS_SERVER)], keep_requests=True
+    )
     results[0].save(tmp_path / "result.npz")
     loaded = Result.load(tmp_path / "result.npz")
     assert loaded.digest == results[0].digest
@@ -256,7 +268,7 @@ def test_exception_of_progress_passes() -> None:
 
 
 def test_simulation_that_cannot_run_ends_the_batch() -> None:
-    empty = Simulation(workload=workload.Trace())
+    empty = Simulation(workload=workload.Trace(), instances=BLIS_SERVER)
     reported: list[int] = []
     with pytest.raises(ConfigError, match="holds no requests"):
         run_many([empty, small()], SEEDS, progress=lambda done, _: reported.append(done))
@@ -269,7 +281,10 @@ def test_simulation_that_cannot_run_ends_the_batch() -> None:
 
 def test_nothing_runs_if_one_simulation_cannot() -> None:
     reported: list[int] = []
-    simulations = [*[small(100_000)] * 4, Simulation(workload=workload.Trace())]
+    simulations = [
+        *[small(100_000)] * 4,
+        Simulation(workload=workload.Trace(), instances=BLIS_SERVER),
+    ]
     with pytest.raises(ConfigError, match="holds no requests"):
         run_many(simulations, threads=1, progress=lambda done, _: reported.append(done))
     assert not any(reported)

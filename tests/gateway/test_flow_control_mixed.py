@@ -13,6 +13,7 @@ from support.effort import often, trials
 from support.runs import SECOND, fixed, flat, ns, outcomes, run, ways
 
 from spillway import Result, Simulation, gateway, instance, signals, simulate, workload
+from spillway.config.profiles import BLIS_SERVER
 
 TWO = [gateway.Band(priority=0), gateway.Band()]
 
@@ -148,7 +149,7 @@ def test_victim_that_has_ended_dooms_no_other_request() -> None:
         simulation = Simulation(
             workload=workload.Synthetic(clients=clients),
             gateway=evicting(3, eviction=gateway.Eviction(max_victims=1, grace_s=0)),
-            instances=instance.InstanceGroup(completion="step_start"),
+            instances=BLIS_SERVER.replace(completion="step_start"),
         )
         result = simulate(simulation, seed)
         taken += result.ledger["evicted_in_flight"]
@@ -245,7 +246,7 @@ def random_mixture(seed: int) -> Simulation:
             replicas=rng.choice((1, 1, 2)),
         ),
         signals=rng.choice((signals.Live(), signals.Scraped(period_s=0.02))),
-        instances=instance.InstanceGroup(
+        instances=BLIS_SERVER.replace(
             count=rng.choice((1, 2)),
             data_parallel_size=rng.choice((1, 1, 2)),
             max_num_seqs=rng.choice((2, 8, 32)),

@@ -9,7 +9,8 @@ import pytest
 from support.runs import MS, ns, passages
 from support.runs import run_ns as run
 
-from spillway import Result, Simulation, fleet, gateway, instance, simulate, workload
+from spillway import Result, Simulation, fleet, gateway, simulate, workload
+from spillway.config.profiles import BLIS_SERVER
 
 # --- latencies of the gateway ---------------------------------------------------------------------
 
@@ -54,7 +55,7 @@ def test_horizon_finds_requests_at_every_stage() -> None:
 def joins(at_s: float) -> dict[str, Any]:
     """An instance that joins, which runs one request at a time in order of entry."""
     return {
-        "instances": instance.InstanceGroup(max_num_seqs=1),
+        "instances": BLIS_SERVER.replace(max_num_seqs=1),
         "fleet": fleet.Fleet(
             initial_instances=0,
             schedule=[fleet.FleetChange(at_s=at_s, instances=1)],
@@ -161,7 +162,8 @@ def test_policies_do_not_shift_the_workload(changes: dict[str, Any]) -> None:
                     name="b", input_tokens="gaussian", output_tokens="exponential", rate_fraction=2
                 ),
             ],
-        )
+        ),
+        instances=BLIS_SERVER,
     )
     before, after = simulate(base, 5).requests, simulate(base.with_(changes), 5).requests
     for name in ("arrival_s", "input_tokens", "tenant", "slo_class"):

@@ -23,6 +23,7 @@ from spillway import (
     workload,
 )
 from spillway.catalog import llm_d
+from spillway.config.profiles import BLIS_SERVER
 
 FOLDER = Path(__file__).parent / "decisions"
 SEED = 20260101
@@ -59,8 +60,8 @@ def token_bucket_least_loaded() -> Simulation:
         router=router.LeastLoaded(ties="random"),
         signals=signals.OnRead(period_s=0.02),
         instances=[
-            instance.InstanceGroup(count=2, num_kv_blocks=90, max_num_seqs=2),
-            instance.InstanceGroup(
+            BLIS_SERVER.replace(count=2, num_kv_blocks=90, max_num_seqs=2),
+            BLIS_SERVER.replace(
                 num_kv_blocks=60,
                 scheduler="priority_fcfs",
                 latency=instance.Linear.preset("llama-3.1-8b-h100-tp1"),
@@ -97,7 +98,7 @@ def fair_queueing(fairness: object) -> Simulation:
             sensor=signals.Sensor(window_s=0.5, tick_s=0.1, min_samples=3),
         ),
         router=router.KvCost(overlap="sent"),
-        instances=[instance.InstanceGroup(count=2, num_kv_blocks=120)],
+        instances=[BLIS_SERVER.replace(count=2, num_kv_blocks=120)],
     )
 
 
@@ -117,13 +118,13 @@ def busy_threshold() -> Simulation:
             ],
         ),
         instances=[
-            instance.InstanceGroup(
+            BLIS_SERVER.replace(
                 num_kv_blocks=90,
                 max_num_seqs=2,
                 data_parallel_size=2,
                 ingress=instance.EngineRequestLimit(max_requests=2, queue_size=2),
             ),
-            instance.InstanceGroup(
+            BLIS_SERVER.replace(
                 num_kv_blocks=60,
                 ingress=instance.ControlledDelay(max_requests=1, delay_s=0.05),
             ),
@@ -152,7 +153,7 @@ def predictive() -> Simulation:
         router=router.LeastLoaded(),
         signals=signals.Scraped(period_s=0.1),
         instances=[
-            instance.InstanceGroup(count=2, max_num_seqs=4, scheduler="priority_fcfs"),
+            BLIS_SERVER.replace(count=2, max_num_seqs=4, scheduler="priority_fcfs"),
         ],
     )
 
@@ -194,7 +195,7 @@ def admitted_by(admission: object) -> Simulation:
         slo_classes=_CLASSES,
         gateway=gateway.Gateway(admission=admission, limit=gateway.FixedLimit(max_in_flight=9)),
         router=router.LeastLoaded(),
-        instances=[instance.InstanceGroup(count=2, num_kv_blocks=120, max_num_seqs=2)],
+        instances=[BLIS_SERVER.replace(count=2, num_kv_blocks=120, max_num_seqs=2)],
     )
 
 
@@ -215,7 +216,7 @@ def flow_control() -> Simulation:
             band.with_({"queue.timeout_s": 0.4, "max_requests": 4}) for band in preset.gateway.bands
         ],
     }
-    instances = instance.InstanceGroup(count=2, num_kv_blocks=120)
+    instances = BLIS_SERVER.replace(count=2, num_kv_blocks=120)
     return preset.apply(Simulation(workload=requests(), instances=instances)).with_(changes)
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from support.runs import flat, run
 
 from spillway import ConfigError, Result, Simulation, instance, signals, simulate
+from spillway.config.profiles import BLIS_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -160,7 +161,7 @@ def test_the_cap_holds_before_a_real_engine(
     arrival_s: list[float], n: int, q: int, ranks: int, transport: Any
 ) -> None:
     """With batches, steps and ranks; every request needs the same time to reach the engine."""
-    server = instance.InstanceGroup(
+    server = BLIS_SERVER.replace(
         ingress=limited(n, q), max_num_seqs=2, data_parallel_size=ranks, num_kv_blocks=40
     )
     result = run(arrival_s, input_tokens=200, output_tokens=60, instances=server, signals=transport)
@@ -212,7 +213,7 @@ def test_waiting_requests_count_as_running_when_a_run_ends() -> None:
 
 def test_what_the_engine_could_never_hold_takes_no_place() -> None:
     """An unservable request may wait, but it releases its place as soon as it is rejected."""
-    server = instance.InstanceGroup(ingress=limited(1, 4), num_kv_blocks=10)
+    server = BLIS_SERVER.replace(ingress=limited(1, 4), num_kv_blocks=10)
     result = run([0.0, 0.001, 0.002, 0.003], input_tokens=[64, 999, 999, 64], instances=server)
     assert list(result.requests["reason"]) == ["", "unservable", "unservable", ""]
     assert list(result.requests["outcome"]) == ["completed", "rejected", "rejected", "completed"]
@@ -222,7 +223,7 @@ def test_a_limit_that_never_binds_changes_nothing() -> None:
     """But that its load events are followed."""
     arrival_s = [0.05 * i for i in range(80)]
     for completion in ("step_end", "step_start"):
-        group = instance.InstanceGroup(
+        group = BLIS_SERVER.replace(
             count=2, max_num_seqs=4, num_kv_blocks=64, completion=completion
         )
         open_, gated = (
@@ -293,12 +294,12 @@ def test_dual_limit(arrival_s: list[float], n: int, awaiting: int, queue: int) -
 
 def test_dual_limit_needs_first_tokens_when_they_come() -> None:
     with pytest.raises(ConfigError, match="step_end"):
-        instance.InstanceGroup(ingress=instance.DualLimitGate(), completion="step_start")
+        BLIS_SERVER.replace(ingress=instance.DualLimitGate(), completion="step_start")
 
 
 def test_vllm_refuses_by_the_length_of_its_queue() -> None:
     """One seat: the first runs from its step on, the queue fills to three, the rest is rejected."""
-    server = instance.InstanceGroup(
+    server = BLIS_SERVER.replace(
         ingress=instance.VllmQueueLimits(max_num_queued_reqs=3), max_num_seqs=1
     )
     arrival_s = [0.0, *(0.05 + 0.001 * i for i in range(8))]
@@ -308,7 +309,7 @@ def test_vllm_refuses_by_the_length_of_its_queue() -> None:
 
 def test_vllm_refuses_by_the_prompts_in_its_queue() -> None:
     """The prompt that crosses the limit is admitted: 64 + 64 < 150 <= 192."""
-    server = instance.InstanceGroup(
+    server = BLIS_SERVER.replace(
         ingress=instance.VllmQueueLimits(max_num_queued_tokens=150), max_num_seqs=1
     )
     arrival_s = [0.0, *(0.05 + 0.001 * i for i in range(8))]
@@ -318,7 +319,7 @@ def test_vllm_refuses_by_the_prompts_in_its_queue() -> None:
 
 def test_vllm_limits_of_zero_refuse_everything() -> None:
     for name in ("max_num_queued_reqs", "max_num_queued_tokens"):
-        server = instance.InstanceGroup(ingress=instance.VllmQueueLimits(**{name: 0}))
+        server = BLIS_SERVER.replace(ingress=instance.VllmQueueLimits(**{name: 0}))
         assert set(run([0, 0, 5], instances=server).requests["outcome"]) == {"rejected"}
 
 
@@ -330,7 +331,7 @@ def test_a_run_may_be_streamed_and_made_of_replicas() -> None:
         instance.DualLimitGate(request_limit=3, wait_limit=1, queue_size=2),
         instance.VllmQueueLimits(max_num_queued_reqs=2),
     ):
-        group = instance.InstanceGroup(
+        group = BLIS_SERVER.replace(
             count=2, data_parallel_size=2, max_num_seqs=2, num_kv_blocks=60, ingress=ingress
         )
         simulation = Simulation(instances=group).with_(

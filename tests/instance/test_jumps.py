@@ -31,6 +31,7 @@ from spillway import (
     simulate,
     workload,
 )
+from spillway.config.profiles import BLIS_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -199,7 +200,7 @@ def random_group(rng: random.Random, count: int) -> instance.InstanceGroup:
     budget = rng.choice(
         (2048, 2048, 512, rng.randint(1, 12), rng.randint(16, 100), max(1, seats // 2))
     )
-    return instance.InstanceGroup(
+    return BLIS_SERVER.replace(
         count=count,
         max_num_seqs=seats,
         max_num_batched_tokens=budget,
@@ -493,8 +494,8 @@ def test_one_jittered_group_leaves_the_others_their_jumps() -> None:
     result = simulate(
         Simulation(
             instances=[
-                instance.InstanceGroup(latency={"kind": "jittered", "mean": mean, "cv": 0.1}),
-                instance.InstanceGroup(),
+                BLIS_SERVER.replace(latency={"kind": "jittered", "mean": mean, "cv": 0.1}),
+                BLIS_SERVER,
             ]
         )
     )
@@ -561,19 +562,17 @@ def shared_prompts(
     return spillway.Simulation.from_dict(
         {
             "workload": trace,
-            "instances": [
-                {
-                    "block_size_tokens": 4,
-                    "long_prefill_token_threshold": 1,
-                    "latency": {
-                        "kind": "linear",
-                        **latency,
-                        "beta_prefill_us": 10,
-                        "beta_decode_us": 10,
-                    },
-                    **group,
-                }
-            ],
+            "instances": BLIS_SERVER.replace(
+                block_size_tokens=4,
+                long_prefill_token_threshold=1,
+                latency={
+                    "kind": "linear",
+                    **latency,
+                    "beta_prefill_us": 10,
+                    "beta_decode_us": 10,
+                },
+                **group,
+            ),
         }
     )
 
@@ -583,7 +582,7 @@ def test_prompt_in_parts_can_help_a_blocked_head() -> None:
     cases = [
         shared_prompts(
             [0.0015, 0.002], [14, 12], [2, 1], ["a", "a"], [12, 12],
-            num_kv_blocks=4, kv_cache={"allocation": "roll_back"},
+            num_kv_blocks=4, kv_cache={"allocation": "roll_back", "reserve_full_prompt": False},
         ),
         shared_prompts(
             [0.005, 0.055, 0.055, 0.055, 0.055, 0.075], [21, 12, 16, 20, 16, 17],

@@ -10,6 +10,7 @@ import pytest
 from support.runs import run
 
 from spillway import instance
+from spillway.config.profiles import BLIS_SERVER
 
 QUIET = dict.fromkeys(
     ("alpha0_us", "alpha_input_us", "alpha_output_us", "constant_us", "weights_us",
@@ -20,7 +21,7 @@ QUIET = dict.fromkeys(
 
 def steps_us(input_tokens: int, output_tokens: int, **latency: Any) -> tuple[float, float]:
     """Time to the first token of a lone request, and from there to its last one."""
-    group = instance.InstanceGroup(
+    group = BLIS_SERVER.replace(
         latency=instance.Roofline(**QUIET | latency), max_num_batched_tokens=400
     )
     result = run([0.0], input_tokens=input_tokens, output_tokens=output_tokens, instances=group)
@@ -100,7 +101,7 @@ def test_norm_1_is_linear_bit_for_bit() -> None:
             arrival_s,
             input_tokens=[10 + 37 * i % 1500 for i in range(200)],
             output_tokens=[1 + 11 * i % 90 for i in range(200)],
-            instances=instance.InstanceGroup(latency=latency, num_kv_blocks=900),
+            instances=BLIS_SERVER.replace(latency=latency, num_kv_blocks=900),
         ).digest
         for latency in (linear, roofline)
     }
@@ -113,7 +114,7 @@ def test_the_largest_coefficients_end_the_clock_instead_of_overflowing() -> None
         "alpha_input_us": 0.0,
         "alpha_output_us": 6e7,
     }
-    group = instance.InstanceGroup(latency=instance.Roofline(**limits, norm=1.5))
+    group = BLIS_SERVER.replace(latency=instance.Roofline(**limits, norm=1.5))
     result = run([0.0], input_tokens=2000, output_tokens=3, instances=group, horizon_s=1e6)
     assert result.ledger["running"] == 1
 
@@ -123,7 +124,7 @@ def table_steps_us(prompt: int, outputs: int, **settings: Any) -> tuple[float, f
     table = instance.StepTable(
         alpha0_us=0, prefill_context_us=settings.pop("prefill_context_us", 0), **settings
     )
-    group = instance.InstanceGroup(latency=table, max_num_batched_tokens=400)
+    group = BLIS_SERVER.replace(latency=table, max_num_batched_tokens=400)
     result = run([0.0], input_tokens=prompt, output_tokens=outputs, instances=group)
     (ttft_s,), (e2e_s,) = result.requests["ttft_s"], result.requests["e2e_s"]
     return ttft_s * 1e6, (e2e_s - ttft_s) * 1e6

@@ -25,6 +25,7 @@ from spillway import (
     simulate,
     trace,
 )
+from spillway.config.profiles import BLIS_SERVER
 
 LATENCY = instance.Linear(
     alpha0_us=0,
@@ -57,7 +58,7 @@ def run(
             input_tokens=input_tokens,
             output_tokens=output_tokens,
         ),
-        instances=[settings | {"lockstep_ranks": lockstep}],
+        instances=BLIS_SERVER.replace(**settings, lockstep_ranks=lockstep),
         **(more or {}),
     )
     return simulate(simulation, seed, reference=reference)
@@ -167,7 +168,7 @@ def test_withdrawals_are_those_of_the_twin(seeds: range) -> None:
                 output_tokens=lengths[1],
             ),
             reaction={"timeout_s": timeout_ms / 1e3, "retries": []},
-            instances=instance.InstanceGroup(
+            instances=BLIS_SERVER.replace(
                 data_parallel_size=rng.randint(2, 4),
                 lockstep_ranks=True,
                 latency=LATENCY,
@@ -251,7 +252,7 @@ def test_step_by_step_and_request_by_request() -> None:
 
 
 def test_it_is_part_of_a_simulation_only_where_it_is_set() -> None:
-    plain = Simulation(instances={"data_parallel_size": 2})
+    plain = Simulation(instances=BLIS_SERVER.replace(data_parallel_size=2))
     same = plain.with_({"instances[0].lockstep_ranks": False})
     other = plain.with_({"instances[0].lockstep_ranks": True})
     assert fingerprint(plain) == fingerprint(same) != fingerprint(other)
@@ -260,4 +261,4 @@ def test_it_is_part_of_a_simulation_only_where_it_is_set() -> None:
 def test_other_plants_have_no_steps() -> None:
     plant = instance.ProcessorSharing(concurrency=[0], e2e_s=[1], ttft_s=[0.1])
     with pytest.raises(ConfigError, match=r"lockstep_ranks = true: must be false without plant"):
-        Simulation(instances={"plant": plant, "lockstep_ranks": True})
+        Simulation(instances=BLIS_SERVER.replace(plant=plant, lockstep_ranks=True))

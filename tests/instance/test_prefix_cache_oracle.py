@@ -22,6 +22,7 @@ from support.engine_trials import (
 from support.twins import instance as oracle
 
 from spillway import Simulation, instance, metrics, profiles
+from spillway.config.profiles import BLIS_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,7 +111,7 @@ def random_group(rng: random.Random, requests: list[oracle.Request], block: int)
 def random_case(rng: random.Random, kind: str) -> tuple[Simulation, list[oracle.Request]]:
     block = rng.choice((1, 2, 4, 4, 8, 16))
     requests = random_requests(rng, block)
-    group = instance.InstanceGroup(**random_group(rng, requests, block))
+    group = BLIS_SERVER.replace(**random_group(rng, requests, block))
     simulation = Simulation(
         workload=trace_of(requests, rng), slo_classes=CLASSES, instances=(group,)
     )
@@ -200,7 +201,7 @@ def test_equal_blocks(
         )
         for i, (prompt, output) in enumerate(lengths)
     ]
-    group = instance.InstanceGroup(
+    group = BLIS_SERVER.replace(
         block_size_tokens=2, num_kv_blocks=blocks, long_prefill_token_threshold=cap
     )
     simulation = Simulation(

@@ -26,6 +26,7 @@ from spillway import (
     trace,
     workload,
 )
+from spillway.config.profiles import BLIS_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -417,9 +418,7 @@ def test_ranks_are_plants_of_their_own() -> None:
 
 
 def test_plants_of_both_kinds_in_one_fleet() -> None:
-    one = busy(
-        instances=[instance.InstanceGroup(), instance.InstanceGroup(plant="processor_sharing")]
-    )
+    one = busy(instances=[BLIS_SERVER, instance.InstanceGroup(plant="processor_sharing")])
     result = simulate(one, 7)
     assert result.ledger["completed"] == 1500
     slow = result.requests["instance"] == 1

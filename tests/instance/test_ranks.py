@@ -21,6 +21,7 @@ from spillway import (
     trace,
     workload,
 )
+from spillway.config.profiles import BLIS_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +48,7 @@ def linear(**changes: float) -> instance.Linear:
 def one_of(group: dict[str, Any], ranks: int) -> dict[str, Any]:
     """An instance with ranks, where every decision is in the log."""
     return {
-        "instances": group | {"data_parallel_size": ranks},
+        "instances": BLIS_SERVER.replace(**group, data_parallel_size=ranks),
         "router": "round_robin",
         "metrics": {"traced_candidates": 1},
     }
@@ -57,7 +58,7 @@ def fleet_of(group: dict[str, Any], count: int) -> dict[str, Any]:
     """Separate instances, among which the rule of the ranks decides."""
     by_rule = router.Weighted(scorers=[router.VllmDp()], picker=router.Best(ties="first"))
     return {
-        "instances": group | {"count": count},
+        "instances": BLIS_SERVER.replace(**group, count=count),
         "router": by_rule,
         "metrics": {"traced_candidates": count},
     }
@@ -334,7 +335,7 @@ def test_a_rank_that_the_router_chose_is_obeyed() -> None:
 def test_a_rank_of_another_worker_may_cost_less() -> None:
     """Three ranks on two workers: each gets one of three prompts."""
     requests = trace(arrival_s=[0, 0.1, 0.2], input_tokens=[8000] * 3, output_tokens=[900] * 3)
-    group = instance.InstanceGroup(latency=linear())
+    group = BLIS_SERVER.replace(latency=linear())
     for seed in range(10):
         simulation = Simulation(
             workload=requests,
@@ -462,7 +463,9 @@ def test_ranks_do_not_depend_on_the_stepping(policy: str, transport: str) -> Non
         workload=BUSY,
         router=policy,
         signals=transport,
-        instances={"count": 2, "data_parallel_size": 2, "max_num_seqs": 16, "num_kv_blocks": 300},
+        instances=BLIS_SERVER.replace(
+            count=2, data_parallel_size=2, max_num_seqs=16, num_kv_blocks=300
+        ),
         metrics={"traced_candidates": 2},
     )
     result, plain = simulate(simulation, 2), simulate(simulation, 2, reference=True)
@@ -480,7 +483,9 @@ def test_streaming_counts_the_same_with_ranks(horizon_s: float | None) -> None:
         workload=BUSY,
         router="least_loaded",
         horizon_s=horizon_s,
-        instances={"count": 2, "data_parallel_size": 3, "max_num_seqs": 16, "num_kv_blocks": 200},
+        instances=BLIS_SERVER.replace(
+            count=2, data_parallel_size=3, max_num_seqs=16, num_kv_blocks=200
+        ),
     )
     exact = simulate(simulation, 2)
     streamed = simulate(simulation.with_({"metrics.streaming": True}), 2)
@@ -508,8 +513,10 @@ def test_a_request_that_is_never_sent_has_no_rank() -> None:
 
 def test_one_rank_is_an_instance() -> None:
     settings: dict[str, Any] = {"workload": BUSY, "router": "least_loaded"}
-    one = simulate(Simulation(**settings, instances={"count": 2, "data_parallel_size": 1}), 3)
-    plain = simulate(Simulation(**settings, instances={"count": 2}), 3)
+    one = simulate(
+        Simulation(**settings, instances=BLIS_SERVER.replace(count=2, data_parallel_size=1)), 3
+    )
+    plain = simulate(Simulation(**settings, instances=BLIS_SERVER.replace(count=2)), 3)
     assert one.digest == plain.digest
     assert set(ranks_of(one)) == {0}
 

@@ -28,6 +28,7 @@ from support.twins import instance as oracle
 from support.watchdog import watched
 
 from spillway import Simulation, gateway, instance, metrics, profiles, router, simulate
+from spillway.config.profiles import BLIS_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,7 +115,7 @@ def random_group(rng: random.Random, requests: list[oracle.Request]) -> instance
     tight = largest + rng.randint(0, 1 + sum(blocks) // 8)
     some = rng.choice(requests)
     limit = some.input_tokens + rng.choice((0, 1, some.output_tokens + rng.randint(-1, 1)))
-    return instance.InstanceGroup(
+    return BLIS_SERVER.replace(
         max_num_seqs=rng.choice((1, 256, 256, rng.randint(2, 8), rng.randint(2, 8))),
         max_num_batched_tokens=rng.choice(
             (1, 2048, 2048, rng.randint(2, 16), rng.randint(16, 128))

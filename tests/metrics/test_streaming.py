@@ -26,6 +26,7 @@ from spillway import (
     trace,
     workload,
 )
+from spillway.config.profiles import BLIS_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,7 +71,7 @@ def overloaded(num_requests: int = 3000, **changes: Any) -> Simulation:
             limit=gateway.FixedLimit(max_in_flight=80),
         ),
         "router": router.LeastLoaded(),
-        "instances": (instance.InstanceGroup(count=2, max_num_seqs=32, num_kv_blocks=500),),
+        "instances": (BLIS_SERVER.replace(count=2, max_num_seqs=32, num_kv_blocks=500),),
     }
     return Simulation(**(settings | changes))
 
@@ -148,10 +149,12 @@ def test_step_by_step_run_has_the_same_figures() -> None:
 
 
 def test_figures_of_extreme_populations() -> None:
-    nobody = streamed(Simulation(gateway=gateway.Gateway(admission=gateway.RejectAll())))
+    nobody = streamed(
+        Simulation(gateway=gateway.Gateway(admission=gateway.RejectAll()), instances=BLIS_SERVER)
+    )
     summary = simulate(nobody).summary()
     assert (summary["num_ttft"], summary["p99_ttft_ms"]) == (0, None)
-    one = Simulation(workload=workload.Synthetic(num_requests=1))
+    one = Simulation(workload=workload.Synthetic(num_requests=1), instances=BLIS_SERVER)
     assert_same(*both(one))
 
 
@@ -187,7 +190,7 @@ def test_ties_are_resolved_by_name(scheduler: Any, with_names: bool) -> None:
     simulation = Simulation(
         workload=tied_trace(with_names),
         instances=(
-            instance.InstanceGroup(
+            BLIS_SERVER.replace(
                 max_num_seqs=6, max_num_batched_tokens=256, num_kv_blocks=80, scheduler=scheduler
             ),
         ),
@@ -204,7 +207,7 @@ def test_ties_are_resolved_by_name(scheduler: Any, with_names: bool) -> None:
 
 
 def test_requests_are_not_kept(tmp_path: Path) -> None:
-    simulation = streamed(Simulation())
+    simulation = streamed(Simulation(instances=BLIS_SERVER))
     (of_batch,) = run_many([simulation], keep_requests=True)
     for result in (simulate(simulation), of_batch[0]):
         for action in (
@@ -218,7 +221,7 @@ def test_requests_are_not_kept(tmp_path: Path) -> None:
 
 
 def test_setting_is_part_of_the_simulation() -> None:
-    simulation = Simulation()
+    simulation = Simulation(instances=BLIS_SERVER)
     assert simulation.metrics.streaming is False
     assert simulate(streamed(simulation)).fingerprint != simulate(simulation).fingerprint
     assert Simulation.from_dict(streamed(simulation).to_dict()) == streamed(simulation)
@@ -228,7 +231,7 @@ def test_setting_is_part_of_the_simulation() -> None:
 
 
 def test_printed_result_says_so() -> None:
-    exact, approximate = both(Simulation())
+    exact, approximate = both(Simulation(instances=BLIS_SERVER))
     assert any("approximate" in note for note in approximate.notes())
     assert "approximate" in str(approximate)
     assert not any("approximate" in note for note in exact.notes())

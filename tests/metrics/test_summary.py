@@ -16,6 +16,7 @@ from support.effort import examples, often, trials
 from support.runs import ns, run, steady
 
 from spillway import Result, Simulation, gateway, instance, metrics, router, simulate, workload
+from spillway.config.profiles import BLIS_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,14 +102,14 @@ def random_simulation(rng: random.Random) -> Simulation:
         ),
         router=rng.choice((router.RoundRobin(), router.LeastLoaded(), router.AlwaysBusiest())),
         instances=(
-            instance.InstanceGroup(
+            BLIS_SERVER.replace(
                 count=rng.choice((1, 2, 3)),
                 max_num_seqs=rng.choice((1, 4, 256)),
                 max_model_len=rng.choice((0, 400)),
                 num_kv_blocks=135,
                 scheduler=random_scheduler(rng),
             ),
-            instance.InstanceGroup(max_num_seqs=2, scheduler=random_scheduler(rng)),
+            BLIS_SERVER.replace(max_num_seqs=2, scheduler=random_scheduler(rng)),
         ),
         metrics=metrics.Metrics(
             fitness=tuple(
@@ -355,7 +356,9 @@ def test_seeded_runs_reach_what_they_are_meant_to() -> None:
 
 
 def test_fitness_of_nothing() -> None:
-    none_served = Simulation(gateway=gateway.Gateway(admission=gateway.RejectAll()))
+    none_served = Simulation(
+        gateway=gateway.Gateway(admission=gateway.RejectAll()), instances=BLIS_SERVER
+    )
     assert simulate(none_served).summary()["fitness"] is None
     # BLIS takes a figure without a population for zero: full score for latencies, none for rates.
     terms = {metric: float(2**i) for i, metric in enumerate(FITNESS)}
@@ -382,7 +385,7 @@ def one_seat(
     **settings: Any,
 ) -> Result:
     """One request at a time, a hundredth of a second per token."""
-    group = instance.InstanceGroup(max_num_seqs=1, latency=steady(10), scheduler=scheduler)
+    group = BLIS_SERVER.replace(max_num_seqs=1, latency=steady(10), scheduler=scheduler)
     return run(
         arrival_s,
         output_tokens=output_tokens,

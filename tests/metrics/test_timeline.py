@@ -12,7 +12,8 @@ from support.random_gateways import TENANTS, random_simulation
 from support.runs import MS, SECOND, Way, fixed, flat, ns, run, steady, ways
 from support.twins.gateway import Request, Server
 
-from spillway import Result, UsageError, gateway, instance, metrics, signals, simulate
+from spillway import Result, UsageError, gateway, metrics, signals, simulate
+from spillway.config.profiles import BLIS_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,7 +94,7 @@ def test_columns_of_engines_follow_from_the_timestamps() -> None:
         queue = gateway.Queue(max_requests=3, timeout_s=timeout_s)
         result = run(
             **offered(rng, 80),
-            instances=instance.InstanceGroup(
+            instances=BLIS_SERVER.replace(
                 latency=STEADY, max_num_seqs=3, count=count, num_kv_blocks=blocks
             ),
             gateway=gateway.Gateway(limit=fixed(permits), bands=[gateway.Band(queue=queue)]),
@@ -251,7 +252,7 @@ def test_samples_leave_scrapes_alone() -> None:
                 [0.0, at],
                 input_tokens=16,
                 output_tokens=[250, 1],
-                instances=instance.InstanceGroup(num_kv_blocks=20),
+                instances=BLIS_SERVER.replace(num_kv_blocks=20),
                 gateway=gateway.Gateway(limit=shut),
                 signals=signals.Scraped(period_s=0.1),
                 metrics={"timeline_step_s": step_s},

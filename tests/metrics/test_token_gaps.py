@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.effort import trials
 
-from spillway import Simulation, instance, simulate, workload
+from spillway import Simulation, simulate, workload
+from spillway.config.profiles import BLIS_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +33,7 @@ def of_tenants(tenant_of: Callable[[int], str], changes: dict[str, Any]) -> Simu
         workload=workload.Synthetic(requests_per_s=30, num_requests=1000, clients=clients),
         slo_classes=(workload.SloClass(name="a"), workload.SloClass(name="b")),
         router="least_loaded",
-        instances=(instance.InstanceGroup(count=2, max_num_seqs=32, num_kv_blocks=500),),
+        instances=(BLIS_SERVER.replace(count=2, max_num_seqs=32, num_kv_blocks=500),),
     )
     return simulation.with_(changes)
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from support.runs import run
 
-from spillway import Result, Simulation, gateway, instance, router, signals, simulate, workload
+from spillway import Result, Simulation, gateway, router, signals, simulate, workload
+from spillway.config.profiles import BLIS_SERVER
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,7 +38,7 @@ def overloaded(**changes: Any) -> Result:
         workload=workload.Synthetic(clients=[client], num_requests=None),
         gateway=BUSY,
         router=router.LeastLoaded(),
-        instances=instance.InstanceGroup(count=4),
+        instances=BLIS_SERVER.replace(count=4),
         signals=signals.Scraped(period_s=PERIOD_S),
         busy_monitor=signals.BusyMonitor(active_prefill_tokens_threshold=8000),
     )
@@ -101,7 +102,7 @@ def with_a_hot_rank(busy_rank_share: float, **settings: Any) -> Result:
         arrival_s,
         input_tokens=[1300] + [64] * 100,
         output_tokens=[290] + [40] * 100,
-        instances=instance.InstanceGroup(data_parallel_size=4, num_kv_blocks=100),
+        instances=BLIS_SERVER.replace(data_parallel_size=4, num_kv_blocks=100),
         gateway=BUSY,
         busy_monitor=signals.BusyMonitor(
             active_decode_blocks_threshold=0.8, busy_rank_share=busy_rank_share
@@ -158,7 +159,7 @@ def with_long_outputs(**monitor: Any) -> Result:
         [0.15 * i for i in range(120)],
         input_tokens=16,
         output_tokens=400,
-        instances=instance.InstanceGroup(num_kv_blocks=200),
+        instances=BLIS_SERVER.replace(num_kv_blocks=200),
         gateway=BUSY,
         busy_monitor=signals.BusyMonitor(active_decode_blocks_threshold=0.6, **monitor),
     )

@@ -9,13 +9,13 @@ import numpy as np
 from spillway import (
     Simulation,
     gateway,
-    instance,
     metrics,
     run_many,
     signals,
     workload,
 )
 from spillway.catalog import vllm_on_eks
+from spillway.config.profiles import BLIS_SERVER
 
 if TYPE_CHECKING:
     from spillway import Results
@@ -101,7 +101,7 @@ def agents(users: int, **settings: Any) -> Simulation:
     )
     return Simulation(
         workload=workload.Synthetic(clients=[client], duration_s=200),
-        instances=instance.InstanceGroup(num_kv_blocks=8000, max_num_seqs=64),
+        instances=BLIS_SERVER.replace(num_kv_blocks=8000, max_num_seqs=64),
         metrics=metrics.Metrics(timeline_step_s=1),
         warm_up_s=50,
         horizon_s=200,

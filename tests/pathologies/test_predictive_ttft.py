@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from spillway import Result, Simulation, gateway, instance, router, signals, simulate, workload
+from spillway.config.profiles import BLIS_SERVER
 
 BUDGETS_S = {"critical": 0.2, "standard": 0.5, "sheddable": 0.3}
 TUNED_S = {"standard": 0.1, "sheddable": 0.06}
@@ -54,7 +55,7 @@ def burst(admission: Any) -> list[Result]:
         workload=workload.Synthetic(requests_per_s=2000, num_requests=1500, clients=clients),
         gateway=gateway.Gateway(admission=admission),
         signals=signals.Scraped(period_s=10),
-        instances=[instance.InstanceGroup(count=8)],
+        instances=[BLIS_SERVER.replace(count=8)],
     )
     return list(simulate(simulation, seeds=SEEDS))
 
@@ -113,7 +114,7 @@ def late_group(**settings: Any) -> Result:
                 )
             ),
             router=router.LeastLoaded(),
-            instances=[instance.InstanceGroup(count=2)],
+            instances=[BLIS_SERVER.replace(count=2)],
         )
     )
 
@@ -172,7 +173,7 @@ def goodput_before(routing: Any, **settings: Any) -> list[float]:
             admission=predictive({}, protected_priority=None, ahead="all", **settings)
         ),
         router=routing,
-        instances=[instance.InstanceGroup(count=8, latency=latency)],
+        instances=[BLIS_SERVER.replace(count=8, latency=latency)],
     )
     return [one.summary()["goodput"] for one in simulate(simulation, seeds=range(600, 605))]
 

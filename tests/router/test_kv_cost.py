@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from support.runs import MS, ROUTER_STREAM, instants_ns, ns, run_ns, steady
 
 from spillway import ConfigError, Result, Simulation, _core, instance, router, simulate, trace
+from spillway.config.profiles import BLIS_SERVER
 
 NEVER = 2**62
 
@@ -186,7 +187,7 @@ def cases(draw: st.DrawFn) -> Case:
         output_tokens=draw(st.lists(st.integers(0, 30), min_size=n, max_size=n)),
         prefixes=prefixes,
         instances=[
-            instance.InstanceGroup(
+            BLIS_SERVER.replace(
                 data_parallel_size=draw(st.sampled_from([1, 1, 2, 3])),
                 max_num_seqs=draw(st.sampled_from([1, 2, 64])),
                 max_num_batched_tokens=100_000,
@@ -252,7 +253,7 @@ def run(
         prefixes=[(name, 64 if name else 0) for name in names] if names else None,
         seed=seed,
         router=router.KvCost(**cost),
-        instances={"count": count, "latency": SLOW} | (group or {}),
+        instances=BLIS_SERVER.replace(**{"count": count, "latency": SLOW} | (group or {})),
         metrics={"traced_candidates": count},
     )
 
@@ -382,13 +383,9 @@ def test_rows_that_are_used_again_change_no_cost(completion: str, overlap: Any, 
             prefix_tokens=10 * groups,
         ),
         router=router.KvCost(overlap=overlap, rule=rule, overlap_decay=0.5, request_weight=2),
-        instances={
-            "count": 3,
-            "max_num_seqs": 16,
-            "num_kv_blocks": 900,
-            "max_model_len": 1350,
-            "completion": completion,
-        },
+        instances=BLIS_SERVER.replace(
+            count=3, max_num_seqs=16, num_kv_blocks=900, max_model_len=1350, completion=completion
+        ),
     )
     exact = simulate(simulation, 4)
     streamed = simulate(simulation.with_({"metrics.streaming": True}), 4)
@@ -416,4 +413,4 @@ def test_rows_that_are_used_again_change_no_cost(completion: str, overlap: Any, 
 def test_settings_are_checked(setting: dict[str, Any]) -> None:
     (name,) = setting
     with pytest.raises(ConfigError, match=rf"router\.{name}"):
-        Simulation(router={"kind": "kv_cost"} | setting)
+        Simulation(router={"kind": "kv_cost"} | setting, instances=BLIS_SERVER)

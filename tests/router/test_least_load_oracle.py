@@ -11,6 +11,7 @@ from support.routing import chosen
 from support.runs import steady
 
 from spillway import Simulation, fleet, gateway, instance, router, simulate, workload
+from spillway.config.profiles import BLIS_SERVER
 
 SCORERS = (
     router.QueueDepth(load="waiting"),
@@ -53,7 +54,7 @@ def random_instances(draw: random.Random) -> list[instance.InstanceGroup]:
 
     def group() -> instance.InstanceGroup:
         ingress = draw.choice(ingresses)
-        return instance.InstanceGroup(
+        return BLIS_SERVER.replace(
             count=draw.randint(1, 6),
             data_parallel_size=draw.choice([1, 1, 3]),
             max_num_seqs=draw.choice([2, 8]),

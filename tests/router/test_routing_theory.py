@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from spillway import Result, Simulation, instance, profiles, router, simulate, trace, workload
+from spillway.config.profiles import BLIS_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,7 +88,9 @@ GROUPS = workload.Synthetic(
 def test_affinity_alone_sends_all_to_one_instance() -> None:
     for requests in (GROUPS, constant(100, 200, 64)):
         alone = router.Weighted(scorers=["prefix_affinity"])
-        result = simulate(Simulation(workload=requests, router=alone, instances={"count": 4}), 42)
+        result = simulate(
+            Simulation(workload=requests, router=alone, instances=BLIS_SERVER.replace(count=4)), 42
+        )
         assert counts(result) == [200, 0, 0, 0]
         assert jain(counts(result)) == 0.25
 
@@ -95,7 +98,9 @@ def test_affinity_alone_sends_all_to_one_instance() -> None:
 def test_any_weight_of_the_queue_spreads_unseen_prompts() -> None:
     """Only the first of each group is free to go; how small the weight is does not matter."""
     runs = [
-        simulate(Simulation(workload=GROUPS, router=policy, instances={"count": 4}), 42)
+        simulate(
+            Simulation(workload=GROUPS, router=policy, instances=BLIS_SERVER.replace(count=4)), 42
+        )
         for policy in (affinity(100, 1), affinity(100, 0.001), affinity(100, 1e-9))
     ]
     first = runs[0].requests["instance"].tolist()
@@ -132,7 +137,7 @@ def goes_to_the_warm_instance(
         Simulation(
             workload=requests,
             router=affinity(prefix_weight, queue_weight),
-            instances={"count": count},
+            instances=BLIS_SERVER.replace(count=count),
             metrics={"traced_candidates": count},
         )
     )
@@ -217,7 +222,7 @@ def shared_beginning(prefix: int, output_tokens: int, num_requests: int = 200) -
 
 @pytest.mark.parametrize("prefix", [*PREFIXES, 15, 16, 17, 500])
 def test_all_but_the_first_request_hit_the_shared_blocks(prefix: int) -> None:
-    result = simulate(Simulation(workload=shared_beginning(prefix, 64)))
+    result = simulate(Simulation(workload=shared_beginning(prefix, 64), instances=BLIS_SERVER))
     (report,) = result.instances
     assert report["preemptions"] == 0
     assert report["kv_hits"] == 199 * (prefix // BLOCK)
@@ -234,7 +239,9 @@ def test_all_blocks_count_in_the_accounting_of_blis(prefix: int, output_tokens: 
     `P + N - 1` tokens fill `(P + N - 1) // 16` blocks, and there is always one more, be it for the
     rest or for the last token.
     """
-    simulation = profiles.blis_0_6(Simulation(workload=shared_beginning(prefix, output_tokens)))
+    simulation = profiles.blis_0_6(
+        Simulation(workload=shared_beginning(prefix, output_tokens), instances=BLIS_SERVER)
+    )
     result = simulate(simulation)
     (report,) = result.instances
     hits = 199 * (prefix // BLOCK)
@@ -246,7 +253,9 @@ def test_all_blocks_count_in_the_accounting_of_blis(prefix: int, output_tokens: 
 
 def test_hit_rates_are_near_those_of_blis() -> None:
     for prefix, known in zip(PREFIXES, (0.0, 0.0754, 0.1511, 0.3032, 0.6071), strict=True):
-        simulation = profiles.blis_0_6(Simulation(workload=shared_beginning(prefix, 64)))
+        simulation = profiles.blis_0_6(
+            Simulation(workload=shared_beginning(prefix, 64), instances=BLIS_SERVER)
+        )
         rate = figure(simulate(simulation), "cache_hit_rate")
         assert rate == pytest.approx(known, rel=0.02)
 
@@ -256,7 +265,12 @@ def test_ttft_falls_with_the_shared_beginning(profile: str) -> None:
     """728, 572, 429, 185 and 30 ms there."""
     ttft_ms = [
         figure(
-            simulate(profiles.apply(profile, Simulation(workload=shared_beginning(prefix, 64)))),
+            simulate(
+                profiles.apply(
+                    profile,
+                    Simulation(workload=shared_beginning(prefix, 64), instances=BLIS_SERVER),
+                )
+            ),
             "mean_ttft_ms",
         )
         for prefix in PREFIXES
@@ -272,7 +286,7 @@ def p99_of_fleet(requests_per_s: float, count: int, seed: int) -> float:
     simulation = Simulation(
         workload=constant(requests_per_s, 500, 512),
         router="least_loaded",
-        instances={"count": count},
+        instances=BLIS_SERVER.replace(count=count),
     )
     return figure(simulate(simulation, seed), "p99_ttft_ms")
 
@@ -303,7 +317,7 @@ def mean_p99(policy: Any, period_ms: float, profile: str | None = None) -> float
         workload=constant(195, 500, 512),
         router=policy,
         signals=on_read(period_ms),
-        instances={"count": 4},
+        instances=BLIS_SERVER.replace(count=4),
     )
     if profile:
         simulation = profiles.apply(profile, simulation)
@@ -338,7 +352,7 @@ def largest_share(policy: Any, period_ms: float, seed: int) -> float:
         workload=constant(1000, 400, 64),
         router=policy,
         signals=on_read(period_ms),
-        instances={"count": 4},
+        instances=BLIS_SERVER.replace(count=4),
     )
     return max(counts(simulate(simulation, seed))) / 400
 
@@ -392,7 +406,7 @@ def test_only_round_robin_regrets(requests_per_s: float) -> None:
         simulation = Simulation(
             workload=requests,
             router=policy,
-            instances={"count": 4, "latency": instance.Linear()},
+            instances=BLIS_SERVER.replace(count=4, latency=instance.Linear()),
             metrics={"traced_candidates": 4},
         )
         return figure(simulate(simulation, 42), "mean_regret")
@@ -417,7 +431,9 @@ def test_burst_is_spread_to_within_one_prompt(seed: int) -> None:
     burst = workload.Synthetic(requests_per_s=1e6, num_requests=400, clients=[HEAVY_TAILED])
     unevenness = []
     for policy in (BY_BLOCKS, "round_robin"):
-        result = simulate(Simulation(workload=burst, router=policy, instances={"count": 4}), seed)
+        result = simulate(
+            Simulation(workload=burst, router=policy, instances=BLIS_SERVER.replace(count=4)), seed
+        )
         # No request has a first token before all are routed.
         assert result.requests["arrival_s"][-1] < result.requests["ttft_s"].min()
         blocks = np.ceil(result.requests["input_tokens"] / BLOCK)
@@ -433,7 +449,10 @@ def test_cost_by_blocks_keeps_short_prompts_from_queueing_behind_long_ones(seed:
     """At a load where round robin has some instance busy while another is idle."""
     requests = workload.Synthetic(requests_per_s=24, num_requests=1000, clients=[HEAVY_TAILED])
     by_blocks, in_turns = (
-        simulate(Simulation(workload=requests, router=policy, instances={"count": 4}), seed)
+        simulate(
+            Simulation(workload=requests, router=policy, instances=BLIS_SERVER.replace(count=4)),
+            seed,
+        )
         for policy in (BY_BLOCKS, "round_robin")
     )
     for name in ("mean_ttft_ms", "p90_ttft_ms", "p99_ttft_ms"):

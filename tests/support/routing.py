@@ -9,7 +9,8 @@ import numpy as np
 from support.runs import MS, ROUTER_STREAM, steady
 from support.runs import run_ns as run
 
-from spillway import Result, _core, instance, router, workload
+from spillway import Result, _core, router, workload
+from spillway.config.profiles import BLIS_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,10 +45,10 @@ SKEWED: dict[str, Any] = {
     "output_tokens": [1 + (row * 101) % 60 for row in range(150)],
 }
 UNEQUAL = [
-    instance.InstanceGroup(max_num_seqs=2, num_kv_blocks=200, latency=steady(30)),
-    instance.InstanceGroup(max_num_seqs=3, num_kv_blocks=150, latency=steady(15, entry_ms=20)),
-    instance.InstanceGroup(max_num_seqs=1, num_kv_blocks=300, latency=steady(8)),
-    instance.InstanceGroup(max_num_seqs=9, num_kv_blocks=400, latency=steady(60)),
+    BLIS_SERVER.replace(max_num_seqs=2, num_kv_blocks=200, latency=steady(30)),
+    BLIS_SERVER.replace(max_num_seqs=3, num_kv_blocks=150, latency=steady(15, entry_ms=20)),
+    BLIS_SERVER.replace(max_num_seqs=1, num_kv_blocks=300, latency=steady(8)),
+    BLIS_SERVER.replace(max_num_seqs=9, num_kv_blocks=400, latency=steady(60)),
 ]
 
 

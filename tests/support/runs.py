@@ -9,6 +9,7 @@ import numpy as np
 
 from spillway import Result, Simulation, gateway, instance, simulate
 from spillway import trace as recorded
+from spillway.config.profiles import BLIS_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +75,7 @@ def run_ns(
         input_tokens=input_tokens,
         output_tokens=output_tokens,
         tenant=tenant,
-        **({"instances": instance.InstanceGroup()} | settings),
+        **({"instances": BLIS_SERVER} | settings),
     )
 
 

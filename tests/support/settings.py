@@ -21,6 +21,7 @@ from spillway import (
     workload,
 )
 from spillway.config import classes
+from spillway.config.profiles import BLIS_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -317,7 +318,7 @@ RICH = Simulation(
     ),
     signals=signals.Scraped(),
     instances=[
-        instance.InstanceGroup(
+        BLIS_SERVER.replace(
             count=2,
             scheduler="priority_fcfs",
             ingress="engine_request_limit",
@@ -326,6 +327,7 @@ RICH = Simulation(
         instance.InstanceGroup(
             max_model_len=4096,
             plant="processor_sharing",
+            latency="linear",
             ingress="vllm_queue_limits",
         ),
     ],
@@ -346,6 +348,7 @@ ODD = Simulation(
         bands=[gateway.Band(priority=3), gateway.Band()],
     ),
     router=router.LeastLoaded(ties="random"),
+    instances=[BLIS_SERVER],
     metrics=metrics.Metrics(fitness=[]),
     horizon_s=3.2e9,
     warm_up_s=0.1 + 0.2,

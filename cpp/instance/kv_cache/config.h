@@ -26,7 +26,7 @@ struct KvCache {
   bool prefix_caching = true;
   Allocation allocation = Allocation::check_then_act;
   bool stores_last_token = false;
-  bool reserve_full_prompt = false;
+  bool reserve_full_prompt = true;
   double watermark = 0;
 
   static constexpr std::string_view type_name = "KvCache";

@@ -23,8 +23,8 @@ struct StepTable {
   std::vector<double> decode_requests{0, 64};
   std::vector<double> prefill_tokens{0, 512};
   std::vector<double> context_tokens{0, 4096};
-  std::vector<double> step_us{12600, 12600, 28759, 28759, 14548, 30276, 33839, 49568};
-  double prefill_context_us = 0.0017;
+  std::vector<double> step_us{6748, 6748, 13489, 13489, 9135, 18293, 17244, 26402};
+  double prefill_context_us = 0.00082283383994566;
   double decode_scale = 1;
   double prefill_scale = 1;
 

@@ -194,18 +194,25 @@ def plans_ahead(server: ServerFacts) -> bool | None:
 def group_of(
     server: ServerFacts, latency: instance.Roofline | instance.StepTable, *, ahead: bool
 ) -> Any:
-    """The server with these step times. What the facts do not state has Spillway's defaults."""
+    """The server with these step times.
+
+    Where the facts state no limits, they are vLLM's on a small accelerator; memory and context
+    that they do not state hardly ever bind.
+    """
     version = version_of(server)
-    stated: dict[str, Any] = {
-        "data_parallel_size": server.data_parallel_size,
-        "max_num_seqs": server.max_num_seqs,
-        "max_num_batched_tokens": server.max_num_batched_tokens,
-        "max_model_len": server.max_model_len,
-        "block_size_tokens": server.block_size_tokens,
-        "num_kv_blocks": server.num_kv_blocks,
+    limits: dict[str, Any] = {
+        "data_parallel_size": 1,
+        "max_num_seqs": 256,
+        "max_num_batched_tokens": 2048,
+        "max_model_len": 0,
+        "block_size_tokens": 16,
+        "num_kv_blocks": 132_139,
     }
+    for name in limits:
+        if (stated := getattr(server, name)) is not None:
+            limits[name] = stated
     return instance.InstanceGroup(
-        **{name: value for name, value in stated.items() if value is not None},
+        **limits,
         kv_cache=instance.KvCache(
             prefix_caching=server.prefix_caching is not False,
             reserve_full_prompt=version is not None and version >= (0, 19),

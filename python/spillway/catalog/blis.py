@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spillway._core.instance import ClassPriority, InstanceGroup, Linear, PriorityFcfs
+from spillway._core.instance import ClassPriority, PriorityFcfs
 from spillway.catalog._preset import Preset
+from spillway.config import profiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,23 +64,29 @@ def iteration_14(*, age_weight_per_s: float = 10, preemption_margin: int | None 
 
 
 def llama_8b() -> Preset:
-    """The servers of BLIS's strategy experiments, which are Spillway's default ones.
+    """The servers of BLIS's strategy experiments.
 
     Context costs nothing, and the KV memory is more than two H100 have: `instance.Server` describes
     the same hardware as vLLM would start it.
     """
-    default = InstanceGroup()
+    server = profiles.BLIS_SERVER
     return Preset(
         name="blis-llama-3.1-8b-h100-tp2",
         kind="server",
         doc="Llama 3.1 8B on two H100 as BLIS describes it.",
         source="BLIS, strategy experiments; coefficients trained in 2025",
         settings={
-            "instances[].latency": Linear.preset("llama-3.1-8b-h100-tp2"),
-            "instances[].num_kv_blocks": default.num_kv_blocks,
-            "instances[].max_num_seqs": default.max_num_seqs,
-            "instances[].max_num_batched_tokens": default.max_num_batched_tokens,
-        },
+            f"instances[].{name}": getattr(server, name)
+            for name in (
+                "latency",
+                "num_kv_blocks",
+                "max_num_seqs",
+                "max_num_batched_tokens",
+                "max_model_len",
+                "async_scheduling",
+            )
+        }
+        | {"instances[].kv_cache.reserve_full_prompt": server.kv_cache.reserve_full_prompt},
     )
 
 

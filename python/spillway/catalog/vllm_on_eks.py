@@ -45,7 +45,7 @@ from spillway._core.gateway import (
     TenantRoundRobin,
     WorkerBudget,
 )
-from spillway._core.instance import InstanceGroup, Linear, ProcessorSharing
+from spillway._core.instance import InstanceGroup, KvCache, Linear, ProcessorSharing
 from spillway._core.signals import Sensor
 from spillway._core.workload import Client, Fixed, SloClass, Synthetic, Tenant
 from spillway.catalog._preset import Preset, check, is_whole
@@ -326,7 +326,8 @@ def l4(*, workers: int = 2) -> Preset:
     at 300 GB/s takes 51), 0.345 ms per prompt token (44 TFLOP/s), 0.285 ms per request that decodes
     and 0.19 us per token of context (57,344 bytes at that speed). The first three are a fit to
     throughputs in the posts, the 2,400 blocks of memory one to times to first token of their sweep
-    over budgets; `tools/fit_l4.py` makes both. Limits of tokens and requests are defaults of vLLM.
+    over budgets; `tools/fit_l4.py` makes both. Limits of tokens and requests are defaults of vLLM;
+    the fit assumes that it neither schedules one step ahead nor reserves whole prompts.
 
     Memory is the least certain value. The GPU has 22 GiB, of which 90% may be used; that is 5.6 GiB
     more than the weights. 2,400 blocks take 2.1 and leave 3.5 for activations and graphs, which is
@@ -358,7 +359,9 @@ def l4(*, workers: int = 2) -> Preset:
                 max_model_len=8192,
                 block_size_tokens=16,
                 num_kv_blocks=2400,
+                kv_cache=KvCache(reserve_full_prompt=False),
                 latency=Linear.preset("qwen2.5-7b-l4"),
+                async_scheduling=False,
             )
         },
     )

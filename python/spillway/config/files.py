@@ -1,7 +1,8 @@
 """Configuration files: simulations from settings, and back.
 
-A configuration file is YAML or JSON with the keys of `Simulation`, plus `schema` (1) and `profile`
-(vllm or blis_0_6). A setting that it omits takes the profile's value, or else the default.
+A configuration file is YAML or JSON with the keys of `Simulation`, plus `schema` (2) and `profile`
+(vllm or blis_0_6). A setting that it omits takes the profile's value, or else the default. Files of
+schema 1 had another default server, `profiles.BLIS_SERVER`, and keep it.
 
 YAML is read by the core schema of version 1.2 (see `spillway.config.yaml`): `1:30`, `1_000` and
 `yes` are text, `0x10` is 16, and there are no aliases. `spillway.loading` reads the presets and the
@@ -21,6 +22,7 @@ from spillway._core.cluster import Simulation
 from spillway.config import profiles, yaml
 from spillway.config.classes import config_error
 from spillway.config.filesystem import cannot, open_text, replacing
+from spillway.config.merging import merged
 from spillway.config.messages import checked_simulation, note
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SCHEMA",
+    "SCHEMAS",
     "dump",
     "fingerprint",
     "note_empty",
@@ -42,8 +45,10 @@ def __dir__() -> list[str]:
     return __all__
 
 
-SCHEMA = 1
-"""Version of the configuration files and of summary.json."""
+SCHEMA = 2
+"""Version of the configuration files and study files that are written."""
+SCHEMAS = (1, 2)
+"""The versions that are read."""
 
 
 def read_settings(path: str | Path) -> dict[str, Any]:
@@ -91,9 +96,27 @@ def to_simulation(settings: Mapping[str, Any]) -> Simulation:
     stated = dict(settings)
     schema = stated.pop("schema", SCHEMA)
     profile = stated.pop("profile", "vllm")
-    if schema != SCHEMA or isinstance(schema, bool):
-        raise config_error([("schema", repr(schema), f"must be {SCHEMA}")])
-    return profiles.apply(profile, Simulation.from_dict(stated), stated)
+    if schema not in SCHEMAS or isinstance(schema, bool):
+        raise config_error([("schema", repr(schema), f"must be {' or '.join(map(str, SCHEMAS))}")])
+    complete = _on_blis_servers(stated) if schema == 1 or profile == "blis_0_6" else stated
+    return profiles.apply(profile, Simulation.from_dict(complete), stated)
+
+
+def _on_blis_servers(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with instances that are `profiles.BLIS_SERVER` unless they state otherwise."""
+    server = profiles.BLIS_SERVER.to_dict()
+
+    def completed(one: Any) -> Any:
+        if not isinstance(one, dict):
+            return one
+        found = merged(server, one)
+        if isinstance(found["latency"], dict):
+            found["latency"] = {"kind": server["latency"]["kind"], **found["latency"]}
+        return found
+
+    given = settings.get("instances", {})
+    found = [completed(one) for one in given] if isinstance(given, list) else completed(given)
+    return {**settings, "instances": found}
 
 
 def dump(simulation: Simulation, path: str | Path) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from spillway._core.cluster import Simulation, profile_settings
+from spillway._core.instance import InstanceGroup, KvCache, Linear
 from spillway.config.classes import config_error
 from spillway.config.messages import checked_simulation
 
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 __all__ = [
+    "BLIS_SERVER",
     "NAMES",
+    "RULED_OUT",
     "SETTINGS",
     "apply",
     "blis_0_6",
@@ -38,6 +41,30 @@ NAMES = ("vllm", "blis_0_6")
 SETTINGS = profile_settings
 """(path, {profile: value}, reason) of every setting in which the profiles differ."""
 
+RULED_OUT = {
+    "blis_0_6": {
+        "instances[].async_scheduling": False,
+        "instances[].kv_cache.reserve_full_prompt": False,
+    }
+}
+"""Settings that a profile turns off, because its semantics are not defined with them."""
+
+BLIS_SERVER = InstanceGroup(
+    max_num_seqs=256,
+    max_num_batched_tokens=2048,
+    max_model_len=0,
+    num_kv_blocks=132139,
+    kv_cache=KvCache(reserve_full_prompt=False),
+    latency=Linear.preset("llama-3.1-8b-h100-tp2"),
+    async_scheduling=False,
+)
+"""The server of BLIS's strategy experiments (Llama 3.1 8B on two H100; coefficients of 2025).
+
+Context costs nothing, and its KV memory is more than two H100 have: it reproduces published
+numbers, and describes no real server. Instances of the profile `blis_0_6`, and those of
+configuration files of schema 1, are this server where they do not state otherwise.
+"""
+
 
 def vllm(simulation: Simulation | None = None) -> Simulation:
     """`simulation` (default: all defaults) with the causal semantics of a vLLM server."""
@@ -45,8 +72,8 @@ def vllm(simulation: Simulation | None = None) -> Simulation:
 
 
 def blis_0_6(simulation: Simulation | None = None) -> Simulation:
-    """`simulation` (default: all defaults) with the semantics of BLIS v0.6.14."""
-    return apply("blis_0_6", simulation or Simulation())
+    """`simulation` (default: one `BLIS_SERVER`) with the semantics of BLIS v0.6.14."""
+    return apply("blis_0_6", simulation or Simulation(instances=BLIS_SERVER))
 
 
 def apply(
@@ -55,11 +82,12 @@ def apply(
     """Sets the profile's values, except where the configuration file `stated` differs."""
     if profile not in NAMES:
         raise config_error([("profile", repr(profile), f"must be one of {', '.join(NAMES)}")])
+    chosen = {pattern: parsed(values[profile]) for pattern, values, _ in SETTINGS}
     changes: dict[str, Any] = {}
-    for pattern, values, _ in SETTINGS:
+    for pattern, value in (chosen | RULED_OUT.get(profile, {})).items():
         for path in paths(pattern, checked_simulation(simulation)):
             if stated is None or not _states(stated, path):
-                changes[path] = parsed(values[profile])
+                changes[path] = value
     return simulation.with_(changes)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillway._core.cluster import Simulation
 from spillway.config import profiles
-from spillway.config.files import SCHEMA
+from spillway.config.files import SCHEMAS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +31,7 @@ def file_schema(*, presets: Mapping[str, Any], server: Mapping[str, Any]) -> dic
     for one in schema["properties"]["instances"]["anyOf"]:
         one.get("items", one)["properties"]["server"] = server
     schema["properties"] = {
-        "schema": {"const": SCHEMA, "description": "Version of the file format."},
+        "schema": {"enum": list(SCHEMAS), "description": "Version of the file format."},
         "profile": {
             "enum": list(profiles.NAMES),
             "description": "Profile of the simulation's semantics.",

@@ -32,6 +32,9 @@ def __dir__() -> list[str]:
     return __all__
 
 
+_SUMMARY_SCHEMA = 1  # version of summary.json
+
+
 class ResultData:
     """One run: the outcome and latencies of every request, and the figures over all of them.
 
@@ -278,7 +281,7 @@ class ResultData:
     def to_dict(self) -> dict[str, Any]:
         """The content of summary.json."""
         return {
-            "schema": files.SCHEMA,
+            "schema": _SUMMARY_SCHEMA,
             "profile": self.profile,
             "seed": self.seed,
             "fingerprint": self.fingerprint,

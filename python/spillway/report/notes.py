@@ -7,7 +7,8 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway._core.cluster import Simulation
-from spillway._core.instance import InstanceGroup, Jittered
+from spillway._core.instance import InstanceGroup, Jittered, StepLoop
+from spillway.config import profiles
 from spillway.config.text import setting
 from spillway.data.figures import LATENCIES
 
@@ -51,12 +52,7 @@ def notes(result: ResultData) -> list[str]:
             "the servers' step times are computed, not measured (unvalidated); "
             "simulate(…, uncertainty=20) shows what follows from their uncertainty."
         )
-    if _has_default_server(result.simulation):
-        found.append(
-            "the servers are Spillway's default: step times that BLIS published, in which context "
-            "costs nothing, with the KV memory of another server; state yours, e.g. "
-            "instances: {server: {model: llama-3.1-8b, gpu: h100}}."
-        )
+    found += _default_servers(result.simulation)
     if any(0 < int(summary[f"num_{name}"] or 0) < SMALL_SAMPLE for name in LATENCIES):
         found.append(f"* p99 is unreliable with fewer than {SMALL_SAMPLE:,} values.")
     if summary.get("approximate"):
@@ -96,14 +92,26 @@ def is_unvalidated(simulation: Simulation) -> bool:
     return any("unvalidated" in group.provenance for group in simulation.instances)
 
 
-def _has_default_server(simulation: Simulation) -> bool:
-    """Whether an instance has neither step times nor KV memory of its own; not in BLIS's books."""
-    default = InstanceGroup()
-    return simulation.metrics.accounting == "clock" and any(
-        group.plant == default.plant
-        and (group.latency, group.num_kv_blocks) == (default.latency, default.num_kv_blocks)
+def _default_servers(simulation: Simulation) -> Iterator[str]:
+    """What the servers are that have neither step times nor KV memory of their own.
+
+    Not in BLIS's books, and not of servers that were named, whose provenance says it.
+    """
+    cure = "state yours, e.g. instances: {server: {model: qwen3-14b, gpu: h200, tp: 2}}."
+    stated = {
+        (group.latency, group.num_kv_blocks)
         for group in simulation.instances
-    )
+        if group.plant == StepLoop() and not group.provenance
+    }
+    default, blis = InstanceGroup(), profiles.BLIS_SERVER
+    if (default.latency, default.num_kv_blocks) in stated:
+        yield f"the servers are Spillway's default, an H100 that serves Llama 3.1 8B; {cure}"
+    is_causal = simulation.metrics.accounting == "clock"
+    if is_causal and (blis.latency, blis.num_kv_blocks) in stated:
+        yield (
+            "the servers are those of BLIS's experiments, in which context costs nothing and KV "
+            f"memory is hardly ever short; {cure}"
+        )
 
 
 def _losses(result: ResultData, parts: Parts) -> Iterator[str]:
@@ -258,6 +266,7 @@ class _Setting(NamedTuple):
     path: str
     default: Any
     value: Any
+    is_unlimited: bool
 
     @property
     def pattern(self) -> str:
@@ -267,7 +276,7 @@ class _Setting(NamedTuple):
     @property
     def is_on(self) -> bool:
         """Whether the setting has an effect; a setting whose default is null is off by default."""
-        return bool(self.default) or self.value != self.default
+        return not self.is_unlimited and (bool(self.default) or self.value != self.default)
 
     def __str__(self) -> str:
         return f"{self.path} = {setting(self.value)}"
@@ -298,7 +307,8 @@ class Parts:
         for field in description["fields"]:
             at = f"{path}.{field['name']}" if path else field["name"]
             value = values[field["name"]]
-            self.settings.append(_Setting(at, field["default"], value))
+            is_unlimited = value == 0 and "0: unlimited" in field["doc"]
+            self.settings.append(_Setting(at, field["default"], value, is_unlimited))
             if field["type"] not in ("struct", "variant") or value is None:
                 continue
             for i, one in enumerate(value if field.get("sequence") else [value]):

@@ -8,6 +8,7 @@ import io
 from typing import TYPE_CHECKING, Any
 
 from spillway._core.sim import build_info
+from spillway.config import files
 from spillway.config.text import number
 from spillway.config.yaml import to_yaml
 from spillway.data.figures import FIGURES
@@ -101,8 +102,8 @@ def page(result: ResultData, remarks: Sequence[str], title: str = "") -> str:
     settings = html.escape(to_yaml(result.simulation.to_dict()))
     parts.append(
         "<h2>Configuration</h2><details><summary>All settings, as a file for `spillway run`"
-        f"</summary><pre>schema: 1\nprofile: {html.escape(result.profile)}\n{settings}</pre>"
-        f"</details><p>Spillway {html.escape(build_info['version'])}, fingerprint "
+        f"</summary><pre>schema: {files.SCHEMA}\nprofile: {html.escape(result.profile)}\n"
+        f"{settings}</pre></details><p>Spillway {html.escape(build_info['version'])}, fingerprint "
         f"{html.escape(result.fingerprint)}, seed {result.seed}.</p>"
     )
     return (

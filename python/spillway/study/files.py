@@ -68,7 +68,7 @@ _CONFIRM = keys(
     }
 )
 _BASE: dict[str, Check] = {
-    "schema": whole(files.SCHEMA, files.SCHEMA),
+    "schema": whole(files.SCHEMAS[0], files.SCHEMAS[-1]),
     "simulation": by_type(
         {str: text, Mapping: mapping(anything)}, "must be a file or a mapping of settings"
     ),
@@ -278,6 +278,8 @@ def _simulation(settings: Mapping[str, Any], base: Path) -> Simulation:
         path = base / Path(stated).name
         stated = files.read_settings(path)
         files.note_empty(stated, path)
+    elif "schema" in settings:
+        stated = {"schema": settings["schema"], **stated}
     if "scenario" in settings:
         stated = by_name.with_scenario(stated, settings["scenario"])
     return by_name.apply(settings.get("presets", []), loading.from_settings(stated, base=base))

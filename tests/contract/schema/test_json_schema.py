@@ -34,7 +34,7 @@ def test_schema_is_one_and_takes_what_exists() -> None:
 
 def test_schema_refuses_what_the_core_refuses() -> None:
     refused: list[dict[str, Any]] = [
-        {"schema": 2},
+        {"schema": 3},
         {"profile": "vlm"},
         {"router": "lest_loaded"},
         {"router": {"ties": "first"}},

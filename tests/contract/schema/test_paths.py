@@ -9,6 +9,7 @@ import pytest
 from support.settings import RICH, at
 
 from spillway import ConfigError, Simulation, gateway, instance, router, workload
+from spillway.config.profiles import BLIS_SERVER
 
 
 @pytest.mark.parametrize(
@@ -73,6 +74,7 @@ def test_entries_without_a_name_are_named_by_their_first_setting() -> None:
 def test_preset_is_a_path() -> None:
     name = "llama-3.1-8b-h100-tp4"
     wanted = instance.Linear.preset(name)
+    base = Simulation(instances=BLIS_SERVER)
     path = "instances[0].latency"
     for changes, latency in (
         ({f"{path}.preset": name}, wanted),
@@ -80,7 +82,7 @@ def test_preset_is_a_path() -> None:
         ({f"{path}.beta0_us": 5, f"{path}.preset": name}, wanted.replace(beta0_us=5)),
         ({path: {"kind": "linear", "beta0_us": 5}, f"{path}.preset": name}, wanted),
     ):
-        assert Simulation().with_(changes).instances[0].latency == latency
+        assert base.with_(changes).instances[0].latency == latency
     for changes, message in (
         ({f"{path}.preset": "gpt"}, r"latency.preset = 'gpt': unknown preset; one of llama"),
         ({f"{path}.preset": name, f"{path}.beta": 5}, r"latency.beta = 5: unknown setting"),
@@ -88,7 +90,7 @@ def test_preset_is_a_path() -> None:
         ({"slo_classes[batch].presets": name}, "unknown setting 'presets'"),
     ):
         with pytest.raises(ConfigError, match=message):
-            Simulation().with_(changes)
+            base.with_(changes)
 
 
 def test_list_of_one_needs_no_index() -> None:

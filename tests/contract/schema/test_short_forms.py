@@ -41,7 +41,7 @@ def test_short_forms_of_nouns() -> None:
         tenants=({"name": "default", "weight": 2},),
         gateway={"bands": gateway.Band(priority=1), "limit": "fixed"},
     )
-    assert one.instances == (instance.InstanceGroup(count=2),)
+    assert one.instances == (instance.InstanceGroup(count=2, latency=instance.Linear()),)
     assert one.tenants == (workload.Tenant(weight=2),)
     assert one.gateway == gateway.Gateway(
         bands=[gateway.Band(priority=1)], limit=gateway.FixedLimit()

@@ -24,6 +24,7 @@ from spillway import (
     workload,
 )
 from spillway import trace as recorded
+from spillway.config.profiles import BLIS_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -110,7 +111,7 @@ def random_run(
             (signals.Live(), signals.Scraped(period_s=0.05), signals.Scraped(period_s=0.4))
         ),
         instances=[
-            instance.InstanceGroup(
+            BLIS_SERVER.replace(
                 count=rng.choice((1, 2, 3)),
                 latency=PLAIN,
                 max_num_seqs=rng.choice((8, 64)),
@@ -215,7 +216,7 @@ def test_every_setting_changes_some_run(name: str) -> None:
         ),
         router=router.LeastLoaded(),
         signals=signals.Scraped(period_s=0.1),
-        instances=[instance.InstanceGroup(count=2, latency=PLAIN, max_num_batched_tokens=512)],
+        instances=[BLIS_SERVER.replace(count=2, latency=PLAIN, max_num_batched_tokens=512)],
     )
 
     def path(setting: str) -> str:
@@ -256,7 +257,7 @@ def test_full_memory_adds_the_time_to_the_next_release() -> None:
                         budgets=[gateway.TtftBudget(slo_class="standard", budget_s=budget_s)],
                     )
                 ),
-                instances=[instance.InstanceGroup(latency=PLAIN, num_kv_blocks=blocks)],
+                instances=[BLIS_SERVER.replace(latency=PLAIN, num_kv_blocks=blocks)],
             )
         )
         assert result.requests["admitted"][:4].all()
@@ -283,6 +284,7 @@ def test_admission_by_group_age_counts_requests() -> None:
         gateway=gateway.Gateway(
             admission=gateway.TokenBucket(capacity_tokens=650, refill_tokens_per_s=0)
         ),
+        instances=BLIS_SERVER,
     )
     result = simulate(simulation)
     table = result.admission_by_group_age(step_s=1, new_for_s=1)
@@ -323,6 +325,7 @@ def test_streamed_runs_decide_alike() -> None:
             )
         ),
         signals=signals.Scraped(period_s=0.1),
+        instances=BLIS_SERVER,
     )
     kept = simulate(simulation).ledger
     assert simulate(simulation.with_({"metrics.streaming": True})).ledger == kept
@@ -335,7 +338,7 @@ def test_streamed_runs_decide_alike() -> None:
 
 def random_fleet(rng: random.Random, count: int = 1) -> instance.InstanceGroup:
     latency = instance.Linear(beta_context_us=rng.choice((0, 0.01)))
-    return instance.InstanceGroup(
+    return BLIS_SERVER.replace(
         count=count,
         latency=rng.choice((latency, instance.Jittered(mean=latency, cv=0.2))),
         max_num_seqs=rng.choice((3, 8, 64)),
@@ -345,6 +348,7 @@ def random_fleet(rng: random.Random, count: int = 1) -> instance.InstanceGroup:
         kv_cache=instance.KvCache(
             prefix_caching=rng.random() < 0.7,
             allocation=rng.choice(("check_then_act", "roll_back")),
+            reserve_full_prompt=False,
         ),
         scheduler=rng.choice(("fcfs", "sjf", instance.PriorityFcfs(priority="slo_class"))),
         completion=rng.choice(("step_end", "step_end", "step_start")),
@@ -438,7 +442,7 @@ def test_the_exact_estimate_is_right_to_the_nanosecond_if_no_other_follows(seed:
                     prefix_group=groups[:length],
                     prefix_tokens=prefix[:length],
                 ),
-                slo_classes=[*Simulation().slo_classes, probe],
+                slo_classes=[*Simulation(instances=BLIS_SERVER).slo_classes, probe],
                 gateway=gateway.Gateway(admission=admission),
                 router=routing,
                 instances=[fleet],
@@ -487,7 +491,7 @@ def crowded(**settings: Any) -> Simulation:
     ]
     base = Simulation(
         workload=workload.Synthetic(requests_per_s=300, num_requests=500, clients=clients),
-        instances=[instance.InstanceGroup(count=4, max_num_seqs=16, num_kv_blocks=800)],
+        instances=[BLIS_SERVER.replace(count=4, max_num_seqs=16, num_kv_blocks=800)],
     )
     return base.replace(**settings)
 
@@ -546,7 +550,7 @@ def test_a_worse_instance_is_priced_where_the_router_chooses_it(estimator: str) 
             )
         ),
         router=router.AlwaysBusiest(),
-        instances=[instance.InstanceGroup(count=4, latency=PLAIN)],
+        instances=[BLIS_SERVER.replace(count=4, latency=PLAIN)],
     )
     path = "gateway.admission[0].instance"
     admitted = {
@@ -564,7 +568,7 @@ def test_on_one_instance_the_best_is_the_routed(estimator: str) -> None:
         gateway=gateway.Gateway(
             admission=gateway.PredictiveTtft(estimator=estimator, protected_priority=None)
         ),
-        instances=[instance.InstanceGroup(max_num_seqs=16, num_kv_blocks=800)],
+        instances=[BLIS_SERVER.replace(max_num_seqs=16, num_kv_blocks=800)],
     )
     best = simulate(simulation)
     routed = simulate(simulation.with_({"gateway.admission[0].instance": "routed"}))

@@ -15,6 +15,7 @@ from support.twins import admission as plain
 
 from spillway import Result, Simulation, gateway, instance, metrics, simulate, workload
 from spillway import trace as recorded
+from spillway.config.profiles import BLIS_SERVER
 
 STEP = SECOND // 100
 BLOCKS = 100
@@ -44,7 +45,7 @@ SLO_CLASSES = [
 
 def one_seat(count: int) -> instance.InstanceGroup:
     """What the oracle's fleet is: one request at a time, a hundredth of a second per token."""
-    return instance.InstanceGroup(
+    return BLIS_SERVER.replace(
         count=count, max_num_seqs=1, num_kv_blocks=BLOCKS, latency=steady(STEP / MS)
     )
 

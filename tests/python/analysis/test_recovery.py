@@ -10,6 +10,7 @@ from support.runs import flat, run
 
 from spillway import Result, Simulation, UsageError, instance, simulate, workload
 from spillway.analysis.recovery import _at_least
+from spillway.config.profiles import BLIS_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +72,7 @@ def test_without_a_trigger_a_queue_never_left_either() -> None:
         workload=workload.Synthetic(clients=[client], duration_s=180),
         slo_classes=[workload.SloClass(target_ttft_s=0.05)],
         router="least_loaded",
-        instances=instance.InstanceGroup(
+        instances=BLIS_SERVER.replace(
             count=2, latency=instance.Linear(preset="llama-3.1-8b-h100-tp2")
         ),
     )

@@ -10,6 +10,7 @@ import pytest
 from support.routing import WORKLOADS
 
 from spillway import Result, Simulation, UsageError, profiles, run_many, simulate, trace
+from spillway.config.profiles import BLIS_SERVER
 
 ALPHA0_US, ALPHA_INPUT_US, ALPHA_OUTPUT_US = 1700, 3, 40
 BETA0_US, BETA_PREFILL_US, BETA_DECODE_US = 5000, 17, 90
@@ -166,7 +167,9 @@ def test_no_regret_without_rejections_or_targets() -> None:
 @pytest.mark.parametrize("name", WORKLOADS)
 @pytest.mark.parametrize("profile", profiles.NAMES)
 def test_unloaded_latencies_are_those_of_sparse_requests(name: str, profile: str) -> None:
-    simulation = profiles.apply(profile, Simulation(workload=WORKLOADS[name]), {})
+    simulation = profiles.apply(
+        profile, Simulation(workload=WORKLOADS[name], instances=BLIS_SERVER), {}
+    )
     simulation = simulation.with_({"gateway.admission": "reject_all", "horizon_s": 1.5})
     result = simulate(simulation, seed=3)
     regret = result.admission_regret()

@@ -12,6 +12,7 @@ from support.effort import trials
 from support.paths import DATA
 
 from spillway import Result, Simulation, UsageError, fleet, simulate, trace, workload
+from spillway.config.profiles import BLIS_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -133,7 +134,7 @@ def base(requests: Any = None, **settings: Any) -> Simulation:
         workload=requests or workload.Synthetic(requests_per_s=40, num_requests=400),
         slo_classes=[{"name": "standard", "target_ttft_s": TARGET_S}],
         gateway={"admission": bucket()},
-        instances={"count": 3},
+        instances=BLIS_SERVER.replace(count=3),
         **settings,
     )
 
@@ -185,11 +186,11 @@ def test_effects_at_the_start_of_a_step_leave_none_of_it_to_the_next_request() -
     simulation = Simulation(
         workload=requests,
         gateway={"admission": "reject_all"},
-        instances={
-            "completion": "step_start",
-            "max_num_batched_tokens": 4000,
-            "latency": {"kind": "linear", "alpha0_us": 0, "alpha_input_us": 0, "beta0_us": 50_000},
-        },
+        instances=BLIS_SERVER.replace(
+            completion="step_start",
+            max_num_batched_tokens=4000,
+            latency={"kind": "linear", "alpha0_us": 0, "alpha_input_us": 0, "beta0_us": 50_000},
+        ),
     )
     assert check(simulate(simulation), lambda _: 1, most=n) == n
 
@@ -221,6 +222,7 @@ def random_group(draw: random.Random) -> dict[str, Any]:
             "prefix_caching": draw.random() < 0.7,
             "allocation": draw.choice(["check_then_act", "roll_back"]),
             "stores_last_token": draw.random() < 0.5,
+            "reserve_full_prompt": False,
         },
         "latency": linear,
         "completion": draw.choice(["step_end", "step_start"]),
@@ -249,12 +251,14 @@ def random_settings(draw: random.Random) -> dict[str, Any]:
             "max_queued": draw.choice([None, 2]),
             "replicas": draw.choice([1, 2]),
         },
-        "instances": [random_group(draw) for _ in range(draw.choice([1, 1, 2, 3]))],
+        "instances": [
+            BLIS_SERVER.replace(**random_group(draw)) for _ in range(draw.choice([1, 1, 2, 3]))
+        ],
         "metrics": {"accounting": draw.choice(["clock", "clock", "blis"])},
         "quantum_ns": draw.choice([1, 1000]),
         "router": draw.choice(["round_robin", "least_loaded"]),
     }
-    total = sum(one["count"] for one in settings["instances"])
+    total = sum(one.count for one in settings["instances"])
     reaction = draw.choice([{}, {"timeout_s": 0.5}, {"deadline_s": 1}])
     if draw.random() < 0.5:
         reaction = reaction | {"retries": [{"max_attempts": 2, "backoff_s": 0.1}]}
@@ -289,7 +293,9 @@ def test_random_step_times_are_drawn_for_every_request() -> None:
     requests = trace(arrival_s=np.arange(n) * 0.01, input_tokens=[500] * n, output_tokens=[20] * n)
     group = {"latency": {"kind": "jittered", "cv": 0.3}}
     simulation = Simulation(
-        workload=requests, gateway={"admission": "reject_all"}, instances={"count": 2, **group}
+        workload=requests,
+        gateway={"admission": "reject_all"},
+        instances=BLIS_SERVER.replace(**{"count": 2, **group}),
     )
     regret = simulate(simulation, seed=3).admission_regret()
     apart = trace(arrival_s=np.arange(n) * 1000.0, input_tokens=[500] * n, output_tokens=[20] * n)
@@ -388,10 +394,9 @@ def test_longer_than_the_clock_is_an_error() -> None:
     simulation = Simulation(
         workload=trace(arrival_s=[0] * 3, input_tokens=[1] * 3, output_tokens=[100_000_000] * 3),
         gateway={"admission": "reject_all"},
-        instances={
-            "latency": {"kind": "linear", "beta0_us": 1.5e7},
-            "block_size_tokens": 1_000_000,
-        },
+        instances=BLIS_SERVER.replace(
+            latency={"kind": "linear", "beta0_us": 1.5e7}, block_size_tokens=1_000_000
+        ),
     )
     with pytest.raises(
         UsageError, match="one of the 3 rejected requests takes longer than 800000000 s"
@@ -412,6 +417,7 @@ def refused(targets: dict[str, float], output: int = 20, **columns: Any) -> Resu
             slo_classes=[{"name": "standard", **targets}],
             gateway={"admission": "reject_all"},
             metrics={"traced_candidates": 1},
+            instances=BLIS_SERVER,
         )
     )
 

@@ -220,7 +220,7 @@ def test_every_preset_is_the_same_by_name_and_by_function(
 ) -> None:
     made = by_name.function_of(name)
     assert made() == catalog.get(name)
-    by_file = load(write({"schema": 1, "presets": ["noisy-neighbor", name]}))
+    by_file = load(write({"schema": 2, "presets": ["noisy-neighbor", name]}))
     assert by_file == made().apply(LOADED)
     assert fingerprint(by_file) == fingerprint(made().apply(LOADED))
 
@@ -498,7 +498,7 @@ def test_schema_knows_the_presets() -> None:
 
 
 def test_set_presets(write: Callable[[Any], Path], capsys: pytest.CaptureFixture[str]) -> None:
-    path = write({"schema": 1, "instances": {"count": 3}, "router": "round_robin"})
+    path = write({"schema": 2, "instances": {"count": 3}, "router": "round_robin"})
     own = load(path)
 
     def digest_of(*arguments: str) -> str:
@@ -525,7 +525,7 @@ def test_scenario_replaces_that_of_the_file_and_keeps_its_gateway(
     write: Callable[[Any], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = {
-        "schema": 1,
+        "schema": 2,
         "presets": ["noisy-neighbor", "vllm-on-eks-post5"],
         "tenants": [{"name": "A", "weight": 9}],
         "gateway": {"guard": {"floor": 8}},

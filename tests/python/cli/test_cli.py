@@ -423,7 +423,7 @@ def test_init_full_writes_a_file_that_means_the_defaults(
     assert Path("new.yaml").read_text() == text
     assert load("new.yaml") == Simulation()
     Path("blis.yaml").write_text(text.replace("profile: vllm", "profile: blis_0_6"))
-    assert load("blis.yaml") == profiles.blis_0_6()
+    assert load("blis.yaml") == profiles.blis_0_6(Simulation())
     run("run", "new.yaml", "--set", "workload.num_requests=5")
     assert max(map(len, text.splitlines())) <= 100
 
@@ -723,7 +723,7 @@ def test_scenario_replaces_workload_tenants_and_classes(
 ) -> None:
     # The file's own workload would not fit these tenants.
     Path("fleet.yaml").write_text(
-        "schema: 1\ninstances: {count: 3}\ntenants: [{name: A, weight: 9}]\n"
+        "schema: 2\ninstances: {count: 3}\ntenants: [{name: A, weight: 9}]\n"
     )
     expected = catalog.get("baseline").apply(Simulation().with_({"instances.count": 3}))
     digest = fingerprint(expected)[:12]

@@ -59,7 +59,7 @@ def test_without_a_folder_everything_is_printed(
     command.write_text("vllm serve m --seed 3")
     status, out, err = called(capsys, "import", command, "--from", "vllm")
     assert status == 0
-    assert out.startswith("schema: 1\nworkload:\n")
+    assert out.startswith("schema: 2\nworkload:\n")
     assert err == (
         f'spillway: not simulated: {command}: model = "m": describes the server: give gpu, and it '
         "is computed\n"

@@ -38,6 +38,7 @@ from spillway import (
 )
 from spillway.config import filesystem
 from spillway.config import yaml as _yaml
+from spillway.config.profiles import BLIS_SERVER
 from spillway.data import export
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def test_same_settings_as_yaml_and_json(write: Callable[..., Path]) -> None:
         "instances": {"count": 3},
     }
     expected = profiles.blis_0_6(
-        Simulation(router="least_loaded", instances=[instance.InstanceGroup(count=3)])
+        Simulation(router="least_loaded", instances=BLIS_SERVER.replace(count=3))
     )
     assert load(write(json.dumps(written), "a.json")) == expected
     assert load(write(yaml.safe_dump(written), "a.yaml")) == expected
@@ -113,6 +114,37 @@ def test_same_settings_as_yaml_and_json(write: Callable[..., Path]) -> None:
     for nothing in ("# nothing but a comment\n", ""):
         with pytest.warns(UserWarning, match=r"config.yaml: empty, so every setting has its"):
             assert load(write(nothing)) == Simulation()
+
+
+@pytest.mark.parametrize(
+    ("written", "group"),
+    [
+        ("", BLIS_SERVER),
+        ("instances: {count: 3}", BLIS_SERVER.replace(count=3)),
+        ("instances: [{count: 3}, {latency: roofline}]", None),
+        ("instances: {latency: {beta0_us: 5}}", None),
+        ("instances: {latency: {preset: llama-3.1-8b-h100-tp4}, num_kv_blocks: 9}", None),
+        ("instances: {kv_cache: {prefix_caching: false}}", None),
+    ],
+)
+def test_files_of_schema_1_keep_their_default_server(
+    write: Callable[..., Path], written: str, group: Any
+) -> None:
+    found = load(write(f"schema: 1\n{written}\n"))
+    if group is not None:
+        assert found == Simulation(instances=group)
+    for one in found.instances:
+        assert (one.max_num_seqs, one.max_num_batched_tokens, one.max_model_len) == (256, 2048, 0)
+        assert (one.async_scheduling, one.kv_cache.reserve_full_prompt) == (False, False)
+    assert load(write("schema: 1\nprofile: blis_0_6\n")) == load(write("profile: blis_0_6\n"))
+
+
+@pytest.mark.parametrize("schema", ["", "schema: 2"])
+def test_the_default_server_of_other_files_is_that_of_the_classes(
+    write: Callable[..., Path], schema: str
+) -> None:
+    found = load(write(f"{schema}\ninstances: {{count: 3}}\n"))
+    assert found == Simulation(instances=instance.InstanceGroup(count=3))
 
 
 def test_file_without_a_schema_is_read_in_silence(write: Callable[..., Path]) -> None:
@@ -170,9 +202,9 @@ NO_MAPPING = "{path}: must be a mapping of settings such as `router: round_robin
         ("round_robin\n", NO_MAPPING + ", not 'round_robin'"),
         ("arrival_s,input_tokens\n0,1\n", NO_MAPPING),
         ("3\n", NO_MAPPING + ", not 3"),
-        ("schema: 2\n", "schema = 2: must be 1"),
-        ("schema: '1'\n", "schema = '1': must be 1"),
-        ("schema: true\n", "schema = True: must be 1"),
+        ("schema: 3\n", "schema = 3: must be 1 or 2"),
+        ("schema: '1'\n", "schema = '1': must be 1 or 2"),
+        ("schema: true\n", "schema = True: must be 1 or 2"),
         ("profile: vlm\n", "profile = 'vlm': must be one of vllm, blis_0_6"),
         ("profile: [vllm]\n", "profile = ['vllm']: must be one of vllm, blis_0_6"),
         ("router: {kind: least_loaded, tie: first}", "unknown setting; did you mean 'ties'?"),
@@ -337,9 +369,12 @@ def test_smallest_file_loads_in_every_version() -> None:
                 count=4,
                 max_num_seqs=256,
                 max_num_batched_tokens=2048,
+                max_model_len=0,
                 block_size_tokens=16,
                 num_kv_blocks=132139,
+                kv_cache=instance.KvCache(reserve_full_prompt=False),
                 latency=instance.Linear.preset("llama-3.1-8b-h100-tp2"),
+                async_scheduling=False,
             )
         ],
     )
@@ -364,9 +399,9 @@ def test_dump_and_load(tmp_path: Path, simulation: Simulation, name: str) -> Non
     assert fingerprint(load(path)) == fingerprint(simulation)
     assert [one.name for one in tmp_path.iterdir()] == [name]
     if name.endswith("json"):
-        assert json.loads(path.read_text())["schema"] == 1
+        assert json.loads(path.read_text())["schema"] == 2
     else:
-        assert path.read_text().startswith("schema: 1\n")
+        assert path.read_text().startswith("schema: 2\n")
 
 
 def test_dump_overwrites_and_keeps_permissions(tmp_path: Path) -> None:
@@ -557,7 +592,7 @@ def test_fingerprint_is_a_function_of_the_settings() -> None:
         {"gateway.limit": "fixed"},
         {"gateway.limit": {"kind": "fixed", "max_in_flight": 255}},
         {"gateway.admission": ["always_admit", "always_admit"]},
-        {"instances.latency.beta_context_us": 1e-300},
+        {"instances.latency.chunk_us": 1e-300},
         {"metrics.fitness[0].metric": "p50_ttft"},
         {"slo_classes[batch].target_e2e_s": 5},
         {"workload.clients.name": "b"},
@@ -616,7 +651,8 @@ def test_traces_count_by_their_content(write: Callable[..., Path]) -> None:
 
 def test_profiles_are_values_of_settings() -> None:
     assert profiles.vllm() == Simulation()
-    base = Simulation(router="least_loaded", instances={"scheduler": "priority_fcfs"})
+    server = BLIS_SERVER.replace(scheduler="priority_fcfs")
+    base = Simulation(router="least_loaded", instances=server)
     blis = profiles.blis_0_6(base)
     assert (blis.quantum_ns, blis.router.ties, blis.metrics.accounting) == (1000, "random", "blis")
     (group,) = blis.instances
@@ -624,6 +660,13 @@ def test_profiles_are_values_of_settings() -> None:
     assert (group.output_overhead, group.scheduler.priority) == ("reported", "constant")
     assert profiles.vllm(blis) == base
     assert profiles.blis_0_6(blis) == blis
+    assert (
+        profiles.blis_0_6().instances
+        == profiles.blis_0_6(Simulation(instances=BLIS_SERVER)).instances
+    )
+    # What the profile has no meaning for is turned off, and stays off.
+    (ahead,) = profiles.vllm(profiles.blis_0_6(Simulation())).instances
+    assert (ahead.async_scheduling, ahead.kv_cache.reserve_full_prompt) == (False, False)
     for path, values, why in profiles.SETTINGS:
         assert set(values) == set(profiles.NAMES), path
         assert len(set(values.values())) == 2
@@ -668,7 +711,7 @@ def test_stated_settings_win_over_the_profile(
     ],
 )
 def test_profile_that_the_settings_rule_out(group: dict[str, Any], tmp_path: Path) -> None:
-    simulation = Simulation(instances=[group], quantum_ns=1000)
+    simulation = Simulation(instances=BLIS_SERVER.replace(**group), quantum_ns=1000)
     with pytest.raises(ConfigError):
         profiles.blis_0_6(simulation)
     assert profiles.name_of(simulation) == "custom"

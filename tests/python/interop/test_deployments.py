@@ -43,6 +43,7 @@ def _vllm(name: str) -> dict[str, Any]:
         "block_size_tokens": 32,
         "data_parallel_size": 2,
         "kv_cache": {"prefix_caching": False, "reserve_full_prompt": True},
+        "async_scheduling": False,
         "scheduler": {"kind": "priority_fcfs", "victim": "lowest_priority"},
     }
     if engine == "vllm-0.29":

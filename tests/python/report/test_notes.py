@@ -23,6 +23,7 @@ from spillway import (
     simulate,
     workload,
 )
+from spillway.config.profiles import BLIS_SERVER, blis_0_6
 from spillway.report.notes import Parts, deciders
 
 if TYPE_CHECKING:
@@ -383,9 +384,27 @@ def test_servers_without_measurements() -> None:
     assert not any(note in one for one in simulate(Simulation()).notes())
 
 
+def test_servers_that_were_not_chosen() -> None:
+    default, named = "Spillway's default, an H100", instance.Server(model="qwen3-14b", gpu="h200")
+    for servers, said in (
+        (instance.InstanceGroup(count=2), default),
+        (instance.InstanceGroup(num_kv_blocks=100), None),
+        (instance.Server(model="llama-3.1-8b", gpu="h100"), None),  # the same, but chosen
+        (named, None),
+        (BLIS_SERVER, "those of BLIS's experiments"),
+        ([named.group, BLIS_SERVER], "those of BLIS's experiments"),
+    ):
+        notes = simulate(Simulation(instances=servers)).notes()
+        found = [one for one in notes if "state yours" in one]
+        assert len(found) == (said is not None)
+        assert all(str(said) in one for one in found)
+    assert not any("state yours" in one for one in simulate(blis_0_6()).notes())
+
+
 def test_unused_memory() -> None:
     workload_ = workload.Synthetic(num_requests=30, requests_per_s=20)
-    ample = simulate(Simulation(workload=workload_))
+    server = instance.InstanceGroup(num_kv_blocks=100_000)
+    ample = simulate(Simulation(workload=workload_, instances=server))
     assert 0 < ample.activity["peak_kv_utilization"] < 0.03
     assert "of the KV blocks were in use" in idle(ample)
     scarce = simulate(Simulation(workload=workload_).with_({"instances[0].num_kv_blocks": 300}))
@@ -427,7 +446,7 @@ def test_noise_costs_time_but_lockstep_hardly_any() -> None:
 def test_peak_of_memory_is_that_of_every_step() -> None:
     for seed in range(8):
         rng = random.Random(seed)
-        group = instance.InstanceGroup(
+        group = BLIS_SERVER.replace(
             num_kv_blocks=rng.choice((200, 500)),
             data_parallel_size=rng.choice((1, 2)),
             preemption=rng.choice(("keep_emitted", "restart")),

@@ -13,6 +13,7 @@ from support.study_problems import overloaded
 
 from spillway import ConfigError, Space, catalog, gateway, instance, router
 from spillway.catalog import vllm_on_eks
+from spillway.config.profiles import BLIS_SERVER
 from spillway.study import Choice, Kinds, Range
 from spillway.study.feasibility import doubts, offered_per_s
 
@@ -160,7 +161,7 @@ def test_order_with_a_path_that_is_not_searched_narrows_the_range() -> None:
 
 def test_entry_of_a_tenant_and_preset_are_paths() -> None:
     policy = gateway.TenantTokenBucket(own=[gateway.TenantRate(tenant="A")])
-    base = budgeted().with_({"gateway.admission": policy})
+    base = budgeted().with_({"gateway.admission": policy, "instances": [BLIS_SERVER]})
     own = "gateway.admission[0].own[A].refill_tokens_per_s"
     names = list(instance.Linear.presets())[:3]
     preset = "instances[0].latency.preset"

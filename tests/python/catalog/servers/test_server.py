@@ -33,6 +33,11 @@ def settings_file(folder: Path, text: str) -> Path:
     return path
 
 
+def test_the_default_instance_is_this_server() -> None:
+    assert SMALL.group.replace(provenance="") == instance.InstanceGroup()
+    assert SMALL.version.name == "vllm-0.19"  # as its documentation says
+
+
 RECORDED_FOLDERS = ("vllm_h100", "llmservingsim", "vllm_h100_qwen3_14b")
 
 
