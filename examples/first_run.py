@@ -1,6 +1,6 @@
 """A first run: an overloaded fleet, and how large a token bucket should be.
 
-Four servers get 400 requests/s, more than they can serve. A token bucket in front of them sheds the
+Four servers get 250 requests/s, more than they can serve. A token bucket in front of them sheds the
 excess. How many tokens per second should it admit?
 """
 
@@ -10,13 +10,13 @@ import spillway
 from spillway import gateway, instance, workload
 
 SEEDS = range(4)
-REFILLS = (120_000, 140_000, 160_000)  # tokens/s
+REFILLS = (80_000, 100_000, 120_000)  # tokens/s
 
 
 def simulation() -> spillway.Simulation:
     """The fleet without a bucket."""
     return spillway.Simulation(
-        workload=workload.Synthetic(requests_per_s=400, num_requests=10_000),
+        workload=workload.Synthetic(requests_per_s=250, num_requests=10_000),
         slo_classes=[workload.SloClass(name="standard", target_ttft_s=0.5)],
         router="least_loaded",
         instances=instance.InstanceGroup(count=4),

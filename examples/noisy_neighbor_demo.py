@@ -51,10 +51,10 @@ def simulations() -> dict[str, spillway.Simulation]:
         workload=workload.Synthetic(clients=[*clients, burst]), gateway=gateway.Gateway()
     ).with_({"instances[0].scheduler": "fcfs"})
 
-    # At most 48 concurrent requests per server. The others wait, at most 100 of each tenant, and
+    # At most 48 concurrent requests per server. The others wait, at most 50 of each tenant, and
     # the tenants take turns.
     protected = without.replace(
-        tenants=[tenant.replace(queue_max=100) for tenant in example.tenants],
+        tenants=[tenant.replace(queue_max=50) for tenant in example.tenants],
         gateway=gateway.Gateway(
             limit=gateway.WorkerBudget(cap_per_worker=48),
             bands=[gateway.Band(fairness="deficit_round_robin")],

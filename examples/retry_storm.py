@@ -23,9 +23,9 @@ def simulation(retries: list[workload.Retry]) -> spillway.Simulation:
     return spillway.Simulation(
         workload=workload.Synthetic(
             clients=[
-                workload.Client(name="usual", requests_per_s=120, duration_s=240),
+                workload.Client(name="usual", requests_per_s=70, duration_s=240),
                 workload.Client(
-                    name="burst", requests_per_s=100, start_s=start_s, duration_s=end_s - start_s
+                    name="burst", requests_per_s=140, start_s=start_s, duration_s=end_s - start_s
                 ),
             ]
         ),
