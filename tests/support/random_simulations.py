@@ -229,6 +229,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "DualLimitGate.request_limit": (1, 30),
     "DualLimitGate.wait_limit": (1, 10),
     "DualLimitGate.queue_size": (1, 50),
+    "ProcessorSharing.reference_output_tokens": (20, 500),
     "PriorityFcfs.preemption_margin": (1, 4),
     "PriorityFcfs.max_preemptions_per_step": (1, 4),
     "Fleet.initial_instances": (1, 3),
@@ -245,7 +246,8 @@ RANGES: Mapping[str, tuple[float, float]] = {
 # At the bounds of these a run is long, or asks for another mechanism.
 _NOT_AT_ITS_BOUND = re.compile(
     r".*(period_s|tick_s|poll_s|step_s|quantum_ns|\.cv|beta\w+_us"
-    r"|(ScaleRate|Upsample)\.factor|copies|by_s|jitter_s|Window\.\w+|keep_share)$"
+    r"|(ScaleRate|Upsample)\.factor|copies|by_s|jitter_s|Window\.\w+|keep_share"
+    r"|reference_output_tokens)$"
 )
 
 # Kinds with many alternatives of their own below them are chosen more often.

@@ -9,7 +9,6 @@ import json
 import math
 import re
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +34,7 @@ from spillway.interop.recordings import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from spillway.data.recording import Recording
 
@@ -729,9 +729,11 @@ def test_a_broken_file_is_read_or_refused(
             break
         place = places[data.draw(st.integers(0, len(places) - 1))]
         text = text[: place.start()] + data.draw(st.sampled_from(TOKENS)) + text[place.end() :]
-    path = tmp_path_factory.mktemp("broken") / Path(name).name
-    if name.endswith("runs.json"):
-        shutil.copytree((FILES / name).parent, path.parent, dirs_exist_ok=True)
+    path = tmp_path_factory.getbasetemp() / "broken" / name
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith("runs.json"):
+            shutil.copytree((FILES / name).parent, path.parent, dirs_exist_ok=True)
     path.write_text(text)
     for kind, reader in READERS.items():
         forms = [None, FORMAT_OF[name]] if FORMATS[FORMAT_OF[name]].kind == kind else [None]
