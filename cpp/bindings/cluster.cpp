@@ -147,6 +147,20 @@ py::dict decisions_of(const router::DecisionLog& log) {
 }
 
 // One row per sample; columns per tenant have the shape (samples, tenants).
+py::list fitted_states_of(const std::vector<cluster::FittedStatesReport>& reports) {
+  py::list result;
+  for (const auto& report : reports) {
+    py::dict entry;
+    entry["group"] = report.group;
+    entry["states"] = report.states;
+    entry["outside"] = report.outside;
+    entry["most_running_requests"] = report.most_running_requests;
+    entry["most_kv_tokens"] = report.most_kv_tokens;
+    result.append(entry);
+  }
+  return result;
+}
+
 py::dict timeline_of(const metrics::Timeline& timeline) {
   using metrics::Sample;
   using metrics::TenantSample;
@@ -215,6 +229,7 @@ py::dict to_dict(const cluster::Output& output) {
   result["instances"] = instances_of(output.instances);
   result["ranks"] = ranks_of(output.ranks);
   result["ingresses"] = ingresses_of(output.ingresses);
+  result["fitted_states"] = fitted_states_of(output.fitted_states);
   result["decisions"] = decisions_of(output.decisions);
   result["timeline"] = timeline_of(output.timeline);
   result["control"] = control_of(output.control);

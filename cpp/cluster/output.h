@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cluster/fitted_states.h"
 #include "cluster/request_record.h"
 #include "gateway/pipeline.h"
 #include "instance/instance.h"
@@ -64,8 +65,9 @@ struct Output {
   std::shared_ptr<const metrics::Summary> summary;
   Activity activity;
   std::vector<InstanceReport> instances;
-  std::vector<RankReport> ranks;         ///< empty unless a policy consumes load events
-  std::vector<IngressReport> ingresses;  ///< of instances whose ingress is not open
+  std::vector<RankReport> ranks;                  ///< empty unless a policy consumes load events
+  std::vector<IngressReport> ingresses;           ///< of instances whose ingress is not open
+  std::vector<FittedStatesReport> fitted_states;  ///< of groups that state them
   router::DecisionLog decisions;
   metrics::Timeline timeline;                   ///< empty unless configured
   std::vector<gateway::ControlRecord> control;  ///< actions of the controllers, in order of time

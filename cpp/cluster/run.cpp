@@ -8,6 +8,7 @@
 
 #include "cluster/clients.h"
 #include "cluster/context.h"
+#include "cluster/fitted_states.h"
 #include "cluster/fleet.h"
 #include "cluster/gateways.h"
 #include "cluster/livelock.h"
@@ -36,6 +37,7 @@ class Run final : workload::RequestListener {
         fleet_(context_, *this, options_.reference),
         load_events_(context_, fleet_.instances(), fleet_.scrapes()),
         sampler_(context_),
+        fitted_states_(context_),
         gateways_(context_, fleet_.ranks(), context_.needs.tokens_by_group ? &fleet_ : nullptr),
         livelock_(static_cast<std::uint64_t>(clients_.max_attempts())),
         passes_(!options_.reference && simulation.fleet.is_constant() &&
@@ -54,6 +56,7 @@ class Run final : workload::RequestListener {
     for (const auto& gateway : gateways_.replicas()) gateway->start(fleet_.num_ready());
     if (!context_.simulation.fleet.is_constant()) resize_fleet();
     sampler_.start();
+    fitted_states_.start();
     load_events_.start();
   }
 
@@ -95,6 +98,7 @@ class Run final : workload::RequestListener {
     Output output = report({context_, clients_, gateways_, fleet_, load_events_, horizon_});
     output.decisions = std::move(gateways_.decisions());
     output.timeline = sampler_.take_timeline();
+    output.fitted_states = fitted_states_.report();
     if (options_.keep_requests && !context_.streams()) output.record = context_.record;
     return output;
   }
@@ -146,6 +150,9 @@ class Run final : workload::RequestListener {
         }
         return;
       case Phase::timeline_sample:
+        if (event.tie() == FittedStates::kKey) {
+          return fitted_states_.sample(fleet_.instances(), has_pending_work());
+        }
         return sample();
     }
   }
@@ -345,6 +352,7 @@ class Run final : workload::RequestListener {
   Fleet fleet_;
   LoadEvents load_events_;
   Sampler sampler_;
+  FittedStates fitted_states_;
   Gateways gateways_;
   LivelockGuard livelock_;
   bool passes_;  // requests may `pass`

@@ -1,11 +1,40 @@
 #include "instance/group.h"
 
+#include <cmath>
+#include <cstddef>
+
 namespace spillway::instance {
+
+namespace {
+
+constexpr double kTolerance = 1e-9;
+
+// No corner turns right. An empty list is convex.
+bool is_convex(const std::vector<BatchState>& corners) {
+  const std::size_t n = corners.size();
+  if (n == 1 || n == 2) return false;
+  for (std::size_t i = 0; i < n; ++i) {
+    const BatchState& a = corners[i];
+    const BatchState& b = corners[(i + 1) % n];
+    const BatchState& c = corners[(i + 2) % n];
+    const double left = (b.running_requests - a.running_requests) * (c.kv_tokens - a.kv_tokens);
+    const double right = (b.kv_tokens - a.kv_tokens) * (c.running_requests - a.running_requests);
+    if (left - right < -kTolerance * (std::abs(left) + std::abs(right))) return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 void InstanceGroup::validate(const std::string& path, std::vector<sim::Violation>& out) const {
   if (max_model_len == 1) {
     out.push_back(
         {sim::join_path(path, "max_model_len"), "1", "must be 0 (unlimited) or >= 2 (tokens)"});
+  }
+  if (!is_convex(fitted_states)) {
+    out.push_back({sim::join_path(path, "fitted_states"),
+                   std::to_string(fitted_states.size()) + " corners",
+                   "must be empty, or the corners of a convex polygon, counterclockwise"});
   }
   if (lockstep_ranks && !std::holds_alternative<StepLoop>(plant)) {
     out.push_back({sim::join_path(path, "lockstep_ranks"), "true",

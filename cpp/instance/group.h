@@ -29,6 +29,23 @@ enum class Preemption : std::uint8_t { keep_emitted, restart };
 /// Where the cost of delivering tokens counts.
 enum class OutputOverhead : std::uint8_t { in_step, reported };
 
+/// A state of a rank's batch.
+struct BatchState {
+  double running_requests = 0;
+  double kv_tokens = 0;
+
+  static constexpr std::string_view type_name = "BatchState";
+  static constexpr std::string_view doc = "A state of a rank's batch.";
+  static void fields(auto field) {
+    field("running_requests", &BatchState::running_requests, "Requests in the batch.")
+        .unit("requests")
+        .range(sim::between(0, 1e9));
+    field("kv_tokens", &BatchState::kv_tokens, "Tokens that the KV blocks in use can hold.")
+        .unit("tokens")
+        .range(sim::between(0, 1e15));
+  }
+};
+
 /// A group of identical instances.
 struct InstanceGroup {
   std::int64_t count = 1;
@@ -50,6 +67,7 @@ struct InstanceGroup {
   OutputOverhead output_overhead = OutputOverhead::in_step;
   bool async_scheduling = true;
   std::string provenance;
+  std::vector<BatchState> fitted_states;
 
   static constexpr std::string_view type_name = "InstanceGroup";
   static constexpr std::string_view doc =
@@ -127,10 +145,16 @@ struct InstanceGroup {
           "keeps its seat and memory for one step more.");
     field("provenance", &G::provenance,
           "Where these settings come from, in words; written by Server. Runs do not depend on it.");
+    field(
+        "fitted_states", &G::fitted_states,
+        "Corners of a convex polygon, counterclockwise: the states of a rank's batch to which the "
+        "latency was fitted; written by spillway calibrate. A run counts how often its batches "
+        "are outside (Result.fitted_states), and does not depend on it. Empty: not counted.");
   }
   /// Without lockstep_ranks a group is what it was before this field existed.
   bool is_part_of_identity(std::string_view field) const {
-    return field != "provenance" && (field != "lockstep_ranks" || lockstep_ranks);
+    return field != "provenance" && field != "fitted_states" &&
+           (field != "lockstep_ranks" || lockstep_ranks);
   }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
   bool draws() const { return std::holds_alternative<StepLoop>(plant) && sim::can_draw(latency); }

@@ -19,7 +19,7 @@ enum class Phase : std::uint8_t {
   controller_tick,   ///< (replica of the gateway)
   fleet_change,      ///< schedule, autoscaler, readiness (no subject)
   telemetry,         ///< a worker is read, or its reading arrives (instance)
-  timeline_sample,   ///< (no subject)
+  timeline_sample,   ///< of the timeline, then of fitted states
   queue_drain,       ///< dispatch from the tenant queues (replica)
   dispatch_attempt,  ///< periodic dispatch (replica, in order of creation)
   queue_expiry,      ///< time-outs of queued requests (replica)

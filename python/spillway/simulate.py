@@ -193,6 +193,7 @@ def _intervals(
 ) -> Mapping[str, tuple[float, float]]:
     """The figures of runs with drawn step times, as intervals."""
     from spillway.catalog.servers.uncertainty import drawn
+    from spillway.data.extrapolation import extrapolations
     from spillway.data.statistics import central_intervals
 
     if (
@@ -201,6 +202,10 @@ def _intervals(
     ):
         raise ValueError(f"uncertainty = {draws}: must be >= {_LEAST_DRAWS} runs")
     many = run_many(drawn(simulation, draws), seeds=[seed], threads=threads, reference=reference)
+    for one in many:
+        if remarks := extrapolations(one[0]):
+            note(remarks[0])
+            break
     return central_intervals([one[0].summary() for one in many], _LEVEL)
 
 

@@ -562,6 +562,9 @@ def _optionally(value: Any, probability: float) -> Any:
     return lambda drawing: value(drawing) if drawing.chance(probability) else None
 
 
+_CORNERS = ((0, 0), (20, 0), (20, 30_000))
+_TRIANGLE = [{"running_requests": running, "kv_tokens": tokens} for running, tokens in _CORNERS]
+
 # Settings that follow from what else there is, instead of from their own range.
 _OWN: Mapping[str, Any] = {
     "Simulation.tenants": lambda d: (
@@ -601,6 +604,7 @@ _OWN: Mapping[str, Any] = {
     "TtftBudget.slo_class": _slo_class,
     "ClassPriority.name": _slo_class,
     "FleetChange.at_s": _instants,
+    "InstanceGroup.fitted_states": lambda d: d.rng.choice(([], _TRIANGLE)),
     "BusyThresholdChange.at_s": _instants,
 }
 

@@ -170,6 +170,9 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
             drawn[axis] = sorted(set(drawn[axis]))
         cells = math.prod(len(drawn[axis]) for axis in STEP_AXES)
         drawn["step_us"] = (drawn["step_us"] * cells)[:cells]
+    if name == "InstanceGroup" and drawn["fitted_states"]:
+        corners = ((0, 0), (len(drawn["fitted_states"]), 0), (1, 1))
+        drawn["fitted_states"] = [{"running_requests": x, "kv_tokens": y} for x, y in corners]
     if name == "Client" and drawn["arrivals"]["kind"] == "closed_loop":
         drawn |= {"requests_per_s": None, "num_requests": drawn["num_requests"] or 9}
     if name == "Client" and (drawn["requests_per_s"] or drawn["arrivals"]["kind"] == "closed_loop"):

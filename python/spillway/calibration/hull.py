@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from spillway._core.instance import InstanceGroup
     from spillway.data.result import ResultData
 
     Floats = npt.NDArray[np.float64]
@@ -28,6 +29,7 @@ SAMPLES = 2000
 
 _MORE_REQUESTS = 1.1
 _MORE_CONTEXT = 1.5
+_LEAST_CORNERS = 3
 
 
 def states_of(result: ResultData) -> Floats:
@@ -73,6 +75,20 @@ class Hull:
         lower = _chain(points)
         upper = _chain(points[::-1])
         return cls(tuple(lower[:-1] + upper[:-1]))
+
+    def corners(self, group: InstanceGroup) -> list[dict[str, float]]:
+        """The vertices as `fitted_states` of a group: per rank, and in tokens instead of shares.
+
+        So they do not depend on the memory and the number of ranks of the server that was measured.
+        Empty if no batch was seen.
+        """
+        if len(self.vertices) < _LEAST_CORNERS:
+            return []
+        tokens = group.num_kv_blocks * group.block_size_tokens
+        return [
+            {"running_requests": running / group.data_parallel_size, "kv_tokens": used * tokens}
+            for running, used in self.vertices
+        ]
 
     def share_inside(self, states: Floats) -> float:
         """Share of the states that are in the hull."""

@@ -112,11 +112,11 @@ class Profile:
 
     @property
     def group(self) -> instance.InstanceGroup:
-        """An instance with these step times and the stated settings."""
+        """An instance with these step times, the stated settings and the fitted batch states."""
         group: instance.InstanceGroup = group_of(
             self.server, self.latency, ahead=self.async_scheduling
         )
-        return group
+        return group.replace(fitted_states=self.hull.corners(group))
 
     def draws(self, count: int, seed: int = 0) -> list[instance.InstanceGroup]:
         """Instances with coefficients drawn from the uncertainty of the fit."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar, overload
 
 from spillway.config.messages import checked
 from spillway.config.randomness import blocks, is_resampled, note_on_copies
+from spillway.data.extrapolation import extrapolations
 from spillway.data.result import ResultData
 from spillway.data.statistics import Interval, interval
 
@@ -85,13 +86,17 @@ class Replications(Sequence[_Run_co]):
         return self._results if self.is_replicated else self._results[:1]
 
     def notes(self) -> list[str]:
-        """Remarks on the intervals, e.g. that a bootstrap has too few blocks."""
+        """Remarks on the intervals, e.g. that a bootstrap has too few blocks.
+
+        Also that the first run leaves the batches that a server was fitted to.
+        """
         if len(self) < 2:
             return []
-        simulation = self._results[0].simulation
+        first = self._results[0]
+        found = extrapolations(first)
         if not self.is_replicated:
-            return [note_on_copies([simulation])]
-        return list(self._notes_on_blocks())
+            return [note_on_copies([first.simulation]), *found]
+        return [*self._notes_on_blocks(), *found]
 
     def _notes_on_blocks(self) -> Iterator[str]:
         bootstrap = blocks(self._results[0].simulation)

@@ -197,6 +197,17 @@ class ResultData:
         return list(self._output["instances"])
 
     @property
+    def fitted_states(self) -> list[dict[str, Any]]:
+        """How far the batches of fitted servers were outside those of the fit.
+
+        One entry per group with `fitted_states`, which profiles of `spillway calibrate` state:
+        group (position in `instances`); states (sampled instants of its instances with a request in
+        the batch) and outside (those outside the fitted states); most_running_requests and
+        most_kv_tokens of a rank. `notes` warns above 5%.
+        """
+        return list(self._output.get("fitted_states", ()))
+
+    @property
     def ranks(self) -> list[dict[str, Any]]:
         """The last load that the gateway knew of each rank of each worker.
 

@@ -10,6 +10,7 @@ from spillway._core.cluster import Simulation
 from spillway._core.instance import InstanceGroup, Jittered, StepLoop
 from spillway.config import profiles
 from spillway.config.text import setting
+from spillway.data.extrapolation import extrapolations
 from spillway.data.figures import LATENCIES
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def notes(result: ResultData) -> list[str]:
             "the servers' step times are computed, not measured (unvalidated); "
             "simulate(…, uncertainty=20) shows what follows from their uncertainty."
         )
+    found += extrapolations(result)
     found += _default_servers(result.simulation)
     if any(0 < int(summary[f"num_{name}"] or 0) < SMALL_SAMPLE for name in LATENCIES):
         found.append(f"* p99 is unreliable with fewer than {SMALL_SAMPLE:,} values.")

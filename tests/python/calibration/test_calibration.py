@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.measured_runs import FACTS, LATENCY, measured_run, server, three_runs
 
-from spillway import ConfigError, TraceError, calibrate, instance, simulate
+from spillway import ConfigError, TraceError, calibrate, fingerprint, instance, simulate
 from spillway.calibration import Profile, intervals, procedure
 from spillway.calibration.hull import Hull, states_of
 from spillway.calibration.plots import quantiles
@@ -25,11 +25,55 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from spillway.instance import InstanceGroup
+    from spillway.result import Result
 
 
 @cache
 def profile() -> Profile:
     return calibrate(three_runs())
+
+
+def outside(result: Result) -> float:
+    (one,) = result.fitted_states
+    return float(one["outside"] / one["states"])
+
+
+@pytest.mark.slow
+def test_a_run_says_by_itself_that_it_leaves_the_fitted_states(tmp_path: Path) -> None:
+    path = tmp_path / "server.yaml"
+    profile().save(path)
+    settings = (
+        "workload: {kind: synthetic, requests_per_s: %s, num_requests: 300}\n"
+        "instances: [{server: %s, count: 2%s}]"
+    )
+    config = tmp_path / "run.yaml"
+
+    def ran(rate: float, own: str = "") -> Result:
+        config.write_text(settings % (rate, path, own))
+        return simulate(config)
+
+    inside, far = ran(4), ran(400)
+    assert outside(inside) == 0
+    assert not any("outside" in one for one in inside.notes())
+    (note,) = [one for one in far.notes() if "outside" in one]
+    assert note.startswith(f"instances[0] ran {outside(far):.0%} of its time outside")
+    assert note in str(far)
+    # The same sampled states, whatever the stepping; the result does not depend on them.
+    assert simulate(config, reference=True).fitted_states == far.fitted_states
+    plain = far.simulation.with_({"instances[0].fitted_states": []})
+    assert fingerprint(plain) == fingerprint(far.simulation)
+    assert simulate(plain).digest == far.digest
+    assert simulate(plain).fitted_states == []
+    with pytest.warns(UserWarning, match="outside the batches"):
+        simulate(config, uncertainty=2)
+    assert any("outside" in one for one in simulate(config, seeds=range(2)).notes())
+    other = ran(400, ", latency: {kind: linear}")
+    assert other.fitted_states == []
+    # Share of the time: as often as in a timeline of the same run.
+    single = far.simulation.with_({"instances[0].count": 1, "metrics.timeline_step_s": 0.02})
+    result = simulate(single)
+    share = profile().hull.share_inside(states_of(result))
+    assert 1 - share == pytest.approx(outside(result), abs=0.02)
 
 
 def step_us(latency: instance.Roofline, prefill: int, decode: int, context: int) -> float:

@@ -343,7 +343,10 @@ def with_servers(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             continue
         path = f"instances[{i}].server" if isinstance(given, list) else "instances.server"
         own = {key: value for key, value in one.items() if key != "server"}
-        found.append(merged(_group_settings(one["server"], path, folder), own))
+        server = _group_settings(one["server"], path, folder)
+        if "latency" in own:
+            server.pop("fitted_states", None)  # which are those of the server's latency
+        found.append(merged(server, own))
     return {**settings, "instances": found}
 
 

@@ -226,7 +226,7 @@ def test_a_profile_of_measurements_is_a_server(tmp_path: Path) -> None:
         async_scheduling=True,
         turnaround_s=0.0,
         covariance=tuple(tuple(row) for row in (0.01 * np.eye(len(COEFFICIENTS))).tolist()),
-        hull=Hull(((0.0, 0.0), (1.0, 0.0), (1.0, 1.0))),
+        hull=Hull(((0.0, 0.0), (300.0, 0.0), (300.0, 1.0), (0.0, 1.0))),
         runs=(FittedRun("a", "0", 100, {}), FittedRun("b", "0", 100, {})),
     )
     profile.save(tmp_path / "own.yaml")
