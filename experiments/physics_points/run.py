@@ -69,6 +69,7 @@ _LEVEL = 90
 _STEP = 0.15
 _ENGINE = "vllm-0.15"
 _WIDTHS = np.array(dataclasses.astuple(physics.WIDTHS))
+_COVARIANCE = np.diag(_WIDTHS**2)
 _NAMES = [one.name for one in dataclasses.fields(physics.Efficiencies)]
 
 INTRODUCTION = """# Physics points
@@ -174,9 +175,9 @@ def widths_of(problem: Problem, theta: np.ndarray) -> np.ndarray:
         (up - down).ravel() / (2 * _STEP) for up, down in zip(found[::2], found[1::2], strict=True)
     ]
     known = np.nan_to_num(np.array(slopes).T)
-    ridge = ridge_of(theta, _WIDTHS)
+    ridge = ridge_of(theta, _COVARIANCE)
     rest = here[np.isfinite(here)]
-    covariance = np.linalg.inv(known.T @ known + np.diag(ridge**2)) * float(np.mean(rest**2))
+    covariance = np.linalg.inv(known.T @ known + ridge) * float(np.mean(rest**2))
     return np.asarray(np.clip(np.sqrt(np.diag(covariance)), _LEAST_WIDTH, _WIDTHS))
 
 
@@ -274,7 +275,7 @@ def shared_numbers(data: Path, catalog: Catalog) -> list[str]:
             if run.name in names
         ]
     )
-    theta, _ = descend(runs, physics.PRIOR.logs, widths=_WIDTHS)
+    theta, _ = descend(runs, physics.PRIOR.logs, covariance=_COVARIANCE)
     rows = [
         [one.recording.name, *(f"{errors[i]:+.1f}" for i in (0, 2, 4, 5, 10, 15))]
         for one, errors in zip(runs.replays, runs.errors_percent(theta), strict=True)
@@ -282,7 +283,7 @@ def shared_numbers(data: Path, catalog: Catalog) -> list[str]:
     fitted = _values(theta)
     unshared = Runs([one.recording for one in runs.replays if one.period is None])
     kv = _NAMES.index("kv")
-    of_unshared, _ = descend(unshared, physics.PRIOR.logs, widths=_WIDTHS)
+    of_unshared, _ = descend(unshared, physics.PRIOR.logs, covariance=_COVARIANCE)
     theta[kv] = of_unshared[kv]
     models = len({one.recording.server.key for one in runs.replays})
     catalog.add(_server_of(unshared.replays[0].recording), f"runs of {models} models", runs, theta)
@@ -317,14 +318,16 @@ def one_model(points: Sequence[Measured]) -> list[str]:
     rows = []
     for gpu, fitted, predicted in TRANSFERS:
         theta, _ = descend(
-            Points(selected(points, gpu, fitted)), physics.PRIOR.logs, widths=_WIDTHS
+            Points(selected(points, gpu, fitted)), physics.PRIOR.logs, covariance=_COVARIANCE
         )
         errors = Points(selected(points, gpu, predicted)).errors_percent(theta)
         sizes = " -> ".join(" ".join(f"TP{one}" for one in some) for some in (fitted, predicted))
         rows.append([f"{gpu} {sizes}", *_medians(errors)])
         common.say(f"{gpu} {sizes}")
     theta, _ = descend(
-        Points(selected(points, "h100_sxm", (1, 2, 4, 8))), physics.PRIOR.logs, widths=_WIDTHS
+        Points(selected(points, "h100_sxm", (1, 2, 4, 8))),
+        physics.PRIOR.logs,
+        covariance=_COVARIANCE,
     )
     theta[_NAMES.index("kv")] = physics.PRIOR.logs[_NAMES.index("kv")]
     for gpu in ("h200_sxm", "b200_sxm"):
@@ -338,7 +341,7 @@ def all_kinds(points: Sequence[Measured], catalog: Catalog) -> list[str]:
     rows, values = [], []
     for name, kind in kinds(points).items():
         problem = Points([(one, range(len(one.users))) for one in kind])
-        theta, _ = descend(problem, physics.PRIOR.logs, widths=_WIDTHS / _TIGHTER)
+        theta, _ = descend(problem, physics.PRIOR.logs, covariance=_COVARIANCE / _TIGHTER**2)
         errors = problem.errors_percent(theta)
         models = sorted({server_of(one.group, 1).architecture.name for one in kind})
         is_taken = _is_plausible(theta, errors)

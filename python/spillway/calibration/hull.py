@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,7 @@ class Hull:
     Attributes
     ----------
     vertices : tuple of pairs
-        Running requests and share of KV blocks in use, counterclockwise.
+        Running requests and share of KV blocks in use, counterclockwise; empty: not known.
 
     """
 
@@ -91,7 +92,9 @@ class Hull:
         ]
 
     def share_inside(self, states: Floats) -> float:
-        """Share of the states that are in the hull."""
+        """Share of the states that are in the hull; NaN for a hull without vertices."""
+        if not self.vertices:
+            return math.nan
         if len(states) == 0:
             return 1.0
         corners = np.array(self.vertices)

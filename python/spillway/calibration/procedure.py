@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from spillway._core.instance import Roofline
+from spillway.calibration.data import facts_of, read
 from spillway.calibration.hull import SAMPLES, Hull, states_of
+from spillway.calibration.log_prior import fitted_logs, logged_states, prior_of
 from spillway.calibration.profile import Choice, FittedRun, Profile
 from spillway.calibration.refinement import Fit, Part, fit, form_of
 from spillway.calibration.replay import Replay, group_of, measured_turnaround_s, plans_ahead
 from spillway.calibration.statistics import METRICS, measured, simulated, weights_of
-from spillway.data.recording import Recording
-from spillway.interop.recordings import read_recordings
+from spillway.config.classes import config_error
 from spillway.interop.traces import TraceError
 from spillway.simulate import run_many
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import TypeAlias
 
     import numpy.typing as npt
 
     from spillway._core.cluster import Simulation
     from spillway._core.instance import InstanceGroup, StepTable
+    from spillway.calibration.log_prior import LogPrior
+    from spillway.data.recording import Recording, ServerFacts, StepLog
+
+    Source: TypeAlias = str | os.PathLike[str] | Recording | StepLog
 
     Floats = npt.NDArray[np.float64]
     Rows = npt.NDArray[np.bool_]
@@ -51,7 +55,7 @@ _LEAST_ERROR = 0.01  # of a mean between two runs of the same load
 
 
 def calibrate(
-    data: str | os.PathLike[str] | Recording | Iterable[str | os.PathLike[str] | Recording],
+    data: Source | Iterable[Source],
     *,
     server: Mapping[str, object] | None = None,
     norms: Sequence[float | None] = NORMS,
@@ -61,7 +65,11 @@ def calibrate(
     repeats: bool = True,
     progress: Callable[[str], object] | None = None,
 ) -> Profile:
-    """Fits the step times of a server to measured runs.
+    """Fits the step times of a server to measured runs, to logs of its steps, or to both.
+
+    Logs of steps identify most coefficients by a regression (`fit_step_logs`). With runs, they are
+    the start and the prior of the fit to these, and the norm is theirs; without runs, they are the
+    result, and the entry delay of a request is the default of `instance.Roofline`.
 
     The coefficients of `instance.Roofline` are those with which the simulated replays have the
     measured mean and percentiles of TTFT, ITL and E2E latency and the measured capacity. The norm
@@ -72,13 +80,14 @@ def calibrate(
 
     Parameters
     ----------
-    data : path, Recording or several
-        Files or folders (see `read_recordings`), or recordings; all of one server.
+    data : path, Recording, StepLog or several
+        Files or folders (see `read_recordings` and `read_step_logs`), or what they hold; all of one
+        server.
     server : mapping, optional
         Facts that the data do not state, e.g. `{"num_kv_blocks": 17600}`: attributes of
         `ServerFacts`.
     norms : sequence of float or None
-        Exponents of the roofline to try; (1,) gives a linear model.
+        Exponents of the roofline to try, if there are no logs of steps; (1,) gives a linear model.
     table : StepTable, optional
         Fits the two scales and the entry delay of this table instead of a roofline, for which few
         runs suffice.
@@ -95,13 +104,19 @@ def calibrate(
     ------
     TraceError
         A file is invalid, the runs are of several servers, or too few requests are left.
+    ConfigError
+        A table is given with logs of steps, or these hold too few steps.
 
     """
-    runs = _recordings(data, server)
-    keys = sorted({run.server.key for run in runs})
-    if len(keys) > 1:
-        raise TraceError("the runs are of several servers; fit each by itself:\n" + "\n".join(keys))
-    facts = runs[0].server
+    runs, logs = read(data, server)
+    facts = facts_of(runs, logs)
+    known = prior_of(logs) if logs else None
+    if known is not None:
+        if table is not None:
+            allowed = "fits runs alone: leave out the logs of steps"
+            raise config_error([("table", "given", allowed)])
+        if not runs:
+            return _logged(facts, known, logs, ahead=ahead)
     used = [run for run in runs if run.failed.mean() <= MAX_ERROR_SHARE]
     left_out = tuple(
         f"{run.name}: {run.failed.mean():.1%} of its requests failed" for run in runs
@@ -124,10 +139,16 @@ def calibrate(
     tried: list[tuple[Fit, Floats]] = []
     if ahead is None:
         ahead = plans_ahead(facts)
+    bases: list[Roofline | StepTable] = [Roofline(norm=norm) for norm in norms]
+    prior, covariance = None, None
+    if table is not None:
+        bases = [table]
+    if known is not None:
+        bases, prior, covariance = [known.latency], known.theta, known.covariance
     folds = parts if len(parts) > 1 else _halves(parts[0])
     for mode in (True, False) if ahead is None else (ahead,):
-        for base in [table] if table else [Roofline(norm=norm) for norm in norms]:
-            found = fit(facts, folds, base=base, ahead=mode)
+        for base in bases:
+            found = fit(facts, folds, base=base, ahead=mode, prior=prior, covariance=covariance)
             costs = found.held_out_costs()
             tried.append((found, costs))
             if progress is not None:
@@ -135,7 +156,10 @@ def calibrate(
                     f"{form_of(base)}{', one step ahead' if mode else ''}: cost {costs.mean():.4f}"
                 )
     best = _chosen(tried)
-    best = fit(facts, parts, base=best.base, ahead=best.ahead, prior=best.prior, start=best.theta)
+    best = fit(
+        facts, parts, base=best.base, ahead=best.ahead, prior=best.prior, start=best.theta,
+        covariance=covariance,
+    )  # fmt: skip
     group = group_of(facts, best.latency, ahead=best.ahead)
     results = run_many([with_timeline(part.replay, group) for part in parts], keep_requests=True)
     return Profile(
@@ -144,7 +168,9 @@ def calibrate(
         async_scheduling=best.ahead,
         turnaround_s=turnaround_s,
         covariance=tuple(tuple(row) for row in _covariance(best, parts).tolist()),
-        hull=Hull.around(np.concatenate([states_of(one[0]) for one in results])),
+        hull=Hull.around(
+            np.concatenate([*(states_of(one[0]) for one in results), logged_states(logs, facts)])
+        ),
         runs=tuple(
             FittedRun(
                 part.replay.recording.name,
@@ -156,6 +182,7 @@ def calibrate(
             )
             for part, one in zip(parts, results, strict=True)
         ),
+        logs=fitted_logs(known, logs),
         left_out=left_out,
         choices=tuple(
             Choice(form_of(one.base), one.ahead, float(costs.mean()))
@@ -180,22 +207,27 @@ def with_timeline(replay: Replay, group: InstanceGroup) -> Simulation:
     return replay.simulation(group, metrics={"timeline_step_s": step_s})
 
 
-def _recordings(data: object, server: Mapping[str, object] | None) -> list[Recording]:
-    given = [data] if isinstance(data, str | os.PathLike | Recording) else list(data)  # type: ignore[call-overload]
-    runs: list[Recording] = []
-    for one in given:
-        runs.extend([one] if isinstance(one, Recording) else read_recordings(Path(one)))
-    if not runs:
-        raise TraceError("there is nothing to fit: give files, folders or recordings")
-    if not server:
-        return runs
-    known = {field.name for field in dataclasses.fields(runs[0].server)}
-    if unknown := sorted(set(server) - known):
-        raise TraceError(f"server: {unknown[0]!r} is not one of {', '.join(sorted(known))}")
-    return [
-        dataclasses.replace(run, server=dataclasses.replace(run.server, **server))  # type: ignore[arg-type]
-        for run in runs
-    ]
+def _logged(
+    facts: ServerFacts, known: LogPrior, logs: Sequence[StepLog], *, ahead: bool | None
+) -> Profile:
+    """The server as logs of its steps alone show it."""
+    if ahead is None:
+        ahead = plans_ahead(facts) is not False
+    states = logged_states(logs, facts)
+    return Profile(
+        server=facts,
+        latency=known.latency,
+        async_scheduling=ahead,
+        turnaround_s=0.0,
+        covariance=tuple(tuple(row) for row in known.covariance.tolist()),
+        hull=Hull.around(states) if len(states) else Hull(()),
+        runs=(),
+        logs=fitted_logs(known, logs),
+        choices=tuple(
+            Choice(form_of(Roofline(norm=one.norm)), ahead, one.held_out_cost)
+            for one in known.times.choices
+        ),
+    )
 
 
 def _halves(part: Part) -> list[Part]:

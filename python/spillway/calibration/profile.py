@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from spillway.data.result import ResultData
 
-__all__ = ["Choice", "FittedRun", "Profile"]
+__all__ = ["Choice", "FittedLog", "FittedRun", "Profile"]
 
 
 def __dir__() -> list[str]:
@@ -58,6 +58,19 @@ class FittedRun:
 
 
 @dataclass(frozen=True)
+class FittedLog:
+    """A log of steps of the fit: its name and digest, the steps, and the remaining error.
+
+    `error_percent`: robust relative standard deviation of a step of all logs.
+    """
+
+    name: str
+    sha256: str
+    steps: int
+    error_percent: float
+
+
+@dataclass(frozen=True)
 class Choice:
     """A form of the model that was tried, and the mean cost of a run that it was not fitted to."""
 
@@ -81,8 +94,9 @@ class Profile:
     covariance : tuple of tuples
         Of the natural logarithms of the coefficients, in the order of `coefficients`.
     hull : Hull
-        The batch states of the fitted runs.
+        The batch states of the fitted runs and logs; without vertices if logs do not state them.
     runs : tuple of FittedRun
+    logs : tuple of FittedLog
     left_out : tuple of str
         Runs that were not fitted, and why.
     choices : tuple of Choice
@@ -97,6 +111,7 @@ class Profile:
     covariance: tuple[tuple[float, ...], ...]
     hull: Hull
     runs: tuple[FittedRun, ...]
+    logs: tuple[FittedLog, ...] = ()
     left_out: tuple[str, ...] = ()
     choices: tuple[Choice, ...] = ()
 
@@ -149,7 +164,8 @@ class Profile:
     def share_inside(self, result: ResultData) -> float:
         """Share of the sampled time of a run at which its batch was in the hull of the fit.
 
-        Warns if it is below 0.95. The run needs `metrics.timeline_step_s`.
+        Warns if it is below 0.95. NaN if the states of the fit are not known. The run needs
+        `metrics.timeline_step_s`.
         """
         share = self.hull.share_inside(states_of(result))
         if share < _INSIDE:
@@ -173,8 +189,13 @@ class Profile:
             f"{a} and {b}: only together known (correlation {rho:+.2f})"
             for a, b, rho in self.correlated()
         ]
-        lines += ["", "errors of the fitted runs in %, simulated against measured"]
-        name_width = max(len(run.name) for run in self.runs)
+        for log in self.logs:
+            lines.append(f"{log.name}: {log.steps:,} steps, errors of {log.error_percent:.1f}%")
+        if self.runs:
+            lines += ["", "errors of the fitted runs in %, simulated against measured"]
+        if not self.hull.vertices:
+            lines.append("not known: the batch states of the fit; log the usage of the KV cache")
+        name_width = max((len(run.name) for run in self.runs), default=0)
         for run in self.runs:
             shown = "  ".join(f"{name} {value:+.1f}" for name, value in run.errors_percent.items())
             lines.append(f"{run.name:<{name_width}}  {shown}")
@@ -195,6 +216,7 @@ class Profile:
             "covariance_of_logs": [list(row) for row in self.covariance],
             "hull": [list(one) for one in self.hull.vertices],
             "runs": [dataclasses.asdict(run) for run in self.runs],
+            "logs": [dataclasses.asdict(log) for log in self.logs],
             "left_out": list(self.left_out),
             "choices": [dataclasses.asdict(choice) for choice in self.choices],
         }
@@ -214,6 +236,7 @@ class Profile:
                 covariance=tuple(tuple(row) for row in document["covariance_of_logs"]),
                 hull=Hull(tuple((float(x), float(y)) for x, y in document["hull"])),
                 runs=tuple(FittedRun(**run) for run in document["runs"]),
+                logs=tuple(FittedLog(**log) for log in document.get("logs", ())),
                 left_out=tuple(document["left_out"]),
                 choices=tuple(Choice(**one) for one in document["choices"]),
             )

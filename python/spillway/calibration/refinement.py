@@ -95,8 +95,8 @@ class Fit:
         The objective without the prior, per part.
     prior : float array
         The logarithms toward which the ridge pulls.
-    ridge : float array
-        Its weight for each coefficient.
+    ridge : float array, coefficients x coefficients
+        Its second derivatives.
 
     """
 
@@ -117,7 +117,7 @@ class Fit:
     def curvature(self, parts: Sequence[int] | None = None) -> Floats:
         """Second derivatives of the objective over some parts, with the prior."""
         chosen = range(len(self.residuals)) if parts is None else parts
-        hessian = np.diag(self.ridge**2)
+        hessian = self.ridge.copy()
         for i in chosen:
             jacobian = _finite_rows(self.residuals[i], self.jacobian[i])
             hessian += (jacobian.T * _robust(_finite(self.residuals[i]))) @ jacobian
@@ -126,7 +126,7 @@ class Fit:
     def slope(self, residuals: Floats, parts: Sequence[int] | None = None) -> Floats:
         """First derivatives, with other residuals in place of its own."""
         chosen = range(len(residuals)) if parts is None else parts
-        slope = self.ridge**2 * (self.theta - self.prior)
+        slope = self.ridge @ (self.theta - self.prior)
         for i in chosen:
             jacobian = _finite_rows(residuals[i], self.jacobian[i])
             row = _finite(residuals[i])
@@ -174,21 +174,22 @@ def fit(
     ahead: bool,
     prior: Floats | None = None,
     start: Floats | None = None,
+    covariance: Floats | None = None,
 ) -> Fit:
     """Coefficients that minimize the differences of the statistics.
 
     Gauss-Newton (Levenberg-Marquardt) in logarithms of the coefficients, on the logarithms of mean
-    and percentiles of TTFT, ITL and E2E and of the capacity, with a soft-L1 loss and a weak ridge
-    toward the `prior`: by default, the coefficients of the `base` scaled to the data. The `start`
-    is by default the prior.
+    and percentiles of TTFT, ITL and E2E and of the capacity, with a soft-L1 loss and a ridge toward
+    the `prior`: by default, the coefficients of the `base` scaled to the data, with a weak ridge.
+    `covariance`: of the prior. The `start` is by default the prior.
     """
     problem = _Problem(server, parts, base, ahead)
     if prior is None:
         prior = scaled_prior(problem, base)
-    theta, residuals = descend(problem, prior, start)
+    theta, residuals = descend(problem, prior, start, covariance=covariance)
     cost = float(np.mean([_cost(row) for row in residuals]))
     slopes = _central_slopes(problem, theta)
-    return Fit(theta, base, ahead, residuals, slopes, cost, prior, ridge_of(prior))
+    return Fit(theta, base, ahead, residuals, slopes, cost, prior, ridge_of(prior, covariance))
 
 
 class Problem(Protocol):
@@ -198,9 +199,13 @@ class Problem(Protocol):
         """Rows of residuals, each of the same shape, for logarithms of coefficients."""
 
 
-def ridge_of(prior: Floats, widths: Floats | float = 1.0) -> Floats:
-    """Weights of the ridge toward a prior whose logarithms have these standard deviations."""
-    return np.asarray(_PRIOR_WEIGHT / np.broadcast_to(np.asarray(widths, dtype=float), prior.shape))
+def ridge_of(prior: Floats, covariance: Floats | None = None) -> Floats:
+    """Second derivatives of the ridge toward a prior whose logarithms have this covariance.
+
+    By default they are independent, with standard deviations of 1.
+    """
+    spread = np.eye(len(prior)) if covariance is None else covariance
+    return np.asarray(_PRIOR_WEIGHT**2 * np.linalg.inv(spread))
 
 
 def descend(
@@ -208,14 +213,14 @@ def descend(
     prior: Floats,
     start: Floats | None = None,
     *,
-    widths: Floats | float = 1.0,
+    covariance: Floats | None = None,
 ) -> tuple[Floats, Floats]:
     """Logarithms of coefficients that minimize a soft-L1 loss with a ridge, and their residuals.
 
-    `widths`: standard deviations of the logarithms of the prior.
+    `covariance`: of the logarithms of the prior, see `ridge_of`.
     """
     theta = prior if start is None else start
-    ridge = ridge_of(prior, widths)
+    ridge = ridge_of(prior, covariance)
     residuals, jacobian = _linearized(problem, theta)
     objective = _objective(residuals, theta, prior, ridge)
     damping, stalled = 1e-3, 0
@@ -325,5 +330,5 @@ def _cost(row: Floats) -> float:
 
 
 def _objective(residuals: Floats, theta: Floats, prior: Floats, ridge: Floats) -> float:
-    penalty = 0.5 * float((ridge**2 * (theta - prior) ** 2).sum())
+    penalty = 0.5 * float((theta - prior) @ ridge @ (theta - prior))
     return sum(_cost(row) for row in residuals) + penalty

@@ -25,7 +25,11 @@ def __dir__() -> list[str]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument(
-        "data", nargs="+", type=Path, help="measured runs of one server: files or folders"
+        "data",
+        nargs="+",
+        type=Path,
+        help="measured runs and logs of steps (--enable-logging-iteration-details of vLLM) of one "
+        "server: files or folders",
     )
     parser.add_argument(
         "-o", "--output", type=Path, default=Path("server.yaml"), metavar="FILE",

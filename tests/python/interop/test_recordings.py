@@ -423,6 +423,8 @@ def test_step_logs() -> None:
         engine_version="0.23.0",
         tensor_parallel_size=1,
         max_num_seqs=256,
+        block_size_tokens=16,
+        num_kv_blocks=288_608 // 16,
     )
 
 

@@ -409,10 +409,20 @@ def _of_profile(file: Path) -> dict[str, Any]:
     if "source" in document:
         origin = f"table of {document['source']}, unvalidated"
     else:
-        runs = len(document.get("runs", []))
-        origin = f"fitted to {runs} measured {'run' if runs == 1 else 'runs'}"
+        origin = f"fitted to {_counted(document)}"
     settings: dict[str, Any] = group.replace(provenance=f"server {file}: {origin}").to_dict()
     return settings
+
+
+def _counted(document: Mapping[str, Any]) -> str:
+    """The measurements of a profile."""
+    counts = {
+        "measured run": len(document.get("runs", [])),
+        "step log": len(document.get("logs", [])),
+    }
+    return " and ".join(
+        f"{count} {what}{'' if count == 1 else 's'}" for what, count in counts.items() if count
+    )
 
 
 def _check_whole(name: str, value: object) -> None:

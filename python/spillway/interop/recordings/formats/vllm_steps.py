@@ -28,6 +28,8 @@ def __dir__() -> list[str]:
     return __all__
 
 
+_BLOCK_TOKENS = 16  # vLLM's default on GPUs
+
 _BEGIN = re.compile(r"(?<![A-Za-z])Iteration\([0-9]+\):")
 _STEP = re.compile(
     r"(?<![A-Za-z])Iteration\([0-9]+\): "
@@ -73,6 +75,9 @@ def _read(source: Source, settings: Settings) -> list[StepLog]:
     server = merged(vllm_facts(str(source.path), stated), settings.server, source.path)
     if server.num_kv_blocks and server.block_size_tokens:
         capacity_tokens = server.num_kv_blocks * server.block_size_tokens
+    elif capacity_tokens is not None and server.num_kv_blocks is None:
+        size = server.block_size_tokens or _BLOCK_TOKENS
+        server = server.replace(block_size_tokens=size, num_kv_blocks=capacity_tokens // size)
     return [
         _step_log(source, name, engine, server, capacity_tokens)
         for name, engine in sorted(engines.items())
@@ -136,6 +141,6 @@ FORMAT = Format(
     notes=(
         "Steps without work (dummy) are left out. The context follows from the usage of the KV "
         "cache and its size, which is in the log too, or in `server` as `num_kv_blocks` and "
-        "`block_size_tokens`."
+        "`block_size_tokens`. A log that states the size alone gives blocks of 16 tokens."
     ),
 )

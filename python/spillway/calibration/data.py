@@ -1,0 +1,87 @@
+"""The measurements of a server: from files or from memory, and whose they are."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spillway.data.recording import Recording, ServerFacts, StepLog
+from spillway.interop.recordings import format_of, read_recordings, read_step_logs
+from spillway.interop.recordings.formats import FORMATS
+from spillway.interop.recordings.source import Source
+from spillway.interop.traces import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["facts_of", "read"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def read(
+    data: object, server: Mapping[str, object] | None
+) -> tuple[list[Recording], list[StepLog]]:
+    """Runs and logs of steps from paths, recordings and logs, with what is stated of the server.
+
+    Raises TraceError if a file is invalid, there is nothing, or a stated fact does not exist.
+    """
+    single = isinstance(data, str | os.PathLike | Recording | StepLog)
+    found: list[Recording | StepLog] = []
+    for one in [data] if single else data:  # type: ignore[attr-defined]
+        found += [one] if isinstance(one, Recording | StepLog) else _of_path(Path(one))
+    if not found:
+        raise TraceError("there is nothing to fit: give files, folders or recordings")
+    known = {field.name for field in dataclasses.fields(ServerFacts)}
+    if unknown := sorted(set(server or {}) - known):
+        raise TraceError(f"server: {unknown[0]!r} is not one of {', '.join(sorted(known))}")
+    stated: dict[str, Any] = dict(server or {})
+    complete = [
+        dataclasses.replace(one, server=dataclasses.replace(one.server, **stated)) for one in found
+    ]
+    return (
+        [one for one in complete if isinstance(one, Recording)],
+        [one for one in complete if isinstance(one, StepLog)],
+    )
+
+
+def _of_path(path: Path) -> list[Recording | StepLog]:
+    if not path.is_dir():
+        if format_of(path).kind == "step_logs":
+            return [*read_step_logs(path)]
+        return [*read_recordings(path)]
+    sources = [Source(file) for file in sorted(path.iterdir()) if file.is_file()]
+    kinds = {
+        form.kind for source in sources for form in FORMATS.values() if form.detect(source)
+    }  # fmt: skip
+    logs = read_step_logs(path) if "step_logs" in kinds else []
+    return [*logs, *(read_recordings(path) if "recordings" in kinds or not logs else [])]
+
+
+def facts_of(runs: Sequence[Recording], logs: Sequence[StepLog]) -> ServerFacts:
+    """The one server of runs and logs; logs complete what the runs do not state.
+
+    Raises TraceError if they are of several servers.
+    """
+    keys = sorted({run.server.key for run in runs})
+    if len(keys) > 1:
+        raise TraceError("the runs are of several servers; fit each by itself:\n" + "\n".join(keys))
+    facts = (runs or logs)[0].server
+    for log in logs:
+        stated = {
+            name: value for name, value in dataclasses.asdict(log.server).items()
+            if value is not None
+        }  # fmt: skip
+        for name, value in stated.items():
+            other = getattr(facts, name)
+            if other not in (None, value):
+                raise TraceError(
+                    f"{log.source}: its server has {name} = {value!r}, but another file states "
+                    f"{other!r}; fit each server by itself, or state {name} with --server"
+                )
+        facts = dataclasses.replace(facts, **stated)
+    return facts
