@@ -1,4 +1,5 @@
 #include <limits>
+#include <numeric>
 
 #include "bindings/bindings.h"
 #include "bindings/settings.h"
@@ -34,6 +35,27 @@ py::array column_of(const cluster::RequestRecord& record,
     const py::array derived = std::visit(
         [](auto&& values) -> py::array { return column(std::move(values)); }, kind.derive(record));
     return name == "admitted" ? py::array(derived.attr("view")("bool")) : derived;
+  }
+  throw py::key_error(name);
+}
+
+// The distinct gaps between tokens of all requests, ascending, and how often each occurs.
+py::array token_gaps_of(const cluster::RequestRecord& record, const std::string& name) {
+  std::vector<std::size_t> groups(record.requests.num_groups());
+  std::iota(groups.begin(), groups.end(), std::size_t{0});
+  workload::GapIndex::Room room;
+  const numerics::ValueCounts gaps = record.states.token_gaps.exact(groups, room);
+  if (name == "gap_s") {
+    std::vector<double> values;
+    values.reserve(gaps.size());
+    for (const auto& [ns, count] : gaps) values.push_back(sim::to_seconds(sim::Time{ns}));
+    return column(std::move(values));
+  }
+  if (name == "count") {
+    std::vector<std::int64_t> values;
+    values.reserve(gaps.size());
+    for (const auto& [ns, count] : gaps) values.push_back(count);
+    return column(std::move(values));
   }
   throw py::key_error(name);
 }
@@ -327,6 +349,8 @@ void bind_cluster(py::module_& module) {
             return column_of(self, cluster::offered_columns(), name);
           },
           py::arg("name"), "One value per offered request, of a column of the workload, read-only.")
+      .def("token_gaps", &token_gaps_of, py::arg("name"),
+           "gap_s: the distinct gaps between tokens, ascending; count: of each.")
       .def_property_readonly("request_id", [](const cluster::RequestRecord& self) {
         return self.requests.source()->request_id;
       });

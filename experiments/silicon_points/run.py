@@ -75,7 +75,7 @@ def main() -> None:
     ]  # fmt: skip
     rng = np.random.default_rng(options.seed)
     drawn = rng.choice(len(eligible), min(options.groups, len(eligible)), replace=False)
-    widths = np.array(dataclasses.astuple(physics.WIDTHS))
+    covariance = np.diag(np.square(dataclasses.astuple(physics.WIDTHS)))
     rows, left_out = [], []
     errors: list[np.ndarray] = []  # of a group: TPOT and TTFT, then those of the prior
     for which in sorted(drawn.tolist()):
@@ -87,7 +87,7 @@ def main() -> None:
         except ConfigError as error:
             left_out.append(f"- {measured.name}: {error}")
             continue
-        theta, _ = descend(fitted, physics.PRIOR.logs, widths=widths)
+        theta, _ = descend(fitted, physics.PRIOR.logs, covariance=covariance)
         errors.append(
             np.array([*scored.errors_percent(theta), *scored.errors_percent(physics.PRIOR.logs)])
         )

@@ -10,15 +10,17 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from spillway.calibration.histograms import Scraped
     from spillway.calibration.procedure import calibrate
     from spillway.calibration.profile import Profile
     from spillway.calibration.step_log import fit_step_logs
     from spillway.calibration.uncertainty import intervals
 
-__all__ = ["Profile", "calibrate", "fit_step_logs", "intervals"]
+__all__ = ["Profile", "Scraped", "calibrate", "fit_step_logs", "intervals"]
 
 _HOMES = {
     "Profile": "profile",
+    "Scraped": "histograms",
     "calibrate": "procedure",
     "fit_step_logs": "step_log",
     "intervals": "uncertainty",

@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spillway.data.recording import Recording, ServerFacts, StepLog
+from spillway.calibration.histograms import Scraped
+from spillway.data.recording import LatencyHistograms, Recording, ServerFacts, StepLog
 from spillway.interop.recordings import format_of, read_recordings, read_step_logs
 from spillway.interop.recordings.formats import FORMATS
 from spillway.interop.recordings.source import Source
@@ -25,28 +26,44 @@ def __dir__() -> list[str]:
 
 def read(
     data: object, server: Mapping[str, object] | None
-) -> tuple[list[Recording], list[StepLog]]:
-    """Runs and logs of steps from paths, recordings and logs, with what is stated of the server.
+) -> tuple[list[Recording], list[StepLog], list[Scraped]]:
+    """What paths hold and what is given itself, by kind, with what is stated of the server.
 
     Raises TraceError if a file is invalid, there is nothing, or a stated fact does not exist.
     """
-    single = isinstance(data, str | os.PathLike | Recording | StepLog)
-    found: list[Recording | StepLog] = []
-    for one in [data] if single else data:  # type: ignore[attr-defined]
-        found += [one] if isinstance(one, Recording | StepLog) else _of_path(Path(one))
+    given = [data] if isinstance(data, str | os.PathLike | _Kinds) else list(data)  # type: ignore[call-overload]
+    found: list[Recording | StepLog | Scraped] = []
+    for one in given:
+        found += [one] if isinstance(one, _Kinds) else _of_path(Path(one))
     if not found:
         raise TraceError("there is nothing to fit: give files, folders or recordings")
     known = {field.name for field in dataclasses.fields(ServerFacts)}
     if unknown := sorted(set(server or {}) - known):
         raise TraceError(f"server: {unknown[0]!r} is not one of {', '.join(sorted(known))}")
     stated: dict[str, Any] = dict(server or {})
-    complete = [
-        dataclasses.replace(one, server=dataclasses.replace(one.server, **stated)) for one in found
-    ]
+
+    def complete(facts: ServerFacts) -> ServerFacts:
+        return dataclasses.replace(facts, **stated)
+
+    runs = [one for one in found if isinstance(one, Recording)]
+    logs = [one for one in found if isinstance(one, StepLog)]
+    scraped = [one for one in found if isinstance(one, Scraped)]
     return (
-        [one for one in complete if isinstance(one, Recording)],
-        [one for one in complete if isinstance(one, StepLog)],
+        [dataclasses.replace(one, server=complete(one.server)) for one in runs],
+        [dataclasses.replace(one, server=complete(one.server)) for one in logs],
+        [
+            dataclasses.replace(
+                one,
+                histograms=dataclasses.replace(
+                    one.histograms, server=complete(one.histograms.server)
+                ),
+            )
+            for one in scraped
+        ],
     )
+
+
+_Kinds = Recording | StepLog | Scraped
 
 
 def _of_path(path: Path) -> list[Recording | StepLog]:
@@ -62,25 +79,32 @@ def _of_path(path: Path) -> list[Recording | StepLog]:
     return [*logs, *(read_recordings(path) if "recordings" in kinds or not logs else [])]
 
 
-def facts_of(runs: Sequence[Recording], logs: Sequence[StepLog]) -> ServerFacts:
-    """The one server of runs and logs; logs complete what the runs do not state.
+def facts_of(
+    runs: Sequence[Recording], logs: Sequence[StepLog], scraped: Sequence[Scraped] = ()
+) -> ServerFacts:
+    """The one server of all; logs and histograms complete what the runs do not state.
 
     Raises TraceError if they are of several servers.
     """
     keys = sorted({run.server.key for run in runs})
     if len(keys) > 1:
         raise TraceError("the runs are of several servers; fit each by itself:\n" + "\n".join(keys))
-    facts = (runs or logs)[0].server
-    for log in logs:
+    measured: list[Recording | StepLog | LatencyHistograms] = [
+        *runs[:1],
+        *logs,
+        *(one.histograms for one in scraped),
+    ]
+    facts = measured[0].server
+    for one in measured[1:]:
         stated = {
-            name: value for name, value in dataclasses.asdict(log.server).items()
+            name: value for name, value in dataclasses.asdict(one.server).items()
             if value is not None
         }  # fmt: skip
         for name, value in stated.items():
             other = getattr(facts, name)
             if other not in (None, value):
                 raise TraceError(
-                    f"{log.source}: its server has {name} = {value!r}, but another file states "
+                    f"{one.source}: its server has {name} = {value!r}, but another file states "
                     f"{other!r}; fit each server by itself, or state {name} with --server"
                 )
         facts = dataclasses.replace(facts, **stated)

@@ -8,12 +8,13 @@ import numpy as np
 
 from spillway._core.instance import Roofline
 from spillway.calibration.data import facts_of, read
-from spillway.calibration.hull import SAMPLES, Hull, states_of
+from spillway.calibration.histograms import HistogramPart
+from spillway.calibration.hull import Hull, states_of
 from spillway.calibration.log_prior import fitted_logs, logged_states, prior_of
-from spillway.calibration.profile import Choice, FittedRun, Profile
-from spillway.calibration.refinement import Fit, Part, fit, form_of
+from spillway.calibration.parts import Part
+from spillway.calibration.profile import Choice, Profile
+from spillway.calibration.refinement import Fit, fit, form_of
 from spillway.calibration.replay import Replay, group_of, measured_turnaround_s, plans_ahead
-from spillway.calibration.statistics import METRICS, measured, simulated, weights_of
 from spillway.config.classes import config_error
 from spillway.interop.traces import TraceError
 from spillway.simulate import run_many
@@ -25,17 +26,19 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from spillway._core.cluster import Simulation
-    from spillway._core.instance import InstanceGroup, StepTable
+    from spillway._core.instance import StepTable
+    from spillway.calibration.histograms import Scraped
     from spillway.calibration.log_prior import LogPrior
+    from spillway.calibration.parts import Measured
     from spillway.data.recording import Recording, ServerFacts, StepLog
+    from spillway.data.result import ResultData
 
-    Source: TypeAlias = str | os.PathLike[str] | Recording | StepLog
+    Source: TypeAlias = str | os.PathLike[str] | Recording | StepLog | Scraped
 
     Floats = npt.NDArray[np.float64]
     Rows = npt.NDArray[np.bool_]
 
-__all__ = ["MAX_ERROR_SHARE", "NORMS", "calibrate", "with_timeline"]
+__all__ = ["MAX_ERROR_SHARE", "NORMS", "calibrate"]
 
 
 def __dir__() -> list[str]:
@@ -48,7 +51,6 @@ NORMS = (4.0, 2.0, 1.5, None, 1.0)
 MAX_ERROR_SHARE = 0.01
 """Runs with more client errors are not fitted: part of their load is not recorded."""
 
-_BLOCK_S = 30.0
 _BOOTSTRAPS = 200
 _LEAST_REQUESTS = 20
 _LEAST_ERROR = 0.01  # of a mean between two runs of the same load
@@ -65,11 +67,15 @@ def calibrate(
     repeats: bool = True,
     progress: Callable[[str], object] | None = None,
 ) -> Profile:
-    """Fits the step times of a server to measured runs, to logs of its steps, or to both.
+    """Fits the step times of a server to measured runs, logs of its steps, or histograms.
 
     Logs of steps identify most coefficients by a regression (`fit_step_logs`). With runs, they are
     the start and the prior of the fit to these, and the norm is theirs; without runs, they are the
     result, and the entry delay of a request is the default of `instance.Roofline`.
+
+    Histograms of Prometheus with a stated workload count like a run: by their means, and by the
+    shares of observations below the bounds of their buckets. Those of one interval cannot choose
+    the norm, which is then the first of `norms`.
 
     The coefficients of `instance.Roofline` are those with which the simulated replays have the
     measured mean and percentiles of TTFT, ITL and E2E latency and the measured capacity. The norm
@@ -80,9 +86,9 @@ def calibrate(
 
     Parameters
     ----------
-    data : path, Recording, StepLog or several
-        Files or folders (see `read_recordings` and `read_step_logs`), or what they hold; all of one
-        server.
+    data : path, Recording, StepLog, Scraped or several
+        Files or folders (see `read_recordings` and `read_step_logs`), or what they hold, and
+        histograms; all of one server.
     server : mapping, optional
         Facts that the data do not state, e.g. `{"num_kv_blocks": 17600}`: attributes of
         `ServerFacts`.
@@ -105,36 +111,31 @@ def calibrate(
     TraceError
         A file is invalid, the runs are of several servers, or too few requests are left.
     ConfigError
-        A table is given with logs of steps, or these hold too few steps.
+        A table is given with logs of steps, these hold too few steps, or a workload is not that of
+        its histograms.
 
     """
-    runs, logs = read(data, server)
-    facts = facts_of(runs, logs)
+    runs, logs, scraped = read(data, server)
+    facts = facts_of(runs, logs, scraped)
     known = prior_of(logs) if logs else None
     if known is not None:
         if table is not None:
             allowed = "fits runs alone: leave out the logs of steps"
             raise config_error([("table", "given", allowed)])
-        if not runs:
+        if not runs and not scraped:
             return _logged(facts, known, logs, ahead=ahead)
     used = [run for run in runs if run.failed.mean() <= MAX_ERROR_SHARE]
     left_out = tuple(
         f"{run.name}: {run.failed.mean():.1%} of its requests failed" for run in runs
         if run.failed.mean() > MAX_ERROR_SHARE
     )  # fmt: skip
-    if not used:
+    if runs and not used and not scraped:
         raise TraceError("no run is left to fit: " + "; ".join(left_out))
     turnaround_s = measured_turnaround_s(used)
-    parts = []
-    for run in used:
-        replay = Replay(run, turnaround_s, repeats)
-        chosen = replay.compared if rows is None else replay.compared & rows(run)
-        if chosen.sum() < _LEAST_REQUESTS:
-            raise TraceError(
-                f"{run.source}: {chosen.sum()} requests are left to fit, but "
-                f"{_LEAST_REQUESTS} are needed"
-            )
-        parts.append(Part(replay, chosen))
+    parts: list[Measured] = [
+        _part_of(Replay(run, turnaround_s, repeats), rows) for run in used
+    ]  # fmt: skip
+    parts += _checked([HistogramPart(one) for one in scraped], facts)
 
     tried: list[tuple[Fit, Floats]] = []
     if ahead is None:
@@ -145,11 +146,15 @@ def calibrate(
         bases = [table]
     if known is not None:
         bases, prior, covariance = [known.latency], known.theta, known.covariance
-    folds = parts if len(parts) > 1 else _halves(parts[0])
-    for mode in (True, False) if ahead is None else (ahead,):
+    folds = _folds(parts)
+    modes = (True, False) if ahead is None else (ahead,)
+    if len(folds) == 1:
+        # Nothing is held out that could choose.
+        bases, modes = bases[:1], modes[:1]
+    for mode in modes:
         for base in bases:
             found = fit(facts, folds, base=base, ahead=mode, prior=prior, covariance=covariance)
-            costs = found.held_out_costs()
+            costs = found.held_out_costs() if len(folds) > 1 else np.array([found.cost])
             tried.append((found, costs))
             if progress is not None:
                 progress(
@@ -161,27 +166,19 @@ def calibrate(
         covariance=covariance,
     )  # fmt: skip
     group = group_of(facts, best.latency, ahead=best.ahead)
-    results = run_many([with_timeline(part.replay, group) for part in parts], keep_requests=True)
+    results = [
+        run_many([part.sampled(group)], seeds=range(part.num_seeds), keep_requests=True)[0]
+        for part in parts
+    ]
+    states = [states_of(one) for many in results for one in many]
     return Profile(
         server=facts,
         latency=best.latency,
         async_scheduling=best.ahead,
         turnaround_s=turnaround_s,
-        covariance=tuple(tuple(row) for row in _covariance(best, parts).tolist()),
-        hull=Hull.around(
-            np.concatenate([*(states_of(one[0]) for one in results), logged_states(logs, facts)])
-        ),
-        runs=tuple(
-            FittedRun(
-                part.replay.recording.name,
-                part.replay.recording.sha256,
-                int(part.rows.sum()),
-                _errors_percent(
-                    measured(part.replay, part.rows).logs(), simulated(one[0], part.rows).logs()
-                ),
-            )
-            for part, one in zip(parts, results, strict=True)
-        ),
+        covariance=tuple(tuple(row) for row in _covariance(best, parts, results).tolist()),
+        hull=Hull.around(np.concatenate([*states, logged_states(logs, facts)])),
+        runs=tuple(part.report(many) for part, many in zip(parts, results, strict=True)),
         logs=fitted_logs(known, logs),
         left_out=left_out,
         choices=tuple(
@@ -191,20 +188,40 @@ def calibrate(
     )
 
 
+def _part_of(replay: Replay, rows: Callable[[Recording], Rows] | None) -> Part:
+    run = replay.recording
+    chosen = replay.compared if rows is None else replay.compared & rows(run)
+    if chosen.sum() < _LEAST_REQUESTS:
+        raise TraceError(
+            f"{run.source}: {chosen.sum()} requests are left to fit, but "
+            f"{_LEAST_REQUESTS} are needed"
+        )
+    return Part(replay, chosen)
+
+
+def _checked(parts: Sequence[HistogramPart], facts: ServerFacts) -> Sequence[HistogramPart]:
+    """Raises ConfigError if the workload of a part is not that of its histograms."""
+    group = group_of(facts, Roofline(), ahead=False)
+    for part in parts:
+        part.check(
+            run_many([part.simulation(group)], seeds=range(part.num_seeds), keep_requests=True)[0]
+        )
+    return parts
+
+
+def _folds(parts: list[Measured]) -> Sequence[Measured]:
+    """The parts, or the halves of a single run; histograms of a single interval have none."""
+    only = parts[0] if len(parts) == 1 else None
+    return _halves(only) if isinstance(only, Part) else parts
+
+
 def _chosen(tried: list[tuple[Fit, Floats]]) -> Fit:
     """The form with the lowest mean cost; one step ahead if that is within one standard error."""
     ranked = sorted(tried, key=lambda pair: float(pair[1].mean()))
     best, lowest = ranked[0]
-    noise = float(lowest.std(ddof=1)) / np.sqrt(len(lowest))
+    noise = float(lowest.std(ddof=1)) / np.sqrt(len(lowest)) if len(lowest) > 1 else 0.0
     ahead = next((pair for pair in ranked if pair[0].ahead), ranked[0])
     return ahead[0] if ahead[1].mean() <= lowest.mean() + noise else best
-
-
-def with_timeline(replay: Replay, group: InstanceGroup) -> Simulation:
-    """The replay on a server, with samples of the batch's state."""
-    span_s = float(replay.recording.send_s[-1])
-    step_s = max(1e-3, round(span_s / SAMPLES, 3))
-    return replay.simulation(group, metrics={"timeline_step_s": step_s})
 
 
 def _logged(
@@ -238,45 +255,28 @@ def _halves(part: Part) -> list[Part]:
     return [Part(part.replay, first), Part(part.replay, part.rows & ~first)]
 
 
-def _covariance(best: Fit, parts: list[Part]) -> Floats:
+def _covariance(
+    best: Fit, parts: Sequence[Measured], results: Sequence[Sequence[ResultData]]
+) -> Floats:
     """Covariance of the logarithms of the coefficients.
 
-    A block bootstrap over 30 s of sending gives what the noise of the measurements leaves open: the
-    residuals change with the resampled statistics, the coefficients follow by one Gauss-Newton
-    step. To it comes the inverse curvature times the mean square of the remaining residuals, at
-    least that of repeated measurements, for the errors of the model; in directions that the data do
-    not determine it is that of the prior.
+    Resampled measurements give what their noise leaves open (a block bootstrap of recorded
+    requests, other seeds of a generator): the residuals change with them, and the coefficients
+    follow by one Gauss-Newton step. To it comes the inverse curvature times the mean square of the
+    remaining residuals, at least that of repeated measurements, for the errors of the model; in
+    directions that the data do not determine it is that of the prior.
     """
     rng = np.random.default_rng(0)
     inverse = np.linalg.inv(best.curvature())
-    logs = [measured(part.replay, part.rows) for part in parts]
-    at = [one.logs() for one in logs]
-    blocks = [_blocks(part) for part in parts]
+    drawn = [part.resampler(one) for part, one in zip(parts, results, strict=True)]
     moves = []
     for _ in range(_BOOTSTRAPS):
         residuals = best.residuals.copy()
-        for i, (one, block) in enumerate(zip(logs, blocks, strict=True)):
-            drawn = np.concatenate([block[j] for j in rng.integers(0, len(block), len(block))])
-            again = one.take(drawn).logs()
-            again[-1] = at[i][-1]  # a resampled run has no order of completions
-            residuals[i] -= weights_of(parts[i].replay) * (again - at[i])
+        for row, shift in zip(residuals, drawn, strict=True):
+            change = shift(rng)
+            row[: len(change)] += change
         moves.append(-inverse @ (best.slope(residuals) - best.slope(best.residuals)))
     noise = np.cov(np.array(moves), rowvar=False)
     finite = best.residuals[np.isfinite(best.residuals)]
     error = max(float(np.mean(finite**2)), _LEAST_ERROR**2)
     return np.asarray(noise + error * inverse)
-
-
-def _blocks(part: Part) -> list[npt.NDArray[np.int64]]:
-    """Positions among the part's requests, by 30 s of sending."""
-    which = (part.replay.recording.send_s[part.rows] // _BLOCK_S).astype(int)
-    return [np.flatnonzero(which == block) for block in np.unique(which)]
-
-
-def _errors_percent(real: Floats, sim: Floats) -> dict[str, float]:
-    errors = 100 * np.expm1(sim - real)
-    found = {}
-    for i, metric in enumerate(METRICS):
-        found[f"mean_{metric}"] = round(float(errors[5 * i]), 2)
-        found[f"p50_{metric}"] = round(float(errors[5 * i + 2]), 2)
-    return found | {"capacity": round(float(errors[-1]), 2)}

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from spillway import instance
-from spillway.calibration.replay import Replay, group_of
-from spillway.calibration.statistics import measured, simulated, weights_of
+from spillway.calibration.replay import group_of
 from spillway.simulate import run_many
 
 if TYPE_CHECKING:
@@ -17,7 +16,11 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from spillway._core.cluster import Simulation
     from spillway.data.recording import ServerFacts
+    from spillway.data.result import ResultData
+    from spillway.instance import InstanceGroup
+    from spillway.result import Results
 
     Floats = npt.NDArray[np.float64]
     Latency = instance.Roofline | instance.StepTable
@@ -26,7 +29,7 @@ __all__ = [
     "COEFFICIENTS",
     "SCALES",
     "Fit",
-    "Part",
+    "Load",
     "Problem",
     "coefficients_of",
     "descend",
@@ -67,12 +70,22 @@ _LEAST_GAIN = 1e-3
 _FACTORS = np.geomspace(0.1, 10, 25)
 
 
-@dataclass(frozen=True, eq=False)
-class Part:
-    """Some requests of a replayed run; `rows` are those to fit."""
+class Load(Protocol):
+    """Measurements of a server under one load."""
 
-    replay: Replay
-    rows: npt.NDArray[np.bool_]
+    @property
+    def num_seeds(self) -> int:
+        """Number of seeds under which the load is simulated."""
+
+    @property
+    def source(self) -> object:
+        """Parts with the same source share their simulations."""
+
+    def simulation(self, group: InstanceGroup) -> Simulation:
+        """The load on a server."""
+
+    def residuals(self, results: Sequence[ResultData]) -> Floats:
+        """Weighted differences, simulated minus measured; `results`: one per seed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +181,7 @@ def latency_of(theta: Floats, base: Latency) -> Latency:
 
 def fit(
     server: ServerFacts,
-    parts: Sequence[Part],
+    parts: Sequence[Load],
     *,
     base: Latency,
     ahead: bool,
@@ -278,38 +291,55 @@ class _Problem:
     """Residuals of coefficients; all simulations of a call run at once."""
 
     def __init__(
-        self, server: ServerFacts, parts: Sequence[Part], base: Latency, ahead: bool
+        self, server: ServerFacts, parts: Sequence[Load], base: Latency, ahead: bool
     ) -> None:
         self._server = server
         self._parts = parts
         self._base = base
         self._ahead = ahead
-        self._measured = [measured(part.replay, part.rows).logs() for part in parts]
         # Parts of one run share its simulation.
-        self._replays: list[Replay] = []
+        self._loads: list[Load] = []
         for part in parts:
-            if all(part.replay is not one for one in self._replays):
-                self._replays.append(part.replay)
+            if all(part.source is not one.source for one in self._loads):
+                self._loads.append(part)
 
     def residuals(self, thetas: Sequence[Floats]) -> list[Floats]:
         groups = [
             group_of(self._server, latency_of(theta, self._base), ahead=self._ahead)
             for theta in thetas
         ]
-        results = run_many(
-            [replay.simulation(group) for group in groups for replay in self._replays],
-            keep_requests=True,
-        )
-        n = len(self._replays)
-        found = []
-        for i in range(len(thetas)):
-            rows: list[Floats] = []
-            for part, logs in zip(self._parts, self._measured, strict=True):
-                where = next(k for k, one in enumerate(self._replays) if one is part.replay)
-                result = results[i * n + where][0]
-                rows.append(weights_of(part.replay) * (simulated(result, part.rows).logs() - logs))
-            found.append(np.array(rows))
-        return found
+        results: dict[tuple[int, int], Results] = {}
+        for seeds in sorted({one.num_seeds for one in self._loads}):
+            pairs = [
+                (i, k)
+                for i in range(len(groups))
+                for k, load in enumerate(self._loads)
+                if load.num_seeds == seeds
+            ]
+            runs = run_many(
+                [self._loads[k].simulation(groups[i]) for i, k in pairs],
+                seeds=range(seeds),
+                keep_requests=True,
+            )
+            results |= dict(zip(pairs, runs, strict=True))
+        where = [
+            next(k for k, one in enumerate(self._loads) if one.source is part.source)
+            for part in self._parts
+        ]
+        return [
+            _as_table(
+                [part.residuals(results[i, k]) for part, k in zip(self._parts, where, strict=True)]
+            )
+            for i in range(len(groups))
+        ]
+
+
+def _as_table(rows: Sequence[Floats]) -> Floats:
+    """Rows of equal length, the shorter ones filled with NaN."""
+    table = np.full((len(rows), max(map(len, rows))), np.nan)
+    for filled, row in zip(table, rows, strict=True):
+        filled[: len(row)] = row
+    return table
 
 
 def _finite(row: Floats) -> Floats:

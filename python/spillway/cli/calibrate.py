@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument(
         "data",
-        nargs="+",
+        nargs="*",
         type=Path,
         help="measured runs and logs of steps (--enable-logging-iteration-details of vLLM) of one "
         "server: files or folders",
@@ -34,6 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", type=Path, default=Path("server.yaml"), metavar="FILE",
         help="the fitted server (default: server.yaml)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--scrapes", nargs=3, action="append", default=[], metavar=("EARLY", "LATE", "WORKLOAD"),
+        help="two scrapes of the server's page /metrics, and the requests between them: a trace, "
+        "or a configuration file that states them; may be given several times",
     )  # fmt: skip
     parser.add_argument(
         "--table", type=Path, metavar="FILE",
@@ -47,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Fits a server, prints how well it is known, and writes it."""
-    from spillway.calibration import calibrate
+    from spillway.calibration import Scraped, calibrate
 
     server = {}
     for given in options.server:
@@ -56,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
             raise config_error([("--server", given, "must be NAME=VALUE")])
         server[name] = yaml.safe_load(value)
     profile = calibrate(
-        options.data,
+        [*options.data, *(Scraped.read(*one) for one in options.scrapes)],
         server=server,
         table=None if options.table is None else _table_of(options.table),
         progress=lambda line: print(line, file=sys.stderr),

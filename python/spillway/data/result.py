@@ -50,6 +50,9 @@ class ResultData:
             self._output["columns"] = Columns(_core.cluster.columns, record.column)
             self._output["offered"] = Columns(_core.cluster.offered_columns, record.offered_column)
             self._output["request_id"] = RequestIds(record)
+        self._token_gaps = (
+            None if record is None else Columns(("gap_s", "count"), record.token_gaps)
+        )  # fmt: skip
         groups = self._output.pop("groups", None)
         if groups is not None:
             self._output["by_class"] = FiguresByName(groups.by_class)
@@ -138,6 +141,21 @@ class ResultData:
         from spillway.data.decisions import Decisions
 
         return Decisions(self._output["decisions"])
+
+    @property
+    def token_gaps(self) -> Mapping[str, NDArray[Any]]:
+        """All times between consecutive tokens of a request: the inter-token latencies.
+
+        gap_s: the distinct ones in seconds, ascending; count: how often each occurs. Those of the
+        whole run and of all requests.
+
+        Raises UsageError if the requests were not kept (see `requests`), or the result is from a
+        file.
+        """
+        if self._token_gaps is None:
+            self._columns()
+            raise _core.sim.UsageError("a saved result does not hold token gaps: simulate again")
+        return self._token_gaps
 
     @property
     def timeline(self) -> Timeline:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from spillway.calibration.hull import states_of
-from spillway.calibration.procedure import MAX_ERROR_SHARE, NORMS, calibrate, with_timeline
+from spillway.calibration.parts import with_timeline
+from spillway.calibration.procedure import MAX_ERROR_SHARE, NORMS, calibrate
 from spillway.calibration.replay import Replay
 from spillway.calibration.statistics import METRICS, Latencies, measured, simulated
 from spillway.interop.recordings import read_recordings

@@ -1,0 +1,126 @@
+"""The measurements of one load, as parts of a fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from spillway.calibration.hull import SAMPLES
+from spillway.calibration.profile import FittedRun
+from spillway.calibration.refinement import Load
+from spillway.calibration.statistics import METRICS, Latencies, measured, simulated, weights_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy.typing as npt
+
+    from spillway._core.cluster import Simulation
+    from spillway.calibration.replay import Replay
+    from spillway.data.result import ResultData
+    from spillway.instance import InstanceGroup
+
+    Floats = npt.NDArray[np.float64]
+
+__all__ = ["Measured", "Part", "with_timeline"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_BLOCK_S = 30.0
+
+
+class Measured(Load, Protocol):
+    """Measurements of a server under one load, and what is known of their noise."""
+
+    def resampler(self, results: Sequence[ResultData]) -> Callable[[np.random.Generator], Floats]:
+        """A function that draws what the residuals would add in another measurement."""
+
+    def sampled(self, group: InstanceGroup) -> Simulation:
+        """The load on a server, with samples of the batch's state."""
+
+    def report(self, results: Sequence[ResultData]) -> FittedRun:
+        """What was measured, and the errors that remain."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some requests of a replayed run; `rows` are those to fit."""
+
+    replay: Replay
+    rows: npt.NDArray[np.bool_]
+
+    @property
+    def num_seeds(self) -> int:
+        """One: a replay draws nothing."""
+        return 1
+
+    @property
+    def source(self) -> Replay:
+        """The run."""
+        return self.replay
+
+    def simulation(self, group: InstanceGroup) -> Simulation:
+        """The replay on a server."""
+        return self.replay.simulation(group)
+
+    def residuals(self, results: Sequence[ResultData]) -> Floats:
+        """Weighted differences of the logarithms of the statistics."""
+        logs = simulated(results[0], self.rows).logs()
+        return np.asarray(weights_of(self.replay) * (logs - self._logs))
+
+    def resampler(
+        self,
+        results: Sequence[ResultData],  # noqa: ARG002
+    ) -> Callable[[np.random.Generator], Floats]:
+        """A block bootstrap of the measured requests, over 30 s of sending."""
+        blocks = self._blocks()
+        weights = weights_of(self.replay)
+
+        def shift(rng: np.random.Generator) -> Floats:
+            drawn = [blocks[j] for j in rng.integers(0, len(blocks), len(blocks))]
+            again = self._measured.take(np.concatenate(drawn)).logs()
+            again[-1] = self._logs[-1]  # a resampled run has no order of completions
+            return np.asarray(-weights * (again - self._logs))
+
+        return shift
+
+    def sampled(self, group: InstanceGroup) -> Simulation:
+        """The replay with a timeline."""
+        return with_timeline(self.replay, group)
+
+    def report(self, results: Sequence[ResultData]) -> FittedRun:
+        """The errors of mean and median latencies and of the capacity."""
+        run = self.replay.recording
+        errors = 100 * np.expm1(simulated(results[0], self.rows).logs() - self._logs)
+        found = {}
+        for i, metric in enumerate(METRICS):
+            found[f"mean_{metric}"] = round(float(errors[5 * i]), 2)
+            found[f"p50_{metric}"] = round(float(errors[5 * i + 2]), 2)
+        found["capacity"] = round(float(errors[-1]), 2)
+        return FittedRun(run.name, run.sha256, int(self.rows.sum()), found)
+
+    @cached_property
+    def _measured(self) -> Latencies:
+        return measured(self.replay, self.rows)
+
+    @cached_property
+    def _logs(self) -> Floats:
+        return self._measured.logs()
+
+    def _blocks(self) -> list[npt.NDArray[np.int64]]:
+        """Positions among the requests, by 30 s of sending."""
+        which = (self.replay.recording.send_s[self.rows] // _BLOCK_S).astype(int)
+        return [np.flatnonzero(which == block) for block in np.unique(which)]
+
+
+def with_timeline(replay: Replay, group: InstanceGroup) -> Simulation:
+    """The replay on a server, with samples of the batch's state."""
+    span_s = float(replay.recording.send_s[-1])
+    step_s = max(1e-3, round(span_s / SAMPLES, 3))
+    return replay.simulation(group, metrics={"timeline_step_s": step_s})
