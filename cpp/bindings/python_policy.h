@@ -1,13 +1,70 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
 
-#include "bindings/casters.h"
+#include "bindings/python_call.h"
+#include "gateway/admission/python_admission.h"
+#include "gateway/controller/python_controller.h"
+#include "gateway/fairness/python_fairness.h"
+#include "gateway/limit/python_limit.h"
+#include "gateway/usage_limit/python_usage_limit.h"
+#include "instance/scheduler/python_scheduler.h"
+#include "router/filters/python_filter.h"
+#include "router/pickers/python_picker.h"
+#include "router/python_router.h"
+#include "router/scorers/python_scorer.h"
 #include "sim/value.h"
+#include "workload/request_table.h"
 
 namespace spillway::bindings {
 
 /// The factory of policies in a `Factory` of Python; null: the object is something else.
 std::shared_ptr<const sim::Attachment> factory_in(py::handle object);
+
+/// A policy of a seam that calls the one that is made in Python. Called with the lock.
+template <class Policy, class... Context>
+std::unique_ptr<Policy> adapt(const Maker& maker, Context... context) = delete;
+
+template <>
+std::unique_ptr<gateway::AdmissionPolicy> adapt(const Maker&, const gateway::Scope&);
+template <>
+std::unique_ptr<gateway::FairnessPolicy> adapt(const Maker&, std::span<const double> weights);
+template <>
+std::unique_ptr<gateway::LimitPolicy> adapt(const Maker&, std::span<const workload::Tenant>);
+template <>
+std::unique_ptr<gateway::UsageLimitPolicy> adapt(const Maker&,
+                                                 std::span<const std::int64_t> priorities);
+template <>
+std::unique_ptr<gateway::ControllerPolicy> adapt(const Maker&);
+template <>
+std::unique_ptr<router::RoutingPolicy> adapt(const Maker&);
+template <>
+std::unique_ptr<router::Filter> adapt(const Maker&);
+template <>
+std::unique_ptr<router::Scorer> adapt(const Maker&);
+template <>
+std::unique_ptr<router::Picker> adapt(const Maker&);
+template <>
+std::unique_ptr<instance::SchedulerPolicy> adapt(const Maker&, const workload::RequestTable&);
+
+/// Implements the factory of one seam by its `adapt`.
+template <class Factory>
+class AdapterFactory;
+template <class Policy, class... Context>
+class AdapterFactory<sim::PolicyFactory<Policy, Context...>>
+    : public sim::PolicyFactory<Policy, Context...> {
+ public:
+  std::unique_ptr<Policy> make(Context... context) const final {
+    const InterpreterLock lock;
+    return adapt<Policy, Context...>(maker(), context...);
+  }
+  virtual const Maker& maker() const = 0;
+};
+
+// What calls get, and what is particular to those of the gateway.
+void bind_calls(py::module_& module);
+void bind_gateway_calls(py::module_& module);
 
 }  // namespace spillway::bindings

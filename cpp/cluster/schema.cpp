@@ -1,11 +1,6 @@
 // The tables of all settings: that of `Simulation`, and with it of every structure in it, see
 // `sim/schema`.
 #include "cluster/config.h"
-#include "gateway/admission/admission_factory.h"
-#include "gateway/controller/controller_factory.h"
-#include "gateway/fairness/fairness_factory.h"
-#include "router/router_factory.h"
-#include "router/scorers/scorer_factory.h"
 #include "sim/schema/tables.h"
 #include "workload/requests.h"
 

@@ -15,7 +15,11 @@ namespace spillway::gateway {
 
 namespace {
 
-bool can_be_moved(const Limit& limit) { return make_limit(limit, {})->setting().has_value(); }
+// A limit written in Python cannot, and may not be imported yet.
+bool can_be_moved(const Limit& limit) {
+  return !std::holds_alternative<PythonLimit>(limit) &&
+         make_limit(limit, {})->setting().has_value();
+}
 
 }  // namespace
 

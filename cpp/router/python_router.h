@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 #include <string_view>
 
 #include "sim/schema/python_policy.h"
@@ -9,26 +8,18 @@
 namespace spillway::router {
 
 class RoutingPolicy;
-struct RouterFactory;
+
+using RouterFactory = sim::PolicyFactory<RoutingPolicy>;
 
 /// A routing policy written in Python.
-struct PythonRouter {
-  std::string policy;
-  std::string parameters = "{}";
-  std::string source_sha256;
-  std::shared_ptr<const RouterFactory> factory;
-
-  static constexpr std::string_view kind = "python", type_name = "PythonRouter";
+struct PythonRouter : sim::PythonPolicy<RouterFactory> {
+  static constexpr std::string_view type_name = "PythonRouter";
   static constexpr std::string_view doc =
-      "A routing policy written in Python (spillway.policies.Router). Its code is imported only on "
-      "request: by "
-      "spillway.policies.load, or by spillway run --allow-python.";
-  static void fields(auto field) { sim::add_python_policy<PythonRouter>(field); }
+      "A routing policy written in Python (spillway.policies.Router).";
   /// It may.
   static bool draws() { return true; }
 };
 
-/// Throws ConfigError if the Python code has not been imported.
 std::unique_ptr<RoutingPolicy> make(const PythonRouter& config);
 
 }  // namespace spillway::router

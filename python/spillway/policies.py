@@ -36,24 +36,30 @@ from spillway.config.classes import config_error
 from spillway.config.messages import note
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from types import CodeType
 
     import numpy as np
 
     from spillway._core.cluster import Simulation
+    from spillway._core.sim import Draws
 
 __all__ = [
     "Admission",
     "Controller",
     "Fairness",
+    "Filter",
+    "Limit",
+    "Picker",
     "PolicyError",
     "Queues",
     "Reading",
     "Reject",
     "Request",
     "Router",
+    "Scheduler",
     "Scorer",
+    "UsageLimit",
     "View",
     "described",
     "load",
@@ -146,6 +152,46 @@ class Fairness(Protocol):
     #     charged; a negative amount corrects an overcharge.
 
 
+class Limit(Protocol):
+    """Decides whether one more request may be in flight. Other limits of the gateway must agree.
+
+    A limit counts the requests itself, by the optional methods. Their order is that of each
+    request's life. Lifetimes are those of `Admission`. A limit draws no random numbers, and a
+    controller does not move it.
+    """
+
+    def may_start(self, request: Request, view: View) -> bool:
+        """Whether the request, the head of its queue, may leave for the router.
+
+        Called at every drain of the queues, and every `attempt_period_s` while requests wait; once
+        per tenant, perhaps several times. It must not change the state of the policy.
+        """
+        ...
+
+    # Optional, and so no part of the protocol:
+    #   started(request): it has taken a permit.
+    #   first_token(request): its first token has arrived.
+    #   ended(request): it has left the system, for any outcome.
+    #   saturation(view): of the fleet, >= 0. No request starts while it is at or above the ceiling
+    #     of its band, which the usage limit sets; 1 by default.
+
+
+class UsageLimit(Protocol):
+    """Sets the saturation of the fleet from which each priority band waits.
+
+    The saturation comes from the limits that compute one, such as `gateway.Saturation`.
+    """
+
+    def ceilings(
+        self, saturation: float, priorities: tuple[int, ...]
+    ) -> np.ndarray[Any, Any] | Sequence[float]:
+        """The ceiling of each band, in the order of `priorities`, highest first; none is NaN.
+
+        Called at the beginning of every drain with waiting requests.
+        """
+        ...
+
+
 class Controller(Protocol):
     """Moves the limit of requests in flight.
 
@@ -184,15 +230,59 @@ class Scorer(Protocol):
         ...
 
 
+class Filter(Protocol):
+    """Removes candidates for a request, as one of the filters of `router.Weighted`.
+
+    Lifetimes and random numbers are those of `Admission`.
+    """
+
+    def keep(self, request: Request, view: View) -> np.ndarray[Any, Any] | Sequence[bool]:
+        """One bool per candidate, in order: whether it stays.
+
+        The view has all candidates; those that an earlier filter removed stay removed. If none
+        would be left, the filter removes none.
+        """
+        ...
+
+
+class Picker(Protocol):
+    """Chooses one of the scored candidates, as the picker of `router.Weighted`."""
+
+    def choose(self, scores: np.ndarray[Any, Any], rng: Draws) -> int:
+        """The position of the chosen candidate, >= 0 and < len(scores).
+
+        `scores` are weighted sums, higher is better; read-only, and reused by later calls. `rng`
+        draws the random numbers of this decision alone.
+        """
+        ...
+
+
+class Scheduler(Protocol):
+    """Orders the waiting queue of an engine. Each engine has its own policy."""
+
+    def rank(self, request: Request) -> int:
+        """The rank of a request, a whole number of at most 64 bits; the lowest is served first.
+
+        Of equals the earliest arrival is served first. Called when the request joins the queue, and
+        again when it returns to it after a preemption. The rank stays while the request waits.
+        """
+        ...
+
+
 _Maker = Any  # a class, or a callable without required arguments
 
 # The class of settings of each seam, by the method that its policies must have.
 _SEAMS = {
     "decide": gateway.PythonAdmission,
     "next": gateway.PythonFairness,
+    "may_start": gateway.PythonLimit,
+    "ceilings": gateway.PythonUsageLimit,
     "tick": gateway.PythonController,
     "pick": router.PythonRouter,
+    "keep": router.PythonFilter,
     "score": router.PythonScorer,
+    "choose": router.PythonPicker,
+    "rank": _core.instance.PythonScheduler,
 }
 
 
@@ -202,7 +292,7 @@ def settings(policy: _Maker) -> Any:
     Parameters
     ----------
     policy
-        A class with the method `decide`, `next`, `tick`, `pick` or `score`, or a
+        A class with the method that one of the protocols above requires, such as `decide`, or a
         functools.partial of one. A function that makes policies is called once to see which of them
         its result has.
 
@@ -271,28 +361,20 @@ def load(simulation: Simulation) -> Simulation:
 
     Warns if the source code is not the one that the settings record.
     """
-    changes: dict[str, Any] = {}
-    admission = simulation.gateway.admission
-    if any(_is_missing(one) for one in admission):
-        changes["gateway.admission"] = [
-            _loaded(one, f"gateway.admission[{i}]") for i, one in enumerate(admission)
-        ]
-    for i, band in enumerate(simulation.gateway.bands):
-        if _is_missing(band.fairness):
-            path = f"gateway.bands[{i}].fairness"
-            changes[path] = _loaded(band.fairness, path)
-    for path, one in (
-        ("gateway.controller", simulation.gateway.controller),
-        ("router", simulation.router),
-    ):
-        if _is_missing(one):
-            changes[path] = _loaded(one, path)
-    scorers = getattr(simulation.router, "scorers", ())
-    if any(_is_missing(one) for one in scorers):
-        changes["router.scorers"] = [
-            _loaded(one, f"router.scorers[{i}]") for i, one in enumerate(scorers)
-        ]
+    changes = {path: _loaded(one, path) for path, one in _missing(simulation, "")}
     return simulation.with_(changes) if changes else simulation
+
+
+def _missing(held: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """The policies in settings whose code has not been imported, with their paths."""
+    if isinstance(held, tuple):
+        for i, one in enumerate(held):
+            yield from _missing(one, f"{path}[{i}]")
+    elif hasattr(held, "_type"):
+        if _is_missing(held):
+            yield path, held
+        for name in type(held)._type.fields:
+            yield from _missing(getattr(held, name), f"{path}.{name}" if path else name)
 
 
 def _is_missing(one: Any) -> bool:
@@ -300,8 +382,6 @@ def _is_missing(one: Any) -> bool:
 
 
 def _loaded(one: Any, path: str) -> Any:
-    if not _is_missing(one):
-        return one
     module, separator, name = one.policy.partition(":")
     if not (module and separator and name):
         raise config_error([(f"{path}.policy", repr(one.policy), "must be module:name")])

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <memory>
-#include <string>
 #include <string_view>
 
 #include "sim/schema/python_policy.h"
@@ -11,21 +10,15 @@
 namespace spillway::gateway {
 
 class AdmissionPolicy;
-struct AdmissionFactory;
 struct Scope;
 
-/// An admission policy written in Python.
-struct PythonAdmission {
-  std::string policy;
-  std::string parameters = "{}";
-  std::string source_sha256;
-  std::shared_ptr<const AdmissionFactory> factory;
+using AdmissionFactory = sim::PolicyFactory<AdmissionPolicy, const Scope&>;
 
-  static constexpr std::string_view kind = "python", type_name = "PythonAdmission";
+/// An admission policy written in Python.
+struct PythonAdmission : sim::PythonPolicy<AdmissionFactory> {
+  static constexpr std::string_view type_name = "PythonAdmission";
   static constexpr std::string_view doc =
-      "An admission policy written in Python (spillway.policies.Admission). Its code is imported "
-      "only on request: by spillway.policies.load, or by spillway run --allow-python.";
-  static void fields(auto field) { sim::add_python_policy<PythonAdmission>(field); }
+      "An admission policy written in Python (spillway.policies.Admission).";
   static constexpr std::array reasons{
       workload::Reason{"python_saturated", workload::categories::kSaturated,
                        "the Python policy rejects the request: False, or Reject('saturated')"},
@@ -38,7 +31,6 @@ struct PythonAdmission {
   static bool draws() { return true; }
 };
 
-/// Throws ConfigError if the Python code has not been imported.
 std::unique_ptr<AdmissionPolicy> make(const PythonAdmission& config, const Scope& scope);
 
 }  // namespace spillway::gateway

@@ -7,6 +7,7 @@
 #include "gateway/limit/dual_limit.h"
 #include "gateway/limit/fixed_limit.h"
 #include "gateway/limit/per_tenant.h"
+#include "gateway/limit/python_limit.h"
 #include "gateway/limit/saturation.h"
 #include "gateway/limit/token_budget.h"
 #include "gateway/limit/unlimited.h"
@@ -18,7 +19,7 @@ namespace spillway::gateway {
 class LimitPolicy;
 
 using Limit = std::variant<Unlimited, FixedLimit, WorkerBudget, PerTenant, TokenBudget, DualLimit,
-                           Saturation>;
+                           Saturation, PythonLimit>;
 
 /// `tenants`: those of the run.
 std::unique_ptr<LimitPolicy> make_limit(const Limit& limit,

@@ -3,11 +3,12 @@
 #include <variant>
 
 #include "gateway/usage_limit/priority_holdback.h"
+#include "gateway/usage_limit/python_usage_limit.h"
 #include "gateway/usage_limit/soft_reflective.h"
 #include "gateway/usage_limit/static_ceilings.h"
 
 namespace spillway::gateway {
 
-using UsageLimit = std::variant<StaticCeilings, PriorityHoldback, SoftReflective>;
+using UsageLimit = std::variant<StaticCeilings, PriorityHoldback, SoftReflective, PythonUsageLimit>;
 
 }  // namespace spillway::gateway

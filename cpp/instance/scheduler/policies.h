@@ -4,12 +4,13 @@
 
 #include "instance/scheduler/fcfs.h"
 #include "instance/scheduler/priority_fcfs.h"
+#include "instance/scheduler/python_scheduler.h"
 #include "instance/scheduler/reverse_priority.h"
 #include "instance/scheduler/sjf.h"
 
 namespace spillway::instance {
 
 /// Every scheduler. This list is the only place that names them all.
-using Scheduler = std::variant<Fcfs, PriorityFcfs, Sjf, ReversePriority>;
+using Scheduler = std::variant<Fcfs, PriorityFcfs, Sjf, ReversePriority, PythonScheduler>;
 
 }  // namespace spillway::instance

@@ -3,11 +3,12 @@
 #include <variant>
 
 #include "router/filters/prefix_cache_affinity.h"
+#include "router/filters/python_filter.h"
 #include "router/filters/utilization_filter.h"
 
 namespace spillway::router {
 
 /// Every filter. This list is the only place that names them all.
-using AnyFilter = std::variant<PrefixCacheAffinity, UtilizationFilter>;
+using AnyFilter = std::variant<PrefixCacheAffinity, UtilizationFilter, PythonFilter>;
 
 }  // namespace spillway::router

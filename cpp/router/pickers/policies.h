@@ -4,6 +4,7 @@
 
 #include "router/pickers/best.h"
 #include "router/pickers/power_of_two.h"
+#include "router/pickers/python_picker.h"
 #include "router/pickers/random.h"
 #include "router/pickers/softmax.h"
 #include "router/pickers/weighted_random.h"
@@ -11,6 +12,6 @@
 namespace spillway::router {
 
 /// Every picker. This list is the only place that names them all.
-using AnyPicker = std::variant<Best, Random, WeightedRandom, Softmax, PowerOfTwo>;
+using AnyPicker = std::variant<Best, Random, WeightedRandom, Softmax, PowerOfTwo, PythonPicker>;
 
 }  // namespace spillway::router

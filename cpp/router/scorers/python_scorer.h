@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 #include <string_view>
 
 #include "router/scorers/weight.h"
@@ -10,28 +9,21 @@
 namespace spillway::router {
 
 class Scorer;
-struct ScorerFactory;
+
+using ScorerFactory = sim::PolicyFactory<Scorer>;
 
 /// A scorer written in Python.
-struct PythonScorer {
+struct PythonScorer : sim::PythonPolicy<ScorerFactory> {
   double weight = 1;
-  std::string policy;
-  std::string parameters = "{}";
-  std::string source_sha256;
-  std::shared_ptr<const ScorerFactory> factory;
 
-  static constexpr std::string_view kind = "python", type_name = "PythonScorer";
-  static constexpr std::string_view doc =
-      "A scorer written in Python (spillway.policies.Scorer). Its code is imported only on "
-      "request: by "
-      "spillway.policies.load, or by spillway run --allow-python.";
+  static constexpr std::string_view type_name = "PythonScorer";
+  static constexpr std::string_view doc = "A scorer written in Python (spillway.policies.Scorer).";
   static void fields(auto field) {
     add_weight<PythonScorer>(field);
-    sim::add_python_policy<PythonScorer>(field);
+    PythonPolicy::fields(field);
   }
 };
 
-/// Throws ConfigError if the Python code has not been imported.
 std::unique_ptr<Scorer> make(const PythonScorer& config);
 
 }  // namespace spillway::router

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
-DECLARED = re.compile(r"^struct (\w+) (?:: [\w:]+ )?{", re.MULTILINE)
+DECLARED = re.compile(r"^struct (\w+) (?:: [\w:<>]+ )?{", re.MULTILINE)
 
 
 @pytest.mark.parametrize("cls", KINDED, ids=lambda cls: cls.__name__)

@@ -1,0 +1,12 @@
+#include "instance/scheduler/python_scheduler.h"
+
+#include "instance/scheduler/scheduler.h"
+
+namespace spillway::instance {
+
+std::unique_ptr<SchedulerPolicy> make(const PythonScheduler& config,
+                                      const workload::RequestTable& requests) {
+  return config.make_policy("instances.scheduler", requests);
+}
+
+}  // namespace spillway::instance

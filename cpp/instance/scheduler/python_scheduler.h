@@ -1,0 +1,29 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "sim/schema/python_policy.h"
+
+namespace spillway::workload {
+class RequestTable;
+}
+
+namespace spillway::instance {
+
+class SchedulerPolicy;
+
+using SchedulerFactory = sim::PolicyFactory<SchedulerPolicy, const workload::RequestTable&>;
+
+/// A scheduler written in Python.
+struct PythonScheduler : sim::PythonPolicy<SchedulerFactory> {
+  static constexpr std::string_view type_name = "PythonScheduler";
+  static constexpr std::string_view doc =
+      "A scheduler written in Python (spillway.policies.Scheduler). It is asked once for each "
+      "request that joins the queue, so that steps are still performed together.";
+};
+
+std::unique_ptr<SchedulerPolicy> make(const PythonScheduler& config,
+                                      const workload::RequestTable& requests);
+
+}  // namespace spillway::instance
