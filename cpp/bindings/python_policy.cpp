@@ -8,6 +8,8 @@
 
 #include "bindings/bindings.h"
 #include "bindings/settings.h"
+#include "gateway/admission/compiled_admission.h"
+#include "router/scorers/compiled_scorer.h"
 #include "sim/value.h"
 
 namespace spillway::bindings {
@@ -39,9 +41,15 @@ class Factory final : public AdapterFactory<gateway::AdmissionFactory>,
 
 }  // namespace
 
-std::shared_ptr<const sim::Attachment> factory_in(py::handle object) {
-  if (!py::isinstance<Factory>(object)) return nullptr;
-  return py::cast<std::shared_ptr<Factory>>(object);
+std::shared_ptr<const sim::Attachment> attachment_in(py::handle object) {
+  if (py::isinstance<Factory>(object)) return py::cast<std::shared_ptr<Factory>>(object);
+  if (py::isinstance<gateway::AdmissionFunctions>(object)) {
+    return py::cast<std::shared_ptr<gateway::AdmissionFunctions>>(object);
+  }
+  if (py::isinstance<router::ScorerFunctions>(object)) {
+    return py::cast<std::shared_ptr<router::ScorerFunctions>>(object);
+  }
+  return nullptr;
 }
 
 void bind_policies(py::module_& module) {
@@ -61,6 +69,7 @@ void bind_policies(py::module_& module) {
       py::arg("settings"), "The class or function of a policy; None: it has not been imported.");
   bind_calls(module);
   bind_gateway_calls(module);
+  bind_compiled_policies(module);
 }
 
 }  // namespace spillway::bindings

@@ -20,8 +20,9 @@
 
 namespace spillway::bindings {
 
-/// The factory of policies in a `Factory` of Python; null: the object is something else.
-std::shared_ptr<const sim::Attachment> factory_in(py::handle object);
+/// What makes policies, in a `Factory` of Python or in compiled functions; null: the object is
+/// something else.
+std::shared_ptr<const sim::Attachment> attachment_in(py::handle object);
 
 /// A policy of a seam that calls the one that is made in Python. Called with the lock.
 template <class Policy, class... Context>
@@ -66,5 +67,6 @@ class AdapterFactory<sim::PolicyFactory<Policy, Context...>>
 // What calls get, and what is particular to those of the gateway.
 void bind_calls(py::module_& module);
 void bind_gateway_calls(py::module_& module);
+void bind_compiled_policies(py::module_& module);
 
 }  // namespace spillway::bindings

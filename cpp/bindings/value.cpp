@@ -71,7 +71,7 @@ Value value_of(py::handle object, const std::string& path, int depth) {
   if (py::isinstance<py::str>(object)) return text_of(object, path);
   if (py::isinstance<py::float_>(object)) return py::cast<double>(object);
   if (py::isinstance<py::int_>(object)) return number_of(object);
-  if (const auto factory = factory_in(object)) return Value::Shared(factory);
+  if (const auto held = attachment_in(object)) return Value::Shared(held);
   if (!py::isinstance<py::type>(object)) {
     // What stands for settings, such as a server of the catalog.
     if (py::hasattr(object, "__settings__")) {

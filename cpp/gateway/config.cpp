@@ -25,9 +25,14 @@ bool can_be_moved(const Limit& limit) {
 
 bool observes(const Admission& policy) {
   return std::visit(
-      []<class Config>(const Config&) {
-        if constexpr (requires { Config::observes; }) return Config::observes;
-        return false;
+      []<class Config>(const Config& config) {
+        if constexpr (requires { config.observes(); }) {
+          return config.observes();
+        } else if constexpr (requires { Config::observes; }) {
+          return Config::observes;
+        } else {
+          return false;
+        }
       },
       policy);
 }

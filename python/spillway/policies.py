@@ -20,6 +20,7 @@ the policy is defined, its parameters and the hash of its source code.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
 import importlib
@@ -28,6 +29,7 @@ import json
 import marshal
 import operator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from spillway import _core, gateway, router
@@ -61,8 +63,13 @@ __all__ = [
     "Scorer",
     "UsageLimit",
     "View",
+    "compiled_admission",
+    "compiled_scorer",
     "described",
+    "include_dir",
+    "instance_dtype",
     "load",
+    "request_dtype",
     "settings",
 ]
 
@@ -345,6 +352,154 @@ def described(policy: _Maker, path: str = "policy") -> Mapping[str, Any] | None:
         "source_sha256": _source_sha256(target),
         "factory": _core.policies.Factory(policy, target.__qualname__),
     }
+
+
+def compiled_admission(
+    decide: Any,
+    *,
+    name: str,
+    version: str,
+    commit: Any = None,
+    dispatched: Any = None,
+    first_token: Any = None,
+    finished: Any = None,
+    state: Sequence[float] = (),
+    reads_instances: bool = True,
+    is_random: bool = False,
+    abi: int = 1,
+) -> gateway.CompiledAdmission:
+    """An admission policy in C functions, compiled by whatever means.
+
+    A function is an address, a function of ctypes or cffi, or what `numba.cfunc` returns. It is
+    called without the interpreter's lock, by several threads if there are several runs. The header
+    `spillway_policy.h` in `include_dir()` documents the types. A function with other types than
+    these ends the process, or worse; only the number of its arguments is checked, if it is known.
+
+    Parameters
+    ----------
+    decide
+        A `spillway_decide`.
+    name, version
+        What the policy compares and is stored by, because a pointer has no source code. Change the
+        version with the code.
+    commit, dispatched, first_token, finished
+        A `spillway_notify` each; None: the policy is not notified.
+    state
+        Initial values of the policy's memory, parameters included. Each gateway replica of each run
+        begins with a copy.
+    reads_instances
+        Whether `decide` gets the metrics of the instances, which takes time for each of them.
+    is_random
+        Whether `decide` gets a random number, `uniform` of the request.
+    abi
+        SPILLWAY_POLICY_ABI of the header that the code was compiled with.
+
+    Raises
+    ------
+    ConfigError
+        If an argument is invalid.
+    """
+    notified = {
+        "commit": commit,
+        "dispatched": dispatched,
+        "first_token": first_token,
+        "finished": finished,
+    }
+    _check_compiled(name, version, abi)
+    functions = _core.policies.AdmissionFunctions(
+        decide=_address("decide", decide, 5),
+        **{one: 0 if f is None else _address(one, f, 3) for one, f in notified.items()},
+        owner=(decide, *notified.values()),
+    )
+    fields: dict[str, Any] = {
+        "name": name,
+        "version": version,
+        "state": [*state],
+        "reads_instances": reads_instances,
+        "is_random": is_random,
+        "functions": functions,
+    }
+    return gateway.CompiledAdmission(**fields)
+
+
+def compiled_scorer(
+    score: Any,
+    *,
+    name: str,
+    version: str,
+    state: Sequence[float] = (),
+    weight: float = 1.0,
+    abi: int = 1,
+) -> router.CompiledScorer:
+    """A scorer in a C function, a `spillway_score`; otherwise as `compiled_admission`.
+
+    Raises ConfigError if an argument is invalid.
+    """
+    _check_compiled(name, version, abi)
+    functions = _core.policies.ScorerFunctions(score=_address("score", score, 6), owner=score)
+    fields: dict[str, Any] = {
+        "weight": weight,
+        "name": name,
+        "version": version,
+        "state": [*state],
+        "functions": functions,
+    }
+    return router.CompiledScorer(**fields)
+
+
+def include_dir() -> Path:
+    """The folder of `spillway_policy.h`, for `cc -I`."""
+    return Path(__file__).parent / "include"
+
+
+def request_dtype() -> np.dtype[Any]:
+    """The NumPy type of a `spillway_request`."""
+    dtype: np.dtype[Any] = _core.policies.request_dtype()
+    return dtype
+
+
+def instance_dtype() -> np.dtype[Any]:
+    """The NumPy type of a `spillway_instance`."""
+    dtype: np.dtype[Any] = _core.policies.instance_dtype()
+    return dtype
+
+
+def _check_compiled(name: str, version: str, abi: int) -> None:
+    wrong = [
+        (key, repr(value), "must be a text that is not empty")
+        for key, value in (("name", name), ("version", version))
+        if not (isinstance(value, str) and value)
+    ]
+    if abi != _core.policies.policy_abi:
+        wrong.append(("abi", repr(abi), f"must be {_core.policies.policy_abi}"))
+    if wrong:
+        raise config_error(wrong)
+
+
+def _address(what: str, function: Any, arguments: int) -> int:
+    """The address of a C function with this many arguments."""
+    address = found = None
+    if isinstance(function, int) and not isinstance(function, bool):
+        address = function
+    elif isinstance(getattr(function, "address", None), int):  # numba.cfunc
+        address = function.address
+        found = len(signature.args) if (signature := getattr(function, "_sig", None)) else None
+    elif isinstance(function, ctypes._CFuncPtr):  # type: ignore[attr-defined]
+        address = ctypes.cast(function, ctypes.c_void_p).value
+        types = function.argtypes or getattr(function, "_argtypes_", None)
+        found = len(types) if types else None
+    elif type(function).__module__ == "_cffi_backend":
+        ffi = importlib.import_module("cffi").FFI()
+        type_ = ffi.typeof(function)
+        if type_.kind == "function":
+            address, found = int(ffi.cast("uintptr_t", function)), len(type_.args)
+    if address is None or address <= 0:
+        allowed = "must be a C function: an address, or one of ctypes, cffi or numba.cfunc"
+        raise config_error([(what, repr(function), allowed)])
+    if found not in (None, arguments):
+        allowed = f"must take {arguments} arguments, see spillway_policy.h"
+        raise config_error([(what, f"a function of {found} arguments", allowed)])
+    return address
 
 
 def load(simulation: Simulation) -> Simulation:

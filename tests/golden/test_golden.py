@@ -48,7 +48,7 @@ def test_every_policy_is_recorded() -> None:
     elsewhere = {
         *("always_admit", "reject_all"),  # no state
         *("busy_threshold", "predictive_ttft", "token_bucket"),  # in runs of their own
-        "python",  # of no code of its own
+        *("python", "compiled"),  # of no code of their own
     }
     assert recorded | elsewhere == {one["kind"] for one in (*admission, *fairness)}
 

@@ -1067,14 +1067,14 @@ def test_requests_are_equal_to_themselves_alone() -> None:
 
 # ---- batteries -----------------------------------------------------------------------------------
 
-# Each class of policy that can stand in a simulation as it is; those in Python need code.
+# Each class of policy that can stand in a simulation as it is; some need code of a user.
 POLICIES = [
     cls
     for module in classes.CORE_MODULES
     for cls in classes.config_classes(getattr(_core, module))
     if cls.__name__ in seams()
     and seams()[cls.__name__].name not in ("Simulation.workload", "Trace.transforms")
-    and cls.kind != "python"
+    and cls.kind not in ("python", "compiled")
 ]
 
 

@@ -35,7 +35,7 @@ Force = dict[str, str]
 """Seam → the alternative that must occur there at least once."""
 
 DESCRIPTION = Simulation._describe()
-ELSEWHERE = {"python"}
+ELSEWHERE = {"python", "compiled"}
 """Kinds that settings alone do not make; they have tests of their own."""
 _PRESENT = "(present)"
 

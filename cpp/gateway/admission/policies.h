@@ -5,6 +5,7 @@
 #include "gateway/admission/always_admit.h"
 #include "gateway/admission/bouncer.h"
 #include "gateway/admission/busy_threshold.h"
+#include "gateway/admission/compiled_admission.h"
 #include "gateway/admission/dagor.h"
 #include "gateway/admission/early_rejection.h"
 #include "gateway/admission/envoy_admission.h"
@@ -26,6 +27,6 @@ namespace spillway::gateway {
 using Admission =
     std::variant<AlwaysAdmit, RejectAll, TokenBucket, TenantTokenBucket, TenantBudget, SloGated,
                  TierShed, GaieLegacy, Probabilistic, LatencySlo, EarlyRejection, EnvoyAdmission,
-                 Dagor, Bouncer, BusyThreshold, PredictiveTtft, PythonAdmission>;
+                 Dagor, Bouncer, BusyThreshold, PredictiveTtft, PythonAdmission, CompiledAdmission>;
 
 }  // namespace spillway::gateway

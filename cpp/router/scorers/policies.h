@@ -3,6 +3,7 @@
 #include <variant>
 
 #include "router/scorers/active_requests.h"
+#include "router/scorers/compiled_scorer.h"
 #include "router/scorers/kv_utilization.h"
 #include "router/scorers/load_aware.h"
 #include "router/scorers/load_balance.h"
@@ -17,8 +18,8 @@
 namespace spillway::router {
 
 /// Every scorer. This list is the only place that names them all.
-using AnyScorer =
-    std::variant<PrefixAffinity, PrecisePrefixCache, QueueDepth, KvUtilization, LoadBalance,
-                 ActiveRequests, RunningRequests, LoadAware, NoHitLru, VllmDp, PythonScorer>;
+using AnyScorer = std::variant<PrefixAffinity, PrecisePrefixCache, QueueDepth, KvUtilization,
+                               LoadBalance, ActiveRequests, RunningRequests, LoadAware, NoHitLru,
+                               VllmDp, PythonScorer, CompiledScorer>;
 
 }  // namespace spillway::router

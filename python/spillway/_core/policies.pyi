@@ -13,6 +13,25 @@ class Factory:
 
 def maker_of(settings: Any) -> Any: ...
 
+policy_abi: int
+
+def request_dtype() -> Any: ...
+def instance_dtype() -> Any: ...
+
+class AdmissionFunctions:
+    def __init__(
+        self,
+        decide: int,
+        commit: int,
+        dispatched: int,
+        first_token: int,
+        finished: int,
+        owner: Any,
+    ) -> None: ...
+
+class ScorerFunctions:
+    def __init__(self, score: int, owner: Any) -> None: ...
+
 class Request:
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     @property

@@ -154,6 +154,7 @@ def test_every_policy_has_a_rule() -> None:
         "PredictiveTtft",  # test_predictive_ttft.py
         "BusyThreshold",  # tests/signals/test_busy_monitor.py
         "PythonAdmission",  # tests/python/test_python_policies.py
+        "CompiledAdmission",  # tests/python/test_compiled_policies.py
     }
     policies = {one["name"] for one in fields_of(gateway.Gateway)["admission"]["alternatives"]}
     assert set(POLICIES) == set(plain.RULES)
