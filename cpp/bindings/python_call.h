@@ -226,7 +226,7 @@ inline void release(py::object& object) {
   object = py::object();
 }
 
-/// The maker of a policy: a class, or a function without required arguments, and its name.
+/// What makes a policy when called without arguments, and the name of its class or function.
 struct Maker {
   py::object make;
   std::string name;

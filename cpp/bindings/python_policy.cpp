@@ -16,7 +16,7 @@ namespace spillway::bindings {
 
 namespace {
 
-/// An imported class or function without required arguments, which makes a policy of any seam.
+/// An imported class or function, which makes a policy of any seam when it gets its parameters.
 class Factory final : public AdapterFactory<gateway::AdmissionFactory>,
                       public AdapterFactory<gateway::FairnessFactory>,
                       public AdapterFactory<gateway::LimitFactory>,
@@ -28,15 +28,22 @@ class Factory final : public AdapterFactory<gateway::AdmissionFactory>,
                       public AdapterFactory<router::PickerFactory>,
                       public AdapterFactory<instance::SchedulerFactory> {
  public:
-  Factory(py::object make, std::string name) : maker_{std::move(make), std::move(name)} {}
+  Factory(py::object target, std::string name)
+      : target_(std::move(target)), name_(std::move(name)) {}
   Factory(const Factory&) = delete;
   Factory& operator=(const Factory&) = delete;
-  ~Factory() override { release(maker_.make); }
+  ~Factory() override { release(target_); }
 
-  const Maker& maker() const override { return maker_; }
+  const py::object& target() const { return target_; }
 
  private:
-  Maker maker_;
+  Maker maker_with(const std::string& parameters) const override {
+    const py::object bound = py::module_::import("spillway.policies").attr("bound");
+    return {bound(target_, parameters), name_};
+  }
+
+  py::object target_;
+  std::string name_;
 };
 
 }  // namespace
@@ -54,17 +61,17 @@ std::shared_ptr<const sim::Attachment> attachment_in(py::handle object) {
 
 void bind_policies(py::module_& module) {
   py::class_<Factory, std::shared_ptr<Factory>>(
-      module, "Factory", "An imported class or function that makes the policy of a run.")
-      .def(py::init<py::object, std::string>(), py::arg("maker"), py::arg("name"))
-      .def_property_readonly("maker", [](const Factory& self) { return self.maker().make; });
+      module, "Factory", "An imported class or function that makes the policies of runs.")
+      .def(py::init<py::object, std::string>(), py::arg("target"), py::arg("name"))
+      .def_property_readonly("target", &Factory::target);
   module.def(
-      "maker_of",
+      "target_of",
       [](const Settings& settings) -> py::object {
         const sim::Value fields = settings.encoded();
         const sim::Value* found = fields.find("factory");
         const auto* shared = found ? found->get_if<sim::Value::Shared>() : nullptr;
         const auto factory = shared ? std::dynamic_pointer_cast<const Factory>(*shared) : nullptr;
-        return factory ? factory->maker().make : py::none();
+        return factory ? factory->target() : py::none();
       },
       py::arg("settings"), "The class or function of a policy; None: it has not been imported.");
   bind_calls(module);

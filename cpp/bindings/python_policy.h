@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "bindings/python_call.h"
 #include "gateway/admission/python_admission.h"
@@ -57,11 +58,14 @@ template <class Policy, class... Context>
 class AdapterFactory<sim::PolicyFactory<Policy, Context...>>
     : public sim::PolicyFactory<Policy, Context...> {
  public:
-  std::unique_ptr<Policy> make(Context... context) const final {
+  std::unique_ptr<Policy> make(const std::string& parameters, Context... context) const final {
     const InterpreterLock lock;
-    return adapt<Policy, Context...>(maker(), context...);
+    return adapt<Policy, Context...>(maker_with(parameters), context...);
   }
-  virtual const Maker& maker() const = 0;
+
+ private:
+  /// Called with the lock.
+  virtual Maker maker_with(const std::string& parameters) const = 0;
 };
 
 // What calls get, and what is particular to those of the gateway.

@@ -1,6 +1,8 @@
 #include "bindings/settings.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
@@ -113,6 +115,23 @@ std::string repr_of(const Settings& settings) {
   return text + ")";
 }
 
+// A parameter of a policy written in Python stands within a text: this text, with another value of
+// the parameter. Unset: the path leads to none.
+std::optional<Value> with_parameter(Value& settings, const std::string& path,
+                                    py::handle replacement) {
+  constexpr std::string_view inside = ".parameters.";
+  const std::size_t at = path.rfind(inside);
+  if (at == std::string::npos) return std::nullopt;
+  std::vector<sim::Violation> violations;
+  const Value* parameters =
+      sim::at_path(settings, path.substr(0, at + inside.size() - 1), violations);
+  const auto* text = parameters ? parameters->get_if<std::string>() : nullptr;
+  if (!text) return std::nullopt;
+  const py::object changed =
+      py::module_::import("spillway.policies").attr("with_parameter")(*text, path, replacement);
+  return Value(py::cast<std::string>(changed));
+}
+
 // `settings` with the values at the dotted paths replaced; throws ConfigError for paths that do not
 // exist.
 Value with_changes(Value settings, const py::dict& changes) {
@@ -131,7 +150,12 @@ Value with_changes(Value settings, const py::dict& changes) {
   }
   std::vector<sim::Violation> violations;
   for (const auto& [path, replacement] : ordered) {
-    settings = sim::with_path(std::move(settings), path, to_value(replacement, path), violations);
+    if (auto parameters = with_parameter(settings, path, replacement)) {
+      const std::string whole = path.substr(0, path.rfind('.'));
+      settings = sim::with_path(std::move(settings), whole, std::move(*parameters), violations);
+    } else {
+      settings = sim::with_path(std::move(settings), path, to_value(replacement, path), violations);
+    }
   }
   if (!violations.empty()) throw sim::ConfigError(std::move(violations));
   return settings;

@@ -156,11 +156,16 @@ std::string to_text(const Value& value) {
 
 Value with_path(Value root, std::string_view path, Value replacement,
                 std::vector<Violation>& violations) {
+  if (Value* place = at_path(root, path, violations)) *place = std::move(replacement);
+  return root;
+}
+
+Value* at_path(Value& root, std::string_view path, std::vector<Violation>& violations) {
   const auto steps = split(path);
   if (!steps) {
     violations.push_back(
         {std::string(path), "", "not a dotted path such as gateway.admission[0].capacity_tokens"});
-    return root;
+    return nullptr;
   }
   Value* place = &root;
   for (const Step& step : *steps) {
@@ -187,12 +192,11 @@ Value with_path(Value root, std::string_view path, Value replacement,
       violations.push_back({std::string(path), "",
                             (list ? "unknown entry '" : "unknown setting '") +
                                 std::string(step.key) + "'" + did_you_mean(step.key, names)});
-      return root;
+      return nullptr;
     }
     place = next;
   }
-  *place = std::move(replacement);
-  return root;
+  return place;
 }
 
 std::string did_you_mean(std::string_view name, const std::vector<std::string_view>& candidates) {

@@ -59,6 +59,9 @@ std::string to_text(double number);
 /// violation that names the nearest one.
 Value with_path(Value root, std::string_view path, Value replacement,
                 std::vector<Violation>& violations);
+/// The setting at the dotted path; null: it does not exist, which is a violation. A setting that is
+/// unset is added if it may exist.
+Value* at_path(Value& root, std::string_view path, std::vector<Violation>& violations);
 
 /// "; did you mean 'x'?" for the candidate nearest to `name`, or the list of candidates if none is
 /// near.

@@ -63,14 +63,17 @@ __all__ = [
     "Scorer",
     "UsageLimit",
     "View",
+    "bound",
     "compiled_admission",
     "compiled_scorer",
     "described",
     "include_dir",
     "instance_dtype",
     "load",
+    "parameter_field",
     "request_dtype",
     "settings",
+    "with_parameter",
 ]
 
 
@@ -339,19 +342,89 @@ def described(policy: _Maker, path: str = "policy") -> Mapping[str, Any] | None:
         return None
     if inspect.isclass(target) and hasattr(target, "_type"):
         return None  # settings of a compiled policy: an object is needed
-    try:
-        written = json.dumps(parameters, sort_keys=True, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        allowed = "must have parameters that JSON can hold: numbers, text, lists and mappings"
-        raise config_error([(path, repr(policy), allowed)]) from error
+    written = _written(parameters, path, policy)
     name = f"{target.__module__}:{target.__qualname__}"
     return {
         "kind": "python",
         "policy": name,
         "parameters": written,
         "source_sha256": _source_sha256(target),
-        "factory": _core.policies.Factory(policy, target.__qualname__),
+        "factory": _core.policies.Factory(target, target.__qualname__),
     }
+
+
+def bound(target: _Maker, parameters: str) -> _Maker:
+    """A class or function with its parameters. The core calls this for each run.
+
+    Raises ConfigError if `parameters` is not a JSON object.
+    """
+    return functools.partial(target, **_parameters(parameters, "parameters"))
+
+
+def with_parameter(parameters: str, path: str, value: Any) -> str:
+    """The JSON object `parameters` with a value of the parameter at `path`. The core calls this.
+
+    Raises ConfigError if JSON cannot hold the value.
+    """
+    whole, _, name = path.rpartition(".")
+    changed = _parameters(parameters, whole) | {name: getattr(value, "tolist", lambda: value)()}
+    return _written(changed, path, value)
+
+
+def parameter_field(one: Any, name: str, path: str) -> tuple[dict[str, Any], Any]:
+    """The descriptor and the value of a parameter of a policy written in Python.
+
+    The parameters are those of the class or function. A field of a dataclass may have a `unit` and
+    a `search` range in its metadata: `field(default=8, metadata={"search": (1, 64), "log": True})`.
+
+    Raises ConfigError if there is no such parameter or the policy has not been imported.
+    """
+    target = _core.policies.target_of(one)
+    if target is None:
+        allowed = "its Python code must be imported first: spillway.policies.load(simulation)"
+        raise config_error([(path, "", allowed)])
+    known = inspect.signature(target).parameters
+    if name not in known:
+        allowed = f"unknown parameter {name!r}; one of {', '.join(known) or 'none'}"
+        raise config_error([(path, "", allowed)])
+    default = known[name].default
+    given = _parameters(one.parameters, path)
+    value = given.get(name, None if default is inspect.Parameter.empty else default)
+    annotated = known[name].annotation
+    kind = getattr(annotated, "__name__", annotated)
+    found: dict[str, Any] = {
+        "name": name,
+        "type": kind if kind in ("bool", "int", "float", "str") else type(value).__name__,
+        "default": value,
+    }
+    stated = getattr(target, "__dataclass_fields__", {}).get(name)
+    metadata = stated.metadata if stated else {}
+    if "unit" in metadata:
+        found["unit"] = metadata["unit"]
+    if "search" in metadata:
+        low, high = metadata["search"]
+        found["search"] = {"low": low, "high": high, "log": bool(metadata.get("log"))}
+    return found, value
+
+
+def _parameters(text: str, path: str) -> dict[str, Any]:
+    """The JSON object in a text."""
+    try:
+        parameters = json.loads(text)
+    except ValueError:
+        parameters = None
+    if not isinstance(parameters, dict):
+        allowed = 'must be a JSON object, e.g. {"in_flight": 8}'
+        raise config_error([(path, repr(text), allowed)])
+    return parameters
+
+
+def _written(parameters: Mapping[str, Any], path: str, shown: Any) -> str:
+    try:
+        return json.dumps(parameters, sort_keys=True, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        allowed = "must have parameters that JSON can hold: numbers, text, lists and mappings"
+        raise config_error([(path, repr(shown), allowed)]) from error
 
 
 def compiled_admission(
@@ -533,7 +606,7 @@ def _missing(held: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _is_missing(one: Any) -> bool:
-    return getattr(one, "kind", None) == "python" and _core.policies.maker_of(one) is None
+    return getattr(one, "kind", None) == "python" and _core.policies.target_of(one) is None
 
 
 def _loaded(one: Any, path: str) -> Any:
@@ -545,14 +618,8 @@ def _loaded(one: Any, path: str) -> Any:
     except (ImportError, AttributeError) as error:
         allowed = f"cannot be imported: {error}"
         raise config_error([(f"{path}.policy", repr(one.policy), allowed)]) from error
-    try:
-        parameters = json.loads(one.parameters)
-    except ValueError:
-        parameters = None
-    if not isinstance(parameters, dict):
-        allowed = 'must be a JSON object, e.g. {"in_flight": 8}'
-        raise config_error([(f"{path}.parameters", repr(one.parameters), allowed)])
-    known = described(functools.partial(target, **parameters) if parameters else target, path)
+    _parameters(one.parameters, f"{path}.parameters")
+    known = described(target, path)
     if known is None:
         allowed = "must name a class or a function"
         raise config_error([(f"{path}.policy", repr(one.policy), allowed)])

@@ -11,10 +11,10 @@
 namespace spillway::sim {
 
 /// Makes policies of a seam that are defined outside of the core. Each call makes a new one, which
-/// belongs to one run.
+/// belongs to one run. `parameters`: a JSON object.
 template <class Policy, class... Context>
 struct PolicyFactory : virtual Attachment {
-  virtual std::unique_ptr<Policy> make(Context... context) const = 0;
+  virtual std::unique_ptr<Policy> make(const std::string& parameters, Context... context) const = 0;
 };
 
 /// The settings of a policy written in Python. Those of a seam derive from it. `factory` is unset
@@ -46,7 +46,7 @@ struct PythonPolicy {
                           "its Python code must be imported first: "
                           "spillway.policies.load(simulation), or spillway run --allow-python"}});
     }
-    return factory->make(std::forward<decltype(context)>(context)...);
+    return factory->make(parameters, std::forward<decltype(context)>(context)...);
   }
 };
 

@@ -68,12 +68,12 @@ def rebuild(cls: type[Any], fields: Mapping[str, Any]) -> Any:
     return cls(**fields)
 
 
-def rebuild_python(cls: type[Any], fields: Mapping[str, Any], maker: Any) -> Any:
-    """Unpickles a policy written in Python, whose class or function `maker` pickle has imported."""
-    if maker is None:
+def rebuild_python(cls: type[Any], fields: Mapping[str, Any], target: Any) -> Any:
+    """Unpickles a policy written in Python, whose class or function pickle has imported."""
+    if target is None:
         return cls(**fields)
     name = fields["policy"].rpartition(":")[2]
-    return cls(**fields, factory=_core.policies.Factory(maker, name))
+    return cls(**fields, factory=_core.policies.Factory(target, name))
 
 
 def rebuild_trace(
@@ -227,7 +227,7 @@ def _reduce(self: Any) -> tuple[Any, ...]:
 
 def _reduce_python(self: Any) -> tuple[Any, ...]:
     fields = {name: getattr(self, name) for name in self._type.fields}
-    return rebuild_python, (type(self), fields, _core.policies.maker_of(self))
+    return rebuild_python, (type(self), fields, _core.policies.target_of(self))
 
 
 def _reduce_trace(self: Any) -> tuple[Any, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from spillway import policies
 from spillway.config.classes import config_error
 
 if TYPE_CHECKING:
@@ -25,30 +26,37 @@ _STEP = re.compile(r"(?P<name>[^.\[\]]+)|\[(?P<selector>[^\]]*)\]")
 def lookup(simulation: Simulation, path: str) -> tuple[Mapping[str, Any], Any]:
     """The descriptor of the field at `path` and its value in the form of `to_dict`.
 
+    A parameter of a policy written in Python is a field, too: `router.parameters.threshold`.
+
     Raises ConfigError if this simulation has no such setting.
     """
     steps = [(found["name"], found["selector"]) for found in _STEP.finditer(path)]
     description: Mapping[str, Any] = simulation._describe()
     value: Any = simulation.to_dict()
+    held: Any = simulation
+    owner: Any = simulation
     field: Mapping[str, Any] = {}
     inside = True  # a structure, as opposed to a field that a selector may follow
     for name, selector in steps:
         if selector is not None:
             if inside or not isinstance(value, list):
                 raise _nowhere(path, f"[{selector}]")
-            value = _selected(path, value, selector)
+            index = _selected(path, value, selector)
+            value, held = value[index], held[index]
             field = {key: item for key, item in field.items() if key != "sequence"}
             continue
         if not inside:
             if field.get("sequence") and isinstance(value, list):
                 if len(value) != 1:
                     raise config_error([(path, "", f"must select one of the {len(value)} entries")])
-                value = value[0]
+                value, held = value[0], held[0]
+            if field["name"] == "parameters" and getattr(owner, "kind", None) == "python":
+                return policies.parameter_field(owner, name, path)
             description = _noun(path, field, value)
         if "presets" in description and steps[-1] == (name, selector) == ("preset", None):
             return _preset(simulation, path, description)
         field = field_of(description, name, path)
-        value = value[name]
+        owner, value, held = held, value[name], getattr(held, name)
         inside = False
     if inside:
         raise config_error([(path, "", "must be the path of a setting")])
@@ -77,12 +85,12 @@ def field_of(description: Mapping[str, Any], name: str, path: str) -> Mapping[st
     raise config_error([(path, "", f"unknown setting {name!r}; one of {names}")])
 
 
-def _selected(path: str, items: list[Any], selector: str) -> Any:
+def _selected(path: str, items: list[Any], selector: str) -> int:
     if selector in map(str, range(len(items))):
-        return items[int(selector)]
+        return int(selector)
     labels = [_label(item) for item in items]
     if selector in labels:
-        return items[labels.index(selector)]
+        return labels.index(selector)
     known = [f"[{i if label is None else label}]" for i, label in enumerate(labels)]
     raise _nowhere(path, f"[{selector}]", f"; one of {', '.join(known) or 'none'}")
 
