@@ -1,4 +1,4 @@
-"""The README and the guides: every block of code runs, and every link leads somewhere.
+"""The README, the guides, a transcript: every block of code runs, every link leads somewhere.
 
 The blocks of a page run in order, in a folder that holds examples/. Python blocks share their
 names; a YAML block that begins with the comment `# NAME.yaml` is saved under that name; a text
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 GUIDES = sorted((ROOT / "docs").rglob("*.md"))
-PAGES = [ROOT / "README.md", *GUIDES]
+PAGES = [ROOT / "README.md", *GUIDES, ROOT / "examples" / "own_admission_policy.md"]
 ALL = [
     page
     for page in sorted(ROOT.rglob("*.md"))
@@ -63,6 +63,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{commands}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(package))
     monkeypatch.setenv("MPLBACKEND", "agg")
+    monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -383,7 +383,13 @@ def test_state_is_a_setting_like_others() -> None:
     assert simulate(none, 1).ledger["completed"] == 0
 
 
-def test_it_passes_the_checks_of_decisions() -> None:
+def test_compiled_code_passes_all_checks(library: ctypes.CDLL) -> None:
+    state = [4000, 5000, 4000, 0]
+    testing.check_policy(made(library.bucket, commit=library.charge, state=state))
+    testing.check_policy(policies.compiled_scorer(library.shortest, name="s", version="1"))
+
+
+def test_decisions_by_themselves() -> None:
     built = testing.build(made(DECIDE(lambda request, *_: request[0].input_tokens < 10)))
     assert built.decide(testing.Request(input_tokens=9)).admitted
     assert built.decide(testing.Request(input_tokens=10)).reason == "compiled_saturated"

@@ -292,6 +292,11 @@ def test_policy_passes_all_checks(policy: type[Any]) -> None:
     testing.check_policy(policy)
 
 
+@pytest.mark.parametrize("name", ["TokenBucket", "DeficitRoundRobin", "LeastLoaded"])
+def test_policies_of_the_example_pass_all_checks(name: str) -> None:
+    testing.check_policy(getattr(example(), name))
+
+
 def test_runs_do_not_share_state_and_threads_do_not_matter() -> None:
     chosen = [with_admission(one) for one in (example().TokenBucket, AtMost, Coin)]
     one, two = (run_many(chosen, range(4), threads=n, keep_requests=True) for n in (1, 3))
