@@ -105,6 +105,17 @@ class PythonLimitPolicy final : public gateway::LimitPolicy {
     if (const auto answer = amount_in(result)) return answer;
     saturation_.refuse(result, "a finite number >= 0", occasion.now);
   }
+  std::optional<double> setting() const override {
+    if (!setting_ || !resize_) return std::nullopt;
+    const InterpreterLock lock;
+    const py::object result = setting_.call(sim::kUnset);
+    if (const auto answer = amount_in(result)) return answer;
+    setting_.refuse(result, "a finite number >= 0", sim::kUnset);
+  }
+  void resize(double setting) override {
+    const InterpreterLock lock;
+    resize_.call(sim::kUnset, py::float_(setting));
+  }
   bool follows_signals() const override { return true; }
   bool depends_on_request() const override { return true; }
   bool frees_at_first_token() const override { return static_cast<bool>(first_token_); }
@@ -117,8 +128,10 @@ class PythonLimitPolicy final : public gateway::LimitPolicy {
   }
 
   Held held_;
-  mutable Method may_start_{held_, "may_start", true}, saturation_{held_, "saturation"};
-  Method started_{held_, "started"}, first_token_{held_, "first_token"}, ended_{held_, "ended"};
+  mutable Method may_start_{held_, "may_start", true}, saturation_{held_, "saturation"},
+      setting_{held_, "setting"};
+  Method resize_{held_, "resize"}, started_{held_, "started"}, first_token_{held_, "first_token"},
+      ended_{held_, "ended"};
 };
 
 class PythonUsageLimitPolicy final : public gateway::UsageLimitPolicy {

@@ -15,10 +15,9 @@ namespace spillway::gateway {
 
 namespace {
 
-// A limit written in Python cannot, and may not be imported yet.
+// A limit written in Python may not be imported yet: a run finds out.
 bool can_be_moved(const Limit& limit) {
-  return !std::holds_alternative<PythonLimit>(limit) &&
-         make_limit(limit, {})->setting().has_value();
+  return std::holds_alternative<PythonLimit>(limit) || make_limit(limit, {})->setting().has_value();
 }
 
 }  // namespace
@@ -91,6 +90,13 @@ bool never_holds(const Gateway& config, std::span<const workload::Tenant> tenant
   return !waits && is_unlimited && has_plain_queues && !has_bound;
 }
 
+sim::Violation nothing_to_move(const Gateway& config, const std::string& path) {
+  const auto name =
+      std::visit([](const auto& c) { return std::string(c.kind); }, config.controller);
+  return {sim::join_path(path, "controller"), "'" + name + "'",
+          "requires a limit that can be moved, e.g. fixed or worker_budget"};
+}
+
 void Gateway::validate(const std::string& path, std::vector<sim::Violation>& out) const {
   const auto at = [&](const char* name) { return sim::join_path(path, name); };
   if (admission.empty()) {
@@ -128,9 +134,7 @@ void Gateway::validate(const std::string& path, std::vector<sim::Violation>& out
                    "know which replica sent a request"});
   }
   if (is_controlled(*this) && std::none_of(limit.begin(), limit.end(), can_be_moved)) {
-    const auto name = std::visit([](const auto& c) { return std::string(c.kind); }, controller);
-    out.push_back({at("controller"), "'" + name + "'",
-                   "requires a limit that can be moved, e.g. fixed or worker_budget"});
+    out.push_back(nothing_to_move(*this, path));
   }
 }
 

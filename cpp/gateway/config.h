@@ -173,6 +173,8 @@ bool has_saturation_limit(const Gateway& config);
 bool has_timeouts(const Gateway& config);
 /// Whether a controller moves the limit.
 bool is_controlled(const Gateway& config);
+/// That the controller has no limit to move; `path`: of the gateway.
+sim::Violation nothing_to_move(const Gateway& config, const std::string& path);
 /// Whether the gateway dispatches every admitted request at the instant of its arrival, in order of
 /// arrival, if a worker is ready: no latency, no limit, no bound on the queues, and nothing that
 /// measures, drops or counts the requests in them.

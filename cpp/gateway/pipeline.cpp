@@ -92,8 +92,10 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
       never_holds_(gateway::never_holds(config, requests.tenants)),
       dispatched_by_tenant_(requests.tenants.size()) {
   if (!is_controlled(config)) return;
+  LimitPolicy* movable = limits_.movable();
+  if (!movable) throw sim::ConfigError({nothing_to_move(config, "gateway")});
   const std::size_t tenant = sim::index_of_name(requests.tenants, config.sensor.tenant);
-  control_.emplace(config, *limits_.movable(), requests.tenants.size(), tenant, replica, seed);
+  control_.emplace(config, *movable, requests.tenants.size(), tenant, replica, seed);
 }
 
 // ---- life of a request ---------------------------------------------------------------------

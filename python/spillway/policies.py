@@ -166,8 +166,7 @@ class Limit(Protocol):
     """Decides whether one more request may be in flight. Other limits of the gateway must agree.
 
     A limit counts the requests itself, by the optional methods. Their order is that of each
-    request's life. Lifetimes are those of `Admission`. A limit draws no random numbers, and a
-    controller does not move it.
+    request's life. Lifetimes are those of `Admission`. A limit draws no random numbers.
     """
 
     def may_start(self, request: Request, view: View) -> bool:
@@ -184,6 +183,8 @@ class Limit(Protocol):
     #   ended(request): it has left the system, for any outcome.
     #   saturation(view): of the fleet, >= 0. No request starts while it is at or above the ceiling
     #     of its band, which the usage limit sets; 1 by default.
+    #   setting(): the number that a controller moves, >= 0, and resize(setting), which sets it; a
+    #     controller cannot move a limit that lacks one of both.
 
 
 class UsageLimit(Protocol):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spillway import Simulation, gateway, instance, policies, router, simulate, testing
+from spillway import ConfigError, Simulation, gateway, instance, policies, router, simulate, testing
 
 LATENCY = instance.Linear(beta0_us=7000, beta_prefill_us=17, beta_decode_us=3)
 LENGTHS = {"kind": "uniform", "min_tokens": 100, "max_tokens": 2000}
@@ -323,9 +323,32 @@ def test_a_wrong_answer_ends_the_run(path: str, policy: Any, message: str) -> No
     assert re.search(message, str(raised.value)), raised.value
 
 
-def test_a_controller_needs_another_limit() -> None:
+class Movable(AtMost):
+    """As `gateway.FixedLimit` does."""
+
+    def setting(self) -> float:
+        return self.most
+
+    def resize(self, setting: float) -> None:
+        self.most = int(np.floor(setting + 0.5))
+
+
+@pytest.mark.parametrize("controller", ["mimd", "aimd"])
+def test_a_controller_moves_a_limit_that_has_a_setting(controller: str) -> None:
+    moved = {"gateway.controller": {"kind": controller, "target_s": 0.3}}
+    compiled = gateway.FixedLimit(max_in_flight=12)
+    one, other = (
+        simulate(LOADED.with_({"gateway.limit": [each], **moved}), 1)
+        for each in (compiled, Movable)
+    )
+    assert one.outcome_digest == other.outcome_digest
+    plain = simulate(LOADED.with_({"gateway.limit": [compiled]}), 1)
+    assert one.outcome_digest != plain.outcome_digest
+
+
+def test_a_controller_needs_a_limit_to_move() -> None:
     moved = {"gateway.controller": "aimd"}
-    with pytest.raises(Exception, match="requires a limit that can be moved"):
-        LOADED.with_({"gateway.limit": [AtMost], **moved})
+    with pytest.raises(ConfigError, match="'aimd': requires a limit that can be moved"):
+        simulate(LOADED.with_({"gateway.limit": [AtMost], **moved}))
     both = {"gateway.limit": [AtMost, {"kind": "fixed", "max_in_flight": 50}], **moved}
     assert simulate(LOADED.with_(both), 1).ledger["completed"] == 400

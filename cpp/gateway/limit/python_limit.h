@@ -19,8 +19,7 @@ struct PythonLimit : sim::PythonPolicy<LimitFactory> {
   static constexpr std::string_view type_name = "PythonLimit";
   static constexpr std::string_view doc =
       "A limit written in Python (spillway.policies.Limit). Because it may read the metrics of the "
-      "instances, it is also asked every attempt_period_s while it holds requests. A controller "
-      "does not move it.";
+      "instances, it is also asked every attempt_period_s while it holds requests.";
   static constexpr signals::Needs needs{.first_tokens = true, .fleet_signals = true};
 };
 
