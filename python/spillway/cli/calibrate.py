@@ -41,6 +41,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "or a configuration file that states them; may be given several times",
     )  # fmt: skip
     parser.add_argument(
+        "--columns", type=_pairs, metavar="MEANING=COLUMN,…",
+        help="the columns of CSV files with other names, e.g. send_s=t0,input_tokens=prompt,"
+        "output_tokens=completion,ttft_s=ttft_ms,e2e_s=total_ms",
+    )  # fmt: skip
+    parser.add_argument(
+        "--units", type=_pairs, metavar="COLUMN=UNIT,…",
+        help="with --columns: s, ms, us or ns of columns whose names do not end in their unit",
+    )  # fmt: skip
+    parser.add_argument(
         "--table", type=Path, metavar="FILE",
         help="a server of `spillway servers --table`: fits its two scales and the entry delay",
     )  # fmt: skip
@@ -53,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Fits a server, prints how well it is known, and writes it."""
     from spillway.calibration import Scraped, calibrate
+    from spillway.interop.recordings import read_recordings
 
     server = {}
     for given in options.server:
@@ -60,8 +70,15 @@ def run(options: argparse.Namespace) -> int:
         if not equals:
             raise config_error([("--server", given, "must be NAME=VALUE")])
         server[name] = yaml.safe_load(value)
+    data = options.data
+    if options.columns is not None or options.units is not None:
+        data = [
+            run
+            for path in data
+            for run in read_recordings(path, columns=options.columns, units=options.units)
+        ]
     profile = calibrate(
-        [*options.data, *(Scraped.read(*one) for one in options.scrapes)],
+        [*data, *(Scraped.read(*one) for one in options.scrapes)],
         server=server,
         table=None if options.table is None else _table_of(options.table),
         progress=lambda line: print(line, file=sys.stderr),
@@ -78,3 +95,14 @@ def _table_of(file: Path) -> StepTable:
         allowed = "must be a server with a step table, written by spillway servers --table"
         raise config_error([("--table", str(file), allowed)])
     return latency
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """Pairs NAME=VALUE with commas between them."""
+    found = {}
+    for one in text.split(","):
+        name, equals, value = one.partition("=")
+        if not (name and equals and value):
+            raise config_error([("--columns, --units", text, "must be NAME=VALUE,NAME=VALUE,…")])
+        found[name] = value
+    return found
