@@ -21,13 +21,19 @@ def __dir__() -> list[str]:
 def central_intervals(
     summaries: Sequence[Mapping[str, Any]], level: float
 ) -> dict[str, tuple[float, float]]:
-    """The range of the central `level` of each figure that is a number in all summaries."""
+    """The range of the central `level` of each figure that is a number in all summaries.
+
+    The k-th of n ordered draws stands for the share k / (n + 1), which is its mean share: another
+    value of the same distribution then lies in the range with probability `level`, if n is at least
+    (1 + level) / (1 - level), e.g. 19 for 90%. With fewer draws the range is that of all.
+    """
     tail = 50 * (1 - level)
     found = {}
     for name in summaries[0]:
         values = [one[name] for one in summaries]
         if all(isinstance(one, int | float) and np.isfinite(one) for one in values):
-            low, high = np.percentile(np.array(values, dtype=float), [tail, 100 - tail])
+            ordered = np.array(values, dtype=float)
+            low, high = np.percentile(ordered, [tail, 100 - tail], method="weibull")
             found[name] = (float(low), float(high))
     return found
 

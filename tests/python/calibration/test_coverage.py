@@ -37,8 +37,9 @@ def random_latency(rng: np.random.Generator) -> instance.Roofline:
 def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
     """Intervals of 90% over 300 loads that no fit has seen.
 
-    Measured: 86% for mean TTFT, 85% for its p99, 90% for mean ITL and 91% for mean E2E latency. The
-    errors of one fit are common to its loads, so shares scatter more than 300 independent ones.
+    Measured: 90% for mean TTFT and its p99, 94% for mean ITL and mean E2E latency, whose intervals
+    also contain the errors of the model that a real server would have. The errors of one fit are
+    common to its loads, so shares scatter more than 300 independent ones.
     """
     rng = np.random.default_rng(5)
     held = Counter[str]()
@@ -74,5 +75,5 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
                 low, high = found[figure]
                 held[figure] += low <= truth[figure] <= high  # type: ignore[operator]
     shares = {figure: held[figure] / (SERVERS * CELLS) for figure in FIGURES}
-    assert min(shares.values()) > 0.78, shares
-    assert max(shares.values()) < 0.97, shares
+    assert min(shares.values()) > 0.83, shares
+    assert max(shares.values()) < 0.98, shares

@@ -55,3 +55,23 @@ def test_results_summarise_over_their_seeds() -> None:
     assert (interval.low, interval.high) == pytest.approx((low, high), rel=1e-9)
     assert results.summary()["goodput"] is None  # no class has targets
     assert results.by_tenant(confidence=0.9)["default"]["mean_ttft_ms"] == interval
+
+
+@pytest.mark.parametrize("draws", [19, 20, 40])
+def test_central_intervals_hold_their_level_of_further_draws(draws: int) -> None:
+    """Usual percentiles, which end at the first and the last draw, would hold 81% with 20."""
+    rng = np.random.default_rng(draws)
+    held = 0
+    repeats = 1000
+    for values in rng.exponential(size=(repeats, draws + 1)).tolist():
+        summaries = [{"figure": one, "absent": None} for one in values[:draws]]
+        found = statistics.central_intervals(summaries, 0.9)
+        assert set(found) == {"figure"}
+        low, high = found["figure"]
+        held += low <= values[draws] <= high
+    assert held / repeats == pytest.approx(0.9, abs=0.03)
+
+
+def test_few_draws_give_their_range() -> None:
+    summaries = [{"figure": one} for one in (3.0, 1.0, 2.0)]
+    assert statistics.central_intervals(summaries, 0.9) == {"figure": (1.0, 3.0)}
