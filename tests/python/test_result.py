@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import TYPE_CHECKING
 
-from spillway import Result, Simulation, gateway, simulate, workload
+import numpy as np
+import pytest
+
+from spillway import Result, Simulation, UsageError, gateway, simulate, workload
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,3 +49,23 @@ def test_outcome_digest_without_requests_is_that_of_the_ledger() -> None:
         simulate(streamed.replace(warm_up_s=0.5), 1).outcome_digest
         == simulate(streamed, 1).outcome_digest
     )
+
+
+def test_token_gaps_are_the_inter_token_latencies(tmp_path: Path) -> None:
+    simulation = Simulation(workload=workload.Synthetic(requests_per_s=8, num_requests=60))
+    result = simulate(simulation)
+    gaps = result.token_gaps
+    assert list(gaps) == ["gap_s", "count"]
+    assert (np.diff(gaps["gap_s"]) > 0).all()
+    assert (gaps["count"] > 0).all()
+    tokens = result.requests["output_tokens"]
+    assert gaps["count"].sum() == (tokens - 1).sum()
+    mean_s = gaps["gap_s"] @ gaps["count"] / gaps["count"].sum()
+    assert 1000 * mean_s == pytest.approx(result.summary()["mean_itl_ms"])
+    again = pickle.loads(pickle.dumps(result))
+    assert (again.token_gaps["count"] == gaps["count"]).all()
+    result.save(tmp_path / "run.npz")
+    with pytest.raises(UsageError, match="a saved result does not hold token gaps"):
+        _ = Result.load(tmp_path / "run.npz").token_gaps
+    with pytest.raises(UsageError, match="were not kept"):
+        _ = simulate(simulation.with_({"metrics.streaming": True})).token_gaps
