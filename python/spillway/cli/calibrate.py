@@ -41,12 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "or a configuration file that states them; may be given several times",
     )  # fmt: skip
     parser.add_argument(
-        "--columns", type=_pairs, metavar="MEANING=COLUMN,…",
+        "--columns", metavar="MEANING=COLUMN,…",
         help="the columns of CSV files with other names, e.g. send_s=t0,input_tokens=prompt,"
         "output_tokens=completion,ttft_s=ttft_ms,e2e_s=total_ms",
     )  # fmt: skip
     parser.add_argument(
-        "--units", type=_pairs, metavar="COLUMN=UNIT,…",
+        "--units", metavar="COLUMN=UNIT,…",
         help="with --columns: s, ms, us or ns of columns whose names do not end in their unit",
     )  # fmt: skip
     parser.add_argument(
@@ -72,11 +72,8 @@ def run(options: argparse.Namespace) -> int:
         server[name] = yaml.safe_load(value)
     data = options.data
     if options.columns is not None or options.units is not None:
-        data = [
-            run
-            for path in data
-            for run in read_recordings(path, columns=options.columns, units=options.units)
-        ]
+        columns, units = _pairs("--columns", options.columns), _pairs("--units", options.units)
+        data = [run for path in data for run in read_recordings(path, columns=columns, units=units)]
     profile = calibrate(
         [*data, *(Scraped.read(*one) for one in options.scrapes)],
         server=server,
@@ -97,12 +94,14 @@ def _table_of(file: Path) -> StepTable:
     return latency
 
 
-def _pairs(text: str) -> dict[str, str]:
+def _pairs(option: str, text: str | None) -> dict[str, str] | None:
     """Pairs NAME=VALUE with commas between them."""
+    if text is None:
+        return None
     found = {}
     for one in text.split(","):
         name, equals, value = one.partition("=")
         if not (name and equals and value):
-            raise config_error([("--columns, --units", text, "must be NAME=VALUE,NAME=VALUE,…")])
+            raise config_error([(option, text, "must be NAME=VALUE,NAME=VALUE,…")])
         found[name] = value
     return found

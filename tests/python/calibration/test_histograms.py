@@ -155,3 +155,25 @@ def test_three_intervals_give_a_server(tmp_path: Path, capsys: pytest.CaptureFix
     truth = served(loaded, seed=7).summary()
     assert simulated["mean_itl_ms"] == pytest.approx(truth["mean_itl_ms"], rel=0.03)
     assert simulated["mean_ttft_ms"] == pytest.approx(truth["mean_ttft_ms"], rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "there is nothing to fit"),
+        (["run.csv", "--columns", "send_s"], "--columns = send_s: must be NAME=VALUE,NAME=VALUE"),
+        (["run.csv", "--units", "t0="], "--units = t0=: must be NAME=VALUE,NAME=VALUE"),
+        (["--scrapes", "no.prom", "late.prom", "load.yaml"], "no.prom"),
+    ],
+)
+def test_wrong_arguments_are_one_line(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["calibrate", *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
