@@ -48,7 +48,8 @@ class FittedRun:
     """A run of the fit: its name and digest, the compared requests, and the remaining errors.
 
     `errors_percent`: mean and median of TTFT, ITL and E2E and the capacity, simulated against
-    measured.
+    measured. Of histograms: the means, and as `share` the largest difference between the shares of
+    observations below a bound, in percentage points.
     """
 
     name: str
