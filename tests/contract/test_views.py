@@ -98,7 +98,7 @@ def test_every_alternative_under_every_pressure(
 ) -> None:
     result = run_under(alternative, pressure)
     # Plots look alike whatever the alternative: a few suffice here.
-    draws = EACH.index((alternative, pressure)) % 40 == 0
+    draws = EACH.index((alternative, pressure)) % 120 == 0
     assert_views(result, tmp_path, draws=draws)
 
 

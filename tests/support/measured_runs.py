@@ -25,6 +25,7 @@ def server(latency: instance.Roofline = LATENCY, **settings: Any) -> instance.In
     return instance.InstanceGroup(
         max_num_seqs=64,
         max_num_batched_tokens=2048,
+        max_model_len=0,
         num_kv_blocks=20_000,
         kv_cache={"reserve_full_prompt": True},
         latency=latency,

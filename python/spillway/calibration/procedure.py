@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spillway._core.instance import Roofline
 from spillway.calibration.data import facts_of, read
 from spillway.calibration.histograms import HistogramPart
 from spillway.calibration.hull import Hull, states_of
@@ -15,6 +14,7 @@ from spillway.calibration.parts import Part
 from spillway.calibration.profile import Choice, Profile
 from spillway.calibration.refinement import Fit, fit, form_of
 from spillway.calibration.replay import Replay, group_of, measured_turnaround_s, plans_ahead
+from spillway.calibration.start import START
 from spillway.config.classes import config_error
 from spillway.interop.traces import TraceError
 from spillway.simulate import run_many
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from spillway._core.instance import StepTable
+    from spillway._core.instance import Roofline, StepTable
     from spillway.calibration.histograms import Scraped
     from spillway.calibration.log_prior import LogPrior
     from spillway.calibration.parts import Measured
@@ -71,7 +71,7 @@ def calibrate(
 
     Logs of steps identify most coefficients by a regression (`fit_step_logs`). With runs, they are
     the start and the prior of the fit to these, and the norm is theirs; without runs, they are the
-    result, and the entry delay of a request is the default of `instance.Roofline`.
+    result, and the entry delay of a request is that of `start.START`.
 
     Histograms of Prometheus with a stated workload count like a run: by their means, and by the
     shares of observations below the bounds of their buckets. Those of one interval cannot choose
@@ -140,7 +140,7 @@ def calibrate(
     tried: list[tuple[Fit, Floats]] = []
     if ahead is None:
         ahead = plans_ahead(facts)
-    bases: list[Roofline | StepTable] = [Roofline(norm=norm) for norm in norms]
+    bases: list[Roofline | StepTable] = [START.replace(norm=norm) for norm in norms]
     prior, covariance = None, None
     if table is not None:
         bases = [table]
@@ -201,7 +201,7 @@ def _part_of(replay: Replay, rows: Callable[[Recording], Rows] | None) -> Part:
 
 def _checked(parts: Sequence[HistogramPart], facts: ServerFacts) -> Sequence[HistogramPart]:
     """Raises ConfigError if the workload of a part is not that of its histograms."""
-    group = group_of(facts, Roofline(), ahead=False)
+    group = group_of(facts, START, ahead=False)
     for part in parts:
         part.check(
             run_many([part.simulation(group)], seeds=range(part.num_seeds), keep_requests=True)[0]
@@ -241,7 +241,7 @@ def _logged(
         runs=(),
         logs=fitted_logs(known, logs),
         choices=tuple(
-            Choice(form_of(Roofline(norm=one.norm)), ahead, one.held_out_cost)
+            Choice(form_of(START.replace(norm=one.norm)), ahead, one.held_out_cost)
             for one in known.times.choices
         ),
     )

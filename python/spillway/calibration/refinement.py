@@ -9,6 +9,7 @@ import numpy as np
 
 from spillway import instance
 from spillway.calibration.replay import group_of
+from spillway.calibration.start import START
 from spillway.simulate import run_many
 
 if TYPE_CHECKING:
@@ -238,7 +239,7 @@ def descend(
     objective = _objective(residuals, theta, prior, ridge)
     damping, stalled = 1e-3, 0
     for _ in range(_MOST_ITERATIONS):
-        here = Fit(theta, instance.Roofline(), False, residuals, jacobian, 0.0, prior, ridge)
+        here = Fit(theta, START, False, residuals, jacobian, 0.0, prior, ridge)
         hessian, slope = here.curvature(), here.slope(residuals)
         move = -np.linalg.solve(hessian + damping * np.diag(np.diag(hessian)), slope)
         tried = theta + np.clip(move, -_LONGEST_STEP, _LONGEST_STEP)

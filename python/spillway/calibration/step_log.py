@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from spillway import instance
 from spillway._core import numerics
+from spillway.calibration.start import START
 from spillway.config.classes import config_error
 from spillway.data.statistics import student_t_quantile
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from spillway import instance
 
     Floats = npt.NDArray[np.float64]
     Ints = npt.NDArray[np.int64]
@@ -198,7 +200,7 @@ def fit_step_logs(
     logs : StepLogLike or several
         Steps of runs of one server.
     prior : instance.Roofline, optional
-        Means of the prior, by default those of `instance.Roofline`.
+        Means of the prior, by default `calibration.start.START`.
     relative_width : float
         Standard deviation of the prior relative to its mean, > 0.
     norms : sequence
@@ -225,7 +227,7 @@ def fit_step_logs(
     knows_context = all(log.context_tokens is not None for log in given)
     if not knows_context:
         batches[:, 2] = 0
-    base = instance.Roofline() if prior is None else prior
+    base = START if prior is None else prior
     problem = _Problem(batches, step_us, *_prior_of(base, relative_width, knows_context))
 
     folds = (

@@ -16,6 +16,7 @@ from spillway.calibration import Profile
 from spillway.calibration.log_prior import LogPrior, logged_states, prior_of
 from spillway.calibration.refinement import COEFFICIENTS
 from spillway.calibration.replay import Replay
+from spillway.calibration.start import START
 from spillway.calibration.statistics import measured, simulated
 from spillway.cli import main
 from spillway.data.recording import ServerFacts
@@ -38,7 +39,7 @@ def test_exact_steps_give_the_coefficients() -> None:
     found = np.exp(known().theta)
     assert found[:-1] == pytest.approx(TRUTH[:-1], rel=0.01)
     assert known().latency.norm == LATENCY.norm
-    assert found[-1] == pytest.approx(instance.Roofline().alpha0_us)
+    assert found[-1] == pytest.approx(START.alpha0_us)
     spread = np.sqrt(np.diag(known().covariance))
     assert spread[:-1] == pytest.approx(0.02, rel=0.01)
     assert spread[-1] == 1
@@ -60,7 +61,7 @@ def test_the_prior_contains_what_the_steps_leave_open() -> None:
     }  # fmt: skip
     alone = prior_of([dataclasses.replace(log, **columns)])
     at = COEFFICIENTS.index("prefill_context_us")
-    assert alone.theta[at] == pytest.approx(np.log(instance.Roofline().prefill_context_us))
+    assert alone.theta[at] == pytest.approx(np.log(START.prefill_context_us))
     assert alone.covariance[at, at] >= 1
 
 

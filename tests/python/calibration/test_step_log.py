@@ -12,6 +12,7 @@ from support.effort import scaled
 from spillway import instance
 from spillway._core import numerics
 from spillway._core.sim import ConfigError
+from spillway.calibration.start import START
 from spillway.calibration.step_log import NAMES, StepTimes, fit_step_logs
 
 TRUTH = np.array([3000.0, 9000.0, 55.0, 25.0, 0.07, 0.002, 40.0])
@@ -114,7 +115,7 @@ def test_what_steps_do_not_show_is_held_by_the_prior() -> None:
     batches = [idle, log.decode_requests, context, idle, idle]
     step_us = numerics.step_times_us(np.stack(batches, axis=1).astype(float), truth, 2)
     found = fit_step_logs(replace(decoding, step_s=step_us / 1e6), bootstraps=10)
-    prior = instance.Roofline()
+    prior = START
     assert {"prefill_context_us", "chunk_us"}.isdisjoint(found.identified)
     assert found.coefficients["prefill_context_us"] == pytest.approx(prior.prefill_context_us)
     low, high = found.intervals["prefill_context_us"]
