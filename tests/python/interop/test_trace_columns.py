@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 
 from spillway import cli, read_trace
 from spillway.interop.traces import TraceError
@@ -139,9 +140,52 @@ def test_gzip_is_recognized_by_its_content() -> None:
     Path("cut.gz").write_bytes(gzip.compress(plain.read_bytes())[:-12])
     with pytest.raises(TraceError, match=r"cut\.gz: damaged gzip file: "):
         read_trace("cut.gz")
-    Path("t.zst").write_bytes(b"\x28\xb5\x2f\xfd rest")
-    with pytest.raises(TraceError, match=r"t\.zst: compressed with Zstandard, .* `zstd -dc FILE"):
+
+
+def test_zstandard_is_recognized_by_its_content() -> None:
+    pack = zstandard.ZstdCompressor(write_checksum=True).compress
+    plain = written("arrival_s,input_tokens,output_tokens", "0,5,1", "1,6,2")
+    head, rest = plain.read_bytes()[:30], plain.read_bytes()[30:]
+    packed = pack(head) + pack(b"") + pack(rest)  # the frames of a file follow each other
+    for name in ("trace.csv.zst", "renamed"):
+        Path(name).write_bytes(packed)
+        assert rows_of(name) == rows_of(plain)
+        assert read_trace(name, stream=True) == read_trace(plain)
+    for name, damaged, words in (
+        ("cut.zst", packed[:-6], "it is cut off"),
+        ("start.zst", b"\x28\xb5\x2f\xfd", "it is cut off"),
+        ("more.zst", packed + b"1,6,2\n", ".+"),
+        ("flip.zst", packed[:-1] + bytes([packed[-1] ^ 1]), ".+"),
+    ):
+        Path(name).write_bytes(damaged)
+        with pytest.raises(TraceError, match=rf"^{name}: damaged Zstandard file: {words}"):
+            read_trace(name)
+
+
+def test_zstandard_of_many_pieces_is_read() -> None:
+    rows = [f"{row}.{row:09d},{row % 977 + 1},{row % 13}" for row in range(100_000)]
+    plain = written("arrival_s,input_tokens,output_tokens", *rows)
+    Path("t.zst").write_bytes(zstandard.compress(plain.read_bytes()))
+    assert read_trace("t.zst")._columns()["arrival_ns"].tolist() == [
+        row * 1_000_000_001 for row in range(100_000)
+    ]
+
+
+def test_a_missing_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("t.zst").write_bytes(zstandard.compress(b"arrival_s,input_tokens,output_tokens\n0,5,1\n"))
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    message = (
+        "t.zst: compressed with Zstandard: this needs zstandard; "
+        "install it with: pip install 'spillway-sim[zstd]'"
+    )
+    with pytest.raises(TraceError) as caught:
         read_trace("t.zst")
+    assert str(caught.value) == message
+    Path("config.yaml").write_text("schema: 1\n")
+    assert cli.main(["check", "config.yaml", "--trace", "t.zst"]) == 2
+    assert message in capsys.readouterr().err
 
 
 class Pipe(io.BytesIO):
@@ -152,7 +196,7 @@ class Pipe(io.BytesIO):
         return self
 
 
-@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])
 def test_a_trace_comes_from_standard_input(
     pack: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,4 +1,4 @@
-"""Text files in batches of lines: plain or gzip, or standard input."""
+"""Text files in batches of lines: plain, gzip or Zstandard, or standard input."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import gzip
 import io
 import sys
 import zlib
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from spillway.config import filesystem
+from spillway.config import extras, filesystem
 from spillway.interop.traces.error import TraceError
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ STANDARD_INPUT = "-"
 _BATCH_CHARACTERS = 1 << 16  # small batches stay in the processor's cache
 _GZIP = b"\x1f\x8b"
 _ZSTANDARD = b"\x28\xb5\x2f\xfd"
+_READ_BYTES = 1 << 17
 
 
 class Lines:
@@ -59,20 +60,14 @@ class Lines:
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[Lines]:
-    """Open a text file in UTF-8, plain or gzip; the path "-" is standard input.
+    """Open a text file in UTF-8, plain, gzip or Zstandard; the path "-" is standard input.
 
-    Raises TraceError if it cannot be opened, and for failures to read it within the block.
+    Raises TraceError if it cannot be opened, also for lack of the extra `zstd`, and for failures to
+    read it within the block.
     """
     try:
         with _binary(path) as raw:
-            start = raw.peek(4)[:4]
-            if start == _ZSTANDARD:
-                raise TraceError(
-                    f"{path}: compressed with Zstandard, which is not read; e.g. "
-                    "`zstd -dc FILE | spillway run CONFIG --trace -`"
-                )
-            unpacked = gzip.GzipFile(fileobj=raw) if start.startswith(_GZIP) else raw
-            text = io.TextIOWrapper(cast("BinaryIO", unpacked), encoding="utf-8-sig", newline="")
+            text = io.TextIOWrapper(_unpacked(path, raw), encoding="utf-8-sig", newline="")
             try:
                 yield Lines(path, text)
             finally:
@@ -83,6 +78,59 @@ def opened(path: Path) -> Iterator[Lines]:
         raise TraceError(f"{path}: damaged gzip file: {error}") from error
     except UnicodeDecodeError as error:
         raise TraceError(f"{path}: not a text file; must be CSV or JSONL in UTF-8") from error
+
+
+def _unpacked(path: Path, raw: io.BufferedReader) -> BinaryIO:
+    """Return a stream without its compression, which its first bytes name."""
+    start = raw.peek(4)[:4]
+    if start.startswith(_GZIP):
+        return cast("BinaryIO", gzip.GzipFile(fileobj=raw))
+    if start == _ZSTANDARD:
+        try:
+            zstandard = extras.require("zstandard", "zstd")
+        except ImportError as error:
+            raise TraceError(f"{path}: compressed with Zstandard: {error}") from error
+        return cast("BinaryIO", io.BufferedReader(_Zstandard(path, raw, zstandard), _READ_BYTES))
+    return cast("BinaryIO", raw)
+
+
+class _Zstandard(io.RawIOBase):
+    """A stream of Zstandard frames; unlike the package's own, it refuses one that is cut off."""
+
+    def __init__(self, path: Path, raw: io.BufferedReader, zstandard: Any) -> None:
+        super().__init__()
+        self._path = path
+        self._raw = raw
+        self._frames = zstandard.ZstdDecompressor()
+        self._error = zstandard.ZstdError
+        self._frame = self._frames.decompressobj()
+        self._left = b""  # of the file, not yet given to the frame
+        self._is_inside = False  # a frame
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            packed = self._left or self._raw.read1(_READ_BYTES)
+            self._left = b""
+            if not packed:
+                if self._is_inside:
+                    raise TraceError(f"{self._path}: damaged Zstandard file: it is cut off")
+                return 0
+            try:
+                self._ready = memoryview(self._frame.decompress(packed))
+            except self._error as error:
+                raise TraceError(f"{self._path}: damaged Zstandard file: {error}") from error
+            self._is_inside = not self._frame.eof
+            if self._frame.eof:
+                self._left = self._frame.unused_data
+                self._frame = self._frames.decompressobj()
+        taken = min(len(buffer), len(self._ready))
+        buffer[:taken] = self._ready[:taken]
+        self._ready = self._ready[taken:]
+        return taken
 
 
 @contextlib.contextmanager

@@ -56,8 +56,9 @@ def read_trace(
     Parameters
     ----------
     path : str or Path
-        The file, in UTF-8, plain or gzip; "-" is standard input. Columns are found by name,
-        whatever their order, and separated by commas, semicolons or tabs.
+        The file, in UTF-8, plain, gzip or Zstandard (needs the extra `zstd`); "-" is standard
+        input. Columns are found by name, whatever their order, and separated by commas,
+        semicolons or tabs.
     format : str, optional
         A key of `FORMATS`, see below. By default the columns in the first line select the format,
         then the suffix of the file name.
@@ -241,7 +242,7 @@ def _detected(lines: Lines) -> Format:
     for form in FORMATS.values():
         if form.detect(columns):
             return form
-    suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    suffix = Path(path.stem).suffix if path.suffix in (".gz", ".zst") else path.suffix
     if of_suffix := [form for form in FORMATS.values() if suffix in form.suffixes]:
         return of_suffix[0]
     if not line:
