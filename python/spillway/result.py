@@ -152,6 +152,34 @@ class Result(ResultData):
 
         return vllm_bench(self, model)
 
+    def aiperf(self) -> dict[str, Any]:
+        """The run in the schema of profile_export_aiperf.json of NVIDIA AIPerf, version 1.5.
+
+        Latencies in milliseconds and lengths are statistics over completed requests, also those of
+        the warm-up. `error_request_count` counts the requests that did not complete by the end of
+        the run. `inter_token_latency` is the mean gap of each request, as AIPerf defines it.
+
+        Raises UsageError if the requests were not kept (see `requests`).
+        """
+        from spillway.data.aiperf import aiperf
+
+        return aiperf(self)
+
+    def benchmark_report(self) -> dict[str, Any]:
+        """The run as a Benchmark Report v0.2 of llm-d-benchmark, which is also one of v0.2.1.
+
+        Latencies in seconds, lengths and rates cover completed requests, also those of the warm-up.
+        `failures` are requests that the system refused or dropped, `incomplete` those that the end
+        of the run cut off. `scenario` holds the configuration. Single gaps between tokens are not
+        recorded, so there is no `inter_token_latency`; simulated time has no date, so there is a
+        duration but no start.
+
+        Raises UsageError if the requests were not kept (see `requests`).
+        """
+        from spillway.data.benchmark_report import benchmark_report
+
+        return benchmark_report(self)
+
     def openmetrics(
         self,
         systems: Sequence[str] = ("vllm", "llm_d_epp", "dynamo"),
@@ -220,8 +248,9 @@ class Result(ResultData):
         """Writes summary.json and requests.csv (RFC 4180) into `directory`, created if missing.
 
         `requests`: "csv"; "parquet" for requests.parquet (extra `frames`); "vllm_bench" for
-        vllm_bench.json (see `vllm_bench`). There is no file of requests if they were not kept (see
-        `requests`).
+        vllm_bench.json (see `vllm_bench`); "aiperf" for profile_export_aiperf.json (see `aiperf`);
+        "benchmark_report" for benchmark_report_v0.2.yaml (see `benchmark_report`). There is no file
+        of requests if they were not kept (see `requests`).
 
         Raises ConfigError if `requests` is another format or the files cannot be written.
         """

@@ -49,10 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--out-format",
-        choices=("csv", "parquet", "vllm_bench"),
+        choices=("csv", "parquet", "vllm_bench", "aiperf", "benchmark_report"),
         default="csv",
-        help="requests.csv (default), requests.parquet, or vllm_bench.json, the result of "
-        "`vllm bench serve --save-detailed`",
+        help="requests.csv (default); requests.parquet; vllm_bench.json, the result of `vllm bench "
+        "serve --save-detailed`; profile_export_aiperf.json of AIPerf; or "
+        "benchmark_report_v0.2.yaml of llm-d-benchmark",
     )
     parser.add_argument(
         "--json", action="store_true", help="print the content of summary.json instead of tables"

@@ -7,12 +7,17 @@ import json
 import math
 from typing import TYPE_CHECKING
 
+import yaml
+
 from spillway.config.classes import config_error
 from spillway.config.extras import require
 from spillway.config.filesystem import make_folder, replacing_all
+from spillway.data.aiperf import aiperf
+from spillway.data.benchmark_report import benchmark_report
 from spillway.data.vllm_bench import vllm_bench
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from spillway.data.result import ResultData
@@ -43,8 +48,20 @@ REQUEST_COLUMNS = (
 )
 """Columns of requests.csv, in order; the last is missing if an old result does not have it."""
 
-FILES = {"csv": "requests.csv", "parquet": "requests.parquet", "vllm_bench": "vllm_bench.json"}
+FILES = {
+    "csv": "requests.csv",
+    "parquet": "requests.parquet",
+    "vllm_bench": "vllm_bench.json",
+    "aiperf": "profile_export_aiperf.json",
+    "benchmark_report": "benchmark_report_v0.2.yaml",
+}
 """Formats of the file of requests, and its name."""
+
+_TEXTS: dict[str, Callable[[ResultData], str]] = {
+    "vllm_bench": lambda result: json.dumps(vllm_bench(result, "simulated"), allow_nan=False),
+    "aiperf": lambda result: json.dumps(aiperf(result), indent=2, allow_nan=False),
+    "benchmark_report": lambda result: yaml.safe_dump(benchmark_report(result)).rstrip(),
+}
 
 
 def write_result(result: ResultData, directory: Path, file: str = "csv") -> None:
@@ -61,9 +78,8 @@ def write_result(result: ResultData, directory: Path, file: str = "csv") -> None
     with replacing_all([requests, summary]) as (new_requests, new_summary):
         if result.has_requests and parquet is not None:
             parquet.write_table(result.requests.to_arrow(), new_requests)
-        elif result.has_requests and file == "vllm_bench":
-            bench = json.dumps(vllm_bench(result, "simulated"), allow_nan=False)
-            new_requests.write_text(bench + "\n", encoding="utf-8")
+        elif result.has_requests and file in _TEXTS:
+            new_requests.write_text(_TEXTS[file](result) + "\n", encoding="utf-8")
         elif result.has_requests:
             _write_requests(result, new_requests)
         else:
