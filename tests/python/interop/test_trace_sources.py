@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,15 @@ BAILIAN = {
 LENGTHS = {"timestamp": 1500, "input_length": 30, "output_length": 2}
 OPENAI = {"id": "a", "created": 1760000001, "usage": {"prompt_tokens": 8, "completion_tokens": 3}}
 
+
+def weka(*requests: Any, **changes: Any) -> dict[str, Any]:
+    return {"id": "trace_1", "block_size": 64, "requests": list(requests)} | changes
+
+
+FIRST = {"t": 0.5, "type": "s", "in": 130, "out": 7, "hash_ids": [1, 2, 3], "think_time": 0.1}
+NEXT = {"t": 4, "type": "n", "in": 200, "out": 1, "hash_ids": [1, 2, 4]}
+SUBAGENT = {"t": 2.0, "type": "subagent", "requests": [NEXT | {"t": 3.25}]}
+
 FILES: dict[str, tuple[list[Any], list[tuple[int, int, int]]]] = {
     "azure": (  # as in 2024: six digits and a time zone
         [
@@ -68,6 +78,10 @@ FILES: dict[str, tuple[list[Any], list[tuple[int, int, int]]]] = {
     "openai": (
         [OPENAI, OPENAI | {"created": 1760000000, "user": "u"}],
         [(0, 8, 3), (10**9, 8, 3)],
+    ),
+    "weka": (
+        [weka(FIRST, NEXT, SUBAGENT), weka(FIRST | {"t": 1})],
+        [(0, 130, 7), (500_000_000, 130, 7), (2_750_000_000, 200, 1), (3_500_000_000, 200, 1)],
     ),
     "dynamo": (
         [dynamo(2000), TOOL, dynamo(1500, 60)],
@@ -105,6 +119,39 @@ def test_blocks_are_shared(tmp_path: Path) -> None:
     assert columns["request_id"] == ["r1500", "r2000"]
     columns = read_trace(written(tmp_path, [BAILIAN]))._columns()
     assert columns["segment_tokens"].tolist() == [16, 16, 8]
+
+
+def test_conversations_share_only_their_own_blocks(tmp_path: Path) -> None:
+    lines = [weka(FIRST, NEXT), weka(FIRST, SUBAGENT)]
+    columns = read_trace(written(tmp_path, lines))._columns()
+    content, begin = columns["segment_content"].tolist(), columns["segment_begin"].tolist()
+    prompts = [content[one:end] for one, end in itertools.pairwise(begin)]
+    first, other, spawned, following = prompts  # in order of arrival
+    assert [len(one) for one in prompts] == [3, 3, 4, 4]
+    assert following[:2] == first[:2] != other[:2] == spawned[:2]
+    assert len({*first, *following, *other, *spawned}) == 10  # 3 + 2 each; the fourth is unshared
+    assert columns["segment_tokens"].tolist() == [64, 64, 2, 64, 64, 2, *[64, 64, 64, 8] * 2]
+
+
+def test_times_of_conversations_and_subagents(tmp_path: Path) -> None:
+    path = written(tmp_path, [weka(FIRST, SUBAGENT), weka(FIRST, NEXT)])
+    trace = read_trace(path, subagent_times="relative", conversation_interval_s=0.25)
+    assert trace._columns()["arrival_ns"].tolist() == [0, 250_000_000, 3_750_000_000, 4_750_000_000]
+    early = {"t": 5, "type": "subagent", "requests": [NEXT]}
+    with pytest.raises(
+        TraceError, match="line 1, t = 4: must be >= t of the subagent; --trace-sub"
+    ):
+        read_trace(written(tmp_path, [weka(FIRST, early)]))
+
+
+def test_malformed_conversations_are_skipped(tmp_path: Path) -> None:
+    lines = [weka(FIRST), weka(3), weka(FIRST, NEXT | {"in": 0}), weka(NEXT)]
+    path = written(tmp_path, lines)
+    with pytest.warns(
+        UserWarning, match="2 malformed rows skipped; the first: .* line 2, requests"
+    ):
+        trace = read_trace(path, skip_bad=True)
+    assert trace._columns()["input_tokens"].tolist() == [130, 130, 200]
 
 
 def test_a_dynamo_trace_without_replay_shares_nothing(tmp_path: Path) -> None:
@@ -148,6 +195,20 @@ MALFORMED = [
     ("dynamo", dynamo(5, 200), "line 4, request.replay.input_sequence_hashes = [18446744073709551"),
     ("dynamo", dynamo(2000), "line 4, request_id = 'r2000': must be unique; it is also on line 1"),
     ("dynamo", dynamo(5, request={}) | {"request": 3}, "line 4, request.replay = ''"),
+    ("weka", weka(3), "line 3, requests = 3: must be an object of type n, s or subagent"),
+    ("weka", weka(requests={}), "line 3, requests = {}: must be a list"),
+    ("weka", weka(FIRST | {"type": "x"}), "line 3, requests = {'t': "),
+    ("weka", weka(SUBAGENT | {"requests": [SUBAGENT]}), "line 3, requests = {'t': "),
+    ("weka", weka(SUBAGENT | {"t": "now"}), "line 3, spawned_s = 'now': must be a number"),
+    ("weka", weka(FIRST, hash_id_scope="global"), "line 3, hash_id_scope = 'global': must be 'loc"),
+    ("weka", weka(FIRST, block_size=0), "line 3, block_size = 0: must be a whole number >= 1"),
+    ("weka", weka(FIRST, block_size=32), "line 3: has blocks of 32 tokens, earlier lines of 64"),
+    ("weka", weka(FIRST | {"t": None}), "line 3, t = None: must be a number"),
+    ("weka", weka(FIRST | {"in": 0}), "line 3, in = 0: must be a whole number >= 1"),
+    ("weka", weka(FIRST | {"out": "7"}), "line 3, out = '7': must be a whole number"),
+    ("weka", weka(FIRST | {"hash_ids": [-1]}), "line 3, hash_ids = [-1]: must be a list of whole"),
+    ("weka", weka(FIRST | {"in": 128}), "line 3, hash_ids = 3 ids: must be at most 2, one per 64"),
+    ("weka", {"id": "a"}, "line 3: not of the format weka: requests missing"),
     ("dynamo_wrapped", {"timestamp": 1, "event": []}, "line 4, event.schema = ''"),
     ("dynamo_wrapped", {"timestamp": 1}, "line 4: not of the format dynamo_wrapped: event missing"),
 ]

@@ -154,6 +154,9 @@ class Format:
         in the first line.
     options : tuple of Option
         Facts about a file that the file itself does not state.
+    expand : callable, optional
+        `expand(table)` returns the table of the requests of some lines that hold several each;
+        `arrival` is one of its columns.
     select : callable, optional
         `select(table)` returns which rows are requests; by default all.
     sorts : bool
@@ -175,6 +178,7 @@ class Format:
     optional: tuple[str, ...] | None = ()
     suffixes: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
+    expand: Callable[..., Any] | None = None
     select: Callable[..., Sequence[bool]] | None = None
     sorts: bool = False
     retime: Callable[..., Int64s] | None = None

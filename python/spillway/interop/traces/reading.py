@@ -181,12 +181,23 @@ def _collect(
         with contextlib.closing(_TABLES[form.layout](lines, form, skipped)) as tables:
             for table in tables:
                 names |= dict.fromkeys(table.columns)
-                for good, rows in _good(table, form, settings, skipped):
-                    collected.add(good, rows)
+                for piece in _expanded(table, form, skipped):
+                    for good, rows in _good(piece, form, settings, skipped):
+                        collected.add(good, rows)
     finally:  # a misspelled column may explain an error
         _note_unused(lines.path, form, names)
     if skipped.rows:
         note(f"{lines.path}: {skipped.rows} malformed rows skipped; the first: {skipped.first}")
+
+
+def _expanded(table: Table, form: Format, skipped: Skipped) -> Iterator[Table]:
+    """Yield the table, or that of the requests of each line if lines hold several."""
+    if form.expand is None:
+        yield table
+        return
+    for row in range(len(table)):
+        with skipped.allowing():
+            yield form.expand(table.part(row, row + 1))
 
 
 def _good(

@@ -16,6 +16,7 @@ from spillway.interop.traces.formats import (
     mooncake_lengths,
     openai,
     spillway_csv,
+    weka,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ FORMATS: dict[str, Format] = {
         mooncake_lengths.FORMAT,
         dynamo.FORMAT,
         dynamo_wrapped.FORMAT,
+        weka.FORMAT,
         openai.FORMAT,
     )
 }
