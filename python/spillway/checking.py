@@ -52,8 +52,11 @@ def check(simulation: Configuration) -> list[Finding]:
     - a floor of the limit at which the controller has no signal to raise the limit again;
     - a target of a controller, a class or a predictor below the latency of a request alone;
     - a client timeout below the latency of a request alone;
-    - a limit above the number of requests that can be in the system at once;
-    - a threshold of the KV utilization that `max_num_seqs` requests cannot fill.
+    - a limit above the number of requests that can be in the system at once, or of their tokens;
+    - a part of a dual limit that its other part never lets bind;
+    - a threshold of the KV utilization that `max_num_seqs` requests cannot fill;
+    - a threshold of `busy_monitor` that the requests in flight cannot exceed. The gateway's count
+      of blocks includes requests that wait in the engine: `max_num_seqs` does not bound it.
 
     Raises ConfigError or TraceError if the file is invalid, TypeError for anything else.
     """
@@ -70,6 +73,7 @@ def check(simulation: Configuration) -> list[Finding]:
         *_client_timeouts(simulation, demand, alone),
         *_limits(simulation, demand),
         *_kv_thresholds(simulation, demand),
+        *_busy_thresholds(simulation, demand),
     ]
 
 
@@ -317,18 +321,21 @@ def _floor(simulation: Simulation, alone: dict[str, _Alone]) -> Iterator[Finding
 
 def _least_hold_s(simulation: Simulation, alone: dict[str, _Alone]) -> float:
     """The least time between two samples of a permit."""
-    gateway = simulation.gateway
+    least_s = min((one.ttft_s for one in alone.values()), default=0.0)
+    # A request that ends early leaves its permit after its first token at any time.
+    if not _ends_early(simulation):
+        least_s += min((one.e2e_s - one.ttft_s for one in alone.values()), default=0.0)
+    return least_s
+
+
+def _ends_early(simulation: Simulation) -> bool:
+    """Whether a request in flight may end before its last token."""
     reactions = [simulation.reaction, *(one.reaction for one in simulation.tenants)]
-    gives_up = any(
+    return simulation.gateway.eviction.max_victims > 0 or any(
         one is not None
         and (one.timeout_s, one.first_token_timeout_s, one.deadline_s) != (None, None, None)
         for one in reactions
     )
-    least_s = min((one.ttft_s for one in alone.values()), default=0.0)
-    # A request that ends early leaves its permit after its first token at any time.
-    if not gives_up and not gateway.eviction.max_victims:
-        least_s += min((one.e2e_s - one.ttft_s for one in alone.values()), default=0.0)
-    return least_s
 
 
 def _controller_target(simulation: Simulation, alone: dict[str, _Alone]) -> Iterator[Finding]:
@@ -421,18 +428,55 @@ def _limits(simulation: Simulation, demand: _Demand) -> Iterator[Finding]:
     if gateway.usage_limit.kind != "static":
         return
     controlled = gateway.controller.kind != "static"
-    share = min((one.ceiling for one in gateway.bands), default=1.0)
+    share = min(1.0, *(one.ceiling for one in gateway.bands))
     for i, limit in enumerate(gateway.limit):
-        if limit.kind not in ("fixed", "per_tenant"):
-            continue
-        least = min(limit.max_in_flight, gateway.guard.floor if controlled else math.inf)
-        if least * min(share, 1.0) >= demand.max_concurrent:
-            floor = f", and no less than guard.floor = {gateway.guard.floor:g}" * controlled
-            yield Finding(
-                f"gateway.limit[{i}].max_in_flight",
-                f"the limit cannot bind: it is {limit.max_in_flight:,}{floor}, and "
-                f"{demand.concurrent_by}.",
-            )
+        path = f"gateway.limit[{i}]"
+        for name, moves, per_permit, meaning in _permits(simulation, limit, demand):
+            value = getattr(limit, name)
+            least = min(value, gateway.guard.floor if controlled and moves else math.inf)
+            if least * per_permit * share >= demand.max_concurrent:
+                floor = f", and no less than guard.floor = {gateway.guard.floor:g}"
+                yield Finding(
+                    f"{path}.{name}",
+                    f"the limit cannot bind: it is {setting(value)}{meaning}"
+                    f"{floor if controlled and moves else ''}, and {demand.concurrent_by}.",
+                )
+        if limit.kind == "dual_limit" and not controlled:
+            first, total = limit.max_awaiting_first_token, limit.max_in_flight
+            if total <= first < demand.max_concurrent:
+                yield Finding(
+                    f"{path}.max_awaiting_first_token",
+                    f"the limit cannot bind: it is {first:,}, and max_in_flight is {total:,}.",
+                )
+
+
+def _permits(
+    simulation: Simulation, limit: Any, demand: _Demand
+) -> Iterator[tuple[str, bool, float, str]]:
+    """The settings of a limit: name, whether a controller moves it, requests per unit, remark."""
+    if limit.kind in ("fixed", "per_tenant", "dual_limit"):
+        yield "max_in_flight", True, 1, ""
+    if limit.kind == "dual_limit":
+        yield "max_awaiting_first_token", False, 1, ""
+    if limit.kind == "token_budget" and demand.max_tokens:
+        tokens = demand.max_tokens + limit.assumed_output_tokens
+        remark = f" tokens for requests of at most {tokens:,} (assumed_output_tokens included)"
+        yield "max_tokens_in_flight", True, 1 / tokens, remark
+    workers = _num_instances(simulation)
+    if limit.kind == "worker_budget":
+        workers = workers if limit.workers is None else limit.workers
+        if workers is not None:
+            yield "cap_per_worker", True, workers, f" x {workers:,} workers"
+    elif limit.kind == "saturation" and limit.detector == "concurrency" and workers is not None:
+        yield "max_concurrency", False, workers, f" x {workers:,} instances"
+
+
+def _num_instances(simulation: Simulation) -> int | None:
+    """The number of instances; None if it changes during the run."""
+    fleet = simulation.fleet
+    if fleet.autoscaler.kind != "none" or fleet.schedule or fleet.initial_instances is not None:
+        return None
+    return sum(one.count for one in simulation.instances)
 
 
 def _kv_thresholds(simulation: Simulation, demand: _Demand) -> Iterator[Finding]:
@@ -472,3 +516,46 @@ def _thresholds(simulation: Simulation) -> Iterator[tuple[str, float]]:
         if one.kind == "utilization":
             path = f"router.filters[{i}].kv_utilization_threshold"
             yield path, one.kv_utilization_threshold * (1 + one.headroom)
+
+
+def _busy_thresholds(simulation: Simulation, demand: _Demand) -> Iterator[Finding]:
+    most, why = _most_in_flight(simulation, demand)
+    monitor = simulation.busy_monitor
+    if not demand.max_tokens or most == math.inf:
+        return
+    share, arithmetic = max(
+        (
+            most * -(-demand.max_tokens // one.block_size_tokens) / one.num_kv_blocks,
+            one.num_kv_blocks,
+        )
+        for one in simulation.instances
+    )
+    name = "active_decode_blocks_threshold"
+    paths = {f"busy_monitor.{name}": monitor} | {
+        f"busy_monitor.schedule[{i}].{name}": change for i, change in enumerate(monitor.schedule)
+    }
+    for path, holder in paths.items():
+        threshold = getattr(holder, name, None)
+        if threshold is not None and threshold >= share:
+            yield Finding(
+                path,
+                f"no rank ever exceeds the threshold {threshold:g}: {why}, and {most:,} requests "
+                f"of at most {demand.max_tokens:,} tokens are at most {share:.1%} of "
+                f"{arithmetic:,} blocks.",
+            )
+
+
+def _most_in_flight(simulation: Simulation, demand: _Demand) -> tuple[float, str]:
+    """The most requests that the gateway has sent to instances at once, and why."""
+    gateway = simulation.gateway
+    most, why = demand.max_concurrent, demand.concurrent_by
+    if gateway.controller.kind != "static" or _ends_early(simulation):
+        return most, why
+    for i, limit in enumerate(gateway.limit):
+        if limit.kind in ("fixed", "dual_limit"):
+            permits = limit.max_in_flight * gateway.replicas
+            if permits < most:
+                most, why = permits, f"gateway.limit[{i}].max_in_flight is {limit.max_in_flight:,}"
+                if gateway.replicas > 1:
+                    why += f" in each of {gateway.replicas:,} replicas"
+    return most, why

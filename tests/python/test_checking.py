@@ -138,6 +138,71 @@ FOUND: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
         },
         {"gateway.limit[0].max_in_flight": 15},
     ),
+    "limit of prompts": (
+        "gateway.limit[0].max_awaiting_first_token",
+        "it is 64, and max_in_flight is 64",
+        {
+            "gateway.limit": {
+                "kind": "dual_limit",
+                "max_in_flight": 64,
+                "max_awaiting_first_token": 64,
+            }
+        },
+        {"gateway.limit[0].max_awaiting_first_token": 63},
+    ),
+    "dual limit": (
+        "gateway.limit[0].max_in_flight",
+        "it is 600, and the workload has 600 requests",
+        {
+            "gateway.limit": {
+                "kind": "dual_limit",
+                "max_in_flight": 600,
+                "max_awaiting_first_token": 20,
+            }
+        },
+        {"gateway.limit[0].max_in_flight": 599},
+    ),
+    "limit per worker": (
+        "gateway.limit[0].cap_per_worker",
+        "it is 300 x 2 workers, and the workload has 600 requests",
+        {"gateway.limit": {"kind": "worker_budget", "cap_per_worker": 300, "workers": 2}},
+        {"gateway.limit[0].cap_per_worker": 299},
+    ),
+    "limit of tokens": (
+        "gateway.limit[0].max_tokens_in_flight",
+        "it is 444000 tokens for requests of at most 740",
+        {
+            "gateway.limit": {
+                "kind": "token_budget",
+                "max_tokens_in_flight": 600 * 740,
+                "assumed_output_tokens": 100,
+            }
+        },
+        {"gateway.limit[0].max_tokens_in_flight": 600 * 740 - 1},
+    ),
+    "saturation by concurrency": (
+        "gateway.limit[0].max_concurrency",
+        "it is 600 x 1 instances",
+        {
+            "gateway.limit": {
+                "kind": "saturation",
+                "detector": "concurrency",
+                "max_concurrency": 600,
+            }
+        },
+        {"gateway.limit[0].max_concurrency": 599},
+    ),
+    "busy threshold": (
+        "busy_monitor.active_decode_blocks_threshold",
+        "is 20, and 20 requests of at most 640 tokens are at most 40.0% of 2,000 blocks",
+        {
+            "gateway.limit[0].max_in_flight": 20,
+            "instances[0].num_kv_blocks": 2000,
+            "busy_monitor.track_output_blocks": True,
+            "busy_monitor.active_decode_blocks_threshold": 0.4,
+        },
+        {"busy_monitor.active_decode_blocks_threshold": 0.399},
+    ),
     "KV threshold": (
         "gateway.limit[0].kv_utilization_threshold",
         "max_num_seqs 32 x 40 blocks (at most 640 tokens in blocks of 16) fill at most 64.0%",
@@ -192,8 +257,17 @@ def test_runs_confirm_the_findings_on_targets(metric: str) -> None:
 
 def test_runs_confirm_the_findings_on_limits() -> None:
     assert simulate(settings_of("timeout of a client")).summary()["completed"] == 0
-    for name in ("limit", "limit of closed loops"):
+    limits = [
+        *("limit", "limit of closed loops", "limit per worker", "limit of tokens"),
+        "saturation by concurrency",
+    ]
+    for name in limits:
         assert simulate(settings_of(name)).activity["limit_held"] == [0]
+    crowd = {"workload.requests_per_s": 100_000, "workload.num_requests": 100}
+    for threshold, exceeds in ((0.4, False), (0.38, True)):
+        threshold_of = {"busy_monitor.active_decode_blocks_threshold": threshold}
+        busy = changed(FOUND["busy threshold"][2] | crowd | threshold_of)
+        assert simulate(busy).activity["busy_threshold_exceeded"] is exceeds
     crowded = settings_of("KV threshold").with_({"workload.requests_per_s": 1000})
     bound = float(re.findall(r"at most ([0-9.]+)%", check(crowded)[0].text)[0]) / 100
     assert 0.5 < simulate(crowded).activity["peak_kv_utilization"] <= bound + 1e-3
