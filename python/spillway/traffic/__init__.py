@@ -7,7 +7,8 @@ for each seed.
 
 `fit` makes a generator of a trace, a `workload.Synthetic`, and compares what both send; `describe`
 shows the statistics of a trace alone. `generated` returns the requests of a generator as a trace,
-and `zipf_clients` makes tenants of unequal size.
+and `zipf_clients` makes tenants of unequal size. `read_load` makes a generator of a configuration
+file of inference-perf.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from spillway.traffic.fitting import ClientFit, Fit, fit
     from spillway.traffic.generation import generated, zipf_clients
+    from spillway.traffic.loads import read_load
     from spillway.traffic.replication import (
         applied,
         at_rate,
@@ -44,6 +46,7 @@ __all__ = [
     "halves",
     "merged",
     "rate_per_s",
+    "read_load",
     "resampled",
     "transformed",
     "zipf_clients",
@@ -52,6 +55,7 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("ClientFit", "Fit", "fit"), "fitting"),
     **dict.fromkeys(("generated", "zipf_clients"), "generation"),
+    "read_load": "loads",
     **dict.fromkeys(("Check", "Description", "describe"), "statistics"),
 }
 
