@@ -8,7 +8,7 @@ for each seed.
 `fit` makes a generator of a trace, a `workload.Synthetic`, and compares what both send; `describe`
 shows the statistics of a trace alone. `generated` returns the requests of a generator as a trace,
 and `zipf_clients` makes tenants of unequal size. `read_load` makes a generator of a configuration
-file of inference-perf.
+file of inference-perf, `read_client_pool` one of a client pool of ServeGen.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from spillway.traffic.client_pools import read_client_pool
     from spillway.traffic.fitting import ClientFit, Fit, fit
     from spillway.traffic.generation import generated, zipf_clients
     from spillway.traffic.loads import read_load
@@ -46,6 +47,7 @@ __all__ = [
     "halves",
     "merged",
     "rate_per_s",
+    "read_client_pool",
     "read_load",
     "resampled",
     "transformed",
@@ -55,6 +57,7 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("ClientFit", "Fit", "fit"), "fitting"),
     **dict.fromkeys(("generated", "zipf_clients"), "generation"),
+    "read_client_pool": "client_pools",
     "read_load": "loads",
     **dict.fromkeys(("Check", "Description", "describe"), "statistics"),
 }
