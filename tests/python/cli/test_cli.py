@@ -134,7 +134,7 @@ def test_out_and_json_hold_the_same(run: Callable[..., str]) -> None:
         (["horizon_s=null"], "horizon_s", None),
         (["workload.num_requests=7"], "workload.num_requests", 7),
         (["workload.num_requests=7", "workload.num_requests=8"], "workload.num_requests", 8),
-        (["gateway.limit=worker_budget"], "gateway.limit", "worker_budget"),
+        (["gateway.admission=reject_all"], "gateway.admission", "reject_all"),
         (["gateway.limit={kind: fixed, max_in_flight: 3}"], "gateway.limit",
          {"kind": "fixed", "max_in_flight": 3}),
         (["gateway.admission=[token_bucket, reject_all]"], "gateway.admission",
