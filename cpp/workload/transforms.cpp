@@ -293,6 +293,19 @@ class Transformation {
     return to;
   }
 
+  /// More # in a row than any name has, so that copies of copies have names of their own.
+  std::string unused_mark() const {
+    std::size_t longest = 0;
+    for (const std::string& name : from_.request_id) {
+      std::size_t length = 0;
+      for (const char c : name) {
+        length = c == '#' ? length + 1 : 0;
+        longest = std::max(longest, length);
+      }
+    }
+    return std::string(longest + 1, '#');
+  }
+
   /// The picked rows in order of arrival; equal times in the order of the copies, then of the rows.
   Requests gathered(std::vector<Pick> picks) const {
     if (picks.empty()) refuse("", "", "leaves no requests of the trace");
@@ -300,6 +313,7 @@ class Transformation {
                       [](const Pick& one) { return std::tuple(one.at, one.copy, one.row); });
     const bool copies = std::ranges::any_of(picks, [](const Pick& one) { return one.copy > 0; });
     const std::vector<bool> is_private = copies ? private_segments() : std::vector<bool>{};
+    const std::string mark = copies ? unused_mark() : "";
     Requests to;
     to.tenants = from_.tenants;
     to.slo_classes = from_.slo_classes;
@@ -313,7 +327,7 @@ class Transformation {
       to.slo_class.push_back(from_.slo_class[row]);
       if (!from_.request_id.empty()) {
         std::string name = from_.request_id[row];
-        if (pick.copy > 0) name.append("#").append(std::to_string(pick.copy));
+        if (pick.copy > 0) name.append(mark).append(std::to_string(pick.copy));
         to.request_id.push_back(std::move(name));
       }
       if (from_.segment_begin.empty()) continue;

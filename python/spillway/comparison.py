@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 from spillway.config import text
 from spillway.config.classes import config_error
 from spillway.config.messages import checked
+from spillway.config.provenance import is_unvalidated
 from spillway.config.randomness import is_resampled, note_on_copies
 from spillway.data.figures import FIGURES
 from spillway.data.statistics import Interval, interval, student_t_quantile
@@ -153,6 +154,8 @@ class Comparison:
     notes
         Remarks on the comparison as a whole, as sentences. A system that does not keep up with its
         load under the first seed is among them (see `Result.saturation`).
+    unvalidated
+        The systems with servers whose step times are computed, not measured.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -163,6 +166,7 @@ class Comparison:
     looks: tuple[int, ...]
     reached_half_width: bool | None
     notes: tuple[str, ...]
+    unvalidated: tuple[str, ...]
 
     def __getitem__(self, key: tuple[str, str]) -> Verdict:
         """The verdict of (challenger, figure); KeyError if there is none."""
@@ -182,6 +186,9 @@ class Comparison:
             own = (one for one in self.verdicts if one.challenger == challenger)
             blocks.append(text.table([header, *([one.figure, *_cells(one)] for one in own)]))
         remarks = [*self.notes, *(dict.fromkeys(v.note for v in self.verdicts if v.note))]
+        if self.unvalidated:
+            names = ", ".join(self.unvalidated)
+            remarks.append(f"step times are computed, not measured (unvalidated): {names}.")
         if remarks:
             blocks.append("\n".join(f"note: {remark}" for remark in remarks))
         return "\n\n".join(blocks)
@@ -214,7 +221,7 @@ class Comparison:
         Verdicts whose baseline is zero, or that have no interval, are left out. Draws into `ax`, or
         else into new axes (extra `plot`).
         """
-        from spillway.report.style import STYLES, axes_or_new
+        from spillway.report.style import STYLES, UNVALIDATED, axes_or_new, mark
 
         axes = axes_or_new(ax)
         colors = {"better": STYLES[2]["color"], "worse": STYLES[1]["color"]}
@@ -240,6 +247,8 @@ class Comparison:
         )
         axes.invert_yaxis()
         axes.set_xlabel(f"difference from {self.names[0]} (%)")
+        if self.unvalidated:
+            mark(axes, UNVALIDATED)
         return axes
 
 
@@ -370,6 +379,9 @@ def compare(
         notes=(
             *_notes(simulations, is_replicated, resampled=resampled),
             *_notes_on_saturation(names, simulations, first[0], threads),
+        ),
+        unvalidated=tuple(
+            name for name, one in zip(names, simulations, strict=True) if is_unvalidated(one)
         ),
     )
 

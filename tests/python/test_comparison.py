@@ -10,7 +10,7 @@ import pytest
 from support.paths import ROOT
 
 import spillway
-from spillway import Simulation, compare, gateway
+from spillway import Simulation, compare, gateway, instance
 from spillway.data.statistics import interval
 
 MIXED = ROOT / "examples" / "mixed_targets.yaml"
@@ -89,8 +89,20 @@ def test_forms(systems: dict[str, Simulation]) -> None:
     assert frame["difference"].tolist() == [one.difference.mean for one in found.verdicts]
     axes = found.plot()
     assert len(axes.containers) == len(found.verdicts)
+    assert (len(axes.texts), found.unvalidated) == (0, ())
     with pytest.raises(KeyError):
         found["today", "goodput"]
+
+
+def test_unvalidated_servers_are_named_and_marked(systems: dict[str, Simulation]) -> None:
+    pytest.importorskip("matplotlib").use("agg")
+    server = instance.Server(model="llama-3.1-8b", gpu="mi300x")
+    today = systems["today"]
+    pair = {"today": today, "mi300x": today.replace(instances=[server.group])}
+    found = compare(pair, seeds=2, figures=["goodput"])
+    assert found.unvalidated == ("mi300x",)
+    assert "computed, not measured (unvalidated): mi300x." in str(found)
+    assert [one.get_text() for one in found.plot().texts] == ["step times: unvalidated"]
 
 
 def test_without_randomness_there_is_no_verdict() -> None:

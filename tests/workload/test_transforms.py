@@ -354,6 +354,14 @@ def test_copies_have_names_of_their_own() -> None:
         assert {one.partition("#")[0] for one in names} <= {f"r{i}" for i in range(90)}
 
 
+def test_copies_of_copies_have_names_of_their_own() -> None:
+    trace = recorded(5, request_id=["a", "b#", "b##1", "c", "d"])
+    twice = transformed(trace, workload.Superpose(copies=3), workload.Superpose(copies=2))
+    names = applied(twice, 1)._columns()["request_id"]
+    assert len(set(names)) == len(names) == 30
+    assert {"a", "a###1", "a#####1", "a###2#####1"} <= set(names)
+
+
 @each
 def test_arrivals_of_a_waiting_client_are_left_alone(transform: Any) -> None:
     trace = recorded(30).replace(max_in_flight=4)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar, overload
 
 from spillway.config.messages import checked
+from spillway.config.provenance import notes_on_servers
 from spillway.config.randomness import blocks, is_resampled, note_on_copies
 from spillway.data.extrapolation import extrapolations
 from spillway.data.result import ResultData
@@ -88,12 +89,13 @@ class Replications(Sequence[_Run_co]):
     def notes(self) -> list[str]:
         """Remarks on the intervals, e.g. that a bootstrap has too few blocks.
 
-        Also that the first run leaves the batches that a server was fitted to.
+        Also that the first run leaves the batches that a server was fitted to, and that servers
+        are not validated.
         """
         if len(self) < 2:
             return []
         first = self._results[0]
-        found = extrapolations(first)
+        found = [*extrapolations(first), *notes_on_servers([first.simulation])]
         if not self.is_replicated:
             return [note_on_copies([first.simulation]), *found]
         return [*self._notes_on_blocks(), *found]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from spillway._core.cluster import Simulation
 from spillway._core.instance import InstanceGroup, Jittered, StepLoop
 from spillway.config import profiles
+from spillway.config.provenance import notes_on_servers
 from spillway.config.text import setting
 from spillway.data.extrapolation import extrapolations
 from spillway.data.figures import LATENCIES
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from spillway.data.result import ResultData
 
-__all__ = ["SMALL_SAMPLE", "Parts", "deciders", "is_unvalidated", "notes"]
+__all__ = ["SMALL_SAMPLE", "Parts", "deciders", "notes"]
 
 
 def __dir__() -> list[str]:
@@ -48,11 +49,7 @@ def notes(result: ResultData) -> list[str]:
             "e.g. slo_classes[standard].target_ttft_s."
         )
     found += [*_short_list(_idle(result, parts)), *_unused_memory(result, parts)]
-    if is_unvalidated(result.simulation):
-        found.append(
-            "the servers' step times are computed, not measured (unvalidated); "
-            "simulate(…, uncertainty=20) shows what follows from their uncertainty."
-        )
+    found += notes_on_servers([result.simulation])
     found += extrapolations(result)
     found += _default_servers(result.simulation)
     if any(0 < int(summary[f"num_{name}"] or 0) < SMALL_SAMPLE for name in LATENCIES):
@@ -87,11 +84,6 @@ def deciders(parts: Parts, reason: str) -> list[str]:
                 found[str(noun)] = None
             found |= dict.fromkeys(filter(None, map(parts.stated, one["decided_by"])))
     return list(found)
-
-
-def is_unvalidated(simulation: Simulation) -> bool:
-    """Whether step times of an instance are computed, and nothing like them was measured."""
-    return any("unvalidated" in group.provenance for group in simulation.instances)
 
 
 def _default_servers(simulation: Simulation) -> Iterator[str]:

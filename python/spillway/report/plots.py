@@ -17,12 +17,12 @@ import numpy as np
 from spillway.config import text
 from spillway.data.figures import FIGURES
 from spillway.data.replications import Replications
-from spillway.report.notes import is_unvalidated
 from spillway.report.style import (
     STYLES,
     axes_or_new,
     legend_above,
     make_x_logarithmic,
+    mark_unvalidated,
     number_logarithmic,
     pyplot,
 )
@@ -219,7 +219,7 @@ def latency_cdf(
         fontsize="small",
         framealpha=1,
     )
-    _mark_unvalidated(axes, runs)
+    mark_unvalidated(axes, (run.simulation for run in runs))
     return axes
 
 
@@ -291,7 +291,7 @@ def outcomes_over_time(
         borderaxespad=0.1,
     )
     panels[-1].set(xlabel="time of arrival (s)")
-    _mark_unvalidated(figure.axes[0], runs)
+    mark_unvalidated(figure.axes[0], (run.simulation for run in runs))
     return figure
 
 
@@ -344,6 +344,7 @@ def admitted_tokens(
             label=f"bound: {text.number(bucket.capacity_tokens)} "
             f"+ {text.number(bucket.refill_tokens_per_s)}/s · time",
         )
+    mark_unvalidated(axes, [result.simulation])
     axes.set(xlabel="time of arrival (s)", ylabel="cumulative prompt tokens", ylim=(0, None))
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.grid(alpha=0.3)
@@ -390,6 +391,7 @@ def admission_by_length(
         label=f"{label + ': ' if label else ''}{text.number(len(lengths))} requests",
         **style,
     )
+    mark_unvalidated(axes, (run.simulation for run in runs))
     axes.set(xlabel="prompt length (tokens)", ylabel="share admitted", ylim=(0, 1.02))
     make_x_logarithmic(axes)
     axes.grid(alpha=0.3)
@@ -461,7 +463,7 @@ def gateway(
         columns = max(1, 120 // (7 + max(map(len, tenants))))  # as many as fit
         figure.legend(lines, tenants, loc="outside upper left", ncols=columns, frameon=False)
     figure.align_ylabels()
-    _mark_unvalidated(figure.axes[0], [result])
+    mark_unvalidated(figure.axes[0], [result.simulation])
     return figure
 
 
@@ -532,6 +534,7 @@ def sweep(
             capsize=3,
             **STYLES[len(axes.containers) % len(STYLES)],
         )
+    mark_unvalidated(axes, (run.simulation for of_value in runs for run in of_value.distinct))
     axes.set(xlabel=setting, ylabel=FIGURES[figure].label)
     if logarithmic["x"]:
         axes.set_xscale("log")
@@ -652,15 +655,6 @@ def _draw_engines(axes: Mapping[str, Axes], timeline: Timeline) -> None:
         axes["kv"].plot(timeline["time_s"], timeline["kv_utilization"], **STYLES[0])
         _name_panel(axes["kv"], "KV blocks in use, mean over instances", "share")
         axes["kv"].set(ylim=(0, 1.02))
-
-
-def _mark_unvalidated(axes: Axes, runs: Sequence[ResultData]) -> None:
-    """Says in a corner that the servers' step times are computed, and were never measured."""
-    if any(is_unvalidated(one.simulation) for one in runs):
-        axes.annotate(
-            "step times: unvalidated", (0, 0), (3, 3), "axes fraction", "offset points",
-            fontsize="x-small", color="#666666",
-        )  # fmt: skip
 
 
 def _name_panel(axes: Axes, title: str, unit: str) -> None:

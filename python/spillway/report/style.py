@@ -5,18 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spillway.config.extras import require
+from spillway.config.provenance import is_unvalidated
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
+    from spillway._core.cluster import Simulation
+
 __all__ = [
     "STYLES",
+    "UNVALIDATED",
     "axes_or_new",
     "legend_above",
     "make_x_logarithmic",
+    "mark",
+    "mark_unvalidated",
     "number_logarithmic",
     "pyplot",
 ]
@@ -25,6 +31,8 @@ __all__ = [
 def __dir__() -> list[str]:
     return __all__
 
+
+UNVALIDATED = "step times: unvalidated"
 
 STYLES: tuple[dict[str, Any], ...] = tuple(
     {"color": color, "linestyle": linestyle}
@@ -55,6 +63,21 @@ def axes_or_new(ax: Axes | None) -> Axes:
         return ax
     axes: Axes = pyplot().subplots(figsize=(7, 4), layout="constrained")[1]
     return axes
+
+
+def mark_unvalidated(axes: Axes, simulations: Iterable[Simulation]) -> None:
+    """Marks a figure of servers whose step times are computed, and were never measured."""
+    if any(map(is_unvalidated, simulations)):
+        mark(axes, UNVALIDATED)
+
+
+def mark(axes: Axes, text: str) -> None:
+    """Writes into a corner; once, if several figures share the axes."""
+    if all(one.get_text() != text for one in axes.texts):
+        axes.annotate(
+            text, (0, 0), (3, 3), "axes fraction", "offset points", fontsize="x-small",
+            color="#666666",
+        )  # fmt: skip
 
 
 def make_x_logarithmic(axes: Axes) -> None:

@@ -153,7 +153,10 @@ def results(many: Replications[ResultData]) -> str:
             f"{len(many)} resamples of the trace, 95% confidence intervals of the mean over traces "
             "of this length"
         )
-        head = "\n".join([head, *(f"note: {remark}" for remark in many.notes())])
+    remarks = many.notes()
     if not many.is_replicated:
-        head = "; ".join(many.notes()) or "1 seed: no confidence interval"
-    return f"{head}\n\n{table(rows)}"
+        head, *remarks = remarks or ["1 seed: no confidence interval"]
+    blocks = [head, table(rows)]
+    if remarks:
+        blocks.append("\n".join(f"note: {remark}" for remark in remarks))
+    return "\n\n".join(blocks)

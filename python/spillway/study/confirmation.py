@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from spillway._core.sim import ConfigError, UsageError
 from spillway._deprecated import moved
 from spillway.config import filesystem, text
+from spillway.config.provenance import notes_on_servers
 from spillway.config.randomness import REPLICATION, note_on_copies
 from spillway.data.statistics import Interval, interval
 from spillway.study.feasibility import doubts
@@ -151,7 +152,8 @@ class Confirmation:
             lines += ["", text.table(changes), ""]
         if self.cliff is not None:
             lines.append(_cliff_line(self.cliff))
-        lines += [f"note: {one}" for one in self.doubts]
+        notes = (*self.doubts, *notes_on_servers([self.best]))
+        lines += [f"note: {one}" for one in notes]
         return "\n".join(lines)
 
 

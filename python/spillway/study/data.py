@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from spillway import loading
 from spillway._core.sim import UsageError
 from spillway.config import files, text
+from spillway.config.provenance import notes_on_servers
 from spillway.config.randomness import note_on_copies
 from spillway.study.evaluation import Evaluator, as_seeds
 from spillway.study.objective import Noted, as_constraints, as_metric, as_objectives
@@ -171,7 +172,10 @@ class StudyData:
         return tuple(self.optuna.user_attrs.get("dead", ()))
 
     def notes(self) -> list[str]:
-        """Remarks on the trials: those in which seeds change nothing."""
+        """Remarks: trials in which seeds change nothing, and servers that are not validated."""
+        return [*self._notes_on_copies(), *notes_on_servers([self.simulation])]
+
+    def _notes_on_copies(self) -> list[str]:
         tried = [one for one in self.records if one.has_values]
         exact = [one for one in tried if one.is_exact]
         if not exact:

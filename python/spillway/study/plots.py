@@ -18,6 +18,7 @@ from spillway.report.style import (
     STYLES,
     axes_or_new,
     legend_above,
+    mark_unvalidated,
     number_logarithmic,
     pyplot,
 )
@@ -70,8 +71,12 @@ class StudyPlots:
         axes.step(numbers, best, where="post", label="best so far", **STYLES[2])
         axes.set_xlabel("trial")
         axes.set_ylabel(_value_name(self._study, objective))
+        self._mark(axes)
         legend_above(axes)
         return axes
+
+    def _mark(self, axes: Axes) -> None:
+        mark_unvalidated(axes, [self._study.simulation])
 
     def importance(self, objective: int = 0, *, ax: Axes | None = None) -> Axes:
         """Draws how well each parameter separates the best quarter of the trials from all.
@@ -86,6 +91,7 @@ class StudyPlots:
         axes.barh(names, [shares[name] for name in names], color="#0072B2")
         axes.set_xlabel(f"importance for {self._study.objectives[objective].name} (shares of 1)")
         axes.set_title(f"{len(_evaluated(self._study))} trials")
+        self._mark(axes)
         return axes
 
     def slices(
@@ -117,6 +123,7 @@ class StudyPlots:
             _scatter(panel, there, _places(one, there), values, None)
             _name_axis(panel.xaxis, one)
         panels[0].set_ylabel(_value_name(self._study, objective))
+        self._mark(panels[0])
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper center", ncols=3)
         return figure
@@ -146,6 +153,7 @@ class StudyPlots:
         _scatter(axes, trials, xs, ys, None)
         _name_axis(axes.xaxis, across)
         _name_axis(axes.yaxis, up)
+        self._mark(axes)
         legend_above(axes)
         return axes
 
@@ -162,6 +170,7 @@ class StudyPlots:
         axes.plot(*zip(*front, strict=True), label="front", drawstyle="default", **STYLES[2])
         axes.set_xlabel(_value_name(self._study, x))
         axes.set_ylabel(_value_name(self._study, y))
+        self._mark(axes)
         legend_above(axes)
         return axes
 

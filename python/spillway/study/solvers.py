@@ -12,6 +12,7 @@ from spillway._core.workload import Synthetic
 from spillway.analysis import stationarity
 from spillway.config import text
 from spillway.config.messages import note
+from spillway.config.provenance import notes_on_servers
 from spillway.config.randomness import note_on_copies
 from spillway.study.evaluation import Evaluator, as_seeds
 from spillway.study.feasibility import offered_per_s
@@ -483,6 +484,7 @@ class _Prober:
                 f"undecided: the SLO is met over {self._max_requests:,} requests, but the "
                 "number of requests in the system still grows; a larger max_requests would decide."
             )
+        yield from notes_on_servers(simulations)
 
 
 def isotonic(values: Sequence[float]) -> list[float]:

@@ -16,6 +16,7 @@ from spillway._core.cluster import Simulation
 from spillway._core.sim import ConfigError
 from spillway.config import filesystem, text
 from spillway.config.extras import require
+from spillway.config.provenance import notes_on_servers
 from spillway.config.randomness import note_on_copies
 from spillway.data.statistics import Interval, interval
 from spillway.study.checks import check_runs, refusal
@@ -147,7 +148,11 @@ class Sweep:
         return "\n\n".join(blocks)
 
     def notes(self) -> list[str]:
-        """Remarks on the intervals: rows in which seeds change nothing."""
+        """Remarks: rows in which seeds change nothing, and servers that are not validated."""
+        ran = [one for one in self.simulations if one is not None]
+        return [*self._notes_on_copies(), *notes_on_servers(ran)]
+
+    def _notes_on_copies(self) -> list[str]:
         pairs = zip(self.rows, self.simulations, strict=True)
         run = [(row, one) for row, one in pairs if one is not None and row.failure is None]
         same = [one for row, one in run if not row.is_replicated]

@@ -39,7 +39,7 @@ def test_gateway_equals_its_plain_twin(kind: str, charge_at: str) -> None:
         dispatched = [request.dispatched for request in one.requests if request.dispatched]
         seen["reordered"] += dispatched != sorted(dispatched)
     assert seen["compared"] >= len(TRIALS) - 2
-    assert min(seen[word] for word in ("expired", "evicted", "rejected", "reordered")) > often(10)
+    assert min(seen[word] for word in ("expired", "evicted", "rejected", "reordered")) >= often(10)
     if charge_at == "token":
         assert seen["estimated"] == 0
     else:

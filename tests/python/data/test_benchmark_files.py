@@ -13,6 +13,7 @@ import yaml
 from support.paths import DATA
 
 from spillway import Result, Simulation, UsageError, cli, instance, metrics, simulate, trace
+from spillway.config.profiles import BLIS_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +33,7 @@ def run(**changes: Any) -> Result:
             input_tokens=[50 + at * 37 % 101 for at in range(60)],
             output_tokens=[1 + at * 5 % 9 for at in range(60)],
         ),
-        "instances": {"latency": latency, "num_kv_blocks": 1000},
+        "instances": BLIS_SERVER.replace(latency=latency, num_kv_blocks=1000),
         "gateway": {
             "admission": {
                 "kind": "token_bucket",

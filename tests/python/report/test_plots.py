@@ -658,6 +658,9 @@ def test_unvalidated_servers_are_marked_in_every_figure() -> None:
         lambda result: result.plot.latency_cdf().figure,
         lambda result: result.plot.outcomes_over_time(),
         lambda result: result.plot.gateway(),
+        lambda result: result.plot.admitted_tokens().figure,
+        lambda result: result.plot.admission_by_length().figure,
+        lambda result: plots.sweep({1: result, 2: [known, result]}).figure,
     ):
         marks = [
             sum("unvalidated" in text.get_text() for axes in draw(one).axes for text in axes.texts)

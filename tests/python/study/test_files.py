@@ -8,14 +8,15 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import yaml
 from support.study_problems import SMALL_SPACE, overloaded
 
 import spillway
-from spillway import ConfigError, Study, UsageError, cli, load
-from spillway.study import Kinds
+from spillway import ConfigError, Simulation, Study, UsageError, cli, instance, load, workload
+from spillway.study import Kinds, grid, max_rate_under_slo
 from spillway.study.files import read_study
 
 if TYPE_CHECKING:
@@ -316,7 +317,7 @@ def no_windows() -> Iterator[None]:
     before = mpl.get_backend()
     mpl.use("Agg")
     yield
-    mpl.pyplot.close("all")
+    plt.close("all")
     mpl.use(before)
 
 
@@ -381,6 +382,49 @@ def test_contour_and_importance_are_drawn(study: Study) -> None:
     bars = study.plot.importance().patches
     widths = sorted(bar.get_width() for bar in bars)  # type: ignore[attr-defined]
     assert widths == pytest.approx(sorted(study.importance().values()))
+
+
+def test_tables_say_that_servers_are_unvalidated() -> None:
+    load_ = workload.Synthetic(num_requests=300, requests_per_s=5)
+    server = instance.Server(model="llama-3.1-8b", gpu="mi300x")
+    computed = Simulation(
+        workload=load_, instances=server, slo_classes=[{"name": "standard", "target_ttft_s": 1}]
+    )
+    space = {"instances[0].max_num_seqs": (8, 2048)}
+
+    def texts(simulation: Simulation) -> Iterator[str]:
+        yield repr(spillway.simulate(simulation))
+        yield repr(spillway.simulate(simulation, seeds=range(2)))
+        yield repr(grid(simulation, {"router": ["round_robin", "least_loaded"]}, seeds=2))
+        found = Study(simulation, space, "goodput", seeds=2)
+        found.optimize(2, check=False)
+        yield repr(found)
+        yield repr(found.confirm(seeds=2))
+        bound = {"p99_ttft_ms": "<=1000", "shed": "<=0.1"}
+        yield repr(max_rate_under_slo(simulation, bound, low=4, high=5, max_requests=300, seeds=1))
+
+    for simulation, is_said in (
+        (computed, True),
+        (computed.with_({"instances[0].provenance": ""}), False),
+    ):
+        for found in texts(simulation):
+            assert ("unvalidated" in found) == is_said, found
+
+
+def test_figures_of_studies_mark_unvalidated_servers(study: Study) -> None:
+    server = instance.Server(model="llama-3.1-8b", gpu="mi300x")
+    computed = Study(
+        overloaded().replace(instances=[server.group]), SMALL_SPACE, ["goodput", "shed"], seeds=1
+    )
+    computed.optimize(8, check=False)
+    for found, marks in ((computed, 1), (study, 0)):
+        figures = [found.plot.history().figure, found.plot.slices(), found.plot.importance().figure]
+        figures.append(found.plot.contour(*list(SMALL_SPACE)[:2]).figure)
+        if found is computed:
+            figures.append(found.plot.pareto().figure)
+        for figure in figures:
+            texts = [one.get_text() for axes in figure.axes for one in axes.texts]
+            assert texts.count("step times: unvalidated") == marks
 
 
 def test_front_of_two_objectives() -> None:
