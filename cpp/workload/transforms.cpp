@@ -303,7 +303,9 @@ class Transformation {
         longest = std::max(longest, length);
       }
     }
-    return std::string(longest + 1, '#');
+    std::string mark;
+    mark.assign(longest + 1, '#');
+    return mark;
   }
 
   /// The picked rows in order of arrival; equal times in the order of the copies, then of the rows.
