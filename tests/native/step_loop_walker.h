@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "blis_server.h"
 #include "check.h"
 #include "instance/step_loop/state.h"
 #include "instance/step_loop/transitions.h"
@@ -22,7 +23,7 @@ struct Workload {
   std::vector<spillway::instance::Entry> entries;  ///< in order of time
   /// For each entry, the request that is withdrawn just before it, if it is inside.
   std::vector<spillway::sim::RequestId> withdrawn;
-  spillway::instance::InstanceGroup group;
+  spillway::instance::InstanceGroup group = blis_server();
   std::int64_t quantum_ns = 1;
   bool reports = false;
 };

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "allocation/counting.h"
+#include "blis_server.h"
 #include "check.h"
 #include "cluster/run.h"
 
@@ -71,6 +72,7 @@ cluster::Simulation constant_lengths(std::int64_t num_requests) {
   synthetic.requests_per_s = 80;
   synthetic.num_requests = num_requests;
   simulation.workload = synthetic;
+  simulation.instances = {blis_server()};
   simulation.instances[0].count = 8;
   return simulation;
 }
@@ -94,11 +96,13 @@ cluster::Simulation tight_memory(std::int64_t num_requests) {
   }
   simulation.workload = synthetic;
   simulation.gateway.limit = {gateway::FixedLimit{.max_in_flight = 120}};
-  simulation.instances = {{.count = 3,
-                           .max_num_seqs = 32,
-                           .max_num_batched_tokens = 512,
-                           .num_kv_blocks = 300,
-                           .scheduler = instance::PriorityFcfs{}}};
+  instance::InstanceGroup group = blis_server();
+  group.count = 3;
+  group.max_num_seqs = 32;
+  group.max_num_batched_tokens = 512;
+  group.num_kv_blocks = 300;
+  group.scheduler = instance::PriorityFcfs{};
+  simulation.instances = {group};
   return simulation;
 }
 

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "blis_server.h"
 #include "check.h"
 #include "cluster/columns.h"
 #include "workload/generate.h"
@@ -37,8 +38,12 @@ cluster::Simulation pressed() {
   b.prefix_tokens = 100;
   synthetic.clients = {a, b};
   simulation.workload = synthetic;
-  simulation.instances = {
-      {.count = 2, .max_num_seqs = 32, .max_num_batched_tokens = 512, .num_kv_blocks = 260}};
+  instance::InstanceGroup group = blis_server();
+  group.count = 2;
+  group.max_num_seqs = 32;
+  group.max_num_batched_tokens = 512;
+  group.num_kv_blocks = 260;
+  simulation.instances = {group};
   return simulation;
 }
 

@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "blis_server.h"
 #include "check.h"
 #include "instance/instance.h"
 #include "metrics/ledger.h"
@@ -41,7 +42,7 @@ struct Case {
   std::shared_ptr<workload::Requests> requests = std::make_shared<workload::Requests>();
   std::vector<workload::SloClass> classes{{.name = "high", .priority = 2},
                                           {.name = "low", .priority = -1}};
-  InstanceGroup group;
+  InstanceGroup group = blis_server();
   std::vector<Cancel> cancels;
   std::vector<Time> looks;  ///< when its state is read
   Time horizon = sim::kForever;
