@@ -183,6 +183,16 @@ py::list fitted_states_of(const std::vector<cluster::FittedStatesReport>& report
   return result;
 }
 
+// Of shape (samples, tenants); there is a sample.
+py::array by_tenant(const metrics::Timeline& timeline,
+                    std::int64_t metrics::TenantSample::* member) {
+  const auto rows = static_cast<py::ssize_t>(timeline.samples.size());
+  const auto each = static_cast<py::ssize_t>(timeline.tenants.size()) / rows;
+  return array_of<std::int64_t>(timeline.tenants,
+                                [&](const metrics::TenantSample& s) { return s.*member; })
+      .reshape({rows, each});
+}
+
 py::dict timeline_of(const metrics::Timeline& timeline) {
   using metrics::Sample;
   using metrics::TenantSample;
@@ -200,12 +210,8 @@ py::dict timeline_of(const metrics::Timeline& timeline) {
   add("running", &Sample::running);
   add("kv_utilization", &Sample::kv_utilization);
   add("ready_instances", &Sample::ready_instances);
-  const auto rows = static_cast<py::ssize_t>(samples.size());
-  const auto each = static_cast<py::ssize_t>(timeline.tenants.size()) / rows;
   const auto add_by_tenant = [&](const char* name, std::int64_t TenantSample::* member) {
-    result[name] = array_of<std::int64_t>(timeline.tenants, [&](const TenantSample& s) {
-                     return s.*member;
-                   }).reshape({rows, each});
+    result[name] = by_tenant(timeline, member);
   };
   add_by_tenant("submitted", &TenantSample::submitted);
   add_by_tenant("dispatched", &TenantSample::dispatched);
@@ -387,7 +393,13 @@ void bind_cluster(py::module_& module) {
       .def_property_readonly(
           "now_s", [](const cluster::Session& self) { return sim::to_seconds(self.now()); })
       .def_property_readonly("has_pending_work", &cluster::Session::has_pending_work)
-      .def("observe", [](cluster::Session& self) { return timeline_of(self.observe()); })
+      .def("observe",
+           [](cluster::Session& self) {
+             const metrics::Timeline now = self.observe();
+             py::dict result = timeline_of(now);
+             result["good"] = by_tenant(now, &metrics::TenantSample::good);
+             return result;
+           })
       .def("finish", [](cluster::Session& self) {
         cluster::Output output;
         {

@@ -33,6 +33,7 @@ void Sampler::add_to(std::span<metrics::TenantSample> tenants) const {
     tenants[i].submitted = counts_[i].submitted;
     tenants[i].shed = counts_[i].shed;
     tenants[i].completed = counts_[i].completed;
+    tenants[i].good = counts_[i].good;
   }
 }
 

@@ -28,7 +28,9 @@ class Sampler {
     if (context_.states.outcome[id.index()] != workload::Outcome::cancelled) shed(id);
   }
   void released(sim::RequestId id, workload::Outcome outcome) {
-    if (outcome == workload::Outcome::completed) count(id, &metrics::TenantSample::completed);
+    if (outcome != workload::Outcome::completed || counts_.empty()) return;
+    count(id, &metrics::TenantSample::completed);
+    if (context_.statistics.collector().is_good(id)) count(id, &metrics::TenantSample::good);
   }
 
   /// Adds a sample. `tenants`: queued, dispatched and emitted of each tenant at this instant.

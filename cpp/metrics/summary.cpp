@@ -140,9 +140,10 @@ Collector::Collector(const Metrics& config, const workload::RequestTable& reques
       tallies_(requests.num_groups()),
       histograms_(config.streaming ? requests.num_groups() : 0) {}
 
-bool Collector::is_good(RequestId id, const workload::SloClass& slo_class) const {
+bool Collector::is_good(RequestId id) const {
+  const workload::SloClass& slo_class = requests_.class_of(id);
   const double e2e_ns = latencies_.e2e_ns(id);
-  if (std::isnan(e2e_ns)) return false;
+  if (!slo_class.has_targets() || std::isnan(e2e_ns)) return false;
   const auto met = [](const std::optional<double>& target_s, double latency_ns) {
     return !target_s || std::isnan(latency_ns) || latency_ns <= *target_s * 1e9;
   };
@@ -167,10 +168,9 @@ void Collector::add(RequestId id) {
     tally.output_tokens += requests_.output_tokens(id);
     tally.last_completion = std::max(tally.last_completion, states_.finished[row]);
   }
-  const workload::SloClass& slo_class = requests_.class_of(id);
-  if (slo_class.has_targets()) {
+  if (requests_.class_of(id).has_targets()) {
     ++tally.with_targets;
-    tally.good += is_good(id, slo_class);
+    tally.good += is_good(id);
   }
   if (histograms_.empty()) return;
   for (std::size_t i = 0; i < kNumLatencies; ++i) {

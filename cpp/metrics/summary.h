@@ -49,13 +49,15 @@ class Collector {
   void add(sim::RequestId id);
   Summary summarize(const RunFigures& run) const;
 
+  /// Whether the request was completed within the targets of its class.
+  bool is_good(sim::RequestId id) const;
+
  private:
   using Histograms = std::array<numerics::LogHistogram, kNumLatencies>;
 
   /// Measures the latencies and gaps. The first partition is that of all requests.
   void measure(std::span<const Partition> partitions) const;
   void measure_histograms(std::span<const Partition> partitions) const;
-  bool is_good(sim::RequestId id, const workload::SloClass& slo_class) const;
 
   const Metrics& config_;
   const workload::RequestTable& requests_;

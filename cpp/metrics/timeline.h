@@ -15,6 +15,7 @@ struct TenantSample {
   std::int64_t completed = 0;
   std::int64_t queued = 0;          ///< now
   std::int64_t emitted_tokens = 0;  ///< since the start
+  std::int64_t good = 0;            ///< completed within the targets of their class
 };
 
 /// State of gateway and fleet at one instant.

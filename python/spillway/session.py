@@ -33,7 +33,7 @@ _THRESHOLDS = (
 )
 _FLEET = "fleet.target_instances"
 _SETTABLE = (_FLEET, *(f"busy_monitor.{name}" for name in _THRESHOLDS))
-_COUNTS = ("submitted", "dispatched", "shed", "completed", "queued", "emitted_tokens")
+_COUNTS = ("submitted", "dispatched", "shed", "completed", "queued", "emitted_tokens", "good")
 
 
 def start(simulation: Configuration, seed: int = 0) -> Session:
@@ -114,8 +114,9 @@ class Session:
         dict
             time_s, and the figures of `Timeline`: in_flight, permits (None: the limit does not
             count requests), waiting, running, kv_utilization, ready_instances; and by tenant
-            submitted, dispatched, shed, completed, emitted_tokens (since the start) and queued, as
-            a dict per tenant under `tenants`.
+            submitted, dispatched, shed, completed, emitted_tokens (since the start) and queued, and
+            good (completed within the targets of their class; 0 without targets), as a dict per
+            tenant under `tenants`.
 
         """
         columns: Mapping[str, Any] = self._running.observe()

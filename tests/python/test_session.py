@@ -54,8 +54,23 @@ def test_what_is_seen_is_the_timeline_of_the_run() -> None:
         for name in ("in_flight", "running", "waiting", "ready_instances", "kv_utilization"):
             assert seen[name] == pytest.approx(timeline[name][row])
         for tenant, counts in seen["tenants"].items():
-            for name, count in counts.items():
-                assert count == timeline.of(tenant)[name][row]
+            for name, column in timeline.of(tenant).items():
+                assert counts[name] == column[row]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_what_is_good_met_the_targets(streaming: bool) -> None:
+    simulation = busy(
+        slo_classes=[workload.SloClass(name="standard", target_ttft_s=3)],
+        **{"metrics.streaming": streaming},
+    )
+    session = spillway.start(simulation).advance(1000)
+    good = sum(counts["good"] for counts in session.observe()["tenants"].values())
+    assert session.is_over
+    goodput = session.finish().summary()["goodput"]
+    assert 0.1 < goodput < 0.9
+    assert good == round(goodput * 1500)
+    assert spillway.start(busy()).advance(20).observe()["tenants"]["gold"]["good"] == 0
 
 
 def test_two_forks_have_one_future_and_leave_the_session_alone() -> None:
