@@ -21,6 +21,7 @@
 # - What does the state of a worker hide?
 # - How long should the queue in front of an engine be?
 # - What is the effect of clients that retry, and of agents that fill the cache?
+# - What does a threshold do that is set in the middle of an overload?
 
 # %%
 import os
@@ -506,6 +507,65 @@ legend = ax.legend(fontsize="small", loc="center right")
 # The same retries do no harm without the surge.
 # Longer and random backoff does not help, because it only postpones the same number of attempts.
 # A budget (one retry per ten requests) helps: it always bounds the load.
+#
+# ## Thresholds that are set while the fleet is overloaded
+#
+# The first fleet again, without thresholds; its clients time out after ten seconds, and back off
+# exponentially when they are rejected.
+# After 20 s an operator sets a threshold, which Dynamo allows at run time
+# (`POST /busy_threshold`).
+# A session is held at that instant, and each fork of it has a future of its own.
+
+# %%
+PREFILL = "busy_monitor.active_prefill_tokens_threshold"
+HELD_S, RELAXED_S, END_S = 20, 40, 60
+patient = workload.Reaction(
+    timeout_s=10,
+    retries=[workload.Retry(max_attempts=4, backoff_s=1, multiplier=2, jitter="full")],
+)
+unguarded = dynamo.v1_3().apply(fleet(RATE_PER_S, duration_s=END_S)).replace(reaction=patient)
+session = spillway.start(unguarded, seed=0).advance(until_s=HELD_S)
+seen = session.observe()
+print(
+    f"at {HELD_S} s: {seen['running']} requests in the batches of {seen['ready_instances']} "
+    f"workers, {seen['waiting']} in their queues"
+)
+guarded = session.fork().set({PREFILL: THRESHOLD})
+relaxed = guarded.fork().advance(until_s=RELAXED_S).set({PREFILL: 1_000 * THRESHOLD})
+futures = {
+    "no threshold": session.finish(),
+    f"{THRESHOLD:,} tokens from {HELD_S} s": guarded.finish(),
+    f"the same, lifted at {RELAXED_S} s": relaxed.finish(),
+}
+
+fig, (left, right) = plt.subplots(1, 2, figsize=(10, 3.4), layout="constrained", sharex=True)
+edges = np.arange(0, END_S + 1, 2.5)
+for number, (name, result) in enumerate(futures.items()):
+    requests = result.requests
+    sent, _ = np.histogram(requests["arrival_s"], edges)
+    in_time = requests["ttft_s"] <= TARGET_S
+    for ax, chosen in ((left, in_time), (right, requests["outcome"] == "rejected")):
+        share = np.histogram(requests["arrival_s"][chosen], edges)[0] / sent
+        ax.plot((edges[1:] + edges[:-1]) / 2, share, label=name, **plots.STYLES[number])
+    attempts = result.ledger["attempts"] / result.ledger["logical_requests"]
+    last = in_time[requests["arrival_s"] > RELAXED_S].mean()
+    print(f"{name:25} {attempts:.1f} attempts per request; {last:4.0%} in time after {RELAXED_S} s")
+left.set(ylabel="first token within a second", ylim=(0, 1))
+right.set(ylabel="rejected, with all attempts", ylim=(0, 1))
+for ax in (left, right):
+    ax.axvline(HELD_S, color="gray", linestyle=":", linewidth=1)
+    ax.axvline(RELAXED_S, color="gray", linestyle=":", linewidth=1)
+    ax.set(xlabel="arrival (s)", xlim=(0, END_S))
+    ax.yaxis.set_major_formatter("{x:.0%}")
+    ax.grid(alpha=0.3)
+legend = fig.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=3)
+
+# %% [markdown]
+# Without a threshold the queues only grow, until every request waits longer than its client does.
+# The threshold marks all workers as busy at once, and nearly all requests are rejected until the
+# queues have drained.
+# From then on almost half of the requests are served in time; the others back off, and give up.
+# Once the threshold is lifted under the same load, the queues grow again.
 #
 # ## Agents that fill the cache
 #
