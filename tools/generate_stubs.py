@@ -569,7 +569,7 @@ def class_stub(cls: type, owners: dict[str, str], module: str) -> str:
 
 def qualified(text: str, owners: dict[str, str], module: str) -> str:
     """Names of classes of other core modules with their module in front."""
-    words = {"Literal", "None", "tuple", "bool", "int", "float", "str"}
+    words = {"Literal", "None", "tuple", "Mapping", "Any", "bool", "int", "float", "str"}
     result, word, quoted = "", "", False
     for letter in text + " ":
         if letter == "'":
@@ -588,6 +588,8 @@ def loosened(text: str) -> str:
     """Types that a constructor accepts: also plain dicts, other sequences, a policy by its kind."""
     if not any(letter.isupper() for letter in text.replace("None", "").replace("Literal", "")):
         return text.replace("tuple[", "Sequence[").replace(", ...]", "]")
+    if text.startswith("Mapping["):
+        return text
     if text.startswith("tuple["):
         inner = text.removeprefix("tuple[").removesuffix(", ...]")
         if inner.endswith("InstanceGroup"):

@@ -390,6 +390,14 @@ void bind_cluster(py::module_& module) {
             self.advance(sim::from_seconds(until_s));
           },
           py::arg("until_s"), "Handles all events up to an instant.")
+      .def(
+          "adopt",
+          [](cluster::Session& self, const Settings& simulation) {
+            return self.adopt(simulation.as<Simulation>());
+          },
+          py::arg("simulation"),
+          "Continues as this simulation, which has another change after now. False: a session of "
+          "its own must be advanced to this instant.")
       .def_property_readonly(
           "now_s", [](const cluster::Session& self) { return sim::to_seconds(self.now()); })
       .def_property_readonly("has_pending_work", &cluster::Session::has_pending_work)

@@ -195,7 +195,7 @@ class Fairness : private gateway::ServiceMeter {
  public:
   Fairness(const Settings& settings, std::uint64_t seed)
       : around_(settings, seed, needs_in(settings)),
-        band_(band_in(settings), around_.requests, weights_of(around_), classes_of(around_)),
+        band_(band_in(settings), around_.requests, classes_of(around_)),
         emitted_(around_.requests.num_groups()) {
     around_.script(std::nullopt);
     band_.set_meter(*this);
@@ -271,11 +271,6 @@ class Fairness : private gateway::ServiceMeter {
     const gateway::Fairness& fairness = band_in(settings).fairness;
     const gateway::Cost* cost = gateway::cost_of(fairness);
     return signals::needs_of(fairness) | (cost ? cost->needs() : signals::Needs{});
-  }
-  static std::vector<double> weights_of(const Surroundings& around) {
-    std::vector<double> weights;
-    for (const auto& tenant : around.requests.tenants) weights.push_back(tenant.weight);
-    return weights;
   }
   static std::vector<std::size_t> classes_of(const Surroundings& around) {
     std::vector<std::size_t> all(around.requests.slo_classes.size());

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "cluster/changes.h"
 #include "sim/names.h"
 #include "sim/schema/codec.h"
 #include "workload/limits.h"
@@ -191,6 +192,7 @@ void Simulation::validate(const std::string& path, std::vector<sim::Violation>& 
                      "workload's duration_s"});
     }
   }
+  if (!changes.empty() && out.empty()) versions_of(*this, out);
 }
 
 }  // namespace spillway::cluster

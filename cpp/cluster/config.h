@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cluster/change.h"
 #include "fleet/config.h"
 #include "gateway/config.h"
 #include "instance/group.h"
@@ -40,6 +41,7 @@ struct Simulation {
   std::optional<double> horizon_s;
   double warm_up_s = 0;
   std::int64_t quantum_ns = 1;
+  std::vector<Change> changes;
 
   static constexpr std::string_view type_name = "Simulation";
   static constexpr std::string_view doc =
@@ -79,6 +81,11 @@ struct Simulation {
           "Resolution of durations, which are truncated to multiples of it.")
         .unit("ns")
         .range(sim::between(1, 1e9));
+    field("changes", &S::changes, "Settings that change during the run, at stated times.");
+  }
+  /// Without changes, a simulation is what it was before there were any.
+  bool is_part_of_identity(std::string_view field) const {
+    return field != "changes" || !changes.empty();
   }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;
 };

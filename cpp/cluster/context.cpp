@@ -18,7 +18,17 @@ bool depends_on_loads(const Simulation& simulation, const signals::Needs& needs)
                      });
 }
 
+signals::Needs needs_of(const Simulation& first, std::span<const Version> later) {
+  signals::Needs needs = needs_of(first);
+  for (const Version& one : later) needs = needs | needs_of(one.simulation);
+  return needs;
+}
+
 }  // namespace
+
+signals::Needs needs_of(const Simulation& simulation) {
+  return gateway::needs_of(simulation.gateway) | router::needs_of(simulation.router);
+}
 
 std::size_t num_instances(const Simulation& simulation) {
   std::size_t total = 0;
@@ -36,11 +46,13 @@ std::size_t num_engines(const Simulation& simulation) {
 
 Context::Context(const Simulation& of, std::uint64_t with_seed,
                  std::shared_ptr<const workload::Requests> offered,
-                 const std::function<bool()>& interrupted, bool is_observed)
+                 const std::function<bool()>& interrupted, bool is_observed,
+                 std::span<const Version> later)
     : simulation(of),
       seed(with_seed),
-      needs(gateway::needs_of(of.gateway) | router::needs_of(of.router)),
+      needs(needs_of(of, later)),
       follows_loads(depends_on_loads(of, needs)),
+      may_change(is_observed || !later.empty()),
       counts_tenants(is_observed || of.metrics.timeline_step_s.has_value()),
       record(
           make_record(of, with_seed,

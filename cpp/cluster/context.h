@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 
+#include "cluster/changes.h"
 #include "cluster/config.h"
 #include "cluster/request_record.h"
 #include "cluster/statistics.h"
@@ -17,6 +19,8 @@
 
 namespace spillway::cluster {
 
+/// The needs of all policies.
+signals::Needs needs_of(const Simulation& simulation);
 std::size_t num_instances(const Simulation& simulation);
 /// Number of data-parallel ranks of all instances.
 std::size_t num_engines(const Simulation& simulation);
@@ -24,17 +28,19 @@ std::size_t num_engines(const Simulation& simulation);
 /// The state that the actors of one run share: the requests, their states, the pending events and
 /// the clock. An actor owns everything else.
 struct Context {
-  /// `offered`, `interrupted`, `is_observed`: as in RunOptions.
+  /// `offered`, `interrupted`, `is_observed`: as in RunOptions; `later`: versions of `of`.
   Context(const Simulation& of, std::uint64_t with_seed,
           std::shared_ptr<const workload::Requests> offered = nullptr,
-          const std::function<bool()>& interrupted = {}, bool is_observed = false);
+          const std::function<bool()>& interrupted = {}, bool is_observed = false,
+          std::span<const Version> later = {});
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  const Simulation& simulation;
+  const Simulation& simulation;  ///< as it is at the start
   std::uint64_t seed;
   signals::Needs needs;  ///< of all policies
   bool follows_loads;    ///< whether any policy depends on the busy workers
+  bool may_change;       ///< whether settings may change during the run
   bool counts_tenants;   ///< whether running counts by tenant are looked at
   std::shared_ptr<RequestRecord> record;
   workload::RequestTable& requests;  ///< of the record

@@ -47,7 +47,7 @@ GatewayReplica::GatewayReplica(Context& context, std::size_t index,
       is_controlled_(gateway::is_controlled(context.simulation.gateway)),
       has_timeouts_(gateway::has_timeouts(context.simulation.gateway)),
       pipeline_(context.simulation.gateway, static_cast<std::uint16_t>(index), context.requests,
-                context.states, ranks.size(), context.seed),
+                context.states, ranks.size(), context.seed, context.may_change),
       dispatcher_(make_dispatcher(context, ranks, log)),
       drains_(context, static_cast<std::uint32_t>(index)) {
   if (meter) pipeline_.set_meter(*meter);
@@ -170,6 +170,15 @@ bool GatewayReplica::on_queue_departures() {
   const bool may_release = drains_.is_one_per_attempt() ||
                            (pipeline_.heads_block() && pipeline_.counters().queued() > 0);
   return may_release && drains_.wake(drain_latency_);
+}
+
+bool GatewayReplica::change(const Simulation& from, const Simulation& to,
+                            const gateway::TenantChange& tenants) {
+  has_timeouts_ = has_timeouts_ || gateway::has_timeouts(to.gateway);
+  pipeline_.change(from.gateway, to.gateway, tenants, context_.now);
+  dispatcher_.change(from.router, to.router);
+  watch_timeouts();
+  return pipeline_.counters().queued() > 0 && drains_.wake(drain_latency_);
 }
 
 bool GatewayReplica::set_workers(std::int64_t workers) {

@@ -77,6 +77,9 @@ class GatewayReplica {
   void watch_timeouts();
   /// Requests have left a queue without being dispatched, so later ones may now start. True: drain.
   [[nodiscard]] bool on_queue_departures();
+  /// Settings have changed. `from`: those in force before. True: drain.
+  [[nodiscard]] bool change(const Simulation& from, const Simulation& to,
+                            const gateway::TenantChange& tenants);
   /// The number of ready instances has changed. True: drain.
   [[nodiscard]] bool set_workers(std::int64_t workers);
   /// An event of phase `queue_drain` or `dispatch_attempt`. True: drain.

@@ -19,11 +19,11 @@ constexpr std::size_t kActorsNamed = 6;
 
 constexpr int kEventsTallied = 1000;
 
-constexpr std::array<std::string_view, 19> kPhaseNames{
-    "step_end",     "first_token",     "permit_release",  "client_reaction", "controller_tick",
-    "fleet_change", "telemetry",       "timeline_sample", "queue_drain",     "dispatch_attempt",
-    "queue_expiry", "instance_expiry", "arrival",         "arrival",         "arrival",
-    "admission",    "routing",         "ingress",         "step_start"};
+constexpr std::array<std::string_view, 20> kPhaseNames{
+    "step_end",         "first_token",  "permit_release",  "client_reaction", "settings_change",
+    "controller_tick",  "fleet_change", "telemetry",       "timeline_sample", "queue_drain",
+    "dispatch_attempt", "queue_expiry", "instance_expiry", "arrival",         "arrival",
+    "arrival",          "admission",    "routing",         "ingress",         "step_start"};
 static_assert(kPhaseNames.size() == static_cast<std::size_t>(sim::Phase::step_start) + 1);
 
 }  // namespace

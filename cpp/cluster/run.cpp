@@ -32,7 +32,9 @@ class Run final : workload::RequestListener {
  public:
   Run(const Simulation& simulation, std::uint64_t seed, RunOptions options)
       : options_(std::move(options)),
-        context_(simulation, seed, options_.requests, options_.interrupted, options_.is_observed),
+        versions_(versions_of(simulation)),
+        context_(versions_.first, seed, options_.requests, options_.interrupted,
+                 options_.is_observed, versions_.later),
         clients_(context_),
         fleet_(context_, *this, options_.reference),
         load_events_(context_, fleet_.instances(), fleet_.scrapes()),
@@ -40,7 +42,7 @@ class Run final : workload::RequestListener {
         fitted_states_(context_),
         gateways_(context_, fleet_.ranks(), context_.needs.tokens_by_group ? &fleet_ : nullptr),
         livelock_(static_cast<std::uint64_t>(clients_.max_attempts())),
-        passes_(!options_.reference && simulation.fleet.is_constant() &&
+        passes_(!options_.reference && versions_.first.fleet.is_constant() &&
                 gateways_.replicas().front()->never_holds()),
         horizon_(sim::from_seconds(simulation.horizon_s.value_or(sim::kLongestSpan_s))),
         admission_latency_(sim::from_seconds(simulation.gateway.admission_latency_s)),
@@ -58,6 +60,22 @@ class Run final : workload::RequestListener {
     sampler_.start();
     fitted_states_.start();
     load_events_.start();
+    for (const Version& one : versions_.later) schedule_change(one.from);
+  }
+
+  /// Has the changes of `simulation`, which is this one with another change after `now`. False: it
+  /// must be run from its start, because what this run measures or schedules is not enough.
+  bool adopt(const Simulation& simulation, Time now) {
+    Versions versions = versions_of(simulation);
+    if (sim::differ(versions.first, versions_.first)) return false;
+    signals::Needs needs = context_.needs;
+    for (const Version& one : versions.later) needs = needs | needs_of(one.simulation);
+    if (!(needs == context_.needs)) return false;
+    versions_.later = std::move(versions.later);  // actors refer to the first one
+    for (const Version& one : versions_.later) {
+      if (one.from > now) schedule_change(one.from);
+    }
+    return true;
   }
 
   /// Handles all events up to an instant, those of the instant included.
@@ -142,6 +160,8 @@ class Run final : workload::RequestListener {
         return first_token(request);
       case Phase::permit_release:
         return released(request);
+      case Phase::settings_change:
+        return change_settings();
       case Phase::fleet_change:
         return resize_fleet();
       case Phase::telemetry:
@@ -311,6 +331,34 @@ class Run final : workload::RequestListener {
     gateway.schedule_tick(has_pending_work());
   }
 
+  void schedule_change(Time at) { context_.events.push({at, Phase::settings_change, 0, 0}); }
+
+  void change_settings() {
+    while (next_version_ < versions_.later.size() &&
+           versions_.later[next_version_].from <= context_.now) {
+      const Simulation& from =
+          next_version_ == 0 ? versions_.first : versions_.later[next_version_ - 1].simulation;
+      change(from, versions_.later[next_version_++].simulation);
+    }
+  }
+
+  void change(const Simulation& from, const Simulation& to) {
+    std::vector<workload::Tenant> tenants = context_.requests.tenants;
+    gateway::TenantChange change{.to = tenants};
+    for (std::size_t i = 0; i < to.tenants.size(); ++i) {
+      if (!sim::differ(from.tenants[i], to.tenants[i])) continue;
+      change.are_new = true;
+      change.are_weights_new |= from.tenants[i].weight != to.tenants[i].weight;
+    }
+    for (workload::Tenant& one : tenants) {
+      const auto own = std::ranges::find(to.tenants, one.name, &workload::Tenant::name);
+      if (own != to.tenants.end()) one = *own;
+    }
+    for (const auto& gateway : gateways_.replicas()) {
+      if (gateway->change(from, to, change)) drain(*gateway);
+    }
+  }
+
   void resize_fleet() {
     const gateway::GatewayCounters counters = gateways_.counters();
     if (fleet_.resize(counters.queued(), counters.shed())) {
@@ -347,6 +395,8 @@ class Run final : workload::RequestListener {
   }
 
   RunOptions options_;
+  Versions versions_;
+  std::size_t next_version_ = 0;  // of the later ones
   Context context_;
   Clients clients_;
   Fleet fleet_;
@@ -387,6 +437,11 @@ void Session::advance(Time until) {
 }
 Time Session::now() const { return now_; }
 bool Session::has_pending_work() const { return run_->has_pending_work(); }
+bool Session::adopt(Simulation simulation) {
+  if (!run_->adopt(simulation, now_)) return false;
+  simulation_ = std::move(simulation);
+  return true;
+}
 metrics::Timeline Session::observe() { return run_->observe(now_); }
 
 Output Session::finish() {

@@ -46,6 +46,9 @@ class Session {
   bool has_pending_work() const;
   /// State of gateway and fleet now, as one sample.
   metrics::Timeline observe();
+  /// Continues as `simulation`, which is the present one with another change after now. False: that
+  /// takes a session of its own, handled up to now.
+  bool adopt(Simulation simulation);
   /// Handles the remaining events and returns the result. The session is over then.
   Output finish();
 

@@ -9,8 +9,15 @@ namespace spillway::sim {
 template const TypeInfo& type_of<cluster::Simulation>();
 // Tables that other sources use directly.
 template const TypeInfo& type_of<gateway::Admission>();
+template const TypeInfo& type_of<gateway::Controller>();
+template const TypeInfo& type_of<gateway::Fairness>();
+template const TypeInfo& type_of<gateway::Guard>();
+template const TypeInfo& type_of<gateway::Limit>();
+template const TypeInfo& type_of<gateway::Queue>();
 template const TypeInfo& type_of<instance::Ingress>();
 template const TypeInfo& type_of<instance::Plant>();
+template const TypeInfo& type_of<router::Router>();
+template const TypeInfo& type_of<workload::Tenant>();
 template const TypeInfo& type_of<workload::Trace>();
 template const TypeInfo& type_of<workload::Workload>();
 

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "gateway/config.h"
+#include "sim/schema/codec.h"
 
 namespace spillway::gateway {
 
@@ -31,13 +32,25 @@ AdmissionChain::AdmissionChain(std::vector<Link> links) : links_(std::move(links
   }
 }
 
+void AdmissionChain::change(std::span<const Admission> from, std::span<const Admission> to,
+                            const Scope& scope, bool are_tenants_new, sim::Time now) {
+  for (const Link& link : links_) {
+    const Admission& wanted = to[link.position];
+    const bool shares = std::holds_alternative<TenantTokenBucket>(wanted) && are_tenants_new;
+    if (shares || sim::differ(from[link.position], wanted)) {
+      link.policy->change(wanted, scope, now);
+    }
+  }
+}
+
 AdmissionChain make_chain(std::span<const Admission> policies, const Scope& scope) {
   std::vector<AdmissionChain::Link> links;
-  for (const Admission& policy : policies) {
+  for (std::size_t i = 0; i < policies.size(); ++i) {
+    const Admission& policy = policies[i];
     if (std::holds_alternative<AlwaysAdmit>(policy)) continue;
     links.push_back({make_admission(policy, scope),
                      workload::first_reason(std::type_identity<Admission>{}, policy.index()),
-                     observes(policy)});
+                     observes(policy), i});
   }
   return AdmissionChain(std::move(links));
 }

@@ -24,6 +24,7 @@ class AdmissionChain final {
     std::unique_ptr<AdmissionPolicy> policy;
     std::size_t first_reason = 0;  ///< position of its first reason in the list of all reasons
     bool observes = false;
+    std::size_t position = 0;  ///< in the configured chain
   };
   explicit AdmissionChain(std::vector<Link> links);
 
@@ -43,6 +44,10 @@ class AdmissionChain final {
   void commit(const signals::RequestView& request, sim::Time now) {
     for (const Link& link : links_) link.policy->commit(request, now);
   }
+
+  /// Settings or tenants have changed. `from`: those in force before.
+  void change(std::span<const Admission> from, std::span<const Admission> to, const Scope& scope,
+              bool are_tenants_new, sim::Time now);
 
   void dispatched(const signals::RequestView& request, sim::Time now) {
     for (AdmissionPolicy* one : observers_) one->dispatched(request, now);

@@ -4,6 +4,8 @@
 #include <utility>
 #include <variant>
 
+#include "sim/schema/codec.h"
+
 namespace spillway::gateway {
 
 using sim::RequestId;
@@ -17,6 +19,13 @@ std::optional<Charging> make_charging(const Fairness& fairness,
   const Cost* cost = cost_of(fairness);
   if (!cost) return std::nullopt;
   return Charging(*cost, requests);
+}
+
+std::vector<double> weights_of(std::span<const workload::Tenant> tenants) {
+  std::vector<double> weights;
+  weights.reserve(tenants.size());
+  for (const workload::Tenant& tenant : tenants) weights.push_back(tenant.weight);
+  return weights;
 }
 
 // Maximum number of waiting requests of each tenant.
@@ -34,18 +43,28 @@ std::vector<std::size_t> max_by_tenant(const Queue& config,
 }  // namespace
 
 BandQueues::BandQueues(const Band& config, const workload::RequestTable& requests,
-                       std::span<const double> weights, std::vector<std::size_t> classes)
+                       std::vector<std::size_t> classes)
     : requests_(requests),
       priority_(config.priority),
       max_of_tenant_(max_by_tenant(config.queue, requests.tenants)),
       max_requests_(config.max_requests),
-      fairness_(std::visit([&](const auto& c) { return make(c, weights); }, config.fairness)),
+      fairness_(std::visit([&](const auto& c) { return make(c, weights_of(requests.tenants)); },
+                           config.fairness)),
       drains_when_empty_(fairness_->drains_when_empty()),
       decays_with_time_(fairness_->decays_with_time()),
       charging_(make_charging(config.fairness, requests)),
       queues_(requests.tenants.size(), config.queue),
       classes_(std::move(classes)),
       tokens_charged_(requests.num_groups()) {}
+
+void BandQueues::change(const Band& from, const Band& to, std::span<const workload::Tenant> tenants,
+                        bool are_weights_new, Time now) {
+  max_of_tenant_ = max_by_tenant(to.queue, tenants);
+  max_requests_ = to.max_requests;
+  queues_.change(to.queue, now);
+  if (!are_weights_new && !sim::differ(from.fairness, to.fairness)) return;
+  fairness_->change(to.fairness, weights_of(tenants));
+}
 
 // ---- room ----------------------------------------------------------------------------------
 

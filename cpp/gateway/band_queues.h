@@ -29,9 +29,9 @@ class ServiceMeter {
 /// One band: its tenants' queues, the fairness among them, and the cost of its requests.
 class BandQueues final {
  public:
-  /// `weights`: of the tenants; `classes`: those with requests in the band.
+  /// `classes`: those with requests in the band.
   BandQueues(const Band& config, const workload::RequestTable& requests,
-             std::span<const double> weights, std::vector<std::size_t> classes);
+             std::vector<std::size_t> classes);
 
   std::int64_t priority() const { return priority_; }
   std::size_t size() const { return queues_.size(); }
@@ -45,6 +45,10 @@ class BandQueues final {
   void set_meter(ServiceMeter& meter) {
     if (charging_ && charging_->charges_tokens()) meter_ = &meter;
   }
+
+  /// Settings or tenants have changed. `from`: those in force before.
+  void change(const Band& from, const Band& to, std::span<const workload::Tenant> tenants,
+              bool are_weights_new, sim::Time now);
 
   // ---- room --------------------------------------------------------------------------------
 

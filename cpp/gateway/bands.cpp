@@ -17,9 +17,6 @@ std::vector<Band> by_priority(std::vector<Band> bands) {
 
 Bands::Bands(const Gateway& config, const workload::RequestTable& requests)
     : requests_(requests), max_queued_(config.max_queued), sheds_(config.queue_shedding) {
-  std::vector<double> weights;
-  weights.reserve(requests.tenants.size());
-  for (const workload::Tenant& tenant : requests.tenants) weights.push_back(tenant.weight);
   const std::vector<Band> bands = by_priority(config.bands);
   std::vector<std::vector<std::size_t>> classes(bands.size());
   for (std::size_t k = 0; k < requests.slo_classes.size(); ++k) {
@@ -29,7 +26,16 @@ Bands::Bands(const Gateway& config, const workload::RequestTable& requests)
     band_of_class_.push_back(at);
   }
   for (std::size_t i = 0; i < bands.size(); ++i) {
-    bands_.emplace_back(bands[i], requests, weights, std::move(classes[i]));
+    bands_.emplace_back(bands[i], requests, std::move(classes[i]));
+  }
+}
+
+void Bands::change(const Gateway& from, const Gateway& to, const TenantChange& tenants, Time now) {
+  max_queued_ = to.max_queued;
+  const std::vector<Band> before = by_priority(from.bands);
+  const std::vector<Band> after = by_priority(to.bands);
+  for (std::size_t i = 0; i < bands_.size(); ++i) {
+    bands_[i].change(before[i], after[i], tenants.to, tenants.are_weights_new, now);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "gateway/band_queues.h"
@@ -16,10 +17,20 @@ namespace spillway::gateway {
 /// The configured bands, the highest priority first.
 std::vector<Band> by_priority(std::vector<Band> bands);
 
+/// The tenants of a run with new settings.
+struct TenantChange {
+  std::span<const workload::Tenant> to;
+  bool are_new = false;          ///< any setting
+  bool are_weights_new = false;  ///< any weight
+};
+
 /// The bands of a gateway, the highest priority first, and their shared capacity.
 class Bands final {
  public:
   Bands(const Gateway& config, const workload::RequestTable& requests);
+
+  /// Settings or tenants have changed. `from`: those in force before.
+  void change(const Gateway& from, const Gateway& to, const TenantChange& tenants, sim::Time now);
 
   std::size_t count() const { return bands_.size(); }
   BandQueues& operator[](std::size_t i) { return bands_[i]; }

@@ -17,6 +17,9 @@ class Ceilings final {
   Ceilings(std::unique_ptr<UsageLimitPolicy> policy, std::vector<double> configured,
            bool is_cyclic);
 
+  /// The configured ceilings have changed.
+  void change(std::vector<double> configured);
+
   double of(std::size_t band) const { return of_bands_[band]; }
   /// Whether the ceilings change with the saturation.
   bool follow_saturation() const { return policy_->follows_saturation(); }
@@ -24,8 +27,11 @@ class Ceilings final {
   void follow(double saturation) { policy_->set_ceilings(saturation, of_bands_); }
 
  private:
+  void set();
+
   std::unique_ptr<UsageLimitPolicy> policy_;
   std::vector<double> of_bands_;
+  bool is_cyclic_;
 };
 
 }  // namespace spillway::gateway

@@ -53,13 +53,15 @@ struct Band {
           "the usage limit is static.")
         .dimensionless()
         .range(sim::between(0, 1000))
-        .search(0.5, 1);
+        .search(0.5, 1)
+        .runtime();
     field("max_requests", &Band::max_requests,
           "Maximum number of requests of all tenants that wait in the band; 0: every request is "
           "rejected, because each one passes through the queue; unset: unlimited.")
         .unit("requests")
         .range(sim::between(0, 1e9))
-        .log_search(1, 5000);
+        .log_search(1, 5000)
+        .runtime();
     field("fairness", &Band::fairness, "Choice of the next tenant within the band.");
     field("queue", &Band::queue, "The tenants' queues: bounds, time-outs, order.");
   }
@@ -110,7 +112,8 @@ struct Gateway {
           "unlimited.")
         .unit("requests")
         .range(sim::between(0, 1e9))
-        .log_search(1, 5000);
+        .log_search(1, 5000)
+        .runtime();
     field("queue_shedding", &Gateway::queue_shedding,
           "Whether a request that exceeds max_queued replaces the least important sheddable one "
           "(priority < 0), the newest of equals, if it is more important.");

@@ -60,6 +60,13 @@ void ControlLoop::tick(std::int64_t in_flight, std::int64_t queued, const signal
   shed_ = 0;
 }
 
+void ControlLoop::change(const Gateway& from, const Gateway& to) {
+  governor_.change(to.guard, from.controller, to.controller);
+  if (const auto limit = limit_.setting(); limit && *limit != governor_.limit()) {
+    governor_.resize(*limit);
+  }
+}
+
 void ControlLoop::read_fleet(const signals::View& view, Reading& reading) {
   std::int64_t hits = 0;
   std::int64_t lookups = 0;

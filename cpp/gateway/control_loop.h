@@ -57,6 +57,9 @@ class ControlLoop final {
 
   /// `view`: null unless the sensor or the controller needs `fleet_signals`.
   void tick(std::int64_t in_flight, std::int64_t queued, const signals::View* view, sim::Time now);
+  /// Settings have changed. `from`: those in force before. The control continues from the limit in
+  /// force.
+  void change(const Gateway& from, const Gateway& to);
   const std::vector<ControlRecord>& log() const { return log_; }
 
  private:

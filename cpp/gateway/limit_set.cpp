@@ -4,6 +4,9 @@
 #include <cmath>
 #include <limits>
 #include <utility>
+#include <variant>
+
+#include "sim/schema/codec.h"
 
 namespace spillway::gateway {
 
@@ -18,6 +21,14 @@ LimitSet::LimitSet(std::vector<std::unique_ptr<LimitPolicy>> limits)
 
 void LimitSet::set_workers(std::int64_t workers) {
   for (const auto& one : limits_) one->set_workers(workers);
+}
+
+void LimitSet::change(std::span<const Limit> from, std::span<const Limit> to,
+                      std::span<const workload::Tenant> tenants, bool are_tenants_new) {
+  for (std::size_t i = 0; i < limits_.size(); ++i) {
+    const bool shares = std::holds_alternative<PerTenant>(to[i]) && are_tenants_new;
+    if (shares || sim::differ(from[i], to[i])) limits_[i]->change(to[i], tenants);
+  }
 }
 
 double LimitSet::saturation(const signals::View* view, sim::Time now) const {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "gateway/limit/limit.h"
@@ -36,6 +37,9 @@ class LimitSet final {
   }
   /// Sets the number of ready instances, as known to the gateway.
   void set_workers(std::int64_t workers);
+  /// Settings or tenants have changed. `from`: those in force before.
+  void change(std::span<const Limit> from, std::span<const Limit> to,
+              std::span<const workload::Tenant> tenants, bool are_tenants_new);
 
   /// The highest saturation of the fleet over the limits; 0 if none computes one.
   double saturation(const signals::View* view, sim::Time now) const;

@@ -25,15 +25,18 @@ LimitSet make_limits(const Gateway& config, std::span<const workload::Tenant> te
   return LimitSet(std::move(limits));
 }
 
+// By band, the highest priority first.
+std::vector<double> ceilings_of(const Gateway& config) {
+  std::vector<double> ceilings;
+  for (const Band& band : by_priority(config.bands)) ceilings.push_back(band.ceiling);
+  return ceilings;
+}
+
 Ceilings make_ceilings(const Gateway& config) {
   std::vector<std::int64_t> priorities;
-  std::vector<double> configured;
-  for (const Band& band : by_priority(config.bands)) {
-    priorities.push_back(band.priority);
-    configured.push_back(band.ceiling);
-  }
+  for (const Band& band : by_priority(config.bands)) priorities.push_back(band.priority);
   return {std::visit([&](const auto& c) { return make(c, priorities); }, config.usage_limit),
-          std::move(configured), config.dispatch == Dispatch::one_per_attempt};
+          ceilings_of(config), config.dispatch == Dispatch::one_per_attempt};
 }
 
 /// Permission of the limits for the next request of a band. They are asked once unless the answer
@@ -78,7 +81,7 @@ GatewayCounters& GatewayCounters::operator+=(const GatewayCounters& other) {
 
 Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
                    const workload::RequestTable& requests, workload::RequestStates& states,
-                   std::size_t num_instances, std::uint64_t seed)
+                   std::size_t num_instances, std::uint64_t seed, bool may_change)
     : requests_(requests),
       states_(states),
       seed_(seed),
@@ -89,7 +92,8 @@ Pipeline::Pipeline(const Gateway& config, std::uint16_t replica,
       evictor_(config.eviction),
       one_per_attempt_(config.dispatch == Dispatch::one_per_attempt),
       heads_block_(bands_.count() > 1 || limits_.depends_on_request()),
-      never_holds_(gateway::never_holds(config, requests.tenants)),
+      never_holds_(!may_change && gateway::never_holds(config, requests.tenants)),
+      num_instances_(num_instances),
       dispatched_by_tenant_(requests.tenants.size()) {
   if (!is_controlled(config)) return;
   LimitPolicy* movable = limits_.movable();
@@ -255,6 +259,16 @@ const Departures& Pipeline::expire(Time now) {
     drop(*expired, Outcome::expired, {Stage::queue, Queue::kTimeout}, now);
   }
   return departures_;
+}
+
+void Pipeline::change(const Gateway& from, const Gateway& to, const TenantChange& tenants,
+                      Time now) {
+  chain_.change(from.admission, to.admission, {tenants.to, requests_.slo_classes, num_instances_},
+                tenants.are_new, now);
+  bands_.change(from, to, tenants, now);
+  limits_.change(from.limit, to.limit, tenants.to, tenants.are_new);
+  ceilings_.change(ceilings_of(to));
+  if (control_) control_->change(from, to);
 }
 
 void Pipeline::tick(const signals::View* view, Time now) {

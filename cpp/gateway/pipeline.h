@@ -68,8 +68,10 @@ struct Admitted {
 /// arguments; departures are returned.
 class Pipeline final {
  public:
+  /// `may_change`: whether settings may change during the run.
   Pipeline(const Gateway& config, std::uint16_t replica, const workload::RequestTable& requests,
-           workload::RequestStates& states, std::size_t num_instances, std::uint64_t seed);
+           workload::RequestStates& states, std::size_t num_instances, std::uint64_t seed,
+           bool may_change = false);
 
   // ---- life of a request -------------------------------------------------------------------
 
@@ -108,6 +110,9 @@ class Pipeline final {
   [[nodiscard]] const Departures& expire(sim::Time now);
   /// Reads the sensor and moves the limit. `view`: as in `drain`.
   void tick(const signals::View* view, sim::Time now);
+  /// Settings or tenants have changed, in fields marked as `runtime`. `from`: those in force
+  /// before.
+  void change(const Gateway& from, const Gateway& to, const TenantChange& tenants, sim::Time now);
   /// Sets the number of ready instances, as known to the gateway.
   void set_workers(std::int64_t workers) { limits_.set_workers(workers); }
 
@@ -159,6 +164,7 @@ class Pipeline final {
   bool one_per_attempt_;
   bool heads_block_;
   bool never_holds_;
+  std::size_t num_instances_;
   GatewayCounters counters_;
   std::int64_t peak_in_flight_ = 0;
   std::vector<std::int64_t> dispatched_by_tenant_;

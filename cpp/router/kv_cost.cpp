@@ -62,6 +62,8 @@ class KvCostPolicy final : public RoutingPolicy {
     --load.requests;
   }
 
+  void change(const Router& to) override { config_ = std::get<KvCost>(to); }
+
  private:
   /// The load of the requests in flight on a rank. Whole numbers, so sums are exact.
   struct Load {

@@ -47,20 +47,24 @@ struct KvCost {
           "Credit for a block that does not need to be computed.")
         .dimensionless()
         .range(sim::between(0, 1000))
-        .search(0, 2);
+        .search(0, 2)
+        .runtime();
     field("overlap_decay", &KvCost::overlap_decay,
           "Decay of the credit with the excess of a rank's prefill load over the least loaded "
           "rank's, relative to the request: credit ÷ (1 + decay × excess ÷ request).")
         .dimensionless()
-        .range(sim::between(0, 1000));
+        .range(sim::between(0, 1000))
+        .runtime();
     field("prefill_load_scale", &KvCost::prefill_load_scale, "Weight of the blocks to be computed.")
         .dimensionless()
         .range(sim::between(0, 1000))
-        .search(0, 4);
+        .search(0, 4)
+        .runtime();
     field("request_weight", &KvCost::request_weight,
           "Number of blocks for which each request in flight counts.")
         .unit("blocks")
-        .range(sim::between(0, 1e9));
+        .range(sim::between(0, 1e9))
+        .runtime();
     field("temperature", &KvCost::temperature,
           "0: the smallest cost, ties at random; otherwise a draw by softmax over the costs, "
           "scaled to [0, 1].")

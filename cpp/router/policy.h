@@ -3,7 +3,9 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <stdexcept>
 
+#include "router/policies.h"
 #include "signals/view.h"
 #include "sim/ids.h"
 #include "sim/rng.h"
@@ -30,6 +32,10 @@ class RoutingPolicy {
   virtual void learn(const signals::RequestView& /*request*/, sim::InstanceId /*chosen*/) {}
   virtual void first_token(sim::RequestId /*id*/, sim::InstanceId /*instance*/) {}
   virtual void finished(sim::RequestId /*id*/, sim::InstanceId /*instance*/) {}
+  /// Settings have changed; only called with changed ones of its own kind.
+  virtual void change(const Router& /*to*/) {
+    throw std::logic_error("a routing policy with changeable settings has no change()");
+  }
 };
 
 }  // namespace spillway::router

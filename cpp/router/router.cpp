@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "router/policy.h"
+#include "sim/schema/codec.h"
 
 namespace spillway::router {
 
@@ -44,6 +45,10 @@ Dispatcher::Dispatcher(const Router& config, const signals::PrefixIndexConfig& p
              .prefix_index = prefix_index_.get(),
              .outstanding = outstanding_.get()},
       log_(log) {}
+
+void Dispatcher::change(const Router& from, const Router& to) {
+  if (sim::differ(from, to)) policy_->change(to);
+}
 
 signals::View Dispatcher::candidates_of(const signals::View& view) {
   candidates_.clear();

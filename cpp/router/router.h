@@ -56,6 +56,8 @@ class Dispatcher {
     if (outstanding_) outstanding_->ended(id, instance, now);
     policy_->finished(id, instance);
   }
+  /// Settings have changed. `from`: those in force before.
+  void change(const Router& from, const Router& to);
   /// The gateway receives load events, which `busy` reflects.
   void set_busy_workers(const signals::BusyWorkers* busy) { local_.busy = busy; }
   const signals::LocalState& local_state() const { return local_; }

@@ -23,13 +23,10 @@ class WeightedPolicy final : public RoutingPolicy {
     for (const AnyFilter& filter : config.filters) {
       filters_.push_back(std::visit([](const auto& c) { return make(c); }, filter));
     }
-    double sum = 0;
     for (const AnyScorer& scorer : config.scorers) {
-      sum += std::visit([](const auto& c) { return c.weight; }, scorer);
+      std::visit([&](const auto& c) { scorers_.push_back({make(c), 0}); }, scorer);
     }
-    for (const AnyScorer& scorer : config.scorers) {
-      std::visit([&](const auto& c) { scorers_.push_back({make(c), c.weight / sum}); }, scorer);
-    }
+    set_weights(config);
     if (config.follows() != signals::Follows::nothing) {
       least_.emplace(scorers_.front().scorer->load(), std::get<Best>(config.picker).ties);
     }
@@ -58,8 +55,19 @@ class WeightedPolicy final : public RoutingPolicy {
     for (const Part& part : scorers_) part.scorer->learn(request, chosen);
   }
   std::span<const double> scores() const override { return scores_; }
+  void change(const Router& to) override { set_weights(std::get<Weighted>(to)); }
 
  private:
+  void set_weights(const Weighted& config) {
+    const auto weight = [](const AnyScorer& scorer) {
+      return std::visit([](const auto& c) { return c.weight; }, scorer);
+    };
+    double sum = 0;
+    for (const AnyScorer& scorer : config.scorers) sum += weight(scorer);
+    for (std::size_t i = 0; i < scorers_.size(); ++i) {
+      scorers_[i].weight = weight(config.scorers[i]) / sum;
+    }
+  }
   // Scores are added scorer by scorer in the listed order, so that ties are exact.
   void rate(const signals::RequestView& request, const signals::View& view) {
     scores_.assign(view.size(), 0.0);

@@ -40,17 +40,20 @@ struct SaturationDetector {
           "Number of waiting requests at which an instance is saturated.")
         .unit("requests")
         .range(sim::positive_up_to(1e9))
-        .log_search(1, 64);
+        .log_search(1, 64)
+        .runtime();
     field("kv_utilization_threshold", &Self::kv_utilization_threshold,
           "Share of KV memory in use at which an instance is saturated.")
         .dimensionless()
         .range(sim::positive_up_to(1))
-        .search(0.5, 1);
+        .search(0.5, 1)
+        .runtime();
     field("max_concurrency", &Self::max_concurrency,
           "Requests in flight per instance at which the fleet is saturated.")
         .unit("requests")
         .range(sim::positive_up_to(1e9))
-        .log_search(8, 1024);
+        .log_search(8, 1024)
+        .runtime();
   }
 };
 

@@ -16,6 +16,7 @@ enum class Phase : std::uint8_t {
   first_token,       ///< of a step whose effects took place at its start (instance)
   permit_release,    ///< concurrency permits return to the gateway
   client_reaction,   ///< retries, next turns
+  settings_change,   ///< scheduled (position in the list of changes)
   controller_tick,   ///< (replica of the gateway)
   fleet_change,      ///< schedule, autoscaler, readiness (no subject)
   telemetry,         ///< a worker is read, or its reading arrives (instance)

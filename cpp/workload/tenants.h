@@ -28,19 +28,22 @@ struct Tenant {
           "Share of the service to which the tenant is entitled, relative to the other tenants.")
         .dimensionless()
         .range(sim::between(1e-9, 1e9))
-        .log_search(0.25, 8);
+        .log_search(0.25, 8)
+        .runtime();
     field("queue_max", &Tenant::queue_max,
           "Maximum number of its requests that wait in a band of a gateway; 0: all are rejected; "
           "unset: the max_requests of the band's queue.")
         .unit("requests")
         .range(sim::between(0, 1e9))
-        .log_search(1, 64);
+        .log_search(1, 64)
+        .runtime();
     field("max_in_flight", &Tenant::max_in_flight,
           "Maximum number of its requests in flight, where a per_tenant limit is in force; 0: none "
           "is dispatched; unset: that limit's own value.")
         .unit("requests")
         .range(sim::between(0, 1e9))
-        .log_search(1, 1024);
+        .log_search(1, 1024)
+        .runtime();
     field("reaction", &Tenant::reaction,
           "How long its clients wait and when they retry; unset: the simulation's reaction.");
   }

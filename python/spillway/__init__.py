@@ -26,6 +26,7 @@ from spillway.simulate import run_many, simulate
 
 if TYPE_CHECKING:
     from spillway import catalog, study
+    from spillway._core.cluster import Change
     from spillway.calibration import calibrate
     from spillway.checking import check
     from spillway.comparison import compare
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 __version__: str = build_info["version"]
 
 __all__ = [
+    "Change",
     "ConfigError",
     "Interval",
     "InvariantError",
@@ -80,6 +82,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Change": "spillway._core.cluster",
     "Interval": "spillway.data.statistics",
     "Result": "spillway.result",
     "Results": "spillway.result",

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from spillway import _core
+from spillway._core.sim import ConfigError
 from spillway.config import memory
 from spillway.config.classes import config_error
 from spillway.config.limits import LONGEST_SPAN_S
@@ -26,13 +27,6 @@ def __dir__() -> list[str]:
 
 
 _NS = 1e-9
-_THRESHOLDS = (
-    "active_decode_blocks_threshold",
-    "active_prefill_tokens_threshold",
-    "active_prefill_tokens_threshold_frac",
-)
-_FLEET = "fleet.target_instances"
-_SETTABLE = (_FLEET, *(f"busy_monitor.{name}" for name in _THRESHOLDS))
 _COUNTS = ("submitted", "dispatched", "shed", "completed", "queued", "emitted_tokens", "good")
 
 
@@ -66,8 +60,8 @@ class Session:
     """A run under one seed, held at an instant.
 
     Advanced in whatever pieces, it has the result of `simulate`. `set` changes what a running
-    deployment can change; the change is part of `simulation` from then on, as an entry of a
-    schedule, so the finished result says what was done and can be run again.
+    deployment can change; the change is part of `simulation` from then on, as an entry of its
+    `changes`, so the finished result says what was done and can be run again.
 
     Attributes
     ----------
@@ -133,16 +127,16 @@ class Session:
     def set(self, changes: Mapping[str, Any]) -> Session:
         """Changes settings from now on, after the events of this instant; returns itself.
 
-        The run is replayed up to now with the change in its schedule, which takes as long as the
-        run so far.
+        A change of the number of instances, of the thresholds of busy workers, or one that makes
+        policies look at what they ignored before, replays the run up to now, which takes as long as
+        the run so far. All others act immediately.
 
         Parameters
         ----------
         changes : mapping
-            Values by path: `fleet.target_instances`, and the thresholds of the busy monitor
-            (`busy_monitor.active_decode_blocks_threshold`,
-            `busy_monitor.active_prefill_tokens_threshold`,
-            `busy_monitor.active_prefill_tokens_threshold_frac`; Dynamo's POST /busy_threshold).
+            Values by path: those of `Simulation.changes`. They are the settings that
+            `spillway describe` marks as changeable (limits, thresholds, rates, weights, bounds and
+            time-outs of queues, targets and gains of controllers) and `fleet.target_instances`.
 
         Raises
         ------
@@ -150,23 +144,23 @@ class Session:
             For another path, or a value out of its range. The session is as before.
 
         """
-        for path, value in changes.items():
-            if path not in _SETTABLE:
-                allowed = f"cannot change during a run; one of {', '.join(_SETTABLE)} can"
-                raise config_error([(path, repr(value), allowed)])
-        at_s = self.now_s + _NS
-        schedules: dict[str, list[Any]] = {}
-        if _FLEET in changes:
-            change = {"at_s": at_s, "instances": changes[_FLEET]}
-            schedules["fleet.schedule"] = [*self.simulation.fleet.schedule, change]
-        thresholds = {
-            path.partition(".")[2]: value for path, value in changes.items() if path != _FLEET
-        }
-        if thresholds:
-            monitor = self.simulation.busy_monitor
-            schedules["busy_monitor.schedule"] = [*monitor.schedule, {"at_s": at_s, **thresholds}]
-        changed = self._replayed(self.simulation.with_(schedules))
-        self.simulation, self._core = changed.simulation, changed._core
+        change = {"at_s": self.now_s + _NS, "set": dict(changes)}
+        before = self.simulation.changes
+        try:
+            simulation = self.simulation.replace(changes=[*before, change])
+        except ConfigError as error:
+            prefix = f"changes[{len(before)}].set["
+            raise config_error(
+                [
+                    (path.removeprefix(prefix).removesuffix("]"), value, allowed)
+                    for path, value, allowed in error.violations
+                ]
+            ) from None
+        if self._running.adopt(simulation):
+            self.simulation = simulation
+        else:
+            replayed = self._replayed(simulation)
+            self.simulation, self._core = simulation, replayed._core
         return self
 
     def fork(self) -> Session:

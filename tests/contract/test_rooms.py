@@ -41,6 +41,7 @@ RANK = {
     "session": 6,
     "comparison": 6,
     "study": 6,
+    "envs": 7,
     "validation": 7,
     "__init__": 8,
     "testing": 9,

@@ -131,6 +131,10 @@ def value_of(field: Mapping[str, Any]) -> SearchStrategy[Any]:
         value = st.sampled_from(field["choices"])
     elif kind == "str":
         value = st.sampled_from(NAMES) | st.text(max_size=5)
+    elif kind == "mapping":
+        value = st.dictionaries(
+            st.sampled_from(NAMES), st.integers(0, 9) | st.booleans(), max_size=3
+        )
     elif kind == "struct":
         value = settings_of(field["of"])
     else:

@@ -3,7 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <stdexcept>
 
+#include "gateway/admission/policies.h"
 #include "signals/view.h"
 #include "sim/ids.h"
 #include "sim/rng.h"
@@ -44,6 +46,11 @@ class AdmissionPolicy {
   virtual Verdict decide(const signals::RequestView& request, const signals::View& view,
                          sim::Time now, sim::Draws& draws) = 0;
   virtual void commit(const signals::RequestView& /*request*/, sim::Time /*now*/) {}
+
+  /// Settings have changed; only called with changed ones of its own kind, see `.runtime()`.
+  virtual void change(const Admission& /*to*/, const Scope& /*scope*/, sim::Time /*now*/) {
+    throw std::logic_error("an admission policy with changeable settings has no change()");
+  }
 
   /// The request has left its queue for the router.
   virtual void dispatched(const signals::RequestView& /*request*/, sim::Time /*now*/) {}

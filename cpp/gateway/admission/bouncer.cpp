@@ -59,6 +59,10 @@ class BouncerPolicy final : public AdmissionPolicy {
     if (outcome == workload::Outcome::completed) remember(own.to_end_s, request, now);
   }
 
+  void change(const Admission& to, const Scope&, sim::Time) override {
+    config_ = std::get<Bouncer>(to);
+  }
+
  private:
   struct Class {
     std::optional<double> target_ttft_s;

@@ -34,7 +34,8 @@ struct Bouncer {
           "Percentile of the class's measured times, by NumPy's linear definition.")
         .unit("%")
         .range(sim::between(0, 100))
-        .search(50, 99);
+        .search(50, 99)
+        .runtime();
     field("samples", &Bouncer::samples, "Number of a class's latest requests in that percentile.")
         .unit("requests")
         .range(sim::between(1, 1e5))
@@ -42,7 +43,8 @@ struct Bouncer {
     field("min_samples", &Bouncer::min_samples,
           "Minimum number of measured requests; a class with fewer is admitted.")
         .unit("requests")
-        .range(sim::between(1, 1e5));
+        .range(sim::between(1, 1e5))
+        .runtime();
     field(
         "min_share", &Bouncer::min_share,
         "Minimum share of a class's latest requests that is admitted, regardless of the estimate.")

@@ -12,7 +12,15 @@ class Bucket {
   Bucket(double capacity, double refill_per_s)
       : capacity_(capacity), refill_per_s_(refill_per_s), tokens_(capacity) {}
 
+  /// From now on; tokens beyond the capacity are lost.
+  void change(double capacity, double refill_per_s, sim::Time now) {
+    refill(now);
+    capacity_ = capacity;
+    refill_per_s_ = refill_per_s;
+    tokens_ = std::min(tokens_, capacity);
+  }
   double capacity() const { return capacity_; }
+  double refill_per_s() const { return refill_per_s_; }
   double tokens(sim::Time now) {
     refill(now);
     return tokens_;

@@ -44,6 +44,10 @@ class DagorPolicy final : public AdmissionPolicy {
     if (config_.signal == DagorSignal::ttft) measure(now - request.arrival());
   }
 
+  void change(const Admission& to, const Scope&, sim::Time) override {
+    config_ = std::get<Dagor>(to);
+  }
+
  private:
   // 0 is the most important level. At the lowest level everything is admitted; at −1 nothing is.
   std::int64_t lowest() const { return static_cast<std::int64_t>(arrivals_.size()) - 1; }

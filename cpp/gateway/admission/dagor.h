@@ -60,7 +60,8 @@ struct Dagor {
     field("threshold_s", &Dagor::threshold_s, "Mean delay above which there is overload.")
         .unit("s")
         .range(span)
-        .log_search(0.005, 5);
+        .log_search(0.005, 5)
+        .runtime();
     field("window_s", &Dagor::window_s, "Maximum length of a window.")
         .unit("s")
         .range(span)
@@ -71,11 +72,13 @@ struct Dagor {
     field("decrease", &Dagor::decrease, "Relative decrease of admissions in overload.")
         .dimensionless()
         .range(sim::between(0, 1))
-        .search(0.01, 0.3);
+        .search(0.01, 0.3)
+        .runtime();
     field("increase", &Dagor::increase, "Relative increase of admissions otherwise.")
         .dimensionless()
         .range(sim::between(0, 1000))
-        .search(0.002, 0.1);
+        .search(0.002, 0.1)
+        .runtime();
     field("user", &Dagor::user,
           "tenant: all requests of a tenant share a level, and therefore a decision; request: each "
           "request has its own level.");

@@ -50,6 +50,10 @@ class EarlyRejectionPolicy final : public AdmissionPolicy {
     latency_.finished(request, outcome == workload::Outcome::completed, now);
   }
 
+  void change(const Admission& to, const Scope&, sim::Time) override {
+    config_ = std::get<EarlyRejection>(to);
+  }
+
  private:
   static double load_of(const std::optional<double>& predicted_s,
                         const std::optional<double>& target_s) {

@@ -49,7 +49,8 @@ struct EarlyRejection {
     field("max_load", &EarlyRejection::max_load, "Load up to which requests are admitted.")
         .dimensionless()
         .range(sim::positive_up_to(1000))
-        .search(0.5, 2);
+        .search(0.5, 2)
+        .runtime();
     field("decode_s", &EarlyRejection::decode_s,
           "Time from the first token to the last; unset: the measured average.")
         .unit("s")

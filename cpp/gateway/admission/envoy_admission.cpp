@@ -49,6 +49,10 @@ class EnvoyAdmissionPolicy final : public AdmissionPolicy {
     note(request, outcome == workload::Outcome::completed, now);
   }
 
+  void change(const Admission& to, const Scope&, sim::Time) override {
+    config_ = std::get<EnvoyAdmission>(to);
+  }
+
  private:
   struct End {
     sim::Time at;

@@ -56,21 +56,25 @@ struct EnvoyAdmission {
           "Share of successes below which requests are rejected.")
         .dimensionless()
         .range(sim::positive_up_to(1))
-        .search(0.5, 1);
+        .search(0.5, 1)
+        .runtime();
     field("aggression", &Self::aggression,
           "1: the probability grows linearly as the success rate falls; larger: faster at first.")
         .dimensionless()
         .range(sim::between(1, 1000))
-        .search(1, 4);
+        .search(1, 4)
+        .runtime();
     field("rps_threshold", &Self::rps_threshold,
           "Rate of ended requests in the window below which nothing is rejected.")
         .unit("requests/s")
-        .range(sim::at_least(0));
+        .range(sim::at_least(0))
+        .runtime();
     field("max_rejection_probability", &Self::max_rejection_probability,
           "Maximum rejection probability; the remaining requests probe for recovery.")
         .dimensionless()
         .range(sim::between(0, 1))
-        .search(0.5, 1);
+        .search(0.5, 1)
+        .runtime();
   }
   bool draws() const { return max_rejection_probability > 0; }
   static constexpr bool observes = true;

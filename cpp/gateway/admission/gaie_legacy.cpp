@@ -16,6 +16,10 @@ class GaieLegacyPolicy final : public AdmissionPolicy {
     return goes ? Verdict::admit() : Verdict::reject();
   }
 
+  void change(const Admission& to, const Scope&, sim::Time) override {
+    config_ = std::get<GaieLegacy>(to);
+  }
+
  private:
   GaieLegacy config_;
 };

@@ -62,6 +62,10 @@ class LatencySloPolicy final : public AdmissionPolicy {
     --streams(sim::InstanceId{static_cast<std::size_t>(instance)}, request.slo_class());
   }
 
+  void change(const Admission& to, const Scope&, sim::Time) override {
+    config_ = std::get<LatencySlo>(to);
+  }
+
  private:
   static constexpr std::int32_t kNone = -1;
 

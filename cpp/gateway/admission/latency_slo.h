@@ -31,11 +31,13 @@ struct LatencySlo {
           "Share of a target that a prediction may use.")
         .dimensionless()
         .range(sim::positive_up_to(1000))
-        .search(0.5, 2);
+        .search(0.5, 2)
+        .runtime();
     field("cold_kv_utilization", &LatencySlo::cold_kv_utilization,
           "Share of KV memory in use below which an instance is cold.")
         .dimensionless()
-        .range(sim::between(0, 1));
+        .range(sim::between(0, 1))
+        .runtime();
     field("half_life_samples", &LatencySlo::half_life_samples,
           "Half-life of a measurement, in later measurements.")
         .unit("samples")

@@ -110,9 +110,12 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
  public:
   PredictiveTtftPolicy(const PredictiveTtft& config, const Scope& scope)
       : config_(config), groups_(config.cold_start) {
-    for (const workload::SloClass& one : scope.slo_classes) {
-      classes_.push_back({.limit_s = budget_s(one) * config.headroom, .priority = one.priority});
-    }
+    set_classes(scope);
+  }
+
+  void change(const Admission& to, const Scope& scope, Time) override {
+    config_ = std::get<PredictiveTtft>(to);
+    set_classes(scope);
   }
 
   Verdict decide(const signals::RequestView& request, const signals::View& view, Time now,
@@ -166,6 +169,12 @@ class PredictiveTtftPolicy final : public AdmissionPolicy {
   }
 
  private:
+  void set_classes(const Scope& scope) {
+    classes_.clear();
+    for (const workload::SloClass& one : scope.slo_classes) {
+      classes_.push_back({.limit_s = budget_s(one) * config_.headroom, .priority = one.priority});
+    }
+  }
   struct Class {
     double limit_s = 0;
     std::int64_t priority = 0;

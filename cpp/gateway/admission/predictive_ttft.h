@@ -47,7 +47,8 @@ struct TtftBudget {
           "Maximum predicted time from arrival to the first token.")
         .unit("s")
         .range(sim::positive_up_to(sim::kLongestSpan_s))
-        .log_search(0.02, 2);
+        .log_search(0.02, 2)
+        .runtime();
   }
 };
 
@@ -218,7 +219,8 @@ struct PredictiveTtft {
     field("headroom", &P::headroom, "Factor on every budget.")
         .dimensionless()
         .range(sim::positive_up_to(1000))
-        .search(0.5, 3);
+        .search(0.5, 3)
+        .runtime();
     field("protected_priority", &P::protected_priority,
           "Classes of at least this priority are always admitted; unset: none.")
         .dimensionless()

@@ -21,6 +21,10 @@ class ProbabilisticPolicy final : public AdmissionPolicy {
     return draws.uniform() < probability ? Verdict::reject() : Verdict::admit();
   }
 
+  void change(const Admission& to, const Scope&, sim::Time) override {
+    config_ = std::get<Probabilistic>(to);
+  }
+
  private:
   Probabilistic config_;
 };

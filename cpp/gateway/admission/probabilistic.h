@@ -29,12 +29,14 @@ struct Probabilistic : signals::SaturationDetector {
     field("k", &Probabilistic::k, "Factor of the probability.")
         .dimensionless()
         .range(sim::between(0, 1e12))
-        .log_search(1, 1000);
+        .log_search(1, 1000)
+        .runtime();
     field("power", &Probabilistic::power,
           "Exponent of the saturation; larger values make the onset later and steeper.")
         .dimensionless()
         .range(sim::between(0, 100))
-        .search(1, 8);
+        .search(1, 8)
+        .runtime();
   }
   bool draws() const { return k > 0; }
   static constexpr std::array reasons{workload::Reason{

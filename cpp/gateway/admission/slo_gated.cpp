@@ -25,6 +25,10 @@ class SloGatedPolicy final : public AdmissionPolicy {
     return is_loaded ? Verdict::reject() : Verdict::admit();
   }
 
+  void change(const Admission& to, const Scope&, sim::Time) override {
+    config_ = std::get<SloGated>(to);
+  }
+
  private:
   double load_of(const signals::View& view) const {
     std::int64_t most = 0;

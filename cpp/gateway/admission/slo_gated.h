@@ -55,12 +55,14 @@ struct SloGated {
           "Load at which other classes that are not sheddable are rejected; unset: never.")
         .unit("requests")
         .range(sim::at_least(0))
-        .search(2, 20);
+        .search(2, 20)
+        .runtime();
     field("sheddable_threshold", &SloGated::sheddable_threshold,
           "Load at which sheddable classes are rejected.")
         .unit("requests")
         .range(sim::at_least(0))
-        .search(1, 10);
+        .search(1, 10)
+        .runtime();
   }
   static const std::vector<std::pair<std::string_view, SloGated>>& presets();
   static constexpr std::array reasons{

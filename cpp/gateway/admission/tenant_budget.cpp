@@ -20,6 +20,10 @@ class TenantBudgetPolicy final : public AdmissionPolicy {
     }
   }
 
+  void change(const Admission& to, const Scope& scope, sim::Time) override {
+    shares_ = TenantBudgetPolicy(std::get<TenantBudget>(to), scope).shares_;
+  }
+
   Verdict decide(const signals::RequestView& request, const signals::View& view, sim::Time now,
                  sim::Draws&) override {
     const std::optional<double> share = shares_[request.tenant()];

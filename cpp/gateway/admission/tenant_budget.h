@@ -28,7 +28,8 @@ struct TenantShare {
     field("share", &TenantShare::share, "Share of the seats of all instances.")
         .dimensionless()
         .range(sim::between(0, 1))
-        .search(0, 1);
+        .search(0, 1)
+        .runtime();
   }
 };
 
@@ -48,7 +49,8 @@ struct TenantBudget {
           "Share of tenants without an entry in budgets; unset: they have no limit.")
         .dimensionless()
         .range(sim::between(0, 1))
-        .search(0, 1);
+        .search(0, 1)
+        .runtime();
     field("budgets", &TenantBudget::budgets, "Tenants with their own share.");
   }
   void validate(const std::string& path, std::vector<sim::Violation>& out) const;

@@ -45,6 +45,13 @@ class TenantTokenBucketPolicy final : public AdmissionPolicy {
   void commit(const signals::RequestView& request, sim::Time now) override {
     buckets_[request.tenant()].take(request.input_tokens(), now);
   }
+  void change(const Admission& to, const Scope& scope, sim::Time now) override {
+    const TenantTokenBucketPolicy changed(std::get<TenantTokenBucket>(to), scope);
+    for (std::size_t i = 0; i < buckets_.size(); ++i) {
+      buckets_[i].change(changed.buckets_[i].capacity(), changed.buckets_[i].refill_per_s(), now);
+    }
+    reserves_ = changed.reserves_;
+  }
 
  private:
   std::vector<Bucket> buckets_;   // by tenant

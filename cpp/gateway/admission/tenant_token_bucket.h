@@ -29,12 +29,14 @@ struct TenantRate {
           "Capacity of the bucket: the tenant's maximum burst.")
         .unit("tokens")
         .range(sim::at_least(0))
-        .log_search(1000, 1e6);
+        .log_search(1000, 1e6)
+        .runtime();
     field("refill_tokens_per_s", &TenantRate::refill_tokens_per_s,
           "Continuous refill: the tenant's sustained rate.")
         .unit("tokens/s")
         .range(sim::at_least(0))
-        .log_search(100, 1e6);
+        .log_search(100, 1e6)
+        .runtime();
   }
 };
 
@@ -51,7 +53,8 @@ struct ClassReserve {
     field("share", &ClassReserve::share, "Share of the capacity that it may not take.")
         .dimensionless()
         .range(sim::between(0, 1))
-        .search(0, 0.9);
+        .search(0, 0.9)
+        .runtime();
   }
 };
 
@@ -74,12 +77,14 @@ struct TenantTokenBucket {
           "with their own bucket.")
         .unit("tokens")
         .range(sim::at_least(0))
-        .log_search(1000, 1e6);
+        .log_search(1000, 1e6)
+        .runtime();
     field("refill_tokens_per_s", &Self::refill_tokens_per_s,
           "Total continuous refill of the buckets, shared in the same way.")
         .unit("tokens/s")
         .range(sim::at_least(0))
-        .log_search(100, 1e6);
+        .log_search(100, 1e6)
+        .runtime();
     field("own", &Self::own, "Tenants with their own bucket.");
     field("reserves", &Self::reserves,
           "Classes that must leave a part of the bucket; the others may empty it.");

@@ -19,6 +19,10 @@ class TierShedPolicy final : public AdmissionPolicy {
     return Verdict::admit();
   }
 
+  void change(const Admission& to, const Scope&, sim::Time) override {
+    config_ = std::get<TierShed>(to);
+  }
+
  private:
   TierShed config_;
 };

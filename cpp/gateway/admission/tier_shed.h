@@ -27,10 +27,12 @@ struct TierShed {
           "Maximum load of any instance up to which everything is admitted.")
         .unit("requests")
         .range(sim::between(0, 1e9))
-        .log_search(1, 512);
+        .log_search(1, 512)
+        .runtime();
     field("min_priority", &TierShed::min_priority, "Minimum priority that is never rejected.")
         .dimensionless()
-        .range(sim::between(-1000, 1000));
+        .range(sim::between(-1000, 1000))
+        .runtime();
   }
   static constexpr std::array reasons{workload::Reason{
       "tier_shed", workload::categories::kSaturated,

@@ -20,6 +20,10 @@ class TokenBucketPolicy final : public AdmissionPolicy {
   void commit(const signals::RequestView& request, sim::Time now) override {
     bucket_.take(request.input_tokens(), now);
   }
+  void change(const Admission& to, const Scope&, sim::Time now) override {
+    const auto& config = std::get<TokenBucket>(to);
+    bucket_.change(config.capacity_tokens, config.refill_tokens_per_s, now);
+  }
 
  private:
   Bucket bucket_;

@@ -27,12 +27,14 @@ struct TokenBucket {
           "Capacity of the bucket: the maximum burst.")
         .unit("tokens")
         .range(sim::at_least(0))
-        .log_search(1000, 1e6);
+        .log_search(1000, 1e6)
+        .runtime();
     field("refill_tokens_per_s", &TokenBucket::refill_tokens_per_s,
           "Continuous refill: the sustained rate.")
         .unit("tokens/s")
         .range(sim::at_least(0))
-        .log_search(100, 1e6);
+        .log_search(100, 1e6)
+        .runtime();
   }
   static constexpr std::array reasons{
       workload::Reason{"insufficient_tokens", workload::categories::kRateLimited,

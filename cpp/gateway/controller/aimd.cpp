@@ -15,6 +15,8 @@ class AimdPolicy final : public ControllerPolicy {
         upper_(config.target_s * (1.0 + config.band)),
         lower_(config.target_s * (1.0 - config.band)) {}
 
+  void change(const Controller& to) override { *this = AimdPolicy(std::get<Aimd>(to)); }
+
   double tick(const Reading& reading, double limit, sim::Time) override {
     if (reading.value > upper_) {
       return config_.decrease == Decrease::factor ? std::floor(limit * config_.decrease_factor)

@@ -46,28 +46,33 @@ struct Aimd {
     field("target_s", &Aimd::target_s, "Target of the signal.")
         .unit("s")
         .range(sim::positive_up_to(sim::kLongestSpan_s))
-        .log_search(0.1, 10);
+        .log_search(0.1, 10)
+        .runtime();
     field("band", &Aimd::band,
           "Half-width of the band in which the limit holds, as a share of the target. A queue "
           "timeout that keeps the signal within the band freezes the limit at its current value.")
         .dimensionless()
         .range(sim::between(0, 1))
-        .search(0, 0.5);
+        .search(0, 0.5)
+        .runtime();
     field("increase_step", &Aimd::increase_step, "Increase per tick.")
         .unit("permits")
         .range(steps)
-        .log_search(1, 16);
+        .log_search(1, 16)
+        .runtime();
     field("decrease", &Aimd::decrease,
           "factor: to decrease_factor × limit, in whole permits; step: by decrease_step.");
     field("decrease_factor", &Aimd::decrease_factor,
           "Share of the limit that remains after a cut by factor.")
         .dimensionless()
         .range(sim::positive_below(1))
-        .search(0.3, 0.98);
+        .search(0.3, 0.98)
+        .runtime();
     field("decrease_step", &Aimd::decrease_step, "Size of a cut by step.")
         .unit("permits")
         .range(steps)
-        .log_search(1, 32);
+        .log_search(1, 32)
+        .runtime();
   }
 };
 

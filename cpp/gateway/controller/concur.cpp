@@ -23,6 +23,8 @@ class ConcurPolicy final : public ControllerPolicy {
     return std::floor(limit * config_.decrease_factor);
   }
 
+  void change(const Controller& to) override { config_ = std::get<Concur>(to); }
+
  private:
   Concur config_;
   double best_hit_rate_ = 0;  // since the last cut

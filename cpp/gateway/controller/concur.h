@@ -30,20 +30,24 @@ struct Concur {
           "Mean KV utilization of the instances from which the limit no longer rises.")
         .dimensionless()
         .range(sim::between(0, 1))
-        .search(0.5, 1);
+        .search(0.5, 1)
+        .runtime();
     field("hit_rate_fall", &Concur::hit_rate_fall, "Fall of the hit rate that triggers a cut.")
         .dimensionless()
         .range(sim::between(0, 1))
-        .log_search(0.01, 0.3);
+        .log_search(0.01, 0.3)
+        .runtime();
     field("increase_step", &Concur::increase_step, "Increase per tick.")
         .unit("permits")
         .range(sim::positive_up_to(1e6))
-        .log_search(1, 16);
+        .log_search(1, 16)
+        .runtime();
     field("decrease_factor", &Concur::decrease_factor,
           "Share of the limit that remains after a cut, in whole permits.")
         .dimensionless()
         .range(sim::positive_below(1))
-        .search(0.3, 0.98);
+        .search(0.3, 0.98)
+        .runtime();
   }
   static constexpr signals::Needs needs{.fleet_signals = true};
 };

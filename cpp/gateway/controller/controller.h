@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <stdexcept>
 
+#include "gateway/controller/policies.h"
 #include "sim/time.h"
 
 namespace spillway::gateway {
@@ -35,6 +37,10 @@ class ControllerPolicy {
   virtual bool needs_value() const { return true; }
   virtual void sample(double /*value*/, sim::Time /*dispatched*/, sim::Time /*now*/) {}
   virtual double tick(const Reading& reading, double limit, sim::Time now) = 0;
+  /// Settings have changed; only called with changed ones of its own kind.
+  virtual void change(const Controller& /*to*/) {
+    throw std::logic_error("a controller with changeable settings has no change()");
+  }
 };
 
 }  // namespace spillway::gateway

@@ -56,6 +56,8 @@ class EnvoyGradientPolicy final : public ControllerPolicy {
     return wanted;
   }
 
+  void change(const Controller& to) override { config_ = std::get<EnvoyGradient>(to); }
+
  private:
   double take_samples() {
     const double latency = numerics::quantile(samples_, config_.percentile / 100.0);

@@ -24,6 +24,8 @@ class Gradient2Policy final : public ControllerPolicy {
            (limit * gradient + config_.queue_size) * config_.smoothing;
   }
 
+  void change(const Controller& to) override { config_ = std::get<Gradient2>(to); }
+
  private:
   void learn(double latency) {
     if (ticks_ < config_.warm_up) {

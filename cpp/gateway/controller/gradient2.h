@@ -34,20 +34,24 @@ struct Gradient2 {
           "Ratio of the latency to its long-term mean at which the limit starts to fall.")
         .dimensionless()
         .range(sim::between(1, 1000))
-        .search(1, 3);
+        .search(1, 3)
+        .runtime();
     field("smallest_gradient", &Gradient2::smallest_gradient,
           "Minimum share of the limit that remains after a cut, before smoothing.")
         .dimensionless()
         .range(sim::positive_below(1))
-        .search(0.1, 0.9);
+        .search(0.1, 0.9)
+        .runtime();
     field("queue_size", &Gradient2::queue_size, "Rise of the limit at gradient 1.")
         .unit("permits")
         .range(sim::between(0, 1e6))
-        .log_search(1, 32);
+        .log_search(1, 32)
+        .runtime();
     field("smoothing", &Gradient2::smoothing, "Share of a move that is applied.")
         .dimensionless()
         .range(sim::positive_up_to(1))
-        .search(0.05, 1);
+        .search(0.05, 1)
+        .runtime();
     field("long_window", &Gradient2::long_window,
           "Length N of the long-term mean, in which a latency has the weight 2 / (N + 1).")
         .unit("ticks")

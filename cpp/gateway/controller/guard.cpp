@@ -4,6 +4,8 @@
 #include <cmath>
 #include <variant>
 
+#include "sim/schema/codec.h"
+
 namespace spillway::gateway {
 
 Governor::Governor(const Guard& guard, const Controller& controller, double limit,
@@ -40,6 +42,11 @@ ControlStep Governor::tick(Reading reading, sim::Time now) {
     return {ControlAction::increase, limit()};
   }
   return {ControlAction::hold, limit()};
+}
+
+void Governor::change(const Guard& guard, const Controller& from, const Controller& to) {
+  guard_ = guard;
+  if (sim::differ(from, to)) policy_->change(to);
 }
 
 double Governor::granted(double wanted) const {

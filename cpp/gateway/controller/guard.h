@@ -31,6 +31,8 @@ class Governor {
   double limit() const;
   /// Sets the limit from outside; the controller continues from there.
   void resize(double limit) { limit_ = limit; }
+  /// Settings have changed. `from`: that in force before.
+  void change(const Guard& guard, const Controller& from, const Controller& to);
   void sample(double value, sim::Time dispatched, sim::Time now) {
     policy_->sample(value, dispatched, now);
   }

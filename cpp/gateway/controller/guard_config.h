@@ -52,11 +52,13 @@ struct Guard {
           "samples, or a signal without requests, can raise it again.")
         .unit("permits")
         .range(limits)
-        .log_search(1, 64);
+        .log_search(1, 64)
+        .runtime();
     field("ceiling", &Guard::ceiling, "Maximum of the limit.")
         .unit("permits")
         .range(limits)
-        .log_search(64, 4096);
+        .log_search(64, 4096)
+        .runtime();
     field("demand_gate", &Guard::demand_gate,
           "Whether the limit rises only while there is demand.");
     field("demand", &Guard::demand,
@@ -67,7 +69,8 @@ struct Guard {
           "shorter than the sensor's window, the same samples can cut twice.")
         .unit("ticks")
         .range(sim::between(0, 1e6))
-        .search(0, 10);
+        .search(0, 10)
+        .runtime();
     field("rounding", &Guard::rounding,
           "Rounding of the limit in force. The controller continues from the unrounded limit.");
     field("clamps", &Guard::clamps,

@@ -20,6 +20,8 @@ class MimdPolicy final : public ControllerPolicy {
     return limit;
   }
 
+  void change(const Controller& to) override { config_ = std::get<Mimd>(to); }
+
  private:
   Mimd config_;
 };

@@ -28,20 +28,24 @@ struct Mimd {
     field("target_s", &Mimd::target_s, "Target of the signal.")
         .unit("s")
         .range(sim::positive_up_to(sim::kLongestSpan_s))
-        .log_search(0.1, 10);
+        .log_search(0.1, 10)
+        .runtime();
     field("band", &Mimd::band,
           "Half-width of the band in which the limit holds, as a share of the target.")
         .dimensionless()
         .range(sim::between(0, 1))
-        .search(0, 0.5);
+        .search(0, 0.5)
+        .runtime();
     field("increase_ratio", &Mimd::increase_ratio, "Growth per tick, as a share of the limit.")
         .dimensionless()
         .range(sim::positive_up_to(1))
-        .log_search(0.01, 0.1);
+        .log_search(0.01, 0.1)
+        .runtime();
     field("decrease_ratio", &Mimd::decrease_ratio, "Cut per tick, as a share of the limit.")
         .dimensionless()
         .range(sim::positive_up_to(1))
-        .log_search(0.02, 0.5);
+        .log_search(0.02, 0.5)
+        .runtime();
   }
 };
 

@@ -35,6 +35,8 @@ class PidPolicy final : public ControllerPolicy {
     return wanted_;
   }
 
+  void change(const Controller& to) override { config_ = std::get<Pid>(to); }
+
  private:
   Pid config_;
   bool first_ = true;

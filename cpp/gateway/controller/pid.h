@@ -31,31 +31,37 @@ struct Pid {
     field("target_s", &Pid::target_s, "Target of the signal.")
         .unit("s")
         .range(sim::positive_up_to(sim::kLongestSpan_s))
-        .log_search(0.1, 10);
+        .log_search(0.1, 10)
+        .runtime();
     field("kp", &Pid::kp, "Gain of the error's change.")
         .dimensionless()
         .range(sim::between(0, 100))
-        .search(0, 1);
+        .search(0, 1)
+        .runtime();
     field("ki_per_s", &Pid::ki_per_s,
           "Gain of the error. The delay from a change of the limit to its effect on the signal "
           "(the window and the requests in flight) bounds it from above.")
         .unit("1/s")
         .range(sim::between(0, 100))
-        .log_search(0.001, 0.1);
+        .log_search(0.001, 0.1)
+        .runtime();
     field("kd_s", &Pid::kd_s, "Gain of the change of the error's change.")
         .unit("s")
         .range(sim::between(0, 1000))
-        .search(0, 5);
+        .search(0, 5)
+        .runtime();
     field("largest_rise", &Pid::largest_rise,
           "Maximum rise per tick of the limit's natural logarithm.")
         .dimensionless()
         .range(sim::positive_up_to(10))
-        .search(0.02, 0.5);
+        .search(0.02, 0.5)
+        .runtime();
     field("largest_cut", &Pid::largest_cut,
           "Maximum cut per tick of the limit's natural logarithm.")
         .dimensionless()
         .range(sim::positive_up_to(10))
-        .search(0.1, 2);
+        .search(0.1, 2)
+        .runtime();
   }
 };
 

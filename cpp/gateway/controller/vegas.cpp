@@ -33,6 +33,8 @@ class VegasPolicy final : public ControllerPolicy {
     return limit + config_.smoothing * move(reading, limit);
   }
 
+  void change(const Controller& to) override { config_ = std::get<Vegas>(to); }
+
  private:
   void draw_jitter() { jitter_ = 0.5 + 0.5 * draws_.uniform(); }
 

@@ -33,21 +33,25 @@ struct Vegas {
           "Queue up to which the limit rises fast, in multiples of log₁₀ limit.")
         .dimensionless()
         .range(multiples)
-        .search(0, 4);
+        .search(0, 4)
+        .runtime();
     field("alpha", &Vegas::alpha, "Queue below which the limit rises, in multiples of log₁₀ limit.")
         .dimensionless()
         .range(multiples)
-        .search(1, 12);
+        .search(1, 12)
+        .runtime();
     field("beta", &Vegas::beta,
           "Queue above which the limit falls, and the size of a fast rise, in multiples of log₁₀ "
           "limit.")
         .dimensionless()
         .range(multiples)
-        .search(2, 24);
+        .search(2, 24)
+        .runtime();
     field("smoothing", &Vegas::smoothing, "Share of a move that is applied.")
         .dimensionless()
         .range(sim::positive_up_to(1))
-        .search(0.1, 1);
+        .search(0.1, 1)
+        .runtime();
     field("probe_multiplier", &Vegas::probe_multiplier,
           "Maximum number of ticks between measurements of the minimum latency, in multiples of "
           "the limit.")

@@ -21,6 +21,11 @@ class CorrectedPolicy final : public FairnessPolicy {
     for (const double weight : weights) flows_.push_back({.credit = config.quantum * weight});
   }
 
+  void change(const Fairness& to, std::span<const double> weights) override {
+    const double quantum = std::get<DeficitRoundRobin>(to).quantum;
+    for (std::size_t i = 0; i < flows_.size(); ++i) flows_[i].credit = quantum * weights[i];
+  }
+
   void joined(sim::TenantId id, const TenantQueues& queues, sim::Time) override {
     if (queues.length(id) > 1) return;
     Flow& flow = flows_[id.index()];
@@ -140,9 +145,11 @@ class VerbatimPolicy final : public FairnessPolicy {
  public:
   VerbatimPolicy(const DeficitRoundRobin& config, std::span<const double> weights)
       : deficit_(weights.size()), ring_(weights.size()), visited_(weights.size() - 1) {
-    for (const double weight : weights) {
-      credit_.push_back(std::max(1.0, std::floor(config.quantum * weight)));
-    }
+    set_credit(config.quantum, weights);
+  }
+
+  void change(const Fairness& to, std::span<const double> weights) override {
+    set_credit(std::get<DeficitRoundRobin>(to).quantum, weights);
   }
 
   void joined(sim::TenantId flow, const TenantQueues&, sim::Time) override { ring_.insert(flow); }
@@ -177,6 +184,12 @@ class VerbatimPolicy final : public FairnessPolicy {
   bool drains_when_empty() const override { return true; }
 
  private:
+  void set_credit(double quantum, std::span<const double> weights) {
+    credit_.clear();
+    for (const double weight : weights) {
+      credit_.push_back(std::max(1.0, std::floor(quantum * weight)));
+    }
+  }
   void forfeit() {
     deficit_[visited_.index()] = 0;
     ring_.erase(visited_);

@@ -37,7 +37,8 @@ struct DeficitRoundRobin {
           "turns.")
         .dimensionless()
         .range(sim::between(1e-9, 1e12))
-        .log_search(1, 10000);
+        .log_search(1, 10000)
+        .runtime();
     field("semantics", &DeficitRoundRobin::semantics,
           "corrected: as published. verbatim: as implemented in a FastAPI gateway. It counts "
           "requests, regardless of cost; the credit of a visit is the integer part of quantum × "

@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
+#include "gateway/fairness/policies.h"
 #include "gateway/queue/tenant_queues.h"
 #include "sim/ids.h"
 #include "sim/time.h"
@@ -39,6 +41,9 @@ class FairnessPolicy {
   virtual void dispatched(sim::TenantId /*flow*/, const TenantQueues& /*queues*/,
                           sim::Time /*now*/) {}
   virtual void charge(sim::TenantId /*flow*/, double /*amount*/, sim::Time /*now*/) {}
+
+  /// Settings or weights have changed.
+  virtual void change(const Fairness& /*to*/, std::span<const double> /*weights*/) {}
 
   /// Whether drains with empty queues matter: the policy commits to a flow, and a released permit
   /// advances it.

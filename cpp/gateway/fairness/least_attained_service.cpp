@@ -69,6 +69,11 @@ class LeastAttainedServicePolicy final : public FairnessPolicy {
 
   bool decays_with_time() const override { return true; }
 
+  void change(const Fairness& to, std::span<const double>) override {
+    service_weight_ = std::get<LeastAttainedService>(to).service_weight;
+    head_wait_weight_ = std::get<LeastAttainedService>(to).head_wait_weight;
+  }
+
  private:
   struct Flow {
     double attained = 0;

@@ -35,11 +35,13 @@ struct LeastAttainedService {
           "Weight of low attained service.")
         .dimensionless()
         .range(sim::between(0, 1e9))
-        .search(0, 1);
+        .search(0, 1)
+        .runtime();
     field("head_wait_weight", &LeastAttainedService::head_wait_weight, "Weight of a long wait.")
         .dimensionless()
         .range(sim::between(0, 1e9))
-        .search(0, 1);
+        .search(0, 1)
+        .runtime();
     field("half_life_s", &LeastAttainedService::half_life_s,
           "Half-life of the attained service. It decays from the last charge on, and only while "
           "the tenant's queue is empty.")

@@ -37,6 +37,10 @@ class StartTimeFairPolicy final : public FairnessPolicy {
     last_finish_ = std::max(last_finish_, start);
   }
 
+  void change(const Fairness&, std::span<const double> weights) override {
+    weights_.assign(weights.begin(), weights.end());
+  }
+
  private:
   std::vector<double> weights_;
   std::vector<double> start_;  // of each flow's head: the finish tag of its previous request

@@ -38,6 +38,10 @@ class VirtualTokenCounterPolicy final : public FairnessPolicy {
     counter_[flow.index()] += amount / weights_[flow.index()];
   }
 
+  void change(const Fairness&, std::span<const double> weights) override {
+    weights_.assign(weights.begin(), weights.end());
+  }
+
  private:
   double floor(sim::TenantId returning, const TenantQueues& queues) const {
     const bool is_alone = queues.size() == 1;

@@ -37,6 +37,10 @@ class DualLimitPolicy final : public LimitPolicy {
   std::optional<double> setting() const override { return static_cast<double>(max_in_flight_); }
   bool frees_at_first_token() const override { return true; }
   void resize(double limit) override { max_in_flight_ = std::llround(limit); }
+  void change(const Limit& to, std::span<const workload::Tenant>) override {
+    max_in_flight_ = std::get<DualLimit>(to).max_in_flight;
+    max_awaiting_ = std::get<DualLimit>(to).max_awaiting_first_token;
+  }
 
  private:
   std::int64_t max_in_flight_;

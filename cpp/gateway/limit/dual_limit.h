@@ -27,12 +27,14 @@ struct DualLimit {
           "Maximum number of unfinished requests; 0: nothing is dispatched.")
         .unit("requests")
         .range(sim::between(0, 1e9))
-        .log_search(1, 4096);
+        .log_search(1, 4096)
+        .runtime();
     field("max_awaiting_first_token", &DualLimit::max_awaiting_first_token,
           "Maximum number of requests without a first token; 0: nothing is dispatched.")
         .unit("requests")
         .range(sim::between(0, 1e9))
-        .log_search(1, 1024);
+        .log_search(1, 1024)
+        .runtime();
   }
   static constexpr signals::Needs needs{.first_tokens = true};
 };

@@ -19,6 +19,9 @@ class FixedLimitPolicy final : public LimitPolicy {
   void ended(const signals::RequestView&) override { --in_flight_; }
   std::optional<double> setting() const override { return static_cast<double>(limit_); }
   void resize(double limit) override { limit_ = std::llround(limit); }
+  void change(const Limit& to, std::span<const workload::Tenant>) override {
+    limit_ = std::get<FixedLimit>(to).max_in_flight;
+  }
 
  private:
   std::int64_t limit_;

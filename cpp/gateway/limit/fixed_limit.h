@@ -23,7 +23,8 @@ struct FixedLimit {
           "Number of permits of the whole gateway; 0: nothing is dispatched.")
         .unit("requests")
         .range(sim::between(0, 1e9))
-        .log_search(1, 4096);
+        .log_search(1, 4096)
+        .runtime();
   }
 };
 

@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
+#include "gateway/limit/policies.h"
 #include "signals/view.h"
 #include "sim/time.h"
 
@@ -49,6 +51,8 @@ class LimitPolicy {
   /// Whether a first token may allow another request to start. The configuration's needs then
   /// include `first_tokens`.
   virtual bool frees_at_first_token() const { return false; }
+  /// Settings have changed: its own, or those of the tenants.
+  virtual void change(const Limit& /*to*/, std::span<const workload::Tenant> /*tenants*/) {}
   /// Sets the number of ready instances, as known to the gateway.
   virtual void set_workers(std::int64_t /*workers*/) {}
 };

@@ -26,7 +26,8 @@ struct PerTenant {
           "requests is dispatched.")
         .unit("requests")
         .range(sim::between(0, 1e9))
-        .log_search(1, 1024);
+        .log_search(1, 1024)
+        .runtime();
   }
 };
 

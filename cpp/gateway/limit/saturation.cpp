@@ -21,6 +21,9 @@ class SaturationPolicy final : public LimitPolicy {
   bool follows_signals() const override {
     return config_.detector == signals::Detector::utilization;
   }
+  void change(const Limit& to, std::span<const workload::Tenant>) override {
+    config_ = std::get<Saturation>(to);
+  }
   void started(const signals::RequestView&) override { ++in_flight_; }
   void ended(const signals::RequestView&) override { --in_flight_; }
 

@@ -22,6 +22,9 @@ class TokenBudgetPolicy final : public LimitPolicy {
   std::optional<double> permits() const override { return std::nullopt; }
   bool depends_on_request() const override { return true; }
   void resize(double tokens) override { max_tokens_ = std::llround(tokens); }
+  void change(const Limit& to, std::span<const workload::Tenant>) override {
+    max_tokens_ = std::get<TokenBudget>(to).max_tokens_in_flight;
+  }
 
  private:
   std::int64_t tokens_of(const signals::RequestView& request) const {

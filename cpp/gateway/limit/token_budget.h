@@ -25,7 +25,8 @@ struct TokenBudget {
           "Maximum number of tokens of the whole gateway; 0: nothing is dispatched.")
         .unit("tokens")
         .range(sim::between(0, 1e12))
-        .log_search(4096, 1e7);
+        .log_search(4096, 1e7)
+        .runtime();
     field("assumed_output_tokens", &TokenBudget::assumed_output_tokens,
           "Assumed output length of each request; the true length is not known in advance.")
         .unit("tokens")

@@ -36,6 +36,10 @@ class WorkerBudgetPolicy final : public LimitPolicy {
     cap_ = static_cast<std::int64_t>(cap);
     apply();
   }
+  void change(const Limit& to, std::span<const workload::Tenant>) override {
+    cap_ = std::get<WorkerBudget>(to).cap_per_worker;
+    apply();
+  }
   void set_workers(std::int64_t workers) override {
     if (!follows_fleet_) return;
     workers_ = workers;

@@ -31,7 +31,8 @@ struct WorkerBudget {
           "Initial number of permits per worker; 0: none.")
         .unit("requests")
         .range(sim::between(0, 1e9))
-        .log_search(1, 1024);
+        .log_search(1, 1024)
+        .runtime();
     field("workers", &WorkerBudget::workers,
           "Number of workers; unset: the number of ready instances.")
         .unit("instances")

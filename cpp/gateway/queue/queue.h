@@ -37,13 +37,15 @@ struct Queue {
           "request is rejected, because each one passes through the queue; unset: unlimited.")
         .unit("requests")
         .range(sim::between(0, 1e9))
-        .log_search(1, 64);
+        .log_search(1, 64)
+        .runtime();
     field("timeout_s", &Queue::timeout_s,
           "Wait after which a request expires; one that gets its permit at that instant is "
           "dispatched. Unset: requests wait indefinitely.")
         .unit("s")
         .range(span)
-        .log_search(0.05, 60);
+        .log_search(0.05, 60)
+        .runtime();
     field("ordering", &Queue::ordering,
           "Order of a tenant's requests. fcfs; lifo; adaptive_lifo: fcfs, but the first dispatch "
           "after a timeout takes the newest (Dynamo); edf: earliest timeout, which is fcfs while "
@@ -59,7 +61,8 @@ struct Queue {
           "in the next interval. Unset: no controlled delay.")
         .unit("s")
         .range(span)
-        .log_search(0.01, 10);
+        .log_search(0.01, 10)
+        .runtime();
     field("codel_interval_s", &Queue::codel_interval_s, "Interval of controlled delay.")
         .unit("s")
         .range(span)

@@ -14,11 +14,30 @@ TenantQueues::TenantQueues(std::size_t num_tenants, const Queue& config)
       flows_(num_tenants),
       place_(num_tenants),
       takes_newest_(config.ordering == Ordering::lifo) {
-  if (config.timeout_s) timeout_ = sim::from_seconds(*config.timeout_s);
-  if (config.codel_target_s) {
-    target_ = sim::from_seconds(*config.codel_target_s);
-    interval_ = sim::from_seconds(config.codel_interval_s);
+  set_times(config);
+}
+
+void TenantQueues::set_times(const Queue& config) {
+  timeout_ = config.timeout_s ? sim::from_seconds(*config.timeout_s) : sim::kForever;
+  target_ = config.codel_target_s ? sim::from_seconds(*config.codel_target_s) : sim::kForever;
+  interval_ = sim::from_seconds(config.codel_interval_s);
+}
+
+void TenantQueues::change(const Queue& to, Time now) {
+  const Time before = timeout_;
+  set_times(to);
+  if (timeout_ == before) return;
+  std::vector<Waiting> waiting;
+  for (std::size_t i = 0; timeout_ != sim::kForever && i < flows_.size(); ++i) {
+    const Flow& flow = flows_[i];
+    for (Flow::Handle at = flow.back(); at != Flow::kNone; at = flow.previous(at)) {
+      const Time until = std::max(flow[at].entered + timeout_, now);
+      waiting.push_back({TenantId{i}, at, flow[at].serial, until});
+    }
   }
+  std::ranges::sort(waiting, {}, &Waiting::serial);
+  by_timeout_ = {};
+  for (const Waiting& one : waiting) by_timeout_.push_back(one);
 }
 
 void TenantQueues::push(TenantId flow, Entry entry) {

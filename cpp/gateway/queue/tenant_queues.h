@@ -32,6 +32,8 @@ class TenantQueues {
   };
 
   TenantQueues(std::size_t num_tenants, const Queue& config);
+  /// Time-out and target of controlled delay have changed, also for those that wait.
+  void change(const Queue& to, sim::Time now);
 
   /// Whether entries are ordered by their deadlines.
   bool needs_deadlines() const { return ordering_ == Ordering::slo_deadline; }
@@ -70,6 +72,7 @@ class TenantQueues {
 
  private:
   using Flow = sim::LinkedList<Entry>;
+  void set_times(const Queue& config);
   /// The place of an entry, valid until it is removed.
   struct Waiting {
     sim::TenantId flow;

@@ -10,7 +10,8 @@ void add_weight(auto field) {
   field("weight", &Config::weight, "Weight of the scorer, relative to the sum of all weights.")
       .dimensionless()
       .range(sim::positive_up_to(1e9))
-      .log_search(0.1, 10);
+      .log_search(0.1, 10)
+      .runtime();
 }
 
 }  // namespace spillway::router

@@ -78,6 +78,14 @@ class Decoder {
     }
   }
 
+  void operator()(const PlainType&) const {
+    if (value_.get_if<Value::Map>()) {
+      *static_cast<Value*>(object_) = value_;
+    } else {
+      report("a mapping");
+    }
+  }
+
   void operator()(const ChoiceType& type) const {
     const std::string* text = value_.get_if<std::string>();
     const auto take = [&](std::size_t number) {
@@ -286,6 +294,49 @@ void validate_member(const TypeInfo& type, const void* object, const FieldInfo& 
       type.of);
 }
 
+// ---- differences ---------------------------------------------------------------------------
+
+// `field`: the innermost one with the values.
+void compare(const TypeInfo& type, const void* a, const void* b, const FieldInfo* field,
+             const Place& place, std::vector<Difference>& out) {
+  const auto differ = [&] { out.push_back({place.path(), field}); };
+  std::visit(
+      Cases{
+          [&](const StructType& structure) {
+            for (const FieldInfo& one : structure.fields) {
+              compare(*one.type, member(one, a), member(one, b), &one, Place(place, one.name), out);
+            }
+          },
+          [&](const VariantType& variant) {
+            if (variant.index(a) != variant.index(b)) return differ();
+            compare(*variant.alternatives[variant.index(a)], variant.held(a), variant.held(b),
+                    field, place, out);
+          },
+          [&](const ListType& list) {
+            if (list.size(a) != list.size(b)) return differ();
+            for (std::size_t i = 0; i < list.size(a); ++i) {
+              compare(*list.item, item(list, a, i), item(list, b, i), field, Place(place, i), out);
+            }
+          },
+          [&](const OptionalType& optional) {
+            const void* one = optional.held(a);
+            const void* other = optional.held(b);
+            if (one && other) {
+              compare(*optional.content, one, other, field, place, out);
+            } else if (one || other) {
+              differ();
+            }
+          },
+          [&](const AttachmentType& attachment) {
+            if (attachment.get(a) != attachment.get(b)) differ();
+          },
+          [&](const auto&) {
+            if (!(encode(type, a) == encode(type, b))) differ();
+          },
+      },
+      type.of);
+}
+
 // ---- describe ------------------------------------------------------------------------------
 
 // Adds the description of a type: `type`, and `of`, `alternatives` or `choices`.
@@ -298,6 +349,7 @@ void describe_type(const TypeInfo& type, Depth depth, Value::Map& map) {
                  [&](const FlagType&) { add_type("bool"); },
                  [&](const IntegerType&) { add_type("int"); },
                  [&](const RealType&) { add_type("float"); },
+                 [&](const PlainType&) { add_type("mapping"); },
                  [&](const ChoiceType& choice) {
                    add_type("choice");
                    Value::List choices;
@@ -369,6 +421,7 @@ Value encode(const TypeInfo& type, const void* object, Purpose purpose) {
           [&](const IntegerType&) { return Value(*static_cast<const std::int64_t*>(object)); },
           [&](const RealType&) { return Value(*static_cast<const double*>(object)); },
           [&](const TextType&) { return Value(*static_cast<const std::string*>(object)); },
+          [&](const PlainType&) { return *static_cast<const Value*>(object); },
           [&](const ChoiceType& choice) {
             return Value(choice.names[*static_cast<const std::uint8_t*>(object)]);
           },
@@ -412,6 +465,13 @@ void decode(const TypeInfo& type, const Value& value, void* object, const std::s
 void validate(const TypeInfo& type, const void* object, const std::string& path,
               std::vector<Violation>& out) {
   validate_member(type, object, {}, Place(path), out);
+}
+
+std::vector<Difference> differences(const TypeInfo& type, const void* a, const void* b) {
+  std::vector<Difference> found;
+  const std::string root;
+  compare(type, a, b, nullptr, Place(root), found);
+  return found;
 }
 
 Value describe(const StructType& type, Depth depth) {

@@ -25,6 +25,15 @@ void decode(const TypeInfo& type, const Value& value, void* object, const std::s
 /// Reports every number outside its field's range and every violated rule that spans fields.
 void validate(const TypeInfo& type, const void* object, const std::string& path,
               std::vector<Violation>& out);
+/// A field in which two values differ, and where it is.
+struct Difference {
+  std::string path;
+  const FieldInfo* field = nullptr;  ///< null: the values themselves differ
+};
+/// The innermost fields in which two values of a type differ. Lists of different lengths, and
+/// alternatives of different kinds, differ as a whole.
+std::vector<Difference> differences(const TypeInfo& type, const void* a, const void* b);
+
 /// How much to describe of nested structures.
 enum class Depth : std::uint8_t { all, names };
 
@@ -39,6 +48,11 @@ std::shared_ptr<const void> from_value(const TypeInfo& type, const Value& value,
 template <class T>
 Value encode(const T& object, Purpose purpose = Purpose::writing) {
   return encode(type_of<T>(), &object, purpose);
+}
+/// Whether two settings are written differently.
+template <class T>
+bool differ(const T& a, const T& b) {
+  return !differences(type_of<T>(), &a, &b).empty();
 }
 template <class T>
 T from_value(const Value& value) {

@@ -30,9 +30,9 @@
 ///     whether a field takes part in the structure's identity; all do by default.
 ///
 /// A field is a bool, std::int64_t, double, std::string, an enum with `EnumNames`, another
-/// structure, a variant of structures that have a `kind`, a shared pointer to an `Attachment`, or a
-/// std::vector or std::optional of these. A structure registers by being a member of one that is
-/// registered; `cluster::Simulation` is the root.
+/// structure, a `Value` that is a mapping, a variant of structures that have a `kind`, a shared
+/// pointer to an `Attachment`, or a std::vector or std::optional of these. A structure registers by
+/// being a member of one that is registered; `cluster::Simulation` is the root.
 namespace spillway::sim {
 
 /// The default search range of an optimizer.

@@ -175,6 +175,8 @@ TypeInfo make_type() {
     return {RealType{}};
   } else if constexpr (std::is_same_v<T, std::string>) {
     return {TextType{}};
+  } else if constexpr (std::is_same_v<T, Value>) {
+    return {PlainType{}};
   } else if constexpr (std::is_enum_v<T>) {
     return {choice_type<T>()};
   } else if constexpr (is_vector<T>::value) {

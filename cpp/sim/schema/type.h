@@ -22,6 +22,7 @@ struct FlagType {};     ///< bool
 struct IntegerType {};  ///< std::int64_t
 struct RealType {};     ///< double
 struct TextType {};     ///< std::string
+struct PlainType {};    ///< Value: a mapping that has a meaning of its own, such as paths to values
 
 /// An enum of one byte.
 struct ChoiceType {
@@ -92,8 +93,8 @@ struct AttachmentType {
 };
 
 struct TypeInfo {
-  std::variant<FlagType, IntegerType, RealType, TextType, ChoiceType, StructType, VariantType,
-               ListType, OptionalType, AttachmentType>
+  std::variant<FlagType, IntegerType, RealType, TextType, PlainType, ChoiceType, StructType,
+               VariantType, ListType, OptionalType, AttachmentType>
       of;
 
   const StructType& structure() const { return std::get<StructType>(of); }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from spillway import _core
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BOUNDS",
     "CORE_MODULES",
+    "FrozenMapping",
     "allowed_values",
     "annotation",
     "class_of",
@@ -50,7 +51,13 @@ CORE_MODULES = tuple(_TYPES)
 #: Keys of the bounds of a range in a field's description; the open bounds exclude their number.
 BOUNDS = ("more_than", "at_least", "at_most", "less_than")
 
-_SCALARS = {"bool": "bool", "int": "int", "float": "float", "str": "str"}
+_SCALARS = {
+    "bool": "bool",
+    "int": "int",
+    "float": "float",
+    "str": "str",
+    "mapping": "Mapping[str, Any]",
+}
 
 
 def config_error(violations: Sequence[tuple[str, str, str]]) -> _core.sim.ConfigError:
@@ -211,7 +218,40 @@ def _dataclass(cls: Any) -> type[Any]:
     return dataclasses.make_dataclass(cls.__name__, fields, frozen=True)
 
 
-def _property(name: str) -> property:
+class FrozenMapping(Mapping[str, Any]):
+    """A mapping that cannot be changed, as the value of a setting."""
+
+    __slots__ = ("_entries",)
+    _entries: dict[str, Any]
+
+    def __init__(self, entries: Mapping[str, Any]) -> None:
+        object.__setattr__(self, "_entries", dict(entries))
+
+    def __getitem__(self, key: str) -> Any:
+        return self._entries[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __setattr__(self, name: str, _value: object) -> None:
+        raise AttributeError(f"{name!r} cannot be set: the mapping is frozen")
+
+    def __hash__(self) -> int:
+        return hash(repr(sorted(self._entries.items())))
+
+    def __repr__(self) -> str:
+        return repr(self._entries)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FrozenMapping, (self._entries,)
+
+
+def _property(name: str, is_mapping: bool) -> property:
+    if is_mapping:
+        return property(lambda self: FrozenMapping(self._field(name)))
     return property(lambda self: self._field(name))
 
 
@@ -322,11 +362,12 @@ def _methods(type_: Any, annotations: Mapping[str, str]) -> dict[str, Any]:
 
 def _made(type_: Any) -> type[Any]:
     """The class of a type of settings."""
-    annotations = {one["name"]: annotation(one) for one in type_.outline()["fields"]}
+    fields = {one["name"]: one for one in type_.outline()["fields"]}
+    annotations = {name: annotation(one) for name, one in fields.items()}
     methods = _methods(type_, annotations)
     namespace = {
         "__slots__": (),
-        "__module__": "spillway" if type_.name == "Simulation" else f"spillway.{type_.module}",
+        "__module__": "spillway" if type_.module == "cluster" else f"spillway.{type_.module}",
         "__annotations__": annotations,
         "_type": type_,
         "_describe": staticmethod(type_.describe),
@@ -335,7 +376,7 @@ def _made(type_: Any) -> type[Any]:
         **methods,
         "__replace__": methods["replace"],
         **{name: _Lazy(compute) for name, compute in _LAZY.items()},
-        **{name: _property(name) for name in type_.fields},
+        **{name: _property(name, one["type"] == "mapping") for name, one in fields.items()},
         **(_TRACE if type_.name == "Trace" else {}),
         **({"__reduce__": _reduce_python} if type_.kind == "python" else {}),
     }

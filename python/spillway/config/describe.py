@@ -129,6 +129,8 @@ def _details(field: Mapping[str, Any]) -> str:
         parts.append(
             f"search {search['low']:g} to {search['high']:g}{' (log)' if search['log'] else ''}"
         )
+    if "runtime" in field:
+        parts.append("can change during a run")
     return "; ".join(part for part in parts if part)
 
 

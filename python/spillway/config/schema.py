@@ -18,7 +18,13 @@ def __dir__() -> list[str]:
     return __all__
 
 
-_JSON_TYPES = {"bool": "boolean", "int": "integer", "float": "number", "str": "string"}
+_JSON_TYPES = {
+    "bool": "boolean",
+    "int": "integer",
+    "float": "number",
+    "str": "string",
+    "mapping": "object",
+}
 
 
 def file_schema(*, presets: Mapping[str, Any], server: Mapping[str, Any]) -> dict[str, Any]:

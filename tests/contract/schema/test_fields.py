@@ -19,7 +19,7 @@ from support.settings import (
 )
 
 import spillway
-from spillway import ConfigError, Simulation, _core, signals
+from spillway import ConfigError, _core, signals
 from spillway.config import classes
 
 
@@ -47,8 +47,9 @@ def test_class_names_are_unique() -> None:
 
 @each_class
 def test_class_is_public(cls: type[Any]) -> None:
-    if cls is Simulation:
-        assert spillway.Simulation is cls
+    if MODULE_OF[cls.__name__] == "cluster":
+        assert getattr(spillway, cls.__name__) is cls
+        assert cls.__name__ in spillway.__all__
         return
     public = getattr(spillway, MODULE_OF[cls.__name__])
     assert getattr(public, cls.__name__) is cls

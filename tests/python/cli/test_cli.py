@@ -378,7 +378,8 @@ def test_describe(run: Callable[..., str], refused: Callable[..., str]) -> None:
     for name in Simulation().to_dict():
         assert f"  {name} = " in whole
     bucket = run("describe", "gateway.admission.token_bucket")
-    assert "capacity_tokens = 10000.0    [tokens; >= 0; search 1000 to 1e+06 (log)]" in bucket
+    details = "[tokens; >= 0; search 1000 to 1e+06 (log); can change during a run]"
+    assert f"capacity_tokens = 10000.0    {details}" in bucket
     assert "insufficient_tokens: the bucket holds fewer tokens than the prompt" in bucket
     one = run("describe", "gateway.admission[0].token_bucket.capacity_tokens")
     assert one.startswith("gateway.admission[0].token_bucket.capacity_tokens: float = 10000.0")
