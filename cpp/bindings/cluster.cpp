@@ -391,15 +391,17 @@ void bind_cluster(py::module_& module) {
           },
           py::arg("until_s"), "Handles all events up to an instant.")
       .def(
-          "adopt",
-          [](cluster::Session& self, const Settings& simulation) {
-            return self.adopt(simulation.as<Simulation>());
+          "set",
+          [](cluster::Session& self, const py::dict& values, double at_s) {
+            const sim::Value given = to_value(values);
+            return self.set(*given.get_if<sim::Value::Map>(), sim::from_seconds(at_s));
           },
-          py::arg("simulation"),
-          "Continues as this simulation, which has another change after now. False: a session of "
-          "its own must be advanced to this instant.")
+          py::arg("values"), py::arg("at_s"),
+          "Changes settings at an instant after now. False: this takes a session of a simulation "
+          "with that change, advanced to now.")
       .def_property_readonly(
           "now_s", [](const cluster::Session& self) { return sim::to_seconds(self.now()); })
+      .def_property_readonly("tenants", &cluster::Session::tenants)
       .def_property_readonly("has_pending_work", &cluster::Session::has_pending_work)
       .def("observe",
            [](cluster::Session& self) {

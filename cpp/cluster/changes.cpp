@@ -44,7 +44,6 @@ void check_changeable(const Simulation& from, const Simulation& to, std::vector<
   }
 }
 
-// The change as entries of schedules.
 signals::BusyThresholdChange thresholds_of(const signals::BusyMonitor& monitor, double at_s) {
   return {.at_s = at_s,
           .active_decode_blocks_threshold = monitor.active_decode_blocks_threshold,
@@ -76,6 +75,24 @@ void check_thresholds_stay(const signals::BusyMonitor& from, const signals::Busy
 
 }  // namespace
 
+std::optional<Simulation> changed(const Simulation& from, const Value::Map& set,
+                                  std::vector<Violation>& out) {
+  const std::size_t before = out.size();
+  std::optional<Simulation> to = with(from, set, out);
+  if (to) {
+    check_changeable(from, *to, out);
+    check_thresholds_stay(from.busy_monitor, to->busy_monitor, out);
+  }
+  if (out.size() > before) return std::nullopt;
+  return to;
+}
+
+bool is_scheduled(const Value::Map& set) {
+  return std::ranges::any_of(set, [](const auto& entry) {
+    return entry.first == kTarget || entry.first.starts_with(kMonitor);
+  });
+}
+
 Versions versions_of(const Simulation& simulation, std::vector<Violation>& out) {
   Versions all{.first = simulation, .later = {}};
   all.first.changes.clear();
@@ -89,7 +106,6 @@ Versions versions_of(const Simulation& simulation, std::vector<Violation>& out) 
   Simulation current = all.first;
   for (const std::size_t i : order) {
     const Change& change = simulation.changes[i];
-    const std::string place = sim::index_path("changes", i) + ".set";
     Value::Map set = *change.set.get_if<Value::Map>();
     std::vector<Violation> found;
     const auto target = std::ranges::find(set, kTarget, &std::pair<std::string, Value>::first);
@@ -103,11 +119,8 @@ Versions versions_of(const Simulation& simulation, std::vector<Violation>& out) 
       }
       set.erase(target);
     }
-    const auto next = with(current, set, found);
-    if (next) {
-      check_changeable(current, *next, found);
-      check_thresholds_stay(current.busy_monitor, next->busy_monitor, found);
-    }
+    std::optional<Simulation> next = changed(current, set, found);
+    const std::string place = sim::index_path("changes", i) + ".set";
     for (const Violation& one : found) {
       out.push_back({place + "[" + one.path + "]", one.value, one.allowed});
     }
@@ -116,14 +129,12 @@ Versions versions_of(const Simulation& simulation, std::vector<Violation>& out) 
       thresholds.push_back(thresholds_of(next->busy_monitor, change.at_s));
     }
     current = *next;
-    all.later.push_back({sim::from_seconds(change.at_s), current});
+    all.later.push_back({sim::from_seconds(change.at_s), std::move(*next)});
   }
-  const auto add_schedules = [&](Simulation& to) {
-    to.fleet.schedule.insert(to.fleet.schedule.end(), targets.begin(), targets.end());
-    to.busy_monitor.schedule.insert(to.busy_monitor.schedule.end(), thresholds.begin(),
-                                    thresholds.end());
-  };
-  add_schedules(all.first);
+  auto& schedule = all.first.fleet.schedule;
+  schedule.insert(schedule.end(), targets.begin(), targets.end());
+  auto& monitored = all.first.busy_monitor.schedule;
+  monitored.insert(monitored.end(), thresholds.begin(), thresholds.end());
   return all;
 }
 

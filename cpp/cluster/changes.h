@@ -1,11 +1,13 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cluster/config.h"
 #include "sim/error.h"
 #include "sim/time.h"
+#include "sim/value.h"
 
 namespace spillway::cluster {
 
@@ -17,16 +19,21 @@ struct Version {
 
 /// A simulation as it starts, and its later versions.
 ///
-/// Changes of the number of instances and of the thresholds of busy workers are entries of the
-/// schedules that these have, and of all versions; a version differs from the one before it in
-/// other settings.
+/// Changes of the number of instances and of the thresholds of busy workers become entries of the
+/// schedules of the first one; actors look at later versions for other settings only.
 struct Versions {
   Simulation first;
   std::vector<Version> later;  ///< in order of time
 };
 
-/// Reports every change that is impossible: of an unknown path, of a setting that cannot change
-/// during a run, or to an invalid value.
+/// The simulation with new values by path. Unset if that is impossible, which is reported: an
+/// unknown path, a setting that cannot change during a run, an invalid value.
+std::optional<Simulation> changed(const Simulation& from, const sim::Value::Map& set,
+                                  std::vector<sim::Violation>& out);
+/// Whether some of the values become entries of schedules.
+bool is_scheduled(const sim::Value::Map& set);
+
+/// Reports every change that is impossible.
 Versions versions_of(const Simulation& simulation, std::vector<sim::Violation>& out);
 /// Precondition: `simulation` is valid.
 Versions versions_of(const Simulation& simulation);

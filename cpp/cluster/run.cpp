@@ -63,18 +63,19 @@ class Run final : workload::RequestListener {
     for (const Version& one : versions_.later) schedule_change(one.from);
   }
 
-  /// Has the changes of `simulation`, which is this one with another change after `now`. False: it
-  /// must be run from its start, because what this run measures or schedules is not enough.
-  bool adopt(const Simulation& simulation, Time now) {
-    Versions versions = versions_of(simulation);
-    if (sim::differ(versions.first, versions_.first)) return false;
-    signals::Needs needs = context_.needs;
-    for (const Version& one : versions.later) needs = needs | needs_of(one.simulation);
-    if (!(needs == context_.needs)) return false;
-    versions_.later = std::move(versions.later);  // actors refer to the first one
-    for (const Version& one : versions_.later) {
-      if (one.from > now) schedule_change(one.from);
-    }
+  /// Changes settings at an instant after all that has happened. Throws ConfigError. False: this
+  /// takes a run from the start, because of what this one has scheduled or measures.
+  bool set(const sim::Value::Map& values, Time at) {
+    const bool is_last = versions_.later.empty() || versions_.later.back().from <= at;
+    if (!is_last || is_scheduled(values)) return false;
+    const Simulation& current =
+        versions_.later.empty() ? versions_.first : versions_.later.back().simulation;
+    std::vector<sim::Violation> violations;
+    std::optional<Simulation> next = changed(current, values, violations);
+    if (!violations.empty()) throw sim::ConfigError(std::move(violations));
+    if (!((context_.needs | needs_of(*next)) == context_.needs)) return false;
+    versions_.later.push_back({at, std::move(*next)});
+    schedule_change(at);
     return true;
   }
 
@@ -91,6 +92,12 @@ class Run final : workload::RequestListener {
   }
 
   Time horizon() const { return horizon_; }
+
+  std::vector<std::string> tenants() const {
+    std::vector<std::string> names;
+    for (const workload::Tenant& one : context_.requests.tenants) names.push_back(one.name);
+    return names;
+  }
 
   /// Whether requests have pending events, apart from the effects of ticks. Ticks, scrapes and
   /// samples continue as long as they do.
@@ -437,11 +444,8 @@ void Session::advance(Time until) {
 }
 Time Session::now() const { return now_; }
 bool Session::has_pending_work() const { return run_->has_pending_work(); }
-bool Session::adopt(Simulation simulation) {
-  if (!run_->adopt(simulation, now_)) return false;
-  simulation_ = std::move(simulation);
-  return true;
-}
+std::vector<std::string> Session::tenants() const { return run_->tenants(); }
+bool Session::set(const sim::Value::Map& values, Time at) { return run_->set(values, at); }
 metrics::Timeline Session::observe() { return run_->observe(now_); }
 
 Output Session::finish() {

@@ -3,9 +3,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "cluster/config.h"
 #include "cluster/output.h"
+#include "sim/value.h"
 #include "workload/requests.h"
 
 namespace spillway::cluster {
@@ -44,11 +47,13 @@ class Session {
   sim::Time now() const;
   /// Whether requests are to come, or have not ended.
   bool has_pending_work() const;
+  /// Names of the tenants, those of the workload included.
+  std::vector<std::string> tenants() const;
   /// State of gateway and fleet now, as one sample.
   metrics::Timeline observe();
-  /// Continues as `simulation`, which is the present one with another change after now. False: that
-  /// takes a session of its own, handled up to now.
-  bool adopt(Simulation simulation);
+  /// Changes settings at an instant after now. Throws ConfigError. False: this takes a session of a
+  /// simulation with that change, advanced to now.
+  bool set(const sim::Value::Map& values, sim::Time at);
   /// Handles the remaining events and returns the result. The session is over then.
   Output finish();
 

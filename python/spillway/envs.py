@@ -112,20 +112,20 @@ class GatewayEnv(gym.Env["Observation", "Action"]):
             raise config_error([("reward", "good_requests", allowed)])
         self._reward = reward or good_requests
         self._space = _bound(actions, self.simulation)
+        # Paths that cannot change are refused here, not in the first step.
+        first = start(self.simulation).set(self._space.complete({}))
         self.action_space = gym.spaces.Box(-_EXTENT, _EXTENT, (len(self._space),), np.float32)
         self.features = (
             *_FLEET,
             *(
-                f"{tenant.name}: {name}"
-                for tenant in self.simulation.tenants
+                f"{tenant}: {name}"
+                for tenant in first.observe()["tenants"]
                 for name in (*(f"{one}_per_s" for one in _RATES), "queued")
             ),
             *(one.name for one in self._space),
         )
         self.observation_space = gym.spaces.Box(0, np.inf, (len(self.features),), np.float32)
         self._session: Session | None = None
-        # Paths that cannot change are refused here, not in the first step.
-        start(self.simulation).set(self._space.complete({}))
 
     @property
     def session(self) -> Session:

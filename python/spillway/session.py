@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 from spillway import _core
@@ -65,17 +66,23 @@ class Session:
 
     Attributes
     ----------
-    simulation : Simulation
-        With the changes so far.
     seed : int
 
     """
 
     def __init__(self, simulation: Simulation, seed: int) -> None:
         memory.check([simulation])
-        self.simulation = simulation
+        self._start = simulation
+        self._changes: list[dict[str, Any]] = []
         self.seed = seed
         self._core: Any = _core.cluster.Session(simulation, seed)
+
+    @property
+    def simulation(self) -> Simulation:
+        """With the changes so far."""
+        if self._changes:
+            self._start, self._changes = self._with([]), []
+        return self._start
 
     @property
     def now_s(self) -> float:
@@ -117,7 +124,7 @@ class Session:
         state = {name: column[0].item() for name, column in columns.items() if name not in _COUNTS}
         if math.isnan(state["permits"]):
             state["permits"] = None
-        tenants = [tenant.name for tenant in self.simulation.tenants]
+        tenants = self._running.tenants
         state["tenants"] = {
             tenant: {name: int(columns[name][0, i]) for name in _COUNTS}
             for i, tenant in enumerate(tenants)
@@ -145,22 +152,9 @@ class Session:
 
         """
         change = {"at_s": self.now_s + _NS, "set": dict(changes)}
-        before = self.simulation.changes
-        try:
-            simulation = self.simulation.replace(changes=[*before, change])
-        except ConfigError as error:
-            prefix = f"changes[{len(before)}].set["
-            raise config_error(
-                [
-                    (path.removeprefix(prefix).removesuffix("]"), value, allowed)
-                    for path, value, allowed in error.violations
-                ]
-            ) from None
-        if self._running.adopt(simulation):
-            self.simulation = simulation
-        else:
-            replayed = self._replayed(simulation)
-            self.simulation, self._core = simulation, replayed._core
+        if not self._running.set(change["set"], change["at_s"]):
+            self._core = self._replayed(self._with([change]))._core
+        self._changes.append(change)
         return self
 
     def fork(self) -> Session:
@@ -176,6 +170,16 @@ class Session:
 
         running, self._core = self._running, None
         return Result(self.simulation, self.seed, running.finish())
+
+    def _with(self, further: list[dict[str, Any]]) -> Simulation:
+        before = self._start.changes
+        try:
+            return self._start.replace(changes=[*before, *self._changes, *further])
+        except ConfigError as error:
+            place = re.compile(r"changes\[\d+\]\.set\[(.*)\]")
+            raise config_error(
+                [(place.sub(r"\1", path), *details) for path, *details in error.violations]
+            ) from None
 
     def _replayed(self, simulation: Simulation) -> Session:
         now_s = self.now_s

@@ -58,6 +58,12 @@ def test_what_is_seen_is_the_timeline_of_the_run() -> None:
                 assert counts[name] == column[row]
 
 
+def test_tenants_of_the_workload_are_seen() -> None:
+    seen = spillway.start(busy(tenants=[])).advance(3).observe()["tenants"]
+    assert list(seen) == ["gold", "default"]
+    assert seen["gold"]["submitted"] > 0
+
+
 @pytest.mark.parametrize("streaming", [False, True])
 def test_what_is_good_met_the_targets(streaming: bool) -> None:
     simulation = busy(

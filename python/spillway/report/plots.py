@@ -146,7 +146,7 @@ class Plots:
 
 
 def latency_cdf(
-    result: ResultData | Sequence[ResultData],
+    result: ResultData | Sequence[ResultData] | Mapping[str, ResultData | Sequence[ResultData]],
     metric: str = "ttft_s",
     by: Grouping = "slo_class",
     *,
@@ -154,17 +154,18 @@ def latency_cdf(
     log: bool = False,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draws the cumulative distribution of a latency, one line per class or tenant.
+    """Draws the cumulative distribution of a latency, one line per class, tenant or system.
 
     Parameters
     ----------
     result
-        One run, or replications, whose requests are pooled. Requests that arrive before
-        `warm_up_s` are left out.
+        One run, or replications, whose requests are pooled; or several of these by name, each with
+        one line of all its requests. Requests that arrive before `warm_up_s` are left out.
     metric
         A key of `METRICS`.
     by
-        Grouping of the lines. For a class, a vertical line marks its target for this metric.
+        Grouping of the lines, unless they have names of their own. For a class, a vertical line
+        marks its target for this metric.
     population
         Population of the shares. measured: the requests that have this latency, so a line ends at
         1. offered: all requests, so a line ends at the served share, and its value at a target is
@@ -180,13 +181,18 @@ def latency_cdf(
         raise ValueError(f"metric = {metric!r}: must be one of {', '.join(METRICS)}")
     if population not in ("measured", "offered"):
         raise ValueError(f"population = {population!r}: must be measured or offered")
-    runs = _runs(result)
-    groups = _groups(runs, by)
-    samples = [
-        np.concatenate([run.requests[metric][_counted(run, by, name)] for run in runs])
-        for name in groups
-    ]
-    targets = _targets(runs[0], metric, groups) if by == "slo_class" else {}
+    title, targets = "system", {}
+    if isinstance(result, Mapping):
+        named = {name: _runs(one) for name, one in result.items()}
+        groups, runs = list(named), tuple(run for some in named.values() for run in some)
+        masks = [[(run, _counted(run)) for run in some] for some in named.values()]
+    else:
+        runs = _runs(result)
+        groups = _groups(runs, by)
+        masks = [[(run, _counted(run, by, name)) for run in runs] for name in groups]
+        title = by.removeprefix("slo_")
+        targets = _targets(runs[0], metric, groups) if by == "slo_class" else {}
+    samples = [np.concatenate([run.requests[metric][mask] for run, mask in one]) for one in masks]
     last_s = max((*(np.nanmax(one, initial=0) for one in samples), *targets.values()), default=0)
     axes = axes_or_new(ax)
     for style, name, latencies in zip(itertools.cycle(STYLES), groups, samples):
@@ -214,7 +220,7 @@ def latency_cdf(
         make_x_logarithmic(axes)
     axes.grid(alpha=0.3)
     axes.legend(
-        title=f"{by.removeprefix('slo_')}: measured of offered",
+        title=f"{title}: measured of offered",
         loc="lower right",
         fontsize="small",
         framealpha=1,

@@ -118,6 +118,18 @@ def test_cdf_pools_seeds(simulation):
     assert legend_of(axes)[0] == f"gold: {measured} of {sum(one['offered'] for one in figures)}"
 
 
+def test_cdf_of_systems_has_a_line_each(simulation):
+    results = spillway.simulate(simulation, seeds=range(2))
+    axes = plots.latency_cdf({"today": results[0], "both": results})
+    served = [one.summary()["num_ttft"] for one in results]
+    offered = [one.summary()["offered"] for one in results]
+    assert legend_of(axes) == [
+        f"today: {served[0]} of {offered[0]}",
+        f"both: {sum(served)} of {sum(offered)}",
+    ]
+    assert axes.get_legend().get_title().get_text() == "system: measured of offered"
+
+
 def test_cdf_of_nothing(result):
     simulation = result.simulation.with_({"gateway.admission": "reject_all"})
     axes = spillway.simulate(simulation).plot.latency_cdf(population="offered", log=True)
