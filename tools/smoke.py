@@ -46,6 +46,7 @@ EXPERIMENTS = {
     "search_regret": _SEARCHES,
     "silicon_points": "--smoke --output {out}/README.md",
 }
+EXAMPLES = {"learned_limit": "--generations 1"}
 NO_BENCHMARK = {"scenarios", "skeleton"}
 
 
@@ -61,7 +62,8 @@ def commands() -> dict[str, list[str]]:
         module = ["-m", f"experiments.{name}.run"]
         found[f"experiments/{name}"] = [sys.executable, *module, *EXPERIMENTS[name].split()]
     for script in sorted((_ROOT / "examples").glob("*.py")):
-        found[f"examples/{script.name}"] = [sys.executable, str(script)]
+        arguments = EXAMPLES.get(script.stem, "").split()
+        found[f"examples/{script.name}"] = [sys.executable, str(script), *arguments]
     for example in sorted((_ROOT / "examples").glob("*.yaml")):
         verbs = {"check": "", "run": "--out {out}"}
         if example.stem.endswith("study"):

@@ -178,7 +178,7 @@ class Session:
         except ConfigError as error:
             place = re.compile(r"changes\[\d+\]\.set\[(.*)\]")
             raise config_error(
-                [(place.sub(r"\1", path), *details) for path, *details in error.violations]
+                [(place.sub(r"\1", path), value, why) for path, value, why in error.violations]
             ) from None
 
     def _replayed(self, simulation: Simulation) -> Session:
