@@ -72,7 +72,7 @@ class Run final : workload::RequestListener {
         versions_.later.empty() ? versions_.first : versions_.later.back().simulation;
     std::vector<sim::Violation> violations;
     std::optional<Simulation> next = changed(current, values, violations);
-    if (!violations.empty()) throw sim::ConfigError(std::move(violations));
+    if (!next) throw sim::ConfigError(std::move(violations));
     if (!((context_.needs | needs_of(*next)) == context_.needs)) return false;
     versions_.later.push_back({at, std::move(*next)});
     schedule_change(at);
@@ -95,6 +95,7 @@ class Run final : workload::RequestListener {
 
   std::vector<std::string> tenants() const {
     std::vector<std::string> names;
+    names.reserve(context_.requests.tenants.size());
     for (const workload::Tenant& one : context_.requests.tenants) names.push_back(one.name);
     return names;
   }

@@ -11,14 +11,18 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from spillway.config import text
 from spillway.config.classes import config_error
+from spillway.config.extras import require
 from spillway.config.messages import checked
 from spillway.config.provenance import is_unvalidated
 from spillway.config.randomness import is_resampled, note_on_copies
 from spillway.data.figures import FIGURES
 from spillway.data.statistics import Interval, interval, student_t_quantile
+from spillway.report import page
+from spillway.report.tables import joined
 from spillway.simulate import run_many
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Sequence
 
     import pandas as pd
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 
     from spillway._core.cluster import Simulation
     from spillway.loading import Configuration
+    from spillway.report.tables import Parts
 
 __all__ = ["DEFAULT_FIGURES", "Comparison", "Outcome", "Verdict", "compare"]
 
@@ -176,22 +181,46 @@ class Comparison:
         raise KeyError(key)
 
     def __str__(self) -> str:
+        return joined(self._parts())
+
+    def _repr_html_(self) -> str:
+        return page.tables(*self._parts())
+
+    def report(self, path: str | os.PathLike[str], title: str = "") -> None:
+        """Writes the comparison as one HTML file: verdicts, notes and the forest plot.
+
+        The file needs nothing else. The picture needs the extra `plot`.
+
+        Raises ConfigError if the file cannot be written.
+        """
+
+        def forest() -> Any:
+            height = 1.5 + 0.35 * len(self.verdicts)
+            drawn = require("matplotlib.figure", "plot").Figure(figsize=(7.5, height))
+            self.plot(drawn.add_subplot())
+            return drawn
+
+        pieces = [
+            page.tables(*self._parts()),
+            page.picture(f"Differences from {self.names[0]}", forest),
+        ]
+        page.save(path, title or f"Spillway: {' against '.join(self.names)}", pieces)
+
+    def _parts(self) -> Parts:
         head = (
             f"baseline {self.names[0]}, {len(self.seeds)} seeds, paired; all intervals hold "
             f"together with {self.confidence:.4g} confidence ({self.level:.6g} each)"
         )
-        blocks = [head]
+        blocks = []
         for challenger in self.names[1:]:
             header = [challenger, "baseline", "mean", "difference", "low", "high", "", "verdict"]
             own = (one for one in self.verdicts if one.challenger == challenger)
-            blocks.append(text.table([header, *([one.figure, *_cells(one)] for one in own)]))
+            blocks.append([header, *([one.figure, *_cells(one)] for one in own)])
         remarks = [*self.notes, *(dict.fromkeys(v.note for v in self.verdicts if v.note))]
         if self.unvalidated:
             names = ", ".join(self.unvalidated)
             remarks.append(f"step times are computed, not measured (unvalidated): {names}.")
-        if remarks:
-            blocks.append("\n".join(f"note: {remark}" for remark in remarks))
-        return "\n\n".join(blocks)
+        return head, blocks, remarks
 
     __repr__ = __str__
 
@@ -204,8 +233,6 @@ class Comparison:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per verdict (extra `pandas`)."""
-        from spillway.config.extras import require
-
         rows = []
         for one in self.verdicts:
             row = {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}

@@ -210,12 +210,10 @@ class Result(ResultData):
 
         Raises ConfigError if the file cannot be written.
         """
-        from spillway.config.filesystem import replacing
-        from spillway.report.page import page
+        from spillway.report import page
 
-        text = page(self, self.notes(), title)
-        with replacing(Path(path)) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        name = title or f"Spillway: {self.fingerprint[:12]}, seed {self.seed}"
+        page.save(path, name, page.result(self, self.notes()))
 
     @property
     def plot(self) -> Plots:
@@ -244,6 +242,11 @@ class Result(ResultData):
 
         return tables.result(self, self.notes())
 
+    def _repr_html_(self) -> str:
+        from spillway.report import page
+
+        return page.summary(self, self.notes())
+
     def write(self, directory: str | Path, *, requests: str = "csv") -> None:
         """Writes summary.json and requests.csv (RFC 4180) into `directory`, created if missing.
 
@@ -269,3 +272,8 @@ class Results(Replications[Result]):
         from spillway.report import tables
 
         return tables.results(self)
+
+    def _repr_html_(self) -> str:
+        from spillway.report import page, tables
+
+        return page.tables(*tables.results_parts(self))

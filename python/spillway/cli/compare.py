@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,6 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, metavar="N", help="concurrent runs (default: CPUs)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="write a forest plot there")
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="write verdicts and plot as one HTML file"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -89,6 +93,9 @@ def run(options: argparse.Namespace) -> int:
 
         found.plot(axes_or_new(None))
         pyplot().savefig(options.plot)
+    if options.html is not None:
+        found.report(options.html)
+        print(f"spillway: wrote {options.html}", file=sys.stderr)
     print(json.dumps(found.to_dict(), indent=2) if options.json else found)
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--trials", type=int, metavar="N", help="total number (default: from STUDY)"
+    )
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="write tables and pictures as one HTML file"
     )
     parser.add_argument("--threads", type=int, metavar="N", help="concurrent runs (default: CPUs)")
 
@@ -68,6 +72,9 @@ def run(options: argparse.Namespace) -> int:
                 print(f"\n{confirmation}")
         if options.out is not None:
             files.write_results(study, options.out, confirmation)
+        if options.html is not None:
+            study.report(options.html)
+            print(f"spillway: wrote {options.html}", file=sys.stderr)
     if not is_over:
         raise KeyboardInterrupt
     return 0 if study.feasible else 1

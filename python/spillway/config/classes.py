@@ -330,6 +330,11 @@ def _methods(type_: Any, annotations: Mapping[str, str]) -> dict[str, Any]:
         """The settings as plain dicts, lists and numbers, with `kind` tags."""
         return self._to_dict()
 
+    def _repr_html_(self: Any) -> str:
+        from spillway.config.html import tree
+
+        return tree(type_.name, type_.describe(), self._to_dict())
+
     def from_dict(settings: Any) -> Any:
         """Builds one from plain dicts, lists and numbers.
 
@@ -349,7 +354,7 @@ def _methods(type_: Any, annotations: Mapping[str, str]) -> dict[str, Any]:
     named = [_keyword(one, default=..., annotation=text) for one, text in annotations.items()]
     if type_.has_presets:
         named.append(_keyword("preset", default=...))
-    methods: list[Any] = [__init__, replace, with_, to_dict]
+    methods: list[Any] = [__init__, replace, with_, to_dict, _repr_html_]
     for method in methods[:2]:
         method.__signature__ = inspect.Signature([itself, *named])
     static: list[Any] = [from_dict, *([preset, presets] if type_.has_presets else [])]

@@ -1,25 +1,42 @@
-"""A result as one HTML file that needs nothing else."""
+"""Results as HTML: one file that needs nothing else, and pieces for notebooks."""
 
 from __future__ import annotations
 
 import base64
 import html
 import io
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spillway._core.sim import build_info
+from spillway._core.sim import UsageError, build_info
 from spillway.config import files
+from spillway.config.extras import require
+from spillway.config.filesystem import replacing
 from spillway.config.text import number
 from spillway.config.yaml import to_yaml
 from spillway.data.figures import FIGURES
-from spillway.report import tables
+from spillway.report import tables as texts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    import os
+    from collections.abc import Callable, Iterable, Sequence
 
+    from matplotlib.figure import Figure, SubFigure
+
+    from spillway._core.cluster import Simulation
     from spillway.data.result import ResultData
 
-__all__ = ["page"]
+__all__ = [
+    "configuration",
+    "document",
+    "notes",
+    "picture",
+    "result",
+    "save",
+    "summary",
+    "table",
+    "tables",
+]
 
 
 def __dir__() -> list[str]:
@@ -32,7 +49,7 @@ _STYLE = """
 :root { color-scheme: light dark; --line: #8885; --soft: #8882; }
 body { font: 16px/1.45 system-ui, sans-serif; margin: 0 auto; max-width: 62rem; padding: 1rem; }
 h1 { font-size: 1.5rem; margin: .5rem 0; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
-.scroll { overflow-x: auto; }
+.scroll { overflow-x: auto; margin: .8rem 0; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid var(--line); }
 th:first-child, td:first-child { text-align: left; }
@@ -68,53 +85,27 @@ for (const head of document.querySelectorAll("th")) {
 """
 
 
-def page(result: ResultData, remarks: Sequence[str], title: str = "") -> str:
-    """The whole page: figures, tables that sort, remarks, pictures and the configuration.
-
-    Everything is inside, in light and dark: styles, a few lines of script, pictures as PNG. Text of
-    the configuration is escaped. Pictures need the extra `plot`, and requests that were kept.
-    """
-    summary = result.summary()
-    name = title or f"Spillway: {result.fingerprint[:12]}, seed {result.seed}"
-    parts = [
-        f"<h1>{html.escape(name)}</h1>",
-        f"<p>{html.escape(tables.ledger_line(result.ledger))}.</p>",
-        _table(
-            ["figure", "value", "unit"],
-            *(
-                [key.replace("_", " "), number(summary[key]), one.unit]
-                for key, one in FIGURES.items()
-                if one.is_main and summary.get(key) is not None
-            ),
-        ),
-    ]
-    if remarks:
-        lines = "".join(f"<li>{html.escape(one)}</li>" for one in remarks)
-        parts.append(f"<h2>Notes</h2><ul>{lines}</ul>")
-    parts += ["<h2>Latencies in ms</h2>", _table(*tables.latency_rows(summary))]
-    for heading, populations in (("Classes", result.by_class()), ("Tenants", result.by_tenant())):
-        if len(populations) > 1:
-            parts += [f"<h2>{heading}</h2>", _table(*tables.population_rows("name", populations))]
-    parts += [
-        f'<h2>{heading}</h2><img alt="{heading}" src="data:image/png;base64,{picture}">'
-        for heading, picture in _pictures(result)
-    ]
-    settings = html.escape(to_yaml(result.simulation.to_dict()))
-    parts.append(
-        "<h2>Configuration</h2><details><summary>All settings, as a file for `spillway run`"
-        f"</summary><pre>schema: {files.SCHEMA}\nprofile: {html.escape(result.profile)}\n"
-        f"{settings}</pre></details><p>Spillway {html.escape(build_info['version'])}, fingerprint "
-        f"{html.escape(result.fingerprint)}, seed {result.seed}.</p>"
-    )
+def document(title: str, parts: Iterable[str]) -> str:
+    """A whole page of pieces of HTML. Its styles and its script are inside."""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(name)}</title><style>{_STYLE}</style></head><body>"
-        f"{''.join(parts)}<script>{_SCRIPT}</script></body></html>\n"
+        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body>"
+        f"<h1>{html.escape(title)}</h1>{''.join(parts)}<script>{_SCRIPT}</script></body></html>\n"
     )
 
 
-def _table(header: Sequence[str], *rows: Sequence[str]) -> str:
+def save(path: str | os.PathLike[str], title: str, parts: Iterable[str]) -> None:
+    """Writes a page. Raises ConfigError if the file cannot be written."""
+    with replacing(Path(path)) as temporary:
+        temporary.write_text(document(title, parts), encoding="utf-8")
+
+
+# ---- pieces --------------------------------------------------------------------------------------
+
+
+def table(header: Sequence[str], *rows: Sequence[str]) -> str:
+    """A table that sorts in a page. Its text is escaped."""
     head = "".join(f"<th>{html.escape(one)}</th>" for one in header)
     body = "".join(
         "<tr>" + "".join(f"<td>{html.escape(one)}</td>" for one in row) + "</tr>" for row in rows
@@ -125,34 +116,108 @@ def _table(header: Sequence[str], *rows: Sequence[str]) -> str:
     )
 
 
-def _pictures(result: ResultData) -> list[tuple[str, str]]:
-    """Titles and base64 of the pictures that the result has data for."""
-    if not result.has_requests:
-        return []
-    try:
-        from spillway.report import plots
-    except ImportError:
-        return []
-    from matplotlib.figure import Figure
+def tables(head: str, blocks: Iterable[Sequence[Sequence[str]]], remarks: Sequence[str]) -> str:
+    """A line, tables whose first row is the header, and notes."""
+    found = "".join(table(*block) for block in blocks)
+    return f"<p>{html.escape(head)}</p>{found}{notes(remarks)}"
 
-    def distribution() -> Figure:
-        figure = Figure(figsize=(7.5, 4))
-        plots.latency_cdf(result, "ttft_s", log=True, ax=figure.add_subplot())
+
+def notes(remarks: Sequence[str]) -> str:
+    """A list of remarks; empty if there are none."""
+    if not remarks:
+        return ""
+    lines = "".join(f"<li>{html.escape(one)}</li>" for one in remarks)
+    return f"<h2>Notes</h2><ul>{lines}</ul>"
+
+
+def picture(title: str, draw: Callable[[], Figure | SubFigure | None]) -> str:
+    """A figure under its title; empty if there is nothing to draw, or without the extra `plot`."""
+    try:
+        figure: Any = draw()
+    except (ImportError, LookupError, ValueError, UsageError):
+        return ""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=_DPI, bbox_inches="tight")
+    data = base64.b64encode(buffer.getvalue()).decode("ascii")
+    name = html.escape(title)
+    return f'<h2>{name}</h2><img alt="{name}" src="data:image/png;base64,{data}">'
+
+
+def configuration(name: str, simulation: Simulation, profile: str) -> str:
+    """All settings, folded, as a file for `spillway run`."""
+    settings = html.escape(to_yaml(simulation.to_dict()))
+    return (
+        f"<details><summary>{html.escape(name)}</summary><pre>schema: {files.SCHEMA}\n"
+        f"profile: {html.escape(profile)}\n{settings}</pre></details>"
+    )
+
+
+# ---- results -------------------------------------------------------------------------------------
+
+
+def summary(one: ResultData, remarks: Sequence[str]) -> str:
+    """The main figures of a run and its notes."""
+    figures = one.summary()
+    rows = [
+        [key.replace("_", " "), number(figures[key]), figure.unit]
+        for key, figure in FIGURES.items()
+        if figure.is_main and figures.get(key) is not None
+    ]
+    ledger = html.escape(texts.ledger_line(one.ledger))
+    return f"<p>{ledger}.</p>{table(['figure', 'value', 'unit'], *rows)}{notes(remarks)}"
+
+
+def result(one: ResultData, remarks: Sequence[str]) -> list[str]:
+    """Figures, notes, tables of latencies and populations, pictures and the configuration.
+
+    Pictures need the extra `plot`, and requests that were kept.
+    """
+    parts = [
+        summary(one, remarks),
+        "<h2>Latencies in ms</h2>",
+        table(*texts.latency_rows(one.summary())),
+    ]
+    for heading, populations in (("Classes", one.by_class()), ("Tenants", one.by_tenant())):
+        if len(populations) > 1:
+            parts += [f"<h2>{heading}</h2>", table(*texts.population_rows("name", populations))]
+    return [
+        *parts,
+        *_pictures(one),
+        "<h2>Configuration</h2>",
+        configuration("All settings, as a file for `spillway run`", one.simulation, one.profile),
+        _provenance(one),
+    ]
+
+
+def _provenance(one: ResultData) -> str:
+    version = html.escape(build_info["version"])
+    return (
+        f"<p>Spillway {version}, fingerprint {html.escape(one.fingerprint)}, seed {one.seed}.</p>"
+    )
+
+
+def _pictures(one: ResultData) -> list[str]:
+    if not one.has_requests:
+        return []
+
+    def outcomes() -> Any:
+        from spillway.report import plots
+
+        return plots.outcomes_over_time(one)
+
+    def distribution() -> Any:
+        from spillway.report import plots
+
+        figure = require("matplotlib.figure", "plot").Figure(figsize=(7.5, 4))
+        plots.latency_cdf(one, "ttft_s", log=True, ax=figure.add_subplot())
         return figure
 
-    drawn: list[tuple[str, Callable[[], Any]]] = [
-        ("Outcomes over time", lambda: plots.outcomes_over_time(result)),
-        ("Time to first token", distribution),
-    ]
-    if result.simulation.metrics.timeline_step_s is not None:
-        drawn.append(("Gateway and fleet over time", lambda: plots.gateway(result)))
-    found = []
-    for title, draw in drawn:
-        try:
-            figure = draw()
-        except (ValueError, LookupError):  # nothing to draw
-            continue
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=_DPI, bbox_inches="tight")
-        found.append((title, base64.b64encode(buffer.getvalue()).decode("ascii")))
+    def gateway() -> Any:
+        from spillway.report import plots
+
+        return plots.gateway(one)
+
+    found = [picture("Outcomes over time", outcomes), picture("Time to first token", distribution)]
+    if one.simulation.metrics.timeline_step_s is not None:
+        found.append(picture("Gateway and fleet over time", gateway))
     return found

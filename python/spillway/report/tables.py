@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from spillway.data.result import ResultData
 
 __all__ = [
+    "Parts",
     "figures",
+    "joined",
     "latency_rows",
     "latency_table",
     "ledger_line",
@@ -26,6 +28,7 @@ __all__ = [
     "population_table",
     "result",
     "results",
+    "results_parts",
     "setting",
     "table",
 ]
@@ -136,10 +139,28 @@ def result(one: ResultData, remarks: Sequence[str]) -> str:
     return "\n\n".join(blocks)
 
 
+Parts = tuple[str, list[list[list[str]]], list[str]]
+"""A line, tables whose first row is the header, and notes."""
+
+
+def joined(parts: Parts) -> str:
+    """The parts as text."""
+    head, blocks, remarks = parts
+    lines = [head, *map(table, blocks)]
+    if remarks:
+        lines.append("\n".join(f"note: {remark}" for remark in remarks))
+    return "\n\n".join(lines)
+
+
 def results(many: Replications[ResultData]) -> str:
     """Means of the main figures over seeds, with 95% confidence intervals if the runs differ."""
+    return joined(results_parts(many))
+
+
+def results_parts(many: Replications[ResultData]) -> Parts:
+    """The same in parts."""
     if not many:
-        return "no runs"
+        return "no runs", [], []
     shown = {name for name, one in FIGURES.items() if one.is_main}
     rows = [["figure", "mean", "low", "high", "runs"]]
     for name, interval in many.summary().items():
@@ -156,7 +177,4 @@ def results(many: Replications[ResultData]) -> str:
     remarks = many.notes()
     if not many.is_replicated:
         head, *remarks = remarks or ["1 seed: no confidence interval"]
-    blocks = [head, table(rows)]
-    if remarks:
-        blocks.append("\n".join(f"note: {remark}" for remark in remarks))
-    return "\n\n".join(blocks)
+    return head, [rows], remarks

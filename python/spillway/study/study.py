@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from spillway._core.sim import UsageError
+from spillway.config import profiles
 from spillway.config.extras import require
 from spillway.config.messages import note
+from spillway.report import page
 from spillway.study import tables
 from spillway.study.confirmation import confirm
 from spillway.study.data import StudyData
@@ -18,6 +21,7 @@ from spillway.study.racing import Racing
 
 # Methods that need Optuna import it.
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from concurrent.futures import Executor
 
@@ -272,3 +276,36 @@ class Study(StudyData):
 
     def __repr__(self) -> str:
         return tables.study(self)
+
+    def _repr_html_(self) -> str:
+        return page.tables(*tables.parts(self))
+
+    def report(self, path: str | os.PathLike[str], title: str = "") -> None:
+        """Writes the study as one HTML file: best trials, pictures, the best configuration.
+
+        The file needs nothing else. Pictures need the extra `plot`.
+
+        Raises ConfigError if the file cannot be written.
+        """
+        figure = functools.partial(require, "matplotlib.figure", "plot")
+
+        def history() -> Any:
+            drawn = figure().Figure(figsize=(7.5, 4))
+            self.plot.history(ax=drawn.add_subplot())
+            return drawn
+
+        def importance() -> Any:
+            drawn = figure().Figure(figsize=(7.5, 3.5))
+            self.plot.importance(ax=drawn.add_subplot())
+            return drawn
+
+        pieces = [
+            page.tables(*tables.parts(self)),
+            page.picture("Objective over the trials", history),
+            page.picture("What separates the best trials", importance),
+            page.picture("Objective over each parameter", self.plot.slices),
+        ]
+        if self.feasible:
+            name = "The best configuration, as a file for `spillway run`"
+            pieces.append(page.configuration(name, self.best, profiles.name_of(self.best)))
+        page.save(path, title or f"Spillway: {len(self.records)} trials", pieces)

@@ -19,6 +19,8 @@ from spillway.config.extras import require
 from spillway.config.provenance import notes_on_servers
 from spillway.config.randomness import note_on_copies
 from spillway.data.statistics import Interval, interval
+from spillway.report import page
+from spillway.report.tables import joined
 from spillway.study.checks import check_runs, refusal
 from spillway.study.evaluation import Evaluator, as_seeds
 from spillway.study.objective import Noted, as_metric
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from spillway.report.tables import Parts
     from spillway.result import Result
     from spillway.study.space import BoundSpace, Point
 
@@ -133,6 +136,12 @@ class Sweep:
         return self.metrics.index(metric)
 
     def __repr__(self) -> str:
+        return joined(self._parts())
+
+    def _repr_html_(self) -> str:
+        return page.tables(*self._parts())
+
+    def _parts(self) -> Parts:
         header = ["configuration", *self.metrics]
         lines = [header]
         for row in self.rows:
@@ -144,8 +153,7 @@ class Sweep:
         head = f"{len(self.seeds)} seeds, means with 95% confidence intervals"
         if len(self.seeds) == 1:
             head = "1 seed: no confidence intervals"
-        blocks = [head, text.table(lines), *(f"note: {note}" for note in self.notes())]
-        return "\n\n".join(blocks)
+        return head, [lines], self.notes()
 
     def notes(self) -> list[str]:
         """Remarks: rows in which seeds change nothing, and servers that are not validated."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from spillway.config.text import setting, table
+from spillway.config.text import setting
+from spillway.report.tables import joined
 from spillway.study.records import Trial, mean, standard_error
 
 if TYPE_CHECKING:
+    from spillway.report.tables import Parts
     from spillway.study.data import StudyData
 
-__all__ = ["rows", "study"]
+__all__ = ["parts", "rows", "study"]
 
 
 def __dir__() -> list[str]:
@@ -20,6 +22,11 @@ def __dir__() -> list[str]:
 
 def study(one: StudyData) -> str:
     """The state of a study, and its best trials."""
+    return joined(parts(one))
+
+
+def parts(one: StudyData) -> Parts:
+    """The same as a line, tables and notes."""
     states = [trial.state for trial in one.records]
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     head = f"{len(states)} trials" + (f": {counts}" if counts else "")
@@ -32,8 +39,8 @@ def study(one: StudyData) -> str:
         ses = "-" if trial.is_exact else ", ".join(f"{se:.2g}" for se in trial.ses)
         rows.append([name, *values, ses, trial.state])
     if len(rows) == 1:
-        return head
-    blocks = [f"{head}; best first", table(rows)]
+        return head, [], []
+    blocks = [rows]
     if best:
         shown = (*current, best[0]) if current and best[0] is not current[0] else best[:1]
         names = ["current" if trial.is_baseline else f"trial {trial.number}" for trial in shown]
@@ -41,9 +48,8 @@ def study(one: StudyData) -> str:
         for name in one.bound.parameters:
             values = [trial.point.get(name, "-") for trial in shown]
             settings.append([name, *(setting(value) for value in values)])
-        blocks.append(table(settings))
-    blocks += [f"note: {note}" for note in one.notes()]
-    return "\n\n".join(blocks)
+        blocks.append(settings)
+    return f"{head}; best first", blocks, one.notes()
 
 
 def rows(one: StudyData) -> list[dict[str, Any]]:

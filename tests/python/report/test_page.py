@@ -109,3 +109,81 @@ def test_a_browser_shows_it_without_an_error(tmp_path: Path) -> None:
     )  # fmt: skip
     assert (tmp_path / "out.png").stat().st_size > 10_000
     assert "CONSOLE" not in done.stderr
+
+
+# --- studies and comparisons ----------------------------------------------------------------------
+
+
+def test_a_comparison_has_a_page(tmp_path: Path) -> None:
+    systems = {"today": simulation(), HOSTILE: simulation().with_({"router": "least_loaded"})}
+    comparison = spillway.compare(systems, seeds=3)
+    comparison.report(tmp_path / "out.html")
+    page = Page((tmp_path / "out.html").read_text(encoding="utf-8"))
+    assert (page.count("table"), page.count("img"), page.count("script")) == (1, 1, 1)
+    assert HOSTILE in page.texts
+    for verdict in comparison.verdicts:
+        assert verdict.figure in page.texts
+    for note in comparison.notes:
+        assert note in page.texts
+    Page(comparison._repr_html_())
+
+
+def test_a_study_has_a_page(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    space = {"gateway.limit.max_in_flight": (1, 512)}
+    search = spillway.Study(simulation(), space, "goodput", seeds=2, sampler="random")
+    search.optimize(9)
+    search.report(tmp_path / "out.html", "a & b")
+    page = Page((tmp_path / "out.html").read_text(encoding="utf-8"))
+    assert (page.count("table"), page.count("img")) == (2, 3)
+    assert "a & b" in page.texts
+    assert f"{search.best_trial.values[0]:.4g}" in page.texts
+    (settings,) = (text for text in page.texts if text.startswith("schema:"))
+    path = tmp_path / "best.yaml"
+    path.write_text(settings, encoding="utf-8")
+    assert spillway.load(path) == search.best
+    Page(search._repr_html_())
+
+
+def test_a_study_without_trials_has_a_page(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    search = spillway.Study(simulation(), {"gateway.limit.max_in_flight": (1, 64)}, "goodput")
+    search.report(tmp_path / "out.html")
+    assert Page((tmp_path / "out.html").read_text()).count("img") == 0
+
+
+# --- in notebooks ---------------------------------------------------------------------------------
+
+
+def test_results_are_tables_in_notebooks() -> None:
+    results = spillway.simulate(simulation(), seeds=range(2))
+    for one in (results[0], results, spillway.study.grid(simulation(), {"warm_up_s": [0, 1]})):
+        page = Page(one._repr_html_())
+        assert page.count("table") >= 1
+        assert page.count("script") == 0
+
+
+def bold(text: str) -> list[str]:
+    return [part.partition("</b>")[0] for part in text.split("<b>")[1:]]
+
+
+def test_settings_are_a_tree_with_what_differs_in_bold() -> None:
+    text = simulation()._repr_html_()
+    page = Page(text)
+    assert page.count("details") > 10
+    changed = bold(text)
+    assert "timeline_step_s: 1.0 s" in changed
+    assert "limit (1)" in changed
+    assert "[0]: fixed" not in changed  # with the defaults of its kind
+    assert "horizon_s: unset" in page.texts
+    assert bold(Simulation()._repr_html_()) == ["Simulation"]
+    opened = [tag for tag, attrs in page.tags if tag == "details" and "open" in attrs]
+    assert len(opened) < page.count("details") / 2
+
+
+def test_a_long_list_is_shortened() -> None:
+    clients = [workload.Client(name=f"client {i}") for i in range(50)]
+    page = Page(workload.Synthetic(clients=clients)._repr_html_())
+    assert "… 30 more" in page.texts
+    assert "[19]: client 19" in page.texts
+    assert "[20]: client 20" not in page.texts
