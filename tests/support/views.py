@@ -181,6 +181,10 @@ def _figures(look: _Looking, result: Result) -> None:
         assert str(result) == repr(result)
     with look.at("print several"):
         assert repr(Results([result, result]))
+    with look.at("HTML"):
+        assert result._repr_html_()
+        assert Results([result, result])._repr_html_()
+        assert result.simulation._repr_html_()
     with look.at("to_dict"):
         json.dumps(result.to_dict(), allow_nan=False)
     with look.at("lists"):
@@ -312,6 +316,9 @@ def _drawings(look: _Looking, result: Result) -> None:
         "outcomes_over_time by class": lambda: figures.outcomes_over_time("slo_class"),
         "admission_by_length": lambda: figures.admission_by_length(bins=5, label="a"),
         "admitted_tokens": figures.admitted_tokens,
+        "requests": figures.requests,
+        "instances": lambda: figures.instances(bins=5),
+        "heat_map": lambda: plots.heat_map({"a": result, "b": [result]}, "p99_ttft_ms"),
     }
     if not result.has_requests:
         for name, draw in asks.items():
@@ -319,8 +326,13 @@ def _drawings(look: _Looking, result: Result) -> None:
         return
     warm_up_s = result.simulation.warm_up_s
     is_empty = not (result.requests["arrival_s"] >= warm_up_s).any()
+    has_data = {
+        "admitted_tokens": True,
+        "requests": len(result.requests["arrival_s"]) > 0,
+        "instances": not np.isnan(result.requests["e2e_s"]).all(),
+    }
     for name, draw in asks.items():
-        if is_empty and name != "admitted_tokens":
+        if not has_data.get(name, not is_empty):
             look.refused(f"plot {name}", draw, ValueError, "nothing to draw")
         else:
             drawn(name, draw)

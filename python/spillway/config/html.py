@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import html
+import json
 from typing import TYPE_CHECKING, Any
-
-from spillway.config.differences import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -104,5 +103,5 @@ def _emphasized(text: str, is_changed: bool) -> str:
 def _short(value: Any) -> str:
     if isinstance(value, dict) and set(value) == {"kind"}:
         return str(value["kind"])
-    text = "unset" if value is None else in_words(value)
+    text = "unset" if value is None else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -47,8 +47,11 @@ __all__ = [
     "admission_by_length",
     "admitted_tokens",
     "gateway",
+    "heat_map",
+    "instances",
     "latency_cdf",
     "outcomes_over_time",
+    "requests",
     "sweep",
 ]
 
@@ -100,6 +103,17 @@ _ACTIONS = (
 )
 
 
+_FEW_BARS = 60
+_MOST_BARS = 400
+_PHASES = (
+    ("gateway queue", "#E69F00"),
+    ("engine queue", "#F0E442"),
+    ("prefill", "#D55E00"),
+    ("decode", "#0072B2"),
+)
+_LOST_COLORS = ("#000000", "#777777", "#CC79A7", "#009E73", "#56B4E9")
+
+
 class Plots:
     """The figures of one result, as `result.plot`."""
 
@@ -137,6 +151,18 @@ class Plots:
     ) -> Axes:
         """Share of admitted requests by prompt length; see `plots.admission_by_length`."""
         return admission_by_length(self._result, bins=bins, label=label, ax=ax)
+
+    def requests(
+        self, start_s: float = 0, end_s: float | None = None, *, ax: Axes | None = None
+    ) -> Axes:
+        """A bar per request of a span of time, by phase; see `plots.requests`."""
+        return requests(self._result, start_s, end_s, ax=ax)
+
+    def instances(
+        self, *, bins: int | Sequence[float] = 120, figure: Figure | SubFigure | None = None
+    ) -> Figure | SubFigure:
+        """The requests in each instance over time; see `plots.instances`."""
+        return instances(self._result, bins=bins, figure=figure)
 
     def gateway(
         self, *, step_s: float | None = None, figure: Figure | SubFigure | None = None
@@ -471,6 +497,188 @@ def gateway(
     figure.align_ylabels()
     mark_unvalidated(figure.axes[0], [result.simulation])
     return figure
+
+
+def requests(
+    result: ResultData,
+    start_s: float = 0,
+    end_s: float | None = None,
+    *,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draws a bar per request of a span of time: where it waited, and when it was served.
+
+    Rows are in order of arrival. Phases: in the gateway's queue, in the engine's queue, until the
+    first token (prefill), until the last one (decode). Requests without a last token end in a cross
+    at their arrival, in the color of their outcome.
+
+    Parameters
+    ----------
+    result
+        A run whose requests were kept.
+    start_s, end_s
+        The span; requests that are in the system in it are drawn. Default: from the start until 60
+        requests have arrived, at most 400 of them.
+    ax
+        Axes to draw into; default: those of a new figure.
+
+    Raises ValueError if there is no such request, or more than 400: name a shorter span then.
+
+    """
+    columns = result.requests
+    arrival_s = columns["arrival_s"]
+    most = len(arrival_s)
+    if end_s is None:
+        later = np.sort(arrival_s[arrival_s >= start_s])
+        end_s = float(later[min(len(later), _FEW_BARS) - 1]) if len(later) else start_s
+        most = _MOST_BARS
+    ends_s = arrival_s + np.nan_to_num(columns["e2e_s"])
+    shown = np.flatnonzero((arrival_s <= end_s) & (ends_s >= start_s))
+    shown = shown[np.argsort(arrival_s[shown], kind="stable")][:most]
+    span = f"in the system from {start_s:g} s to {end_s:g} s"
+    if len(shown) == 0:
+        raise ValueError(f"there is nothing to draw: no request is {span}")
+    if len(shown) > _MOST_BARS:
+        raise ValueError(f"{len(shown):,} requests are {span}: at most {_MOST_BARS} can be drawn")
+    axes = axes_or_new(ax)
+    rows = np.arange(len(shown))
+    from_s = arrival_s[shown]
+    done = ~np.isnan(columns["e2e_s"][shown])
+    until = [np.zeros(len(shown))]
+    for name in ("queue_s", "scheduling_delay_s", "ttft_s", "e2e_s"):
+        until.append(np.fmax(until[-1], columns[name][shown]))
+    for (label, color), low, high in zip(_PHASES, until[:-1], until[1:], strict=True):
+        axes.barh(
+            rows[done], (high - low)[done], left=(from_s + low)[done], height=1, label=label,
+            color=color,
+        )  # fmt: skip
+    lost_outcomes = sorted(set(columns["outcome"][shown][~done]))
+    for outcome, color in zip(lost_outcomes, itertools.cycle(_LOST_COLORS), strict=False):
+        lost = ~done & (columns["outcome"][shown] == outcome)
+        axes.plot(from_s[lost], rows[lost], "x", color=color, markersize=4, label=outcome)
+    preempted = done & (columns["preemptions"][shown] > 0)
+    if preempted.any():
+        ends = (from_s + until[-1])[preempted]
+        axes.plot(ends, rows[preempted], "k<", markersize=4, label="preempted")
+    axes.set(
+        xlabel="time (s)", ylabel="requests in order of arrival", ylim=(len(shown) - 0.4, -0.6),
+        yticks=[],
+    )  # fmt: skip
+    axes.grid(axis="x", alpha=0.3)
+    legend_above(axes)
+    mark_unvalidated(axes, [result.simulation])
+    return axes
+
+
+def instances(
+    result: ResultData,
+    *,
+    bins: int | Sequence[float] = 120,
+    figure: Figure | SubFigure | None = None,
+) -> Figure | SubFigure:
+    """Draws how many requests each instance holds over time, and what it served.
+
+    On the left, requests between dispatch and last token, mean over each interval; on the right,
+    output tokens per second of the run. Only completed requests count.
+
+    Parameters
+    ----------
+    result
+        A run whose requests were kept.
+    bins
+        Number of equal intervals from 0 to the last token, or their edges in seconds.
+    figure
+        Figure or subfigure to draw into; default: a new figure.
+
+    Raises ValueError if no request was completed.
+
+    """
+    columns = result.requests
+    done = ~np.isnan(columns["e2e_s"])
+    if not done.any():
+        raise ValueError("there is nothing to draw: no request was completed")
+    begins_s = (columns["arrival_s"] + columns["queue_s"])[done]
+    ends_s = (columns["arrival_s"] + columns["e2e_s"])[done]
+    where = columns["instance"][done]
+    edges = _edges(bins, float(ends_s.max()))
+    count = len(result.instances)
+    held = np.zeros((count, len(edges) - 1))
+    for i in range(count):
+        here = where == i
+        # Time that requests have spent inside up to each edge.
+        spent = [
+            np.clip(edge - begins_s[here], 0, ends_s[here] - begins_s[here]).sum() for edge in edges
+        ]
+        held[i] = np.diff(spent) / np.diff(edges)
+    if figure is None:
+        height = 1.6 + 0.28 * min(count, 24)
+        figure = pyplot().figure(figsize=(7.5, height), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(4, 1))
+    rows = np.arange(count + 1) - 0.5
+    mesh = left.pcolormesh(edges, rows, held, cmap="cividis", vmin=0, rasterized=True)
+    figure.colorbar(mesh, ax=left, label="requests in the instance", location="top", aspect=40)
+    tokens = np.bincount(where, columns["output_tokens"][done], minlength=count)
+    right.barh(np.arange(count), tokens / float(edges[-1]), color=STYLES[0]["color"], height=0.8)
+    left.set(xlabel="time (s)", ylabel="instance", ylim=(count - 0.5, -0.5))
+    left.yaxis.get_major_locator().set_params(integer=True)
+    right.set(xlabel="output tokens/s")
+    right.grid(axis="x", alpha=0.3)
+    mark_unvalidated(left, [result.simulation])
+    return figure
+
+
+def heat_map(
+    systems: Mapping[str, ResultData | Sequence[ResultData]],
+    figure: str = "goodput",
+    by: Grouping = "tenant",
+    *,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draws a figure of each tenant or class under each system, as a table of colors.
+
+    Parameters
+    ----------
+    systems
+        By name: a run, or replications, whose mean is shown.
+    figure
+        A key of `Result.by_tenant()`.
+    by
+        Grouping of the rows.
+    ax
+        Axes to draw into; default: those of a new figure.
+
+    Raises ValueError for an unknown figure, or without systems.
+
+    """
+    if not systems:
+        raise ValueError("there is nothing to draw: there are no systems")
+    if figure not in FIGURES:
+        raise ValueError(f"figure = {figure!r}: must be a key of Result.by_tenant()")
+    runs = {name: _runs(one) for name, one in systems.items()}
+    groups = list(dict.fromkeys(name for some in runs.values() for name in _groups(some, by)))
+    cells = np.full((len(groups), len(runs)), np.nan)
+    for column, some in enumerate(runs.values()):
+        lines = _swept([_replications(some)], figure, by, 0.95)
+        for row, name in enumerate(groups):
+            (interval,) = lines.get(name, (None,))
+            if interval is not None:
+                cells[row, column] = interval.mean
+    axes = axes_or_new(ax)
+    image = axes.imshow(cells, cmap="cividis", aspect="auto")
+    middle = np.nanmean([np.nanmin(cells), np.nanmax(cells)]) if np.isfinite(cells).any() else 0
+    for (row, column), value in np.ndenumerate(cells):
+        color = "black" if value > middle else "white"
+        shown = "-" if np.isnan(value) else text.number(float(value))
+        axes.text(
+            column, row, shown, ha="center", va="center",
+            color="black" if np.isnan(value) else color,
+        )  # fmt: skip
+    axes.set_xticks(range(len(runs)), list(runs))
+    axes.set_yticks(range(len(groups)), groups)
+    drawn: Any = axes.figure
+    drawn.colorbar(image, ax=axes, label=FIGURES[figure].label)
+    mark_unvalidated(axes, (run.simulation for some in runs.values() for run in some))
+    return axes
 
 
 def sweep(

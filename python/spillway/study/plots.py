@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from spillway._core import search
 from spillway._core.sim import UsageError
-from spillway.config.extras import require
 from spillway.report.style import (
     STYLES,
     axes_or_new,
@@ -40,6 +40,10 @@ __all__ = ["StudyPlots"]
 def __dir__() -> list[str]:
     return __all__
 
+
+_CELLS = 60
+_KNOWN = 0.8
+"""Share of the prior standard deviation from which on a place is left blank."""
 
 _FEASIBLE: dict[str, Any] = {"color": "#0072B2", "marker": "o"}
 _INFEASIBLE: dict[str, Any] = {"color": "#999999", "marker": "x"}
@@ -129,25 +133,30 @@ class StudyPlots:
         return figure
 
     def contour(self, x: str, y: str, objective: int = 0, *, ax: Axes | None = None) -> Axes:
-        """Draws the objective over two numeric parameters, interpolated between the trials.
+        """Draws the objective over two numeric parameters as a Gaussian process sees it.
 
-        Trials differ in other parameters too, so neighboring points may disagree.
+        The process is fitted to these two alone: trials also differ in the others, which it takes
+        for noise. Where it knows hardly more than its prior, the map is blank. Needs trials at
+        three places or more.
         """
-        Triangulation = require("matplotlib.tri", "plot").Triangulation  # noqa: N806
         across, up = _parameter(self._study, x), _parameter(self._study, y)
         if not (across.is_numeric and up.is_numeric):
             raise ValueError(f"{x} and {y} must both be numbers")
         trials = [one for one in _evaluated(self._study) if x in one.point and y in one.point]
         axes = axes_or_new(ax)
         xs, ys = _places(across, trials), _places(up, trials)
-        values = [one.values[objective] for one in trials]
         if len(set(xs)) > 2 and len(set(ys)) > 2:
-            # Triangulate in axis coordinates, so that logarithmic axes look right too.
-            seen = Triangulation(
-                [across.share_of(value) for value in xs], [up.share_of(value) for value in ys]
+            shares = [(across.share_of(a), up.share_of(b)) for a, b in zip(xs, ys, strict=True)]
+            values = [one.values[objective] for one in trials]
+            surface = _surface(np.array(shares), values, [one.ses[objective] for one in trials])
+            grid = np.linspace(0, 1, _CELLS)
+            filled = axes.contourf(
+                [_value_at(across, share) for share in grid],
+                [_value_at(up, share) for share in grid],
+                surface,
+                levels=12,
+                cmap="cividis",
             )
-            places = Triangulation(xs, ys, seen.triangles)
-            filled = axes.tricontourf(places, values, levels=12, cmap="cividis")
             figure: Any = axes.figure
             figure.colorbar(filled, ax=axes, label=_value_name(self._study, objective))
         _scatter(axes, trials, xs, ys, None)
@@ -173,6 +182,30 @@ class StudyPlots:
         self._mark(axes)
         legend_above(axes)
         return axes
+
+
+def _surface(shares: Any, values: Sequence[float], errors: Sequence[float]) -> Any:
+    """The mean of a Gaussian process over the unit square; NaN where it knows too little.
+
+    `shares`: positions of the trials in the square. Rows of the result follow the second one.
+    """
+    told = np.array(values)
+    center, scale = told.mean(), told.std() or 1.0
+    noise = (np.nan_to_num(np.array(errors, dtype=float)) / scale) ** 2
+    standardized = (told - center) / scale
+    fitted = search.fit(shares, standardized, noise)
+    process = search.GaussianProcess(shares, standardized, noise, fitted)
+    grid = np.linspace(0, 1, _CELLS)
+    points = np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 2)
+    mean, sd = process.predict(points)
+    known = sd < _KNOWN * math.sqrt(fitted.signal_variance)
+    return np.where(known, center + scale * mean, np.nan).reshape(_CELLS, _CELLS)
+
+
+def _value_at(one: Parameter, share: float) -> float:
+    if one.log:
+        return float(one.low * (one.high / one.low) ** share)
+    return float(one.low + share * (one.high - one.low))
 
 
 def _evaluated(study: StudyData) -> list[Trial]:

@@ -679,3 +679,81 @@ def test_unvalidated_servers_are_marked_in_every_figure() -> None:
             for one in (computed, known)
         ]
         assert marks == [1, 0]
+
+
+# --- single requests, instances, systems ----------------------------------------------------------
+
+
+def busy_run():
+    simulation = spillway.Simulation(
+        workload=workload.Synthetic(
+            requests_per_s=60,
+            num_requests=600,
+            clients=[workload.Client(name="a", tenant="gold"), workload.Client(name="b")],
+        ),
+        gateway=gateway.Gateway(
+            limit=gateway.FixedLimit(max_in_flight=24),
+            bands=gateway.Band(queue=gateway.Queue(max_requests=20)),
+        ),
+        instances=instance.InstanceGroup(count=3, latency=instance.Linear()),
+    )
+    return spillway.simulate(simulation)
+
+
+def test_a_bar_per_request_and_phase():
+    run = busy_run()
+    axes = run.plot.requests(2, 2.5)
+    columns = run.requests
+    inside = (columns["arrival_s"] <= 2.5) & ~(columns["arrival_s"] + columns["e2e_s"] < 2)
+    done = inside & (columns["outcome"] == "completed")
+    labels = legend_of(axes)
+    assert labels[-4:] == ["gateway queue", "engine queue", "prefill", "decode"]
+    assert labels[0] == "rejected"
+    phases = [container.patches for container in axes.containers]
+    assert [len(bars) for bars in phases] == [done.sum()] * 4
+    ends = sorted(bar.get_x() + bar.get_width() for bar in phases[3])
+    assert ends == pytest.approx(sorted((columns["arrival_s"] + columns["e2e_s"])[done]))
+    waits = sorted(bar.get_width() for bar in phases[0])
+    assert waits == pytest.approx(sorted(columns["queue_s"][done]))
+    lost = labelled(axes, "rejected").get_xdata()
+    rejected = inside & (columns["outcome"] == "rejected") & (columns["arrival_s"] >= 2)
+    assert sorted(lost) == pytest.approx(sorted(columns["arrival_s"][rejected]))
+    with pytest.raises(ValueError, match=r"600 requests are in the system from 0 s to 1e\+06 s"):
+        run.plot.requests(0, 1e6)
+    with pytest.raises(ValueError, match="nothing to draw: no request is in the system"):
+        run.plot.requests(1e6, 1e6)
+    assert len(run.plot.requests().containers[0].patches) <= 60
+
+
+def test_requests_in_each_instance_over_time():
+    run = busy_run()
+    figure = run.plot.instances(bins=50)
+    held = figure.axes[0].collections[0].get_array()
+    assert held.shape == (3, 50)
+    columns = run.requests
+    done = ~np.isnan(columns["e2e_s"])
+    end_s = (columns["arrival_s"] + columns["e2e_s"])[done].max()
+    for i in range(3):
+        here = done & (columns["instance"] == i)
+        total = (columns["e2e_s"] - columns["queue_s"])[here].sum()
+        assert held[i].mean() * end_s == pytest.approx(total)
+        tokens = columns["output_tokens"][here].sum() / end_s
+        assert figure.axes[1].patches[i].get_width() == pytest.approx(tokens)
+    assert held.max() <= 24
+
+
+def test_a_heat_map_of_tenants_and_systems():
+    one = busy_run()
+    other = [one, one]
+    axes = plots.heat_map({"today": one, "twice": other}, "mean_ttft_ms")
+    shown = [text.get_text() for text in axes.texts]
+    figures = [one.by_tenant()[name]["mean_ttft_ms"] for name in ("gold", "default")]
+    assert [float(text.replace(",", "")) for text in shown] == pytest.approx(
+        [figures[0], figures[0], figures[1], figures[1]], rel=1e-3
+    )
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["today", "twice"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["gold", "default"]
+    with pytest.raises(ValueError, match="there are no systems"):
+        plots.heat_map({})
+    with pytest.raises(ValueError, match="figure = 'speed'"):
+        plots.heat_map({"today": one}, "speed")
