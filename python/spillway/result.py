@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from spillway.analysis.recovery import Recovery
     from spillway.analysis.regret import AdmissionRegret
     from spillway.analysis.stationarity import Saturation
+    from spillway.analysis.steady_state import SteadyState
     from spillway.report.plots import Plots
 
 __all__ = ["Result", "Results"]
@@ -100,6 +101,43 @@ class Result(ResultData):
         from spillway.analysis.stationarity import saturation
 
         return saturation(self)
+
+    def steady_state(
+        self,
+        figure: str = "ttft_s",
+        percentile: float | None = None,
+        *,
+        warm_up_s: float | None = None,
+        confidence: float = 0.95,
+    ) -> SteadyState:
+        """A figure of this one run with its interval, as it would be in a run without end.
+
+        The interval is that of batch means over ten consecutive batches, a percentile's that of
+        sectioning. A run whose batches are shorter than 150 times the span over which its requests
+        depend on each other has none: run longer, or several seeds.
+
+        Parameters
+        ----------
+        figure
+            goodput, or a latency: ttft_s, e2e_s, tpot_s, queue_s, scheduling_delay_s, itl_mean_s.
+        percentile
+            Of a latency, > 0 and < 100; None: the mean.
+        warm_up_s
+            Arrivals before this time are left out; None: by MSER-5, which the result states.
+        confidence
+            Of the interval.
+
+        Raises
+        ------
+        ConfigError
+            For an unknown figure or a percentile out of its range.
+        UsageError
+            If no request has the figure after the warm-up, or requests were not kept.
+
+        """
+        from spillway.analysis.steady_state import steady_state
+
+        return steady_state(self, figure, percentile, warm_up_s=warm_up_s, confidence=confidence)
 
     def admission_by_group_age(self, step_s: float, new_for_s: float = 60) -> AdmissionByGroupAge:
         """Admitted requests of new and of established prefix groups over time.
