@@ -6,6 +6,7 @@ A view may refuse only where its documentation says so; anything else is a defec
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import math
@@ -307,6 +308,11 @@ def _drawings(look: _Looking, result: Result) -> None:
         drawn("gateway", figures.gateway)
     drawn("sweep", lambda: plots.sweep({1: result, 2.5: result}, "p99_ttft_ms", "tenant"))
     drawn("sweep log", lambda: plots.sweep({1: result, 20: result}, "completed", log="xy"))
+    heat_map = functools.partial(plots.heat_map, {"a": result, "b": [result]}, "p99_ttft_ms")
+    if result.summary()["offered"]:
+        drawn("heat_map", heat_map)
+    else:
+        look.refused("plot heat_map", heat_map, ValueError, "nothing to draw")
     asks = {
         "latency_cdf": lambda: figures.latency_cdf("ttft_s"),
         "latency_cdf of offered": lambda: figures.latency_cdf(
@@ -318,7 +324,6 @@ def _drawings(look: _Looking, result: Result) -> None:
         "admitted_tokens": figures.admitted_tokens,
         "requests": figures.requests,
         "instances": lambda: figures.instances(bins=5),
-        "heat_map": lambda: plots.heat_map({"a": result, "b": [result]}, "p99_ttft_ms"),
     }
     if not result.has_requests:
         for name, draw in asks.items():
