@@ -193,16 +193,13 @@ class Comparison:
 
         Raises ConfigError if the file cannot be written.
         """
-
-        def forest() -> Any:
-            height = 1.5 + 0.35 * len(self.verdicts)
-            drawn = require("matplotlib.figure", "plot").Figure(figsize=(7.5, height))
-            self.plot(drawn.add_subplot())
-            return drawn
-
         pieces = [
             page.tables(*self._parts()),
-            page.picture(f"Differences from {self.names[0]}", forest),
+            page.chart(
+                f"Differences from {self.names[0]}",
+                self.plot,
+                height=1.5 + 0.35 * len(self.verdicts),
+            ),
         ]
         page.save(path, title or f"Spillway: {' against '.join(self.names)}", pieces)
 

@@ -11,6 +11,7 @@ from spillway import loading
 from spillway.config.classes import config_error
 from spillway.config.extras import require
 from spillway.session import start
+from spillway.simulate import processors
 from spillway.study.space import Space
 
 require("gymnasium", "rl")
@@ -235,7 +236,7 @@ class GatewayVectorEnv(VectorEnv["Observation", "Action", "npt.NDArray[Any]"]):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self._ended = np.zeros(num_envs, dtype=bool)
-        self._pool = ThreadPoolExecutor(threads or min(num_envs, _processors()))
+        self._pool = ThreadPoolExecutor(threads or min(num_envs, processors()))
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
@@ -306,9 +307,3 @@ def _bound(actions: Space | Mapping[str, Any], simulation: Any) -> BoundSpace:
         if not one.is_numeric or one.opens_with is not None:
             raise config_error([(one.name, one.kind, "must be a number with a range")])
     return space
-
-
-def _processors() -> int:
-    import os
-
-    return os.cpu_count() or 1

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from spillway.loading import Configuration
     from spillway.result import Result, Results
 
-__all__ = ["run_many", "simulate"]
+__all__ = ["processors", "run_many", "simulate"]
 
 
 def __dir__() -> list[str]:
@@ -219,6 +219,13 @@ def _results(
     return Results([Result(simulation, seed, out) for seed, out in pairs if out is not None])
 
 
+def processors() -> int:
+    """Number of processors that this process may use; of the machine where that is unknown."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def _run_batch(
     simulations: list[Simulation],
     seeds: list[int],
@@ -229,7 +236,7 @@ def _run_batch(
     progress: Callable[[int], object] | None = None,
 ) -> list[dict[str, Any] | None]:
     if threads is None:
-        threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        threads = processors()
     if operator.index(checked("threads", threads, SupportsIndex, "a whole number")) < 1:
         raise ValueError(f"threads = {threads}: must be >= 1")
     reference = checked("reference", reference, bool, "True or False")

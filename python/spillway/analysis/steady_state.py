@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spillway._core.sim import UsageError
+from spillway.analysis.targets import compare_with_targets
 from spillway.config.classes import config_error
 from spillway.data.statistics import student_t_quantile
 
@@ -160,11 +161,9 @@ def steady_state(
     if figure not in (*LATENCIES, "goodput"):
         allowed = f"must be goodput or one of {', '.join(LATENCIES)}"
         raise config_error([("figure", repr(figure), allowed)])
-    allowed = "must be > 0 and < 100, of a latency"
     if percentile is not None and (figure == "goodput" or not 0 < percentile < 100):
-        raise config_error(
-            [("percentile", repr(percentile), "must be > 0 and < 100, of a latency")]
-        )
+        allowed = "must be > 0 and < 100, of a latency"
+        raise config_error([("percentile", repr(percentile), allowed)])
     requests = result.requests
     order = np.argsort(requests["arrival_s"], kind="stable")
     arrival_s = requests["arrival_s"][order]
@@ -188,19 +187,8 @@ def steady_state(
 
 def _good(result: ResultData, requests: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
     """1 for requests within the targets of their class, 0 for others, NaN without targets."""
-    good = np.full(len(requests["arrival_s"]), np.nan)
-    for one in result.simulation.slo_classes:
-        targets = {
-            "ttft_s": one.target_ttft_s,
-            "tpot_s": one.target_tpot_s,
-            "e2e_s": one.target_e2e_s,
-        }
-        if all(target is None for target in targets.values()):
-            continue
-        own = requests["slo_class"] == one.name
-        met = ~np.isnan(requests["e2e_s"])
-        for name, target in targets.items():
-            latency = requests[name]
-            met &= np.isnan(latency) | (latency <= (math.inf if target is None else target))
-        good[own] = met[own]
-    return good
+    latencies = (requests[name] * 1e9 for name in ("ttft_s", "tpot_s", "e2e_s"))
+    promised, met = compare_with_targets(
+        result.simulation.slo_classes, requests["slo_class"], *latencies
+    )
+    return np.where(promised, met, np.nan)

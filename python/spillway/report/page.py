@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Sequence
 
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
     from spillway._core.cluster import Simulation
     from spillway.data.result import ResultData
 
 __all__ = [
+    "chart",
     "configuration",
     "document",
     "notes",
@@ -143,6 +145,17 @@ def picture(title: str, draw: Callable[[], Figure | SubFigure | None]) -> str:
     return f'<h2>{name}</h2><img alt="{name}" src="data:image/png;base64,{data}">'
 
 
+def chart(title: str, draw: Callable[[Axes], object], *, height: float = 4) -> str:
+    """What is drawn into axes of this height in inches, as `picture`."""
+
+    def figure() -> Figure:
+        drawn: Figure = require("matplotlib.figure", "plot").Figure(figsize=(7.5, height))
+        draw(drawn.add_subplot())
+        return drawn
+
+    return picture(title, figure)
+
+
 def configuration(name: str, simulation: Simulation, profile: str) -> str:
     """All settings, folded, as a file for `spillway run`."""
     settings = html.escape(to_yaml(simulation.to_dict()))
@@ -200,24 +213,15 @@ def _pictures(one: ResultData) -> list[str]:
     if not one.has_requests:
         return []
 
-    def outcomes() -> Any:
-        from spillway.report import plots
+    from spillway.report import plots
 
-        return plots.outcomes_over_time(one)
-
-    def distribution() -> Any:
-        from spillway.report import plots
-
-        figure = require("matplotlib.figure", "plot").Figure(figsize=(7.5, 4))
-        plots.latency_cdf(one, "ttft_s", log=True, ax=figure.add_subplot())
-        return figure
-
-    def gateway() -> Any:
-        from spillway.report import plots
-
-        return plots.gateway(one)
-
-    found = [picture("Outcomes over time", outcomes), picture("Time to first token", distribution)]
+    found = [
+        picture("Outcomes over time", lambda: plots.outcomes_over_time(one)),
+        chart(
+            "Time to first token",
+            lambda axes: plots.latency_cdf(one, "ttft_s", log=True, ax=axes),
+        ),
+    ]
     if one.simulation.metrics.timeline_step_s is not None:
-        found.append(picture("Gateway and fleet over time", gateway))
+        found.append(picture("Gateway and fleet over time", lambda: plots.gateway(one)))
     return found

@@ -667,12 +667,9 @@ def heat_map(
     image = axes.imshow(cells, cmap="cividis", aspect="auto")
     middle = np.nanmean([np.nanmin(cells), np.nanmax(cells)]) if np.isfinite(cells).any() else 0
     for (row, column), value in np.ndenumerate(cells):
-        color = "black" if value > middle else "white"
         shown = "-" if np.isnan(value) else text.number(float(value))
-        axes.text(
-            column, row, shown, ha="center", va="center",
-            color="black" if np.isnan(value) else color,
-        )  # fmt: skip
+        color = "white" if value <= middle else "black"
+        axes.text(column, row, shown, ha="center", va="center", color=color)
     axes.set_xticks(range(len(runs)), list(runs))
     axes.set_yticks(range(len(groups)), groups)
     drawn: Any = axes.figure

@@ -151,8 +151,8 @@ class StudyPlots:
             surface = _surface(np.array(shares), values, [one.ses[objective] for one in trials])
             grid = np.linspace(0, 1, _CELLS)
             filled = axes.contourf(
-                [_value_at(across, share) for share in grid],
-                [_value_at(up, share) for share in grid],
+                [across.number_at(share) for share in grid],
+                [up.number_at(share) for share in grid],
                 surface,
                 levels=12,
                 cmap="cividis",
@@ -200,12 +200,6 @@ def _surface(shares: Any, values: Sequence[float], errors: Sequence[float]) -> A
     mean, sd = process.predict(points)
     known = sd < _KNOWN * math.sqrt(fitted.signal_variance)
     return np.where(known, center + scale * mean, np.nan).reshape(_CELLS, _CELLS)
-
-
-def _value_at(one: Parameter, share: float) -> float:
-    if one.log:
-        return float(one.low * (one.high / one.low) ** share)
-    return float(one.low + share * (one.high - one.low))
 
 
 def _evaluated(study: StudyData) -> list[Trial]:

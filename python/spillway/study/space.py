@@ -199,11 +199,13 @@ class Parameter:
             # Every integer gets the same share.
             value = self.low + math.floor(share * (self.high - self.low + 1))
             return self._on_step(min(value, self.high))
+        return self._on_step(min(max(self.number_at(share), self.low), self.high))
+
+    def number_at(self, share: float) -> float:
+        """The number at `share` of the range, whatever the step: the inverse of `share_of`."""
         if self.log:
-            value = self.low * (self.high / self.low) ** share
-        else:
-            value = self.low + share * (self.high - self.low)
-        return self._on_step(min(max(value, self.low), self.high))
+            return float(self.low * (self.high / self.low) ** share)
+        return self.low + share * (self.high - self.low)
 
     def share_of(self, value: float) -> float:
         """The position of a number in the range: 0 at its low end, 1 at its high end."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 from spillway._core.sim import UsageError
@@ -287,22 +286,14 @@ class Study(StudyData):
 
         Raises ConfigError if the file cannot be written.
         """
-        figure = functools.partial(require, "matplotlib.figure", "plot")
-
-        def history() -> Any:
-            drawn = figure().Figure(figsize=(7.5, 4))
-            self.plot.history(ax=drawn.add_subplot())
-            return drawn
-
-        def importance() -> Any:
-            drawn = figure().Figure(figsize=(7.5, 3.5))
-            self.plot.importance(ax=drawn.add_subplot())
-            return drawn
-
         pieces = [
             page.tables(*tables.parts(self)),
-            page.picture("Objective over the trials", history),
-            page.picture("What separates the best trials", importance),
+            page.chart("Objective over the trials", lambda axes: self.plot.history(ax=axes)),
+            page.chart(
+                "What separates the best trials",
+                lambda axes: self.plot.importance(ax=axes),
+                height=3.5,
+            ),
             page.picture("Objective over each parameter", self.plot.slices),
         ]
         if self.feasible:
