@@ -69,7 +69,7 @@ test-fuzz: $(VENV)/.dev  ## 10,000 random simulations through every check and vi
 mutants: $(VENV)/.dev  ## Put 60 small faults into a copy of the core, count those that `make test` notices; hours
 	$(BIN)/python tools/mutants.py $(MUTANTS)
 
-smoke: $(VENV)/.dev  ## Every benchmark, experiment and example at its smallest size
+smoke: $(VENV)/.dev  ## Every benchmark and experiment at its smallest size
 	$(BIN)/python tools/smoke.py
 
 test-dist: $(VENV)/.dev  ## Check that the sdist builds what is installed here; install that in an empty environment, run it

@@ -1,7 +1,7 @@
-"""Whether every benchmark, experiment and example still runs: `make smoke`.
+"""Whether every benchmark and experiment still runs: `make smoke`.
 
-Each runs once, at its smallest size, in a folder that is thrown away. A benchmark or an experiment
-that is not listed here is an error, so that none is forgotten.
+Each runs once, at its smallest size, in a folder that is thrown away. One that is not listed here
+is an error, so that none is forgotten. Examples run in `tests/examples`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import spillway
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PACKAGE = Path(spillway.__file__).parents[1]
-_SPILLWAY = [sys.executable, "-c", "import sys, spillway_cli; sys.exit(spillway_cli.main())"]
 
 # Arguments with which a script takes seconds; {out} is a folder, {package} that of Spillway, {root}
 # that of the repository.
@@ -46,7 +45,6 @@ EXPERIMENTS = {
     "search_regret": _SEARCHES,
     "silicon_points": "--smoke --output {out}/README.md",
 }
-EXAMPLES = {"learned_limit": "--generations 1"}
 NO_BENCHMARK = {"scenarios", "skeleton"}
 
 
@@ -61,18 +59,6 @@ def commands() -> dict[str, list[str]]:
         name = script.parent.name
         module = ["-m", f"experiments.{name}.run"]
         found[f"experiments/{name}"] = [sys.executable, *module, *EXPERIMENTS[name].split()]
-    for script in sorted((_ROOT / "examples").glob("*.py")):
-        arguments = EXAMPLES.get(script.stem, "").split()
-        found[f"examples/{script.name}"] = [sys.executable, str(script), *arguments]
-    for example in sorted((_ROOT / "examples").glob("*.yaml")):
-        verbs = {"check": "", "run": "--out {out}"}
-        if example.stem.endswith("study"):
-            verbs = {"optimize": "--trials 2 --out {out}"}
-        elif example.stem.endswith("sweep"):
-            verbs = {"sweep": "--out {out}"}
-        for verb, more in verbs.items():
-            name = f"spillway {verb} {example.name}"
-            found[name] = [*_SPILLWAY, verb, str(example), *more.split()]
     return found
 
 

@@ -15,6 +15,7 @@ from spillway import cli
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = sorted(set(EXAMPLES.glob("*.py")) - {EXAMPLES / "noisy_neighbor_demo.py"})
 """The demo has tests of its own (test_demo.py)."""
+SMALLEST = {"learned_limit.py": ["--generations", "1"]}
 FILES = sorted(EXAMPLES.glob("*.yaml"))
 STUDIES = [path for path in FILES if path.stem.endswith("_study")]
 SWEEPS = [path for path in FILES if path.stem.endswith("_sweep")]
@@ -28,7 +29,7 @@ def names(path: Path) -> str:
 def run(script: Path, folder: Path) -> str:
     """What a script prints, run in a folder; any warning or message on stderr is a failure."""
     ended = subprocess.run(
-        [sys.executable, "-W", "error", str(script)],
+        [sys.executable, "-W", "error", str(script), *SMALLEST.get(script.name, ())],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(Path(spillway.__file__).parents[1])},
         capture_output=True,
