@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP_INSTALL := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/pip_progress.py
+# Only what is imported is worth compiling to bytecode, and an import does that.
+PIP_INSTALL := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/pip_progress.py --no-compile
 SOURCES := $(shell find cpp cmake python -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.py' -o -name '*.pyi' -o -name '*.cmake' \) 2>/dev/null) \
            CMakeLists.txt cpp/CMakeLists.txt pyproject.toml
 CPP_FILES = $(shell find cpp tests/native benchmarks -name '*.cpp' -o -name '*.h')
@@ -14,7 +15,7 @@ WHEEL_TAG = from importlib.metadata import distribution; \
 # Installs a file into an empty environment and runs what users do first.
 define run_installed
 	$(PYTHON) -m venv build/dist/venv
-	build/dist/venv/bin/pip install --quiet --disable-pip-version-check $(1)
+	build/dist/venv/bin/pip install --quiet --no-compile --disable-pip-version-check $(1)
 	cd build && dist/venv/bin/spillway run ../examples/noisy_neighbor.yaml > /dev/null
 	cd build && dist/venv/bin/python -c "import spillway; print(spillway.build_info)"
 endef
