@@ -14,9 +14,10 @@ from spillway.config.classes import config_error
 from spillway.config.extras import require
 from spillway.config.messages import checked
 from spillway.config.provenance import is_unvalidated
-from spillway.config.randomness import is_resampled, note_on_copies
+from spillway.config.randomness import note_on_copies, num_blocks
+from spillway.data import effective
 from spillway.data.figures import FIGURES
-from spillway.data.statistics import Interval, interval, student_t_quantile
+from spillway.data.statistics import Interval, fewest, interval, student_t_quantile
 from spillway.report import page
 from spillway.report.tables import joined
 from spillway.simulate import run_many
@@ -252,10 +253,11 @@ class Comparison:
         shown = [one for one in self.verdicts if one.relative_half_width is not None]
         several = len(self.names) > 2
         for place, one in enumerate(shown):
+            percent = 100 / abs(one.before)
             axes.errorbar(
-                100 * (one.relative or 0),
+                percent * one.difference.mean,
                 place,
-                xerr=100 * (one.relative_half_width or 0),
+                xerr=[[percent * reach] for reach in one.difference.reaches],
                 color=colors.get(one.outcome, "#777777"),
                 marker="o" if one.outcome in colors else "s",
                 markerfacecolor=None if one.outcome in colors else "white",
@@ -349,8 +351,8 @@ def compare(
     first = _checked_seeds(seeds)
     looks = _planned_looks(len(first), half_width, max_seeds)
     chosen = None if figures is None else _checked_figures(figures)
-    resampled = any(is_resampled(one) for one in simulations)
-    if resampled and half_width is not None:
+    blocks = fewest(num_blocks(one) for one in simulations)
+    if blocks is not None and half_width is not None:
         allowed = (
             "must be None if seeds are resamples of a trace: more of them do not narrow an "
             "interval, a longer trace does"
@@ -382,7 +384,7 @@ def compare(
                 values[i],
                 level,
                 is_random=is_replicated[0] or is_replicated[i],
-                resampled=resampled,
+                blocks=blocks,
                 allowed=allow_different_populations,
             )
             for i, name in enumerate(names[1:], 1)
@@ -401,7 +403,7 @@ def compare(
         looks=looks,
         reached_half_width=reached,
         notes=(
-            *_notes(simulations, is_replicated, resampled=resampled),
+            *_notes(simulations, is_replicated, resampled=blocks is not None),
             *_notes_on_saturation(names, simulations, first[0], threads),
         ),
         unvalidated=tuple(
@@ -418,7 +420,7 @@ def _verdict(
     level: float,
     *,
     is_random: bool,
-    resampled: bool,
+    blocks: float | None,
     allowed: bool,
 ) -> Verdict:
     """Judges one figure from its values under the same seeds."""
@@ -436,12 +438,21 @@ def _verdict(
             ]
         )
     gaps = [two - one for one, two in known]
-    difference = interval(gaps, level, is_replicated=is_random, is_resampled=resampled)
+    doubts = () if blocks is None else (effective.doubt(figure, runs) for runs in (before, after))
+    difference = interval(
+        gaps,
+        level,
+        is_replicated=is_random,
+        num_blocks=blocks,
+        doubt=next(filter(None, doubts), ""),
+    )
     mean = difference.mean
     sd = None if difference.low is None else _sd(gaps)
     means = [math.fsum(one) / len(known) for one in zip(*known, strict=True)]
     counts = _populations(figure, before, after)
     notes = []
+    if difference.doubt:
+        notes.append(f"the interval of {figure} is doubtful: {difference.doubt}.")
     if len(known) < len(pairs):
         notes.append(
             f"{figure} has a value in both systems under {len(known)} of {len(pairs)} seeds; the "
@@ -466,7 +477,7 @@ def _verdict(
             outcome = "not comparable"
             notes.append(f"{what}; compare goodput, or allow different populations.")
     more = None
-    if outcome == "undecided" and sd and mean and not resampled:
+    if outcome == "undecided" and sd and mean and blocks is None:
         total = _seeds_for(abs(mean), sd, level, _POWER)
         more = None if total is None else max(total - len(known), 1)
     return Verdict(

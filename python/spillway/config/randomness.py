@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from spillway import _core
@@ -11,7 +12,14 @@ if TYPE_CHECKING:
 
     from spillway._core.cluster import Simulation
 
-__all__ = ["REPLICATION", "blocks", "is_resampled", "note_on_copies", "random_streams"]
+__all__ = [
+    "REPLICATION",
+    "blocks",
+    "is_resampled",
+    "note_on_copies",
+    "num_blocks",
+    "random_streams",
+]
 
 
 def __dir__() -> list[str]:
@@ -67,6 +75,17 @@ def blocks(simulation: Simulation) -> tuple[float, float] | None:
             count = float(outline(workload, i)["length_s"] / one.block_s)
             found.append((count, one.block_s / rate))
     return min(found, default=None)
+
+
+def num_blocks(simulation: Simulation) -> float | None:
+    """How many blocks of a bootstrap its trace holds; None without a bootstrap.
+
+    Infinite if the trace holds no requests, only their digest: the number is then unknown.
+    """
+    if not is_resampled(simulation):
+        return None
+    found = blocks(simulation)
+    return math.inf if found is None else found[0]
 
 
 def note_on_copies(simulations: Iterable[Simulation]) -> str:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, TypeVar, overload
 
 from spillway.config.messages import checked
 from spillway.config.provenance import notes_on_servers
-from spillway.config.randomness import blocks, is_resampled, note_on_copies
+from spillway.config.randomness import blocks, is_resampled, note_on_copies, num_blocks
+from spillway.data import effective
 from spillway.data.extrapolation import extrapolations
+from spillway.data.figures import FIGURES
 from spillway.data.result import ResultData
-from spillway.data.statistics import Interval, interval
+from spillway.data.statistics import Interval, doubts, fewest, interval
 
 if TYPE_CHECKING:
     from typing import Any
@@ -29,9 +31,8 @@ def __dir__() -> list[str]:
 _Run_co = TypeVar("_Run_co", bound=ResultData, covariant=True)
 
 
-# A block bootstrap underestimates how much traces differ if its blocks are fewer, or shorter than
-# this many mean latencies.
-_LEAST_BLOCKS = 10
+# A block bootstrap underestimates how much traces differ if its blocks are shorter than this many
+# mean latencies.
 _LEAST_LATENCIES = 5
 
 # The parts of a run's output that hold its results.
@@ -82,6 +83,14 @@ class Replications(Sequence[_Run_co]):
         return bool(self._results) and is_resampled(self._results[0].simulation)
 
     @property
+    def num_blocks(self) -> float | None:
+        """How many blocks of the bootstrap the trace holds; None without a bootstrap.
+
+        Infinite if that is unknown because only the digest of the trace's requests was saved.
+        """
+        return num_blocks(self._results[0].simulation) if self._results else None
+
+    @property
     def distinct(self) -> tuple[_Run_co, ...]:
         """All runs, or the first if they are identical."""
         return self._results if self.is_replicated else self._results[:1]
@@ -101,15 +110,12 @@ class Replications(Sequence[_Run_co]):
         return [*self._notes_on_blocks(), *found]
 
     def _notes_on_blocks(self) -> Iterator[str]:
+        shown = {name: one for name, one in self.summary().items() if FIGURES[name].is_main}
+        yield from doubts(shown)
         bootstrap = blocks(self._results[0].simulation)
         if bootstrap is None:
             return
-        count, length_s = bootstrap
-        if count < _LEAST_BLOCKS:
-            yield (
-                f"the trace holds only {count:.1f} blocks of the bootstrap: the intervals are too "
-                f"narrow; {_LEAST_BLOCKS} are the least, by shorter blocks or a longer trace."
-            )
+        _, length_s = bootstrap
         latency = self.summary()["mean_e2el_ms"]
         if latency is not None and length_s * 1000 < _LEAST_LATENCIES * latency.mean:
             yield (
@@ -133,7 +139,7 @@ class Replications(Sequence[_Run_co]):
     def interval(self, figure: Callable[[_Run_co], float], confidence: float = 0.95) -> Interval:
         """Mean over the seeds, with its confidence interval, of any function of a result."""
         values = [figure(result) for result in self.distinct]
-        return interval(values, confidence, is_resampled=self.is_resampled)
+        return interval(values, confidence, num_blocks=self.num_blocks)
 
     def minus(
         self, other: Replications[Any], confidence: float = 0.95
@@ -147,11 +153,12 @@ class Replications(Sequence[_Run_co]):
         """
         if self.seeds != checked("other", other, Replications, "Results").seeds:
             raise ValueError(f"the seeds differ: {self.seeds} and {other.seeds}")
-        pairs = zip(self, other, strict=True)
-        gaps = [_difference(a.summary(), b.summary()) for a, b in pairs]
+        mine, others = ([one.summary() for one in many] for many in (self, other))
+        gaps = [_difference(a, b) for a, b in zip(mine, others, strict=True)]
         if not (self.is_replicated or other.is_replicated):
             gaps = gaps[:1]
-        return self._intervals(gaps, confidence)
+        num_blocks = fewest([self.num_blocks, other.num_blocks])
+        return _intervals(gaps, confidence, num_blocks, (mine, others))
 
     def _grouped(
         self, groups: Sequence[Mapping[str, Figures]], confidence: float
@@ -165,14 +172,28 @@ class Replications(Sequence[_Run_co]):
     def _intervals(
         self, populations: Sequence[Mapping[str, Figure]], confidence: float
     ) -> dict[str, Interval | None]:
-        resampled = self.is_resampled
-        result: dict[str, Interval | None] = {}
-        for name in populations[0] if populations else ():
-            if name == "approximate":
-                continue
-            values = [float(v) for p in populations if (v := p[name]) is not None]
-            result[name] = interval(values, confidence, is_resampled=resampled) if values else None
-        return result
+        return _intervals(populations, confidence, self.num_blocks, (populations,))
+
+
+def _intervals(
+    populations: Sequence[Mapping[str, Figure]],
+    confidence: float,
+    num_blocks: float | None,
+    sources: Sequence[Sequence[Mapping[str, Figure]]],
+) -> dict[str, Interval | None]:
+    """The interval per figure. `sources`: the figures of runs from which `populations` derive."""
+    result: dict[str, Interval | None] = {}
+    for name in populations[0] if populations else ():
+        if name == "approximate":
+            continue
+        values = [float(v) for p in populations if (v := p[name]) is not None]
+        doubt = ""
+        if num_blocks is not None:
+            doubt = next(filter(None, (effective.doubt(name, runs) for runs in sources)), "")
+        result[name] = (
+            interval(values, confidence, num_blocks=num_blocks, doubt=doubt) if values else None
+        )
+    return result
 
 
 def _difference(a: Figures, b: Figures) -> dict[str, Figure]:

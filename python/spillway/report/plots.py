@@ -730,15 +730,14 @@ def sweep(
     axes = axes_or_new(ax)
     for name, intervals in lines.items():
         means = means_of[name]
-        halves = [0.0 if one is None else one.half_width or 0.0 for one in intervals]
+        reaches = [(0.0, 0.0) if one is None else one.reaches for one in intervals]
+        lower, upper = (list(side) for side in zip(*reaches, strict=True))
         if logarithmic["y"]:  # the lower end of an interval may be negative
-            lower = [min(half, 0.9 * mean) for half, mean in zip(halves, means, strict=True)]
-        else:
-            lower = halves
+            lower = [min(below, 0.9 * mean) for below, mean in zip(lower, means, strict=True)]
         axes.errorbar(
             values,
             means,
-            yerr=[lower, halves],
+            yerr=[lower, upper],
             label=" ".join(filter(None, (label, name))) or None,
             marker="o",
             markersize=4,

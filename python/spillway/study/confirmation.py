@@ -12,7 +12,8 @@ from spillway._deprecated import moved
 from spillway.config import filesystem, text
 from spillway.config.provenance import notes_on_servers
 from spillway.config.randomness import REPLICATION, note_on_copies
-from spillway.data.statistics import Interval, interval
+from spillway.data import statistics
+from spillway.data.statistics import Interval, fewest, interval
 from spillway.study.feasibility import doubts
 
 if TYPE_CHECKING:
@@ -224,6 +225,9 @@ def confirm(
         cliff = judge.cliff(near, moved[: len(near)], optimum, found[0])
         reverted = judge.reverted(back, moved[len(near) :], optimum)
     best = study.simulation if chosen is None else study.simulation_of(trials[chosen])
+    shown = {"the baseline": base.value}
+    for one in candidates:
+        shown |= {f"trial {one.number}": one.value, f"the gain of trial {one.number}": one.gain}
     return Confirmation(
         objective=study.objectives[objective].name,
         seeds=tuple(seeds),
@@ -235,7 +239,7 @@ def confirm(
         best=best,
         cliff=cliff,
         reverted=reverted,
-        doubts=doubts(best),
+        doubts=(*doubts(best), *statistics.doubts(shown)),
     )
 
 
@@ -261,13 +265,17 @@ class _Judge:
         self._sign = study.objectives[objective].sign
 
     def _interval(
-        self, values: Sequence[float], confidence: float, *measured: Measured
+        self, values: Sequence[float], confidence: float, metric: int, *measured: Measured
     ) -> Interval:
+        """The interval of values that derive from a metric, given by its position."""
         return interval(
             values,
             confidence,
             is_replicated=any(one.is_replicated for one in measured),
-            is_resampled=any(one.is_resampled for one in measured),
+            num_blocks=fewest(one.num_blocks for one in measured),
+            doubt=next(
+                (one.doubts[metric] for one in measured if one.doubts and one.doubts[metric]), ""
+            ),
         )
 
     def gains(self, found: Measured, reference: Measured) -> list[float]:
@@ -296,11 +304,16 @@ class _Judge:
         return Candidate(
             number=trial.number,
             point=trial.point,
-            value=self._interval(found.values[self._objective], self._confidence, found),
-            gain=self._interval(self.gains(found, base), self._each, found, base)
+            value=self._interval(
+                found.values[self._objective], self._confidence, self._objective, found
+            ),
+            gain=self._interval(self.gains(found, base), self._each, self._objective, found, base)
             if has_gain and base
             else None,
-            constraints=tuple(self._interval(row, self._confidence, found) for row in rows),
+            constraints=tuple(
+                self._interval(row, self._confidence, start + i, found)
+                for i, row in enumerate(rows)
+            ),
             is_feasible=self.is_feasible(found),
         )
 
@@ -337,7 +350,9 @@ class _Judge:
         for (parameter, value, _), one in zip(places, moved, strict=True):
             gain = None
             if one.failure is None:
-                gain = self._interval(self.gains(one, optimum), self._confidence, one, optimum)
+                gain = self._interval(
+                    self.gains(one, optimum), self._confidence, self._objective, one, optimum
+                )
             found.append(
                 Reverted(parameter=parameter.name, value=value, gain=gain, failure=one.failure)
             )
@@ -359,7 +374,9 @@ class _Judge:
             if one.failure is not None:
                 found.append((-math.inf, Cliff(**where, is_steep=True, failure=one.failure)))
                 continue
-            gain = self._interval(self.gains(one, optimum), self._confidence, one, optimum)
+            gain = self._interval(
+                self.gains(one, optimum), self._confidence, self._objective, one, optimum
+            )
             is_out = not self.is_feasible(one)
             if gain.high is not None and gain.high < 0 and base.failure is None:
                 is_out |= self.is_feasible(base) and sum(self.gains(one, base)) <= 0

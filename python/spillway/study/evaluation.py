@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillway._core.sim import ConfigError, InvariantError, LivelockError, UsageError
 from spillway._core.workload import Trace
+from spillway.data import effective
 from spillway.simulate import run_many
 from spillway.study.checks import MOST_RUNS
 from spillway.study.objective import NoFigureError
@@ -45,13 +46,15 @@ class Measured:
     """The measurements of one configuration: per metric a value per seed, or a failure.
 
     `is_replicated`: whether the runs differ; if not, the values of one run are repeated for each
-    seed. `is_resampled`: whether the seeds are resamples of a trace.
+    seed. `num_blocks`: how many blocks the trace holds if the seeds are resamples of one, or None.
+    `doubts`: per metric, why its interval over resamples is doubtful, or nothing.
     """
 
     values: tuple[tuple[float, ...], ...] = ()
     failure: str | None = None
     is_replicated: bool = True
-    is_resampled: bool = False
+    num_blocks: float | None = None
+    doubts: tuple[str, ...] = ()
 
     @property
     def distinct(self) -> tuple[tuple[float, ...], ...]:
@@ -65,7 +68,8 @@ class Measured:
         pairs = zip(self.values, other.values, strict=True)
         rows = tuple(mine + further for mine, further in pairs)
         differ = self.is_replicated or other.is_replicated or any(len(set(row)) > 1 for row in rows)
-        return Measured(rows, is_replicated=differ, is_resampled=self.is_resampled)
+        doubts = tuple(one or two for one, two in zip(self.doubts, other.doubts, strict=True))
+        return Measured(rows, is_replicated=differ, num_blocks=self.num_blocks, doubts=doubts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -243,4 +247,13 @@ def _taken(results: Results | str, n_seeds: int, metrics: Sequence[Metric]) -> M
         rows = tuple(tuple(metric.of(result) for result in results) for metric in metrics)
     except NoFigureError as error:
         return Measured(failure=str(error))
-    return Measured(rows, is_replicated=results.is_replicated, is_resampled=results.is_resampled)
+    doubts: tuple[str, ...] = ()
+    if results.is_resampled:
+        summaries = [one.summary() for one in results]
+        doubts = tuple(effective.doubt(one.name, summaries) for one in metrics)
+    return Measured(
+        rows,
+        is_replicated=results.is_replicated,
+        num_blocks=results.num_blocks,
+        doubts=doubts,
+    )

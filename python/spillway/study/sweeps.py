@@ -18,7 +18,7 @@ from spillway.config import filesystem, text
 from spillway.config.extras import require
 from spillway.config.provenance import notes_on_servers
 from spillway.config.randomness import note_on_copies
-from spillway.data.statistics import Interval, interval
+from spillway.data.statistics import Interval, doubts, fewest, interval, spread
 from spillway.report import page
 from spillway.report.tables import joined
 from spillway.study.checks import check_runs, refusal
@@ -63,7 +63,8 @@ class Row:
     """One configuration of a sweep: its name, its settings, and per metric a value per seed.
 
     `is_replicated`: whether the runs differ; if not, the values of one run are repeated for each
-    seed. `is_resampled`: whether the seeds are resamples of a trace.
+    seed. `num_blocks`: how many blocks the trace holds if the seeds are resamples of one, or None.
+    `doubts`: per metric, why its interval over resamples is doubtful, or nothing.
     """
 
     name: str
@@ -71,7 +72,8 @@ class Row:
     values: tuple[tuple[float, ...], ...] = ()
     failure: str | None = None
     is_replicated: bool = True
-    is_resampled: bool = False
+    num_blocks: float | None = None
+    doubts: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -87,7 +89,8 @@ class Sweep:
     def interval(self, name: str, metric: str, confidence: float = 0.95) -> Interval | None:
         """Mean of a metric over the seeds for one row; None if it has none."""
         row = self._row(name)
-        return _interval(row.values[self._column(metric)], confidence, row)
+        column = self._column(metric)
+        return _interval(row.values[column], confidence, column, row)
 
     def difference(
         self, name: str, metric: str, reference: str | None = None, confidence: float = 0.95
@@ -96,10 +99,14 @@ class Sweep:
         column = self._column(metric)
         mine, other = self._row(name), self._row(reference or self.rows[0].name)
         gaps = [a - b for a, b in zip(mine.values[column], other.values[column], strict=True)]
-        return _interval(gaps, confidence, mine, other)
+        return _interval(gaps, confidence, column, mine, other)
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """One mapping per row: name, settings, per metric the mean, `…_se` and `…_per_seed`."""
+        """One mapping per row: name, settings, per metric the mean, `…_se` and `…_per_seed`.
+
+        `…_se` is the standard error of the mean over the seeds; over resamples of a trace, that of
+        the mean over traces of this length, which is the standard deviation of the resamples.
+        """
         found = []
         for row in self.rows:
             line: dict[str, Any] = {"name": row.name, **row.settings}
@@ -107,9 +114,9 @@ class Sweep:
                 values = row.values[i] if row.values else ()
                 if not row.is_replicated:
                     values = values[:1]
-                one = _interval(values, 0.95, row)
+                one = _interval(values, 0.95, i, row)
                 line[metric] = math.nan if one is None else one.mean
-                line[f"{metric}_se"] = _standard_error(values)
+                line[f"{metric}_se"] = _standard_error(values, row)
                 line[f"{metric}_per_seed"] = values
             line["failure"] = row.failure
             found.append(line)
@@ -148,7 +155,7 @@ class Sweep:
             if row.failure is not None:
                 lines.append([row.name, *["failed"] * len(self.metrics)])
                 continue
-            shown = (_interval(values, 0.95, row) for values in row.values)
+            shown = (_interval(values, 0.95, i, row) for i, values in enumerate(row.values))
             lines.append([row.name, *("-" if one is None else str(one) for one in shown)])
         head = f"{len(self.seeds)} seeds, means with 95% confidence intervals"
         if len(self.seeds) == 1:
@@ -156,9 +163,14 @@ class Sweep:
         return head, [lines], self.notes()
 
     def notes(self) -> list[str]:
-        """Remarks: rows in which seeds change nothing, and servers that are not validated."""
+        """Remarks: rows in which seeds change nothing, doubtful intervals, unvalidated servers."""
         ran = [one for one in self.simulations if one is not None]
-        return [*self._notes_on_copies(), *notes_on_servers(ran)]
+        found = {
+            f"{self.metrics[i]} of {row.name}": _interval(values, 0.95, i, row)
+            for row in self.rows
+            for i, values in enumerate(row.values)
+        }
+        return [*self._notes_on_copies(), *doubts(found), *notes_on_servers(ran)]
 
     def _notes_on_copies(self) -> list[str]:
         pairs = zip(self.rows, self.simulations, strict=True)
@@ -316,7 +328,8 @@ def _run(
                 found.values,
                 found.failure,
                 found.is_replicated,
-                found.is_resampled,
+                found.num_blocks,
+                found.doubts,
             )
         )
     return Sweep(
@@ -351,7 +364,9 @@ def _named(settings: Mapping[str, Any]) -> str:
     return text.point(settings)
 
 
-def _interval(values: Sequence[float], confidence: float, *rows: Row) -> Interval | None:
+def _interval(
+    values: Sequence[float], confidence: float, column: int, *rows: Row
+) -> Interval | None:
     known = [value for value in values if not math.isnan(value)]
     if not known:
         return None
@@ -359,12 +374,16 @@ def _interval(values: Sequence[float], confidence: float, *rows: Row) -> Interva
         known,
         confidence,
         is_replicated=any(row.is_replicated for row in rows),
-        is_resampled=any(row.is_resampled for row in rows),
+        num_blocks=fewest(row.num_blocks for row in rows),
+        doubt=next((row.doubts[column] for row in rows if row.doubts and row.doubts[column]), ""),
     )
 
 
-def _standard_error(values: Sequence[float]) -> float:
-    return standard_error([value for value in values if not math.isnan(value)])
+def _standard_error(values: Sequence[float], row: Row) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    if row.num_blocks is None or len(known) < 2:
+        return standard_error(known)
+    return spread(known)
 
 
 def write_rows(rows: Sequence[Mapping[str, Any]], path: Path) -> None:

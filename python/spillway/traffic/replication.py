@@ -55,6 +55,10 @@ def __dir__() -> list[str]:
     return __all__
 
 
+_MOST_BLOCKS = 40
+"""Of a bootstrap whose block length is not stated."""
+
+
 def transformed(trace: Trace, *transforms: Transform) -> Trace:
     """The trace with further transforms, applied in order after those that it has.
 
@@ -168,11 +172,17 @@ def at_rate(simulation: Simulation, factor: float) -> Simulation:
 def rate_per_s(trace: Trace) -> float:
     """Requests per second from the first arrival to the last, after the transforms under seed 0.
 
-    A bootstrap does not count, because it keeps the rate on average.
+    A bootstrap does not count, nor a window of its result, because they keep the rate on average.
 
     Raises UsageError if the trace holds no requests.
     """
-    kept = [one for one in _trace(trace).transforms if not isinstance(one, BlockResample)]
+    kept: list[Transform] = []
+    before: Transform | None = None
+    for one in _trace(trace).transforms:
+        is_of_bootstrap = isinstance(one, Window) and isinstance(before, BlockResample)
+        if not (is_of_bootstrap or isinstance(one, BlockResample)):
+            kept.append(one)
+        before = one
     outline = _outline(trace.replace(transforms=kept), len(kept))
     return float(outline["rows"] / outline["length_s"])
 
@@ -197,7 +207,10 @@ def resampled(trace: Trace, block_s: float | None = None) -> Trace:
     """The trace with a block bootstrap in time: every seed replays another resample of it.
 
     Results over several seeds then estimate a figure's mean over traces of this length, with
-    intervals that include how much such traces differ (see `workload.BlockResample`).
+    intervals that include how much such traces differ (see `workload.BlockResample`, and
+    `data.statistics.of_resamples` for the interval). A resample starts in the midst of its traffic,
+    as a recording does: with sessions, it is a window of a longer one that begins earlier by the
+    longest session.
 
     Parameters
     ----------
@@ -209,22 +222,31 @@ def resampled(trace: Trace, block_s: float | None = None) -> Trace:
 
     Raises ConfigError if the trace is shorter than two blocks, or has `max_in_flight`.
     """
-    outline = _outline(_trace(trace), len(trace.transforms))
+    length_s = _outline(_trace(trace), len(trace.transforms))["length_s"]
     if block_s is None:
         block_s = block_length_s(trace)
-    if not 0 < block_s <= outline["length_s"] / 2:
-        allowed = f"must be > 0 and <= {outline['length_s'] / 2:g} s, half the length of the trace"
+    if not 0 < block_s <= length_s / 2:
+        allowed = f"must be > 0 and <= {length_s / 2:g} s, half the length of the trace"
         raise config_error([("block_s", f"{block_s:g}", allowed)])
-    return transformed(trace, BlockResample(block_s=block_s))
+    lead_s = _longest_session_s(trace)
+    if lead_s == 0:
+        return transformed(trace, BlockResample(block_s=block_s))
+    return transformed(
+        trace,
+        BlockResample(block_s=block_s, duration_s=lead_s + length_s),
+        Window(start_s=lead_s, duration_s=length_s),
+    )
 
 
 def block_length_s(trace: Trace) -> float:
-    """The block length for a bootstrap that the autocorrelation of the traffic suggests, in s.
+    """The default length of the blocks of a bootstrap, in seconds.
 
-    The rule of Politis and White (2004, with the correction of 2009) for the circular bootstrap,
-    applied to the requests and to the tokens that arrive per interval; the longer one counts. The
-    intervals hold about ten requests. The result is at least one interval and at most a third of
-    the trace.
+    Blocks must be longer than the traffic is correlated. How long that is, the rule of Politis and
+    White (2004, with the correction of 2009) for the circular bootstrap tells, applied to the
+    requests and to the tokens that arrive in intervals of about ten requests; the longer one
+    counts, up to a third of the trace. Blocks are at least a fortieth of the trace: the longer they
+    are, the fewer queues their ends break up, and from about 40 blocks on more of them hardly make
+    a variance better known (Schmeiser 1982).
 
     Raises UsageError if the trace holds fewer than 100 requests.
     """
@@ -244,7 +266,32 @@ def block_length_s(trace: Trace) -> float:
         _politis_white(np.histogram(arrival_s, edges, weights=weights)[0].astype(float))
         for weights in (None, tokens)
     ]
-    return float(max(blocks) * (arrival_s[-1] - arrival_s[0]) / bins)
+    length_s = float(arrival_s[-1] - arrival_s[0])
+    return max(max(blocks) * length_s / bins, length_s / _MOST_BLOCKS)
+
+
+def _longest_session_s(trace: Trace) -> float:
+    """From the first to the last request of a session, after the transforms under seed 0."""
+    import numpy as np
+
+    depth = trace.session_segments
+    if not depth:
+        return 0.0
+    columns = _columns(applied(trace) if trace.transforms else trace)
+    begin = columns["segment_begin"].astype(np.int64)
+    rows = np.flatnonzero(np.diff(begin) >= depth)
+    if not len(rows):
+        return 0.0
+    where = begin[rows][:, None] + np.arange(depth)
+    keys = np.hstack([columns["segment_content"][where], columns["segment_tokens"][where]])
+    _, sessions = np.unique(keys, axis=0, return_inverse=True)
+    sessions = sessions.ravel()
+    arrival_ns = columns["arrival_ns"][rows].astype(np.int64)
+    ends = np.zeros(sessions.max() + 1, np.int64)
+    starts = np.full(len(ends), np.iinfo(np.int64).max)
+    np.maximum.at(ends, sessions, arrival_ns)
+    np.minimum.at(starts, sessions, arrival_ns)
+    return float((ends - starts).max() / 1e9)
 
 
 def _politis_white(series: npt.NDArray[np.float64]) -> float:
