@@ -175,8 +175,9 @@ def test_too_few_blocks_are_noted() -> None:
     results = simulate(few, seeds=range(3))
     (remark,) = results.notes()
     assert remark == (
-        f"the intervals are doubtful: the trace holds only {count:.1f} blocks of the bootstrap, and "
-        "10 are the least: use shorter blocks, or a longer trace if it is correlated for so long."
+        f"the intervals are doubtful: the trace holds only {count:.1f} blocks of the bootstrap, "
+        "and 10 are the least: use shorter blocks, or a longer trace if it is correlated for so "
+        "long."
     )
     assert remark in repr(results)
 

@@ -190,7 +190,9 @@ def rate_per_s(trace: Trace) -> float:
 def halves(trace: Trace) -> tuple[Trace, Trace]:
     """The first and the second half of a trace by time, as windows: to search on, and to confirm.
 
-    The first window begins with the first arrival. See `Study.confirm(workload=…)`.
+    The first window begins with the first arrival. A session in progress at the middle has requests
+    in both, as if the recording had ended there: the halves are traffic as it was, and their
+    resamples keep what each holds of a session whole. See `Study.confirm(workload=…)`.
 
     Raises UsageError if the trace holds no requests, and ConfigError if it has `max_in_flight`.
     """
@@ -241,10 +243,10 @@ def resampled(trace: Trace, block_s: float | None = None) -> Trace:
 def block_length_s(trace: Trace) -> float:
     """The default length of the blocks of a bootstrap, in seconds.
 
-    Blocks must be longer than the traffic is correlated. How long that is, the rule of Politis and
-    White (2004, with the correction of 2009) for the circular bootstrap tells, applied to the
-    requests and to the tokens that arrive in intervals of about ten requests; the longer one
-    counts, up to a third of the trace. Blocks are at least a fortieth of the trace: the longer they
+    Blocks must be longer than the traffic is correlated: as long as by the rule of Politis and
+    White (2004, with the correction of 2009) for the circular bootstrap, applied to the requests
+    and to the tokens that arrive in intervals of about ten requests; the longer one counts, up to a
+    third of the trace. Blocks are at least a fortieth of the trace: the longer they
     are, the fewer queues their ends break up, and from about 40 blocks on more of them hardly make
     a variance better known (Schmeiser 1982).
 
