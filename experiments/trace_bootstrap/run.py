@@ -230,6 +230,12 @@ def _holds(held: Sequence[Held]) -> float:
     return sum(one.holds for one in held) / len(held)
 
 
+def _shown(held: Sequence[Held]) -> str:
+    """A coverage with two standard errors, in percent."""
+    share = _holds(held)
+    return f"{100 * share:.1f} ± {200 * math.sqrt(share * (1 - share) / len(held)):.1f}%"
+
+
 def _hypotheses(cells: Sequence[Cell]) -> str:
     held = {f"{cell.name}: {name}": many for cell in cells for name, many in cell.held.items()}
     judged = {name: many for name, many in held.items() if len(many) >= _FEWEST}
@@ -249,7 +255,7 @@ def _hypotheses(cells: Sequence[Cell]) -> str:
         (
             not outside,
             f"{len(unmarked) - len(outside)} of {len(unmarked)} claimed figures are within",
-            [f"{name} ({100 * _holds(unmarked[name]):.1f}%)" for name in outside],
+            [f"{name} ({_shown(unmarked[name])})" for name in outside],
         ),
         (not missed, f"{len(bad) - len(missed)} of {len(bad)} such figures are marked", missed),
         (
@@ -299,7 +305,8 @@ A figure with fewer than {fewest} traces is not judged.
 - **Truth.** The mean over {truths:,} independent traces. Its standard error is {truth_error:.1f}%
   of the standard deviation between traces.
 - **Replications.** Other traces: {replications}.
-  The standard error of a coverage of 95% is {error:.1f} points at load 0.6, {error_close:.1f} at 0.85.
+  The standard error of a coverage of 95% is {error:.1f} points at load 0.6, {error_close:.1f} at
+  0.85.
 - **Seeds.** The corrections were chosen on traffic of other seeds, half as long; the thresholds of
   the marks on traces 0 to 49 of these seeds, which are left out here. A stricter threshold failed
   there: it compares the same variance that makes the interval, so near the threshold it marks the
@@ -309,7 +316,7 @@ A figure with fewer than {fewest} traces is not judged.
 
 {hypotheses}
 
-Shares in percent. *SD*: between traces, relative to the truth. *marked*: of all traces. *holds*,
+± is two standard errors. Shares in percent. *SD*: between traces, relative to the truth. *marked*: of all traces. *holds*,
 *too low*, *too high*: of unmarked intervals. *marked holds*: of marked ones. *all hold*: of all.
 *plain*: mean ± t · SD of the same resamples, without the corrections of
 `data.statistics.of_resamples`, of all. Blocks per trace on average: {blocks}.
