@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from spillway.config.limits import LONGEST_SPAN_S
 from spillway.config.messages import note
-from spillway.interop.traces.csv_table import CsvTable, decimal_to_ns, digits, timestamp_to_ns
+from spillway.interop.traces.csv_table import CsvTable, decimal_to_ns, timestamp_to_ns
 from spillway.interop.traces.error import TraceError
 from spillway.interop.traces.format import Format, Rows
 from spillway.interop.traces.formats import spillway_csv
@@ -65,7 +65,7 @@ def mapped(columns: Mapping[str, str], time_unit: str, layout: Layout) -> Format
 
     def rows(table: CsvTable | JsonlTable) -> Rows:
         if isinstance(table, CsvTable):
-            cells = {meaning: table.texts(column) for meaning, column in columns.items()}
+            cells = table.renamed(columns)
         else:
             cells = {meaning: _texts(table, column) for meaning, column in columns.items()}
             if not clock.is_set:
@@ -109,11 +109,10 @@ class _Clock:
         return self._is_set
 
     def times_ns(self, table: CsvTable, column: str) -> Int64s:
-        texts = table.texts(column)
         unit = self._unit
         if unit == AUTO:
             try:
-                unit = _unit_of(texts[0])
+                unit = _unit_of(table.cell(0, column))
             except ValueError:
                 table.refuse(0, column, "must be a number, or a date with a time")
         if unit == _ISO:
@@ -121,20 +120,13 @@ class _Clock:
         elif unit == "s":
             found = table.seconds_ns(column)
         else:
-            found = self._numbers_ns(table, column, texts, unit)
+            places = _PLACES[unit]
+            highest = LONGEST_SPAN_S * 10 ** (9 - places)
+            allowed = f"must be a number >= 0 and <= {highest} ({unit})"
+            found = table.decimals_ns(column, places, allowed)
         self._unit = unit
         self._is_set = True
         return found
-
-    def _numbers_ns(self, table: CsvTable, column: str, texts: Sequence[str], unit: str) -> Int64s:
-        places = _PLACES[unit]
-        highest = LONGEST_SPAN_S * 10 ** (9 - places)
-        whole = digits(texts)
-        if whole is not None and whole.max() <= highest:
-            found: Int64s = whole * 10**places
-            return found
-        allowed = f"must be a number >= 0 and <= {highest} ({unit})"
-        return table.parsed(column, lambda text: decimal_to_ns(text, places), allowed)
 
 
 def _unit_of(text: str) -> str:

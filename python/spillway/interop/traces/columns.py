@@ -83,7 +83,7 @@ class Columns:
         self._path = path
         self._form = form
         self._sort = sort
-        self._last: tuple[int, str, int] | None = None  # arrival, as written, line
+        self._last: tuple[int, Table] | None = None  # arrival, of the last row of a table
         self._arrival_ns: list[Int64s] = []
         self._input_tokens: list[Int64s] = []
         self._output_tokens: list[Int64s] = []
@@ -162,7 +162,8 @@ class Columns:
 
     def _codes(self, texts: Sequence[str], names: Names, default: str, rows: int) -> Codes:
         """Return the index of the name of each row."""
-        codes = names.codes(texts or [""] * rows, default)
+        texts = texts if any(texts) else [""] * rows
+        codes = names.codes(texts, default)
         if len(names.index) > MOST_NAMES:
             name = "tenant" if names is self._tenants else "slo_class"
             raise TraceError(f"{self._path}: {name} has more than {MOST_NAMES} different values")
@@ -176,16 +177,17 @@ class Columns:
             at = int(backward.argmax())
             row = at if self._last is not None else at + 1
             if self._last and row == 0:
-                _, before, line = self._last
+                other, last = self._last[1], -1
             else:
-                before, line = table.shown(row - 1, self._form.arrival), table.lines[row - 1]
+                other, last = table, row - 1
+            before, line = other.shown(last, self._form.arrival), other.lines[last]
             table.refuse(
                 row,
                 self._form.arrival,
                 f"is earlier than {before} on line {line}; --sort (sort=True in Python) sorts the "
                 "requests by time",
             )
-        self._last = int(arrival_ns[-1]), table.shown(-1, self._form.arrival), table.lines[-1]
+        self._last = int(arrival_ns[-1]), table
 
     def _add_ids(self, table: Table, ids: Sequence[str]) -> None:
         has_ids = bool(self._line_of) if self._arrival_ns else any(ids[:1])

@@ -7,6 +7,7 @@ import csv
 import decimal
 import itertools
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -15,13 +16,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
+from spillway.interop.traces.decimals import decimals, spans_of, whole_numbers
 from spillway.interop.traces.error import TraceError
-from spillway.interop.traces.lines import opened
+from spillway.interop.traces.lines import opened, split_lines
 from spillway.interop.traces.table import ROWS_AT_ONCE, Skipped, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
+    from spillway.interop.traces.decimals import Spans
     from spillway.interop.traces.format import Format
     from spillway.interop.traces.lines import Lines
     from spillway.interop.traces.table import Booleans, Int64s
@@ -31,7 +34,6 @@ __all__ = [
     "columns_in",
     "csv_tables",
     "decimal_to_ns",
-    "digits",
     "tables_of",
     "timestamp_to_ns",
 ]
@@ -50,7 +52,6 @@ _TIMESTAMP = re.compile(
 _UTC = re.compile(
     r"(?:[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?:\n|\Z))+"
 )
-_PLAIN = re.compile(r"[0-9.]+")
 _DELIMITERS = (",", ";", "\t")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _EXACT = decimal.Context(prec=60)
@@ -65,6 +66,12 @@ class CsvTable(Table):
     def cell(self, row: int, column: str) -> str:
         """Return the text of a cell."""
         return self.texts(column)[row]
+
+    def renamed(self, names: Mapping[str, str]) -> Mapping[str, Sequence[str]]:
+        """Return the cells of the columns that are the values of `names`, by its keys."""
+        if isinstance(self.cells, _Split):
+            return self.cells.renamed(names)
+        return {name: self.texts(column) for name, column in names.items()}
 
     def texts(self, column: str) -> Sequence[str]:
         """Return the cells of a column; all empty if the file does not have the column."""
@@ -109,8 +116,8 @@ class CsvTable(Table):
                 raise ValueError
             return value
 
-        texts = self._filled_in(column, empty)
-        values = digits(texts)
+        spans = self._spans(column, empty)
+        values = None if spans is None else whole_numbers(*spans)
         if values is not None and at_least <= values.min() and values.max() <= at_most:
             return values
         allowed = f"must be a whole number >= {at_least} and <= {at_most}"
@@ -118,10 +125,16 @@ class CsvTable(Table):
 
     def seconds_ns(self, column: str) -> Int64s:
         """Return decimal seconds in exact nanoseconds; further digits are rounded."""
-        if (found := _nearest_ns(self.texts(column))) is not None:
-            return found
         allowed = f"must be a decimal number of seconds >= 0 and <= {LONGEST_SPAN_S}"
-        return self.parsed(column, _seconds_to_ns, allowed)
+        return self.decimals_ns(column, 9, allowed)
+
+    def decimals_ns(self, column: str, places: int, allowed: str) -> Int64s:
+        """Return decimal numbers of units of 10**places ns in exact nanoseconds."""
+        spans = self._spans(column)
+        found = None if spans is None else decimals(*spans, places)
+        if found is not None and found.max() < LONGEST_SPAN_S * 1_000_000_000:
+            return found
+        return self.parsed(column, lambda text: decimal_to_ns(text, places), allowed)
 
     def timestamps_ns(self, column: str) -> Int64s:
         """Return dates with times in nanoseconds since 1970; without a time zone they are UTC."""
@@ -148,6 +161,12 @@ class CsvTable(Table):
             )
         return self.whole(prefix_tokens, empty="0") * in_group
 
+    def _spans(self, column: str, empty: str = "") -> Spans | None:
+        """Return where the cells of a column are in bytes; `empty` replaces empty cells."""
+        if isinstance(self.cells, _Split) and column in self.cells and not empty:
+            return self.cells.spans(column)
+        return spans_of(self._filled_in(column, empty))
+
     def _filled_in(self, column: str, empty: str) -> Sequence[str]:
         texts = self.texts(column)
         return [text or empty for text in texts] if empty else texts
@@ -163,6 +182,45 @@ class CsvTable(Table):
             self.refuse(
                 next(row for row, text in enumerate(texts) if _fails(parse, text)), column, allowed
             )
+
+
+class _Split(Mapping[str, "Sequence[str]"]):
+    """The cells of lines without quotes; they become texts when a column is first asked for."""
+
+    def __init__(self, text: str, delimiter: str, columns: Mapping[str, int], spans: Spans) -> None:
+        self._text = text
+        self._delimiter = delimiter
+        self._columns = columns
+        self._all_spans = spans  # a row of cells each
+        self._cells: list[str] = []
+
+    def __getitem__(self, name: str) -> list[str]:
+        at = self._columns[name]
+        if not self._cells:
+            self._cells = self._text.replace("\n", self._delimiter).split(self._delimiter)
+        return self._cells[at : -1 : self._all_spans[1].shape[1]]
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return len(self._all_spans[1])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def renamed(self, names: Mapping[str, str]) -> _Split:
+        """Return the columns that are the values of `names`, by its keys."""
+        columns = {name: self._columns[column] for name, column in names.items()}
+        return _Split(self._text, self._delimiter, columns, self._all_spans)
+
+    def spans(self, name: str) -> Spans:
+        """Return where the cells of a column are in bytes."""
+        data, begin, end = self._all_spans
+        at = self._columns[name]
+        return data, begin[:, at], end[:, at]
 
 
 def csv_tables(path: str | Path) -> Generator[CsvTable, None, None]:
@@ -212,36 +270,40 @@ def _pieces(lines: Lines, skipped: Skipped) -> Generator[CsvTable, None, None]:
     rows_of = {one: len(_header(lines.head, one)) for one in _DELIMITERS}
     delimiter = max(rows_of, key=lambda one: rows_of[one])
     batches = lines.batches()
-    number, batch = next(batches)
-    first = next(at for at, line in enumerate(batch) if line.strip())
-    if '"' in batch[first]:
-        rest = itertools.chain(batch[first:], *(following for _, following in batches))
+    number, text = next(batches)
+    lines_of_text = split_lines(text)
+    first = next(at for at, line in enumerate(lines_of_text) if line.strip())
+    if '"' in lines_of_text[first]:
+        rest = _chained(lines_of_text[first:], batches)
         yield from _read(path, None, _rows(path, rest, number + first, delimiter), skipped)
         return
-    header = tuple(_header(batch[first], delimiter))
+    header = tuple(_header(lines_of_text[first], delimiter))
     yield CsvTable(path, header, [], {})
-    number, batch = number + first + 1, batch[first + 1 :]
+    number, text = number + first + 1, "".join(lines_of_text[first + 1 :])
     while True:
-        text = "".join(batch)
         if '"' in text:  # fields may hold ends of lines
-            rest = itertools.chain(batch, *(following for _, following in batches))
+            rest = _chained(split_lines(text), batches)
             yield from _read(path, header, _rows(path, rest, number, delimiter), skipped)
             return
-        if (columns := _split(batch, text, delimiter, len(header))) is not None:
-            numbers = range(number, number + len(batch))
-            yield CsvTable(path, header, numbers, dict(zip(header, columns, strict=False)))
+        if text and (cells := _split(text, delimiter, header)) is not None:
+            numbers = range(number, number + cells.rows)
+            yield CsvTable(path, header, numbers, cells)
         else:
-            yield from _read(path, header, _rows(path, batch, number, delimiter), skipped)
-        number, batch = next(batches, (0, []))
-        if not batch:
+            rows = _rows(path, split_lines(text), number, delimiter)
+            yield from _read(path, header, rows, skipped)
+        number, text = next(batches, (0, ""))
+        if not text:
             return
 
 
-def _split(lines: Sequence[str], text: str, delimiter: str, width: int) -> list[list[str]] | None:
-    """Return the columns of lines without quotes; None if only `csv.reader` can split them.
+def _chained(lines: Iterable[str], batches: Iterable[tuple[int, str]]) -> Iterator[str]:
+    yield from lines
+    for _, text in batches:
+        yield from split_lines(text)
 
-    Splitting the text of all lines at once takes a third of the time.
-    """
+
+def _split(text: str, delimiter: str, header: Sequence[str]) -> _Split | None:
+    """Return the cells of lines without quotes; None if only `csv.reader` can split them."""
     if "\r" in text:
         text = text.replace("\r\n", "\n")
     if not text.endswith("\n"):
@@ -249,12 +311,18 @@ def _split(lines: Sequence[str], text: str, delimiter: str, width: int) -> list[
     odd = ("\0", "\r", "\n\n", "\n ", f"{delimiter} ")
     if text.startswith((" ", "\n")) or any(one in text for one in odd):
         return None
-    if set(map(str.count, lines, itertools.repeat(delimiter))) != {width - 1}:
+    data = np.frombuffer(text.encode(), np.uint8)
+    is_line_end = data == ord("\n")
+    end = np.flatnonzero(is_line_end | (data == ord(delimiter)))
+    rows, width = np.count_nonzero(is_line_end), len(header)
+    if len(end) != rows * width or not is_line_end[end[width - 1 :: width]].all():
         return None
-    if max(map(len, lines)) > csv.field_size_limit():
+    begin = np.append(0, end[:-1] + 1)
+    if (end - begin).max() > csv.field_size_limit():
         return None
-    cells = text.replace("\n", delimiter).split(delimiter)
-    return [cells[at:-1:width] for at in range(width)]
+    columns = {name: at for at, name in enumerate(header)}
+    spans = data, begin.reshape(rows, width), end.reshape(rows, width)
+    return _Split(text, delimiter, columns, spans)
 
 
 def _rows(
@@ -302,40 +370,6 @@ def _fails(parse: Callable[[str], int], text: str) -> bool:
     except ValueError:
         return True
     return False
-
-
-def digits(texts: Sequence[str]) -> Int64s | None:
-    """Return texts of nothing but decimal digits as numbers; None if there is another."""
-    joined = "".join(texts)
-    if not (joined.isascii() and joined.isdigit()):
-        return None
-    try:
-        return np.fromiter(map(int, texts), np.int64, len(texts))
-    except (ValueError, OverflowError):
-        return None
-
-
-def _nearest_ns(texts: Sequence[str]) -> Int64s | None:
-    """Return plain decimal seconds in nanoseconds; None if that needs exact arithmetic.
-
-    Below 2**50 ns a double is within 1/4 ns of the decimal number, so one that is within 1/4 ns of
-    a whole number of nanoseconds rounds to the same.
-    """
-    if not _PLAIN.fullmatch("".join(texts)):
-        return None
-    try:
-        ns = np.fromiter(map(float, texts), np.float64, len(texts)) * 1e9
-    except ValueError:
-        return None
-    nearest = np.rint(ns)
-    if ns.max() > 2.0**50 or np.abs(ns - nearest).max() >= 0.25:
-        return None
-    found: Int64s = nearest.astype(np.int64)
-    return found
-
-
-def _seconds_to_ns(text: str) -> int:
-    return decimal_to_ns(text, 9)
 
 
 def decimal_to_ns(text: str, places: int) -> int:

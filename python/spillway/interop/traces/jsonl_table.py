@@ -14,6 +14,7 @@ import numpy as np
 from spillway.config import yaml
 from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
 from spillway.interop.traces.error import TraceError
+from spillway.interop.traces.lines import split_lines
 from spillway.interop.traces.table import Table
 
 if TYPE_CHECKING:
@@ -126,8 +127,8 @@ def tables_of(lines: Lines, form: Format, skipped: Skipped) -> Generator[JsonlTa
     Raises TraceError if the file cannot be read, is not text, or a line is not an object of the
     format.
     """
-    for first, batch in lines.batches():
-        numbers, objects = _objects(lines.path, first, batch, skipped)
+    for first, text in lines.batches():
+        numbers, objects = _objects(lines.path, first, split_lines(text), skipped)
         shapes = dict.fromkeys(map(tuple, objects))
         if not all(set(form.required) <= set(shape) for shape in shapes):
             numbers, objects = _fitting(lines.path, numbers, objects, form, skipped)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TextIO
 
-__all__ = ["STANDARD_INPUT", "Lines", "opened"]
+__all__ = ["STANDARD_INPUT", "Lines", "opened", "split_lines"]
 
 
 def __dir__() -> list[str]:
@@ -26,7 +26,7 @@ def __dir__() -> list[str]:
 
 STANDARD_INPUT = "-"
 
-_BATCH_CHARACTERS = 1 << 16  # small batches stay in the processor's cache
+_BATCH_CHARACTERS = 1 << 17  # small batches stay in the processor's cache
 _GZIP = b"\x1f\x8b"
 _ZSTANDARD = b"\x28\xb5\x2f\xfd"
 _READ_BYTES = 1 << 17
@@ -49,13 +49,19 @@ class Lines:
                 return line.strip()
         return ""
 
-    def batches(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield lines with their ends, and before them the number of the first, from 1."""
+    def batches(self) -> Iterator[tuple[int, str]]:
+        """Yield the text of some lines, and before it the number of the first, from 1."""
         number = 1
-        while lines := self._held + self._stream.readlines(_BATCH_CHARACTERS):
+        while text := "".join(self._held) + self._stream.read(_BATCH_CHARACTERS):
             self._held = []
-            yield number, lines
-            number += len(lines)
+            text += self._stream.readline()
+            yield number, text
+            number += len(split_lines(text)) if "\r" in text else text.count("\n")
+
+
+def split_lines(text: str) -> list[str]:
+    """Return lines with their ends: line feed, carriage return, or both."""
+    return io.StringIO(text, newline="").readlines()
 
 
 @contextlib.contextmanager
