@@ -157,6 +157,8 @@ def _note_empty(
 
 
 def _texts(table: JsonlTable, column: str) -> list[str]:
+    if table.uniform is not None and (found := table.uniform.written(column)) is not None:
+        return found
     return [_text(at_path(one, column)) for one in table.objects]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 import numpy as np
 
 from spillway.interop.traces.error import TraceError
+from spillway.interop.traces.format import Lists
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -111,9 +112,9 @@ class Columns:
             self._prefix_group.append(np.array(groups, dtype=np.int64))
             self._prefix_tokens.append(rows.prefix_tokens)
         if rows.hash_ids:
-            ids = list(itertools.chain.from_iterable(rows.hash_ids))
-            self._hash_ids.append(np.array(ids, dtype=np.uint64))
-            self._blocks.append(np.array(list(map(len, rows.hash_ids)), dtype=np.int64))
+            ids, counts = _lists_of(rows.hash_ids)
+            self._hash_ids.append(ids)
+            self._blocks.append(counts)
         blocks = self._block_size_tokens if self._arrival_ns else rows.block_size_tokens
         if blocks != rows.block_size_tokens:
             raise TraceError(
@@ -245,12 +246,19 @@ def group_segments(groups: Int64s, shared: Int64s) -> dict[str, Any]:
     return _segments(np.append(0, np.cumsum(found)), groups[found], shared[found])
 
 
+def _lists_of(lists: Sequence[Sequence[int]] | Lists) -> Lists:
+    """Return lists of whole numbers as arrays."""
+    if isinstance(lists, Lists):
+        return lists
+    values = np.array(list(itertools.chain.from_iterable(lists)), dtype=np.uint64)
+    return Lists(values, np.array(list(map(len, lists)), dtype=np.int64))
+
+
 def block_segments(
     hash_ids: Sequence[Sequence[int]], input_tokens: Sequence[int] | Int64s, block_size_tokens: int
 ) -> dict[str, Any]:
     """Return the same for prompts cut into blocks, of which only the last may be shorter."""
-    counts = np.array([len(ids) for ids in hash_ids], dtype=np.int64)
-    ids = np.array(list(itertools.chain.from_iterable(hash_ids)), dtype=np.uint64)
+    ids, counts = _lists_of(hash_ids)
     return _block_segments(ids, counts, input_tokens, block_size_tokens)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from spillway.interop.traces.table import Int64s
 
-__all__ = ["Bytes", "Spans", "decimals", "spans_of", "whole_numbers"]
+__all__ = ["Bytes", "Spans", "decimals", "shifted", "spans_of", "whole_numbers"]
 
 
 def __dir__() -> list[str]:
@@ -46,6 +46,13 @@ def whole_numbers(data: Bytes, begin: Int64s, end: Int64s) -> Int64s | None:
     return _digits(data, end, widths) if widths.min() > 0 else None
 
 
+def shifted(whole: Int64s, places: int) -> Int64s | None:
+    """Return numbers >= 0 times 10**places; None if one is as large as 9e18, or larger."""
+    if whole.max() >= 9 * 10 ** (_MOST_DIGITS - places):
+        return None
+    return whole * 10**places
+
+
 def decimals(data: Bytes, begin: Int64s, end: Int64s, places: int) -> Int64s | None:
     """Return numbers times 10**places, rounded half to even.
 
@@ -64,10 +71,8 @@ def decimals(data: Bytes, begin: Int64s, end: Int64s, places: int) -> Int64s | N
         whole, fraction = whole_numbers(data, begin, point), _digits(data, end, width)
         if fraction is None:
             return None
-    if whole is None or whole.max() >= 9 * 10 ** (_MOST_DIGITS - places):
-        return None
-    whole = whole * 10**places
-    if fraction is None or width is None:
+    whole = None if whole is None else shifted(whole, places)
+    if whole is None or fraction is None or width is None:
         return whole
     if width.max() <= places:
         return whole + fraction * _POWERS[places - width]

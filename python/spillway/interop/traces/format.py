@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import numbers
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 from spillway.interop.traces.error import TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    import numpy as np
+
     from spillway.interop.traces.table import Int64s
 
-__all__ = ["BLOCK_SIZE_TOKENS", "HIGHEST_ID", "Format", "Layout", "Option", "Rows"]
+__all__ = ["BLOCK_SIZE_TOKENS", "HIGHEST_ID", "Format", "Layout", "Lists", "Option", "Rows"]
 
 
 def __dir__() -> list[str]:
@@ -89,6 +91,13 @@ class Option:
         raise TraceError(f"{self.name} = {value!r:.60}: {allowed}")
 
 
+class Lists(NamedTuple):
+    """Lists of whole numbers as arrays: the numbers of all lists, and how many each list has."""
+
+    values: np.ndarray[tuple[int], np.dtype[np.uint64]]
+    counts: Int64s
+
+
 @dataclass(frozen=True)
 class Rows:
     """The requests of consecutive rows of a file, in the order of the file.
@@ -105,7 +114,7 @@ class Rows:
         Names of the requests; all "", or an empty sequence, if they have no names.
     prefix_group, prefix_tokens : sequence of str, array of int64
         The prompts of a group begin with the same `prefix_tokens` tokens; "" is no group.
-    hash_ids : sequence of sequences of int
+    hash_ids : sequence of sequences of int, or Lists
         The content of each prompt in blocks of `block_size_tokens`, instead of prefix groups.
     block_size_tokens : int
         Tokens per hash id; the last block of a prompt may be shorter.
@@ -120,7 +129,7 @@ class Rows:
     request_id: Sequence[str] = ()
     prefix_group: Sequence[str] = ()
     prefix_tokens: Int64s | None = None
-    hash_ids: Sequence[Sequence[int]] = ()
+    hash_ids: Sequence[Sequence[int]] | Lists = ()
     block_size_tokens: int = 0
 
 

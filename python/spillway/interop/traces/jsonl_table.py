@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import decimal
+import functools
 import itertools
 import json
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +18,16 @@ from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
 from spillway.interop.traces.error import TraceError
 from spillway.interop.traces.lines import split_lines
 from spillway.interop.traces.table import Table
+from spillway.interop.traces.uniform_lines import uniform
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator
     from pathlib import Path
 
-    from spillway.interop.traces.format import Format
+    from spillway.interop.traces.format import Format, Lists
     from spillway.interop.traces.lines import Lines
     from spillway.interop.traces.table import Int64s, Skipped
+    from spillway.interop.traces.uniform_lines import UniformLines
 
 __all__ = ["UNIT_NS", "JsonlTable", "at_path", "columns_in", "tables_of"]
 
@@ -34,6 +38,8 @@ def __dir__() -> list[str]:
 
 UNIT_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 """Nanoseconds per unit."""
+
+_PLACES = {unit: len(str(scale)) - 1 for unit, scale in UNIT_NS.items()}
 
 # Decimal, so that the times of a trace are exact.
 _DECODER = json.JSONDecoder(parse_float=decimal.Decimal, object_pairs_hook=yaml.unique_keys)
@@ -47,6 +53,7 @@ class JsonlTable(Table):
     """Consecutive objects of a JSONL file; numbers with a fraction are `Decimal`."""
 
     objects: Sequence[dict[str, Any]]
+    uniform: UniformLines | None = None
 
     def cell(self, row: int, column: str) -> Any:
         """Return the value of a key; "" if the object does not have it."""
@@ -80,6 +87,8 @@ class JsonlTable(Table):
 
     def texts(self, key: str) -> list[str]:
         """Return the texts of a key; "" where an object does not have it."""
+        if self.uniform is not None and (found := self.uniform.texts(key)) is not None:
+            return found
         texts = self.values(key)
         if set(map(type, texts)) != {str}:
             row = next(row for row, text in enumerate(texts) if not isinstance(text, str))
@@ -88,6 +97,9 @@ class JsonlTable(Table):
 
     def whole(self, key: str, *, at_least: int = 0, at_most: int = MAX_TOKENS) -> Int64s:
         """Return the whole numbers of a key."""
+        found = None if self.uniform is None else self.uniform.whole.get(key)
+        if found is not None and at_least <= found.min() and found.max() <= at_most:
+            return found
         return self.checked_whole(self.values(key), key, at_least=at_least, at_most=at_most)
 
     def checked_whole(
@@ -105,10 +117,17 @@ class JsonlTable(Table):
             self.refuse(row, key, allowed, shown=_shown(value))
         return np.array(values, dtype=np.int64)
 
+    def lists(self, key: str) -> Lists | None:
+        """Return the lists of whole numbers of a key, if they can be had without its `values`."""
+        return None if self.uniform is None else self.uniform.lists.get(key)
+
     def times_ns(self, key: str, unit: str) -> Int64s:
         """Return the exact times of a key in nanoseconds; `unit`: s, ms, us or ns."""
         scale_ns = UNIT_NS[unit]
         highest = LONGEST_SPAN_S * 1_000_000_000 // scale_ns
+        found = None if self.uniform is None else self.uniform.decimals(key, _PLACES[unit])
+        if found is not None and found.max() < LONGEST_SPAN_S * 1_000_000_000:
+            return found
         values = self.values(key)
         if set(map(type, values)) == {int} and 0 <= min(values) <= max(values) <= highest:
             return np.array(values, dtype=np.int64) * scale_ns
@@ -121,6 +140,23 @@ class JsonlTable(Table):
         return np.array(times_ns, dtype=np.int64)
 
 
+class _Decoded(Sequence[dict[str, Any]]):
+    """The objects of valid lines, decoded when one is first asked for."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @functools.cached_property
+    def _objects(self) -> list[dict[str, Any]]:
+        return [_scan(line, 0)[0] for line in split_lines(self._text)]
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._objects[at]
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+
 def tables_of(lines: Lines, form: Format, skipped: Skipped) -> Generator[JsonlTable, None, None]:
     """Read a file of a format in pieces; empty lines are skipped.
 
@@ -128,6 +164,10 @@ def tables_of(lines: Lines, form: Format, skipped: Skipped) -> Generator[JsonlTa
     format.
     """
     for first, text in lines.batches():
+        if (alike := uniform(text)) is not None and set(form.required) <= alike.kinds.keys():
+            numbers_alike = range(first, first + len(alike))
+            yield JsonlTable(lines.path, tuple(alike.kinds), numbers_alike, _Decoded(text), alike)
+            continue
         numbers, objects = _objects(lines.path, first, split_lines(text), skipped)
         shapes = dict.fromkeys(map(tuple, objects))
         if not all(set(form.required) <= set(shape) for shape in shapes):

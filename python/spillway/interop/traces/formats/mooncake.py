@@ -17,6 +17,7 @@ from spillway.interop.traces.format import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from spillway.interop.traces.format import Lists
     from spillway.interop.traces.jsonl_table import JsonlTable
     from spillway.interop.traces.table import Int64s
 
@@ -55,10 +56,14 @@ def _rows(table: JsonlTable, *, unit: str, block_size_tokens: int, **_: object) 
     )
 
 
-def hash_ids(table: JsonlTable, prompt: Int64s, block_size_tokens: int) -> list[list[int]]:
+def hash_ids(table: JsonlTable, prompt: Int64s, block_size_tokens: int) -> list[list[int]] | Lists:
     """Return the hash ids of each prompt, one per block."""
+    counts = -(-prompt // block_size_tokens)  # rounded up
+    lists = table.lists("hash_ids")
+    if lists is not None and (lists.counts == counts).all():
+        return lists
     found = table.values("hash_ids")
-    needed = (-(-prompt // block_size_tokens)).tolist()  # rounded up
+    needed = counts.tolist()
     if set(map(type, found)) == {list} and list(map(len, found)) == needed:
         ids = list(itertools.chain.from_iterable(found))
         if set(map(type, ids)) == {int} and 0 <= min(ids) <= max(ids) <= HIGHEST_ID:
