@@ -28,6 +28,7 @@ BENCHMARKS = {
     "make_readme": "--smoke --store {out}/store.json --output {out}/README.md",
     "instructions": "--scenario W8 --num-requests 100",
     "peers": "--rounds 1 --num-requests 100",
+    "readers": "--rows 100 --rounds 1",
     "search": "--smoke",
     "shares": "--rounds 1 --num-requests 100",
     "suite": "--smoke --full",
