@@ -8,7 +8,7 @@ for each seed.
 `fit` makes a generator of a trace, a `workload.Synthetic`, and compares what both send; `describe`
 shows the statistics of a trace alone. `generated` returns the requests of a generator as a trace,
 and `zipf_clients` makes tenants of unequal size. `read_load` makes a generator of a configuration
-file of inference-perf, `read_client_pool` one of a client pool of ServeGen.
+of inference-perf or GuideLLM, `read_client_pool` one of a client pool of ServeGen.
 """
 
 from __future__ import annotations

@@ -1,0 +1,99 @@
+"""Mappings in the configuration files of load generators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spillway.config.classes import config_error
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Block"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+class Block:
+    """A mapping of the file, whose errors name file and field."""
+
+    def __init__(self, file: str, place: str, values: dict[str, Any]) -> None:
+        self._file = file
+        self._place = place
+        self.values = values
+
+    def refuse(self, name: str, allowed: str) -> Exception:
+        """Return the error of a field."""
+        value = f"{self.values[name]!r:.60}" if name in self.values else "missing"
+        return config_error([(f"{self._file}, {self._at(name)}", value, allowed)])
+
+    def block(self, name: str) -> Block:
+        """Return a mapping within."""
+        if not isinstance(self.values.get(name), dict):
+            raise self.refuse(name, "must be a mapping")
+        return Block(self._file, self._at(name), self.values[name])
+
+    def blocks(self, name: str) -> list[Block]:
+        """Return a list of mappings, of which there is at least one."""
+        found = self.values.get(name)
+        if not (isinstance(found, list) and found and all(isinstance(one, dict) for one in found)):
+            raise self.refuse(name, "must be a list of mappings, at least one")
+        return [Block(self._file, f"{self._at(name)}[{i}]", one) for i, one in enumerate(found)]
+
+    def choice(self, name: str, allowed: Sequence[str], default: str | None = None) -> str:
+        """Return a text, one of some."""
+        found = self.values.get(name, default)
+        if found not in allowed:
+            others = ", ".join(allowed[:-1])
+            raise self.refuse(name, f"must be {others}{' or ' if others else ''}{allowed[-1]}")
+        return str(found)
+
+    def number(self, name: str, low: float, high: float, *, above: bool = False) -> float:
+        """Return a number from `low` (`above`: excluded) to `high`."""
+        found = self.values.get(name)
+        if (
+            isinstance(found, bool)
+            or not isinstance(found, int | float)
+            or not low <= found <= high
+            or (above and found == low)
+        ):
+            sign = ">" if above else ">="
+            raise self.refuse(name, f"must be a number {sign} {low:g} and <= {high:g}")
+        return float(found)
+
+    def whole(self, name: str, low: int, high: int) -> int:
+        """Return a whole number."""
+        found = self.values.get(name)
+        if type(found) is not int or not low <= found <= high:
+            raise self.refuse(name, f"must be a whole number >= {low} and <= {high}")
+        return found
+
+    def numbers(self, name: str, low: float, high: float) -> list[float]:
+        """Return a number above `low`, or a list of such, as a list."""
+        found = self.values.get(name)
+        many = found if isinstance(found, list) and found else [found]
+        within = Block(self._file, self._at(name), {str(i): one for i, one in enumerate(many)})
+        if not isinstance(found, list):
+            return [self.number(name, low, high, above=True)]
+        return [within.number(str(i), low, high, above=True) for i in range(len(many))]
+
+    def forbid(self, name: str, why: str) -> None:
+        """Refuse a field that is set."""
+        if self.values.get(name):
+            raise self.refuse(name, why)
+
+    def only(self, names: Sequence[str]) -> None:
+        """Refuse fields that are set and not among `names`."""
+        for name in self.values:
+            if name not in names and self.values[name] is not None:
+                allowed = f"not known or not supported; must be one of {', '.join(sorted(names))}"
+                raise self.refuse(name, allowed)
+
+    def replaced(self, values: dict[str, Any]) -> Block:
+        """Return a block of the same place with other values."""
+        return Block(self._file, self._place, values)
+
+    def _at(self, name: str) -> str:
+        return f"{self._place}.{name}" if self._place else name
