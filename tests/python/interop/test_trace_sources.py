@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spillway import read_trace
+from spillway.config.limits import MAX_TOKENS
 from spillway.interop.traces import TraceError, format_of
 
 if TYPE_CHECKING:
@@ -60,6 +61,11 @@ FIRST = {"t": 0.5, "type": "s", "in": 130, "out": 7, "hash_ids": [1, 2, 3], "thi
 NEXT = {"t": 4, "type": "n", "in": 200, "out": 1, "hash_ids": [1, 2, 4]}
 SUBAGENT = {"t": 2.0, "type": "subagent", "requests": [NEXT | {"t": 3.25}]}
 
+
+def turn(session: str, tokens: int, answer: int, **changes: Any) -> dict[str, Any]:
+    return {"session_id": session, "input_length": tokens, "output_length": answer} | changes
+
+
 FILES: dict[str, tuple[list[Any], list[tuple[int, int, int]]]] = {
     "azure": (  # as in 2024: six digits and a time zone
         [
@@ -74,6 +80,14 @@ FILES: dict[str, tuple[list[Any], list[tuple[int, int, int]]]] = {
         [(5 * 10**9, 472, 18), (45 * 10**9, 1087, 0)],
     ),
     "bailian": ([BAILIAN], [(61_114_000_000, 40, 13)]),
+    "aiperf": (
+        [
+            turn("a", 40, 8, timestamp=500),
+            turn("b", 20, 1, timestamp=100.5),
+            turn("a", 10, 2, timestamp=2500),
+        ],
+        [(100_500_000, 20, 1), (500_000_000, 40, 8), (2_500_000_000, 58, 2)],
+    ),
     "mooncake_lengths": ([LENGTHS], [(1_500_000_000, 30, 2)]),
     "openai": (
         [OPENAI, OPENAI | {"created": 1760000000, "user": "u"}],
@@ -144,6 +158,42 @@ def test_times_of_conversations_and_subagents(tmp_path: Path) -> None:
         read_trace(written(tmp_path, [weka(FIRST, early)]))
 
 
+def test_turns_wait_for_assumed_answers(tmp_path: Path) -> None:
+    lines = [
+        turn("a", 1000, 100, timestamp=1000, hash_ids=[7, 8]),
+        turn("b", 1024, 10, timestamp=1000, hash_ids=[7, 9], delay=None),
+        turn("a", 50, 10, delay=250),
+        turn("a", 50, 10),
+        turn("c", 100, 1, hash_ids=[7]),
+    ]
+    path = written(tmp_path, lines)
+    with pytest.warns(UserWarning, match="as if every answer took 1 s and 0.01 s per token"):
+        trace = read_trace(path, answer_s=1, answer_s_per_token=0.01, conversation_interval_s=0.25)
+    columns = trace._columns()
+    second = 10**9
+    expected = [second // 2, second, second, round(3.25 * second), round(4.35 * second)]
+    assert columns["arrival_ns"].tolist() == expected
+    assert columns["input_tokens"].tolist() == [100, 1000, 1024, 1150, 1210]
+    content, begin = columns["segment_content"].tolist(), columns["segment_begin"].tolist()
+    third, first, second_session, after, last = (
+        content[one:end] for one, end in itertools.pairwise(begin)
+    )
+    assert (third, first, second_session) == ([7], [7, 8], [7, 9])
+    # The full blocks of a conversation are those of its next turn; the last, partial one is not.
+    assert after[0] == last[0] == 7
+    assert after[1] == last[1] != 8
+    assert after[2] != last[2]
+
+
+def test_sessions_of_many_lines_are_read_whole(tmp_path: Path) -> None:
+    lines = [turn(f"s{at % 7}", 9, 1, timestamp=at) for at in range(3000)]
+    columns = read_trace(written(tmp_path, lines))._columns()
+    assert columns["input_tokens"].tolist() == [9 + 10 * (at // 7) for at in range(3000)]
+    lines.append(turn("s0", 0, 1, timestamp=9000))
+    with pytest.raises(TraceError, match="rows of the format aiperf cannot be skipped"):
+        read_trace(written(tmp_path, lines), skip_bad=True)
+
+
 def test_malformed_conversations_are_skipped(tmp_path: Path) -> None:
     lines = [weka(FIRST), weka(3), weka(FIRST, NEXT | {"in": 0}), weka(NEXT)]
     path = written(tmp_path, lines)
@@ -178,6 +228,17 @@ MALFORMED = [
     ("bailian", BAILIAN | {"hash_ids": [1, 2, -3]}, "line 2, hash_ids = [1, 2, -3]: must be a li"),
     ("bailian", BAILIAN | {"timestamp": "61"}, "line 2, timestamp = '61': must be a number"),
     ("bailian", BAILIAN | {"input_length": 40.0}, "line 2, input_length = 40.0"),
+    ("aiperf", turn("a", 9, 1, timestamp=1), "line 4, timestamp = 1: is earlier than the previous"),
+    ("aiperf", turn("a", 9, 1, timestamp=9000, delay=1), "line 4, delay = 1: not together with"),
+    ("aiperf", turn("a", 9, 1, delay=-1), "line 4, delay = -1: must be a number >= 0"),
+    ("aiperf", turn("a", 9, 1, delay="1"), "line 4, delay = '1': must be a number"),
+    ("aiperf", turn("c", 0, 1), "line 4, input_length = 0: must be a whole number >= 1"),
+    ("aiperf", turn("c", 9, None), "line 4, output_length = None: must be a whole number"),  # type: ignore[arg-type]
+    ("aiperf", turn("c", 9, 1) | {"session_id": 3}, "line 4, session_id = 3: must be text"),
+    ("aiperf", turn("c", 9, 1, hash_ids=[1, 2]), "line 4, hash_ids = 2 ids: must be 1, one per"),
+    ("aiperf", turn("c", 9, 1, hash_ids=[-1]), "line 4, hash_ids = [-1]: must be a list of whole"),
+    ("aiperf", turn("a", MAX_TOKENS, 1, timestamp=9000), "line 4, input_length = 100000000: makes"),
+    ("aiperf", {"session_id": "a", "text": "x"}, "line 4: not of the format aiperf: input_length,"),
     ("mooncake_lengths", LENGTHS | {"timestamp": -1}, "line 2, timestamp = -1: must be a number"),
     ("mooncake_lengths", {"delay": 5}, "line 2: not of the format mooncake_lengths: timestamp, in"),
     ("mooncake_lengths", LENGTHS | {"tenant": 3}, "line 2, tenant = 3: must be text"),

@@ -168,6 +168,9 @@ class Format:
         `arrival` is one of its columns.
     select : callable, optional
         `select(table)` returns which rows are requests; by default all.
+    joined : bool
+        Whether `rows` gets all rows of a file at once, because they depend on each other; malformed
+        ones cannot be skipped.
     sorts : bool
         Whether files are always sorted on reading, because they are not in order of arrival.
     retime : callable, optional
@@ -189,6 +192,7 @@ class Format:
     options: tuple[Option, ...] = ()
     expand: Callable[..., Any] | None = None
     select: Callable[..., Sequence[bool]] | None = None
+    joined: bool = False
     sorts: bool = False
     retime: Callable[..., Int64s] | None = None
     notes: str = ""

@@ -74,6 +74,13 @@ class JsonlTable(Table):
         objects = list(itertools.compress(self.objects, wanted))
         return JsonlTable(self.path, self.columns, lines, objects)
 
+    def joined(self, tables: Sequence[JsonlTable]) -> JsonlTable:
+        """Return a table with the rows of all `tables`."""
+        keys = dict.fromkeys(itertools.chain.from_iterable(one.columns for one in tables))
+        lines = list(itertools.chain.from_iterable(one.lines for one in tables))
+        objects = list(itertools.chain.from_iterable(one.objects for one in tables))
+        return JsonlTable(self.path, tuple(keys), lines, objects)
+
     def values(self, key: str) -> list[Any]:
         """Return the values of a key, or at a path with dots; "" where there is none."""
         if key not in self.columns and "." in key:

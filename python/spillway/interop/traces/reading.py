@@ -176,10 +176,12 @@ def _collect(
     skipped: Skipped,
 ) -> None:
     """Add all requests of a file to its columns."""
+    if form.joined and skipped.allowed:
+        raise TraceError(f"{lines.path}: rows of the format {form.name} cannot be skipped")
     names: dict[str, None] = {}
     try:
         with contextlib.closing(_TABLES[form.layout](lines, form, skipped)) as tables:
-            for table in tables:
+            for table in _joined(tables) if form.joined else tables:
                 names |= dict.fromkeys(table.columns)
                 for piece in _expanded(table, form, skipped):
                     for good, rows in _good(piece, form, settings, skipped):
@@ -188,6 +190,13 @@ def _collect(
         _note_unused(lines.path, form, names)
     if skipped.rows:
         note(f"{lines.path}: {skipped.rows} malformed rows skipped; the first: {skipped.first}")
+
+
+def _joined(tables: Iterable[Table]) -> Iterator[Table]:
+    """Yield one table with the rows of all."""
+    found = list(tables)
+    if found:
+        yield found[0].joined(found)
 
 
 def _expanded(table: Table, form: Format, skipped: Skipped) -> Iterator[Table]:

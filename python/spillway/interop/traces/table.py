@@ -72,6 +72,10 @@ class Table:
         """Return the table of the wanted rows."""
         raise NotImplementedError
 
+    def joined(self, tables: Sequence[Self]) -> Self:
+        """Return a table with the rows of all `tables`."""
+        raise NotImplementedError
+
     def cell(self, row: int, column: str) -> Any:
         """Return the raw content of a cell."""
         raise NotImplementedError

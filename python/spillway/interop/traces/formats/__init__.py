@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spillway.interop.traces.formats import (
+    aiperf,
     azure,
     bailian,
     blis,
@@ -39,6 +40,7 @@ FORMATS: dict[str, Format] = {
         blis_reference.FORMAT,
         spillway_csv.FORMAT,
         bailian.FORMAT,
+        aiperf.FORMAT,
         mooncake.FORMAT,
         mooncake_lengths.FORMAT,
         dynamo.FORMAT,
