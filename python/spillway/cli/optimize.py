@@ -29,7 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=Path,
         metavar="DIR",
-        help="write study.yaml, trials.csv, best.yaml and confirmation.json there; its "
+        help="write study.yaml, trials.csv, best.yaml, confirmation.json and AIPerf's "
+        "search_history.json there; its "
         "journal.log keeps the finished trials, and a second call resumes the study",
     )
     parser.add_argument(

@@ -208,12 +208,15 @@ def read_study(path: str | Path) -> StudyFile:
 
 
 def write_results(study: Study, folder: Path, confirmation: Confirmation | None) -> None:
-    """Writes trials.csv, best.yaml and, after a confirmation, confirmation.json.
+    """Writes trials.csv, search_history.json, best.yaml and, if confirmed, confirmation.json.
 
     best.yaml holds the winner of the confirmation, or the current configuration if there is no
     winner; without a confirmation, the best trial. It is not written if no trial is feasible.
     """
     write_rows(study.rows(), folder / "trials.csv")
+    with filesystem.replacing(folder / "search_history.json") as temporary:
+        history = json.dumps(study.search_history(), indent=2, allow_nan=False)
+        temporary.write_text(history + "\n", encoding="utf-8")
     if confirmation is not None:
         confirmation.write(folder / "confirmation.json")
         files.dump(confirmation.best, folder / "best.yaml")

@@ -17,6 +17,7 @@ from spillway.study.feasibility import shares_in_doubt
 from spillway.study.objective import rewards_shedding
 from spillway.study.plots import StudyPlots
 from spillway.study.racing import Racing
+from spillway.study.search_history import search_history
 
 # Methods that need Optuna import it.
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class Study(StudyData):
             )
         from spillway.study.search import opened
 
+        self._seed = seed
         self._is_shared = storage is not None
         self.optuna, self._storage = opened(self, sampler, seed, storage, name)
 
@@ -241,6 +243,15 @@ class Study(StudyData):
     def rows(self) -> list[dict[str, Any]]:
         """One row per finished trial, in the order of `trials`."""
         return tables.rows(self)
+
+    def search_history(self) -> dict[str, Any]:
+        """The finished trials in the schema of AIPerf's search_history.json.
+
+        The constraints are its `sla_filters`; iterations also have `seeds`, `se` and `per_seed`.
+        Metrics have AIPerf's tags where it has the figure. `spillway optimize --out` writes the
+        file.
+        """
+        return search_history(self, self._seed)
 
     @property
     def trials(self) -> pd.DataFrame:

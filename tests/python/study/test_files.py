@@ -55,6 +55,7 @@ def test_optimize_leaves_a_folder(folder: Path, capsys: pytest.CaptureFixture[st
     names = {path.name for path in out.iterdir()}
     assert names == {
         "study.yaml", "trials.csv", "best.yaml", "confirmation.json", "journal.log",
+        "search_history.json",
     }  # fmt: skip
     with (out / "trials.csv").open() as stream:
         rows = list(csv.DictReader(stream))
@@ -62,6 +63,7 @@ def test_optimize_leaves_a_folder(folder: Path, capsys: pytest.CaptureFixture[st
         overloaded(), STUDY["space"], "goodput", {"shed": "<=0.5"}, seeds=2
     ).optimize(8, check=False)  # fmt: skip
     assert [float(row["goodput"]) for row in rows] == [one.values[0] for one in same.records]
+    assert json.loads((out / "search_history.json").read_text()) == same.search_history()
     assert rows[0]["is_baseline"] == "True"
     read = json.loads((out / "confirmation.json").read_text())
     assert read["seeds"] == [2, 3, 4, 5]
@@ -454,3 +456,49 @@ def test_study_shows_its_progress(study: Study) -> None:
     assert f"trial {study.best_trial.number}" in text
     assert "0 (current)" in text
     assert repr(Study(overloaded(), SMALL_SPACE, "goodput")) == "0 trials"
+
+
+def test_search_history_has_aiperf_fields() -> None:
+    study = Study(
+        overloaded(), {LIMIT: [1, 64]}, "p99_ttft_ms", {"request_throughput": ">=1"}, seeds=2
+    ).optimize(6, check=False)  # fmt: skip
+    found = study.search_history()
+    config = found["config"]
+    assert config["objectives"] == [
+        {"metric": "time_to_first_token", "stat": "p99", "direction": "MINIMIZE", "threshold": None}
+    ]
+    assert config["sla_filters"] == [
+        {"metric_tag": "request_throughput", "stat": "avg", "op": "ge", "threshold": 1.0}
+    ]
+    assert config["search_space"] == [{"path": LIMIT, "lo": 1, "hi": 64, "kind": "int"}]
+    assert [one["iteration_idx"] for one in found["iterations"]] == list(range(6))
+    for one, trial in zip(found["iterations"], study.records, strict=True):
+        assert one["objective_values"] == list(trial.values)
+        assert one["variation_values"] == trial.point
+        assert one["feasible"] == trial.is_feasible
+        assert np.mean(one["per_seed"][0]) == pytest.approx(one["objective_values"][0])
+        assert one["seeds"] == [0, 1]
+    (best,) = found["best_trials"]
+    assert best["objective_values"] == list(study.best_trial.values)
+    assert best["feasible_count"] == sum(one.is_feasible for one in study.records)
+    tried = {one.point[LIMIT]: one.is_feasible for one in study.records}
+    boundary = found["boundary_summary"]
+    assert boundary["swept_dim_path"] == LIMIT
+    assert boundary["feasible_max"]["value"] == max(at for at, good in tried.items() if good)
+    assert boundary["infeasible_min"] is None
+
+
+def test_search_history_of_trials_that_break_a_constraint() -> None:
+    study = Study(overloaded(), {LIMIT: [1, 64]}, "goodput", {"p99_ttft_ms": "<=0.001"}, seeds=1)
+    with pytest.warns(RuntimeWarning, match="no feasible configuration found"):
+        study.optimize(3, check=False)
+    found = study.search_history()
+    assert {one["feasible"] for one in found["iterations"]} == {False}
+    assert {one["se"] for one in found["iterations"]} == {None}
+    (best,) = found["best_trials"]
+    assert best["feasible_count"] == 0
+    least = found["boundary_summary"]["infeasible_min"]
+    assert least["value"] == min(one.point[LIMIT] for one in study.records)
+    assert least["first_breach"]["metric_tag"] == "time_to_first_token"
+    assert least["first_breach"]["observed"] > least["first_breach"]["threshold"] == 0.001
+    json.dumps(found, allow_nan=False)
