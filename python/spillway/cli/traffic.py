@@ -38,6 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--arrivals", metavar="KIND,…",
         help="arrival processes to choose from (default: poisson,gamma,hawkes,mmpp)",
     )  # fmt: skip
+    fitted.add_argument(
+        "--sessions", action="store_true",
+        help="users that wait for answers, with the trace's sessions and shared prefixes",
+    )  # fmt: skip
+    for name, text in (("ttft", "from a turn to its first token"), ("tpot", "per further token")):
+        fitted.add_argument(
+            f"--{name}-s", type=float, default=0.0, metavar="S",
+            help=f"with --sessions: seconds that the traced system took {text} (default: 0)",
+        )  # fmt: skip
     fitted.add_argument("--seed", type=int, default=0, help="seed of the generated traces")
     fitted.set_defaults(act=_fit)
 
@@ -58,17 +67,22 @@ def _describe(options: argparse.Namespace) -> int:
 
 def _fit(options: argparse.Namespace) -> int:
     import spillway
+    from spillway.config.classes import config_error
     from spillway.config.filesystem import replacing
     from spillway.config.yaml import to_yaml
-    from spillway.traffic import fit
+    from spillway.traffic import Fit, SessionFit, fit, fit_sessions
 
-    chosen = {} if options.arrivals is None else {"arrivals": options.arrivals.split(",")}
-    found = fit(
-        spillway.read_trace(options.trace),
-        seed=options.seed,
-        progress=lambda line: print(line, file=sys.stderr),
-        **chosen,
-    )
+    common = {"seed": options.seed, "progress": lambda line: print(line, file=sys.stderr)}
+    found: Fit | SessionFit
+    if options.sessions:
+        if options.arrivals is not None:
+            allowed = "not together with --sessions: users have no arrival process"
+            raise config_error([("--arrivals", options.arrivals, allowed)])
+        trace = spillway.read_trace(options.trace)
+        found = fit_sessions(trace, ttft_s=options.ttft_s, tpot_s=options.tpot_s, **common)
+    else:
+        chosen = {} if options.arrivals is None else {"arrivals": options.arrivals.split(",")}
+        found = fit(spillway.read_trace(options.trace), **common, **chosen)
     with replacing(options.output) as path:
         path.write_text(to_yaml({"workload": found.workload.to_dict()}), encoding="utf-8")
     print(found.text())

@@ -5,10 +5,11 @@ The transforms of a trace are settings of it (`workload.Trace.transforms`, such 
 remember them, a study can search them (`workload.transforms[0].factor`), and random ones draw anew
 for each seed.
 
-`fit` makes a generator of a trace, a `workload.Synthetic`, and compares what both send; `describe`
-shows the statistics of a trace alone. `generated` returns the requests of a generator as a trace,
-and `zipf_clients` makes tenants of unequal size. `read_load` makes a generator of a configuration
-of inference-perf or GuideLLM, `read_client_pool` one of a client pool of ServeGen.
+`fit` makes a generator of a trace, a `workload.Synthetic`, and compares what both send;
+`fit_sessions` does the same for sessions and shared prefixes, with users that wait for answers;
+`describe` shows the statistics of a trace alone. `generated` returns the requests of a generator as
+a trace, and `zipf_clients` makes tenants of unequal size. `read_load` makes a generator of a
+configuration of inference-perf or GuideLLM, `read_client_pool` one of a client pool of ServeGen.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         resampled,
         transformed,
     )
+    from spillway.traffic.sessions import PrefixGroup, SessionFit, fit_sessions
     from spillway.traffic.statistics import Check, Description, describe
 
 __all__ = [
@@ -38,11 +40,14 @@ __all__ = [
     "ClientFit",
     "Description",
     "Fit",
+    "PrefixGroup",
+    "SessionFit",
     "applied",
     "at_rate",
     "block_length_s",
     "describe",
     "fit",
+    "fit_sessions",
     "generated",
     "halves",
     "merged",
@@ -59,6 +64,7 @@ _HOMES = {
     **dict.fromkeys(("generated", "zipf_clients"), "generation"),
     "read_client_pool": "client_pools",
     "read_load": "loads",
+    **dict.fromkeys(("PrefixGroup", "SessionFit", "fit_sessions"), "sessions"),
     **dict.fromkeys(("Check", "Description", "describe"), "statistics"),
 }
 

@@ -335,7 +335,7 @@ def _notes(requests: Requests) -> tuple[str, ...]:
         notes.append(
             f"{requests.reused:.0%} of the prompt tokens of the trace were sent before by another "
             "request; the generator shares no prompts, so caches find nothing: replay the trace "
-            "where prefix caching matters"
+            "where prefix caching matters, or see fit_sessions (--sessions)"
         )
     if requests.spread_s is not None:
         notes.append(_rounded(requests.spread_s))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["figure"]
+__all__ = ["figure", "session_figure"]
 
 
 def __dir__() -> list[str]:
@@ -43,6 +43,45 @@ def figure(checks: Sequence[Check]) -> Figure:
     drawn.legend(
         handles, labels, loc="outside upper right", ncols=3, frameon=False, fontsize="small"
     )
+    found: Figure = drawn
+    return found
+
+
+_SESSION_AXES = {
+    "turns": ("turn (the last: all further ones)", "share of the requests"),
+    "input_by_turn": ("turn", "mean prompt (tokens)"),
+    "reused": ("", "share of prompt tokens"),
+    "think_s": ("think time (s)", "share of think times up to it"),
+}
+
+
+def session_figure(checks: Sequence[Check]) -> Figure:
+    """A panel per check of sessions, and the band of 95 % of generated traces."""
+    from spillway.traffic.sessions import TITLES as SESSION_TITLES
+
+    drawn, axes = pyplot().subplots(
+        1, len(checks), figsize=(4 * len(checks), 3.6), layout="constrained"
+    )
+    for ax, check in zip(axes.flat, checks, strict=True):
+        low, high = check.middle - check.low, check.high - check.middle
+        trace = {**STYLES[1], "linestyle": "-", "marker": "o", "markersize": 4, "label": "trace"}
+        band = {"color": STYLES[0]["color"], "capsize": 3, "label": "generator, 95 %"}
+        if check.name == "think_s":
+            ax.errorbar(check.middle, check.grid, xerr=[low, high], fmt="s--", **band)
+            ax.plot(check.trace, check.grid, **trace)
+            ax.set_xlim(left=0)
+        else:
+            ax.errorbar(check.grid, check.middle, yerr=[low, high], fmt="s--", **band)
+            ax.plot(check.grid, check.trace, **trace)
+            ax.set_ylim(bottom=0)
+        if check.name == "reused":
+            ax.set_xticks([])
+        ax.set_xlabel(_SESSION_AXES[check.name][0])
+        ax.set_ylabel(_SESSION_AXES[check.name][1])
+        verdict = "differs" if check.is_bad else "reproduced"
+        title = SESSION_TITLES[check.name]
+        ax.set_title(f"{title[0].upper()}{title[1:]}:\n{verdict}", fontsize="medium", loc="left")
+    axes.flat[0].legend(frameon=False, fontsize="small")
     found: Figure = drawn
     return found
 

@@ -94,3 +94,25 @@ def test_systems_and_errors(result: Result) -> None:
         result.openmetrics(start_unix_s=-1)
     with pytest.raises(UsageError, match=r"metrics\.timeline_step_s"):
         simulate(Simulation()).openmetrics()
+
+
+def test_an_independent_parser_reads_the_same(result: Result) -> None:
+    parser = pytest.importorskip("prometheus_client.openmetrics.parser")
+    text = result.openmetrics(model='a "model"', start_unix_s=1_800_000_000)
+    families = {one.name: one for one in parser.text_string_to_metric_families(text)}
+    timeline = result.timeline
+    waiting = families["vllm:num_requests_waiting"]
+    assert waiting.type == "gauge"
+    assert [one.value for one in waiting.samples] == timeline["waiting"].tolist()
+    assert {one.labels["model_name"] for one in waiting.samples} == {'a "model"'}
+    at_s = [float(one.timestamp) for one in waiting.samples]
+    assert at_s == pytest.approx(1_800_000_000 + timeline["time_s"], abs=1e-3)
+    success = families["vllm:request_success"]
+    assert success.type == "counter"
+    assert {one.name for one in success.samples} == {"vllm:request_success_total"}
+    completed = timeline["completed"].sum(axis=1)
+    assert [one.value for one in success.samples] == completed.tolist()
+    tenants = [
+        one.labels["fairness_id"] for one in families["llm_d_epp_flow_control_queue_size"].samples
+    ]
+    assert sorted(set(tenants)) == ["default", 'the "other"\\one']

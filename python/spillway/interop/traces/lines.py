@@ -30,6 +30,7 @@ _BATCH_CHARACTERS = 1 << 17  # small batches stay in the processor's cache
 _GZIP = b"\x1f\x8b"
 _ZSTANDARD = b"\x28\xb5\x2f\xfd"
 _READ_BYTES = 1 << 17
+_LONGEST_LINE_BYTES = 1 << 26  # of compressed files
 
 
 class Lines:
@@ -90,14 +91,41 @@ def _unpacked(path: Path, raw: io.BufferedReader) -> BinaryIO:
     """Return a stream without its compression, which its first bytes name."""
     start = raw.peek(4)[:4]
     if start.startswith(_GZIP):
-        return cast("BinaryIO", gzip.GzipFile(fileobj=raw))
+        return _bounded(path, cast("io.RawIOBase", gzip.GzipFile(fileobj=raw)))
     if start == _ZSTANDARD:
         try:
             zstandard = extras.require("zstandard", "zstd")
         except ImportError as error:
             raise TraceError(f"{path}: compressed with Zstandard: {error}") from error
-        return cast("BinaryIO", io.BufferedReader(_Zstandard(path, raw, zstandard), _READ_BYTES))
+        return _bounded(path, _Zstandard(path, raw, zstandard))
     return cast("BinaryIO", raw)
+
+
+def _bounded(path: Path, unpacked: io.RawIOBase) -> BinaryIO:
+    return cast("BinaryIO", io.BufferedReader(_ShortLines(path, unpacked), _READ_BYTES))
+
+
+class _ShortLines(io.RawIOBase):
+    """A stream that refuses endless lines: a small compressed file can unpack to any size."""
+
+    def __init__(self, path: Path, stream: io.RawIOBase) -> None:
+        super().__init__()
+        self._path = path
+        self._stream = stream
+        self._line_bytes = 0  # of the line that is being read
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        found = self._stream.read(len(buffer)) or b""
+        buffer[: len(found)] = found
+        at = found.rfind(b"\n")
+        self._line_bytes = len(found) - 1 - at if at >= 0 else self._line_bytes + len(found)
+        if self._line_bytes > _LONGEST_LINE_BYTES:
+            allowed = f"must be <= {_LONGEST_LINE_BYTES >> 20} MiB"
+            raise TraceError(f"{self._path}: a line unpacks to more: {allowed}")
+        return len(found)
 
 
 class _Zstandard(io.RawIOBase):
