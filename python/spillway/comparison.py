@@ -24,12 +24,13 @@ from spillway.simulate import run_many
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import pandas as pd
     from matplotlib.axes import Axes
 
     from spillway._core.cluster import Simulation
+    from spillway.config.progress import Progress
     from spillway.loading import Configuration
     from spillway.report.tables import Parts
 
@@ -288,7 +289,7 @@ def compare(
     max_seeds: int | None = None,
     allow_different_populations: bool = False,
     threads: int | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress = False,
 ) -> Comparison:
     """Compares systems with the first of them, paired by seed.
 
@@ -367,7 +368,8 @@ def compare(
     reached: bool | None = None
     for look in looks:
         extra = first if not used else _following(used, look - len(used))
-        for i, runs in enumerate(run_many(simulations, extra, threads=threads, progress=progress)):
+        many = run_many(simulations, extra, threads=threads, progress=progress)
+        for i, runs in enumerate(many):
             if len(runs) < len(extra):
                 raise KeyboardInterrupt
             values[i] += [result.summary() for result in runs]

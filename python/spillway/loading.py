@@ -61,6 +61,7 @@ def load(path: str | Path) -> Simulation:
     the file is empty or does not state its `schema`.
     """
     settings = files.read_settings(path)
+    files.check_kind(settings, path, "configuration")
     simulation = from_settings(settings, base=Path(path).parent)
     files.note_empty(settings, path)
     return simulation

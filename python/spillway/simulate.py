@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import os
+import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from spillway import _core
 from spillway.config import memory
+from spillway.config.limits import LONGEST_SPAN_S
 from spillway.config.messages import checked, note
+from spillway.config.progress import reporting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from spillway._core.cluster import Simulation
+    from spillway.config.progress import Progress, Report
     from spillway.loading import Configuration
     from spillway.result import Result, Results
 
@@ -31,7 +36,13 @@ _LEVEL = 0.9
 
 
 @overload
-def simulate(simulation: Configuration, seed: int = 0, *, reference: bool = False) -> Result: ...
+def simulate(
+    simulation: Configuration,
+    seed: int = 0,
+    *,
+    reference: bool = False,
+    progress: Progress = False,
+) -> Result: ...
 @overload
 def simulate(
     simulation: Configuration,
@@ -40,6 +51,7 @@ def simulate(
     uncertainty: int,
     threads: int | None = None,
     reference: bool = False,
+    progress: Progress = False,
 ) -> Mapping[str, tuple[float, float]]: ...
 @overload
 def simulate(
@@ -48,6 +60,7 @@ def simulate(
     seeds: Iterable[int],
     threads: int | None = None,
     reference: bool = False,
+    progress: Progress = False,
 ) -> Results: ...
 def simulate(
     simulation: Configuration,
@@ -57,6 +70,7 @@ def simulate(
     uncertainty: int | None = None,
     threads: int | None = None,
     reference: bool = False,
+    progress: Progress = False,
 ) -> Result | Results | Mapping[str, tuple[float, float]]:
     """Runs a simulation under one seed, under several, or with uncertain step times.
 
@@ -80,6 +94,12 @@ def simulate(
     reference
         Simulate every step of every instance separately, request by request. The result is
         identical, as `Result.digest` shows, but takes longer.
+    progress
+        True: if the run takes more than a second, show how far it is and the time left, as a bar
+        of tqdm in a notebook, or as a line on standard error if that is a terminal. A function is
+        called as progress(done, total), about ten times a second: with the finished runs or, for
+        one seed, the requests that have arrived (where their number is not stated: the seconds of
+        simulated time).
 
     Returns
     -------
@@ -99,19 +119,38 @@ def simulate(
     if uncertainty is not None:
         if seeds is not None:
             raise TypeError("give seeds or uncertainty, not both")
-        return _intervals(simulation, seed, uncertainty, threads, reference=reference)
+        return _intervals(
+            simulation,
+            seed,
+            uncertainty,
+            threads=threads,
+            reference=reference,
+            progress=progress,
+        )
     if seeds is None:
         if threads is not None:
             raise TypeError("threads only makes sense with several seeds: give seeds=…")
         seed = _checked_seed(seed)
         reference = checked("reference", reference, bool, "True or False")
+        if reference and progress is not False:
+            raise TypeError("give progress or reference, not both")
         memory.check([simulation])
-        with memory.explained([simulation]):
+        with memory.explained([simulation]), reporting(progress, "requests") as report:
+            if report is not None:
+                return _watched(simulation, seed, report)
             return Result(simulation, seed, _core.cluster.run(simulation, seed, reference))
     if seed != 0:
         raise TypeError("give seed or seeds, not both")
     many = _checked_seeds(seeds)
-    outputs = _run_batch([simulation], many, threads, reference=reference, keep_requests=True)
+    with reporting(progress, "runs") as report:
+        outputs = _run_batch(
+            [simulation],
+            many,
+            threads,
+            reference=reference,
+            keep_requests=True,
+            progress=None if report is None else lambda done: report(done, len(many)),
+        )
     results = _results(simulation, many, outputs)
     if len(results) < len(many):
         raise KeyboardInterrupt
@@ -124,7 +163,7 @@ def run_many(
     *,
     threads: int | None = None,
     keep_requests: bool = False,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress = False,
     reference: bool = False,
 ) -> list[Results]:
     """Runs many simulations on several threads, each under the same seeds.
@@ -143,9 +182,9 @@ def run_many(
     keep_requests
         Whether to keep `Result.requests`, at about 90 bytes per request of every run.
     progress
-        Called as progress(done, total) with the number of finished runs, about ten times a second
-        and at the end, in the calling thread. If it raises, the runs end and the exception
-        propagates.
+        True: show how far the runs are, as for `simulate`. A function is called as progress(done,
+        total) with the number of finished runs, about ten times a second and at the end, in the
+        calling thread. If it raises, the runs end and the exception propagates.
     reference
         As for `simulate`.
 
@@ -169,17 +208,16 @@ def run_many(
         loading.as_simulation(one) for one in checked("simulations", simulations, Iterable, allowed)
     ]
     many = _checked_seeds(seeds)
-    if progress is not None and not callable(progress):
-        raise TypeError(f"progress must be a function of (done, total), not {progress!r:.60}")
     total = len(configurations) * len(many)
-    outputs = _run_batch(
-        configurations,
-        many,
-        threads,
-        reference=reference,
-        keep_requests=keep_requests,
-        progress=None if progress is None else lambda done: progress(done, total),
-    )
+    with reporting(progress, "runs") as report:
+        outputs = _run_batch(
+            configurations,
+            many,
+            threads,
+            reference=reference,
+            keep_requests=keep_requests,
+            progress=None if report is None else lambda done: report(done, total),
+        )
     if missing := outputs.count(None):
         note(f"interrupted: {missing} of {total} runs are missing", RuntimeWarning)
     return [
@@ -188,8 +226,57 @@ def run_many(
     ]
 
 
+_STEP_S = 0.1  # of the clock on the wall
+
+
+def _watched(simulation: Simulation, seed: int, report: Report) -> Result:
+    """The result of a run that reports how far it is: the run is advanced in pieces."""
+    from spillway.result import Result
+
+    running = _core.cluster.Session(simulation, seed)
+    num_requests, span_s = _extent(simulation)
+    end_s = LONGEST_SPAN_S if simulation.horizon_s is None else simulation.horizon_s
+    step_s = 1.0
+    while running.has_pending_work and running.now_s < end_s:
+        began = time.perf_counter()
+        running.advance(min(running.now_s + step_s, end_s))
+        took_s = time.perf_counter() - began
+        step_s *= min(2.0, max(0.25, _STEP_S / max(took_s, 1e-9)))
+        if num_requests:
+            arrived = int(running.observe()["submitted"].sum())
+            report(min(arrived, num_requests), num_requests, f"{running.now_s:,.0f} s simulated")
+        else:
+            report(math.floor(min(running.now_s, span_s)), math.ceil(span_s), "simulated seconds")
+    return Result(simulation, seed, running.finish())
+
+
+def _extent(simulation: Simulation) -> tuple[int, float]:
+    """Number of requests, 0 if it is not stated, and the span of their arrivals, 0 if neither."""
+    workload = simulation.workload
+    if isinstance(workload, _core.workload.Trace):
+        return workload.rows, 0.0
+    ends = [
+        simulation.horizon_s,
+        workload.duration_s,
+        *(one.duration_s for one in workload.clients),
+    ]
+    known = [one for one in ends if one is not None]
+    counts = [one.num_requests for one in workload.clients] or [None]
+    if workload.num_requests is not None:
+        return workload.num_requests, 0.0
+    if known or None in counts:
+        return 0, max(known, default=0.0)
+    return sum(one for one in counts if one is not None), 0.0
+
+
 def _intervals(
-    simulation: Simulation, seed: int, draws: int, threads: int | None, *, reference: bool
+    simulation: Simulation,
+    seed: int,
+    draws: int,
+    *,
+    threads: int | None,
+    reference: bool,
+    progress: Progress,
 ) -> Mapping[str, tuple[float, float]]:
     """The figures of runs with drawn step times, as intervals."""
     from spillway.catalog.servers.uncertainty import drawn
@@ -201,7 +288,13 @@ def _intervals(
         < _LEAST_DRAWS
     ):
         raise ValueError(f"uncertainty = {draws}: must be >= {_LEAST_DRAWS} runs")
-    many = run_many(drawn(simulation, draws), seeds=[seed], threads=threads, reference=reference)
+    many = run_many(
+        drawn(simulation, draws),
+        seeds=[seed],
+        threads=threads,
+        reference=reference,
+        progress=progress,
+    )
     for one in many:
         if remarks := extrapolations(one[0]):
             note(remarks[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +17,7 @@ from spillway.calibration.refinement import Fit, fit, form_of
 from spillway.calibration.replay import Replay, group_of, measured_turnaround_s, plans_ahead
 from spillway.calibration.start import START
 from spillway.config.classes import config_error
+from spillway.config.progress import reporting
 from spillway.interop.traces import TraceError
 from spillway.simulate import run_many
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from spillway.calibration.histograms import Scraped
     from spillway.calibration.log_prior import LogPrior
     from spillway.calibration.parts import Measured
+    from spillway.config.progress import Remarks
     from spillway.data.recording import Recording, ServerFacts, StepLog
     from spillway.data.result import ResultData
 
@@ -65,7 +68,7 @@ def calibrate(
     ahead: bool | None = None,
     rows: Callable[[Recording], Rows] | None = None,
     repeats: bool = True,
-    progress: Callable[[str], object] | None = None,
+    progress: Remarks = False,
 ) -> Profile:
     """Fits the step times of a server to measured runs, logs of its steps, or histograms.
 
@@ -103,8 +106,9 @@ def calibrate(
         The requests of a recording to fit, as a boolean array; by default all that are compared.
     repeats : bool
         Whether prompts that repeat are cached (see `Replay`); False gives a baseline.
-    progress : function, optional
-        Called with a line of text from time to time.
+    progress : bool or function, optional
+        True: show how far it is, as for `simulate`. A function is called with a line of text from
+        time to time.
 
     Raises
     ------
@@ -151,15 +155,15 @@ def calibrate(
     if len(folds) == 1:
         # Nothing is held out that could choose.
         bases, modes = bases[:1], modes[:1]
-    for mode in modes:
-        for base in bases:
+    forms = list(itertools.product(modes, bases))
+    with reporting(progress, "server forms", tells=True) as report:
+        for mode, base in forms:
             found = fit(facts, folds, base=base, ahead=mode, prior=prior, covariance=covariance)
             costs = found.held_out_costs() if len(folds) > 1 else np.array([found.cost])
             tried.append((found, costs))
-            if progress is not None:
-                progress(
-                    f"{form_of(base)}{', one step ahead' if mode else ''}: cost {costs.mean():.4f}"
-                )
+            if report is not None:
+                name = f"{form_of(base)}{', one step ahead' if mode else ''}"
+                report(len(tried), len(forms), f"{name}: cost {costs.mean():.4f}")
     best = _chosen(tried)
     best = fit(
         facts, parts, base=best.base, ahead=best.ahead, prior=best.prior, start=best.theta,

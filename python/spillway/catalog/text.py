@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from spillway.catalog._preset import Preset
 
-__all__ = ["describe", "scenarios", "table"]
+__all__ = ["describe", "document", "scenarios", "table"]
 
 
 def __dir__() -> list[str]:
@@ -52,6 +52,21 @@ def describe(path: str) -> str | None:
         preset, doc = by_name.get(name), inspect.getdoc(by_name.function_of(name))
         return preset.in_words(doc) if doc else str(preset)
     return None
+
+
+def document(path: str) -> Any:
+    """The same as plain values: presets by name, or models and accelerators."""
+    if path == "servers":
+        return servers.catalog()
+    if path.startswith("presets."):
+        return _preset(path.removeprefix("presets."))
+    kinds = ["scenario"] if path == "scenarios" else by_name.KINDS
+    return {name: _preset(name) for kind in kinds for name in by_name.names(kind)}
+
+
+def _preset(name: str) -> dict[str, Any]:
+    one = by_name.get(name)
+    return {"kind": one.kind, "doc": one.doc, "source": one.source}
 
 
 def scenarios() -> str:

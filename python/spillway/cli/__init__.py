@@ -13,6 +13,8 @@ import sys
 from typing import TYPE_CHECKING
 
 import spillway
+from spillway.cli import completion, output
+from spillway.config.extras import MissingExtraError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,6 +44,7 @@ COMMANDS: Mapping[str, str] = {
     "servers": "show a model server: memory, limits, step times, how sure they are",
     "calibrate": "fit a server to measured runs",
     "validate": "compare with another system's recorded results",
+    "completion": "print the completion of a shell",
 }
 """The commands and their descriptions, in the order of `spillway --help`."""
 
@@ -55,15 +58,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if sys.stdout is not None:
                 sys.stdout.flush()  # so that write errors appear here, not at exit
     except (
+        MissingExtraError,
         spillway.ConfigError,
         spillway.LivelockError,
         spillway.TraceError,
         spillway.UsageError,
     ) as error:
-        print(f"spillway: {error}", file=sys.stderr)
+        output.error(error)
         return BAD_INPUT
     except MemoryError as error:
-        print(f"spillway: {error or 'not enough memory'}", file=sys.stderr)
+        output.error(error or "not enough memory")
         return BAD_INPUT
     except BrokenPipeError:
         # The reader of the output is gone (e.g. `| head`): print nothing more, not even at exit.
@@ -74,10 +78,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from spillway.config.filesystem import reason
 
         what = error.filename or "the output"
-        print(f"spillway: {what}: cannot be written: {reason(error)}", file=sys.stderr)
+        output.error(f"{what}: cannot be written: {reason(error)}")
         return BAD_INPUT
     except KeyboardInterrupt:
-        print("spillway: interrupted", file=sys.stderr)
+        output.error("interrupted")
         return 130
     return status
 
@@ -89,14 +93,20 @@ def _run(arguments: Sequence[str]) -> int:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"spillway {spillway.__version__}")
+    output.add_color(parser, "auto")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    called = next((one for one in arguments if not one.startswith("-")), None)
+    completed = completion.words()
+    called = next((one for one in completed or arguments if one in COMMANDS), None)
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary)
         if name == called:
             module = importlib.import_module(f"spillway.cli.{name}")
             module.add_arguments(command)
+            output.add_color(command, argparse.SUPPRESS)
             command.set_defaults(run=module.run)
+    if completed is not None:
+        completion.complete(parser)
     options = parser.parse_args(arguments)
+    output.use_color(options.color)
     status: int = options.run(options)
     return status

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ import yaml
 
 from spillway._core.instance import StepTable
 from spillway.catalog.servers.server import read_profile
+from spillway.cli import output
 from spillway.config.classes import config_error
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--server", action="append", default=[], metavar="NAME=VALUE",
         help="a fact that the data do not state, e.g. num_kv_blocks=17600",
     )  # fmt: skip
+    output.add_json(parser, "the content of the fitted server's file")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -78,11 +79,12 @@ def run(options: argparse.Namespace) -> int:
         [*data, *(Scraped.read(*one) for one in options.scrapes)],
         server=server,
         table=None if options.table is None else _table_of(options.table),
-        progress=lambda line: print(line, file=sys.stderr),
+        progress=True,
     )
+    output.replaced([options.output])
     profile.save(options.output)
-    print(profile.text())
-    print(f"written: {options.output}")
+    output.show(options, profile.text(), profile.to_dict)
+    output.say(f"wrote {options.output}")
     return 0
 
 

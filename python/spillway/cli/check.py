@@ -1,15 +1,18 @@
-"""`spillway check CONFIG`."""
+"""`spillway check FILE`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from spillway.cli import configuration
-from spillway.config.files import fingerprint
+from spillway.cli import configuration, output
+from spillway.config import files
+from spillway.config.classes import config_error
 from spillway.config.profiles import name_of
 
 if TYPE_CHECKING:
     import argparse
+
+    from spillway._core.cluster import Simulation
 
 __all__ = ["add_arguments", "run"]
 
@@ -21,12 +24,74 @@ def __dir__() -> list[str]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     configuration.add_arguments(parser)
+    output.add_json(
+        parser,
+        "file, kind, profile, fingerprint, findings [{path, text}]; of a study or sweep also "
+        "configurations and invalid",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Checks a configuration file; prints its profile, its fingerprint and warnings."""
-    simulation = configuration.load(options)
-    configuration.report_findings(simulation)
-    print(f"{options.config}: ok, profile {name_of(simulation)}, "
-          f"fingerprint {fingerprint(simulation)[:12]}")  # fmt: skip
+    """Checks a configuration, a study or a sweep; prints its fingerprint and warnings."""
+    kind = files.kind_of(files.read_settings(options.config))
+    more: dict[str, Any] = {}
+    if kind == "configuration":
+        simulation, what = configuration.load(options), ""
+    else:
+        _refuse_changes(options, kind)
+        with configuration.warnings_as_lines():
+            simulation, what, more = (_study if kind == "study" else _sweep)(options)
+    findings = configuration.report_findings(simulation)
+    profile, digest = name_of(simulation), files.fingerprint(simulation)
+    text = f"{options.config}: ok, {what}profile {profile}, fingerprint {digest[:12]}"
+    document = {
+        "file": str(options.config),
+        "kind": kind,
+        "profile": profile,
+        "fingerprint": digest,
+        "findings": findings,
+    }
+    output.show(options, text, lambda: document | more)
     return 0
+
+
+def _study(options: argparse.Namespace) -> tuple[Simulation, str, dict[str, Any]]:
+    from spillway.study.files import read_study
+
+    stated = read_study(options.config)
+    study = stated.study()
+    if outside := study.bound.outside():
+        where = ", ".join(f"{name} = {value}" for name, value in outside.items())
+        output.warn(f"the current configuration lies outside the space: {where}")
+    names = list(study.bound.parameters)
+    what = f"study of {_number(names, 'parameter')}, {stated.trials} trials x "
+    what += f"{_number(study.seeds, 'seed')}, base: "
+    more = {"configurations": stated.trials, "parameters": names, "invalid": []}
+    return study.simulation, what, more
+
+
+def _sweep(options: argparse.Namespace) -> tuple[Simulation, str, dict[str, Any]]:
+    from spillway.study.files import read_sweep
+
+    stated = read_sweep(options.config)
+    count, invalid = stated.check()
+    for one in invalid:
+        output.warn(one)
+    if count and len(invalid) == count:
+        raise config_error([(stated.kind, "", "has no valid configuration")])
+    how_many = f" of {count} configuration{'s' * (count != 1)}" if count else ""
+    more = {"configurations": count or None, "invalid": invalid}
+    return stated.simulation, f"{stated.kind}{how_many}, base: ", more
+
+
+def _number(many: Any, noun: str) -> str:
+    return f"{len(many)} {noun}{'s' * (len(many) != 1)}"
+
+
+def _refuse_changes(options: argparse.Namespace, kind: str) -> None:
+    for name in ("trace", "scenario", "traffic_rate"):
+        if getattr(options, name) is not None:
+            flag = f"--{name.replace('_', '-')}"
+            raise config_error([(flag, "", f"is for configuration files, not for a {kind}")])
+    if options.changes:
+        raise config_error([("--set", "", f"is for configuration files, not for a {kind}")])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import spillway
+from spillway.cli import output
 from spillway.cli.configuration import warnings_as_lines
 from spillway.config.classes import config_error
 
@@ -63,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="judge latencies even if the systems serve different numbers of requests",
     )
     parser.add_argument("--threads", type=int, metavar="N", help="concurrent runs (default: CPUs)")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    output.add_json(parser, "verdicts, names, seeds, confidence, looks, notes …")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="write a forest plot there")
     parser.add_argument(
         "--html", type=Path, metavar="FILE", help="write verdicts and plot as one HTML file"
@@ -87,6 +86,7 @@ def run(options: argparse.Namespace) -> int:
             max_seeds=options.max_seeds,
             allow_different_populations=options.allow_different_populations,
             threads=_threads(options.threads),
+            progress=True,
         )
     if options.plot is not None:
         from spillway.report.style import axes_or_new, pyplot
@@ -95,8 +95,8 @@ def run(options: argparse.Namespace) -> int:
         pyplot().savefig(options.plot)
     if options.html is not None:
         found.report(options.html)
-        print(f"spillway: wrote {options.html}", file=sys.stderr)
-    print(json.dumps(found.to_dict(), indent=2) if options.json else found)
+        output.say(f"wrote {options.html}")
+    output.show(options, found, found.to_dict)
     return 0
 
 

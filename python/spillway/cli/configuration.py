@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import spillway
+from spillway.cli import completion, output
 from spillway.config.classes import config_error
 from spillway.interop.traces import FORMATS, options_by_name
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from spillway._core.cluster import Simulation
     from spillway._core.workload import Trace
+    from spillway.checking import Finding
 
 __all__ = ["add_arguments", "load", "report_findings", "warnings_as_lines"]
 
@@ -86,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "the trace",
     )
     parser.add_argument("--sort", action="store_true", help="sort the trace by arrival time")
-    parser.add_argument(
+    change = parser.add_argument(
         "--set",
         action="append",
         default=[],
@@ -95,6 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="change one setting, e.g. gateway.admission[0].capacity_tokens=5000, or presets=NAME "
         "for the settings of a preset; may be repeated",
     )
+    completion.completes(change, completion.changes)
 
 
 def load(options: argparse.Namespace) -> Simulation:
@@ -103,12 +105,12 @@ def load(options: argparse.Namespace) -> Simulation:
         return _read(options)
 
 
-def report_findings(simulation: Simulation) -> int:
-    """Prints the settings that cannot work to standard error, a line each; their number."""
+def report_findings(simulation: Simulation) -> list[Finding]:
+    """Prints the settings that cannot work to standard error, a line each; returns them."""
     found = spillway.check(simulation)
     for one in found:
-        print(f"spillway: warning: {one}", file=sys.stderr)
-    return len(found)
+        output.warn(one)
+    return found
 
 
 @contextlib.contextmanager
@@ -116,9 +118,7 @@ def warnings_as_lines() -> Iterator[None]:
     """Prints each warning on one line to standard error."""
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        warnings.showwarning = lambda message, *_, **__: print(
-            f"spillway: warning: {message}", file=sys.stderr
-        )
+        warnings.showwarning = lambda message, *_, **__: output.warn(message)
         yield
 
 
@@ -127,6 +127,7 @@ def _read(options: argparse.Namespace) -> Simulation:
     from spillway.config import files
 
     settings = stated = files.read_settings(options.config)
+    files.check_kind(stated, options.config, "configuration")
     if options.scenario is not None:
         from spillway.catalog import by_name
 
@@ -153,7 +154,7 @@ def _read(options: argparse.Namespace) -> Simulation:
             stream="auto" if _streams(simulation, options) else False,
             **{name: value for name, value in given.items() if value is not None},
         )
-        print(f"spillway: {_totals(options.trace, trace)}", file=sys.stderr)
+        output.say(_totals(options.trace, trace))
         simulation = simulation.replace(workload=trace)
     if options.traffic_rate is not None:
         simulation = _at_rate(simulation, options.traffic_rate)

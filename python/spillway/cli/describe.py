@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from spillway._core.sim import ConfigError
 from spillway.catalog import text
-from spillway.config.describe import describe
+from spillway.cli import completion, explanations, output
+from spillway.config.describe import describe, descriptor
 from spillway.loading import json_schema
 
 if TYPE_CHECKING:
@@ -21,21 +23,41 @@ def __dir__() -> list[str]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
-    parser.add_argument(
+    path = parser.add_argument(
         "path",
         nargs="?",
         default="",
-        help="e.g. gateway.admission.token_bucket, presets, presets.noisy-neighbor, or scenarios",
+        help="a setting or policy, e.g. gateway.admission.token_bucket; a figure, e.g. goodput; "
+        "figures, study, study.KEY, sweep, presets, presets.NAME, scenarios or servers",
     )
+    completion.completes(path, completion.described)
     parser.add_argument(
         "--schema", action="store_true", help="print the JSON Schema of configuration files"
+    )
+    output.add_json(
+        parser,
+        "of settings their descriptors (name, type, default, unit, doc …), of figures name, doc, "
+        "unit, population, better, needs_targets, of files the keys with doc, default, example",
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the description of a setting, a preset or the whole schema."""
+    """Prints the description of a setting, a figure, a preset, a file, or the whole schema."""
     if options.schema:
         print(json.dumps(json_schema(), indent=2))
+        return 0
+    path = options.path
+    if explained := explanations.explain(path):
+        output.show(options, explained, lambda: explanations.document(path))
+    elif listed := text.describe(path):
+        output.show(options, listed, lambda: text.document(path))
     else:
-        print(text.describe(options.path) or describe(options.path))
+        try:
+            described = describe(path)
+        except ConfigError:
+            if options.json or not (near := explanations.found(path)):
+                raise
+            print(near)
+        else:
+            output.show(options, described, lambda: descriptor(path))
     return 0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spillway.cli import output
 from spillway.config.differences import ABSENT, differences
 
 if TYPE_CHECKING:
@@ -22,11 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument("before", type=Path, metavar="BEFORE", help="configuration file")
     parser.add_argument("after", type=Path, metavar="AFTER", help="configuration file")
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="print JSON: path, before and after of each setting; a side that does not have the "
-        "setting is left out",
+    output.add_json(
+        parser,
+        "a list of path, before and after; a side that does not have the setting is left out",
     )
 
 
@@ -38,12 +36,13 @@ def run(options: argparse.Namespace) -> int:
     with warnings_as_lines():
         before, after = (loading.load(one).to_dict() for one in (options.before, options.after))
     found = differences(before, after)
-    if options.json:
-        entries = [
+    text = "\n".join(map(str, found)) or "no differences"
+    output.show(
+        options,
+        text,
+        lambda: [
             {key: value for key, value in one._asdict().items() if value is not ABSENT}
             for one in found
-        ]
-        print(json.dumps(entries, indent=2))
-    else:
-        print("\n".join(map(str, found)) or "no differences")
+        ],
+    )
     return 0

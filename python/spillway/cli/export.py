@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from spillway.cli import configuration
+from spillway.cli import configuration, output
 
 if TYPE_CHECKING:
     import argparse
@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="where to write the files (default: print them)"
     )
+    output.add_json(parser, "target, files {NAME: TEXT}, losses, outside")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -39,19 +40,24 @@ def run(options: argparse.Namespace) -> int:
     from spillway.interop import deployments
 
     found = deployments.export(configuration.load(options), to=options.to)
+    lines = []
     if options.out is None:
-        for name, text in found.files.items():
-            print(f"# --- {name}\n{text}")
+        lines += [f"# --- {name}\n{text}" for name, text in found.files.items()]
     else:
-        for path in found.write(options.out):
-            print(f"wrote {path}")
+        output.replaced(options.out / name for name in found.files)
+        lines += [f"wrote {path}" for path in found.write(options.out)]
     system = found.target.partition("@")[0]
     if found.losses:
-        print(f"{found.target} does not carry:")
-        for loss in found.losses:
-            print(f"  {loss}")
+        lines.append(f"{found.target} does not carry:")
+        lines += [f"  {loss}" for loss in found.losses]
     else:
-        print(f"{found.target} carries every setting that it decides")
+        lines.append(f"{found.target} carries every setting that it decides")
     if found.outside:
-        print(f"not up to {system}: {', '.join(found.outside)}")
+        lines.append(f"not up to {system}: {', '.join(found.outside)}")
+
+    def document() -> dict[str, Any]:
+        names = ("target", "files", "losses", "outside")
+        return {name: getattr(found, name) for name in names}
+
+    output.show(options, "\n".join(lines), document)
     return 0

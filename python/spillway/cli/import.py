@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from spillway.cli import output
 
 if TYPE_CHECKING:
     import argparse
@@ -44,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--out", type=Path, metavar="FILE", help="where to write it (default: print it)"
     )
+    output.add_json(parser, "simulation (its settings), unread")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -58,11 +60,13 @@ def run(options: argparse.Namespace) -> int:
         found = deployments.import_(
             options.files, system=options.system, onto=onto, gpu=options.gpu
         )
-    if options.out is None:
-        print(yaml.to_yaml(files.to_settings(found.simulation, Path())), end="")
-    else:
+    settings = files.to_settings(found.simulation, Path())
+    text = yaml.to_yaml(settings).rstrip("\n")
+    if options.out is not None:
+        output.replaced([options.out])
         files.dump(found.simulation, options.out)
-        print(f"wrote {options.out}; run it with: spillway run {options.out}")
+        text = f"wrote {options.out}; run it with: spillway run {options.out}"
+    output.show(options, text, lambda: {"simulation": settings, "unread": found.unread})
     for one in found.unread:
-        print(f"spillway: not simulated: {one}", file=sys.stderr)
+        output.say(f"not simulated: {one}")
     return 0

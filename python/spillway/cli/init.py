@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--full", action="store_true", help="every setting with its default, explained"
     )
+    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
     parser.add_argument(
         "file", type=Path, nargs="?", help="where to write it (default: standard output)"
     )
@@ -36,10 +37,11 @@ def run(options: argparse.Namespace) -> int:
         print(text, end="")
         return 0
     try:
-        with options.file.open("x", encoding="utf-8") as stream:
+        with options.file.open("w" if options.force else "x", encoding="utf-8") as stream:
             stream.write(text)
     except FileExistsError as error:
-        raise config_error([(str(options.file), "", "already exists; not overwritten")]) from error
+        allowed = "already exists; not overwritten (--force replaces it)"
+        raise config_error([(str(options.file), "", allowed)]) from error
     except OSError as error:
         raise cannot("written", options.file, error) from error
     print(f"wrote {options.file}; run it with: spillway run {options.file}")

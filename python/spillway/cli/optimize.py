@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spillway._core.sim import UsageError
+from spillway.cli import output
 from spillway.cli.configuration import warnings_as_lines
 from spillway.config.classes import config_error
 from spillway.config.filesystem import make_folder
 
 if TYPE_CHECKING:
     import argparse
+
+    from spillway.study import Study
+    from spillway.study.confirmation import Confirmation
 
 __all__ = ["add_arguments", "run"]
 
@@ -24,7 +27,11 @@ def __dir__() -> list[str]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
-    parser.add_argument("study", type=Path, metavar="STUDY", help="study file (YAML or JSON)")
+    parser.add_argument(
+        "study", type=Path, metavar="STUDY",
+        help="study file (YAML or JSON); `spillway describe study` explains its keys, `spillway "
+        "check` checks it",
+    )  # fmt: skip
     parser.add_argument(
         "--out",
         type=Path,
@@ -40,6 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--html", type=Path, metavar="FILE", help="write tables and pictures as one HTML file"
     )
     parser.add_argument("--threads", type=int, metavar="N", help="concurrent runs (default: CPUs)")
+    parser.add_argument(
+        "--force", action="store_true",
+        help="begin anew: discard the trials of another or an earlier study in DIR",
+    )  # fmt: skip
+    output.add_json(parser, "trials, best (point and settings, or null), confirmation (or null)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -54,28 +66,45 @@ def run(options: argparse.Namespace) -> int:
         storage = None
         if options.out is not None:
             make_folder(options.out)
-            stated.write(options.out / "study.yaml")
             storage = options.out / "journal.log"
+            if options.force:
+                storage.unlink(missing_ok=True)
         study = stated.study(storage)
+        if options.out is not None:
+            stated.write(options.out / "study.yaml")
+        if study.records:
+            output.say(f"{options.out}: resumes the study after {len(study.records)} trials")
         is_over = False
         with contextlib.suppress(KeyboardInterrupt):
             n_trials = options.trials or stated.trials
-            study.optimize(n_trials, total=True, threads=options.threads, **stated.optimize)
+            study.optimize(
+                n_trials, total=True, threads=options.threads, progress=True, **stated.optimize
+            )
             is_over = True
-        print(study)
-        confirmation = None
+        text, confirmation = str(study), None
         if is_over and study.feasible and stated.confirm is not None:
             try:
-                confirmation = study.confirm(threads=options.threads, **stated.confirm)
+                confirmation = study.confirm(
+                    threads=options.threads, progress=True, **stated.confirm
+                )
             except UsageError as error:
-                print(f"\nnot confirmed: {error}")
+                text += f"\n\nnot confirmed: {error}"
             else:
-                print(f"\n{confirmation}")
+                text += f"\n\n{confirmation}"
+        output.show(options, text, lambda: _document(study, confirmation))
         if options.out is not None:
             files.write_results(study, options.out, confirmation)
         if options.html is not None:
             study.report(options.html)
-            print(f"spillway: wrote {options.html}", file=sys.stderr)
+            output.say(f"wrote {options.html}")
     if not is_over:
         raise KeyboardInterrupt
     return 0 if study.feasible else 1
+
+
+def _document(study: Study, confirmation: Confirmation | None) -> dict[str, Any]:
+    best = None
+    if len(study.objectives) == 1 and study.feasible:
+        best = {"trial": study.best_trial.number, "point": study.best_trial.point,
+                "simulation": study.best}  # fmt: skip
+    return {"trials": study.rows(), "best": best, "confirmation": confirmation}

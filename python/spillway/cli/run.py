@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import spillway
-from spillway.cli import configuration
+from spillway.cli import configuration, output
 from spillway.config.classes import config_error
+from spillway.data.export import FILES
 
 if TYPE_CHECKING:
     import argparse
@@ -55,8 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "serve --save-detailed`; profile_export_aiperf.json of AIPerf; or "
         "benchmark_report_v0.2.yaml of llm-d-benchmark",
     )
-    parser.add_argument(
-        "--json", action="store_true", help="print the content of summary.json instead of tables"
+    output.add_json(
+        parser,
+        "the content of summary.json, or with --seeds: seeds, figures {NAME: {mean, low, high}}",
     )
     parser.add_argument(
         "--allow-python",
@@ -77,17 +78,19 @@ def run(options: argparse.Namespace) -> int:
     if options.seeds is not None:
         return _run_seeds(simulation, options)
     simulation = _with_timeline(simulation, options)
-    result = spillway.simulate(simulation, options.seed)
+    result = spillway.simulate(simulation, options.seed, progress=True)
     if options.plot is not None:
         figure = result.plot.gateway()
         figure.savefig(options.plot, dpi=150)  # type: ignore[union-attr]
-        print(f"spillway: wrote {options.plot}", file=sys.stderr)
+        output.say(f"wrote {options.plot}")
     if options.html is not None:
         result.report(options.html)
-        print(f"spillway: wrote {options.html}", file=sys.stderr)
+        output.say(f"wrote {options.html}")
     if options.out is not None:
+        names = ("summary.json", FILES[options.out_format])
+        output.replaced(options.out / name for name in names)
         result.write(options.out, requests=options.out_format)
-    print(json.dumps(result.to_dict(), indent=2) if options.json else result)
+    output.show(options, result, result.to_dict)
     return 0
 
 
@@ -99,15 +102,17 @@ def _run_seeds(simulation: Simulation, options: argparse.Namespace) -> int:
     for name in ("out", "plot", "html"):
         if getattr(options, name) is not None:
             raise config_error([(f"--{name}", "", "is of one run: not together with --seeds")])
-    results = spillway.simulate(simulation, seeds=range(options.seed, options.seed + options.seeds))
-    if options.json:
+    seeds = range(options.seed, options.seed + options.seeds)
+    results = spillway.simulate(simulation, seeds=seeds, progress=True)
+
+    def document() -> dict[str, Any]:
         figures = {
             name: None if one is None else {"mean": one.mean, "low": one.low, "high": one.high}
             for name, one in results.summary().items()
         }
-        print(json.dumps({"seeds": len(results), "figures": figures}, indent=2))
-    else:
-        print(results)
+        return {"seeds": len(results), "figures": figures}
+
+    output.show(options, results, document)
     return 0
 
 
@@ -116,7 +121,8 @@ def _with_timeline(simulation: Simulation, options: argparse.Namespace) -> Simul
     wants = options.plot is not None or options.html is not None
     if not wants or simulation.metrics.timeline_step_s is not None:
         return simulation
-    span_s = spillway.simulate(simulation, options.seed).summary()["duration"] or 1.0
+    first = spillway.simulate(simulation, options.seed, progress=True)
+    span_s = first.summary()["duration"] or 1.0
     return simulation.with_({"metrics.timeline_step_s": max(1e-3, span_s / _SAMPLES)})
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway._core.instance import InstanceGroup
 from spillway.catalog.servers import DEFAULT_ENGINE, Origin, Server, with_servers
 from spillway.catalog.servers.kernel_tables import kernel_table
-from spillway.catalog.servers.text import table
+from spillway.catalog.servers.text import catalog, table
+from spillway.cli import output
 from spillway.config.classes import config_error
 from spillway.config.filesystem import replacing
 from spillway.config.yaml import to_flow, to_yaml
@@ -68,13 +68,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", type=Path, metavar="FILE",
         help="write the server, for `server: FILE` in a configuration",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    output.add_json(
+        parser,
+        "server, provenance, settings, kv_tokens, loads; of the catalog: models, accelerators",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Prints the catalog, or what a server is, what it holds, and how fast it is."""
     if options.model is None:
-        print(table())
+        output.show(options, table(), catalog)
         return 0
     if options.gpu is None:
         raise config_error([("--gpu", "", "is missing; `spillway servers` lists accelerators")])
@@ -92,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
         raise config_error([(missing, "", f"is missing: {other} needs it")])
     shown = _Shown.physics(server) if options.table is None else _with_table(server, options.output)
     loads = _loads(shown.group, options.input_tokens, options.output_tokens)
-    print(json.dumps(_document(shown, loads), indent=2) if options.json else _text(shown, loads))
+    output.show(options, _text(shown, loads), lambda: _document(shown, loads))
     return 0
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from spillway.cli import output
 from spillway.cli.configuration import warnings_as_lines
 from spillway.config.filesystem import make_folder
 
 if TYPE_CHECKING:
     import argparse
+
+    from spillway.study.solvers import Solution
+    from spillway.study.sweeps import Sweep
 
 __all__ = ["add_arguments", "run"]
 
@@ -20,21 +24,42 @@ def __dir__() -> list[str]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
-    parser.add_argument("sweep", type=Path, metavar="SWEEP", help="sweep file (YAML or JSON)")
+    parser.add_argument(
+        "sweep", type=Path, metavar="SWEEP",
+        help="sweep file (YAML or JSON); `spillway describe sweep` explains its keys, `spillway "
+        "check` checks it",
+    )  # fmt: skip
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="write sweep.csv, or solution.json, there"
     )
     parser.add_argument("--threads", type=int, metavar="N", help="concurrent runs (default: CPUs)")
+    output.add_json(parser, "seeds, metrics, rows and notes; of a solver, that of solution.json")
 
 
 def run(options: argparse.Namespace) -> int:
     """Runs configurations side by side, or solves for one number, and prints the results."""
     from spillway.study import files  # slow to import, and `--help` does not need it
+    from spillway.study.sweeps import Sweep
 
     with warnings_as_lines():
-        found = files.run_sweep(options.sweep, threads=options.threads)
+        found = files.read_sweep(options.sweep).run(threads=options.threads, progress=True)
         if options.out is not None:
             make_folder(options.out)
+            name = "sweep.csv" if isinstance(found, Sweep) else "solution.json"
+            output.replaced([options.out / name])
             files.write_sweep(found, options.out)
-    print(found)
+    output.show(options, found, lambda: _document(found))
     return 0
+
+
+def _document(found: Sweep | Solution) -> dict[str, Any]:
+    from spillway.study.sweeps import Sweep
+
+    if not isinstance(found, Sweep):
+        return found.to_dict()
+    return {
+        "seeds": found.seeds,
+        "metrics": found.metrics,
+        "rows": found.to_rows(),
+        "notes": found.notes(),
+    }

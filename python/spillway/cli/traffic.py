@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from spillway.cli import output
 
 if TYPE_CHECKING:
     import argparse
@@ -21,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
     shown = actions.add_parser("describe", help="rate, burstiness, lengths and tenants of a trace")
     shown.add_argument("trace", type=Path, metavar="TRACE", help="a trace of a known format")
+    output.add_json(shown, "requests, length_s, requests_per_s, gap_cv, dispersion, input_tokens …")
     shown.set_defaults(act=_describe)
     fitted = actions.add_parser(
         "fit",
@@ -48,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help=f"with --sessions: seconds that the traced system took {text} (default: 0)",
         )  # fmt: skip
     fitted.add_argument("--seed", type=int, default=0, help="seed of the generated traces")
+    output.add_json(fitted, "workload, clients or sessions, checks, notes")
     fitted.set_defaults(act=_fit)
 
 
@@ -61,7 +64,8 @@ def _describe(options: argparse.Namespace) -> int:
     import spillway
     from spillway.traffic import describe
 
-    print(describe(spillway.read_trace(options.trace)).text())
+    found = describe(spillway.read_trace(options.trace))
+    output.show(options, found.text(), lambda: found)
     return 0
 
 
@@ -72,22 +76,23 @@ def _fit(options: argparse.Namespace) -> int:
     from spillway.config.yaml import to_yaml
     from spillway.traffic import Fit, SessionFit, fit, fit_sessions
 
-    common = {"seed": options.seed, "progress": lambda line: print(line, file=sys.stderr)}
+    trace = spillway.read_trace(options.trace)
     found: Fit | SessionFit
     if options.sessions:
         if options.arrivals is not None:
             allowed = "not together with --sessions: users have no arrival process"
             raise config_error([("--arrivals", options.arrivals, allowed)])
-        trace = spillway.read_trace(options.trace)
-        found = fit_sessions(trace, ttft_s=options.ttft_s, tpot_s=options.tpot_s, **common)
+        latencies = {"ttft_s": options.ttft_s, "tpot_s": options.tpot_s}
+        found = fit_sessions(trace, **latencies, seed=options.seed, progress=True)
     else:
         chosen = {} if options.arrivals is None else {"arrivals": options.arrivals.split(",")}
-        found = fit(spillway.read_trace(options.trace), **common, **chosen)
+        found = fit(trace, **chosen, seed=options.seed, progress=True)
+    output.replaced([options.output])
     with replacing(options.output) as path:
         path.write_text(to_yaml({"workload": found.workload.to_dict()}), encoding="utf-8")
-    print(found.text())
-    print(f"written: {options.output}")
+    output.show(options, found.text(), lambda: found)
+    output.say(f"wrote {options.output}")
     if options.plot is not None:
         found.plot().savefig(options.plot, dpi=150)
-        print(f"written: {options.plot}")
+        output.say(f"wrote {options.plot}")
     return 0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from spillway.cli import output
 
 if TYPE_CHECKING:
     import argparse
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     systems = parser.add_subparsers(title="systems", required=True, metavar="SYSTEM")
     against = systems.add_parser("blis", help="BLIS v0.6.14, exact to the microsecond")
     against.add_argument("directory", type=Path, help="scenario folders, at any depth")
-    against.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    output.add_json(against, "agrees, scenarios")
     against.set_defaults(compare=_blis)
     servers = systems.add_parser(
         "real",
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--half", action="store_true",
         help="fit the first half of each run's requests, predict the second",
     )  # fmt: skip
-    servers.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    output.add_json(servers, "runs, with the statistics of each")
     servers.set_defaults(compare=_real)
 
 
@@ -54,15 +54,15 @@ def _real(options: argparse.Namespace) -> int:
         options.fit,
         options.score,
         half=options.half,
-        progress=lambda line: print(line, file=sys.stderr),
+        progress=True,
     )
-    print(json.dumps(report.to_dict(), indent=2) if options.json else report.table())
+    output.show(options, report.table(), report.to_dict)
     return 0
 
 
 def _blis(options: argparse.Namespace) -> int:
     from spillway.validation import blis  # slow to import, and `--help` does not need it
 
-    report = blis.validate(options.directory)
-    print(json.dumps(report.to_dict(), indent=2) if options.json else report.table())
+    report = blis.validate(options.directory, progress=True)
+    output.show(options, report.table(), report.to_dict)
     return 0 if report.agrees else 1

@@ -11,9 +11,9 @@ from spillway.config import files, profiles
 from spillway.config.classes import allowed_values, annotation, config_error
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-__all__ = ["all_settings", "describe", "starter"]
+__all__ = ["all_settings", "describe", "descriptor", "paths", "starter"]
 
 
 def __dir__() -> list[str]:
@@ -30,6 +30,14 @@ def describe(path: str = "") -> str:
     For example `gateway.admission.token_bucket`; indices are optional. Raises ConfigError for an
     unknown path.
     """
+    place = descriptor(path)
+    if place["type"] == "struct" and "name" not in place:
+        return _noun(place["of"], path)
+    return _setting(place, path)
+
+
+def descriptor(path: str = "") -> Mapping[str, Any]:
+    """The core's descriptor at a dotted path. Raises ConfigError for an unknown path."""
     place: Mapping[str, Any] = {"type": "struct", "of": Simulation._describe()}
     walked: list[str] = []
     for step in path.replace("[", ".").replace("]", "").split(".") if path else []:
@@ -42,9 +50,27 @@ def describe(path: str = "") -> str:
             raise config_error([(path, "", f"unknown setting {step!r}{where}; one of {allowed}")])
         place = choices[step]
         walked.append(step)
-    if place["type"] == "struct" and "name" not in place:
-        return _noun(place["of"], path)
-    return _setting(place, path)
+    return place
+
+
+def paths(*, kinds: bool = True) -> Iterator[tuple[str, bool]]:
+    """The dotted paths of all settings, and whether each ends in the kind of a policy.
+
+    With `kinds=False` the paths leave out kinds, as they do in a simulation: a setting that several
+    kinds have occurs several times.
+    """
+
+    def walk(place: Mapping[str, Any], path: str) -> Iterator[tuple[str, bool]]:
+        is_variant = place["type"] == "variant"
+        for step, below in _below(place).items():
+            if is_variant and not kinds:
+                yield from walk(below, path)
+                continue
+            further = f"{path}.{step}".lstrip(".")
+            yield further, is_variant
+            yield from walk(below, further)
+
+    return walk({"type": "struct", "of": Simulation._describe()}, "")
 
 
 _STARTER = """\

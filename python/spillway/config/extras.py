@@ -6,11 +6,15 @@ import importlib
 import warnings
 from typing import Any
 
-__all__ = ["require"]
+__all__ = ["MissingExtraError", "require"]
 
 
 def __dir__() -> list[str]:
     return __all__
+
+
+class MissingExtraError(ImportError):
+    """An optional extra is not installed."""
 
 
 def require(module: str, extra: str) -> Any:
@@ -21,6 +25,6 @@ def require(module: str, extra: str) -> Any:
             warnings.filterwarnings("ignore", "IProgress not found")
             return importlib.import_module(module)
     except ImportError as error:
-        raise ImportError(
+        raise MissingExtraError(
             f"this needs {module}; install it with: pip install 'spillway-sim[{extra}]'"
         ) from error

@@ -29,10 +29,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 __all__ = [
+    "KINDS",
     "SCHEMA",
     "SCHEMAS",
+    "check_kind",
     "dump",
     "fingerprint",
+    "kind_of",
     "note_empty",
     "parse_settings",
     "read_settings",
@@ -49,6 +52,25 @@ SCHEMA = 2
 """Version of the configuration files and study files that are written."""
 SCHEMAS = (1, 2)
 """The versions that are read."""
+
+KINDS = {
+    "study": ("space", "maximize", "minimize"),
+    "sweep": (
+        "grid",
+        "isolation",
+        "sobol",
+        "one_at_a_time",
+        "max_rate_under_slo",
+        "min_instances_for_rate",
+    ),
+}
+"""Files that vary a simulation, and the keys that only they have."""
+_COMMANDS = {"configuration": "run", "study": "optimize", "sweep": "sweep"}
+
+
+_TOP_LEVEL = frozenset(
+    field["name"] for field in Simulation._describe()["fields"] if field["name"] != "metrics"
+)  # a study has metrics of its own
 
 
 def read_settings(path: str | Path) -> dict[str, Any]:
@@ -67,6 +89,22 @@ def read_settings(path: str | Path) -> dict[str, Any]:
             [(str(path), "", "not a text file; a configuration is YAML or JSON")]
         ) from error
     return parse_settings(text, str(path))
+
+
+def kind_of(settings: Mapping[str, Any]) -> str:
+    """What a file is by its keys: a configuration, a study or a sweep."""
+    return next((kind for kind, own in KINDS.items() if not settings.keys().isdisjoint(own)),
+                "configuration")  # fmt: skip
+
+
+def check_kind(settings: Mapping[str, Any], path: str | Path, wanted: str) -> None:
+    """Raises ConfigError, with the command that takes it, if a file is of another kind."""
+    found = kind_of(settings)
+    is_configuration = found == "configuration" and not settings.keys().isdisjoint(_TOP_LEVEL)
+    if found == wanted or (found == "configuration" and not is_configuration):
+        return
+    command = f"spillway {_COMMANDS[found]} {path}"
+    raise config_error([(str(path), "", f"a {found} file, not a {wanted} file; use: {command}")])
 
 
 def note_empty(settings: Mapping[str, Any], path: str | Path) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from spillway._core.cluster import Simulation
+    from spillway.config.progress import Report
     from spillway.result import Results
     from spillway.study.objective import Metric
 
@@ -97,7 +98,7 @@ def as_seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
 class Evaluator:
     """Runs simulations on the threads of this process, or on any `concurrent.futures.Executor`.
 
-    The results do not depend on the choice.
+    The results do not depend on the choice. `report` gets the finished runs of each measurement.
     """
 
     def __init__(
@@ -106,12 +107,14 @@ class Evaluator:
         *,
         threads: int | None = None,
         executor: Executor | None = None,
+        report: Report | None = None,
     ) -> None:
         if threads is not None and executor is not None:
             raise TypeError("give threads or executor, not both")
         self.metrics = tuple(metrics)
         self._threads = threads
         self._executor = executor
+        self.report = report
 
     def measure(self, simulations: Sequence[Simulation], seeds: Sequence[int]) -> list[Measured]:
         """The metrics of each simulation under each seed, in order.
@@ -123,7 +126,7 @@ class Evaluator:
             return []
         if self._executor is not None:
             return self._measure_elsewhere(self._executor, simulations, seeds)
-        return measure(simulations, seeds, self.metrics, self._threads)
+        return measure(simulations, seeds, self.metrics, self._threads, self.report)
 
     def measure_all(
         self, simulations: Sequence[Simulation], seeds: Sequence[int]
@@ -138,7 +141,7 @@ class Evaluator:
         self, executor: Executor, simulations: Sequence[Simulation], seeds: Sequence[int]
     ) -> list[Measured]:
         tasks = [Task.of(one, seeds, self.metrics) for one in simulations]
-        found = _results(executor, tasks)
+        found = _results(executor, tasks, self.report)
         # Workers that lack the trace receive it, and keep it from then on.
         missing = [i for i, one in enumerate(found) if one is None]
         with_trace = [tasks[i].with_trace(simulations[i]) for i in missing]
@@ -147,10 +150,18 @@ class Evaluator:
         return [one for one in found if one is not None]
 
 
-def _results(executor: Executor, tasks: Sequence[Task]) -> list[Measured | None]:
+def _results(
+    executor: Executor, tasks: Sequence[Task], report: Report | None = None
+) -> list[Measured | None]:
     futures = [executor.submit(run_task, task) for task in tasks]
+    found = []
     try:
-        return [future.result() for future in futures]
+        for i, future in enumerate(futures):
+            found.append(future.result())
+            if report is not None:
+                num_seeds = len(tasks[i].seeds)
+                report((i + 1) * num_seeds, len(tasks) * num_seeds)
+        return found
     except BaseException:
         for future in futures:
             future.cancel()
@@ -206,10 +217,11 @@ def measure(
     seeds: Sequence[int],
     metrics: Sequence[Metric],
     threads: int | None,
+    report: Report | None = None,
 ) -> list[Measured]:
     """The metrics of each simulation under each seed, with one call of `run_many` for all."""
     try:
-        many: list[Results | str] = list(_run(simulations, seeds, metrics, threads))
+        many: list[Results | str] = list(_run(simulations, seeds, metrics, threads, report))
     except (ConfigError, InvariantError, LivelockError, UsageError):
         # One of them cannot be run, so none was: find out which one.
         many = [_run_alone(one, seeds, metrics, threads) for one in simulations]
@@ -221,12 +233,19 @@ def _run(
     seeds: Sequence[int],
     metrics: Sequence[Metric],
     threads: int | None,
+    report: Report | None = None,
 ) -> list[Results]:
     keep = any(getattr(one, "needs_requests", False) for one in metrics)
     with warnings.catch_warnings():
         # Missing results show an interruption.
         warnings.filterwarnings("ignore", "interrupted", RuntimeWarning)
-        return run_many(simulations, seeds, threads=threads, keep_requests=keep)
+        return run_many(
+            simulations,
+            seeds,
+            threads=threads,
+            keep_requests=keep,
+            progress=False if report is None else report,
+        )
 
 
 def _run_alone(

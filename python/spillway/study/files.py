@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spillway import loading
+from spillway._core.sim import ConfigError
 from spillway.catalog import by_name
 from spillway.config import files, filesystem, yaml
 from spillway.config.classes import config_error
@@ -29,7 +30,7 @@ from spillway.study.checks import (
     truth,
     whole,
 )
-from spillway.study.objective import Direction, Objective
+from spillway.study.objective import Direction, Objective, as_constraints, as_metric
 from spillway.study.racing import Racing
 from spillway.study.space import Space
 from spillway.study.study import Study
@@ -39,10 +40,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spillway._core.cluster import Simulation
+    from spillway.config.messages import T
+    from spillway.config.progress import Progress
     from spillway.study.confirmation import Confirmation
     from spillway.study.solvers import Solution
 
-__all__ = ["StudyFile", "read_study", "run_sweep", "write_results", "write_sweep"]
+__all__ = [
+    "KEYS",
+    "Key",
+    "StudyFile",
+    "SweepFile",
+    "read_study",
+    "read_sweep",
+    "run_sweep",
+    "write_results",
+    "write_sweep",
+]
 
 
 def __dir__() -> list[str]:
@@ -51,12 +64,10 @@ def __dir__() -> list[str]:
 
 _COUNT = whole(1, MOST_RUNS)
 _MOST_REQUESTS = 10**9
+_DEFAULT_TRIALS = 40
+_DEFAULT_BATCH = 4
 _FIGURES = items(by_type({str: text, Mapping: mapping(number())}, "must be a figure"))
 _BOUNDS = mapping(anything, may_be_empty=False)
-_SPACE: dict[str, Check] = {
-    "space": mapping(anything, may_be_empty=False),
-    "order": by_type({str: text, list: items(text)}, "must be like `a <= b`, or a list of such"),
-}
 _RACING = keys({"first_seeds": whole(2, MOST_RUNS), "p": number(above=0, below=0.5)})
 _CONFIRM = keys(
     {
@@ -67,66 +78,199 @@ _CONFIRM = keys(
         "objective": whole(0, MOST_RUNS),
     }
 )
-_BASE: dict[str, Check] = {
-    "schema": whole(files.SCHEMAS[0], files.SCHEMAS[-1]),
-    "simulation": by_type(
-        {str: text, Mapping: mapping(anything)}, "must be a file or a mapping of settings"
+
+
+@dataclasses.dataclass(frozen=True)
+class Key:
+    """A key of a file: the check of its values, its meaning, its default, an example."""
+
+    check: Check
+    doc: str
+    default: str
+    example: str
+
+    def __call__(self, path: str, value: Any) -> None:
+        """Raises ConfigError for an invalid value."""
+        self.check(path, value)
+
+
+_SPACE = {
+    "space": Key(
+        mapping(anything, may_be_empty=False),
+        "By dotted path, the values to search: auto (the range that `spillway describe` shows), "
+        "[low, high], {low, high, log, step}, a list of choices, {choices: […]}, or {kinds: …} for "
+        "a policy whose kind opens its own parameters.",
+        "required",
+        "  gateway.limit[0].max_in_flight: [16, 256]\n"
+        "  router: {choices: [round_robin, least_loaded]}",
     ),
-    "scenario": text,
-    "presets": anything,
-    "seeds": seeds,
-    "metrics": _FIGURES,
+    "order": Key(
+        by_type({str: text, list: items(text)}, "must be like `a <= b`, or a list of such"),
+        "Parameters that must not decrease, or a list of such.",
+        "none",
+        "gateway.guard.floor <= gateway.guard.ceiling",
+    ),
 }
-_STUDY: dict[str, Check] = {
+_BASE = {
+    "schema": Key(
+        whole(files.SCHEMAS[0], files.SCHEMAS[-1]),
+        "Version of the file.",
+        str(files.SCHEMA),
+        str(files.SCHEMA),
+    ),
+    "simulation": Key(
+        by_type({str: text, Mapping: mapping(anything)}, "must be a file or a mapping of settings"),
+        "A configuration file, by its path from this file, or its settings.",
+        "all defaults",
+        "experiment.yaml",
+    ),
+    "scenario": Key(
+        text,
+        "A named workload that replaces the simulation's own (`spillway describe scenarios`).",
+        "none",
+        "noisy-neighbor",
+    ),
+    "presets": Key(
+        anything,
+        "Presets whose settings replace the simulation's own (`spillway describe presets`).",
+        "none",
+        "[llm-d-flow-control]",
+    ),
+    "seeds": Key(
+        seeds, "Seeds of the runs of every configuration: their number, or a list.", "4", "8"
+    ),
+    "metrics": Key(
+        _FIGURES,
+        "Further figures to record: keys of the summary (`spillway describe figures`), `shed`, or "
+        "these of one class or tenant. A sweep without them records "
+        f"{', '.join(sweeps.DEFAULT_METRICS)}.",
+        "none",
+        '["p99_ttft_ms[critical]", shed]',
+    ),
+}
+_STUDY = {
     **_BASE,
     **_SPACE,
-    "maximize": objectives,
-    "minimize": objectives,
-    "constraints": mapping(anything),
-    "sampler": by_type(
-        {str: text, Mapping: mapping(anything)},
-        "must be a name, or a mapping of name and arguments",
+    "maximize": Key(
+        objectives,
+        "A figure, a mapping of figures to weights, or a list of these for several objectives.",
+        "this or minimize is required",
+        "goodput",
     ),
-    "seed": whole(0, 2**32 - 1),
-    "trials": _COUNT,
-    "batch_size": _COUNT,
-    "racing": by_type(
-        {bool: truth, Mapping: _RACING}, "must be true, false, or a mapping of first_seeds and p"
+    "minimize": Key(
+        objectives, "The same, to be small.", "this or maximize is required", "p99_e2e_ms"
     ),
-    "check": truth,
-    "confirm": by_type(
-        {bool: truth, Mapping: _CONFIRM},
-        "must be true, false, or a mapping of top, seeds, confidence, within and objective",
+    "constraints": Key(
+        mapping(anything),
+        "By figure, a relation and a number; they must hold in the mean over the seeds.",
+        "none",
+        '{"goodput[critical]": ">=0.9"}',
+    ),
+    "sampler": Key(
+        by_type(
+            {str: text, Mapping: mapping(anything)},
+            "must be a name, or a mapping of name and arguments",
+        ),
+        "What proposes configurations: tpe, cmaes, nsga2, random, qmc, gp, or a mapping of `name` "
+        "and the sampler's arguments.",
+        "tpe",
+        "gp",
+    ),
+    "seed": Key(whole(0, 2**32 - 1), "Seed of the sampler.", "0", "1"),
+    "trials": Key(
+        _COUNT,
+        "Total number of configurations; the current one is the first.",
+        str(_DEFAULT_TRIALS),
+        "100",
+    ),
+    "batch_size": Key(_COUNT, "Trials that are proposed together.", str(_DEFAULT_BATCH), "8"),
+    "racing": Key(
+        by_type(
+            {bool: truth, Mapping: _RACING},
+            "must be true, false, or a mapping of first_seeds and p",
+        ),
+        "Whether trials that are significantly worse get no further seeds: true, false, or "
+        "{first_seeds, p}.",
+        "false",
+        "{first_seeds: 2, p: 0.05}",
+    ),
+    "check": Key(truth, "Whether to look first for parameters without effect.", "true", "false"),
+    "confirm": Key(
+        by_type(
+            {bool: truth, Mapping: _CONFIRM},
+            "must be true, false, or a mapping of top, seeds, confidence, within and objective",
+        ),
+        "Whether to run the best trials again on fresh seeds: true, false, or {top, seeds, "
+        "confidence, within, objective}.",
+        "true",
+        "{top: 3, seeds: 16}",
     ),
 }
-_SWEEPS: dict[str, Check] = {
-    "grid": mapping(items(anything)),
-    "isolation": mapping(mapping(anything)),
-    "sobol": keys({**_SPACE, "n": _COUNT, "seed": whole(0, 2**32 - 1)}, required=["space"]),
-    "one_at_a_time": keys({**_SPACE, "points": whole(2, MOST_RUNS)}, required=["space"]),
-    "max_rate_under_slo": keys(
-        {
-            "slo": _BOUNDS,
-            "low": number(above=0),
-            "high": number(above=0),
-            "tolerance": number(above=0, below=1),
-            "max_requests": whole(1, _MOST_REQUESTS),
-        },
-        required=["slo"],
+_SWEEPS = {
+    "grid": Key(
+        mapping(items(anything)),
+        "Every combination: by dotted path, a list of values.",
+        "none",
+        "  router: [round_robin, least_loaded]\n  instances[0].count: [2, 4]",
     ),
-    "min_instances_for_rate": keys(
-        {
-            "slo": _BOUNDS,
-            "rate_per_s": number(above=0),
-            "group": whole(0, MOST_RUNS),
-            "most": whole(1, 100_000),
-            "max_requests": whole(1, _MOST_REQUESTS),
-        },
-        required=["slo"],
+    "isolation": Key(
+        mapping(mapping(anything)),
+        "The simulation, each component alone, all together, all but one: by name, a mapping of "
+        "paths to values.",
+        "none",
+        "  limit: {gateway.limit: {kind: fixed, max_in_flight: 64}}\n"
+        "  routing: {router: least_loaded}",
+    ),
+    "sobol": Key(
+        keys({**_SPACE, "n": _COUNT, "seed": whole(0, 2**32 - 1)}, required=["space"]),
+        "Points that fill a space evenly: space and order as in a study, n (64), seed (0).",
+        "none",
+        "  space:\n    gateway.limit[0].max_in_flight: [16, 256]\n  n: 32",
+    ),
+    "one_at_a_time": Key(
+        keys({**_SPACE, "points": whole(2, MOST_RUNS)}, required=["space"]),
+        "Each parameter along its range, the others unchanged: space and order as in a study, "
+        "points (5).",
+        "none",
+        "  space:\n    gateway.limit[0].max_in_flight: [16, 256]\n  points: 3",
+    ),
+    "max_rate_under_slo": Key(
+        keys(
+            {
+                "slo": _BOUNDS,
+                "low": number(above=0),
+                "high": number(above=0),
+                "tolerance": number(above=0, below=1),
+                "max_requests": whole(1, _MOST_REQUESTS),
+            },
+            required=["slo"],
+        ),
+        "The highest request rate that meets an SLO: slo (bounds by figure), low, high (requests/s;"
+        " a thousandth and a thousand times the current rate), tolerance (0.05), max_requests "
+        "(100,000) of one run.",
+        "none",
+        '{slo: {goodput: ">=0.99"}, tolerance: 0.02}',
+    ),
+    "min_instances_for_rate": Key(
+        keys(
+            {
+                "slo": _BOUNDS,
+                "rate_per_s": number(above=0),
+                "group": whole(0, MOST_RUNS),
+                "most": whole(1, 100_000),
+                "max_requests": whole(1, _MOST_REQUESTS),
+            },
+            required=["slo"],
+        ),
+        "The fewest instances that meet an SLO: slo, rate_per_s (the current rate), group (0) of "
+        "the instances, most (1,024), max_requests (100,000) of one run.",
+        "none",
+        '{slo: {goodput: ">=0.99"}, rate_per_s: 200}',
     ),
 }
+KEYS: Mapping[str, Mapping[str, Key]] = {"study": _STUDY, "sweep": {**_BASE, **_SWEEPS}}
+"""The keys of the files, by kind of file."""
 _SOLVERS = ("max_rate_under_slo", "min_instances_for_rate")
-_DEFAULT_TRIALS = 40
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,6 +329,7 @@ def read_study(path: str | Path) -> StudyFile:
     """
     path = Path(path)
     settings = files.read_settings(path)
+    files.check_kind(settings, path, "study")
     check_keys(settings, _STUDY, path)
     if "space" not in settings:
         raise config_error([("space", "", "must name the paths to vary")])
@@ -201,7 +346,7 @@ def read_study(path: str | Path) -> StudyFile:
         optimize={
             "racing": racing,
             "check": settings.get("check", True),
-            "batch_size": settings.get("batch_size", 4),
+            "batch_size": settings.get("batch_size", _DEFAULT_BATCH),
         },
         confirm=None if confirm is False else {} if confirm is True else confirm,
     )
@@ -224,8 +369,64 @@ def write_results(study: Study, folder: Path, confirmation: Confirmation | None)
         files.dump(study.best, folder / "best.yaml")
 
 
-def run_sweep(path: str | Path, *, threads: int | None = None) -> Sweep | Solution:
-    """Runs a sweep file.
+@dataclasses.dataclass(frozen=True)
+class SweepFile:
+    """The content of a sweep file: a simulation, and one kind of sweep or solver."""
+
+    simulation: Simulation
+    kind: str
+    settings: Mapping[str, Any]
+
+    def check(self) -> tuple[int, list[str]]:
+        """Number of configurations (0: a solver chooses them), and why some of them are invalid.
+
+        Raises ConfigError for arguments that no run can have.
+        """
+        if self.kind in _SOLVERS:
+            as_constraints(self.settings[self.kind]["slo"])
+            return 0, []
+        for one in self.settings.get("metrics", ()):
+            as_metric(one)
+        plan = self._call(getattr(sweeps, f"plan_{self.kind}"), self._seeds())
+        invalid = [
+            f"{name}: {one}".replace("\n", "; ")
+            for name, _, one in plan
+            if isinstance(one, ConfigError)
+        ]
+        return len(plan), invalid
+
+    def run(self, *, threads: int | None = None, progress: Progress = False) -> Sweep | Solution:
+        """Runs the configurations, or solves. `progress`: see `spillway.study.grid`."""
+        common: dict[str, Any] = {"threads": threads, "progress": progress, **self._seeds()}
+        is_solver = self.kind in _SOLVERS
+        if "metrics" in self.settings and not is_solver:
+            common["metrics"] = self.settings["metrics"]
+        function: Callable[..., Sweep | Solution]
+        function = getattr(solvers if is_solver else sweeps, self.kind)
+        return self._call(function, common)
+
+    def _seeds(self) -> dict[str, Any]:
+        return {"seeds": self.settings["seeds"]} if "seeds" in self.settings else {}
+
+    def _call(self, function: Callable[..., T], common: Mapping[str, Any]) -> T:
+        stated = self.settings[self.kind]
+        if self.kind in ("grid", "isolation"):
+            return function(self.simulation, stated, **common)
+        arguments = dict(stated)
+        if self.kind in _SOLVERS:
+            main = arguments.pop("slo")
+        else:
+            main = Space(arguments.pop("space"), arguments.pop("order", None))
+        try:
+            return function(self.simulation, main, **arguments, **common)
+        except ValueError as error:
+            if hasattr(error, "violations"):
+                raise
+            raise config_error([(self.kind, "", str(error))]) from error
+
+
+def read_sweep(path: str | Path) -> SweepFile:
+    """Reads a sweep file.
 
     Beside `simulation`, `scenario`, `presets`, `seeds` and `metrics` it holds one of: `grid`
     ({path: values}), `isolation` ({name: {path: value}}), `sobol` ({space, order, n, seed}),
@@ -236,33 +437,22 @@ def run_sweep(path: str | Path, *, threads: int | None = None) -> Sweep | Soluti
     """
     path = Path(path)
     settings = files.read_settings(path)
-    check_keys(settings, _BASE | _SWEEPS, path)
+    files.check_kind(settings, path, "sweep")
+    check_keys(settings, KEYS["sweep"], path)
     kinds = [key for key in _SWEEPS if key in settings]
     if len(kinds) != 1:
         raise config_error([(str(path), "", f"must hold one of {', '.join(_SWEEPS)}")])
-    kind = kinds[0]
     simulation = _simulation(settings, path.parent)
     files.note_empty(settings, path)
-    common: dict[str, Any] = {"threads": threads}
-    if "seeds" in settings:
-        common["seeds"] = settings["seeds"]
-    is_solver = kind in _SOLVERS
-    function: Callable[..., Sweep | Solution] = getattr(solvers if is_solver else sweeps, kind)
-    if "metrics" in settings and not is_solver:
-        common["metrics"] = settings["metrics"]
-    if kind in ("grid", "isolation"):
-        return function(simulation, settings[kind], **common)
-    arguments = dict(settings[kind])
-    if is_solver:
-        main = arguments.pop("slo")
-    else:
-        main = Space(arguments.pop("space"), arguments.pop("order", None))
-    try:
-        return function(simulation, main, **arguments, **common)
-    except ValueError as error:
-        if hasattr(error, "violations"):
-            raise
-        raise config_error([(kind, "", str(error))]) from error
+    return SweepFile(simulation, kinds[0], settings)
+
+
+def run_sweep(path: str | Path, *, threads: int | None = None) -> Sweep | Solution:
+    """Runs a sweep file, see `read_sweep`.
+
+    Raises ConfigError for invalid values.
+    """
+    return read_sweep(path).run(threads=threads)
 
 
 def write_sweep(found: Sweep | Solution, folder: Path) -> None:

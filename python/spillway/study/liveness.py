@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from spillway._core.cluster import Simulation
+    from spillway.config.progress import Report
     from spillway.study.space import BoundSpace, Parameter, Point
 
 __all__ = ["dead_parameters"]
@@ -33,6 +34,7 @@ def dead_parameters(
     *,
     threads: int | None = None,
     executor: Executor | None = None,
+    report: Report | None = None,
 ) -> tuple[str, ...]:
     """The parameters whose values changed no run.
 
@@ -40,7 +42,7 @@ def dead_parameters(
     current values; if no run differs, it repeats this at two random points of the others, with
     values within the range as well.
     """
-    evaluator = Evaluator([Digest()], threads=threads, executor=executor)
+    evaluator = Evaluator([Digest()], threads=threads, executor=executor, report=report)
     random = np.random.default_rng(0)
     suspects = [one for one in bound if len(_variants(one, _WITHIN)) > 1]
     compared: set[str] = set()

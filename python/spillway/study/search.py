@@ -12,6 +12,7 @@ from optuna.trial import TrialState
 from spillway._core.sim import UsageError, build_info
 from spillway.config import files
 from spillway.config.messages import note
+from spillway.config.progress import reporting
 from spillway.study import samplers, storage
 from spillway.study.assessment import assess, judged
 from spillway.study.evaluation import INTERRUPTED
@@ -20,11 +21,11 @@ from spillway.study.liveness import dead_parameters
 from spillway.study.records import Trial, attributes, from_optuna
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from concurrent.futures import Executor
 
     from optuna.storages import BaseStorage
 
+    from spillway.config.progress import Report
     from spillway.study.data import StudyData
     from spillway.study.evaluation import Evaluator
     from spillway.study.racing import Racing
@@ -90,10 +91,17 @@ def opened(
 
 
 def check_parameters(
-    study: StudyData, *, threads: int | None = None, executor: Executor | None = None
+    study: StudyData,
+    *,
+    threads: int | None = None,
+    executor: Executor | None = None,
+    progress: bool = False,
 ) -> None:
     """Warns of parameters without effect, and of doubts that hold in the whole space."""
-    dead = dead_parameters(study.bound, study.seeds[:1], threads=threads, executor=executor)
+    with reporting(progress, "check of the parameters: runs") as report:
+        dead = dead_parameters(
+            study.bound, study.seeds[:1], threads=threads, executor=executor, report=report
+        )
     study.optuna.set_user_attr("dead", list(dead))
     if dead:
         note(
@@ -109,6 +117,14 @@ def check_parameters(
         )
 
 
+def _runs_of(
+    report: Report, trials: tuple[int, int], best: str, done: float, total: float, *_: str
+) -> None:
+    """Reports runs of the batch that follows the finished trials."""
+    runs = f"run {done:,.0f} of {total:,.0f} of this batch"
+    report(*trials, f"{best}, {runs}" if best else runs)
+
+
 class Search:
     """Runs the trials of a study in batches; see `Study.optimize`."""
 
@@ -120,12 +136,14 @@ class Search:
         race: Racing | None,
         *,
         is_shared: bool,
+        shows_runs: bool = False,
     ) -> None:
         self._study = study
         self._storage = place
         self._evaluator = evaluator
         self._race = race
         self._is_shared = is_shared
+        self._shows_runs = shows_runs
 
     def run(
         self,
@@ -133,17 +151,26 @@ class Search:
         *,
         total: bool,
         batch_size: int,
-        progress: Callable[[int, int], object] | None,
+        report: Report | None,
     ) -> None:
         """Runs the current configuration, unless the study has it, then the proposals."""
         made = self._ask_for_baseline()
         done = len(self._study.records) if total else made
         while done < n_trials:
             size = min(self._left_of_a_batch() or batch_size, n_trials - done)
+            if self._shows_runs and report is not None:
+                self._evaluator.report = partial(_runs_of, report, (done, n_trials), self._best())
             self._run_batch(size)
             done = len(self._study.records) if total else done + size
-            if progress is not None:
-                progress(done, n_trials)
+            if report is not None:
+                report(done, n_trials, self._best())
+
+    def _best(self) -> str:
+        """The best mean so far, as a remark."""
+        if len(self._study.objectives) > 1 or not self._study.feasible:
+            return ""
+        name, best = self._study.objectives[0].name, self._study.feasible[0]
+        return f"best {name} {best.values[0]:.4g}"
 
     def _ask_for_baseline(self) -> int:
         """Queues the current configuration as the next trial, unless the study has it.

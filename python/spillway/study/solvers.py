@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from spillway._core.workload import Synthetic
 from spillway.analysis import stationarity
 from spillway.config import text
 from spillway.config.messages import note
+from spillway.config.progress import reporting
 from spillway.config.provenance import notes_on_servers
 from spillway.config.randomness import note_on_copies
 from spillway.study.evaluation import Evaluator, as_seeds
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from spillway._core.cluster import Simulation
     from spillway.analysis.stationarity import Growth
+    from spillway.config.progress import Progress, Report
     from spillway.result import Result
     from spillway.study.evaluation import Measured
 
@@ -158,6 +161,7 @@ def max_rate_under_slo(
     seeds: int | Iterable[int] = 4,
     threads: int | None = None,
     executor: Executor | None = None,
+    progress: Progress = False,
 ) -> Solution:
     """The highest request rate at which the SLO is met in the mean over the seeds.
 
@@ -190,6 +194,8 @@ def max_rate_under_slo(
         fleet with a schedule) is never lengthened, and the notes say so.
     seeds, threads, executor
         As for a study.
+    progress
+        As for `run_many`, with the runs of one probe after the other.
 
     Raises
     ------
@@ -208,14 +214,15 @@ def max_rate_under_slo(
     prober = _Prober(
         lambda value: traffic.at_rate(simulation, value / rate),
         slo,
+        "requests/s",
         seeds=seeds,
         max_requests=max_requests,
         threads=threads,
         executor=executor,
     )
-    prober.probe(min(max(rate, low), high))
 
     def search() -> None:
+        prober.probe(min(max(rate, low), high))
         value = min(prober.values)
         while prober.feasible is None and value > low:
             value = max(value / 2, low)
@@ -227,8 +234,9 @@ def max_rate_under_slo(
         while prober.gap_is_more_than(tolerance):
             prober.probe(math.sqrt(prober.feasible * prober.too_hard))  # type: ignore[operator]
 
-    prober.settle(search)
-    return prober.solution("rate", "requests/s")
+    with reporting(progress, "runs") as report:
+        prober.settle(search, report)
+    return prober.solution("rate")
 
 
 def min_instances_for_rate(
@@ -242,6 +250,7 @@ def min_instances_for_rate(
     seeds: int | Iterable[int] = 4,
     threads: int | None = None,
     executor: Executor | None = None,
+    progress: Progress = False,
 ) -> Solution:
     """The fewest instances with which the SLO is met in the mean over the seeds.
 
@@ -265,6 +274,8 @@ def min_instances_for_rate(
         As for `max_rate_under_slo`.
     seeds, threads, executor
         As for a study.
+    progress
+        As for `run_many`, with the runs of one probe after the other.
     """
     simulation = loading.as_simulation(simulation)
     if rate_per_s is not None:
@@ -273,14 +284,15 @@ def min_instances_for_rate(
     prober = _Prober(
         lambda value: simulation.with_({f"instances[{group}].count": round(-value)}),
         slo,
+        "instances",
         seeds=seeds,
         max_requests=max_requests,
         threads=threads,
         executor=executor,
     )
-    prober.probe(-1)
 
     def search() -> None:
+        prober.probe(-1)
         count = -round(min(prober.values))
         while prober.feasible is None and count < most:
             count = min(2 * count, most)
@@ -292,8 +304,9 @@ def min_instances_for_rate(
         ):
             prober.probe(math.ceil((prober.feasible + prober.too_hard) / 2))
 
-    prober.settle(search)
-    return prober.solution("count", "instances", sign=-1)
+    with reporting(progress, "runs") as report:
+        prober.settle(search, report)
+    return prober.solution("count", sign=-1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -322,6 +335,7 @@ class _Prober:
         self,
         make: Callable[[float], Simulation],
         slo: Mapping[str, Any] | Sequence[Constraint],
+        unit: str,
         *,
         seeds: int | Iterable[int],
         max_requests: int,
@@ -347,6 +361,9 @@ class _Prober:
             threads=threads,
             executor=executor,
         )
+        self._unit = unit
+        self._report: Report | None = None
+        self._num_probes = 0
         self._probes: dict[float, Probe] = {}
         self._is_thorough = False
         self._is_random = len(self._seeds) == 1
@@ -359,8 +376,9 @@ class _Prober:
         if value not in self._probes:
             self._run(value)
 
-    def settle(self, search: Callable[[], None]) -> None:
+    def settle(self, search: Callable[[], None], report: Report | None) -> None:
         """Searches until the longest runs confirm both ends."""
+        self._report = report
         while True:
             search()
             ends = [one for one in (self.feasible, self.infeasible) if one is not None]
@@ -378,6 +396,10 @@ class _Prober:
         if self._is_thorough and not is_final:
             simulation = _lengthened(simulation, self._max_requests / length)
             length, is_final = self._max_requests, True
+        if self._report is not None:
+            remark = f"probe {self._num_probes + 1}: {abs(value):.4g} {self._unit}"
+            self._evaluator.report = functools.partial(_remarked, self._report, remark)
+        self._num_probes += 1
         found = self._evaluator.measure_all([simulation], self._seeds)[0]
         self._is_random |= found.is_replicated
         self._probes[value] = self._probed(value, found, length, is_final)
@@ -428,7 +450,7 @@ class _Prober:
             return False
         return self.too_hard > self.feasible * (1 + share)
 
-    def solution(self, quantity: str, unit: str, sign: int = 1) -> Solution:
+    def solution(self, quantity: str, sign: int = 1) -> Solution:
         probes = [self._probes[value] for value in self.values]
         feasible, infeasible = self.feasible, self.infeasible
         undecided = sorted(
@@ -440,7 +462,7 @@ class _Prober:
         )
         return Solution(
             quantity=quantity,
-            unit=unit,
+            unit=self._unit,
             feasible=None if feasible is None else sign * feasible,
             infeasible=None if infeasible is None else sign * infeasible,
             undecided=tuple(sign * value for value in undecided),
@@ -485,6 +507,10 @@ class _Prober:
                 "number of requests in the system still grows; a larger max_requests would decide."
             )
         yield from notes_on_servers(simulations)
+
+
+def _remarked(report: Report, remark: str, done: float, total: float, _: str = "", /) -> None:
+    report(done, total, remark)
 
 
 def isotonic(values: Sequence[float]) -> list[float]:

@@ -8,6 +8,7 @@ from spillway._core.sim import UsageError
 from spillway.config import profiles
 from spillway.config.extras import require
 from spillway.config.messages import note
+from spillway.config.progress import reporting
 from spillway.report import page
 from spillway.study import tables
 from spillway.study.confirmation import confirm
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from spillway._core.workload import Synthetic, Trace
+    from spillway.config.progress import Progress
     from spillway.loading import Configuration
     from spillway.result import Result
     from spillway.study.confirmation import Confirmation
@@ -112,7 +114,7 @@ class Study(StudyData):
         check: bool = True,
         threads: int | None = None,
         executor: Executor | None = None,
-        progress: Callable[[int, int], object] | None = None,
+        progress: Progress = False,
     ) -> Study:
         """Evaluates configurations: the current one first, then the sampler's proposals.
 
@@ -144,7 +146,8 @@ class Study(StudyData):
         executor
             A `concurrent.futures.Executor` that makes the runs instead.
         progress
-            Called as progress(done, n_trials) after each batch.
+            True: show trials, the best so far and the time left, as for `simulate`. A function is
+            called as progress(done, n_trials) after each batch.
 
         Returns
         -------
@@ -161,9 +164,17 @@ class Study(StudyData):
         from spillway.study.search import Search, check_parameters
 
         if check and not self.records:
-            check_parameters(self, threads=threads, executor=executor)
-        search = Search(self, self._storage, evaluator, race, is_shared=self._is_shared)
-        search.run(n_trials, total=total, batch_size=batch_size, progress=progress)
+            check_parameters(self, threads=threads, executor=executor, progress=progress is True)
+        search = Search(
+            self,
+            self._storage,
+            evaluator,
+            race,
+            is_shared=self._is_shared,
+            shows_runs=progress is True,
+        )
+        with reporting(progress, "trials") as report:
+            search.run(n_trials, total=total, batch_size=batch_size, report=report)
         if not self.feasible and any(one.has_values for one in self.records):
             note(self._no_feasible(), RuntimeWarning)
         return self
@@ -198,6 +209,7 @@ class Study(StudyData):
         workload: Synthetic | Trace | None = None,
         threads: int | None = None,
         executor: Executor | None = None,
+        progress: Progress = False,
     ) -> Confirmation:
         """Runs the best trials and the baseline again, on seeds that the search has not seen.
 
@@ -226,19 +238,23 @@ class Study(StudyData):
             instead of the study's. Seeds of the search may then occur again.
         threads, executor
             As in `optimize`.
+        progress
+            As for `run_many`: first the runs of the trials, then those around the winner.
         """
         if isinstance(seeds, int):
             seeds = range(max(self.seeds) + 1, max(self.seeds) + 1 + seeds)
-        return confirm(
-            self,
-            self._evaluator(threads=threads, executor=executor),
-            top=top,
-            seeds=as_seeds(seeds),
-            confidence=confidence,
-            within=within,
-            objective=objective,
-            workload=workload,
-        )
+        evaluator = self._evaluator(threads=threads, executor=executor)
+        with reporting(progress, "confirmation: runs") as evaluator.report:
+            return confirm(
+                self,
+                evaluator,
+                top=top,
+                seeds=as_seeds(seeds),
+                confidence=confidence,
+                within=within,
+                objective=objective,
+                workload=workload,
+            )
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per finished trial, in the order of `trials`."""

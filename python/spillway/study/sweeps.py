@@ -16,6 +16,7 @@ from spillway._core.cluster import Simulation
 from spillway._core.sim import ConfigError
 from spillway.config import filesystem, text
 from spillway.config.extras import require
+from spillway.config.progress import reporting
 from spillway.config.provenance import notes_on_servers
 from spillway.config.randomness import note_on_copies
 from spillway.data.statistics import Interval, doubts, fewest, interval, spread
@@ -34,17 +35,23 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from spillway.config.progress import Progress
     from spillway.report.tables import Parts
     from spillway.result import Result
     from spillway.study.space import BoundSpace, Point
 
 __all__ = [
     "DEFAULT_METRICS",
+    "Planned",
     "Row",
     "Sweep",
     "grid",
     "isolation",
     "one_at_a_time",
+    "plan_grid",
+    "plan_isolation",
+    "plan_one_at_a_time",
+    "plan_sobol",
     "sobol",
     "write_rows",
 ]
@@ -56,6 +63,9 @@ def __dir__() -> list[str]:
 
 DEFAULT_METRICS = ("weighted_goodput", "request_throughput", "p50_ttft_ms", "p99_ttft_ms", "shed")
 """Default metrics of a sweep; NaN if a run has no such figure."""
+
+Planned = tuple[str, dict[str, Any], Simulation | ConfigError]
+"""A configuration of a sweep: its name, its settings, and itself or why it is invalid."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,17 +200,29 @@ def grid(
     metrics: Sequence[str | Callable[[Result], float]] = DEFAULT_METRICS,
     threads: int | None = None,
     executor: Executor | None = None,
+    progress: Progress = False,
 ) -> Sweep:
     """Runs every combination of values of several settings.
 
-    `values`: the values by dotted path; the last path varies fastest.
+    `values`: the values by dotted path; the last path varies fastest. `progress`: as for
+    `run_many`, here and in all sweeps.
     """
+    plan = plan_grid(simulation, values, seeds=seeds)
+    return _run(plan, seeds, metrics, threads=threads, executor=executor, progress=progress)
+
+
+def plan_grid(
+    simulation: loading.Configuration,
+    values: Mapping[str, Sequence[Any]],
+    *,
+    seeds: int | Iterable[int] = 4,
+) -> list[Planned]:
+    """The configurations of `grid`."""
     _check_values(values)
     simulation = loading.as_simulation(simulation)
     check_runs("grid", math.prod(len(some) for some in values.values()), len(as_seeds(seeds)))
     points = [dict(zip(values, one, strict=True)) for one in itertools.product(*values.values())]
-    plan = [(_named(point), point, _changed(simulation, point)) for point in points]
-    return _run(plan, seeds, metrics, threads, executor)
+    return [(_named(point), point, _changed(simulation, point)) for point in points]
 
 
 def sobol(
@@ -213,11 +235,25 @@ def sobol(
     metrics: Sequence[str | Callable[[Result], float]] = DEFAULT_METRICS,
     threads: int | None = None,
     executor: Executor | None = None,
+    progress: Progress = False,
 ) -> Sweep:
     """Runs `n` configurations that fill a space evenly: a scrambled Sobol sequence.
 
     `n` should be a power of two. `seed` is that of the scrambling.
     """
+    plan = plan_sobol(simulation, space, n, seed=seed, seeds=seeds)
+    return _run(plan, seeds, metrics, threads=threads, executor=executor, progress=progress)
+
+
+def plan_sobol(
+    simulation: loading.Configuration,
+    space: Space | Mapping[str, Any],
+    n: int = 64,
+    *,
+    seed: int = 0,
+    seeds: int | Iterable[int] = 4,
+) -> list[Planned]:
+    """The configurations of `sobol`."""
     simulation = loading.as_simulation(simulation)
     if n < 1:
         raise ValueError(f"n = {n}: must be >= 1")
@@ -227,8 +263,7 @@ def sobol(
     engine = qmc.Sobol(len(bound), rng=np.random.default_rng(seed))
     shares = engine.random_base2(math.ceil(math.log2(n)))[:n] if n > 1 else engine.random(1)
     points = [bound.at(one.tolist()) for one in shares]
-    plan = [(str(i), point, _applied(bound, point)) for i, point in enumerate(points)]
-    return _run(plan, seeds, metrics, threads, executor)
+    return [(str(i), point, _applied(bound, point)) for i, point in enumerate(points)]
 
 
 def one_at_a_time(
@@ -240,19 +275,32 @@ def one_at_a_time(
     metrics: Sequence[str | Callable[[Result], float]] = DEFAULT_METRICS,
     threads: int | None = None,
     executor: Executor | None = None,
+    progress: Progress = False,
 ) -> Sweep:
     """Runs the current configuration, then varies each parameter alone across its range.
 
     `points`: number of values of a numeric parameter, including its ends, >= 2; a choice takes
     every option.
     """
+    plan = plan_one_at_a_time(simulation, space, points, seeds=seeds)
+    return _run(plan, seeds, metrics, threads=threads, executor=executor, progress=progress)
+
+
+def plan_one_at_a_time(
+    simulation: loading.Configuration,
+    space: Space | Mapping[str, Any],
+    points: int = 5,
+    *,
+    seeds: int | Iterable[int] = 4,
+) -> list[Planned]:
+    """The configurations of `one_at_a_time`."""
     if points < 2:
         raise ValueError(f"points = {points}: must be >= 2 (the ends of the range)")
     simulation = loading.as_simulation(simulation)
     bound = (space if isinstance(space, Space) else Space(space)).bind(simulation)
     num_values = sum(points if one.is_numeric else len(one.options) for one in bound)
     check_runs("one_at_a_time", 1 + num_values, len(as_seeds(seeds)))
-    plan: list[_Planned] = [("current", {}, simulation)]
+    plan: list[Planned] = [("current", {}, simulation)]
     for one in bound:
         base = dict(bound.current())
         if one.opens_with is not None:
@@ -265,7 +313,7 @@ def one_at_a_time(
             if one.opens_with is not None:
                 named = {one.opens_with[0]: one.opens_with[1], **named}
             plan.append((_named(named), named, _applied(bound, point)))
-    return _run(plan, seeds, metrics, threads, executor)
+    return plan
 
 
 def isolation(
@@ -276,6 +324,7 @@ def isolation(
     metrics: Sequence[str | Callable[[Result], float]] = DEFAULT_METRICS,
     threads: int | None = None,
     executor: Executor | None = None,
+    progress: Progress = False,
 ) -> Sweep:
     """Runs named configurations side by side: each component alone, and with the others.
 
@@ -283,8 +332,19 @@ def isolation(
     changes that add one, as for `Simulation.with_`, or a whole simulation. If all are changes and
     there are several, the rows `all` and, of three or more, `all but …` follow.
     """
+    plan = plan_isolation(simulation, components, seeds=seeds)
+    return _run(plan, seeds, metrics, threads=threads, executor=executor, progress=progress)
+
+
+def plan_isolation(
+    simulation: loading.Configuration,
+    components: Mapping[str, Mapping[str, Any] | Simulation],
+    *,
+    seeds: int | Iterable[int] = 4,
+) -> list[Planned]:
+    """The configurations of `isolation`."""
     simulation = loading.as_simulation(simulation)
-    plan: list[_Planned] = [("base", {}, simulation)]
+    plan: list[Planned] = [("base", {}, simulation)]
     for name, one in components.items():
         if isinstance(one, Simulation):
             plan.append((name, {}, one))
@@ -297,24 +357,25 @@ def isolation(
             together = {path: value for one in parts for path, value in one.items()}
             title = "all" if left_out is None else f"all but {left_out}"
             plan.append((title, together, _changed(simulation, together)))
-    return _run(plan, seeds, metrics, threads, executor)
-
-
-_Planned = tuple[str, dict[str, Any], "Simulation | ConfigError"]
+    check_runs("isolation", len(plan), len(as_seeds(seeds)))
+    return plan
 
 
 def _run(
-    plan: Sequence[_Planned],
+    plan: Sequence[Planned],
     seeds: int | Iterable[int],
     metrics: Sequence[str | Callable[[Result], float]],
+    *,
     threads: int | None,
     executor: Executor | None,
+    progress: Progress,
 ) -> Sweep:
     many = as_seeds(seeds)
     noted = [Noted(as_metric(one)) for one in metrics]
-    evaluator = Evaluator(noted, threads=threads, executor=executor)
     valid = [one for _, _, one in plan if isinstance(one, Simulation)]
-    measured = iter(evaluator.measure_all(valid, many))
+    with reporting(progress, "runs") as report:
+        evaluator = Evaluator(noted, threads=threads, executor=executor, report=report)
+        measured = iter(evaluator.measure_all(valid, many))
     rows = []
     for name, settings, one in plan:
         if isinstance(one, ConfigError):

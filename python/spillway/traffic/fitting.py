@@ -9,6 +9,7 @@ import numpy as np
 
 from spillway._core.workload import Client, Poisson, Synthetic
 from spillway.config.classes import config_error
+from spillway.config.progress import reporting
 from spillway.traffic import laws, processes
 from spillway.traffic.generation import generated
 from spillway.traffic.statistics import (
@@ -24,11 +25,12 @@ from spillway.traffic.statistics import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from matplotlib.figure import Figure
 
     from spillway._core.workload import Trace
+    from spillway.config.progress import Remarks
     from spillway.traffic.laws import LengthFit
 
 __all__ = ["ClientFit", "Fit", "fit"]
@@ -191,7 +193,7 @@ def fit(
     arrivals: Sequence[str] = ("poisson", "gamma", "hawkes", "mmpp"),
     resamples: int = 199,
     seed: int = 0,
-    progress: Callable[[str], object] | None = None,
+    progress: Remarks = False,
 ) -> Fit:
     """Fits a generator to a trace, and compares traces from it with the trace.
 
@@ -218,7 +220,8 @@ def fit(
     seed
         Seed of the first generated trace; the others follow.
     progress
-        Called with a line of text now and then.
+        True: show how far it is, as for `simulate`. A function is called with a line of text now
+        and then.
 
     Returns
     -------
@@ -234,16 +237,19 @@ def fit(
     requests = Requests(**{**vars(requests), "arrival_s": requests.arrival_s - origin_s})
     number = len(requests.arrival_s)
     length_s = float(requests.arrival_s[-1]) * number / (number - 1)
-    clients = []
-    for code, (tenant, slo_class) in enumerate(requests.names):
-        rows = np.flatnonzero(requests.client == code)
-        if progress is not None:
-            progress(f"fitting {tenant} / {slo_class}: {len(rows):,} requests")
-        clients.append(_client(requests, rows, length_s, (tenant, slo_class), arrivals))
-    synthetic = Synthetic(duration_s=length_s, clients=[one.client for one in clients])
-    if progress is not None:
-        progress(f"comparing with {resamples} generated traces")
-    checks = _checks(requests, synthetic, length_s, resamples, seed)
+    clients: list[ClientFit] = []
+    with reporting(progress, "fitted clients", tells=True) as report:
+        for code, (tenant, slo_class) in enumerate(requests.names):
+            rows = np.flatnonzero(requests.client == code)
+            if report is not None:
+                remark = f"fitting {tenant} / {slo_class}: {len(rows):,} requests"
+                report(len(clients), len(requests.names), remark)
+            clients.append(_client(requests, rows, length_s, (tenant, slo_class), arrivals))
+        synthetic = Synthetic(duration_s=length_s, clients=[one.client for one in clients])
+        if report is not None:
+            remark = f"comparing with {resamples} generated traces"
+            report(len(clients), len(clients), remark)
+        checks = _checks(requests, synthetic, length_s, resamples, seed)
     return Fit(synthetic, tuple(clients), checks, _notes(requests))
 
 

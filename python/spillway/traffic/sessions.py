@@ -12,18 +12,20 @@ from spillway._core.sim import UsageError
 from spillway._core.workload import Client, ClosedLoop, Poisson, Synthetic
 from spillway.config.classes import config_error
 from spillway.config.extras import require
+from spillway.config.progress import reporting
 from spillway.traffic import laws
 from spillway.traffic.generation import generated
 from spillway.traffic.replication import _columns, _trace, applied
 from spillway.traffic.statistics import Check, Requests, _correlation, _ranks, compare, requests_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     import numpy.typing as npt
     from matplotlib.figure import Figure
 
     from spillway._core.workload import Trace
+    from spillway.config.progress import Remarks
 
     Ints = npt.NDArray[np.int64]
     Floats = npt.NDArray[np.float64]
@@ -273,7 +275,7 @@ def fit_sessions(
     tpot_s: float = 0.0,
     resamples: int = 199,
     seed: int = 0,
-    progress: Callable[[str], object] | None = None,
+    progress: Remarks = False,
 ) -> SessionFit:
     """Fits users that wait for answers to the sessions and shared prefixes of a trace.
 
@@ -299,7 +301,8 @@ def fit_sessions(
     seed
         Seed of the first generated trace; the others follow.
     progress
-        Called with a line of text now and then.
+        True: show how far it is, as for `simulate`. A function is called with a line of text now
+        and then.
 
     Raises UsageError for a trace that is too short or whose prompts share nothing, ConfigError for
     invalid arguments, and ImportError without SciPy (extra `study`).
@@ -313,14 +316,18 @@ def fit_sessions(
         raise UsageError(
             "the prompts of the trace share nothing that it states: no hash ids, no prefix groups"
         )
-    if progress is not None:
-        progress(f"finding the sessions of {len(requests.arrival_s):,} requests")
-    structure = structure_of(columns)
-    observed = _Observed.of(requests, structure, ttft_s, tpot_s)
-    workload, counts = _workload(observed)
-    if progress is not None:
-        progress(f"comparing with {resamples} generated traces")
-    samples = [_statistics_of(workload, counts, observed, seed + i) for i in range(resamples)]
+    with reporting(progress, "compared traces", tells=True) as report:
+        if report is not None:
+            remark = f"finding the sessions of {len(requests.arrival_s):,} requests"
+            report(0, resamples, remark)
+        structure = structure_of(columns)
+        observed = _Observed.of(requests, structure, ttft_s, tpot_s)
+        workload, counts = _workload(observed)
+        samples = []
+        for i in range(resamples):
+            if report is not None:
+                report(i, resamples, f"comparing with {resamples} generated traces")
+            samples.append(_statistics_of(workload, counts, observed, seed + i))
     values = observed.statistics()
     grids = {
         "turns": np.arange(1, _TURNS + 2).astype(float),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spillway.config.progress import reporting
 from spillway.data.figures import FIGURES
 from spillway.interop.blis import Recording, recordings
 from spillway.simulate import simulate
@@ -18,6 +19,7 @@ from spillway.simulate import simulate
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from spillway.config.progress import Progress
     from spillway.result import Result
 
 __all__ = ["Report", "ScenarioReport", "validate"]
@@ -122,11 +124,12 @@ class Report:
         return "\n".join(lines)
 
 
-def validate(directory: str | Path) -> Report:
+def validate(directory: str | Path, *, progress: Progress = False) -> Report:
     """Run every scenario in a folder, at any depth, and compare the results with the recorded ones.
 
     Latencies must be equal to the microsecond (mean gaps between tokens to a nanosecond), instances
-    equal, aggregate figures equal to 1e-9 of their value.
+    equal, aggregate figures equal to 1e-9 of their value. `progress`: as for `run_many`, with
+    finished scenarios.
 
     Raises
     ------
@@ -135,7 +138,14 @@ def validate(directory: str | Path) -> Report:
 
     """
     directory = Path(directory)
-    return Report(tuple(_compared(one, directory) for one in recordings(directory)))
+    found = list(recordings(directory))
+    reports: list[ScenarioReport] = []
+    with reporting(progress, "scenarios") as report:
+        for one in found:
+            reports.append(_compared(one, directory))
+            if report is not None:
+                report(len(reports), len(found), reports[-1].name)
+    return Report(tuple(reports))
 
 
 def _compared(recording: Recording, directory: Path) -> ScenarioReport:

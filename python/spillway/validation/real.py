@@ -18,17 +18,19 @@ from spillway.calibration.parts import with_timeline
 from spillway.calibration.procedure import MAX_ERROR_SHARE, NORMS, calibrate
 from spillway.calibration.replay import Replay
 from spillway.calibration.statistics import METRICS, Latencies, measured, simulated
+from spillway.config.progress import reporting
 from spillway.interop.recordings import read_recordings
 from spillway.interop.traces import TraceError
 from spillway.simulate import simulate
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
     from spillway.calibration.profile import Profile
+    from spillway.config.progress import Remarks
     from spillway.data.recording import Recording
 
 __all__ = ["LEAST_SHARE_INSIDE", "Report", "RunReport", "validate"]
@@ -158,7 +160,7 @@ def validate(
     norms: Sequence[float | None] = NORMS,
     ahead: bool | None = None,
     repeats: bool = True,
-    progress: Callable[[str], object] | None = None,
+    progress: Remarks = False,
 ) -> Report:
     """Fits servers to measured runs and predicts others.
 
@@ -174,8 +176,9 @@ def validate(
         Replay whole runs, fit to the first half of the requests of each, compare the second.
     norms, ahead, repeats
         See `calibrate`; they give baselines.
-    progress : function, optional
-        Called with a line of text from time to time.
+    progress : bool or function, optional
+        True: show how far it is, as for `simulate`. A function is called with a line of text from
+        time to time.
 
     Raises
     ------
@@ -188,40 +191,47 @@ def validate(
     known = _by_server(read_recordings(Path(fit)))
     reports: list[RunReport] = []
 
-    def fitted(runs: Sequence[Recording], rows: Any = None) -> Profile:
-        return calibrate(
-            runs, norms=norms, ahead=ahead, rows=rows, repeats=repeats, progress=progress
+    wanted = known if score is None else _by_server(read_recordings(Path(score)))
+    if missing := [key for key in wanted if key not in known]:
+        raise TraceError(
+            f"{score}: there is no run in {fit} to fit this server:\n{missing[0]}\n"
+            "The servers there are:\n" + "\n".join(known)
         )
+    num_runs = sum(map(len, wanted.values()))
+    with reporting(progress, "predicted runs", tells=True) as report:
 
-    def predicted(
-        run: Recording, profile: Profile, rows: npt.NDArray[np.bool_] | None = None
-    ) -> RunReport:
-        return _predict(Replay(run, profile.turnaround_s, repeats), profile, rows)
+        def fitted(runs: Sequence[Recording], rows: Any = None) -> Profile:
+            def tell(text: str) -> None:
+                if report is not None:
+                    report(len(reports), num_runs, text)
 
-    if score is not None:
-        wanted = _by_server(read_recordings(Path(score)))
-        if missing := [key for key in wanted if key not in known]:
-            raise TraceError(
-                f"{score}: there is no run in {fit} to fit this server:\n{missing[0]}\n"
-                "The servers there are:\n" + "\n".join(known)
+            return calibrate(
+                runs, norms=norms, ahead=ahead, rows=rows, repeats=repeats, progress=tell
             )
-        for key, runs in wanted.items():
-            profile = fitted(known[key])
-            reports += [predicted(run, profile) for run in runs]
+
+        def predicted(
+            run: Recording, profile: Profile, rows: npt.NDArray[np.bool_] | None = None
+        ) -> RunReport:
+            return _predict(Replay(run, profile.turnaround_s, repeats), profile, rows)
+
+        if score is not None:
+            for key, runs in wanted.items():
+                profile = fitted(known[key])
+                reports.extend(predicted(run, profile) for run in runs)
+            return Report(tuple(reports))
+        for runs in known.values():
+            for run in runs:
+                others = [one for one in runs if one is not run and _is_usable(one)]
+                if half or not others:
+                    if not _is_usable(run):
+                        if others := [one for one in runs if _is_usable(one)]:
+                            reports.append(predicted(run, fitted(others)))
+                        continue
+                    profile = fitted([run], _first_half)
+                    reports.append(predicted(run, profile, ~_first_half(run)))
+                else:
+                    reports.append(predicted(run, fitted(others)))
         return Report(tuple(reports))
-    for runs in known.values():
-        for run in runs:
-            others = [one for one in runs if one is not run and _is_usable(one)]
-            if half or not others:
-                if not _is_usable(run):
-                    if others := [one for one in runs if _is_usable(one)]:
-                        reports.append(predicted(run, fitted(others)))
-                    continue
-                profile = fitted([run], _first_half)
-                reports.append(predicted(run, profile, ~_first_half(run)))
-            else:
-                reports.append(predicted(run, fitted(others)))
-    return Report(tuple(reports))
 
 
 def _by_server(runs: Sequence[Recording]) -> dict[str, list[Recording]]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 from spillway.catalog.servers.accelerator import accelerator, accelerators
 from spillway.catalog.servers.data import entries
 from spillway.catalog.servers.model import Model, model, models
 
-__all__ = ["table"]
+__all__ = ["catalog", "table"]
 
 
 def __dir__() -> list[str]:
@@ -40,6 +43,14 @@ def table() -> str:
         "`spillway servers MODEL --gpu GPU --tp N` shows one.",
     ]
     return "\n".join(lines)
+
+
+def catalog() -> dict[str, Any]:
+    """The models and accelerators as plain values, by name."""
+    return {
+        "models": {name: dataclasses.asdict(model(name)) for name in models()},
+        "accelerators": {name: dataclasses.asdict(accelerator(name)) for name in accelerators()},
+    }
 
 
 def _size(one: Model) -> str:

@@ -1,0 +1,186 @@
+"""What `spillway describe` explains beside settings: figures, and the keys of files."""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+from spillway.config.classes import config_error
+from spillway.data.figures import FIGURES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+__all__ = ["TOPICS", "document", "explain", "found"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_WIDTH = 80
+_SHED = {
+    "name": "shed",
+    "doc": "Requests that were rejected, expired or evicted, as a share of those offered. In "
+    "studies, sweeps and constraints only.",
+    "unit": "share of offered requests",
+    "population": "requests that arrived in the window",
+    "better": "lower",
+    "needs_targets": False,
+}
+_WHERE = (
+    "The figures of a run, as summary.json, --figures, objectives and constraints have them. The "
+    "window is from warm_up_s to the end of the run."
+)
+_SELECTORS = (
+    "In studies and sweeps a selector may follow: p99_ttft_ms[critical] is that of a class or a "
+    "tenant, goodput[worst tenant] the worst of them."
+)
+
+
+def explain(path: str) -> str | None:
+    """The text of `figures`, `study`, `sweep`, a key such as `study.space`, or a figure."""
+    topic, _, key = path.partition(".")
+    if path in TOPICS:
+        return TOPICS[path]()
+    if topic in _FILES and key:
+        return _key(topic, key)
+    known = _figures()
+    return _figure([known[path]]) if path in known else None
+
+
+def document(path: str) -> Any:
+    """The same as plain values."""
+    topic, _, key = path.partition(".")
+    if topic in _FILES:
+        entries = {
+            name: {"doc": one.doc, "default": one.default, "example": one.example}
+            for name, one in _keys(topic).items()
+        }
+        return entries[key] if key else entries
+    known = _figures()
+    return list(known.values()) if path == "figures" else known[path]
+
+
+def found(word: str) -> str | None:
+    """Figures and settings whose names hold a word, or None."""
+    from spillway.config.describe import paths
+
+    if not word.isidentifier():
+        return None
+    blocks = [
+        _figure(list(group))
+        for _, group in itertools.groupby(
+            (one for one in _figures().values() if word in one["name"].split("_")), _family
+        )
+    ]
+    settings = [path for path, _ in paths() if path.rpartition(".")[2] == word]
+    if settings:
+        blocks.append("\n".join([f"{word} is the name of:", *(f"  {one}" for one in settings)]))
+    return "\n\n".join(blocks) or None
+
+
+def _figures() -> dict[str, dict[str, Any]]:
+    names = ("name", "doc", "unit", "population", "better", "needs_targets")
+    known = {key: {name: getattr(one, name) for name in names} for key, one in FIGURES.items()}
+    return {**known, "shed": _SHED}
+
+
+def _family(figure: Mapping[str, Any]) -> str:
+    """What the statistics of one latency share; the name of any other figure."""
+    one = FIGURES.get(figure["name"])
+    is_statistic = one is not None and one.latency and one.statistic != "num"
+    return f"{one.latency}" if one is not None and is_statistic else f"={figure['name']}"
+
+
+def _all_figures() -> str:
+    blocks = [_wrapped(_WHERE, "")]
+    for _, group in itertools.groupby(_figures().values(), _family):
+        blocks.append(_figure(list(group)))
+    return "\n\n".join([*blocks, _wrapped(_SELECTORS, "")])
+
+
+def _figure(group: Sequence[Mapping[str, Any]]) -> str:
+    """A figure, or the statistics of a latency."""
+    first = group[0]
+    better = "" if first["better"] == "neither" else f"; {first['better']} is better"
+    facts = f"{first['unit'] or 'a number'}{better}; of {first['population']}"
+    if first["needs_targets"]:
+        facts += "; needs latency targets"
+    names = ", ".join(one["name"] for one in group)
+    return "\n".join([_wrapped(names, ""), _wrapped(first["doc"]), _wrapped(f"[{facts}]")])
+
+
+def _keys(kind: str) -> Mapping[str, Any]:
+    from spillway.study.files import KEYS  # slow to import
+
+    return KEYS[kind]
+
+
+def _key(kind: str, name: str) -> str:
+    known = _keys(kind)
+    if name not in known:
+        raise config_error([(f"{kind}.{name}", "", f"unknown key; one of {', '.join(known)}")])
+    one = known[name]
+    separator = "\n" if "\n" in one.example else " "
+    return "\n".join(
+        [
+            f"{name}    [default: {one.default}]",
+            _wrapped(one.doc),
+            "    Example:",
+            textwrap.indent(f"{name}:{separator}{one.example}", "        "),
+        ]
+    )
+
+
+def _file(kind: str, head: str, example: str) -> str:
+    blocks = [_wrapped(head, ""), *(_key(kind, name) for name in _keys(kind))]
+    return "\n\n".join([*blocks, "A whole file:\n" + textwrap.indent(example.rstrip(), "    ")])
+
+
+def _study() -> str:
+    return _file(
+        "study",
+        "A study file (YAML or JSON) searches for better settings: `spillway optimize FILE`. "
+        "space and one of maximize and minimize are required. Values of a parameter and selectors "
+        "of figures: the guide Search from a shell.",
+        "simulation: experiment.yaml\n"
+        "space:\n"
+        "  gateway.limit[0].max_in_flight: [16, 256]\n"
+        "  router: {choices: [round_robin, least_loaded]}\n"
+        "maximize: goodput\n"
+        'constraints: {shed: "<=0.05"}\n'
+        "seeds: 3\n"
+        "trials: 30\n",
+    )
+
+
+def _sweep() -> str:
+    return _file(
+        "sweep",
+        "A sweep file (YAML or JSON) lists configurations or solves for one number: `spillway "
+        "sweep FILE`. Exactly one of grid, isolation, sobol, one_at_a_time, max_rate_under_slo "
+        "and min_instances_for_rate is required. The last two solve and take no metrics.",
+        "simulation: experiment.yaml\n"
+        "grid:\n"
+        "  gateway.limit[0].max_in_flight: [32, 64, 128]\n"
+        "  router: [round_robin, least_loaded]\n"
+        "seeds: 4\n"
+        "metrics: [goodput, p99_ttft_ms, shed]\n",
+    )
+
+
+def _wrapped(text: str, indent: str = "    ") -> str:
+    return textwrap.fill(
+        text, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False
+    )
+
+
+_FILES = ("study", "sweep")
+TOPICS: Mapping[str, Callable[[], str]] = {
+    "figures": _all_figures,
+    "study": _study,
+    "sweep": _sweep,
+}
+"""Topics of their own."""
