@@ -153,7 +153,7 @@ SIMULATION = spillway.Simulation(workload={"kind": "synthetic", "num_requests": 
         ),
         (
             lambda: spillway.run_many([SIMULATION], progress=5),
-            r"progress must be a function of \(done, total\), not 5",
+            r"progress must be True or a function of \(done, total\), not 5",
         ),
         (lambda: spillway.Study(5, {"horizon_s": [1, 2]}, "goodput"), "simulation must be a"),
         (lambda: spillway.Space(5), "dimensions must be a mapping of dotted paths"),

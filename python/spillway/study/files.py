@@ -30,7 +30,13 @@ from spillway.study.checks import (
     truth,
     whole,
 )
-from spillway.study.objective import Direction, Objective, as_constraints, as_metric
+from spillway.study.objective import (
+    Direction,
+    Objective,
+    as_constraints,
+    as_metric,
+    check_figures,
+)
 from spillway.study.racing import Racing
 from spillway.study.space import Space
 from spillway.study.study import Study
@@ -287,8 +293,8 @@ class StudyFile:
     confirm: Mapping[str, Any] | None
 
     def study(self, storage: str | Path | None = None) -> Study:
-        """The study, new or resumed from its storage."""
-        return Study(
+        """The study, new or resumed from its storage. Raises ConfigError for an unknown figure."""
+        found = Study(
             self.simulation,
             Space(self.settings["space"], self.settings.get("order")),
             _objectives(self.settings),
@@ -296,6 +302,9 @@ class StudyFile:
             storage=storage,
             **{key: self.settings[key] for key in _PLAIN if key in self.settings},
         )
+        check_figures([one.metric for one in (*found.objectives, *found.constraints)])
+        check_figures(found.metrics)
+        return found
 
     def write(self, path: Path) -> None:
         """Writes a self-contained file with the whole simulation."""
@@ -383,10 +392,9 @@ class SweepFile:
         Raises ConfigError for arguments that no run can have.
         """
         if self.kind in _SOLVERS:
-            as_constraints(self.settings[self.kind]["slo"])
+            check_figures(one.metric for one in as_constraints(self.settings[self.kind]["slo"]))
             return 0, []
-        for one in self.settings.get("metrics", ()):
-            as_metric(one)
+        check_figures(map(as_metric, self.settings.get("metrics", ())))
         plan = self._call(getattr(sweeps, f"plan_{self.kind}"), self._seeds())
         invalid = [
             f"{name}: {one}".replace("\n", "; ")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -30,6 +30,7 @@ __all__ = [
     "as_constraints",
     "as_metric",
     "as_objectives",
+    "check_figures",
     "rewards_shedding",
 ]
 
@@ -304,6 +305,15 @@ def as_metric(
         return Custom(metric, name or str(own_name))
     allowed = "must be a figure, a mapping of figures to weights, or a function of a result"
     raise config_error([("objective", repr(metric), allowed)])
+
+
+def check_figures(metrics: Iterable[Metric]) -> None:
+    """Raises ConfigError for a figure that no summary has."""
+    for metric in metrics:
+        figures = [one for one, _ in metric.terms] if isinstance(metric, WeightedSum) else [metric]
+        for one in figures:
+            if isinstance(one, Figure):
+                _ = one.direction
 
 
 def as_objectives(stated: Any) -> tuple[Objective, ...]:

@@ -110,14 +110,20 @@ def test_seed(run: Callable[..., str]) -> None:
     assert json.loads(run("run", "config.yaml", "--seed", "7", "--json"))["seed"] == 7
 
 
-def test_out_and_json_hold_the_same(run: Callable[..., str]) -> None:
+def test_out_and_json_hold_the_same(
+    run: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
     printed = run("run", "config.yaml", "--seed", "4", "--json", "--out", "results/deep")
     summary = json.loads(Path("results/deep/summary.json").read_text())
     assert json.loads(printed) == summary == simulate(load("config.yaml"), 4).to_dict()
     with Path("results/deep/requests.csv").open(newline="") as stream:
         assert len(list(csv.reader(stream))) == 51
     # Again into the same folder; tables instead of JSON change nothing about the files.
-    run("run", "config.yaml", "--seed", "4", "--out", "results/deep")
+    capsys.readouterr()
+    assert cli.main(["run", "config.yaml", "--seed", "4", "--out", "results/deep"]) == 0
+    assert capsys.readouterr().err == (
+        "spillway: replaces results/deep/summary.json, results/deep/requests.csv\n"
+    )
     assert json.loads(Path("results/deep/summary.json").read_text()) == summary
     assert sorted(path.name for path in Path("results/deep").iterdir()) == [
         "requests.csv",
@@ -167,9 +173,9 @@ def test_later_changes_build_on_earlier_ones(run: Callable[..., str]) -> None:
 
 
 def test_trace_replaces_the_workload(run: Callable[..., str]) -> None:
-    for config in ("config.yaml", SMALLEST):
-        run("run", config, "--trace", "requests.csv", "--out", "out")
-        with Path("out/requests.csv").open(newline="") as stream:
+    for out, config in (("first", "config.yaml"), ("second", SMALLEST)):
+        run("run", config, "--trace", "requests.csv", "--out", out)
+        with Path(out, "requests.csv").open(newline="") as stream:
             rows = list(csv.DictReader(stream))
         assert [row["request_id"] for row in rows] == ["first", "second", "third"]
         assert [row["outcome"] for row in rows][:2] == ["completed", "completed"]
@@ -434,8 +440,12 @@ def test_init_full_writes_a_file_that_means_the_defaults(
     assert "# quantum_ns: 1  # (set by the profile)" in text
 
     Path("new.yaml").write_text("mine")
-    assert refused("init", "new.yaml") == "new.yaml: already exists; not overwritten"
+    assert refused("init", "new.yaml") == (
+        "new.yaml: already exists; not overwritten (--force replaces it)"
+    )
     assert Path("new.yaml").read_text() == "mine"
+    run("init", "--full", "--force", "new.yaml")
+    assert Path("new.yaml").read_text() == text
     assert refused("init", "no/such/folder.yaml") == (
         "no/such/folder.yaml: cannot be written: No such file or directory"
     )
