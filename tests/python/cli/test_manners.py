@@ -331,7 +331,7 @@ def test_progress_is_a_line_that_vanishes(monkeypatch: pytest.MonkeyPatch) -> No
         assert terminal.text.endswith("…\x1b[K")
         assert len(terminal.text.rpartition("\r")[2]) == 59 + len("\x1b[K")
         output.warn("wait")
-        assert "\r\x1b[K\x1b" in terminal.text
+        assert terminal.text.endswith("\r\x1b[Kspillway: \x1b[33mwarning:\x1b[0m wait\n")
     assert terminal.text.endswith("\r\x1b[K")
 
 
@@ -432,8 +432,10 @@ def test_missing_extra_is_an_error(
     assert called(capsys, "completion", "bash") == (
         2,
         "",
-        "spillway: this needs argcomplete; install it with: "
-        "pip install 'spillway-sim[completion]'\n",
+        (
+            "spillway: this needs argcomplete; install it with: "
+            "pip install 'spillway-sim[completion]'\n"
+        ),
     )
 
 
