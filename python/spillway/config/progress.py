@@ -41,7 +41,7 @@ def reporting(progress: Any, what: str, *, tells: bool = False) -> Iterator[Repo
 
     With True, work that takes more than a second shows a count of `what` and the time left: a bar
     of tqdm in a notebook that has it, a line that vanishes at the end in a terminal, nothing
-    elsewhere. A function gets (done, total) or, with `tells`, the remarks. Raises TypeError for
+    elsewhere. A function gets (done, total) or, with `tells`, each new remark. Raises TypeError for
     anything else.
     """
     if progress is False or progress is None:
@@ -54,15 +54,22 @@ def reporting(progress: Any, what: str, *, tells: bool = False) -> Iterator[Repo
             if shown is not None:
                 shown.close()
     elif callable(progress):
-        call: Any = progress
-        yield (
-            (lambda _, __, remark="", /: call(remark))
-            if tells
-            else (lambda done, total, _="", /: call(done, total))
-        )
+        yield _remarks(progress) if tells else (lambda done, total, _="", /: progress(done, total))
     else:
         wanted = "(text)" if tells else "(done, total)"
         raise TypeError(f"progress must be True or a function of {wanted}, not {progress!r:.60}")
+
+
+def _remarks(call: Callable[[str], object]) -> Report:
+    last = ""
+
+    def report(_done: float, _total: float, remark: str = "", /) -> None:
+        nonlocal last
+        if remark and remark != last:
+            last = remark
+            call(remark)
+
+    return report
 
 
 def erase() -> None:
