@@ -92,7 +92,12 @@ const FieldInfo& field_named(const StructType& type, const std::string& name) {
 }
 
 Settings made(const TypeInfo& type, const Value& value) {
-  return {&type, sim::from_value(type, value)};
+  Settings settings{&type, sim::from_value(type, value)};
+  for (const auto& [structure, field] : sim::deprecations(type, settings.object.get())) {
+    const std::string name = std::string(structure->name) + "." + std::string(field->name);
+    py::module_::import("spillway._deprecated").attr("setting")(name, field->replacement);
+  }
+  return settings;
 }
 
 // ---- methods -------------------------------------------------------------------------------

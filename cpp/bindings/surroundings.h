@@ -262,7 +262,7 @@ class Surroundings : private signals::ExactEstimator {
       const Script& one = (*scripts)[i];
       fleet_[i].set(one);
       in_flight_[i] = std::get<kInFlight>(one);
-      busy_->report(InstanceId{i}, {}, now_);  // without any load it is not busy
+      busy_->report(InstanceId{i}, {});  // without any load it is not busy
       if (std::get<kIsBusy>(one)) busy_->mark_overloaded(InstanceId{i});
     }
   }

@@ -16,8 +16,7 @@ struct Change {
   static constexpr std::string_view type_name = "Change";
   static constexpr std::string_view doc =
       "Settings that change during a run, as an operator changes those of a running deployment. "
-      "Only settings that are marked as changeable can change, and fleet.target_instances, the "
-      "number of instances to be in service.";
+      "Only settings that are marked as changeable can change.";
   static void fields(auto field) {
     field("at_s", &Change::at_s,
           "Time of the change, before the ticks, the arrivals and the dispatches of that instant.")

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <optional>
-#include <ranges>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -16,8 +16,51 @@ using sim::Violation;
 namespace {
 
 constexpr std::string_view kTarget = "fleet.target_instances";
-constexpr std::string_view kMonitor = "busy_monitor";
-constexpr std::string_view kNotChangeable = "cannot change during a run";
+
+/// A change with the place of its settings in the configuration; empty: it is not in there.
+struct PlacedChange {
+  sim::Time from;
+  Value::Map set;
+  std::string place;
+};
+
+Simulation without_changes(Simulation simulation) {
+  simulation.changes.clear();
+  simulation.fleet.schedule.clear();
+  simulation.busy_monitor.schedule.clear();
+  return simulation;
+}
+
+Value::Map changes_by(const signals::BusyThresholdChange& thresholds) {
+  Value::Map set;
+  const auto add = [&](const char* name, const auto& threshold) {
+    if (threshold) set.emplace_back(std::string("busy_monitor.") + name, Value(*threshold));
+  };
+  add("active_decode_blocks_threshold", thresholds.active_decode_blocks_threshold);
+  add("active_prefill_tokens_threshold", thresholds.active_prefill_tokens_threshold);
+  add("active_prefill_tokens_threshold_frac", thresholds.active_prefill_tokens_threshold_frac);
+  return set;
+}
+
+// In order of time; those of one instant as they are listed, the deprecated schedules first.
+std::vector<PlacedChange> changes_of(const Simulation& simulation) {
+  std::vector<PlacedChange> all;
+  const auto add = [&](double at_s, Value::Map set, std::string place) {
+    all.push_back({sim::from_seconds(at_s), std::move(set), std::move(place)});
+  };
+  for (const fleet::FleetChange& one : simulation.fleet.schedule) {
+    add(one.at_s, {{std::string(kTarget), Value(one.instances)}}, "fleet.schedule");
+  }
+  for (const signals::BusyThresholdChange& one : simulation.busy_monitor.schedule) {
+    add(one.at_s, changes_by(one), "busy_monitor.schedule");
+  }
+  for (std::size_t i = 0; i < simulation.changes.size(); ++i) {
+    const Change& one = simulation.changes[i];
+    add(one.at_s, *one.set.get_if<Value::Map>(), sim::index_path("changes", i) + ".set");
+  }
+  std::ranges::stable_sort(all, {}, &PlacedChange::from);
+  return all;
+}
 
 // The simulation with new values by path. Unset: a violation has been added.
 std::optional<Simulation> with(const Simulation& from, const Value::Map& set,
@@ -36,113 +79,69 @@ std::optional<Simulation> with(const Simulation& from, const Value::Map& set,
   }
 }
 
-// That each difference is in a setting that can change.
-void check_changeable(const Simulation& from, const Simulation& to, std::vector<Violation>& out) {
-  for (const sim::Difference& one : sim::differences(sim::type_of<Simulation>(), &from, &to)) {
-    if (one.field && one.field->is_runtime) continue;
-    out.push_back({one.path, "", std::string(kNotChangeable)});
-  }
-}
-
-signals::BusyThresholdChange thresholds_of(const signals::BusyMonitor& monitor, double at_s) {
-  return {.at_s = at_s,
-          .active_decode_blocks_threshold = monitor.active_decode_blocks_threshold,
-          .active_prefill_tokens_threshold = monitor.active_prefill_tokens_threshold,
-          .active_prefill_tokens_threshold_frac = monitor.active_prefill_tokens_threshold_frac};
-}
-
-bool have_equal_thresholds(const signals::BusyMonitor& a, const signals::BusyMonitor& b) {
-  return a.active_decode_blocks_threshold == b.active_decode_blocks_threshold &&
-         a.active_prefill_tokens_threshold == b.active_prefill_tokens_threshold &&
-         a.active_prefill_tokens_threshold_frac == b.active_prefill_tokens_threshold_frac;
-}
-
-// A threshold that is taken away is not part of a schedule, where unset means unchanged.
-void check_thresholds_stay(const signals::BusyMonitor& from, const signals::BusyMonitor& to,
-                           std::vector<Violation>& out) {
-  const auto check = [&](const auto& before, const auto& after, std::string_view name) {
-    if (!before || after) return;
-    out.push_back({sim::join_path(std::string(kMonitor), name), "null",
-                   "must be a number: a threshold that is in force can be raised, not removed"});
-  };
-  check(from.active_decode_blocks_threshold, to.active_decode_blocks_threshold,
-        "active_decode_blocks_threshold");
-  check(from.active_prefill_tokens_threshold, to.active_prefill_tokens_threshold,
-        "active_prefill_tokens_threshold");
-  check(from.active_prefill_tokens_threshold_frac, to.active_prefill_tokens_threshold_frac,
-        "active_prefill_tokens_threshold_frac");
-}
-
-}  // namespace
-
+// The same, if each difference is in a setting that can change.
 std::optional<Simulation> changed(const Simulation& from, const Value::Map& set,
                                   std::vector<Violation>& out) {
-  const std::size_t before = out.size();
   std::optional<Simulation> to = with(from, set, out);
-  if (to) {
-    check_changeable(from, *to, out);
-    check_thresholds_stay(from.busy_monitor, to->busy_monitor, out);
+  if (!to) return std::nullopt;
+  const std::size_t before = out.size();
+  for (const sim::Difference& one : sim::differences(sim::type_of<Simulation>(), &from, &*to)) {
+    if (one.field && one.field->is_runtime) continue;
+    out.push_back({one.path, "", "cannot change during a run"});
   }
   if (out.size() > before) return std::nullopt;
   return to;
 }
 
-bool is_scheduled(const Value::Map& set) {
-  return std::ranges::any_of(set, [](const auto& entry) {
-    return entry.first == kTarget || entry.first.starts_with(kMonitor);
-  });
+bool states_target(const Value::Map& set) {
+  return std::ranges::find(set, kTarget, &std::pair<std::string, Value>::first) != set.end();
 }
 
-Versions versions_of(const Simulation& simulation, std::vector<Violation>& out) {
-  Versions all{.first = simulation, .later = {}};
-  all.first.changes.clear();
-  std::vector<std::size_t> order(simulation.changes.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return simulation.changes[a].at_s < simulation.changes[b].at_s;
-  });
-  std::vector<fleet::FleetChange> targets;
-  std::vector<signals::BusyThresholdChange> thresholds;
-  Simulation current = all.first;
-  for (const std::size_t i : order) {
-    const Change& change = simulation.changes[i];
-    Value::Map set = *change.set.get_if<Value::Map>();
+// Appends the versions that begin with `changes`. `start`: without changes.
+void append(const std::vector<PlacedChange>& changes, const Simulation& start,
+            std::vector<Version>& versions, std::vector<Violation>& out) {
+  versions.reserve(versions.size() + changes.size());
+  for (const PlacedChange& change : changes) {
+    const Simulation& current = versions.empty() ? start : versions.back().simulation;
     std::vector<Violation> found;
-    const auto target = std::ranges::find(set, kTarget, &std::pair<std::string, Value>::first);
-    if (target != set.end()) {
-      const auto next = with(all.first, {{"fleet.initial_instances", target->second}}, found);
-      for (Violation& one : found) one.path = kTarget;
-      if (next && next->fleet.initial_instances) {
-        targets.push_back({.at_s = change.at_s, .instances = *next->fleet.initial_instances});
-      } else if (next) {
-        found.push_back({std::string(kTarget), "null", "must be a whole number"});
-      }
-      set.erase(target);
+    std::optional<Simulation> next = changed(current, change.set, found);
+    for (Violation& one : found) {
+      if (!change.place.empty()) one.path = change.place + "[" + one.path + "]";
+      out.push_back(std::move(one));
     }
-    std::optional<Simulation> next = changed(current, set, found);
-    const std::string place = sim::index_path("changes", i) + ".set";
-    for (const Violation& one : found) {
-      out.push_back({place + "[" + one.path + "]", one.value, one.allowed});
-    }
-    if (!next || !found.empty()) continue;
-    if (!have_equal_thresholds(current.busy_monitor, next->busy_monitor)) {
-      thresholds.push_back(thresholds_of(next->busy_monitor, change.at_s));
-    }
-    current = *next;
-    all.later.push_back({sim::from_seconds(change.at_s), std::move(*next)});
+    if (!next) continue;
+    std::optional<std::int64_t> target = next->fleet.target_instances;
+    if (!states_target(change.set) && target == current.fleet.target_instances) target.reset();
+    versions.push_back({change.from, change.set, std::move(*next), target});
   }
-  auto& schedule = all.first.fleet.schedule;
-  schedule.insert(schedule.end(), targets.begin(), targets.end());
-  auto& monitored = all.first.busy_monitor.schedule;
-  monitored.insert(monitored.end(), thresholds.begin(), thresholds.end());
-  return all;
 }
 
-Versions versions_of(const Simulation& simulation) {
+}  // namespace
+
+std::vector<Version> later_versions(const Simulation& simulation, std::vector<Violation>& out) {
+  std::vector<Version> versions;
+  const std::vector<PlacedChange> changes = changes_of(simulation);
+  if (!changes.empty()) append(changes, without_changes(simulation), versions, out);
+  return versions;
+}
+
+std::vector<Version> later_versions(const Simulation& simulation) {
   std::vector<Violation> violations;
-  Versions all = versions_of(simulation, violations);
+  std::vector<Version> versions = later_versions(simulation, violations);
   if (!violations.empty()) throw sim::ConfigError(std::move(violations));
-  return all;
+  return versions;
+}
+
+std::vector<Version> with_change(const Simulation& simulation, const std::vector<Version>& later,
+                                 sim::Time from, const Value::Map& set) {
+  const auto place = std::ranges::upper_bound(later, from, {}, &Version::from);
+  std::vector<Version> versions(later.begin(), place);
+  std::vector<PlacedChange> changes{{from, set, {}}};
+  for (auto one = place; one != later.end(); ++one) changes.push_back({one->from, one->set, {}});
+  std::vector<Violation> violations;
+  append(changes, without_changes(simulation), versions, violations);
+  if (!violations.empty()) throw sim::ConfigError(std::move(violations));
+  return versions;
 }
 
 }  // namespace spillway::cluster

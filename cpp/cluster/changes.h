@@ -1,7 +1,7 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "cluster/config.h"
@@ -14,28 +14,23 @@ namespace spillway::cluster {
 /// The settings in force from an instant on.
 struct Version {
   sim::Time from;
+  sim::Value::Map set;    ///< what the change states
   Simulation simulation;  ///< without changes
+  /// The number of instances if the change states it: an autoscaler may have changed it since.
+  std::optional<std::int64_t> target_instances;
 };
 
-/// A simulation as it starts, and its later versions.
-///
-/// Changes of the number of instances and of the thresholds of busy workers become entries of the
-/// schedules of the first one; actors look at later versions for other settings only.
-struct Versions {
-  Simulation first;
-  std::vector<Version> later;  ///< in order of time
-};
-
-/// The simulation with new values by path. Unset if that is impossible, which is reported: an
-/// unknown path, a setting that cannot change during a run, an invalid value.
-std::optional<Simulation> changed(const Simulation& from, const sim::Value::Map& set,
-                                  std::vector<sim::Violation>& out);
-/// Whether some of the values become entries of schedules.
-bool is_scheduled(const sim::Value::Map& set);
-
-/// Reports every change that is impossible.
-Versions versions_of(const Simulation& simulation, std::vector<sim::Violation>& out);
+/// The versions that a simulation takes after its start, in order of time: its changes, and the
+/// entries of its deprecated schedules. Reports every change that is impossible: an unknown path,
+/// a setting that cannot change during a run, an invalid value.
+std::vector<Version> later_versions(const Simulation& simulation,
+                                    std::vector<sim::Violation>& out);
 /// Precondition: `simulation` is valid.
-Versions versions_of(const Simulation& simulation);
+std::vector<Version> later_versions(const Simulation& simulation);
+
+/// The versions with one more, after those of the same instant and before. Throws ConfigError if it
+/// or a later one is impossible.
+std::vector<Version> with_change(const Simulation& simulation, const std::vector<Version>& later,
+                                 sim::Time from, const sim::Value::Map& set);
 
 }  // namespace spillway::cluster

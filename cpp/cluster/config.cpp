@@ -94,6 +94,7 @@ void Simulation::validate(const std::string& path, std::vector<sim::Violation>& 
                    "must be <= the number of instances (" + std::to_string(total) + ")"});
   };
   if (fleet.initial_instances) check_fleet("initial_instances", *fleet.initial_instances);
+  if (fleet.target_instances) check_fleet("target_instances", *fleet.target_instances);
   for (std::size_t i = 0; i < fleet.schedule.size(); ++i) {
     check_fleet(sim::index_path("schedule", i) + ".instances", fleet.schedule[i].instances);
   }
@@ -192,7 +193,7 @@ void Simulation::validate(const std::string& path, std::vector<sim::Violation>& 
                      "workload's duration_s"});
     }
   }
-  if (!changes.empty() && out.empty()) versions_of(*this, out);
+  if (!changes.empty() && out.empty()) later_versions(*this, out);
 }
 
 }  // namespace spillway::cluster

@@ -10,14 +10,6 @@ namespace spillway::cluster {
 
 namespace {
 
-bool depends_on_loads(const Simulation& simulation, const signals::Needs& needs) {
-  return simulation.busy_monitor.has_thresholds() || needs.busy_workers ||
-         std::any_of(simulation.instances.begin(), simulation.instances.end(),
-                     [](const auto& group) {
-                       return !std::holds_alternative<instance::Open>(group.ingress);
-                     });
-}
-
 signals::Needs needs_of(const Simulation& first, std::span<const Version> later) {
   signals::Needs needs = needs_of(first);
   for (const Version& one : later) needs = needs | needs_of(one.simulation);
@@ -28,6 +20,14 @@ signals::Needs needs_of(const Simulation& first, std::span<const Version> later)
 
 signals::Needs needs_of(const Simulation& simulation) {
   return gateway::needs_of(simulation.gateway) | router::needs_of(simulation.router);
+}
+
+bool depends_on_loads(const Simulation& simulation) {
+  return simulation.busy_monitor.has_thresholds() || needs_of(simulation).busy_workers ||
+         std::any_of(simulation.instances.begin(), simulation.instances.end(),
+                     [](const auto& group) {
+                       return !std::holds_alternative<instance::Open>(group.ingress);
+                     });
 }
 
 std::size_t num_instances(const Simulation& simulation) {
@@ -51,7 +51,8 @@ Context::Context(const Simulation& of, std::uint64_t with_seed,
     : simulation(of),
       seed(with_seed),
       needs(needs_of(of, later)),
-      follows_loads(depends_on_loads(of, needs)),
+      follows_loads(depends_on_loads(of) ||
+                    std::ranges::any_of(later, depends_on_loads, &Version::simulation)),
       may_change(is_observed || !later.empty()),
       counts_tenants(is_observed || of.metrics.timeline_step_s.has_value()),
       record(

@@ -21,6 +21,8 @@ namespace spillway::cluster {
 
 /// The needs of all policies.
 signals::Needs needs_of(const Simulation& simulation);
+/// Whether anything depends on the busy workers.
+bool depends_on_loads(const Simulation& simulation);
 std::size_t num_instances(const Simulation& simulation);
 /// Number of data-parallel ranks of all instances.
 std::size_t num_engines(const Simulation& simulation);
@@ -39,7 +41,7 @@ struct Context {
   const Simulation& simulation;  ///< as it is at the start
   std::uint64_t seed;
   signals::Needs needs;  ///< of all policies
-  bool follows_loads;    ///< whether any policy depends on the busy workers
+  bool follows_loads;    ///< whether anything depends on the busy workers
   bool may_change;       ///< whether settings may change during the run
   bool counts_tenants;   ///< whether running counts by tenant are looked at
   std::shared_ptr<RequestRecord> record;

@@ -130,7 +130,13 @@ void Fleet::released(RequestId id, workload::Outcome outcome) {
                         instance::IngressSubject::place_became_free()});
 }
 
+void Fleet::set_target(std::int64_t instances) {
+  resizer_.set_target(instances);
+  schedule_resize();
+}
+
 bool Fleet::resize(std::int64_t queued, std::int64_t shed) {
+  if (next_event_ <= context_.now) next_event_ = sim::kForever;
   const std::int64_t before = num_ready();
   resizer_.apply(state_, queued, shed, context_.now);
   state_.update(context_.now);
@@ -139,8 +145,10 @@ bool Fleet::resize(std::int64_t queued, std::int64_t shed) {
 }
 
 void Fleet::schedule_resize() {
-  const Time next = next_resize();
-  if (next != sim::kForever) context_.events.push({next, Phase::fleet_change, 0, 0});
+  const Time next = std::max(next_resize(), context_.now);
+  if (next >= next_event_) return;
+  next_event_ = next;
+  context_.events.push({next, Phase::fleet_change, 0, 0});
 }
 
 void Fleet::note_ready() {

@@ -67,9 +67,12 @@ class Fleet final : public gateway::ServiceMeter {
     note_step(engine);
   }
   instance::Instance& at(sim::InstanceId id) { return *instances_[id.index()]; }
-  /// Applies the decisions of the schedule and the autoscaler, and makes due instances ready.
+  /// The number of instances to be in service from now on: an event of phase `fleet_change` is due.
+  void set_target(std::int64_t instances);
+  /// Applies a new target and the autoscaler's decision, and makes due instances ready.
   /// `queued`, `shed`: requests of all gateways. True: the number of ready instances has changed.
   bool resize(std::int64_t queued, std::int64_t shed);
+  /// Schedules the next of these, unless an earlier one is scheduled.
   void schedule_resize();
 
   // ---- state -------------------------------------------------------------------------------
@@ -80,7 +83,7 @@ class Fleet final : public gateway::ServiceMeter {
   }
   signals::View view(signals::LocalState&& local) = delete;
   std::int64_t num_ready() const { return state_.num_ready(); }
-  /// Whether no instance is ready, but one may become so.
+  /// Whether no instance is ready, but one may become so without a further target.
   bool awaits_instances() const { return num_ready() == 0 && next_resize() != sim::kForever; }
   std::span<const std::unique_ptr<instance::Instance>> instances() const { return instances_; }
   /// Null unless instances are scraped.
@@ -111,6 +114,7 @@ class Fleet final : public gateway::ServiceMeter {
   Context& context_;
   fleet::FleetState state_;
   fleet::Resizer resizer_;
+  sim::Time next_event_ = sim::kForever;  // of phase `fleet_change`
   std::unique_ptr<signals::Scrapes> scrapes_;
   std::vector<std::unique_ptr<instance::Instance>> instances_;
   std::vector<instance::Engine*> engines_;

@@ -37,6 +37,10 @@ LoadEvents::LoadEvents(Context& context,
   }
 }
 
+void LoadEvents::set_thresholds(const signals::BusyMonitor& from) {
+  for (signals::WorkerMonitor& monitor : monitors_) monitor.set_thresholds(from);
+}
+
 void LoadEvents::start() {
   if (!scrapes_) return;
   for (std::size_t i = 0; i < last_reads_.size(); ++i) schedule_scrape(InstanceId{i});
@@ -115,7 +119,7 @@ void LoadEvents::read(InstanceId id) {
 }
 
 void LoadEvents::arrive(InstanceId worker) {
-  for (signals::WorkerMonitor& monitor : monitors_) monitor.arrive(worker, context_.now);
+  for (signals::WorkerMonitor& monitor : monitors_) monitor.arrive(worker);
 }
 
 // Whether the ingress of its worker rejected the request.

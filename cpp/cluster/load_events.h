@@ -27,6 +27,8 @@ class LoadEvents {
              const signals::Scrapes* scrapes);
 
   void start();
+  /// The thresholds of `from` are in force from the next load event of each gateway on.
+  void set_thresholds(const signals::BusyMonitor& from);
   /// An event of phase `telemetry`. Returns the worker that was scraped, whose next scrape may be
   /// scheduled; unset: none.
   std::optional<sim::InstanceId> handle(const sim::Event& event);

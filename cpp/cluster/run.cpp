@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -32,9 +33,9 @@ class Run final : workload::RequestListener {
  public:
   Run(const Simulation& simulation, std::uint64_t seed, RunOptions options)
       : options_(std::move(options)),
-        versions_(versions_of(simulation)),
-        context_(versions_.first, seed, options_.requests, options_.interrupted,
-                 options_.is_observed, versions_.later),
+        later_(later_versions(simulation)),
+        context_(simulation, seed, options_.requests, options_.interrupted, options_.is_observed,
+                 later_),
         clients_(context_),
         fleet_(context_, *this, options_.reference),
         load_events_(context_, fleet_.instances(), fleet_.scrapes()),
@@ -42,7 +43,7 @@ class Run final : workload::RequestListener {
         fitted_states_(context_),
         gateways_(context_, fleet_.ranks(), context_.needs.tokens_by_group ? &fleet_ : nullptr),
         livelock_(static_cast<std::uint64_t>(clients_.max_attempts())),
-        passes_(!options_.reference && versions_.first.fleet.is_constant() &&
+        passes_(!options_.reference && simulation.fleet.is_constant() &&
                 gateways_.replicas().front()->never_holds()),
         horizon_(sim::from_seconds(simulation.horizon_s.value_or(sim::kLongestSpan_s))),
         admission_latency_(sim::from_seconds(simulation.gateway.admission_latency_s)),
@@ -56,25 +57,27 @@ class Run final : workload::RequestListener {
   void start() {
     clients_.start();
     for (const auto& gateway : gateways_.replicas()) gateway->start(fleet_.num_ready());
+    change_settings();
     if (!context_.simulation.fleet.is_constant()) resize_fleet();
     sampler_.start();
     fitted_states_.start();
     load_events_.start();
-    for (const Version& one : versions_.later) schedule_change(one.from);
+    for (const Version& one : to_come()) schedule_change(one.from);
   }
 
   /// Changes settings at an instant after all that has happened. Throws ConfigError. False: this
   /// takes a run from the start, because of what this one has scheduled or measures.
   bool set(const sim::Value::Map& values, Time at) {
-    const bool is_last = versions_.later.empty() || versions_.later.back().from <= at;
-    if (!is_last || is_scheduled(values)) return false;
-    const Simulation& current =
-        versions_.later.empty() ? versions_.first : versions_.later.back().simulation;
-    std::vector<sim::Violation> violations;
-    std::optional<Simulation> next = changed(current, values, violations);
-    if (!next) throw sim::ConfigError(std::move(violations));
-    if (!((context_.needs | needs_of(*next)) == context_.needs)) return false;
-    versions_.later.push_back({at, std::move(*next)});
+    std::vector<Version> later = with_change(context_.simulation, later_, at, values);
+    for (const Version& one : later) {
+      const bool is_measured = (context_.needs | needs_of(one.simulation)) == context_.needs &&
+                               (context_.follows_loads || !depends_on_loads(one.simulation));
+      if (!is_measured) return false;
+    }
+    // Ticks, scrapes and samples have ended if the queued requests had no instance to wait for.
+    const bool has_given_up = gateways_.counters().queued() > 0 && !has_pending_work();
+    if (has_given_up && has_target(later)) return false;
+    later_ = std::move(later);
     schedule_change(at);
     return true;
   }
@@ -103,7 +106,9 @@ class Run final : workload::RequestListener {
   /// Whether requests have pending events, apart from the effects of ticks. Ticks, scrapes and
   /// samples continue as long as they do.
   bool has_pending_work() const {
-    return clients_.has_pending() || gateways_.has_pending_work(fleet_.awaits_instances());
+    const bool awaits_instances =
+        fleet_.awaits_instances() || (fleet_.num_ready() == 0 && has_target(to_come()));
+    return clients_.has_pending() || gateways_.has_pending_work(awaits_instances);
   }
 
   /// The state at an instant up to which all events have been handled.
@@ -339,18 +344,27 @@ class Run final : workload::RequestListener {
     gateway.schedule_tick(has_pending_work());
   }
 
+  std::span<const Version> to_come() const { return std::span(later_).subspan(next_version_); }
+  static bool has_target(std::span<const Version> versions) {
+    return std::ranges::any_of(versions, [](const Version& one) {
+      return one.target_instances.has_value();
+    });
+  }
+
   void schedule_change(Time at) { context_.events.push({at, Phase::settings_change, 0, 0}); }
 
   void change_settings() {
-    while (next_version_ < versions_.later.size() &&
-           versions_.later[next_version_].from <= context_.now) {
+    while (next_version_ < later_.size() && later_[next_version_].from <= context_.now) {
       const Simulation& from =
-          next_version_ == 0 ? versions_.first : versions_.later[next_version_ - 1].simulation;
-      change(from, versions_.later[next_version_++].simulation);
+          next_version_ == 0 ? context_.simulation : later_[next_version_ - 1].simulation;
+      change(from, later_[next_version_++]);
     }
   }
 
-  void change(const Simulation& from, const Simulation& to) {
+  void change(const Simulation& from, const Version& version) {
+    const Simulation& to = version.simulation;
+    if (version.target_instances) fleet_.set_target(*version.target_instances);
+    load_events_.set_thresholds(to.busy_monitor);
     std::vector<workload::Tenant> tenants = context_.requests.tenants;
     gateway::TenantChange change{.to = tenants};
     for (std::size_t i = 0; i < to.tenants.size(); ++i) {
@@ -358,6 +372,9 @@ class Run final : workload::RequestListener {
       change.are_new = true;
       change.are_weights_new |= from.tenants[i].weight != to.tenants[i].weight;
     }
+    const bool concerns_gateways = change.are_new || sim::differ(from.gateway, to.gateway) ||
+                                   sim::differ(from.router, to.router);
+    if (!concerns_gateways) return;
     for (workload::Tenant& one : tenants) {
       const auto own = std::ranges::find(to.tenants, one.name, &workload::Tenant::name);
       if (own != to.tenants.end()) one = *own;
@@ -403,7 +420,7 @@ class Run final : workload::RequestListener {
   }
 
   RunOptions options_;
-  Versions versions_;
+  std::vector<Version> later_;
   std::size_t next_version_ = 0;  // of the later ones
   Context context_;
   Clients clients_;

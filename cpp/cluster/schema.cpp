@@ -11,6 +11,7 @@ template const TypeInfo& type_of<cluster::Simulation>();
 template const TypeInfo& type_of<gateway::Admission>();
 template const TypeInfo& type_of<gateway::Controller>();
 template const TypeInfo& type_of<gateway::Fairness>();
+template const TypeInfo& type_of<gateway::Gateway>();
 template const TypeInfo& type_of<gateway::Guard>();
 template const TypeInfo& type_of<gateway::Limit>();
 template const TypeInfo& type_of<gateway::Queue>();

@@ -11,10 +11,10 @@
 
 namespace spillway::fleet {
 
-/// The number of instances follows the schedule alone.
+/// The number of instances follows its target alone.
 struct NoAutoscaler {
   static constexpr std::string_view kind = "none", type_name = "NoAutoscaler";
-  static constexpr std::string_view doc = "The number of instances follows the schedule alone.";
+  static constexpr std::string_view doc = "The number of instances follows its target alone.";
   static void fields(auto /*field*/) {}
 };
 
@@ -103,7 +103,8 @@ struct FleetChange {
 /// Which of the simulation's instances are in service, and when.
 struct Fleet {
   std::optional<std::int64_t> initial_instances;
-  std::vector<FleetChange> schedule;
+  std::optional<std::int64_t> target_instances;
+  std::vector<FleetChange> schedule;  // see cluster::changes_of
   Autoscaler autoscaler = NoAutoscaler{};
   double startup_s = 40;
   std::optional<double> reported_ready_after_s;
@@ -118,7 +119,15 @@ struct Fleet {
           "Number of instances that are ready at the start; unset: all.")
         .unit("instances")
         .range(sim::between(0, 100000));
-    field("schedule", &Fleet::schedule, "Scheduled changes of the number of instances.");
+    field("target_instances", &Fleet::target_instances,
+          "Number of instances to be in service, which an autoscaler changes from there on; unset: "
+          "as many as there are.")
+        .unit("instances")
+        .range(sim::between(0, 100000))
+        .search(1, 16)
+        .runtime();
+    field("schedule", &Fleet::schedule, "Scheduled changes of the number of instances.")
+        .deprecated("changes of fleet.target_instances");
     field("autoscaler", &Fleet::autoscaler,
           "Autoscaler that also changes the number of instances.");
     field("startup_s", &Fleet::startup_s,
@@ -131,9 +140,14 @@ struct Fleet {
         .unit("s")
         .range(sim::between(0, sim::kLongestSpan_s));
   }
+  /// Whether the number of instances stays as it is, unless the target changes.
   bool is_constant() const {
-    return !initial_instances && schedule.empty() &&
+    return !initial_instances && !target_instances &&
            std::holds_alternative<NoAutoscaler>(autoscaler);
+  }
+  /// Without a target, a fleet is what it was before there were any.
+  bool is_part_of_identity(std::string_view field) const {
+    return field != "target_instances" || target_instances;
   }
 };
 

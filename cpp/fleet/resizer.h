@@ -1,9 +1,7 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <vector>
 
 #include "fleet/autoscaler.h"
 #include "fleet/config.h"
@@ -12,19 +10,21 @@
 
 namespace spillway::fleet {
 
-/// Resizes a fleet by its schedule and its autoscaler.
+/// Resizes a fleet by its target and its autoscaler.
 class Resizer {
  public:
   explicit Resizer(const Fleet& config);
 
-  /// Applies the changes that are due by `now`. `shed`: requests shed since the start.
+  /// Number of instances to be in service from the next `apply` on.
+  void set_target(std::int64_t instances) { target_ = instances; }
+  /// Applies a new target, then the poll that is due by `now`. `shed`: requests shed since the
+  /// start.
   void apply(FleetState& fleet, std::int64_t queued, std::int64_t shed, sim::Time now);
-  /// Time of the next change or poll; kForever: none.
-  sim::Time next() const;
+  /// Time of the next poll, 0 with a new target; kForever: none.
+  sim::Time next() const { return target_ ? sim::Time{0} : next_poll_; }
 
  private:
-  std::vector<FleetChange> changes_;  // in order of time
-  std::size_t next_change_ = 0;
+  std::optional<std::int64_t> target_;  // not applied yet
   std::optional<ScalerState> scaler_;
   sim::Time poll_period_{0};
   sim::Time next_poll_ = sim::kForever;

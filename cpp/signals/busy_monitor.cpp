@@ -8,18 +8,14 @@ namespace spillway::signals {
 
 using sim::InstanceId;
 using sim::RequestId;
-using sim::Time;
 
 namespace {
 
 /// Batch limit of a worker that has not reported one.
 constexpr std::int64_t kUnreportedBatch_tokens = 10'000'000;
 
-template <class T>
-bool overwrite(std::optional<T>& stored, const std::optional<T>& with) {
-  if (!with || stored == with) return false;
-  stored = with;
-  return true;
+void overwrite(std::optional<std::int64_t>& stored, const std::optional<std::int64_t>& with) {
+  if (with) stored = with;
 }
 
 bool exceeds(const std::optional<std::int64_t>& value, double limit) {
@@ -30,13 +26,7 @@ bool exceeds(const std::optional<std::int64_t>& value, double limit) {
 
 // ---- which workers are busy ----------------------------------------------------------------
 
-BusyWorkers::BusyWorkers(BusyMonitor config, std::size_t num_workers)
-    : config_(std::move(config)), workers_(num_workers) {
-  std::stable_sort(config_.schedule.begin(), config_.schedule.end(),
-                   [](const auto& a, const auto& b) { return a.at_s < b.at_s; });
-}
-
-void BusyWorkers::report(InstanceId worker, std::span<const RankLoad> ranks, Time now) {
+void BusyWorkers::report(InstanceId worker, std::span<const RankLoad> ranks) {
   if (worker.index() >= workers_.size()) return;
   Worker& its = workers_[worker.index()];
   if (its.loads.size() < ranks.size()) its.loads.resize(ranks.size());
@@ -48,27 +38,25 @@ void BusyWorkers::report(InstanceId worker, std::span<const RankLoad> ranks, Tim
     overwrite(load.active_prefill_tokens, ranks[i].active_prefill_tokens);
     overwrite(load.max_num_batched_tokens, ranks[i].max_num_batched_tokens);
   }
-  if (apply_changes(now)) {
-    for (Worker& one : workers_) evaluate(one);
-  } else {
-    evaluate(its);
+  if (std::exchange(are_thresholds_new_, false)) {
+    for (Worker& one : workers_) {
+      if (!one.loads.empty()) evaluate(one);
+    }
   }
+  evaluate(its);
 }
 
 void BusyWorkers::mark_overloaded(InstanceId worker) { workers_.at(worker.index()).is_busy = true; }
 
-bool BusyWorkers::apply_changes(Time now) {
-  bool changed = false;
-  while (next_change_ < config_.schedule.size() &&
-         sim::from_seconds(config_.schedule[next_change_].at_s) <= now) {
-    const BusyThresholdChange& to = config_.schedule[next_change_++];
-    changed |= overwrite(config_.active_decode_blocks_threshold, to.active_decode_blocks_threshold);
-    changed |=
-        overwrite(config_.active_prefill_tokens_threshold, to.active_prefill_tokens_threshold);
-    changed |= overwrite(config_.active_prefill_tokens_threshold_frac,
-                         to.active_prefill_tokens_threshold_frac);
-  }
-  return changed;
+void BusyWorkers::set_thresholds(const BusyMonitor& from) {
+  const auto take = [&](auto& threshold, const auto& with) {
+    if (threshold == with) return;
+    threshold = with;
+    are_thresholds_new_ = true;
+  };
+  take(config_.active_decode_blocks_threshold, from.active_decode_blocks_threshold);
+  take(config_.active_prefill_tokens_threshold, from.active_prefill_tokens_threshold);
+  take(config_.active_prefill_tokens_threshold_frac, from.active_prefill_tokens_threshold_frac);
 }
 
 void BusyWorkers::evaluate(Worker& worker) {
@@ -158,9 +146,9 @@ void WorkerMonitor::measure(InstanceId worker, std::span<const RankReading> rank
   }
 }
 
-void WorkerMonitor::arrive(InstanceId worker, Time now) {
+void WorkerMonitor::arrive(InstanceId worker) {
   Worker& its = workers_[worker.index()];
-  busy_.report(worker, its.in_transit.front(), now);
+  busy_.report(worker, its.in_transit.front());
   its.in_transit.pop_front();
 }
 

@@ -5,6 +5,7 @@
 #include <deque>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "signals/busy_monitor_config.h"
@@ -28,11 +29,14 @@ struct RankLoad {
 /// Which workers are busy, from the load events so far.
 class BusyWorkers {
  public:
-  BusyWorkers(BusyMonitor config, std::size_t num_workers);
+  BusyWorkers(BusyMonitor config, std::size_t num_workers)
+      : config_(std::move(config)), workers_(num_workers) {}
 
   /// Handles a load event with the worker's ranks, by position. Events of unknown workers are
   /// ignored.
-  void report(sim::InstanceId worker, std::span<const RankLoad> ranks, sim::Time now);
+  void report(sim::InstanceId worker, std::span<const RankLoad> ranks);
+  /// Takes the thresholds of `from`, which are in force from the next load event on.
+  void set_thresholds(const BusyMonitor& from);
   /// The worker has rejected a request: it is busy until its next load event.
   void mark_overloaded(sim::InstanceId worker);
 
@@ -53,13 +57,11 @@ class BusyWorkers {
     bool is_busy = false;
   };
 
-  // Whether a threshold has changed.
-  bool apply_changes(sim::Time now);
   void evaluate(Worker& worker);
   bool is_rank_busy(const RankLoad& load) const;
 
   BusyMonitor config_;  // with the current thresholds
-  std::size_t next_change_ = 0;
+  bool are_thresholds_new_ = false;  // since the last load event
   bool has_exceeded_ = false;
   std::vector<Worker> workers_;
 };
@@ -98,7 +100,9 @@ class WorkerMonitor {
   /// Measures the worker; `ranks` has one reading per rank.
   void measure(sim::InstanceId worker, std::span<const RankReading> ranks);
   /// The oldest measurement in transit arrives.
-  void arrive(sim::InstanceId worker, sim::Time now);
+  void arrive(sim::InstanceId worker);
+  /// See BusyWorkers.
+  void set_thresholds(const BusyMonitor& from) { busy_.set_thresholds(from); }
 
   const BusyWorkers& busy() const { return busy_; }
 

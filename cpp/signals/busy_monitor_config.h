@@ -50,7 +50,7 @@ struct BusyMonitor {
   bool decode_latch = true;
   bool track_output_blocks = false;
   bool router_skips_busy = true;
-  std::vector<BusyThresholdChange> schedule;
+  std::vector<BusyThresholdChange> schedule;  // see cluster::changes_of
 
   static constexpr std::string_view type_name = "BusyMonitor";
   static constexpr std::string_view doc =
@@ -97,11 +97,12 @@ struct BusyMonitor {
           "--router-track-output-blocks), not only prompts.");
     field("router_skips_busy", &M::router_skips_busy,
           "Whether the router skips busy workers while any worker is not busy.");
-    field("schedule", &M::schedule, "Changes of the thresholds (Dynamo's POST /busy_threshold).");
+    field("schedule", &M::schedule, "Changes of the thresholds.")
+        .deprecated("changes of busy_monitor.active_decode_blocks_threshold and its siblings");
   }
   bool has_thresholds() const {
     return active_decode_blocks_threshold || active_prefill_tokens_threshold ||
-           active_prefill_tokens_threshold_frac || !schedule.empty();
+           active_prefill_tokens_threshold_frac;
   }
 };
 

@@ -18,7 +18,7 @@ enum class Phase : std::uint8_t {
   client_reaction,   ///< retries, next turns
   settings_change,   ///< scheduled (position in the list of changes)
   controller_tick,   ///< (replica of the gateway)
-  fleet_change,      ///< schedule, autoscaler, readiness (no subject)
+  fleet_change,      ///< target, autoscaler, readiness (no subject)
   telemetry,         ///< a worker is read, or its reading arrives (instance)
   timeline_sample,   ///< of the timeline, then of fitted states
   queue_drain,       ///< dispatch from the tenant queues (replica)

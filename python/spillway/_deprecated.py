@@ -1,4 +1,7 @@
-"""Names that have moved. The old ones work until the next release, with a DeprecationWarning."""
+"""Names that have moved, and settings that are replaced.
+
+The old ones work until the next release, with a DeprecationWarning.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,7 @@ def moved(module: str, name: str) -> Any:
     if old not in NAMES:
         raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
     new = NAMES[old]
-    _warn(old, new)
+    _warn_moved(old, new)
     home, _, name = new.rpartition(".")
     return getattr(importlib.import_module(home), name)
 
@@ -78,19 +81,28 @@ class Finder:
     def exec_module(self, module: ModuleType) -> None:
         """Fills a module with what it once held."""
         homes = MODULES[module.__name__]
-        _warn(module.__name__, " and ".join(homes))
+        _warn_moved(module.__name__, " and ".join(homes))
         for home in map(importlib.import_module, homes):
             vars(module).update({name: getattr(home, name) for name in home.__all__})
         module.__all__ = [name for name in vars(module) if not name.startswith("_")]  # type: ignore[attr-defined]
 
 
-def _warn(old: str, new: str) -> None:
-    """Warns at the caller that uses the old name, outside this module and Python's import."""
+def setting(old: str, replacement: str) -> None:
+    """Warns that a setting, as `Class.name`, has a value; the core calls this."""
+    _warn(f"{old} is deprecated: state {replacement}; the next release removes it")
+
+
+def _warn_moved(old: str, new: str) -> None:
+    _warn(f"{old} has moved to {new}; the next release removes the old name")
+
+
+def _warn(message: str) -> None:
+    """Warns at the caller that uses the old name, outside the package and Python's import."""
     frame = sys._getframe()
     while frame.f_back and _package(frame.f_globals) in ("spillway", "importlib"):
         frame = frame.f_back
     warnings.warn_explicit(
-        f"{old} has moved to {new}; the next release removes the old name",
+        message,
         DeprecationWarning,
         frame.f_code.co_filename,
         frame.f_lineno,

@@ -474,7 +474,11 @@ def _permits(
 def _num_instances(simulation: Simulation) -> int | None:
     """The number of instances; None if it changes during the run."""
     fleet = simulation.fleet
-    if fleet.autoscaler.kind != "none" or fleet.schedule or fleet.initial_instances is not None:
+    stated = (fleet.initial_instances, fleet.target_instances)
+    changes = fleet.schedule or any(
+        "fleet.target_instances" in one.set for one in simulation.changes
+    )
+    if fleet.autoscaler.kind != "none" or stated != (None, None) or changes:
         return None
     return sum(one.count for one in simulation.instances)
 
@@ -520,7 +524,6 @@ def _thresholds(simulation: Simulation) -> Iterator[tuple[str, float]]:
 
 def _busy_thresholds(simulation: Simulation, demand: _Demand) -> Iterator[Finding]:
     most, why = _most_in_flight(simulation, demand)
-    monitor = simulation.busy_monitor
     if not demand.max_tokens or most == math.inf:
         return
     share, arithmetic = max(
@@ -530,12 +533,7 @@ def _busy_thresholds(simulation: Simulation, demand: _Demand) -> Iterator[Findin
         )
         for one in simulation.instances
     )
-    name = "active_decode_blocks_threshold"
-    paths = {f"busy_monitor.{name}": monitor} | {
-        f"busy_monitor.schedule[{i}].{name}": change for i, change in enumerate(monitor.schedule)
-    }
-    for path, holder in paths.items():
-        threshold = getattr(holder, name, None)
+    for path, threshold in _busy_thresholds_over_time(simulation):
         if threshold is not None and threshold >= share:
             yield Finding(
                 path,
@@ -543,6 +541,17 @@ def _busy_thresholds(simulation: Simulation, demand: _Demand) -> Iterator[Findin
                 f"of at most {demand.max_tokens:,} tokens are at most {share:.1%} of "
                 f"{arithmetic:,} blocks.",
             )
+
+
+def _busy_thresholds_over_time(simulation: Simulation) -> Iterator[tuple[str, float | None]]:
+    """The threshold of KV blocks at the start and as it is changed to, with their paths."""
+    monitor, name = simulation.busy_monitor, "active_decode_blocks_threshold"
+    yield f"busy_monitor.{name}", monitor.active_decode_blocks_threshold
+    for i, one in enumerate(monitor.schedule):
+        yield f"busy_monitor.schedule[{i}].{name}", one.active_decode_blocks_threshold
+    for i, change in enumerate(simulation.changes):
+        path = f"busy_monitor.{name}"
+        yield f"changes[{i}].set[{path}]", change.set.get(path)
 
 
 def _most_in_flight(simulation: Simulation, demand: _Demand) -> tuple[float, str]:

@@ -42,10 +42,10 @@ class Result(ResultData):
         The method simulates the rejected requests again, too far apart to overlap, on one instance
         of each group that is idle, has an empty cache and has an open ingress. The gateway
         contributes only its latencies (admission, drain, routing): there is no admission policy,
-        queue bound, limit, client timeout, retry, fleet schedule or horizon. The latencies of the
-        group with the shortest time to first token count. With `jittered` step times every request
-        draws its own factors under the seed of the run, in row order. Rejecting a request that
-        would have met its targets on an idle fleet may still have been right: the rejection
+        queue bound, limit, client timeout, retry, change of the fleet or horizon. The latencies of
+        the group with the shortest time to first token count. With `jittered` step times every
+        request draws its own factors under the seed of the run, in row order. Rejecting a request
+        that would have met its targets on an idle fleet may still have been right: the rejection
         protected the admitted requests.
 
         Raises UsageError if the requests were not kept (see `requests`), if the result was saved by

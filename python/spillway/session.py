@@ -134,16 +134,17 @@ class Session:
     def set(self, changes: Mapping[str, Any]) -> Session:
         """Changes settings from now on, after the events of this instant; returns itself.
 
-        A change of the number of instances, of the thresholds of busy workers, or one that makes
-        policies look at what they ignored before, replays the run up to now, which takes as long as
-        the run so far. All others act immediately.
+        A change that needs what the run has not measured so far replays the run up to now, which
+        takes as long as the run so far: the first threshold of busy workers where nothing else
+        asked for their loads, or one that makes policies look at what they ignored before. All
+        others act immediately.
 
         Parameters
         ----------
         changes : mapping
             Values by path: those of `Simulation.changes`. They are the settings that
-            `spillway describe` marks as changeable (limits, thresholds, rates, weights, bounds and
-            time-outs of queues, targets and gains of controllers) and `fleet.target_instances`.
+            `spillway describe` marks as changeable: limits, thresholds, rates, weights, bounds and
+            time-outs of queues, targets and gains of controllers, `fleet.target_instances`.
 
         Raises
         ------

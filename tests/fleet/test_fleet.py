@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.changes import targets
 from support.runs import flat, steady
 
 from spillway import ConfigError, Simulation, fleet, gateway, instance, simulate, workload
@@ -29,17 +30,11 @@ def test_constant_fleet_is_the_default() -> None:
     assert simulate(simulation()).digest == simulate(simulation(fleet={"startup_s": 7})).digest
 
 
-def test_schedule_adds_after_the_startup_and_removes_at_once() -> None:
+def test_targets_add_after_the_startup_and_remove_at_once() -> None:
     result = simulate(
         simulation(
-            fleet=fleet.Fleet(
-                initial_instances=1,
-                schedule=[
-                    fleet.FleetChange(at_s=60, instances=2),
-                    fleet.FleetChange(at_s=20, instances=3),
-                ],
-                startup_s=10,
-            ),
+            fleet=fleet.Fleet(initial_instances=1, startup_s=10),
+            changes=targets((60, 2), (20, 3)),
             metrics={"timeline_step_s": 0.5},
         )
     )
@@ -58,13 +53,9 @@ def test_schedule_adds_after_the_startup_and_removes_at_once() -> None:
 
 
 def test_instance_that_is_reported_ready_too_early_keeps_its_requests_waiting() -> None:
-    early = fleet.Fleet(
-        initial_instances=1,
-        schedule=[fleet.FleetChange(at_s=20, instances=2)],
-        startup_s=40,
-        reported_ready_after_s=3,
-    )
-    result = simulate(simulation(count=2, fleet=early))
+    early = fleet.Fleet(initial_instances=1, startup_s=40, reported_ready_after_s=3)
+    second = targets((20, 2))
+    result = simulate(simulation(count=2, fleet=early, changes=second))
     routed = result.requests["arrival_s"] + result.requests["queue_s"]
     there = result.requests["instance"] == 1
     assert 23 <= routed[there].min() < 24
@@ -72,7 +63,8 @@ def test_instance_that_is_reported_ready_too_early_keeps_its_requests_waiting() 
     waited = there & (routed < 60)
     assert waited.sum() > 100
     assert first_token[waited].min() == pytest.approx(60.05, abs=1e-9)
-    truthful = simulate(simulation(count=2, fleet=early.replace(reported_ready_after_s=None)))
+    late = early.replace(reported_ready_after_s=None)
+    truthful = simulate(simulation(count=2, fleet=late, changes=second))
     assert result.summary()["p99_ttft_ms"] > 30_000
     assert truthful.summary()["p99_ttft_ms"] < 200
 
@@ -91,11 +83,9 @@ def test_budget_follows_the_instances_that_are_ready() -> None:
                 ),
                 router="least_loaded",
                 fleet=fleet.Fleet(
-                    initial_instances=2,
-                    schedule=[fleet.FleetChange(at_s=20, instances=4)],
-                    startup_s=40,
-                    reported_ready_after_s=reported_s,
+                    initial_instances=2, startup_s=40, reported_ready_after_s=reported_s
                 ),
+                changes=targets((20, 4)),
                 metrics={"timeline_step_s": 1},
             )
         )
@@ -119,13 +109,8 @@ def emptied(*, resize: str, permits_after: int) -> None:
             count=2,
             requests_per_s=20,
             gateway=gateway.Gateway(limit=gateway.WorkerBudget(cap_per_worker=4, resize=resize)),
-            fleet=fleet.Fleet(
-                schedule=[
-                    fleet.FleetChange(at_s=10, instances=0),
-                    fleet.FleetChange(at_s=20, instances=2),
-                ],
-                startup_s=0,
-            ),
+            fleet=fleet.Fleet(startup_s=0),
+            changes=targets((10, 0), (20, 2)),
             metrics={"timeline_step_s": 0.5},
             horizon_s=25,
         ).replace(instances=flat(30, 30, reference_output_tokens=20).replace(count=2))
@@ -147,11 +132,8 @@ def test_the_budget_of_a_fleet_that_starts_empty() -> None:
         simulation(
             count=2,
             gateway=gateway.Gateway(limit=gateway.WorkerBudget(cap_per_worker=4)),
-            fleet=fleet.Fleet(
-                initial_instances=0,
-                schedule=[fleet.FleetChange(at_s=3, instances=2)],
-                startup_s=0,
-            ),
+            fleet=fleet.Fleet(initial_instances=0, startup_s=0),
+            changes=targets((3, 2)),
             metrics={"timeline_step_s": 1},
         )
     )
@@ -286,10 +268,7 @@ def test_autoscaler_follows_its_rule(seed: int) -> None:
     ("settings", "clue"),
     [
         ({"initial_instances": 4}, "fleet.initial_instances = 4: must be <= the number"),
-        (
-            {"schedule": [{"at_s": 1, "instances": 9}]},
-            "fleet.schedule[0].instances = 9: must be <= the number of instances (3)",
-        ),
+        ({"target_instances": 9}, "fleet.target_instances = 9: must be <= the number"),
         (
             {"autoscaler": {"kind": "queue", "max_instances": 5}},
             "fleet.autoscaler.max_instances = 5: must be <= the number of instances (3)",

@@ -115,7 +115,7 @@ def work(options: tuple[range, argparse.Namespace]) -> Report:
                 "shed more than half": share > 0.5,
                 "shed nothing": share == 0,
                 "closed loops": "Client.arrivals=closed_loop" in names,
-                "fleet schedules": bool(one.simulation.fleet.schedule),
+                "changes": bool(one.simulation.changes),
                 "streaming": one.simulation.metrics.streaming,
                 "requests": result.ledger["logical_requests"],
             }

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.changes import targets
 from support.effort import often, trials
 from support.runs import SECOND, fixed, flat, ns, outcomes, run, ways
 
@@ -93,11 +94,10 @@ def test_victim_that_waits_before_its_worker_leaves_at_once() -> None:
 
 
 def test_attempts_resume_once_there_are_workers() -> None:
-    fleet = {"schedule": [{"at_s": 0, "instances": 0}, {"at_s": 1, "instances": 1}]}
     for limit in (gateway.Unlimited(), concurrency(10)):
         result = run(
             [0.0, 0.1003, 0.2],
-            fleet=fleet,
+            changes=targets((0, 0), (1, 1)),
             gateway=gateway.Gateway(dispatch="one_per_attempt", limit=limit),
         )
         # A worker takes 40 s to start.

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.changes import targets
 from support.runs import MS, ns, passages
 from support.runs import run_ns as run
 
@@ -56,11 +57,8 @@ def joins(at_s: float) -> dict[str, Any]:
     """An instance that joins, which runs one request at a time in order of entry."""
     return {
         "instances": BLIS_SERVER.replace(max_num_seqs=1),
-        "fleet": fleet.Fleet(
-            initial_instances=0,
-            schedule=[fleet.FleetChange(at_s=at_s, instances=1)],
-            startup_s=0,
-        ),
+        "fleet": fleet.Fleet(initial_instances=0, startup_s=0),
+        "changes": targets((at_s, 1)),
     }
 
 

@@ -113,10 +113,8 @@ def busy_threshold() -> Simulation:
             active_decode_blocks_threshold=0.6,
             active_prefill_tokens_threshold_frac=0.4,
             track_output_blocks=True,
-            schedule=[
-                signals.BusyThresholdChange(at_s=1, active_prefill_tokens_threshold_frac=0.2)
-            ],
         ),
+        changes=[{"at_s": 1, "set": {"busy_monitor.active_prefill_tokens_threshold_frac": 0.2}}],
         instances=[
             BLIS_SERVER.replace(
                 num_kv_blocks=90,

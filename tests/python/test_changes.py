@@ -6,12 +6,12 @@ import random
 from typing import Any
 
 import pytest
-from support.changes import another, runtime_fields
+from support.changes import another, runtime_fields, targets
 from support.effort import often, trials
 from support.random_simulations import random_simulation
 
 import spillway
-from spillway import ConfigError, Simulation, gateway, instance, workload
+from spillway import ConfigError, Simulation, fleet, gateway, instance, signals, workload
 
 
 def busy(**settings: object) -> Simulation:
@@ -38,6 +38,7 @@ def drawn(simulation: Simulation, rng: random.Random, most: int) -> dict[str, An
     fields = runtime_fields(simulation)
     paths = rng.sample(sorted(fields), min(most, len(fields)))
     values = {path: another(*fields[path], rng) for path in paths}
+    values = {path: one for path, one in values.items() if is_valid(simulation, {path: one})}
     while not is_valid(simulation, values):
         values.popitem()
     return values
@@ -73,7 +74,7 @@ def test_a_change_at_the_start_is_a_start_with_the_new_values() -> None:
         }
         if not values:
             continue
-        at_start = simulation.replace(changes=[{"at_s": 0, "set": values}])
+        at_start = simulation.replace(changes=[{"at_s": 0, "set": values}, *simulation.changes])
         expected = spillway.simulate(simulation.with_(values), seed)
         found = spillway.simulate(at_start, seed)
         assert found.outcome_digest == expected.outcome_digest, (seed, values)
@@ -154,23 +155,157 @@ def test_weights_move_the_shares() -> None:
     assert served(12) == pytest.approx(4, rel=0.2)
 
 
-def test_a_target_of_instances_and_thresholds_are_changes_too() -> None:
-    simulation = busy(**{"fleet.startup_s": 0.5, "gateway.admission": "busy_threshold"})
-    changes = [
-        {"at_s": 3, "set": {"fleet.target_instances": 1}},
-        {"at_s": 6, "set": {"busy_monitor.active_prefill_tokens_threshold": 1}},
-    ]
-    changed = spillway.simulate(simulation.replace(changes=changes))
-    scheduled = spillway.simulate(
-        simulation.with_(
-            {
-                "fleet.schedule": [{"at_s": 3, "instances": 1}],
-                "busy_monitor.schedule": [{"at_s": 6, "active_prefill_tokens_threshold": 1}],
-            }
-        )
+TARGET = "fleet.target_instances"
+BUSY_TOKENS = "busy_monitor.active_prefill_tokens_threshold"
+
+
+@pytest.mark.parametrize("settings", [{}, {"fleet.initial_instances": 2}])
+def test_fleet_and_thresholds_change_under_way_without_a_replay(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulation = busy(**{"fleet.startup_s": 0.5, "gateway.admission": "busy_threshold", **settings})
+    session = spillway.start(simulation).advance(3)
+    monkeypatch.delattr(type(session), "_replayed")
+    session.set({TARGET: 1})
+    assert session.advance(3.1).observe()["ready_instances"] == 1
+    session.advance(6).set({BUSY_TOKENS: 1}).advance(7)
+    session.set({TARGET: 3, BUSY_TOKENS: None})
+    assert session.advance(7.49).observe()["ready_instances"] == 1
+    assert session.advance(7.51).observe()["ready_instances"] == 3
+    result = session.finish()
+    assert spillway.simulate(result.simulation).digest == result.digest
+    requests = result.requests
+    rejected = requests["arrival_s"][requests["outcome"] == "rejected"]
+    assert len(rejected) > 30
+    assert 6 < rejected.min() < rejected.max() < 7.5
+
+
+def test_the_first_threshold_replays_where_nothing_measured_loads() -> None:
+    simulation = busy(router="round_robin")
+    session = spillway.start(simulation).advance(4).set({BUSY_TOKENS: 300})
+    result = session.finish()
+    assert spillway.simulate(result.simulation).digest == result.digest
+    assert result.outcome_digest != spillway.simulate(simulation).outcome_digest
+
+
+def test_a_target_is_set_again_after_an_autoscaler_has_left_it() -> None:
+    scaler = {"kind": "queue", "poll_s": 1, "up_stabilization_s": 0, "up_period_s": 0}
+    simulation = busy(
+        **{
+            LIMIT: 5,
+            "fleet": {"initial_instances": 1, "startup_s": 0, "autoscaler": scaler},
+            "instances[0].count": 4,
+        }
     )
-    assert changed.outcome_digest == scheduled.outcome_digest
-    assert (changed.requests["outcome"] == "rejected").any()
+    session = spillway.start(simulation).set({TARGET: 1}).advance(5.5)
+    assert session.observe()["ready_instances"] == 4
+    session.set({TARGET: 1})
+    assert session.advance(5.6).observe()["ready_instances"] == 1
+    assert session.advance(6.1).observe()["ready_instances"] == 2
+
+
+def test_a_target_before_changes_that_are_to_come_acts_until_they_do() -> None:
+    simulation = busy(**{"fleet.startup_s": 0}).replace(changes=targets((4, 2), (8, 3)))
+    session = spillway.start(simulation).advance(2).set({TARGET: 1, LIMIT: 40})
+    assert session.advance(3).observe()["ready_instances"] == 1
+    assert session.advance(5).observe()["ready_instances"] == 2
+    result = session.finish()
+    assert spillway.simulate(result.simulation).digest == result.digest
+    assert [change.at_s for change in result.simulation.changes] == [4, 8, pytest.approx(2)]
+
+
+def test_requests_that_wait_without_instances_get_the_one_that_is_added() -> None:
+    """Ticks and samples had ended, because nothing could become of them."""
+    simulation = busy(
+        **{
+            "fleet.initial_instances": 0,
+            "fleet.startup_s": 1,
+            "gateway.controller": gateway.Aimd(target_s=0.5),
+            "metrics.timeline_step_s": 1,
+        }
+    )
+    session = spillway.start(simulation).advance(100)
+    assert session.is_over
+    result = session.set({TARGET: 2}).finish()
+    assert result.ledger["completed"] == 1200
+    assert spillway.simulate(result.simulation).digest == result.digest
+    assert 60 in result.timeline["time_s"]
+
+
+# ---- the deprecated schedules --------------------------------------------------------------------
+
+SCHEDULES = "ignore:(Fleet|BusyMonitor).schedule is deprecated:DeprecationWarning"
+
+
+def with_schedules(simulation: Simulation, rng: random.Random) -> tuple[Simulation, Simulation]:
+    """The simulation with schedules, and with the same changes."""
+
+    def instants() -> list[float]:
+        return [rng.choice((0, 0.25, rng.uniform(0, 3))) for _ in range(rng.randint(0, 3))]
+
+    most = sum(group.count for group in simulation.instances)
+    resizes = [{"at_s": at_s, "instances": rng.randint(0, most)} for at_s in instants()]
+    thresholds = [
+        {"at_s": at_s, "active_decode_blocks_threshold": rng.random(),
+         **rng.choice([{}, {"active_prefill_tokens_threshold": rng.randint(0, 500)}])}
+        for at_s in instants()
+    ]  # fmt: skip
+    changes = targets(*((one["at_s"], one["instances"]) for one in resizes))
+    for one in thresholds:
+        values = {f"busy_monitor.{name}": value for name, value in one.items() if name != "at_s"}
+        changes.append({"at_s": one["at_s"], "set": values})
+    schedules = {"fleet.schedule": resizes, "busy_monitor.schedule": thresholds}
+    return simulation.with_(schedules), simulation.replace(changes=[*changes, *simulation.changes])
+
+
+@pytest.mark.filterwarnings(SCHEDULES)
+def test_schedules_are_changes() -> None:
+    differs = 0
+    for seed in trials(120):
+        simulation = random_simulation(seed).simulation
+        scheduled, changed = with_schedules(simulation, random.Random(seed))
+        expected = spillway.simulate(changed, seed).outcome_digest
+        assert spillway.simulate(scheduled, seed).outcome_digest == expected, seed
+        differs += expected != spillway.simulate(simulation, seed).outcome_digest
+    assert differs >= often(40)
+
+
+def test_schedules_warn_and_are_read_from_files(tmp_path: Any) -> None:
+    steps = [{"at_s": 3, "instances": 1}]
+    with pytest.warns(DeprecationWarning, match="state changes of fleet.target_instances") as seen:
+        stated = busy().with_({"fleet.schedule": steps})
+    assert seen[0].filename == __file__
+    with pytest.warns(DeprecationWarning, match="Fleet.schedule is deprecated"):
+        assert fleet.Fleet(schedule=steps).schedule == stated.fleet.schedule
+    with pytest.warns(DeprecationWarning, match="BusyMonitor.schedule is deprecated.* siblings"):
+        signals.BusyMonitor(schedule={"at_s": 1, "active_prefill_tokens_threshold": 5})
+    path = tmp_path / "simulation.yaml"
+    spillway.dump(stated, path)
+    with pytest.warns(DeprecationWarning, match="Fleet.schedule is deprecated"):
+        loaded = spillway.load(path)
+    assert loaded == stated
+    assert spillway.simulate(loaded).outcome_digest != spillway.simulate(busy()).outcome_digest
+    with pytest.raises(ConfigError, match=r"fleet.schedule\[0\].instances = 9: must be <= the num"):
+        busy().with_({"fleet.schedule": [{"at_s": 1, "instances": 9}]})
+
+
+@pytest.mark.filterwarnings(SCHEDULES)
+def test_a_session_sets_what_a_schedule_changes_later() -> None:
+    simulation = busy(fleet={"startup_s": 0, "schedule": [{"at_s": 6, "instances": 3}]})
+    session = spillway.start(simulation).advance(2).set({TARGET: 1})
+    assert session.advance(5).observe()["ready_instances"] == 1
+    assert session.advance(7).observe()["ready_instances"] == 3
+
+
+def test_unused_schedules_are_read_but_not_written() -> None:
+    settings = busy().to_dict()
+    assert "schedule" not in {*settings["fleet"], *settings["busy_monitor"]}
+    settings["fleet"]["schedule"] = settings["busy_monitor"]["schedule"] = []
+    assert Simulation.from_dict(settings) == busy()
+    # Fingerprints are those of versions that had no target.
+    identity = busy()._identity()["fleet"]
+    assert "target_instances" not in identity
+    assert identity["schedule"] == []
 
 
 def test_changes_are_read_from_files_and_by_set(tmp_path: Any) -> None:
@@ -214,9 +349,3 @@ def test_what_cannot_change_is_refused(values: dict[str, Any], message: str) -> 
         session.set(values)
     assert session.observe() == before
     assert session.simulation == busy()
-
-
-def test_a_threshold_cannot_be_taken_away() -> None:
-    path = "busy_monitor.active_prefill_tokens_threshold"
-    with pytest.raises(ConfigError, match="can be raised, not removed"):
-        busy(**{path: 100}).replace(changes=[{"at_s": 1, "set": {path: None}}])

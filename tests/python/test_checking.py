@@ -203,6 +203,19 @@ FOUND: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
         },
         {"busy_monitor.active_decode_blocks_threshold": 0.399},
     ),
+    "changed busy threshold": (
+        "changes[0].set[busy_monitor.active_decode_blocks_threshold]",
+        "no rank ever exceeds the threshold 0.4: gateway.limit[0].max_in_flight is 20",
+        {
+            "gateway.limit[0].max_in_flight": 20,
+            "instances[0].num_kv_blocks": 2000,
+            "busy_monitor.track_output_blocks": True,
+            "changes": [
+                {"at_s": 1, "set": {"busy_monitor.active_decode_blocks_threshold": 0.4}}
+            ],
+        },
+        {"changes": [{"at_s": 1, "set": {"busy_monitor.active_decode_blocks_threshold": 0.3}}]},
+    ),
     "KV threshold": (
         "gateway.limit[0].kv_utilization_threshold",
         "max_num_seqs 32 x 40 blocks (at most 640 tokens in blocks of 16) fill at most 64.0%",

@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+from support.changes import targets
 from support.effort import in_parts, trials
 from support.routing import chosen
 from support.runs import steady
@@ -91,18 +92,15 @@ def random_simulation(draw: random.Random) -> Simulation:
         ),
         router=random_router(draw),
         instances=groups,
-        fleet=draw.choice(
+        **draw.choice(
             [
-                fleet.Fleet(),
-                fleet.Fleet(
-                    initial_instances=1,
-                    schedule=[
-                        fleet.FleetChange(at_s=at_s, instances=draw.randint(0, most))
-                        for at_s in (0.1, 0.5, 1, 2, 4)
-                    ]
-                    + [fleet.FleetChange(at_s=8, instances=1)],
-                    startup_s=draw.choice([0, 0.2]),
-                ),
+                {},
+                {
+                    "fleet": fleet.Fleet(initial_instances=1, startup_s=draw.choice([0, 0.2])),
+                    "changes": targets(
+                        *((at_s, draw.randint(0, most)) for at_s in (0.1, 0.5, 1, 2, 4)), (8, 1)
+                    ),
+                },
             ]
         ),
         horizon_s=60,

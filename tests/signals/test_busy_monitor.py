@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.changes import targets
 from support.runs import flat, run
 
 from spillway import ConfigError, Result, catalog, fleet, gateway, instance, signals
@@ -216,12 +217,13 @@ def test_readings_on_read_are_made_when_a_decision_is_due() -> None:
 
 def test_new_thresholds_wait_for_a_load_event() -> None:
     """While the worker is inactive, the previous readings remain."""
-    monitor = signals.BusyMonitor(
-        active_decode_blocks_threshold=1,
-        schedule=[signals.BusyThresholdChange(at_s=1, active_decode_blocks_threshold=0.05)],
+    result = asked(
+        [0, 2, 3, 4.1, 9.9, 12.5],
+        input_tokens=160,
+        busy_monitor=signals.BusyMonitor(active_decode_blocks_threshold=1),
+        changes=[{"at_s": 1, "set": {"busy_monitor.active_decode_blocks_threshold": 0.05}}],
     )
     # At second 2 it is not known yet, which that request's own dispatch changes.
-    result = asked([0, 2, 3, 4.1, 9.9, 12.5], input_tokens=160, busy_monitor=monitor)
     assert rejected(result) == [2, 3, 4]
 
 
@@ -298,8 +300,7 @@ def test_unservable_requests_mark_no_worker() -> None:
 
 def test_no_workers_is_another_reason() -> None:
     """None from second 5 to second 20; without the policy, requests wait for the next worker."""
-    schedule = [fleet.FleetChange(at_s=5, instances=0), fleet.FleetChange(at_s=15, instances=1)]
-    settings = {"fleet": fleet.Fleet(schedule=schedule, startup_s=5)}
+    settings = {"fleet": fleet.Fleet(startup_s=5), "changes": targets((5, 0), (15, 1))}
     result = asked([0, 4, 6, 19, 21], **settings)
     assert result.requests["reason"].tolist() == ["", "", "no_workers", "no_workers", ""]
     waits = asked([0, 4, 6, 19, 21], admission=gateway.AlwaysAdmit(), **settings)
@@ -307,9 +308,8 @@ def test_no_workers_is_another_reason() -> None:
 
 
 def test_a_fleet_may_start_empty() -> None:
-    schedule = [fleet.FleetChange(at_s=5, instances=1)]
-    settings = {"fleet": fleet.Fleet(initial_instances=0, schedule=schedule, startup_s=1)}
-    waits = asked([0, 3], admission=gateway.AlwaysAdmit(), **settings)
+    empty = fleet.Fleet(initial_instances=0, startup_s=1)
+    waits = asked([0, 3], admission=gateway.AlwaysAdmit(), fleet=empty, changes=targets((5, 1)))
     assert waits.requests["queue_s"] == pytest.approx([6, 3])
     for_ever = asked(
         [0, 3], admission=gateway.AlwaysAdmit(), fleet=fleet.Fleet(initial_instances=0)

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
 Field = dict[str, Any]
 
-# The thresholds of busy workers act with the next load event, and an unset one cannot come back.
-ELSEWHERE = ("busy_monitor", "changes")
+
+def targets(*steps: tuple[float, int]) -> list[dict[str, Any]]:
+    """Changes to a number of instances at a time, from (at_s, instances)."""
+    return [{"at_s": at_s, "set": {"fleet.target_instances": number}} for at_s, number in steps]
 
 
 def runtime_fields(simulation: Simulation) -> dict[str, tuple[Field, Any]]:
@@ -27,8 +29,6 @@ def _walk(
 ) -> Iterator[tuple[str, tuple[Field, Any]]]:
     for field in struct["fields"]:
         name, value = field["name"], values.get(field["name"])
-        if not prefix and name in ELSEWHERE:
-            continue
         path = f"{prefix}{name}"
         if field.get("runtime"):
             yield path, (field, value)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
+from support.descriptions import current
 
 from spillway import ConfigError, Simulation, profiles, trace, traffic
 
@@ -67,7 +68,7 @@ def _found() -> tuple[dict[Alternative, Way], dict[Alternative, Way]]:
     places: deque[tuple[Mapping[str, Any], Way]] = deque([(DESCRIPTION, Way({}, ""))])
     while places:  # breadth first: the shortest way to each
         noun, way = places.popleft()
-        for field in noun["fields"]:
+        for field in current(noun):
             seam = f"{noun['name']}.{field['name']}"
             path = f"{way.path}.{field['name']}".lstrip(".")
             names = {"choice": field.get("choices", ()), "bool": ("True", "False")}
@@ -93,7 +94,7 @@ def alternatives_of(simulation: Simulation) -> set[Alternative]:
     found: set[Alternative] = set()
 
     def look(noun: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-        for field in noun["fields"]:
+        for field in current(noun):
             value = values[field["name"]]
             for one in value if isinstance(value, list) else [value]:
                 seam = f"{noun['name']}.{field['name']}"
@@ -210,7 +211,6 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "PrefixIndex.capacity_blocks": (10, 10_000),
     "PrefixIndex.block_size_tokens": (8, 64),
     "BusyMonitor.active_prefill_tokens_threshold": (10, 5000),
-    "BusyThresholdChange.active_prefill_tokens_threshold": (10, 5000),
     "BusyMonitor.active_prefill_tokens_threshold_frac": (0.1, 4),
     "InstanceGroup.count": (1, 3),
     "InstanceGroup.data_parallel_size": (1, 3),
@@ -233,7 +233,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "PriorityFcfs.preemption_margin": (1, 4),
     "PriorityFcfs.max_preemptions_per_step": (1, 4),
     "Fleet.initial_instances": (1, 3),
-    "FleetChange.instances": (1, 3),
+    "Fleet.target_instances": (1, 3),
     "QueueScaler.min_instances": (1, 2),
     "QueueScaler.max_instances": (1, 3),
     "QueueScaler.poll_s": (0.1, 2),
@@ -268,6 +268,7 @@ _STATED: Mapping[str, float] = {
     "Queue.codel_target_s": 0.3,
     "Tenant.reaction": 0.2,
     "Fleet.initial_instances": 0.25,
+    "Fleet.target_instances": 0.25,
     "BusyMonitor.active_decode_blocks_threshold": 0.25,
     "BusyMonitor.active_prefill_tokens_threshold": 0.25,
     "BusyMonitor.active_prefill_tokens_threshold_frac": 0.25,
@@ -299,10 +300,11 @@ LENIENT: Mapping[str, Any] = {
     "InstanceGroup.max_model_len": 0,
     "InstanceGroup.num_kv_blocks": 10_000,
     "Fleet.initial_instances": None,
-    "Fleet.schedule": [],
+    "Fleet.target_instances": None,
     "Fleet.autoscaler": {"kind": "none"},
     "SloClass.priority": 4,
     "Simulation.horizon_s": None,
+    "Simulation.changes": [],
 }
 
 _ONE_AT_A_TIME = {"Gateway.limit": [{"kind": "fixed", "max_in_flight": 1}]}
@@ -359,7 +361,6 @@ STRICT: Mapping[str, Any] = {
     "BusyThreshold.proportional": False,
     "BusyMonitor.active_prefill_tokens_threshold": 0,
     "BusyMonitor.busy_rank_share": 0.0,
-    "BusyMonitor.schedule": [],
     "PredictiveTtft.budgets": [],
     "PredictiveTtft.protected_priority": None,
     "PredictiveTtft.exploration": 0.0,
@@ -376,6 +377,7 @@ STRICT: Mapping[str, Any] = {
     "SloClass.priority": -1,
     "SloClass.target_ttft_s": 1e-5,
     "SloClass.target_e2e_s": 1e-4,
+    "Simulation.changes": [],
 }
 
 _TENANTS = ("a", "b", "default", "gold", "team/x")
@@ -429,7 +431,7 @@ class _Drawing:
 
     def noun(self, description: Mapping[str, Any]) -> dict[str, Any]:
         written = {"kind": description["kind"]} if "kind" in description else {}
-        for field in description["fields"]:
+        for field in current(description):
             written[field["name"]] = self.value(description["name"], field)
         _together(description["name"], written, self)
         return written
@@ -525,7 +527,8 @@ class _Drawing:
                 if entry >= len(value):
                     return  # drawn anew already
                 value = value[entry]
-            if isinstance(value, dict) and steps and steps[0] != "kind":
+            has_fields = field["type"] in ("struct", "variant") and isinstance(value, dict)
+            if has_fields and steps and steps[0] != "kind":
                 inner = field["of"] if field["type"] == "struct" else None
                 noun, place = inner or _alternative(field, value["kind"]), value
                 if any(one["name"] == steps[0] for one in noun["fields"]):
@@ -552,6 +555,19 @@ def _named(drawing: _Drawing, seam: str, names: list[str]) -> list[dict[str, Any
     owner, _, name = seam.partition(".")
     field = next(f for f in DESCRIPTION["fields"] if f"{owner}.{f['name']}" == f"{owner}.{name}")
     return [drawing.noun(field["of"]) | {"name": one} for one in names]
+
+
+def _changed_settings(drawing: _Drawing) -> dict[str, Any]:
+    """What can change in every simulation with enough instances."""
+    thresholds = {
+        "active_decode_blocks_threshold": drawing.rng.choice((0, 0.5, 0.9)),
+        "active_prefill_tokens_threshold": drawing.rng.choice((10, 500, 5000)),
+        "active_prefill_tokens_threshold_frac": drawing.rng.choice((0.1, 1, 4)),
+    }
+    name, threshold = drawing.rng.choice(list(thresholds.items()))
+    busy = {f"busy_monitor.{name}": threshold if drawing.chance(0.8) else None}
+    target = {"fleet.target_instances": drawing.rng.choice((0, 1, 1, 2, 2, 3, 3))}
+    return drawing.rng.choice((target, busy, target | busy))
 
 
 def _instants(drawing: _Drawing) -> float:
@@ -603,9 +619,9 @@ _OWN: Mapping[str, Any] = {
     "ClassBudget.slo_class": _slo_class,
     "TtftBudget.slo_class": _slo_class,
     "ClassPriority.name": _slo_class,
-    "FleetChange.at_s": _instants,
     "InstanceGroup.fitted_states": lambda d: d.rng.choice(([], _TRIANGLE)),
-    "BusyThresholdChange.at_s": _instants,
+    "Change.at_s": _instants,
+    "Change.set": _changed_settings,
 }
 
 
@@ -774,7 +790,7 @@ def simpler(simulation: Simulation) -> Iterator[Simulation]:
             return None
 
     def changed(noun: Mapping[str, Any], values: dict[str, Any]) -> Iterator[Simulation]:
-        for field in noun["fields"]:
+        for field in current(noun):
             name = field["name"]
             if (noun is DESCRIPTION and name == "workload" and is_trace) or (
                 values[name] == field["default"]
@@ -822,7 +838,7 @@ def stated(simulation: Simulation) -> dict[str, Any]:
 
     def different(noun: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
         found = {"kind": values["kind"]} if "kind" in values else {}
-        for field in noun["fields"]:
+        for field in current(noun):
             value = values[field["name"]]
             if value == field["default"]:
                 continue

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 from hypothesis import strategies as st
+from support.descriptions import current
 
 from spillway import (
     Simulation,
@@ -55,7 +56,7 @@ COLUMNS = {instance.ProcessorSharing: TABLE, instance.StepTable: (*STEP_AXES, "s
 
 
 def fields_of(cls: type[Any]) -> dict[str, dict[str, Any]]:
-    return {field["name"]: field for field in cls._describe()["fields"]}
+    return {field["name"]: field for field in current(cls._describe())}
 
 
 def is_number(field: Mapping[str, Any]) -> bool:
@@ -147,7 +148,7 @@ def value_of(field: Mapping[str, Any]) -> SearchStrategy[Any]:
 
 def settings_of(description: Mapping[str, Any]) -> SearchStrategy[dict[str, Any]]:
     """Complete valid settings of a class in their written form."""
-    entries = {field["name"]: value_of(field) for field in description["fields"]}
+    entries = {field["name"]: value_of(field) for field in current(description)}
     if "kind" in description:
         entries = {"kind": st.just(description["kind"]), **entries}
     return st.fixed_dictionaries(entries).map(lambda drawn: repaired(description["name"], drawn))
@@ -261,7 +262,7 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
             policy |= {key: [] for key in ("budgets", "own", "reserves") if key in policy}
             if policy.get("estimator") == "exact":  # not for every fleet
                 policy["estimator"] = "seats_and_memory"
-        drawn["fleet"] |= {"initial_instances": None, "schedule": []}
+        drawn["fleet"] |= {"initial_instances": None, "target_instances": None}
         drawn["fleet"]["autoscaler"] = {"kind": "none"}
         drawn["tenants"] = unique(drawn["tenants"], "name") or [{"name": "default"}]
         drawn["slo_classes"] = unique(drawn["slo_classes"], "name")
@@ -364,7 +365,7 @@ def leaves(
     description: Mapping[str, Any], written: Mapping[str, Any], path: str = ""
 ) -> Iterator[tuple[str, dict[str, Any], Any]]:
     """Dotted path, descriptor and value of every setting that holds no other ones."""
-    for field in description["fields"]:
+    for field in current(description):
         here = f"{path}.{field['name']}".lstrip(".")
         value = written[field["name"]]
         if value is None:

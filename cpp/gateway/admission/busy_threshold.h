@@ -41,11 +41,11 @@ struct BusyThreshold {
           "all workers are busy or, with proportional, a share of them",
           {"busy_monitor.active_decode_blocks_threshold",
            "busy_monitor.active_prefill_tokens_threshold",
-           "busy_monitor.active_prefill_tokens_threshold_frac", "busy_monitor.schedule"}},
+           "busy_monitor.active_prefill_tokens_threshold_frac"}},
       workload::Reason{"no_workers",
                        workload::categories::kSaturated,
                        "there is no worker",
-                       {"fleet.initial_instances", "fleet.schedule"}}};
+                       {"fleet.initial_instances", "fleet.target_instances"}}};
 };
 
 std::unique_ptr<AdmissionPolicy> make(const BusyThreshold& config);

@@ -33,6 +33,12 @@ struct Difference {
 /// The innermost fields in which two values of a type differ. Lists of different lengths, and
 /// alternatives of different kinds, differ as a whole.
 std::vector<Difference> differences(const TypeInfo& type, const void* a, const void* b);
+/// A deprecated field that does not have its default.
+struct Deprecation {
+  const StructType* structure;
+  const FieldInfo* field;
+};
+std::vector<Deprecation> deprecations(const TypeInfo& type, const void* object);
 
 /// How much to describe of nested structures.
 enum class Depth : std::uint8_t { all, names };

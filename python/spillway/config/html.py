@@ -42,7 +42,7 @@ def _fields(
     `defaults`: where those of the structure are not in force.
     """
     for field in struct["fields"]:
-        name, value = field["name"], values.get(field["name"])
+        name, value = field["name"], values.get(field["name"], field["default"])
         default = (defaults or {}).get(name, field["default"])
         is_changed = value != default
         inner = list(_items(field, value, default))

@@ -78,6 +78,8 @@ def _field_schema(field: Mapping[str, Any]) -> dict[str, Any]:
     if field.get("optional"):
         schema = {"anyOf": [schema, {"type": "null"}]}
     unit = f" [{field['unit']}]" if field["unit"] else ""
+    if "deprecated" in field:
+        schema["deprecated"] = True
     return {**schema, "description": field["doc"] + unit, "default": field["default"]}
 
 

@@ -300,7 +300,7 @@ class Parts:
         self.nouns.append(_Noun(path, description, values))
         for field in description["fields"]:
             at = f"{path}.{field['name']}" if path else field["name"]
-            value = values[field["name"]]
+            value = values.get(field["name"], field["default"])
             is_unlimited = value == 0 and "0: unlimited" in field["doc"]
             self.settings.append(_Setting(at, field["default"], value, is_unlimited))
             if field["type"] not in ("struct", "variant") or value is None:

@@ -56,7 +56,7 @@ def lookup(simulation: Simulation, path: str) -> tuple[Mapping[str, Any], Any]:
         if "presets" in description and steps[-1] == (name, selector) == ("preset", None):
             return _preset(simulation, path, description)
         field = field_of(description, name, path)
-        owner, value, held = held, value[name], getattr(held, name)
+        owner, value, held = held, value.get(name, field["default"]), getattr(held, name)
         inside = False
     if inside:
         raise config_error([(path, "", "must be the path of a setting")])

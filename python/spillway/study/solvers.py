@@ -190,8 +190,8 @@ def max_rate_under_slo(
         Final distance of the two ends, as a share of the rate, 0 < tolerance < 1.
     max_requests
         Maximum length of a run, in requests; a workload that is already longer keeps its length. A
-        workload with an end (clients with their own duration_s or num_requests, a horizon_s, a
-        fleet with a schedule) is never lengthened, and the notes say so.
+        workload with an end (clients with their own duration_s or num_requests, a horizon_s,
+        settings that change at stated times) is never lengthened, and the notes say so.
     seeds, threads, executor
         As for a study.
     progress
@@ -540,8 +540,8 @@ def _end_of(simulation: Simulation) -> str | None:
         return "clients have their own duration_s or num_requests"
     if simulation.horizon_s is not None:
         return f"horizon_s = {simulation.horizon_s:g} ends it"
-    if simulation.fleet.schedule:
-        return "the fleet changes by its schedule"
+    if simulation.changes or simulation.fleet.schedule or simulation.busy_monitor.schedule:
+        return "settings change at stated times"
     return None
 
 

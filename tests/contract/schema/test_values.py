@@ -139,12 +139,13 @@ def test_structural_pattern_matching() -> None:
 @each_class
 def test_signature_is_keywords_with_types_and_defaults(cls: type[Any]) -> None:
     parameters = inspect.signature(cls).parameters
-    assert list(parameters) == list(fields_of(cls))
+    described = {field["name"]: field for field in cls._describe()["fields"]}
+    assert list(parameters) == list(described)
     one = cls()
     for name, parameter in parameters.items():
         assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
         assert parameter.default == getattr(one, name)
-        assert parameter.annotation == classes.annotation(fields_of(cls)[name])
+        assert parameter.annotation == classes.annotation(described[name])
     with pytest.raises(TypeError):
         cls({})
     with pytest.raises(TypeError):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.changes import targets
 from support.effort import trials
 from support.runs import fixed, flat, outcomes, run, ways
 from support.twins import admission as plain
@@ -128,12 +129,12 @@ def test_lone_client_gets_in_once_the_overload_is_over(policy: Any, arrivals: li
 @pytest.mark.parametrize("policy", [gateway.GaieLegacy(), gateway.Probabilistic(k=1)])
 def test_empty_fleet_is_saturated(policy: Any, detector: str) -> None:
     """No instance is ready from second 5 to second 20."""
-    schedule = [fleet.FleetChange(at_s=5, instances=0), fleet.FleetChange(at_s=15, instances=1)]
     result = run(
         [0, 6, 7, 19, 21],
         slo_class=["batch", "batch", "standard", "batch", "batch"],
         gateway=gateway.Gateway(admission=policy.replace(detector=detector)),
-        fleet=fleet.Fleet(schedule=schedule, startup_s=5),
+        fleet=fleet.Fleet(startup_s=5),
+        changes=targets((5, 0), (15, 1)),
     )
     assert outcomes(result) == ["completed", "rejected", "completed", "rejected", "completed"]
 

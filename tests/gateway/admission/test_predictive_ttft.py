@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.changes import targets
 from support.effort import often, trials
 from support.runs import ns
 from support.twins.predictive_ttft import PRIORITY, Twin, Way, ways
@@ -581,7 +582,7 @@ def test_the_routed_instance_is_priced_among_those_that_are_ready() -> None:
     """After an instance has left, positions among the others are not numbers of the fleet."""
     simulation = crowded(
         router=router.AlwaysBusiest(),
-        fleet={"schedule": [{"at_s": 0.2, "instances": 2}, {"at_s": 0.6, "instances": 3}]},
+        changes=targets((0.2, 2), (0.6, 3)),
         gateway=gateway.Gateway(
             admission=gateway.PredictiveTtft(instance="routed", protected_priority=None)
         ),

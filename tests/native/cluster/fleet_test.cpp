@@ -57,6 +57,12 @@ struct Setup final : workload::RequestListener {
     fleet.schedule_resize();
     return has_changed;
   }
+  /// The target changes at `at_s`, which takes effect at once.
+  bool set_target(std::int64_t instances, double at_s) {
+    set_clock(context, at_s);
+    fleet.set_target(instances);
+    return resize_next(at_s);
+  }
   void send(std::size_t request, InstanceId instance, std::size_t rank = 0) {
     fleet.send(RequestId{request}, {instance, rank});
   }
@@ -96,30 +102,44 @@ void a_constant_fleet_is_ready_from_the_start() {
 }
 
 // The decision for two more is at 2 s, and they take 1.5 s; at 6 s one instance is left.
-void the_schedule_counts_once_instances_are_ready() {
-  Setup setup(
-      simulation_with(3, {.initial_instances = 1, .schedule = {{2, 3}, {6, 1}}, .startup_s = 1.5}));
+void a_target_counts_once_instances_are_ready() {
+  Setup setup(simulation_with(3, {.initial_instances = 1, .startup_s = 1.5}));
   check(!setup.resize() && setup.fleet.num_ready() == 1, "one at first");
-  check(!setup.resize_next(2), "none is ready yet");
+  check(!setup.set_target(3, 2), "none is ready yet");
   check(setup.view().size() == 1, "nor seen");
   check(setup.resize_next(3.5), "ready");
   check(setup.fleet.num_ready() == 3 && setup.view().size() == 3, "all three");
-  check(setup.resize_next(6), "two leave at once");
+  check(setup.set_target(1, 6), "two leave at once");
   check(setup.view().size() == 1 && setup.view().id(0) == kFirst, "the last ones");
   check(!has_events(setup.context), "no change is to come");
 }
 
 void requests_may_wait_for_the_first_instance() {
   Setup setup(
-      simulation_with(2, {.initial_instances = 0, .schedule = {{3, 1}, {9, 0}}, .startup_s = 1}));
+      simulation_with(2, {.initial_instances = 0, .target_instances = 1, .startup_s = 1}));
   check(setup.fleet.num_ready() == 0 && setup.fleet.awaits_instances(), "one is to come");
   check(!setup.view().has_workers() && setup.view().size() == 1, "decisions know that none is");
-  setup.resize();
-  check(!setup.resize_next(3) && setup.fleet.awaits_instances(), "it starts");
-  check(setup.resize_next(4) && !setup.fleet.awaits_instances(), "it is ready");
+  check(!setup.resize() && setup.fleet.awaits_instances(), "it starts");
+  check(setup.resize_next(1) && !setup.fleet.awaits_instances(), "it is ready");
   check(setup.view().has_workers(), "decisions know it");
-  check(setup.resize_next(9), "it leaves");
+  check(setup.set_target(0, 9), "it leaves");
   check(setup.fleet.num_ready() == 0 && !setup.fleet.awaits_instances(), "none is to come");
+}
+
+// The poll at 5 s, which was pending already, is scheduled again; from then on there is one chain.
+void a_target_between_two_polls_leaves_one_chain_of_them() {
+  Setup setup(simulation_with(
+      3, {.initial_instances = 1,
+          .autoscaler = fleet::QueueScaler{.poll_s = 5, .min_instances = 1, .max_instances = 3},
+          .startup_s = 4}));
+  setup.resize();
+  set_clock(setup.context, 2);
+  setup.fleet.set_target(2);
+  setup.fleet.set_target(3);
+  check(!setup.resize_next(2), "both targets");
+  check(!setup.resize_next(5) && !setup.resize_next(5), "a poll");
+  check(setup.resize_next(6), "ready");
+  check(!setup.resize_next(10) && !setup.resize_next(15), "one poll at a time");
 }
 
 // 2 queued requests recommend 2 instances.
@@ -172,7 +192,7 @@ void a_request_is_in_transit_for_its_entry_delay() {
 void an_instance_that_does_not_serve_yet_lets_nothing_in() {
   Setup setup(simulation_with(
       2,
-      {.initial_instances = 1, .schedule = {{0, 2}}, .startup_s = 5, .reported_ready_after_s = 1}));
+      {.initial_instances = 1, .target_instances = 2, .startup_s = 5, .reported_ready_after_s = 1}));
   setup.resize();
   check(setup.resize_next(1) && setup.fleet.num_ready() == 2, "reported ready");
   set_clock(setup.context, 2);
@@ -318,8 +338,9 @@ void exact_estimates_know_of_requests_in_transit() {
 
 }  // namespace
 
-CASES(a_constant_fleet_is_ready_from_the_start, the_schedule_counts_once_instances_are_ready,
-      requests_may_wait_for_the_first_instance, the_autoscaler_is_polled,
+CASES(a_constant_fleet_is_ready_from_the_start, a_target_counts_once_instances_are_ready,
+      requests_may_wait_for_the_first_instance, a_target_between_two_polls_leaves_one_chain_of_them,
+      the_autoscaler_is_polled,
       a_request_enters_is_served_and_leaves, a_request_is_in_transit_for_its_entry_delay,
       an_instance_that_does_not_serve_yet_lets_nothing_in, a_request_inside_is_evicted_at_once,
       a_request_in_transit_is_evicted_as_it_enters, an_eviction_is_carried_out_once,

@@ -1,4 +1,4 @@
-// When the schedule and the autoscaler resize a fleet, and to which size.
+// When a new target and the autoscaler resize a fleet, and to which size.
 #include "fleet/resizer.h"
 
 #include <cstddef>
@@ -48,25 +48,25 @@ void a_constant_fleet_never_changes() {
   check(setup.state.started() == 4, "all are there");
 }
 
-void the_schedule_takes_effect_in_order_of_time() {
-  Setup setup({.initial_instances = 2, .schedule = {{6, 1}, {2, 3}}});
-  check(setup.resizer.next() == from_seconds(2), "the earlier one");
-  setup.apply(1.999);
-  check(setup.state.started() == 2, "not before it is due");
-  setup.apply(2);
-  check(setup.state.started() == 3 && setup.resizer.next() == from_seconds(6), "the later one");
-  setup.apply(6);
-  check(setup.state.started() == 1 && setup.resizer.next() == sim::kForever, "that was all");
+void a_target_may_be_there_from_the_start() {
+  Setup setup({.initial_instances = 2, .target_instances = 3});
+  check(setup.resizer.next() == from_seconds(0), "now");
+  setup.apply(0);
+  check(setup.state.started() == 3 && setup.resizer.next() == sim::kForever, "one more");
 }
 
-void changes_that_are_due_together_leave_the_last() {
-  Setup setup({.initial_instances = 2, .schedule = {{1, 4}, {2, 0}, {3, 3}}});
+void the_last_of_several_targets_counts() {
+  Setup setup({.initial_instances = 2, .startup_s = 5});
+  setup.resizer.set_target(0);
+  setup.resizer.set_target(3);
   setup.apply(3);
-  check(setup.state.started() == 3 && setup.resizer.next() == sim::kForever, "all three");
+  check(setup.state.started() == 3 && setup.resizer.next() == sim::kForever, "that was all");
+  check(setup.state.num_ready() == 2, "the first two have not left");
 }
 
-void a_change_is_applied_once() {
-  Setup setup({.schedule = {{1, 2}}});
+void a_target_is_applied_once() {
+  Setup setup({});
+  setup.resizer.set_target(2);
   setup.apply(1);
   setup.state.resize(4, from_seconds(1.5));
   setup.apply(2);
@@ -100,26 +100,26 @@ void the_autoscaler_sees_what_was_shed() {
   check(setup.state.started() == 2, "two are wanted");
 }
 
-void schedule_and_autoscaler_work_side_by_side() {
-  Setup setup({.initial_instances = 1, .schedule = {{7, 4}}, .autoscaler = prompt_scaler()});
-  check(setup.resizer.next() == from_seconds(5), "a poll");
+void target_and_autoscaler_work_side_by_side() {
+  Setup setup({.initial_instances = 1, .autoscaler = prompt_scaler()});
   setup.apply(5, 0);
-  check(setup.resizer.next() == from_seconds(7), "a change");
+  setup.resizer.set_target(4);
   setup.apply(7, 0);
   check(setup.state.started() == 4 && setup.resizer.next() == from_seconds(10), "a poll");
   setup.apply(10, 0);
-  check(setup.state.started() == 3, "from what the schedule has set");
+  check(setup.state.started() == 3, "from the target");
 }
 
 void the_simulation_bounds_a_fleet() {
-  Setup setup({.schedule = {{1, 9}}}, 2);
+  Setup setup({}, 2);
+  setup.resizer.set_target(9);
   setup.apply(1);
   check(setup.state.started() == 2, "it has two");
 }
 
 }  // namespace
 
-CASES(a_constant_fleet_never_changes, the_schedule_takes_effect_in_order_of_time,
-      changes_that_are_due_together_leave_the_last, a_change_is_applied_once,
+CASES(a_constant_fleet_never_changes, a_target_may_be_there_from_the_start,
+      the_last_of_several_targets_counts, a_target_is_applied_once,
       the_autoscaler_is_polled_periodically, the_autoscaler_sees_what_was_shed,
-      schedule_and_autoscaler_work_side_by_side, the_simulation_bounds_a_fleet);
+      target_and_autoscaler_work_side_by_side, the_simulation_bounds_a_fleet);

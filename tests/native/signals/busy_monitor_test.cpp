@@ -8,10 +8,8 @@
 #include "check.h"
 
 using spillway::signals::BusyMonitor;
-using spillway::signals::BusyThresholdChange;
 using spillway::signals::BusyWorkers;
 using spillway::signals::RankLoad;
-using spillway::sim::from_seconds;
 using spillway::sim::InstanceId;
 
 namespace {
@@ -114,7 +112,7 @@ void one_report() {
   for (const Case& one : cases) {
     BusyWorkers workers(one.config, 2);
     check(!workers.is_busy(kWorker), one.name + ": before any report");
-    if (!one.ranks.empty()) workers.report(kWorker, one.ranks, from_seconds(1));
+    if (!one.ranks.empty()) workers.report(kWorker, one.ranks);
     check(workers.is_busy(kWorker) == one.is_busy, one.name);
     check(!workers.is_busy(kOther), one.name + ": another worker");
   }
@@ -123,7 +121,7 @@ void one_report() {
 void the_latch_opens_when_both_signals_are_low() {
   BusyWorkers workers(decode_only(), 1);
   const auto report = [&](const RankLoad& load) {
-    workers.report(kWorker, std::vector{load}, from_seconds(1));
+    workers.report(kWorker, std::vector{load});
     return workers.is_busy(kWorker);
   };
   const RankLoad own_low{.active_decode_blocks = 10};
@@ -142,10 +140,10 @@ void the_latch_opens_when_both_signals_are_low() {
 
 void what_is_not_told_stands() {
   BusyWorkers workers(all(), 1);
-  workers.report(kWorker, std::vector{prefill(2000)}, from_seconds(1));
-  workers.report(kWorker, std::vector{RankLoad{.kv_used_blocks = 0}}, from_seconds(2));
+  workers.report(kWorker, std::vector{prefill(2000)});
+  workers.report(kWorker, std::vector{RankLoad{.kv_used_blocks = 0}});
   check(workers.is_busy(kWorker), "tokens were not reported again");
-  workers.report(kWorker, std::vector{RankLoad{.active_prefill_tokens = 0}}, from_seconds(3));
+  workers.report(kWorker, std::vector{RankLoad{.active_prefill_tokens = 0}});
   check(!workers.is_busy(kWorker), "now they were");
 }
 
@@ -154,60 +152,57 @@ void marks_last_until_the_next_load_event() {
     BusyWorkers workers(config, 2);
     workers.mark_overloaded(kWorker);
     check(workers.is_busy(kWorker) && !workers.is_busy(kOther), "marked");
-    workers.report(kOther, std::vector{idle()}, from_seconds(1));
+    workers.report(kOther, std::vector{idle()});
     check(workers.is_busy(kWorker), "another worker's load event");
-    workers.report(kWorker, std::vector{idle()}, from_seconds(1));
+    workers.report(kWorker, std::vector{idle()});
     check(!workers.is_busy(kWorker), "its own, whatever it says");
   }
 }
 
 void unknown_workers_are_ignored() {
   BusyWorkers workers(all(), 1);
-  workers.report(kOther, std::vector{active(100)}, from_seconds(1));
+  workers.report(kOther, std::vector{active(100)});
   check(!workers.is_busy(kOther) && !workers.is_busy(kWorker), "of another pool");
 }
 
 void thresholds_change_with_load_events() {
   BusyMonitor config = decode_only();
-  // Not in order; the middle one sets another threshold and leaves this one unchanged.
-  config.schedule = {
-      BusyThresholdChange{.at_s = 30, .active_decode_blocks_threshold = 0.9},
-      BusyThresholdChange{.at_s = 10, .active_decode_blocks_threshold = 0.2},
-      BusyThresholdChange{.at_s = 20, .active_prefill_tokens_threshold = 5},
-  };
   BusyWorkers workers(config, 2);
-  const auto report = [&](InstanceId worker, const RankLoad& load, double at_s) {
-    workers.report(worker, std::vector{load}, from_seconds(at_s));
+  const auto report = [&](InstanceId worker, const RankLoad& load) {
+    workers.report(worker, std::vector{load});
   };
-  report(kWorker, active(30), 5);
-  report(kOther, active(30), 9.999);
+  report(kWorker, active(30));
+  report(kOther, active(30));
   check(!workers.is_busy(kWorker) && !workers.is_busy(kOther), "30 of 100 at 0.5");
-  // No load event has arrived since second 10, so nothing has changed. The next one is of the other
-  // worker; then all workers are evaluated.
-  report(kOther, active(10), 12);
+  config.active_decode_blocks_threshold = 0.2;
+  workers.set_thresholds(config);
+  check(!workers.is_busy(kWorker), "no load event has arrived");
+  // The next one is of the other worker; then all workers are evaluated.
+  report(kOther, active(10));
   check(workers.is_busy(kWorker) && !workers.is_busy(kOther), "30 and 10 of 100 at 0.2");
-  report(kOther, prefill(6), 25);
+  config.active_prefill_tokens_threshold = 5;
+  workers.set_thresholds(config);
+  report(kOther, prefill(6));
   check(workers.is_busy(kOther), "6 tokens at 5");
-  check(workers.is_busy(kWorker), "the unset value stays at 0.2");
-  report(kWorker, active(90), 30);
-  check(!workers.is_busy(kWorker), "90 of 100 at 0.9");
+  check(workers.is_busy(kWorker), "still at 0.2");
+  config.active_decode_blocks_threshold.reset();
+  workers.set_thresholds(config);
+  report(kOther, prefill(6));
+  check(!workers.is_busy(kWorker), "without a threshold");
   check(workers.is_busy(kOther), "the tokens' threshold stays");
 }
 
-void one_schedule_can_set_what_was_unset() {
-  BusyMonitor config;
-  check(!config.has_thresholds(), "none");
-  config.schedule = {BusyThresholdChange{.at_s = 1, .active_prefill_tokens_threshold_frac = 1.0}};
-  check(config.has_thresholds(), "some day");
-  BusyWorkers workers(config, 1);
-  workers.report(kWorker, std::vector{prefill(334)}, from_seconds(0.5));
-  check(!workers.is_busy(kWorker), "unset");
-  workers.report(kWorker, std::vector{prefill(334)}, from_seconds(1));
-  check(workers.is_busy(kWorker), "set");
+void a_mark_outlasts_new_thresholds_until_the_first_load_event() {
+  BusyWorkers workers(BusyMonitor{}, 2);
+  workers.mark_overloaded(kWorker);
+  workers.set_thresholds(all());
+  workers.report(kOther, std::vector{idle()});
+  check(workers.is_busy(kWorker), "nothing is known of its load");
 }
 
 }  // namespace
 
 CASES(one_report, the_latch_opens_when_both_signals_are_low, what_is_not_told_stands,
       marks_last_until_the_next_load_event, unknown_workers_are_ignored,
-      thresholds_change_with_load_events, one_schedule_can_set_what_was_unset);
+      thresholds_change_with_load_events,
+      a_mark_outlasts_new_thresholds_until_the_first_load_event);

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.changes import targets
 from support.effort import trials
 from support.paths import DATA
 
@@ -82,10 +83,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "tenant's queue": {"tenants": [{"name": "default", "queue_max": 3}]},
     "tenant's permits": {"tenants": [{"name": "default", "max_in_flight": 1}]},
     "initial instances": {"fleet": {"initial_instances": 2}},
-    "no instances at first": {
-        "fleet": {"initial_instances": 0, "schedule": [{"at_s": 1, "instances": 3}]}
-    },
-    "schedule": {"fleet": {"schedule": [{"at_s": 1, "instances": 3}, {"at_s": 5, "instances": 1}]}},
+    "no instances at first": {"fleet": {"initial_instances": 0}, "changes": targets((1, 3))},
+    "changes of the fleet": {"changes": targets((1, 3), (5, 1))},
     "autoscaler": {"fleet": {"initial_instances": 1, "autoscaler": SCALER, "startup_s": 1}},
     "late to serve": {"fleet": {"initial_instances": 3, "startup_s": 100}},
     "horizon": {"horizon_s": 6},

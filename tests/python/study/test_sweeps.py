@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from sklearn.isotonic import IsotonicRegression
+from support.changes import targets
 from support.study_problems import SMALL_SPACE, overloaded
 
 from spillway import ConfigError, Simulation, UsageError, gateway, instance, simulate, workload
@@ -220,8 +221,8 @@ def test_what_the_budget_cannot_decide_is_undecided() -> None:
         ({"horizon_s": 60}, "horizon_s = 60 ends it"),
         ({"workload.clients[0].num_requests": 500}, "clients have their own duration_s or"),
         (
-            {"fleet.schedule": [{"at_s": 1000, "instances": 1}], "instances[0].count": 2},
-            "the fleet changes by its schedule",
+            {"changes": targets((1000, 1)), "instances[0].count": 2},
+            "settings change at stated times",
         ),
     ],
 )  # fmt: skip
