@@ -66,7 +66,7 @@ std::vector<PlacedChange> changes_of(const Simulation& simulation) {
 std::optional<Simulation> with(const Simulation& from, const Value::Map& set,
                                std::vector<Violation>& out) {
   const std::size_t before = out.size();
-  Value settings = sim::encode(from);
+  Value settings = sim::encode(from, sim::Purpose::changing);
   for (const auto& [path, value] : set) {
     settings = sim::with_path(std::move(settings), path, value, out);
   }

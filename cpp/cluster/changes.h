@@ -23,8 +23,7 @@ struct Version {
 /// The versions that a simulation takes after its start, in order of time: its changes, and the
 /// entries of its deprecated schedules. Reports every change that is impossible: an unknown path,
 /// a setting that cannot change during a run, an invalid value.
-std::vector<Version> later_versions(const Simulation& simulation,
-                                    std::vector<sim::Violation>& out);
+std::vector<Version> later_versions(const Simulation& simulation, std::vector<sim::Violation>& out);
 /// Precondition: `simulation` is valid.
 std::vector<Version> later_versions(const Simulation& simulation);
 

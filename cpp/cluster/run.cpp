@@ -346,9 +346,8 @@ class Run final : workload::RequestListener {
 
   std::span<const Version> to_come() const { return std::span(later_).subspan(next_version_); }
   static bool has_target(std::span<const Version> versions) {
-    return std::ranges::any_of(versions, [](const Version& one) {
-      return one.target_instances.has_value();
-    });
+    return std::ranges::any_of(versions,
+                               [](const Version& one) { return one.target_instances.has_value(); });
   }
 
   void schedule_change(Time at) { context_.events.push({at, Phase::settings_change, 0, 0}); }

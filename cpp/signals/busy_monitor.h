@@ -60,7 +60,7 @@ class BusyWorkers {
   void evaluate(Worker& worker);
   bool is_rank_busy(const RankLoad& load) const;
 
-  BusyMonitor config_;  // with the current thresholds
+  BusyMonitor config_;               // with the current thresholds
   bool are_thresholds_new_ = false;  // since the last load event
   bool has_exceeded_ = false;
   std::vector<Worker> workers_;

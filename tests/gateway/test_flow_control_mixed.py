@@ -172,10 +172,7 @@ def random_ingress(rng: random.Random) -> Any:
     )
 
 
-COMES_AND_GOES = {
-    "startup_s": 0.1,
-    "schedule": [{"at_s": 0.2, "instances": 0}, {"at_s": 0.5, "instances": 1}],
-}
+COMES_AND_GOES = {"fleet": {"startup_s": 0.1}, "changes": targets((0.2, 0), (0.5, 1))}
 
 
 def random_mixture(seed: int) -> Simulation:
@@ -254,7 +251,7 @@ def random_mixture(seed: int) -> Simulation:
             ingress=random_ingress(rng),
             completion=rng.choice(("step_end", "step_end", "step_start")),
         ),
-        fleet=rng.choice(({}, {}, COMES_AND_GOES)),
+        **rng.choice(({}, {}, COMES_AND_GOES)),
         horizon_s=rng.choice((None, None, 1.0)),
         metrics={"timeline_step_s": rng.choice((None, 0.05))},
     )

@@ -182,7 +182,7 @@ def test_fleet_and_thresholds_change_under_way_without_a_replay(
 
 def test_the_first_threshold_replays_where_nothing_measured_loads() -> None:
     simulation = busy(router="round_robin")
-    session = spillway.start(simulation).advance(4).set({BUSY_TOKENS: 300})
+    session = spillway.start(simulation).advance(4).set({BUSY_TOKENS: 3000})
     result = session.finish()
     assert spillway.simulate(result.simulation).digest == result.digest
     assert result.outcome_digest != spillway.simulate(simulation).outcome_digest

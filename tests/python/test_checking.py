@@ -210,9 +210,7 @@ FOUND: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
             "gateway.limit[0].max_in_flight": 20,
             "instances[0].num_kv_blocks": 2000,
             "busy_monitor.track_output_blocks": True,
-            "changes": [
-                {"at_s": 1, "set": {"busy_monitor.active_decode_blocks_threshold": 0.4}}
-            ],
+            "changes": [{"at_s": 1, "set": {"busy_monitor.active_decode_blocks_threshold": 0.4}}],
         },
         {"changes": [{"at_s": 1, "set": {"busy_monitor.active_decode_blocks_threshold": 0.3}}]},
     ),

@@ -35,13 +35,12 @@ struct BusyThreshold {
   static constexpr signals::Needs needs{.busy_workers = true};
   bool draws() const { return proportional; }
   static constexpr std::array reasons{
-      workload::Reason{
-          "all_workers_busy",
-          workload::categories::kSaturated,
-          "all workers are busy or, with proportional, a share of them",
-          {"busy_monitor.active_decode_blocks_threshold",
-           "busy_monitor.active_prefill_tokens_threshold",
-           "busy_monitor.active_prefill_tokens_threshold_frac"}},
+      workload::Reason{"all_workers_busy",
+                       workload::categories::kSaturated,
+                       "all workers are busy or, with proportional, a share of them",
+                       {"busy_monitor.active_decode_blocks_threshold",
+                        "busy_monitor.active_prefill_tokens_threshold",
+                        "busy_monitor.active_prefill_tokens_threshold_frac"}},
       workload::Reason{"no_workers",
                        workload::categories::kSaturated,
                        "there is no worker",

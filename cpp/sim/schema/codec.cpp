@@ -465,7 +465,7 @@ Value encode(const TypeInfo& type, const void* object, Purpose purpose) {
           },
           [&](const StructType& structure) {
             const bool is_written = purpose == Purpose::writing;
-            const bool all = is_written || !structure.is_part_of_identity;
+            const bool all = purpose != Purpose::identity || !structure.is_part_of_identity;
             Value::Map map;
             map.reserve(structure.fields.size() + 1);
             if (!structure.kind.empty()) map.emplace_back("kind", Value(structure.kind));

@@ -14,9 +14,9 @@
 /// address of a value of `type`.
 namespace spillway::sim {
 
-/// The purpose of an encoded value: to be written, or to be compared. They differ if a structure
-/// has `is_part_of_identity`.
-enum class Purpose : std::uint8_t { writing, identity };
+/// The purpose of an encoded value: to be written, to be changed by path, or to be compared. They
+/// differ if a structure has deprecated fields or `is_part_of_identity`.
+enum class Purpose : std::uint8_t { writing, changing, identity };
 
 Value encode(const TypeInfo& type, const void* object, Purpose purpose = Purpose::writing);
 /// Settings that `value` omits keep their values. Reports unknown keys and wrong types.

@@ -115,8 +115,7 @@ void a_target_counts_once_instances_are_ready() {
 }
 
 void requests_may_wait_for_the_first_instance() {
-  Setup setup(
-      simulation_with(2, {.initial_instances = 0, .target_instances = 1, .startup_s = 1}));
+  Setup setup(simulation_with(2, {.initial_instances = 0, .target_instances = 1, .startup_s = 1}));
   check(setup.fleet.num_ready() == 0 && setup.fleet.awaits_instances(), "one is to come");
   check(!setup.view().has_workers() && setup.view().size() == 1, "decisions know that none is");
   check(!setup.resize() && setup.fleet.awaits_instances(), "it starts");
@@ -190,9 +189,10 @@ void a_request_is_in_transit_for_its_entry_delay() {
 
 // It is reported ready after 1 s, but serves after 5 s.
 void an_instance_that_does_not_serve_yet_lets_nothing_in() {
-  Setup setup(simulation_with(
-      2,
-      {.initial_instances = 1, .target_instances = 2, .startup_s = 5, .reported_ready_after_s = 1}));
+  Setup setup(simulation_with(2, {.initial_instances = 1,
+                                  .target_instances = 2,
+                                  .startup_s = 5,
+                                  .reported_ready_after_s = 1}));
   setup.resize();
   check(setup.resize_next(1) && setup.fleet.num_ready() == 2, "reported ready");
   set_clock(setup.context, 2);
@@ -340,8 +340,8 @@ void exact_estimates_know_of_requests_in_transit() {
 
 CASES(a_constant_fleet_is_ready_from_the_start, a_target_counts_once_instances_are_ready,
       requests_may_wait_for_the_first_instance, a_target_between_two_polls_leaves_one_chain_of_them,
-      the_autoscaler_is_polled,
-      a_request_enters_is_served_and_leaves, a_request_is_in_transit_for_its_entry_delay,
+      the_autoscaler_is_polled, a_request_enters_is_served_and_leaves,
+      a_request_is_in_transit_for_its_entry_delay,
       an_instance_that_does_not_serve_yet_lets_nothing_in, a_request_inside_is_evicted_at_once,
       a_request_in_transit_is_evicted_as_it_enters, an_eviction_is_carried_out_once,
       a_request_that_has_ended_is_not_evicted, requests_count_at_their_ranks,

@@ -263,10 +263,8 @@ def random_settings(draw: random.Random) -> dict[str, Any]:
         reaction = reaction | {"retries": [{"max_attempts": 2, "backoff_s": 0.1}]}
     settings["reaction"] = reaction
     if draw.random() < 0.5:
-        settings["fleet"] = {
-            "initial_instances": draw.randint(1, total),
-            "schedule": [{"at_s": 1, "instances": total}],
-        }
+        settings["fleet"] = {"initial_instances": draw.randint(1, total)}
+        settings["changes"] = targets((1, total))
     if draw.random() < 0.3:
         settings["horizon_s"] = 2
     return settings
