@@ -525,7 +525,7 @@ patient = workload.Reaction(
 )
 unguarded = dynamo.v1_3().apply(fleet(RATE_PER_S, duration_s=END_S)).replace(reaction=patient)
 session = spillway.start(unguarded, seed=0).advance(until_s=HELD_S)
-seen = session.observe()
+seen = session.observe(oracle=True)
 print(
     f"at {HELD_S} s: {seen['running']} requests in the batches of {seen['ready_instances']} "
     f"workers, {seen['waiting']} in their queues"

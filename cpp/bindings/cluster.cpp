@@ -1,3 +1,4 @@
+#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -222,6 +223,68 @@ py::dict timeline_of(const metrics::Timeline& timeline) {
   return result;
 }
 
+// Of ints and floats, because that is cheaper than arrays of one value.
+py::dict state_of(const cluster::Observation& seen, const std::vector<std::string>& tenants,
+                  bool is_true) {
+  const metrics::Sample& state = seen.state;
+  py::dict result;
+  result["time_s"] = sim::to_seconds(state.at);
+  result["in_flight"] = state.in_flight;
+  result["permits"] =
+      std::isnan(state.permits) ? py::object(py::none()) : py::object(py::float_(state.permits));
+  result["waiting"] = state.waiting;
+  result["running"] = state.running;
+  result["kv_utilization"] = state.kv_utilization;
+  result["ready_instances"] = state.ready_instances;
+  py::dict by_tenant;
+  for (std::size_t i = 0; i < tenants.size(); ++i) {
+    const metrics::TenantSample& counts = seen.tenants[i];
+    py::dict entry;
+    entry["submitted"] = counts.submitted;
+    entry["dispatched"] = counts.dispatched;
+    entry["shed"] = counts.shed;
+    entry["completed"] = counts.completed;
+    entry["queued"] = counts.queued;
+    entry["emitted_tokens"] = counts.emitted_tokens;
+    entry["good"] = counts.good;
+    by_tenant[py::str(tenants[i])] = entry;
+  }
+  result["tenants"] = by_tenant;
+  if (is_true) return result;
+  py::dict instances;
+  for (const cluster::SeenInstance& one : seen.instances) {
+    py::dict entry;
+    entry["waiting"] = one.signal.waiting;
+    entry["running"] = one.signal.running;
+    entry["kv_utilization"] = one.signal.kv_utilization;
+    entry["age_s"] = sim::is_set(one.signal.measured)
+                         ? py::object(py::float_(sim::to_seconds(state.at - one.signal.measured)))
+                         : py::object(py::none());
+    entry["in_flight"] = one.in_flight;
+    instances[py::int_(one.id.value)] = entry;
+  }
+  result["instances"] = instances;
+  return result;
+}
+
+py::dict status_of(const cluster::SubmissionStatus& found) {
+  static const std::vector<std::string> reasons = metrics::reason_names();
+  py::dict result;
+  result["state"] = std::string(found.state);
+  result["has_ended"] = found.has_ended;
+  result["reason"] = reasons.at(metrics::reason_index(found.reason));
+  result["row"] = found.row;
+  result["attempts"] = found.attempts;
+  result["instance"] = found.instance;
+  result["output_tokens"] = found.output_tokens;
+  result["arrival_s"] = found.arrival_s;
+  result["ttft_s"] = found.ttft_s;
+  result["tpot_s"] = found.tpot_s;
+  result["e2e_s"] = found.e2e_s;
+  result["queue_s"] = found.queue_s;
+  return result;
+}
+
 py::dict control_of(const std::vector<gateway::ControlRecord>& log) {
   using gateway::ControlRecord;
   py::dict result;
@@ -390,6 +453,24 @@ void bind_cluster(py::module_& module) {
             self.advance(sim::from_seconds(until_s));
           },
           py::arg("until_s"), "Handles all events up to an instant.")
+      .def("advance_by", &cluster::Session::advance_by, py::arg("requests"),
+           py::call_guard<py::gil_scoped_release>(),
+           "Handles all events up to the arrival of this many more requests.")
+      .def(
+          "submit",
+          [](cluster::Session& self, const Settings& request, double at_s) {
+            return self.submit(request.as<workload::Submission>(), sim::from_seconds(at_s));
+          },
+          py::arg("request"), py::arg("at_s"),
+          "A request arrives at an instant after now. Returns its number; None: this takes a "
+          "session of a simulation with that change, advanced to now.")
+      .def(
+          "status",
+          [](const cluster::Session& self, std::size_t number) {
+            return status_of(self.status(number));
+          },
+          py::arg("number"), "How far a submitted request has come.")
+      .def_property_readonly("num_submitted", &cluster::Session::num_submitted)
       .def(
           "set",
           [](cluster::Session& self, const py::dict& values, double at_s) {
@@ -401,15 +482,17 @@ void bind_cluster(py::module_& module) {
           "with that change, advanced to now.")
       .def_property_readonly(
           "now_s", [](const cluster::Session& self) { return sim::to_seconds(self.now()); })
-      .def_property_readonly("tenants", &cluster::Session::tenants)
       .def_property_readonly("has_pending_work", &cluster::Session::has_pending_work)
-      .def("observe",
-           [](cluster::Session& self) {
-             const metrics::Timeline now = self.observe();
-             py::dict result = timeline_of(now);
-             result["good"] = by_tenant(now, &metrics::TenantSample::good);
-             return result;
-           })
+      .def(
+          "observe",
+          [](cluster::Session& self, bool is_true) {
+            const auto seen = [&] {
+              const py::gil_scoped_release unlocked;
+              return self.observe(is_true);
+            }();
+            return state_of(seen, self.tenants(), is_true);
+          },
+          py::arg("is_true"), "The state as the gateway sees it, or the true one.")
       .def("finish", [](cluster::Session& self) {
         cluster::Output output;
         {

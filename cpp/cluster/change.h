@@ -1,30 +1,41 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "sim/schema/range.h"
 #include "sim/time.h"
 #include "sim/value.h"
+#include "workload/submission.h"
 
 namespace spillway::cluster {
 
-/// Settings that change during a run.
+/// What is done to a run from outside at an instant: settings change, requests enter.
 struct Change {
   double at_s = 0;
   sim::Value set{sim::Value::Map{}};
+  std::vector<workload::Submission> submit;
 
   static constexpr std::string_view type_name = "Change";
   static constexpr std::string_view doc =
-      "Settings that change during a run, as an operator changes those of a running deployment. "
-      "Only settings that are marked as changeable can change.";
+      "Settings that change during a run, as an operator changes those of a running deployment, "
+      "and requests from outside the workload. Only settings that are marked as changeable can "
+      "change.";
   static void fields(auto field) {
     field("at_s", &Change::at_s,
-          "Time of the change, before the ticks, the arrivals and the dispatches of that instant.")
+          "Time of the change, before the ticks, the arrivals and the dispatches of that instant; "
+          "requests enter after the other arrivals.")
         .unit("s")
         .range(sim::between(0, sim::kLongestSpan_s));
     field(
         "set", &Change::set,
         "New values by path, e.g. {gateway.limit[0].max_in_flight: 12, tenants[gold].weight: 3}.");
+    field("submit", &Change::submit,
+          "Requests that arrive at this time, e.g. {tenant: gold, input_tokens: 100}.");
+  }
+  /// Without submissions, a change is what it was before there were any.
+  bool is_part_of_identity(std::string_view field) const {
+    return field != "submit" || !submit.empty();
   }
 };
 

@@ -56,7 +56,8 @@ std::vector<PlacedChange> changes_of(const Simulation& simulation) {
   }
   for (std::size_t i = 0; i < simulation.changes.size(); ++i) {
     const Change& one = simulation.changes[i];
-    add(one.at_s, *one.set.get_if<Value::Map>(), sim::index_path("changes", i) + ".set");
+    const auto& set = *one.set.get_if<Value::Map>();
+    if (!set.empty()) add(one.at_s, set, sim::index_path("changes", i) + ".set");
   }
   std::ranges::stable_sort(all, {}, &PlacedChange::from);
   return all;

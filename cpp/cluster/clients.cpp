@@ -28,7 +28,8 @@ Time after(Time since, const std::optional<double>& span_s) {
 
 }  // namespace
 
-Clients::Clients(Context& context) : context_(context), users_(make_users(context)) {
+Clients::Clients(Context& context)
+    : context_(context), submissions_(*context.record), users_(make_users(context)) {
   make_reactions();
   make_places();
 }
@@ -76,10 +77,28 @@ void Clients::schedule_source() {
   context_.events.set_source(next);
 }
 
-void Clients::expect(Time at, Phase phase, std::uint32_t subject) {
+void Clients::expect(Time at, Phase phase, std::uint32_t subject, std::uint32_t tie) {
   if (at == sim::kForever) return;
   ++num_expected_;
-  context_.events.push({at, phase, 0, subject});
+  context_.events.push({at, phase, tie, subject});
+}
+
+// Their numbers order those of one instant, whenever they were submitted.
+std::size_t Clients::submit(const workload::Submission& request, Time at) {
+  const std::size_t number = submissions_.add(request);
+  const auto subject = static_cast<std::uint32_t>(number);
+  expect(at, Phase::outside_arrival, subject, subject);
+  return number;
+}
+
+RequestId Clients::take(const sim::Event& event) {
+  workload::RequestTable& requests = context_.requests;
+  if (event.phase() == Phase::source_arrival) return requests.take_next(context_.now);
+  --num_expected_;
+  const std::uint32_t subject = event.subject();
+  if (event.phase() == Phase::user_arrival) return requests.add(users_->ask(subject));
+  return requests.add_from_outside(submissions_.request(subject), submissions_.tenant(subject),
+                                   submissions_.slo_class(subject), context_.now);
 }
 
 RequestId Clients::arrive(const sim::Event& event) {
@@ -88,15 +107,12 @@ RequestId Clients::arrive(const sim::Event& event) {
     retry(RequestId{event.subject()});
     return RequestId{event.subject()};
   }
-  const bool is_users = event.phase() == Phase::user_arrival;
-  const RequestId id =
-      is_users ? requests.add(users_->ask(event.subject())) : requests.take_next(context_.now);
+  const Phase phase = event.phase();
+  const RequestId id = take(event);
   if (context_.states.size() < requests.capacity()) context_.states.resize(requests.capacity());
   ++context_.record->offered;
   last_arrival_ = context_.now;
-  if (is_users) {
-    --num_expected_;
-  } else {
+  if (phase == Phase::source_arrival) {
     if (places_) {
       places_->free.pop_front();
       --places_->open_loop;
@@ -105,8 +121,11 @@ RequestId Clients::arrive(const sim::Event& event) {
   }
   if (users_) {
     user_of_.resize(requests.capacity());
-    user_of_[id.index()] = is_users ? std::optional(event.subject()) : std::nullopt;
+    user_of_[id.index()] =
+        phase == Phase::user_arrival ? std::optional(event.subject()) : std::nullopt;
   }
+  submissions_.arrived(
+      id, phase == Phase::outside_arrival ? std::optional(event.subject()) : std::nullopt);
   if (reactions_) reactions_->first_attempt(context_.tenant_of(id));
   return id;
 }
@@ -120,6 +139,7 @@ void Clients::retry(RequestId id) {
   context_.states.clear(id);
   attempts[id.index()] = static_cast<std::uint16_t>(made + 1);
   context_.requests.retry(id, context_.now);
+  submissions_.awaits_retry(id, false);
 }
 
 void Clients::start_timers(RequestId id) {
@@ -158,8 +178,12 @@ bool Clients::left(RequestId id) {
   if (states.outcome[id.index()] == workload::Outcome::cancelled) {
     states.reason[id.index()] = {workload::Stage::client, 0};
   }
-  if (reactions_ && retries(id)) return true;
-  if (places_) {
+  if (reactions_ && retries(id)) {
+    submissions_.awaits_retry(id, true);
+    return true;
+  }
+  submissions_.ended(id);
+  if (places_ && !submissions_.include(id)) {
     const bool was_full = places_->free.empty();
     places_->free.push_back(context_.now + places_->turnaround);
     if (was_full) schedule_source();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cluster/context.h"
+#include "cluster/submissions.h"
 #include "sim/event_queue.h"
 #include "sim/ids.h"
 #include "sim/ring.h"
@@ -17,8 +18,8 @@
 
 namespace spillway::cluster {
 
-/// The origin of requests: the source in order of time, closed-loop users, and retries. Also the
-/// time for which each client waits.
+/// The origin of requests: the source in order of time, closed-loop users, retries, and those from
+/// outside the workload. Also the time for which each client waits.
 class Clients {
  public:
   /// Sets whether the request states count attempts.
@@ -26,7 +27,12 @@ class Clients {
 
   /// Creates the rows of the request states, and schedules the first arrivals.
   void start();
-  /// The request of an event of phase `source_arrival`, `user_arrival` or `retry_arrival`.
+  /// A request from outside the workload will arrive at `at`, which is not past. Returns its
+  /// number. Precondition: the run knows its tenant and class.
+  std::size_t submit(const workload::Submission& request, sim::Time at);
+  const Submissions& submissions() const { return submissions_; }
+  /// The request of an event of phase `source_arrival`, `user_arrival`, `retry_arrival` or
+  /// `outside_arrival`.
   sim::RequestId arrive(const sim::Event& event);
   /// The request has reached the gateway: its client starts to wait.
   void submitted(sim::RequestId id) {
@@ -70,9 +76,10 @@ class Clients {
   void make_places();
   void schedule_source();
   void retry(sim::RequestId id);
+  sim::RequestId take(const sim::Event& event);
   void start_timers(sim::RequestId id);
   bool is_late(sim::RequestId id) const;
-  void expect(sim::Time at, sim::Phase phase, std::uint32_t subject);
+  void expect(sim::Time at, sim::Phase phase, std::uint32_t subject, std::uint32_t tie = 0);
   // Of all attempts together.
   sim::Time deadline_of(sim::RequestId id) const;
   // Of the current attempt.
@@ -81,11 +88,12 @@ class Clients {
   bool retries(sim::RequestId id);
 
   Context& context_;
+  Submissions submissions_;
   std::unique_ptr<workload::Users> users_;             // null without closed loops
   std::optional<Places> places_;                       // unset: unlimited
   std::unique_ptr<workload::Reactions> reactions_;     // null: all clients are passive
   std::vector<std::optional<std::uint32_t>> user_of_;  // by request; only if there are users
-  std::int64_t num_expected_ = 0;                      // scheduled arrivals of users and retries
+  std::int64_t num_expected_ = 0;                      // scheduled arrivals, but of the source
   sim::Time last_arrival_{0};
 };
 

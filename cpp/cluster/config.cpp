@@ -193,6 +193,16 @@ void Simulation::validate(const std::string& path, std::vector<sim::Violation>& 
                      "workload's duration_s"});
     }
   }
+  // A trace without requests may have any tenants and classes.
+  for (std::size_t i = 0; (synthetic || trace->requests) && i < changes.size(); ++i) {
+    const std::string here = sim::index_path(sim::join_path(path, "changes"), i);
+    for (std::size_t j = 0; j < changes[i].submit.size(); ++j) {
+      const workload::Submission& one = changes[i].submit[j];
+      const std::string place = sim::index_path(here + ".submit", j);
+      known_tenants.check(one.tenant, place + ".tenant", out);
+      known_classes.check(one.slo_class, place + ".slo_class", out);
+    }
+  }
   if (!changes.empty() && out.empty()) later_versions(*this, out);
 }
 

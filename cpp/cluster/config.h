@@ -81,7 +81,9 @@ struct Simulation {
           "Resolution of durations, which are truncated to multiples of it.")
         .unit("ns")
         .range(sim::between(1, 1e9));
-    field("changes", &S::changes, "Settings that change during the run, at stated times.");
+    field("changes", &S::changes,
+          "Settings that change during the run, and requests from outside the workload, at stated "
+          "times.");
   }
   /// Without changes, a simulation is what it was before there were any.
   bool is_part_of_identity(std::string_view field) const {

@@ -82,6 +82,9 @@ class Fleet final : public gateway::ServiceMeter {
     return signal_store_.view(local, context_.now);
   }
   signals::View view(signals::LocalState&& local) = delete;
+  /// What a decision would see of an instance now, without being one.
+  signals::InstanceSignal seen(sim::InstanceId id) { return signal_store_.seen(id, context_.now); }
+  std::span<const sim::InstanceId> ready() const { return state_.ready(); }
   std::int64_t num_ready() const { return state_.num_ready(); }
   /// Whether no instance is ready, but one may become so without a further target.
   bool awaits_instances() const { return num_ready() == 0 && next_resize() != sim::kForever; }

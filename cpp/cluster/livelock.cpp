@@ -19,11 +19,12 @@ constexpr std::size_t kActorsNamed = 6;
 
 constexpr int kEventsTallied = 1000;
 
-constexpr std::array<std::string_view, 20> kPhaseNames{
+constexpr std::array<std::string_view, 21> kPhaseNames{
     "step_end",         "first_token",  "permit_release",  "client_reaction", "settings_change",
     "controller_tick",  "fleet_change", "telemetry",       "timeline_sample", "queue_drain",
     "dispatch_attempt", "queue_expiry", "instance_expiry", "arrival",         "arrival",
-    "arrival",          "admission",    "routing",         "ingress",         "step_start"};
+    "arrival",          "arrival",      "admission",       "routing",         "ingress",
+    "step_start"};
 static_assert(kPhaseNames.size() == static_cast<std::size_t>(sim::Phase::step_start) + 1);
 
 }  // namespace
@@ -79,6 +80,8 @@ std::string actor_of(const sim::Event& event, const Clients& clients) {
       return "instance " + std::to_string(event.tie());
     case sim::Phase::source_arrival:
       return "the source";
+    case sim::Phase::outside_arrival:
+      return "submission " + number;
     case sim::Phase::user_arrival:
       return clients.name_of_user(event.subject());
     default:

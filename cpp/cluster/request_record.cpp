@@ -6,6 +6,7 @@
 
 #include "workload/column_files.h"
 #include "workload/generate.h"
+#include "workload/names.h"
 #include "workload/synthetic.h"
 #include "workload/trace.h"
 #include "workload/users.h"
@@ -58,6 +59,14 @@ std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::ui
         std::make_shared<RequestRecord>(accounting, std::move(stream), !streams, std::move(offered),
                                         simulation.tenants, simulation.slo_classes, warm_up);
   }
+  workload::InternedNames submitted_tenants, submitted_classes;
+  for (const Change& change : simulation.changes) {
+    for (const workload::Submission& one : change.submit) {
+      submitted_tenants.position(one.tenant);
+      submitted_classes.position(one.slo_class);
+    }
+  }
+  record->requests.know(submitted_tenants.names(), submitted_classes.names());
   workload::RequestStates& states = record->states;
   states.reports = simulation.metrics.uses_reported_latencies();
   states.has_ranks = std::any_of(simulation.instances.begin(), simulation.instances.end(),

@@ -36,7 +36,7 @@ std::shared_ptr<const workload::Requests> offered_requests(
     const std::function<bool()>& interrupted = {});
 
 /// The record of a run, with the columns of the simulation but no rows yet. `offered`: the result
-/// of `offered_requests`, or null.
+/// of `offered_requests`, or null. Its tenants and classes include those of submitted requests.
 std::shared_ptr<RequestRecord> make_record(const Simulation& simulation, std::uint64_t seed,
                                            std::shared_ptr<const workload::Requests> offered);
 

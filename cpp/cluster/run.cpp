@@ -51,6 +51,11 @@ class Run final : workload::RequestListener {
     for (const auto& gateway : gateways_.replicas()) {
       gateway->set_busy_workers(load_events_.known_to(gateway->index()));
     }
+    for (const Change& change : simulation.changes) {
+      for (const workload::Submission& one : change.submit) {
+        clients_.submit(one, sim::from_seconds(change.at_s));
+      }
+    }
   }
 
   /// Schedules what happens by itself.
@@ -82,16 +87,35 @@ class Run final : workload::RequestListener {
     return true;
   }
 
+  /// A request from outside the workload, at an instant after all that has happened. Unset: this
+  /// takes a run from the start, because this one does not know its tenant or class, or has acted
+  /// as if no request would follow.
+  std::optional<std::size_t> submit(const workload::Submission& request, Time at) {
+    if (has_wound_down_ || !clients_.submissions().are_known(request)) return std::nullopt;
+    return clients_.submit(request, at);
+  }
+  const Submissions& submissions() const { return clients_.submissions(); }
+
   /// Handles all events up to an instant, those of the instant included.
   void advance(Time until) {
-    Event event;
-    while (context_.events.pop(std::min(until, horizon_), event)) {
-      handle(event);
-#ifdef SPILLWAY_CHECK_EVERY_EVENT
-      for (const auto& one : fleet_.instances()) one->check_memory();
-#endif
-      if (context_.events.popped() % LivelockGuard::kInterval == 0) check_progress();
+    while (handle_next(until)) {
     }
+  }
+  /// The same while there are requests, or requests to come.
+  void advance_while_busy(Time until) {
+    while (!is_idle() && handle_next(until)) {
+    }
+  }
+  /// The same until `requests` more have arrived. Returns the instant up to which all has happened.
+  Time advance_by(std::int64_t requests) {
+    const std::size_t enough = context_.record->offered + static_cast<std::size_t>(requests);
+    while (!is_idle() && context_.record->offered < enough && handle_next(horizon_)) {
+    }
+    const bool is_at_horizon = context_.record->offered < enough && !is_idle() &&
+                               context_.events.next_due() != sim::kForever;
+    const Time reached = is_at_horizon ? horizon_ : context_.now;
+    advance_while_busy(reached);
+    return reached;
   }
 
   Time horizon() const { return horizon_; }
@@ -111,15 +135,32 @@ class Run final : workload::RequestListener {
     return clients_.has_pending() || gateways_.has_pending_work(awaits_instances);
   }
 
-  /// The state at an instant up to which all events have been handled.
-  metrics::Timeline observe(Time now) {
+  /// The state at an instant up to which all events have been handled: the true one, or as the
+  /// gateway sees it, whose own counts are always fresh.
+  Observation observe(Time now, bool is_true) {
     context_.now = now;
-    metrics::Sample state{.at = now};
-    std::vector<metrics::TenantSample> tenants(context_.requests.tenants.size());
-    fleet_.add_to(state, tenants);
-    gateways_.add_to(state, tenants);
-    sampler_.add_to(tenants);
-    return {.samples = {state}, .tenants = std::move(tenants)};
+    Observation seen{.state = {.at = now}, .tenants = {}, .instances = {}};
+    seen.tenants.resize(context_.requests.tenants.size());
+    fleet_.add_to(seen.state, seen.tenants);
+    gateways_.add_to(seen.state, seen.tenants);
+    sampler_.add_to(seen.tenants);
+    if (is_true) return seen;
+    seen.state.waiting = seen.state.running = 0;
+    seen.state.kv_utilization = 0;
+    if (fleet_.num_ready() == 0) return seen;
+    for (const InstanceId id : fleet_.ready()) {
+      SeenInstance& one = seen.instances.emplace_back();
+      one.id = id;
+      one.signal = fleet_.seen(id);
+      for (const auto& gateway : gateways_.replicas()) {
+        one.in_flight += gateway->local_state().in_flight[id.index()];
+      }
+      seen.state.waiting += one.signal.waiting;
+      seen.state.running += one.signal.running;
+      seen.state.kv_utilization += one.signal.kv_utilization;
+    }
+    seen.state.kv_utilization /= static_cast<double>(seen.instances.size());
+    return seen;
   }
 
   /// Ends the run: what has not ended by the horizon is unfinished.
@@ -135,6 +176,28 @@ class Run final : workload::RequestListener {
   }
 
  private:
+  // False: no event is due by then.
+  bool handle_next(Time until) {
+    Event event;
+    if (!context_.events.pop(std::min(until, horizon_), event)) return false;
+    handle(event);
+#ifdef SPILLWAY_CHECK_EVERY_EVENT
+    for (const auto& one : fleet_.instances()) one->check_memory();
+#endif
+    if (context_.events.popped() % LivelockGuard::kInterval == 0) check_progress();
+    return true;
+  }
+
+  // Whether all requests have ended. What happens next by itself depends on whether more will come.
+  bool is_idle() const { return !has_pending_work() && gateways_.counters().present() == 0; }
+
+  // Whether what is done periodically is done once more.
+  bool continues() {
+    const bool is_busy = has_pending_work();
+    has_wound_down_ = has_wound_down_ || !is_busy;
+    return is_busy;
+  }
+
   void handle(const Event& event) {
     const RequestId request{event.subject()};
     context_.begin(event);
@@ -142,6 +205,7 @@ class Run final : workload::RequestListener {
       case Phase::source_arrival:
       case Phase::user_arrival:
       case Phase::retry_arrival:
+      case Phase::outside_arrival:
         return submit(clients_.arrive(event));
       case Phase::client_reaction:
         if (const auto waiting = clients_.timer_of(event)) withdraw_if_late(*waiting);
@@ -178,13 +242,13 @@ class Run final : workload::RequestListener {
       case Phase::fleet_change:
         return resize_fleet();
       case Phase::telemetry:
-        if (const auto scraped = load_events_.handle(event); scraped && has_pending_work()) {
+        if (const auto scraped = load_events_.handle(event); scraped && continues()) {
           load_events_.schedule_scrape(*scraped);
         }
         return;
       case Phase::timeline_sample:
         if (event.tie() == FittedStates::kKey) {
-          return fitted_states_.sample(fleet_.instances(), has_pending_work());
+          return fitted_states_.sample(fleet_.instances(), continues());
         }
         return sample();
     }
@@ -341,7 +405,7 @@ class Run final : workload::RequestListener {
       if (drains.wake(Time{0})) drain(gateway);
       drains.attribute_to_tick(!was_pending);
     }
-    gateway.schedule_tick(has_pending_work());
+    gateway.schedule_tick(continues());
   }
 
   std::span<const Version> to_come() const { return std::span(later_).subspan(next_version_); }
@@ -390,7 +454,7 @@ class Run final : workload::RequestListener {
         if (gateway->set_workers(fleet_.num_ready())) drain(*gateway);
       }
     }
-    if (has_pending_work()) fleet_.schedule_resize();
+    if (continues()) fleet_.schedule_resize();
   }
 
   void sample() {
@@ -398,7 +462,7 @@ class Run final : workload::RequestListener {
     std::vector<metrics::TenantSample> tenants(context_.requests.tenants.size());
     fleet_.add_to(state, tenants);
     gateways_.add_to(state, tenants);
-    sampler_.sample(state, tenants, has_pending_work());
+    sampler_.sample(state, tenants, continues());
   }
 
   signals::View view_for(const GatewayReplica& gateway) {
@@ -429,7 +493,8 @@ class Run final : workload::RequestListener {
   FittedStates fitted_states_;
   Gateways gateways_;
   LivelockGuard livelock_;
-  bool passes_;  // requests may `pass`
+  bool passes_;                  // requests may `pass`
+  bool has_wound_down_ = false;  // something periodic has ended, because all requests have
   Time horizon_;
   Time admission_latency_;
   Time routing_latency_;
@@ -451,22 +516,35 @@ Session::Session(Simulation simulation, std::uint64_t seed, RunOptions options)
   options.is_observed = true;
   run_ = std::make_unique<Run>(simulation_, seed, std::move(options));
   run_->start();
+  tenants_ = run_->tenants();
 }
 Session::~Session() = default;
 
 void Session::advance(Time until) {
   until = std::min(until, run_->horizon());
-  run_->advance(until);
+  run_->advance_while_busy(until);
   now_ = std::max(now_, until);
+}
+void Session::advance_by(std::int64_t requests) {
+  now_ = std::max(now_, run_->advance_by(requests));
 }
 Time Session::now() const { return now_; }
 bool Session::has_pending_work() const { return run_->has_pending_work(); }
-std::vector<std::string> Session::tenants() const { return run_->tenants(); }
 bool Session::set(const sim::Value::Map& values, Time at) { return run_->set(values, at); }
-metrics::Timeline Session::observe() { return run_->observe(now_); }
+Observation Session::observe(bool is_true) {
+  run_->advance(now_);
+  return run_->observe(now_, is_true);
+}
+std::optional<std::size_t> Session::submit(const workload::Submission& request, Time at) {
+  return run_->submit(request, at);
+}
+std::size_t Session::num_submitted() const { return run_->submissions().size(); }
+SubmissionStatus Session::status(std::size_t number) const {
+  return run_->submissions().status(number, now_);
+}
 
 Output Session::finish() {
-  advance(run_->horizon());
+  run_->advance(run_->horizon());
   return run_->finish();
 }
 

@@ -1,13 +1,20 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cluster/config.h"
 #include "cluster/output.h"
+#include "cluster/submissions.h"
+#include "metrics/timeline.h"
+#include "signals/signal_source.h"
+#include "sim/ids.h"
+#include "sim/time.h"
 #include "sim/value.h"
 #include "workload/requests.h"
 
@@ -30,6 +37,20 @@ struct RunOptions {
 /// Throws ConfigError for invalid settings or a trace without requests.
 Output run(const Simulation& simulation, std::uint64_t seed, const RunOptions& options = {});
 
+/// A ready instance as the gateway sees it.
+struct SeenInstance {
+  sim::InstanceId id;
+  signals::InstanceSignal signal;  ///< as last reported
+  std::int64_t in_flight = 0;      ///< routed there and not finished: the gateways' own count
+};
+
+/// The state at an instant.
+struct Observation {
+  metrics::Sample state;  ///< of gateway and fleet; as reported or true
+  std::vector<metrics::TenantSample> tenants;
+  std::vector<SeenInstance> instances;  ///< empty in the true state
+};
+
 class Run;
 
 /// A run that can be held between two instants, looked at, and continued. Handled in whatever
@@ -41,16 +62,28 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  /// Handles all events up to an instant, that of the horizon at most.
+  /// Handles all events up to an instant, that of the horizon at most. Where all requests have
+  /// ended, those that follow wait for the next request, or for `observe` or `finish`: whether
+  /// ticks, scrapes and samples continue depends on it.
   void advance(sim::Time until);
+  /// The same up to the instant at which `requests` more have arrived, not counting retries. If
+  /// fewer come, up to the last event, or the horizon.
+  void advance_by(std::int64_t requests);
   /// The instant up to which events have been handled.
   sim::Time now() const;
   /// Whether requests are to come, or have not ended.
   bool has_pending_work() const;
   /// Names of the tenants, those of the workload included.
-  std::vector<std::string> tenants() const;
-  /// State of gateway and fleet now, as one sample.
-  metrics::Timeline observe();
+  const std::vector<std::string>& tenants() const { return tenants_; }
+  /// State of gateway and fleet now: as the gateway sees it, or the true one.
+  Observation observe(bool is_true);
+  /// A request from outside the workload, at an instant after now. Returns its number, or nothing:
+  /// this takes a session of a simulation with that change, advanced to now.
+  std::optional<std::size_t> submit(const workload::Submission& request, sim::Time at);
+  /// The requests from outside the workload, those of the simulation's changes included.
+  std::size_t num_submitted() const;
+  /// How far one of them has come.
+  SubmissionStatus status(std::size_t number) const;
   /// Changes settings at an instant after now. Throws ConfigError. False: this takes a session of a
   /// simulation with that change, advanced to now.
   bool set(const sim::Value::Map& values, sim::Time at);
@@ -60,6 +93,7 @@ class Session {
  private:
   Simulation simulation_;
   std::unique_ptr<Run> run_;
+  std::vector<std::string> tenants_;
   sim::Time now_{0};
 };
 

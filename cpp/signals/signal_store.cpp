@@ -20,6 +20,13 @@ SignalStore::SignalStore(const Signals& transport, std::vector<SignalSource*> in
                   instances_, [](const SignalSource* one) { return one->num_ranks() > 1; })};
 }
 
+InstanceSignal SignalStore::seen(sim::InstanceId id, sim::Time now) {
+  SignalSource& source = *instances_[id.index()];
+  if (sources_.scrapes) return sources_.scrapes->seen(id, source, now);
+  const bool is_stored = !readings_.empty() && now - readings_[id.index()].measured < period_;
+  return is_stored ? readings_[id.index()] : source.read(now);
+}
+
 void SignalStore::renew(sim::Time now) {
   for (std::size_t i = 0; i < readings_.size(); ++i) {
     if (now - readings_[i].measured >= period_) readings_[i] = instances_[i]->read(now);

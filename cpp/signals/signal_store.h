@@ -35,6 +35,8 @@ class SignalStore {
     return {sources_, local, now};
   }
   View view(LocalState&& local, sim::Time now) = delete;
+  /// What a decision at `now` would see of an instance, without being one.
+  InstanceSignal seen(sim::InstanceId id, sim::Time now);
 
  private:
   void renew(sim::Time now);

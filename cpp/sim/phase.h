@@ -28,6 +28,7 @@ enum class Phase : std::uint8_t {
   source_arrival,    ///< the next request of the source (no subject)
   user_arrival,      ///< the next request of a closed-loop user (user, in order of creation)
   retry_arrival,     ///< a retry of a request
+  outside_arrival,   ///< a request from outside the workload (position among those of the changes)
   admission,         ///< in order of arrival
   routing,           ///< in order of dispatch
   ingress,           ///< entry to the engine's queue, or a free place at an ingress (instance)

@@ -8,6 +8,7 @@
 
 #include "sim/error.h"
 #include "sim/names.h"
+#include "workload/trace.h"
 
 namespace spillway::workload {
 
@@ -87,6 +88,12 @@ void RequestTable::keep_attempts() {
   arrivals_ = &attempts_;
 }
 
+void RequestTable::know(const std::vector<std::string>& tenant_names,
+                        const std::vector<std::string>& class_names) {
+  positions(tenant_names, tenants);
+  positions(class_names, slo_classes);
+}
+
 void RequestTable::resolve(const std::vector<std::string>& tenant_names,
                            const std::vector<std::string>& class_names) {
   tenant_of_ = positions(tenant_names, tenants);
@@ -103,7 +110,72 @@ sim::RequestId RequestTable::take_next(sim::Time now) {
   Arrival arrival = next_.value_or(Arrival{});
   arrival.time = now;
   const sim::RequestId id = add(arrival);
+  if (keeps_names_) taken_->request_id[id.index()] = names_->request_id[num_of_source_];
+  ++num_of_source_;
   next_ = stream_->next();
+  return id;
+}
+
+void RequestTable::copy_from_now_on() {
+  const auto size = static_cast<std::ptrdiff_t>(next_row_);
+  const auto head = [&](const auto& column) {
+    return std::vector(column.begin(), column.begin() + size);
+  };
+  taken_ = std::make_shared<Requests>();
+  taken_->arrival = head(source_->arrival);
+  taken_->input_tokens = head(source_->input_tokens);
+  taken_->output_tokens = head(source_->output_tokens);
+  taken_->tenant = head(source_->tenant);
+  taken_->slo_class = head(source_->slo_class);
+  if (!source_->segment_begin.empty()) {
+    const auto& begin = source_->segment_begin;
+    taken_->segment_begin.assign(begin.begin(), begin.begin() + size + 1);
+    taken_->segments.assign(source_->segments.begin(),
+                            source_->segments.begin() + begin[next_row_]);
+  }
+  num_of_source_ = next_row_;
+  stream_ = stream(source_, next_row_);
+  next_ = stream_->next();
+  source_ = taken_;
+  columns_ = taken_.get();
+  if (keeps_attempts_) {
+    attempts_.resize(next_row_);
+  } else {
+    arrivals_ = &columns_->arrival;
+  }
+}
+
+void RequestTable::keep_names() {
+  if (keeps_names_ || !names_ || names_->request_id.empty()) return;
+  keeps_names_ = true;
+  taken_->request_id.resize(capacity());
+  for (std::size_t slot = 0; slot < capacity(); ++slot) {
+    const sim::RequestId id{slot};
+    if (in_use(id)) taken_->request_id[slot] = names_->request_id[row(id)];
+  }
+}
+
+sim::RequestId RequestTable::add_from_outside(const Submission& request, std::size_t tenant,
+                                              std::size_t slo_class, sim::Time now) {
+  if (!stream_) copy_from_now_on();
+  keep_names();
+  // The columns hold indices of the source.
+  const auto index_of = [](std::vector<std::uint16_t>& positions, std::size_t position) {
+    const auto found = std::ranges::find(positions, position);
+    const auto index = static_cast<std::uint16_t>(found - positions.begin());
+    if (found == positions.end()) positions.push_back(static_cast<std::uint16_t>(position));
+    return index;
+  };
+  const sim::RequestId id = add({.time = now,
+                                 .input_tokens = static_cast<std::int32_t>(request.input_tokens),
+                                 .output_tokens = static_cast<std::int32_t>(request.output_tokens),
+                                 .tenant = index_of(tenant_of_, tenant),
+                                 .slo_class = index_of(class_of_, slo_class),
+                                 .segments = {}});
+  if (keeps_names_) {
+    taken_->request_id[id.index()] = "submitted-" + std::to_string(num_from_outside_);
+  }
+  ++num_from_outside_;
   return id;
 }
 
@@ -119,6 +191,7 @@ sim::RequestId RequestTable::add(const Arrival& arrival) {
     taken_->tenant.emplace_back();
     taken_->slo_class.emplace_back();
     if (keeps_attempts_) attempts_.emplace_back();
+    if (keeps_names_) taken_->request_id.emplace_back();
     if (!keeps_all_) {
       segments_.emplace_back();
       rows_.emplace_back();
@@ -156,7 +229,9 @@ void RequestTable::retire(sim::RequestId id) {
 bool RequestTable::name_before(sim::RequestId a, sim::RequestId b) const {
   const std::uint32_t row_a = row(a);
   const std::uint32_t row_b = row(b);
-  const int order = names_ && !names_->request_id.empty()
+  const int order = keeps_names_
+                        ? taken_->request_id[a.index()].compare(taken_->request_id[b.index()])
+                    : names_ && !names_->request_id.empty()
                         ? names_->request_id[row_a].compare(names_->request_id[row_b])
                         : RowName(row_a).view().compare(RowName(row_b).view());
   return order != 0 ? order < 0 : row_a < row_b;

@@ -11,6 +11,7 @@
 #include "sim/ids.h"
 #include "sim/time.h"
 #include "workload/requests.h"
+#include "workload/submission.h"
 #include "workload/tenants.h"
 
 namespace spillway::workload {
@@ -53,6 +54,14 @@ class RequestTable {
   sim::RequestId take_next(sim::Time now);
   /// Adds a request from outside the source. Precondition: the source is a stream.
   sim::RequestId add(const Arrival& arrival);
+  /// Adds a request from outside the workload, which arrives `now`, of a tenant and a class of the
+  /// table. From the first one on, requests that several runs share are copied as they arrive.
+  sim::RequestId add_from_outside(const Submission& request, std::size_t tenant,
+                                  std::size_t slo_class, sim::Time now);
+  /// Adds tenants and classes that are not known yet, with defaults. Precondition: the names
+  /// differ.
+  void know(const std::vector<std::string>& tenant_names,
+            const std::vector<std::string>& class_names);
   /// Its client sends the next attempt. Precondition: `keep_attempts` was called before the first
   /// request.
   void retry(sim::RequestId id, sim::Time now) { attempts_[id.index()] = now; }
@@ -118,6 +127,10 @@ class RequestTable {
  private:
   RequestTable(std::vector<Tenant> known_tenants, std::vector<SloClass> known_classes,
                sim::Time warm_up);
+  // From now on arrivals are copied from the source.
+  void copy_from_now_on();
+  // From now on `taken_` holds the names of the requests.
+  void keep_names();
   void resolve(const std::vector<std::string>& tenant_names,
                const std::vector<std::string>& class_names);
 
@@ -138,6 +151,9 @@ class RequestTable {
   std::unique_ptr<ArrivalStream> stream_;
   std::optional<Arrival> next_;
   std::shared_ptr<Requests> taken_;
+  bool keeps_names_ = false;         // in `taken_`, because rows are not those of the source
+  std::uint64_t num_of_source_ = 0;  // requests taken from the stream
+  std::uint64_t num_from_outside_ = 0;
   // Only if requests are not all kept:
   std::vector<std::span<const Segment>> segments_;
   std::vector<std::uint32_t> rows_;

@@ -28,7 +28,8 @@ void check_tokens(const std::vector<std::int32_t>& column, std::int32_t min, con
 
 class TraceStream final : public ArrivalStream {
  public:
-  explicit TraceStream(std::shared_ptr<const Requests> requests) : requests_(std::move(requests)) {}
+  TraceStream(std::shared_ptr<const Requests> requests, std::size_t first)
+      : requests_(std::move(requests)), row_(first) {}
   std::optional<Arrival> next() override {
     if (row_ == requests_->size()) return std::nullopt;
     const std::size_t row = row_++;
@@ -42,7 +43,7 @@ class TraceStream final : public ArrivalStream {
 
  private:
   std::shared_ptr<const Requests> requests_;
-  std::size_t row_ = 0;
+  std::size_t row_;
 };
 
 std::vector<std::string> possible_names(const Trace& trace,
@@ -72,8 +73,8 @@ void Trace::validate(const std::string& path, std::vector<sim::Violation>& out) 
   }
 }
 
-std::unique_ptr<ArrivalStream> stream(std::shared_ptr<const Requests> requests) {
-  return std::make_unique<TraceStream>(std::move(requests));
+std::unique_ptr<ArrivalStream> stream(std::shared_ptr<const Requests> requests, std::size_t first) {
+  return std::make_unique<TraceStream>(std::move(requests), first);
 }
 
 std::vector<std::string> possible_tenants(const Trace& trace) {

@@ -81,8 +81,9 @@ struct Trace {
   }
 };
 
-/// Requests one at a time.
-std::unique_ptr<ArrivalStream> stream(std::shared_ptr<const Requests> requests);
+/// Requests one at a time, from the row `first` on.
+std::unique_ptr<ArrivalStream> stream(std::shared_ptr<const Requests> requests,
+                                      std::size_t first = 0);
 
 /// The tenants, or classes, that requests of the trace may have before and after its transforms.
 std::vector<std::string> possible_tenants(const Trace& trace);

@@ -70,6 +70,11 @@ class GatewayEnv(gym.Env["Observation", "Action"]):
     reward : function, optional
         Of what `Session.observe` gives at the start and the end of the interval. Default:
         `good_requests`, which needs targets of latency in some class.
+    oracle : bool
+        Whether observation and reward show the true state of the fleet. By default they show what a
+        gateway sees: its own counts, and the last reports of the instances, which are as old as
+        `Simulation.signals` makes them (not at all with `live`). A policy that learns from the
+        true state may need what no gateway has.
 
     Attributes
     ----------
@@ -82,8 +87,7 @@ class GatewayEnv(gym.Env["Observation", "Action"]):
         Of the fleet: ready_instances, running and waiting requests of the engines per ready
         instance, kv_utilization. Per tenant: requests submitted, dispatched, shed, completed and
         good in the last interval, per second, and those queued now. Per action: the position of the
-        setting in its range, from 0 to 1. They are the true state at that instant, without the age
-        that signals of a real gateway have.
+        setting in its range, from 0 to 1.
 
     Raises
     ------
@@ -104,6 +108,7 @@ class GatewayEnv(gym.Env["Observation", "Action"]):
         interval_s: float = 1.0,
         episode_s: float | None = None,
         reward: Reward | None = None,
+        oracle: bool = False,
     ) -> None:
         self.simulation = loading.as_simulation(simulation)
         self.interval_s = _positive("interval_s", interval_s)
@@ -112,6 +117,7 @@ class GatewayEnv(gym.Env["Observation", "Action"]):
             allowed = "give some class a target (e.g. target_ttft_s), or a reward of your own"
             raise config_error([("reward", "good_requests", allowed)])
         self._reward = reward or good_requests
+        self._oracle = oracle
         self._space = _bound(actions, self.simulation)
         # Paths that cannot change are refused here, not in the first step.
         first = start(self.simulation).set(self._space.complete({}))
@@ -153,7 +159,7 @@ class GatewayEnv(gym.Env["Observation", "Action"]):
         chosen = (options or {}).get("simulation_seed", drawn)
         self._session = start(self.simulation, chosen)
         self._settings = self._space.complete({})
-        self._seen = self._before = self._session.observe()
+        self._seen = self._before = self._session.observe(oracle=self._oracle)
         return self._observation(), self._info()
 
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -165,7 +171,7 @@ class GatewayEnv(gym.Env["Observation", "Action"]):
             session.set(changed)
             self._settings = wanted
         session.advance(session.now_s + self.interval_s)
-        self._before, self._seen = self._seen, session.observe()
+        self._before, self._seen = self._seen, session.observe(oracle=self._oracle)
         horizon_s = self.simulation.horizon_s
         terminated = session.is_over or (horizon_s is not None and session.now_s >= horizon_s)
         truncated = self.episode_s is not None and session.now_s >= self.episode_s

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from spillway import _core
 from spillway._core.sim import ConfigError
+from spillway._core.workload import Submission
 from spillway.config import memory
 from spillway.config.classes import config_error
 from spillway.config.limits import LONGEST_SPAN_S
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from spillway.loading import Configuration
     from spillway.result import Result
 
-__all__ = ["Session", "start"]
+__all__ = ["Session", "Status", "Submitted", "start"]
 
 
 def __dir__() -> list[str]:
@@ -28,7 +29,7 @@ def __dir__() -> list[str]:
 
 
 _NS = 1e-9
-_COUNTS = ("submitted", "dispatched", "shed", "completed", "queued", "emitted_tokens", "good")
+_MOST_REQUESTS = 2**62
 
 
 def start(simulation: Configuration, seed: int = 0) -> Session:
@@ -57,12 +58,81 @@ def start(simulation: Configuration, seed: int = 0) -> Session:
     return Session(loading.as_simulation(simulation), _checked_seed(seed))
 
 
+@dataclass(frozen=True)
+class Status:
+    """How far a submitted request has come.
+
+    Attributes
+    ----------
+    state : str
+        "submitted" before its arrival, "awaiting_retry" while its client is about to send another
+        attempt, otherwise as `outcome` in `Result.requests`: queued, in_transit, running (in an
+        instance, waiting or in the batch), completed, rejected, expired, evicted, failed or
+        cancelled.
+    has_ended : bool
+        Whether this is how it ended.
+    reason : str
+        Why it was not completed, as in `Result.requests`; empty: no reason.
+    row : int or None
+        Its row in `Result.requests`; None before its arrival.
+    attempts, instance, output_tokens : int
+        Attempts so far; the instance, -1: none; output tokens delivered, known once it has ended.
+    arrival_s, ttft_s, tpot_s, e2e_s, queue_s : float
+        As in `Result.requests` (s); NaN where it has not come that far.
+
+    """
+
+    state: str
+    has_ended: bool
+    reason: str
+    row: int | None
+    attempts: int
+    instance: int
+    output_tokens: int
+    arrival_s: float
+    ttft_s: float
+    tpot_s: float
+    e2e_s: float
+    queue_s: float
+
+
+class Submitted:
+    """A request from outside the workload, which `Session.submit` returns.
+
+    It stays valid to the end of its session and beyond, also where a run in streaming mode has
+    forgotten the request.
+
+    Attributes
+    ----------
+    number : int
+        Its position among the submitted requests of its session: `session.submitted[number]`. A
+        fork has the same request under the same number.
+
+    """
+
+    def __init__(self, session: Session, number: int) -> None:
+        self._session = session
+        self.number = number
+
+    @property
+    def state(self) -> str:
+        """See `Status`."""
+        return self.status().state
+
+    def status(self) -> Status:
+        """How far it has come at the instant at which its session is held."""
+        return self._session._status(self.number)
+
+    def __repr__(self) -> str:
+        return f"<Submitted request {self.number}: {self.state}>"
+
+
 class Session:
     """A run under one seed, held at an instant.
 
     Advanced in whatever pieces, it has the result of `simulate`. `set` changes what a running
-    deployment can change; the change is part of `simulation` from then on, as an entry of its
-    `changes`, so the finished result says what was done and can be run again.
+    deployment can change, `submit` adds a request; both are part of `simulation` from then on, as
+    entries of its `changes`, so the finished result says what was done and can be run again.
 
     Attributes
     ----------
@@ -76,6 +146,7 @@ class Session:
         self._changes: list[dict[str, Any]] = []
         self.seed = seed
         self._core: Any = _core.cluster.Session(simulation, seed)
+        self._last: list[Status] = []  # of the submitted requests, once the session is over
 
     @property
     def simulation(self) -> Simulation:
@@ -91,45 +162,134 @@ class Session:
 
     @property
     def is_over(self) -> bool:
-        """Whether all requests have arrived and ended."""
+        """Whether all requests have arrived and ended, until another one is submitted."""
         return not self._running.has_pending_work
 
-    def advance(self, until_s: float) -> Session:
+    def advance(self, until_s: float | None = None, *, requests: int | None = None) -> Session:
         """Runs up to an instant, whose events happen; returns itself.
 
-        The horizon of the simulation is the last instant.
+        Parameters
+        ----------
+        until_s : float
+            The instant (s), >= `now_s`. The horizon of the simulation is the last one.
+        requests : int
+            Instead of `until_s`: up to the instant at which this many more requests (>= 1) have
+            arrived at the gateway. Requests of the workload and submitted ones count once, at their
+            first attempt; retries do not count. Several may arrive at that instant. If fewer come,
+            the session runs to the end: the last event, or the horizon.
 
-        Raises ConfigError for an instant before `now_s`.
+        Raises
+        ------
+        ConfigError
+            For neither of the two, both, or one out of its range.
+
         """
+        if (until_s is None) == (requests is None):
+            given = "neither" if until_s is None else "both"
+            raise config_error([("advance", given, "must be given until_s or requests")])
+        if requests is not None:
+            if isinstance(requests, bool) or not isinstance(requests, int) or requests < 1:
+                raise config_error([("requests", repr(requests), "must be a whole number >= 1")])
+            self._running.advance_by(min(requests, _MOST_REQUESTS))
+            return self
         if not (isinstance(until_s, int | float) and until_s >= self.now_s):
             allowed = f"must be >= now_s = {self.now_s:g} (s)"
             raise config_error([("until_s", repr(until_s), allowed)])
         self._running.advance(min(float(until_s), LONGEST_SPAN_S))
         return self
 
-    def observe(self) -> dict[str, Any]:
-        """State of the gateway and the fleet now.
+    def observe(self, *, oracle: bool = False) -> dict[str, Any]:
+        """State of the gateway and the fleet now, as a decision of the gateway sees it.
+
+        Parameters
+        ----------
+        oracle : bool
+            The true state of the fleet instead, which no gateway knows.
 
         Returns
         -------
         dict
-            time_s, and the figures of `Timeline`: in_flight, permits (None: the limit does not
-            count requests), waiting, running, kv_utilization, ready_instances; and by tenant
-            submitted, dispatched, shed, completed, emitted_tokens (since the start) and queued, and
-            good (completed within the targets of their class; 0 without targets), as a dict per
-            tenant under `tenants`.
+            time_s; what the gateway itself counts, and is always fresh: in_flight, permits (None:
+            the limit does not count requests), ready_instances, and per tenant, as a dict under
+            `tenants`, submitted, dispatched, shed, completed, emitted_tokens (since the start),
+            queued, and good (completed within the targets of their class; 0 without targets).
+
+            Of the fleet, as the signals of the simulation report it: `instances`, a dict by number
+            of waiting, running, kv_utilization, age_s (of this report; None: there is none yet, so
+            the values are zero) and in_flight (the gateway's own count, fresh) of each ready
+            instance; their totals waiting and running, and the mean kv_utilization.
+
+            With `oracle`, waiting, running and kv_utilization are the true ones of all instances,
+            as in `Timeline`, and there is no `instances`.
 
         """
-        columns: Mapping[str, Any] = self._running.observe()
-        state = {name: column[0].item() for name, column in columns.items() if name not in _COUNTS}
-        if math.isnan(state["permits"]):
-            state["permits"] = None
-        tenants = self._running.tenants
-        state["tenants"] = {
-            tenant: {name: int(columns[name][0, i]) for name in _COUNTS}
-            for i, tenant in enumerate(tenants)
-        }
+        state: dict[str, Any] = self._running.observe(oracle)
         return state
+
+    def submit(
+        self,
+        *,
+        input_tokens: int,
+        output_tokens: int,
+        tenant: str = "default",
+        slo_class: str = "standard",
+    ) -> Submitted:
+        """Sends a request from outside the workload, after the events of this instant.
+
+        To gateway, fleet and figures it is a request like any other; if it fails, its client
+        reacts as the tenant's clients do. It is part of `simulation` from then on, as an entry of
+        its `changes`.
+
+        A tenant that no other request has, or a request after all others had ended and the session
+        was observed, replays the run up to now, which takes as long as the run so far.
+
+        Parameters
+        ----------
+        input_tokens, output_tokens : int
+            Lengths of prompt (>= 1) and output (>= 0).
+        tenant, slo_class : str
+            A tenant and a class that the simulation or its workload names.
+
+        Returns
+        -------
+        Submitted
+            The request, whose `status()` says how far it has come.
+
+        Raises
+        ------
+        ConfigError
+            For an unknown tenant or class, a length out of its range, or at the horizon. The
+            session is as before.
+
+        """
+        horizon_s = self._start.horizon_s
+        if horizon_s is not None and self.now_s >= horizon_s:
+            allowed = "must be later than now_s: no request arrives after the end of the run"
+            raise config_error([("horizon_s", f"{horizon_s:g}", allowed)])
+        request = Submission(
+            tenant=tenant,
+            slo_class=slo_class,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+        )
+        change = {"at_s": self.now_s + _NS, "submit": [request]}
+        number = self._running.submit(request, change["at_s"])
+        if number is None:
+            self._core = self._replayed(self._with([change]))._core
+            number = self._core.num_submitted - 1
+        self._changes.append(change)
+        return Submitted(self, number)
+
+    @property
+    def submitted(self) -> tuple[Submitted, ...]:
+        """The requests from outside the workload, those of the simulation's `changes` included."""
+        count = len(self._last) if self._core is None else self._core.num_submitted
+        return tuple(Submitted(self, number) for number in range(count))
+
+    def _status(self, number: int) -> Status:
+        if self._core is None:
+            return self._last[number]
+        return Status(**self._core.status(number))
 
     def set(self, changes: Mapping[str, Any]) -> Session:
         """Changes settings from now on, after the events of this instant; returns itself.
@@ -169,7 +329,10 @@ class Session:
         """Runs to the end and returns the result. The session is over then."""
         from spillway.result import Result
 
-        running, self._core = self._running, None
+        running = self._running
+        running.advance(LONGEST_SPAN_S)
+        self._last = [Status(**running.status(i)) for i in range(running.num_submitted)]
+        self._core = None
         return Result(self.simulation, self.seed, running.finish())
 
     def _with(self, further: list[dict[str, Any]]) -> Simulation:
@@ -177,9 +340,9 @@ class Session:
         try:
             return self._start.replace(changes=[*before, *self._changes, *further])
         except ConfigError as error:
-            place = re.compile(r"changes\[\d+\]\.set\[(.*)\]")
+            place = re.compile(r"changes\[\d+\]\.(?:set\[(.*)\]|submit\[\d+\]\.(\w+))")
             raise config_error(
-                [(place.sub(r"\1", path), value, why) for path, value, why in error.violations]
+                [(place.sub(r"\1\2", path), value, why) for path, value, why in error.violations]
             ) from None
 
     def _replayed(self, simulation: Simulation) -> Session:

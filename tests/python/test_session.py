@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from support.effort import trials
 from support.random_simulations import random_simulation
 
 import spillway
-from spillway import ConfigError, Simulation, gateway, instance, workload
+from spillway import ConfigError, Simulation, gateway, instance, signals, workload
 
 
 def busy(**settings: object) -> Simulation:
@@ -27,19 +28,26 @@ def busy(**settings: object) -> Simulation:
     ).with_(settings)
 
 
-def test_any_pieces_give_the_digest_of_the_run() -> None:
+@pytest.mark.parametrize(
+    "seeds",
+    [trials(60), pytest.param(range(60, 560), marks=pytest.mark.long)],
+    ids=["few", "500"],
+)
+def test_any_pieces_give_the_digest_of_the_run(seeds: range) -> None:
     """Random configurations of all seams, cut at random instants and looked at."""
-    for seed in trials(60):
+    for seed in seeds:
         rng = random.Random(seed)
         simulation = random_simulation(seed).simulation
         whole = spillway.simulate(simulation, seed)
         session = spillway.start(simulation, seed)
         end_s = whole.summary()["duration"] or 1.0
         for until_s in sorted(rng.uniform(0, 1.2 * end_s) for _ in range(rng.randint(1, 6))):
-            session.advance(until_s)
+            if rng.random() < 0.3:
+                session.advance(requests=rng.randint(1, 20))
+            session.advance(max(until_s, session.now_s))
             if rng.random() < 0.5:
-                session.observe()
-        assert session.finish().digest == whole.digest
+                session.observe(oracle=rng.random() < 0.5)
+        assert session.finish().digest == whole.digest, seed
 
 
 def test_what_is_seen_is_the_timeline_of_the_run() -> None:
@@ -47,7 +55,7 @@ def test_what_is_seen_is_the_timeline_of_the_run() -> None:
     timeline = spillway.simulate(simulation.with_({"metrics.timeline_step_s": 2.5})).timeline
     session = spillway.start(simulation)
     for row, time_s in enumerate(timeline["time_s"][:10]):
-        seen = session.advance(time_s).observe()
+        seen = session.advance(time_s).observe(oracle=True)
         # A sample is taken among the events of its instant, and the session after them: they meet
         # where no other event has that instant.
         assert seen["time_s"] == time_s
@@ -56,6 +64,85 @@ def test_what_is_seen_is_the_timeline_of_the_run() -> None:
         for tenant, counts in seen["tenants"].items():
             for name, column in timeline.of(tenant).items():
                 assert counts[name] == column[row]
+
+
+def test_it_runs_to_the_arrival_of_requests() -> None:
+    simulation = busy()
+    whole = spillway.simulate(simulation)
+    arrival_s = whole.requests["arrival_s"]
+    session = spillway.start(simulation)
+    arrived = 0
+    for requests in (1, 7, 500):
+        arrived += requests
+        session.advance(requests=requests)
+        assert session.now_s == arrival_s[arrived - 1]
+        tenants = session.observe()["tenants"].values()
+        assert sum(one["submitted"] for one in tenants) == arrived
+    assert session.advance(requests=10_000).is_over
+    assert session.now_s == pytest.approx(max(arrival_s + whole.requests["e2e_s"]))
+    assert session.advance(requests=1).finish().digest == whole.digest
+
+
+def test_all_that_arrive_at_one_instant_arrive() -> None:
+    requests = spillway.trace(
+        arrival_s=[1, 2, 2, 2, 9], input_tokens=[10] * 5, output_tokens=[5] * 5
+    )
+    session = spillway.start(busy(workload=requests, horizon_s=6.0)).advance(requests=2)
+    assert session.now_s == 2
+    assert session.observe()["tenants"]["default"]["submitted"] == 4
+    assert session.advance(requests=1).now_s == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "^advance = neither: must be given until_s or requests$"),
+        ({"until_s": 5, "requests": 5}, "^advance = both: must be given until_s or requests$"),
+        ({"requests": 0}, "^requests = 0: must be a whole number >= 1$"),
+        ({"requests": 2.5}, "^requests = 2.5: must be a whole number >= 1$"),
+    ],
+)
+def test_how_far_it_advances_is_stated_once(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        spillway.start(busy()).advance(**arguments)
+
+
+def test_the_gateway_sees_reports_and_its_own_counts() -> None:
+    """It sees an instance as it was `age_s` ago; its own counts are those of now."""
+    simulation = busy(signals=signals.Scraped(period_s=1, delay_s=0.25))
+    session = spillway.start(simulation)
+    first = session.observe()
+    assert first["waiting"] == 0
+    assert first["instances"][0]["age_s"] is None
+    scraped = session.advance(7).observe(oracle=True)
+    now = session.advance(7.75).observe()
+    true = session.observe(oracle=True)
+    assert {one["age_s"] for one in now["instances"].values()} == {0.75}
+    for name in ("waiting", "running"):
+        assert sum(one[name] for one in now["instances"].values()) == now[name] == scraped[name]
+        assert now[name] != true[name]
+    assert now["kv_utilization"] == pytest.approx(scraped["kv_utilization"])
+    assert sum(one["in_flight"] for one in now["instances"].values()) == now["in_flight"]
+    own = ("time_s", "in_flight", "permits", "ready_instances", "tenants")
+    assert {name: now[name] for name in own} == {name: true[name] for name in own}
+    assert set(now) - set(true) == {"instances"}
+
+
+def test_looking_renews_no_reading() -> None:
+    simulation = busy(signals=signals.OnRead(period_s=0.7))
+    session = spillway.start(simulation)
+    while not session.is_over:
+        seen = session.advance(session.now_s + 0.3).observe()
+        assert all(one["age_s"] < 0.7 for one in seen["instances"].values())
+    assert session.finish().digest == spillway.simulate(simulation).digest
+
+
+def test_only_ready_instances_are_seen() -> None:
+    session = spillway.start(busy(**{"fleet.initial_instances": 2, "fleet.startup_s": 1}))
+    assert list(session.advance(5).observe()["instances"]) == [0, 1]
+    with_none = spillway.start(busy(**{"fleet.initial_instances": 0, "fleet.startup_s": 1}))
+    seen = with_none.advance(0.5).observe()
+    assert (seen["instances"], seen["waiting"], seen["kv_utilization"]) == ({}, 0, 0)
 
 
 def test_tenants_of_the_workload_are_seen() -> None:

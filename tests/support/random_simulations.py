@@ -558,7 +558,9 @@ def _named(drawing: _Drawing, seam: str, names: list[str]) -> list[dict[str, Any
 
 
 def _changed_settings(drawing: _Drawing) -> dict[str, Any]:
-    """What can change in every simulation with enough instances."""
+    """What can change in every simulation with enough instances, or nothing."""
+    if drawing.chance(0.25):
+        return {}
     thresholds = {
         "active_decode_blocks_threshold": drawing.rng.choice((0, 0.5, 0.9)),
         "active_prefill_tokens_threshold": drawing.rng.choice((10, 500, 5000)),
@@ -622,6 +624,10 @@ _OWN: Mapping[str, Any] = {
     "InstanceGroup.fitted_states": lambda d: d.rng.choice(([], _TRIANGLE)),
     "Change.at_s": _instants,
     "Change.set": _changed_settings,
+    "Submission.tenant": _tenant,
+    "Submission.slo_class": _slo_class,
+    "Submission.input_tokens": lambda d: d.rng.randint(1, 400),
+    "Submission.output_tokens": lambda d: d.rng.randint(0, 150),
 }
 
 
