@@ -269,6 +269,7 @@ python benchmarks/bench.py --all               # the scenarios
 python benchmarks/bench.py --scenario W8 --json  # one; also --reference, --num-requests, --repeats
 python benchmarks/suite.py                     # the other figures; also --only, --full
 python benchmarks/search.py                    # searches; also --only
+python benchmarks/session.py                   # held runs and environments
 python benchmarks/compare.py main              # a revision and the working tree
 python benchmarks/shares.py                    # CPU time against the skeleton; also --scenario
 python benchmarks/instructions.py              # instructions per request; also --scenario

@@ -30,6 +30,7 @@ BENCHMARKS = {
     "peers": "--rounds 1 --num-requests 100",
     "readers": "--rows 100 --rounds 1",
     "search": "--smoke",
+    "session": "--smoke",
     "shares": "--rounds 1 --num-requests 100",
     "suite": "--smoke --full",
 }

@@ -475,6 +475,7 @@ void bind_cluster(py::module_& module) {
           "set",
           [](cluster::Session& self, const py::dict& values, double at_s) {
             const sim::Value given = to_value(values);
+            const py::gil_scoped_release unlocked;
             return self.set(*given.get_if<sim::Value::Map>(), sim::from_seconds(at_s));
           },
           py::arg("values"), py::arg("at_s"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import spillway
-from spillway import ConfigError, Simulation, gateway, instance, workload
+from spillway import ConfigError, Simulation, gateway, instance, signals, workload
 
 gymnasium = pytest.importorskip("gymnasium")
 from gymnasium.utils.env_checker import check_env  # noqa: E402
@@ -72,6 +72,18 @@ def test_observations_are_those_of_the_session() -> None:
     assert named[CAP] == 0
     assert reward == sum(counts["good"] for counts in state["tenants"].values()) > 0
     assert state["in_flight"] <= 4
+
+
+def test_observations_have_the_age_of_the_signals_unless_an_oracle_is_asked() -> None:
+    late = busy(signals=signals.Scraped(period_s=2, delay_s=0.5))
+    named = {}
+    for oracle in (False, True):
+        env = GatewayEnv(late, ACTIONS, interval_s=2, oracle=oracle)
+        env.reset(options={"simulation_seed": 1})
+        seen = env.step(np.array([1], dtype=np.float32))[0]
+        named[oracle] = dict(zip(env.features, seen, strict=True))
+    assert named[False]["running_per_instance"] == 0 < named[True]["running_per_instance"]
+    assert named[False]["gold: submitted_per_s"] == named[True]["gold: submitted_per_s"] > 0
 
 
 def test_a_seed_decides_the_episodes() -> None:
