@@ -268,6 +268,7 @@ with 1,000 requests a run, after 200 trials in memory; wall time excluding the r
 python benchmarks/bench.py --all               # the scenarios
 python benchmarks/bench.py --scenario W8 --json  # one; also --reference, --num-requests, --repeats
 python benchmarks/suite.py                     # the other figures; also --only, --full
+python benchmarks/readers.py                   # trace readers; also --against, --file
 python benchmarks/search.py                    # searches; also --only
 python benchmarks/session.py                   # held runs and environments
 python benchmarks/compare.py main              # a revision and the working tree

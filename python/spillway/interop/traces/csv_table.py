@@ -24,7 +24,9 @@ from spillway.interop.traces.table import ROWS_AT_ONCE, Skipped, Table
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
-    from spillway.interop.traces.decimals import Spans
+    import numpy.typing as npt
+
+    from spillway.interop.traces.decimals import Bytes, Spans
     from spillway.interop.traces.format import Format
     from spillway.interop.traces.lines import Lines
     from spillway.interop.traces.table import Booleans, Int64s
@@ -187,23 +189,33 @@ class CsvTable(Table):
 class _Split(Mapping[str, "Sequence[str]"]):
     """The cells of lines without quotes; they become texts when a column is first asked for."""
 
-    def __init__(self, text: str, delimiter: str, columns: Mapping[str, int], spans: Spans) -> None:
+    def __init__(
+        self,
+        text: str,
+        delimiter: str,
+        columns: Mapping[str, int],
+        *,
+        data: Bytes,
+        begin: npt.NDArray[np.int64],
+        end: npt.NDArray[np.int64],
+    ) -> None:
         self._text = text
         self._delimiter = delimiter
         self._columns = columns
-        self._all_spans = spans  # a row of cells each
+        self._data = data  # the bytes of the text
+        self._begin, self._end = begin, end  # of the cells, by row and column
         self._cells: list[str] = []
 
     def __getitem__(self, name: str) -> list[str]:
         at = self._columns[name]
         if not self._cells:
             self._cells = self._text.replace("\n", self._delimiter).split(self._delimiter)
-        return self._cells[at : -1 : self._all_spans[1].shape[1]]
+        return self._cells[at : -1 : self._end.shape[1]]
 
     @property
     def rows(self) -> int:
         """The number of rows."""
-        return len(self._all_spans[1])
+        return len(self._end)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._columns)
@@ -214,13 +226,19 @@ class _Split(Mapping[str, "Sequence[str]"]):
     def renamed(self, names: Mapping[str, str]) -> _Split:
         """Return the columns that are the values of `names`, by its keys."""
         columns = {name: self._columns[column] for name, column in names.items()}
-        return _Split(self._text, self._delimiter, columns, self._all_spans)
+        return _Split(
+            self._text,
+            self._delimiter,
+            columns,
+            data=self._data,
+            begin=self._begin,
+            end=self._end,
+        )
 
     def spans(self, name: str) -> Spans:
         """Return where the cells of a column are in bytes."""
-        data, begin, end = self._all_spans
         at = self._columns[name]
-        return data, begin[:, at], end[:, at]
+        return self._data, self._begin[:, at], self._end[:, at]
 
 
 def csv_tables(path: str | Path) -> Generator[CsvTable, None, None]:
@@ -321,8 +339,9 @@ def _split(text: str, delimiter: str, header: Sequence[str]) -> _Split | None:
     if (end - begin).max() > csv.field_size_limit():
         return None
     columns = {name: at for at, name in enumerate(header)}
-    spans = data, begin.reshape(rows, width), end.reshape(rows, width)
-    return _Split(text, delimiter, columns, spans)
+    shape = rows, width
+    begin, end = begin.reshape(shape), end.reshape(shape)
+    return _Split(text, delimiter, columns, data=data, begin=begin, end=end)
 
 
 def _rows(

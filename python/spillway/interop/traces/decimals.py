@@ -50,7 +50,8 @@ def shifted(whole: Int64s, places: int) -> Int64s | None:
     """Return numbers >= 0 times 10**places; None if one is as large as 9e18, or larger."""
     if whole.max() >= 9 * 10 ** (_MOST_DIGITS - places):
         return None
-    return whole * 10**places
+    found: Int64s = whole * 10**places
+    return found
 
 
 def decimals(data: Bytes, begin: Int64s, end: Int64s, places: int) -> Int64s | None:
