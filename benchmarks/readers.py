@@ -1,7 +1,7 @@
 """CPU time of `read_trace`: `python benchmarks/readers.py --against OTHER/bin/python`.
 
 Each file is read in a fresh process, by this Python and the other one in turn; the time is that of
-the fastest round. Every format tells the same requests: a million, with whole milliseconds in JSONL
+the fastest round. Every file holds the same requests, a million, with whole milliseconds in JSONL
 and microseconds in CSV.
 """
 

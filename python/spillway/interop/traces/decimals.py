@@ -85,7 +85,7 @@ def decimals(data: Bytes, begin: Int64s, end: Int64s, places: int) -> Int64s | N
 
 
 def _digits(data: Bytes, end: Int64s, widths: Int64s) -> Int64s | None:
-    """Return the numbers of so many digits before each end, 0 for none; None if they are not."""
+    """Return the numbers whose digits precede each end, `widths` of them; None if others do."""
     least, most = int(widths.min()), int(widths.max())
     if most > _MOST_DIGITS:
         return None
