@@ -211,7 +211,30 @@ def _changed(simulation: Simulation, changes: dict[str, Any]) -> Simulation:
             pass
         else:
             return simulation
+        _explain_kind(simulation, changes)
         raise
+
+
+def _explain_kind(simulation: Simulation, changes: dict[str, Any]) -> None:
+    """Raises ConfigError if a changed setting is one of another kind of policy than is there."""
+    from spillway.config.describe import descriptor
+
+    for path in changes:
+        place, _, name = path.rpartition(".")
+        try:
+            field = descriptor(place)
+            simulation.with_({path: None})
+        except spillway.ConfigError as error:
+            if "unknown setting" not in str(error) or "alternatives" not in field:
+                continue
+        else:
+            continue
+        kinds = [one["kind"] for one in field["alternatives"]
+                 if any(known["name"] == name for known in one["fields"])]  # fmt: skip
+        if kinds:
+            example = f"--set '{place}={{kind: {kinds[0]}, {name}: …}}'"
+            allowed = f"a setting of {', '.join(kinds)}; set the kind too: {example}"
+            raise config_error([(path, "", allowed)])
 
 
 def _parse_change(change: str) -> tuple[str, Any]:

@@ -196,14 +196,18 @@ def _noun(description: Mapping[str, Any], path: str) -> str:
 
 
 def _setting(field: Mapping[str, Any], path: str) -> str:
-    blocks = [f"{path}: {annotation(field)} = {_short_default(field)}", _wrapped(field["doc"])]
-    if details := _details(field):
+    is_variant = field["type"] == "variant"
+    kind = annotation(field)
+    if is_variant:
+        kind = "a list of policies" if field.get("sequence") else "a policy"
+    blocks = [f"{path}: {kind} = {_short_default(field)}", _wrapped(field["doc"])]
+    if not is_variant and (details := _details(field)):
         blocks.append(details)
     if field["type"] == "struct":
         blocks.append(_noun(field["of"], path))
-    if field["type"] == "variant":
+    if is_variant:
         blocks.append(
-            "Kinds:\n"
+            f"Kinds (more: spillway describe {path}.KIND):\n"
             + "\n".join(
                 _wrapped(f"{one['kind']}: {one['doc']}", "  ") for one in field["alternatives"]
             )

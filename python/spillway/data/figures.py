@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 from collections.abc import Callable, Iterator, Mapping
 
@@ -62,7 +63,12 @@ class Figures(Mapping[str, Figure]):
         self._values = dict(values)
 
     def __getitem__(self, name: str) -> Figure:
-        return self._values[name]
+        try:
+            return self._values[name]
+        except KeyError:
+            near = difflib.get_close_matches(str(name), self._values, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "`spillway describe figures` lists all"
+            raise KeyError(f"unknown figure {name!r}; {hint}") from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)

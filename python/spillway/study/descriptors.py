@@ -81,8 +81,9 @@ def field_of(description: Mapping[str, Any], name: str, path: str) -> Mapping[st
         if field["name"] == name:
             found: Mapping[str, Any] = field
             return found
-    names = ", ".join(field["name"] for field in description["fields"]) or "none"
-    raise config_error([(path, "", f"unknown setting {name!r}; one of {names}")])
+    names = ", ".join(field["name"] for field in description["fields"])
+    allowed = f"one of {names}" if names else f"{description.get('kind', 'this')} has no settings"
+    raise config_error([(path, "", f"unknown setting {name!r}; {allowed}")])
 
 
 def _selected(path: str, items: list[Any], selector: str) -> int:

@@ -330,7 +330,8 @@ def isolation(
 
     `simulation` has none of the components and is the row `base`. `components`: by name, the
     changes that add one, as for `Simulation.with_`, or a whole simulation. If all are changes and
-    there are several, the rows `all` and, of three or more, `all but …` follow.
+    there are several, none of which sets what another sets, the rows `all` and, of three or more,
+    `all but …` follow.
     """
     plan = plan_isolation(simulation, components, seeds=seeds)
     return _run(plan, seeds, metrics, threads=threads, executor=executor, progress=progress)
@@ -351,7 +352,8 @@ def plan_isolation(
         else:
             plan.append((name, dict(one), _changed(simulation, one)))
     changes = {name: one for name, one in components.items() if isinstance(one, Mapping)}
-    if len(changes) == len(components) > 1:
+    touched = [path for one in changes.values() for path in one]
+    if len(changes) == len(components) > 1 and len(set(touched)) == len(touched):
         for left_out in (None, *changes) if len(changes) > 2 else (None,):
             parts = [one for name, one in changes.items() if name != left_out]
             together = {path: value for one in parts for path, value in one.items()}

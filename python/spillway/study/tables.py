@@ -36,7 +36,8 @@ def parts(one: StudyData) -> Parts:
     for trial in (*best, *(trial for trial in current if trial not in best)):
         name = f"{trial.number} (current)" if trial.is_baseline else str(trial.number)
         values = [f"{value:.4g}" for value in trial.values] or ["-"] * len(one.objectives)
-        ses = "-" if trial.is_exact else ", ".join(f"{se:.2g}" for se in trial.ses)
+        is_known = not (trial.is_exact or any(map(math.isnan, trial.ses)))
+        ses = ", ".join(f"{se:.2g}" for se in trial.ses) if is_known else "-"
         rows.append([name, *values, ses, trial.state])
     if len(rows) == 1:
         return head, [], []

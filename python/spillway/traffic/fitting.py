@@ -150,7 +150,7 @@ class Fit:
         return "\n".join(lines)
 
     def plot(self) -> Figure:
-        """A figure of six panels: the trace as a line, the generator as a band of 95 %.
+        """A figure of six panels: the trace as a line, the generator as a band of 95%.
 
         Gaps, rate over time, autocorrelation and dispersion of counts, and both lengths. Raises
         ImportError without matplotlib (extra `plot`).

@@ -34,7 +34,7 @@ _QUANTILES = ("gaps_s", "input_tokens", "output_tokens")
 
 
 def figure(checks: Sequence[Check]) -> Figure:
-    """Six panels of a trace and the band of 95 % of generated traces; see `Fit.plot`."""
+    """Six panels of a trace and the band of 95% of generated traces; see `Fit.plot`."""
     by_name = {one.name: one for one in checks}
     drawn, axes = pyplot().subplots(2, 3, figsize=(12, 6.4), layout="constrained")
     for ax, name in zip(axes.flat, _PANELS, strict=True):
@@ -97,13 +97,13 @@ def _panel(ax: Axes, check: Check) -> None:
         low, high, center, own = (
             np.maximum(one, least) for one in (check.low, check.high, check.middle, check.trace)
         )
-        ax.fill_betweenx(check.grid, low, high, label="generator, 95 %", **band)
+        ax.fill_betweenx(check.grid, low, high, label="generator, 95%", **band)
         ax.plot(center, check.grid, **middle)
         ax.plot(own, check.grid, **trace)
         ax.set_xscale("log")
         ax.set_ylim(0, 1)
     else:
-        ax.fill_between(check.grid, check.low, check.high, label="generator, 95 %", **band)
+        ax.fill_between(check.grid, check.low, check.high, label="generator, 95%", **band)
         ax.plot(check.grid, check.middle, **middle)
         ax.plot(check.grid, check.trace, **trace)
     if check.name == "dispersion":

@@ -390,6 +390,8 @@ def test_describe(run: Callable[..., str], refused: Callable[..., str]) -> None:
     one = run("describe", "gateway.admission[0].token_bucket.capacity_tokens")
     assert one.startswith("gateway.admission[0].token_bucket.capacity_tokens: float = 10000.0")
     kinds = run("describe", "gateway.admission")
+    assert kinds.startswith("gateway.admission: a list of policies = always_admit\n")
+    assert "more: spillway describe gateway.admission.KIND" in kinds
     for kind in ("always_admit", "reject_all", "token_bucket"):
         assert f"  {kind}: " in kinds
     assert "llama-3.1-8b-h100-tp2" in run("describe", "instances.latency.linear")
@@ -658,6 +660,7 @@ def test_trace_configuration_needs_a_trace(refused: Callable[..., str]) -> None:
          "gatway.limit: unknown setting 'gatway'; did you mean 'gateway'?"),
         ("gateway.admission.capacity=1",
          "gateway.admission.capacity: unknown setting 'capacity'; one of "),
+        ("router.scorers=[]", "router.scorers: a setting of weighted; set the kind too: --set 'ro"),
         ("tenants[gld].weight=1",
          "tenants[gld].weight: unknown entry 'gld'; did you mean 'gold'?"),
         ("instances[5].count=1", "instances[5].count: unknown entry '5'"),

@@ -196,6 +196,21 @@ def test_guide_names_every_key_of_the_files() -> None:
             assert f"`{name}`" in guide, name
 
 
+def test_unknown_figures_suggest_one() -> None:
+    with pytest.raises(KeyError, match="did you mean 'p99_ttft_ms'"):
+        simulate(load("config.yaml")).summary()["p99_ttft"]
+
+
+def test_alternatives_of_one_setting_are_not_combined() -> None:
+    routers = {one: {"router": one} for one in ("round_robin", "least_loaded", "random")}
+    found = spillway.study.isolation(load("config.yaml"), routers, seeds=1, metrics=["goodput"])
+    assert [row.name for row in found.rows] == ["base", *routers]
+    study = spillway.Study(
+        load("config.yaml"), {"gateway.limit[0].max_in_flight": [4, 32]}, "goodput", seeds=1
+    )
+    assert "nan" not in str(study.optimize(2, check=False))  # one seed has no standard error
+
+
 # --- JSON -----------------------------------------------------------------------------------------
 
 
