@@ -223,12 +223,15 @@ def _explain_kind(simulation: Simulation, changes: dict[str, Any]) -> None:
         place, _, name = path.rpartition(".")
         try:
             field = descriptor(place)
+        except spillway.ConfigError:
+            continue
+        if "alternatives" not in field:
+            continue
+        try:
             simulation.with_({path: None})
         except spillway.ConfigError as error:
-            if "unknown setting" not in str(error) or "alternatives" not in field:
+            if "unknown setting" not in str(error):
                 continue
-        else:
-            continue
         kinds = [one["kind"] for one in field["alternatives"]
                  if any(known["name"] == name for known in one["fields"])]  # fmt: skip
         if kinds:
