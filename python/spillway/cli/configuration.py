@@ -232,6 +232,8 @@ def _explain_kind(simulation: Simulation, changes: dict[str, Any]) -> None:
         except spillway.ConfigError as error:
             if "unknown setting" not in str(error):
                 continue
+        else:
+            continue
         kinds = [one["kind"] for one in field["alternatives"]
                  if any(known["name"] == name for known in one["fields"])]  # fmt: skip
         if kinds:

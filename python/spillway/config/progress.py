@@ -37,7 +37,7 @@ class Report(Protocol):
 
 @contextlib.contextmanager
 def reporting(progress: Any, what: str, *, tells: bool = False) -> Iterator[Report | None]:
-    """What work reports to while it goes on; None if nobody listens. `progress`: see `Progress`.
+    """What work reports to while it goes on; None without a listener. `progress`: see `Progress`.
 
     With True, work that takes more than a second shows a count of `what` and the time left: a bar
     of tqdm in a notebook that has it, a line that vanishes at the end in a terminal, nothing

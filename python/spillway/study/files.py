@@ -302,7 +302,8 @@ class StudyFile:
             storage=storage,
             **{key: self.settings[key] for key in _PLAIN if key in self.settings},
         )
-        check_figures([one.metric for one in (*found.objectives, *found.constraints)])
+        check_figures(one.metric for one in found.objectives)
+        check_figures(one.metric for one in found.constraints)
         check_figures(found.metrics)
         return found
 
