@@ -36,7 +36,7 @@ def search_history(study: StudyData, seed: int | None) -> dict[str, Any]:
     """The trials of a study in the schema of AIPerf's search_history.json.
 
     The fields are those of AIPerf's `docs/api/search-history.md`. Metrics have AIPerf's tags where
-    it has the figure, otherwise Spillway's names. `feasible` tells whether the constraints hold,
+    it has the figure, otherwise Spillway's names. `feasible` says whether the constraints hold,
     which become `sla_filters`; a failed trial has no `objective_values`. `search_space` holds the
     numeric dimensions; other values are in `variation_values` only. Limits that a study does not
     have (`n_initial_points`, `improvement_patience`, `plateau_window`, `plateau_threshold`) are 0.

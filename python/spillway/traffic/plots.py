@@ -10,7 +10,7 @@ from spillway.report.style import STYLES, number_logarithmic, pyplot
 from spillway.traffic.statistics import TITLES, Check
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -55,10 +55,8 @@ _SESSION_AXES = {
 }
 
 
-def session_figure(checks: Sequence[Check]) -> Figure:
+def session_figure(checks: Sequence[Check], titles: Mapping[str, str]) -> Figure:
     """A panel per check of sessions, and the band of 95 % of generated traces."""
-    from spillway.traffic.sessions import TITLES as SESSION_TITLES
-
     drawn, axes = pyplot().subplots(
         1, len(checks), figsize=(4 * len(checks), 3.6), layout="constrained"
     )
@@ -79,7 +77,7 @@ def session_figure(checks: Sequence[Check]) -> Figure:
         ax.set_xlabel(_SESSION_AXES[check.name][0])
         ax.set_ylabel(_SESSION_AXES[check.name][1])
         verdict = "differs" if check.is_bad else "reproduced"
-        title = SESSION_TITLES[check.name]
+        title = titles[check.name]
         ax.set_title(f"{title[0].upper()}{title[1:]}:\n{verdict}", fontsize="medium", loc="left")
     axes.flat[0].legend(frameon=False, fontsize="small")
     found: Figure = drawn

@@ -249,7 +249,7 @@ class SessionFit:
         """
         from spillway.traffic.plots import session_figure
 
-        return session_figure(self.checks)
+        return session_figure(self.checks, TITLES)
 
 
 def _where(check: Check) -> str:
@@ -279,7 +279,7 @@ def fit_sessions(
 ) -> SessionFit:
     """Fits users that wait for answers to the sessions and shared prefixes of a trace.
 
-    The prompts tell which requests belong together: a turn begins with the whole prompt of the one
+    The prompts show which requests belong together: a turn begins with the whole prompt of the one
     before (see `Structure`). Every tenant, class, prefix group and number of turns becomes a client
     in closed loop, with the length distributions of what its turns add (see `fit`). Its users and
     think time give the rate of the trace if answers take as long as assumed here. Checks compare
