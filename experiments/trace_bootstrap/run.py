@@ -316,9 +316,9 @@ A figure with fewer than {fewest} traces is not judged.
 
 {hypotheses}
 
-± is two standard errors. Shares in percent. *SD*: between traces, relative to the truth. *marked*: of all traces. *holds*,
-*too low*, *too high*: of unmarked intervals. *marked holds*: of marked ones. *all hold*: of all.
-*plain*: mean ± t · SD of the same resamples, without the corrections of
+± is two standard errors. Shares in percent. *SD*: between traces, relative to the truth. *marked*:
+of all traces. *holds*, *too low*, *too high*: of unmarked intervals. *marked holds*: of marked
+ones. *all hold*: of all. *plain*: mean ± t · SD of the same resamples, without the corrections of
 `data.statistics.of_resamples`, of all. Blocks per trace on average: {blocks}.
 
 {table}
