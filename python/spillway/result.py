@@ -93,8 +93,10 @@ class Result(ResultData):
         95% interval and the span. A gateway that rejects the excess keeps the system unsaturated.
 
         On M/M/c with c = 1 and 8, "saturated" is false in fewer than 5% of runs at a load of at
-        most 0.9, and found in at least 95% of runs of 40,000 arrivals at a load of 1.05. With fewer
-        than 300 arrivals the verdict is "undecided".
+        most 0.9, and found in at least 95% of runs of 40,000 arrivals at a load of 1.05;
+        "unsaturated" is false in fewer than 5% of runs at a load of 1.05. At a load of 0.5 a run of
+        1,000 arrivals suffices for a verdict, at 0.9 one of 10,000. With fewer than 300 arrivals
+        the verdict is "undecided".
 
         Raises UsageError if the requests were not kept (see `requests`).
         """
@@ -271,8 +273,10 @@ class Result(ResultData):
         found = notes(self)
         if self.has_requests:
             saturation = self.saturation()
-            if saturation.verdict != "unsaturated" and saturation.drift_per_s is not None:
+            if saturation.verdict in ("transient", "saturated"):
                 found.insert(0, f"{saturation}.")
+            elif saturation.verdict == "undecided" and saturation.drift_per_s is not None:
+                found.append(f"{saturation}.")
         return found
 
     def __repr__(self) -> str:

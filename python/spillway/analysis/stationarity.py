@@ -24,14 +24,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LEAST_ARRIVALS",
+    "VERDICTS",
     "Growth",
     "Saturation",
+    "Trend",
     "backlog",
     "growth",
     "in_system",
     "of_run",
+    "of_trends",
     "saturation",
     "saturation_of",
+    "trend",
 ]
 
 
@@ -46,6 +50,16 @@ LEAST_ARRIVALS = _SPANS * _LEAST_PER_SPAN
 """With fewer arrivals the growth is unknown."""
 _KEEPS_UP = 0.025
 """A system keeps up if less than this share of the arrivals stays in it."""
+_LEAST_RATIO = 1.2
+"""Von Neumann's ratio from which on the means of the parts count as independent.
+
+Its mean is 2 for independent values; it is about 0.2 for the parts of a random walk.
+"""
+
+
+Verdict = Literal["unsaturated", "transient", "undecided", "saturated"]
+VERDICTS: tuple[Verdict, ...] = ("unsaturated", "transient", "undecided", "saturated")
+"""The verdicts on a run, from the one that is sure to keep up to the one that does not."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +87,8 @@ class Saturation:
     Attributes
     ----------
     verdict
-        "unsaturated": less than 2.5% of the arrivals stay in the system, with confidence.
+        "unsaturated": less than 2.5% of the arrivals stay in the system, with confidence, over the
+        run or its second half.
         "saturated": the backlog grows until the last arrival, so latencies depend on the length of
         the run. "transient": the backlog grows, but significantly less in the second half of the
         arrivals, or it shrinks: a longer warm-up is needed. "undecided": the run is too short to
@@ -89,7 +104,7 @@ class Saturation:
         Number of arrivals in this span.
     """
 
-    verdict: Literal["unsaturated", "transient", "saturated", "undecided"]
+    verdict: Verdict
     drift_per_s: float | None
     low_per_s: float | None
     high_per_s: float | None
@@ -100,6 +115,12 @@ class Saturation:
         if self.span_s is None or self.drift_per_s is None:
             return f"{self.verdict}: {self.arrivals} arrivals after the warm-up are too few"
         start_s, end_s = self.span_s
+        if self.verdict == "undecided":
+            return (
+                f"undecided: {self.arrivals:,} arrivals are too few to tell whether the system "
+                f"keeps up; it holds {self.drift_per_s:+.3g} requests per s "
+                f"({self.low_per_s:.3g} to {self.high_per_s:.3g})"
+            )
         return (
             f"{self.verdict}: the requests in the system grow by {self.drift_per_s:.3g} per s "
             f"({self.low_per_s:.3g} to {self.high_per_s:.3g}), over {self.arrivals:,} arrivals "
@@ -170,6 +191,74 @@ def growth(runs: Iterable[tuple[float, float]], *, confidence: float = 0.95) -> 
     return Growth(mean, mean - reach, mean + reach)
 
 
+@dataclass(frozen=True)
+class Trend:
+    """What the verdict on a run depends on; runs under several seeds are judged together.
+
+    Attributes
+    ----------
+    whole, late
+        The growth over all arrivals and over their second half, each with its variance (see
+        `of_run`).
+    is_steady, is_steady_late
+        Whether the number in the system keeps returning to one level, over the whole run and over
+        its second half.
+    """
+
+    whole: tuple[float, float]
+    late: tuple[float, float]
+    is_steady: bool
+    is_steady_late: bool
+
+
+def trend(counts: ArrayLike) -> Trend:
+    """The trend of one run, from the number that each arrival found."""
+    found = np.asarray(counts, dtype=float)
+    late = found[len(found) // 2 :]
+    return Trend(of_run(found), of_run(late), _is_steady(found), _is_steady(late))
+
+
+def _is_steady(found: NDArray[np.float64]) -> bool:
+    """Whether the number in the system returns to one level, and grows by less than 2.5%.
+
+    The variance of `of_run` is that of a random walk. The means over the parts of a run that
+    returns to its level within a part are independent, as von Neumann's ratio shows (von Neumann
+    1941), and their spread is a much smaller variance of the growth. A backlog that grows has means
+    that follow each other closely, so it never passes.
+    """
+    if len(found) < LEAST_ARRIVALS:
+        return False
+    starts = np.linspace(0, len(found), _SPANS + 1).astype(int)[:-1]
+    means = np.add.reduceat(found, starts) / np.diff(np.append(starts, len(found)))
+    spread = float(((means - means.mean()) ** 2).sum())
+    if float((np.diff(means) ** 2).sum()) < _LEAST_RATIO * spread:
+        return False
+    thirds = means.reshape(3, -1)
+    error = math.sqrt(2 * float(thirds.var(axis=1, ddof=1).mean()) / thirds.shape[1])
+    reach = error * student_t_quantile(0.975, _SPANS - 3)
+    difference = float(thirds[2].mean() - thirds[0].mean())
+    return difference + reach < _KEEPS_UP * len(found) * 2 / 3
+
+
+def of_trends(trends: Iterable[Trend]) -> tuple[Growth | None, Verdict]:
+    """The mean growth of independent runs of one system, and the verdict on them together.
+
+    The ends of the growth's interval have 2.5% of error each. The growth is None if no run has
+    enough arrivals.
+    """
+    many = list(trends)
+    whole = growth([one.whole for one in many], confidence=0.975)
+    if whole is None:
+        return None, "undecided"
+    late = growth([one.late for one in many], confidence=0.975)
+    known = [one for one in many if not math.isnan(one.whole[0])]
+    # A run that begins empty fills first, which is not worth a warm-up if it is little.
+    is_steady = all(one.is_steady for one in known) or (
+        whole.mean < _KEEPS_UP and all(one.is_steady_late for one in known)
+    )
+    return whole, _verdict(whole, late, is_steady=is_steady)
+
+
 def saturation(result: ResultData) -> Saturation:
     """Whether the system kept up with its load after the warm-up.
 
@@ -187,24 +276,20 @@ def saturation_of(counts: ArrayLike, arrival_s: NDArray[np.float64]) -> Saturati
     The interval of the growth (see `of_run`) has 2.5% of error at each end. The second half of the
     arrivals separates a backlog that still grows from one that has filled.
     """
-    found = np.asarray(counts, dtype=float)
-    n = len(found)
+    n = len(arrival_s)
     span_s = (float(arrival_s[0]), float(arrival_s[-1])) if n else None
-    whole = growth([of_run(found)], confidence=0.975)
+    whole, verdict = of_trends([trend(counts)])
     if whole is None or span_s is None or span_s[0] == span_s[1]:
         return Saturation("undecided", None, None, None, span_s, n)
-    late = growth([of_run(found[n // 2 :])], confidence=0.975)
     per_s = n / (span_s[1] - span_s[0])
     drift, low, high = (per_s * one for one in (whole.mean, whole.low, whole.high))
-    return Saturation(_verdict(whole, late), drift, low, high, span_s, n)
+    return Saturation(verdict, drift, low, high, span_s, n)
 
 
-def _verdict(
-    whole: Growth, late: Growth | None
-) -> Literal["unsaturated", "transient", "saturated", "undecided"]:
+def _verdict(whole: Growth, late: Growth | None, *, is_steady: bool) -> Verdict:
     if whole.high < 0:
         return "transient"
-    if not whole.is_growing and whole.high < _KEEPS_UP:
+    if not whole.is_growing and (is_steady or whole.high < _KEEPS_UP):
         return "unsaturated"
     if late is None:
         return "undecided"

@@ -153,6 +153,43 @@ def test_the_verdict_follows_the_load(load: float, n: int, expected: str) -> Non
     assert verdicts(load, 4, n, 10)[expected] >= 9
 
 
+@pytest.mark.parametrize("servers", [1, 8])
+def test_short_runs_with_little_load_are_decided(servers: int) -> None:
+    assert verdicts(0.5, servers, 1000, 60)["unsaturated"] >= 54
+    assert verdicts(1.02, servers, 1000, 60)["unsaturated"] <= 3
+
+
+def test_the_level_is_tested_in_units_of_its_own_spread() -> None:
+    rng = np.random.default_rng(2)
+    level = rng.normal(50, 5, 1200)
+    steady = stationarity.trend(level)
+    assert (steady.is_steady, steady.is_steady_late) == (True, True)
+    assert stationarity.of_trends([steady])[1] == "unsaturated"
+    # A random walk without drift may return to its start, but its parts follow each other.
+    walk = stationarity.trend(np.cumsum(rng.normal(0, 1, 1200)))
+    assert (walk.is_steady, walk.is_steady_late) == (False, False)
+    # A fill of 2% of the arrivals is no transient, one of 12% is.
+    level = rng.normal(50, 5, 12_000)
+    for height, expected in ((240, "unsaturated"), (1440, "transient")):
+        filling = level + height * np.minimum(np.arange(12_000) / 3000, 1)
+        assert stationarity.of_trends([stationarity.trend(filling)])[1] == expected
+
+
+def test_runs_under_several_seeds_are_judged_together() -> None:
+    rng = np.random.default_rng(3)
+    runs = [
+        stationarity.trend(stationarity.in_system(*single_server(1.05, 10_000, rng)))
+        for _ in range(8)
+    ]
+    alone = [stationarity.of_trends([one])[1] for one in runs]
+    assert "undecided" in alone
+    growth, verdict = stationarity.of_trends(runs)
+    assert verdict == "saturated"
+    assert growth is not None
+    assert growth.low < 1 - 1 / 1.05 < growth.high
+    assert stationarity.of_trends([]) == (None, "undecided")
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("servers", [1, 8])
 def test_the_error_rates_of_the_verdict(servers: int) -> None:
@@ -161,6 +198,10 @@ def test_the_error_rates_of_the_verdict(servers: int) -> None:
             found = verdicts(load, servers, n, 400)
             print(f"M/M/{servers}, load {load}, {n} arrivals: {dict(found)}")
             assert found["saturated"] <= 20
+    for n in (1000, 10_000):
+        found = verdicts(1.05, servers, n, 400)
+        print(f"M/M/{servers}, load 1.05, {n} arrivals: {dict(found)}")
+        assert found["unsaturated"] <= 20
     for load in (1.05, 1.2):
         found = verdicts(load, servers, 40_000, 200)
         print(f"M/M/{servers}, load {load}, 40000 arrivals: {dict(found)}")
