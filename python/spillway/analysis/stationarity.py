@@ -28,9 +28,11 @@ __all__ = [
     "Growth",
     "Saturation",
     "Trend",
+    "Verdict",
     "backlog",
     "growth",
     "in_system",
+    "note_on_saturation",
     "of_run",
     "of_trends",
     "saturation",
@@ -296,3 +298,17 @@ def _verdict(whole: Growth, late: Growth | None, *, is_steady: bool) -> Verdict:
     if late.high < max(_KEEPS_UP, whole.mean / 2):
         return "transient"
     return "saturated" if whole.is_growing and late.mean >= whole.mean / 2 else "undecided"
+
+
+def note_on_saturation(verdicts: Sequence[str | None], what: str) -> list[str]:
+    """A remark on runs that do not keep up; none if all do, or it is not known.
+
+    `what`: what there are several of, e.g. trials.
+    """
+    count = list(verdicts).count("saturated")
+    if not count:
+        return []
+    return [
+        f"{count} of {len(verdicts)} {what} are saturated: the number of requests in the system "
+        "grows until the last arrival, so latencies depend on the length of the run."
+    ]

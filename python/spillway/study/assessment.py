@@ -136,6 +136,7 @@ def judged(
         constraints=found.values[n_objectives:n_both],
         metrics=found.values[n_both:],
         is_replicated=found.is_replicated,
+        saturation=found.saturation,
     )
 
 

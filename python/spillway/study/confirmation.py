@@ -17,11 +17,12 @@ from spillway.data.statistics import Interval, fewest, interval
 from spillway.study.feasibility import doubts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from spillway._core.cluster import Simulation
     from spillway._core.workload import Synthetic, Trace
+    from spillway.analysis.stationarity import Verdict
     from spillway.study.data import StudyData
     from spillway.study.evaluation import Evaluator, Measured
     from spillway.study.records import Trial
@@ -41,13 +42,22 @@ if not TYPE_CHECKING:
         return moved(__name__, name)
 
 
+_MEANING = {
+    "transient": "its backlog fills or drains during the runs, so a longer warm-up is needed",
+    "undecided": "the runs are too short to tell whether it keeps up with its load",
+    "saturated": "its backlog grows until the last arrival, so a longer run would be worse",
+}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Candidate:
     """One trial on fresh seeds.
 
     `gain` is the paired difference from the baseline, positive if better; its interval is widened
     so that the intervals of all candidates hold simultaneously. `constraints` are the means of the
-    constrained figures with their intervals. `failure` is the reason if it has none of these.
+    constrained figures with their intervals. `saturation`: whether the system keeps up with its load
+    on the fresh seeds (see `Result.saturation`); None if unknown. `failure` is the reason if it has
+    none of these.
     """
 
     number: int
@@ -56,6 +66,7 @@ class Candidate:
     gain: Interval | None = None
     constraints: tuple[Interval, ...] = ()
     is_feasible: bool = False
+    saturation: Verdict | None = None
     failure: str | None = None
 
 
@@ -153,9 +164,16 @@ class Confirmation:
             lines += ["", text.table(changes), ""]
         if self.cliff is not None:
             lines.append(_cliff_line(self.cliff))
-        notes = (*self.doubts, *notes_on_servers([self.best]))
+        notes = (*self._on_saturation(), *self.doubts, *notes_on_servers([self.best]))
         lines += [f"note: {one}" for one in notes]
         return "\n".join(lines)
+
+    def _on_saturation(self) -> Iterator[str]:
+        """What the winner's verdict means, unless it keeps up."""
+        chosen = [one for one in self.candidates if one.number == self.winner]
+        for one in chosen:
+            if one.saturation not in (None, "unsaturated"):
+                yield f"trial {one.number} is {one.saturation}: {_MEANING[one.saturation]}."
 
 
 def _shown(value: Interval | None) -> str:
@@ -315,6 +333,7 @@ class _Judge:
                 for i, row in enumerate(rows)
             ),
             is_feasible=self.is_feasible(found),
+            saturation=found.saturation,
         )
 
     def verdict(self, base: Candidate, candidates: Sequence[Candidate]) -> tuple[int | None, str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillway import loading
 from spillway._core.sim import UsageError
+from spillway.analysis.stationarity import note_on_saturation
 from spillway.config import files, text
 from spillway.config.provenance import notes_on_servers
 from spillway.config.randomness import note_on_copies
@@ -82,7 +83,7 @@ class StudyData:
         metrics: list[Metric] = [one.metric for one in self.objectives]
         metrics += [one.metric for one in self.constraints]
         metrics += [Noted(one) for one in self.metrics]
-        return Evaluator(metrics, threads=threads, executor=executor)
+        return Evaluator(metrics, threads=threads, executor=executor, is_judging=True)
 
     @property
     def records(self) -> tuple[Trial, ...]:
@@ -172,8 +173,10 @@ class StudyData:
         return tuple(self.optuna.user_attrs.get("dead", ()))
 
     def notes(self) -> list[str]:
-        """Remarks: trials in which seeds change nothing, and servers that are not validated."""
-        return [*self._notes_on_copies(), *notes_on_servers([self.simulation])]
+        """Remarks: trials in which seeds change nothing, saturated ones, unvalidated servers."""
+        tried = [one for one in self.records if one.has_values]
+        saturated = note_on_saturation([one.saturation for one in tried], "trials")
+        return [*self._notes_on_copies(), *saturated, *notes_on_servers([self.simulation])]
 
     def _notes_on_copies(self) -> list[str]:
         tried = [one for one in self.records if one.has_values]

@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from spillway._core.sim import ConfigError, InvariantError, LivelockError, UsageError
 from spillway._core.workload import Trace
+from spillway.analysis import stationarity
+from spillway.config import memory
 from spillway.data import effective
-from spillway.simulate import run_many
+from spillway.simulate import processors, run_many
 from spillway.study.checks import MOST_RUNS
 from spillway.study.objective import NoFigureError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from concurrent.futures import Executor
 
     from spillway._core.cluster import Simulation
     from spillway.config.progress import Report
-    from spillway.result import Results
+    from spillway.result import Result, Results
     from spillway.study.objective import Metric
 
 __all__ = [
@@ -40,6 +42,8 @@ def __dir__() -> list[str]:
 
 
 INTERRUPTED = "interrupted before all its runs were over"
+_MOST_KEPT_BYTES = 256e6
+"""Requests of finished runs that are kept at a time, to see whether the systems keep up."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +52,8 @@ class Measured:
 
     `is_replicated`: whether the runs differ; if not, the values of one run are repeated for each
     seed. `num_blocks`: how many blocks the trace holds if the seeds are resamples of one, or None.
-    `doubts`: per metric, why its interval over resamples is doubtful, or nothing.
+    `doubts`: per metric, why its interval over resamples is doubtful, or nothing. `trends`: that of
+    each run, if all have one.
     """
 
     values: tuple[tuple[float, ...], ...] = ()
@@ -56,11 +61,30 @@ class Measured:
     is_replicated: bool = True
     num_blocks: float | None = None
     doubts: tuple[str, ...] = ()
+    trends: tuple[stationarity.Trend, ...] = ()
 
     @property
     def distinct(self) -> tuple[tuple[float, ...], ...]:
         """The values of the different runs: only of the first, if all are identical."""
         return self.values if self.is_replicated else tuple(row[:1] for row in self.values)
+
+    @property
+    def growth(self) -> stationarity.Growth | None:
+        """The growth of the number of requests in the system; None if unknown."""
+        return stationarity.growth(one.whole for one in self._distinct_trends)
+
+    @property
+    def saturation(self) -> stationarity.Verdict | None:
+        """Whether the system keeps up, judged from all runs together; None if it is not known.
+
+        Streaming runs keep no requests, and a run of fewer than 300 shows nothing.
+        """
+        growth, verdict = stationarity.of_trends(self._distinct_trends)
+        return None if growth is None else verdict
+
+    @property
+    def _distinct_trends(self) -> tuple[stationarity.Trend, ...]:
+        return self.trends if self.is_replicated else self.trends[:1]
 
     def followed_by(self, other: Measured) -> Measured:
         """The measurements extended by further seeds."""
@@ -69,8 +93,13 @@ class Measured:
         pairs = zip(self.values, other.values, strict=True)
         rows = tuple(mine + further for mine, further in pairs)
         differ = self.is_replicated or other.is_replicated or any(len(set(row)) > 1 for row in rows)
-        doubts = tuple(one or two for one, two in zip(self.doubts, other.doubts, strict=True))
-        return Measured(rows, is_replicated=differ, num_blocks=self.num_blocks, doubts=doubts)
+        return Measured(
+            rows,
+            is_replicated=differ,
+            num_blocks=self.num_blocks,
+            doubts=tuple(one or two for one, two in zip(self.doubts, other.doubts, strict=True)),
+            trends=(*self.trends, *other.trends) if self.trends and other.trends else (),
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +128,8 @@ class Evaluator:
     """Runs simulations on the threads of this process, or on any `concurrent.futures.Executor`.
 
     The results do not depend on the choice. `report` gets the finished runs of each measurement.
+    `is_judging`: whether to keep the requests of each run until the trend of their number is known,
+    which takes a few percent of the time of the run.
     """
 
     def __init__(
@@ -108,6 +139,7 @@ class Evaluator:
         threads: int | None = None,
         executor: Executor | None = None,
         report: Report | None = None,
+        is_judging: bool = False,
     ) -> None:
         if threads is not None and executor is not None:
             raise TypeError("give threads or executor, not both")
@@ -115,6 +147,7 @@ class Evaluator:
         self._threads = threads
         self._executor = executor
         self.report = report
+        self._is_judging = is_judging
 
     def measure(self, simulations: Sequence[Simulation], seeds: Sequence[int]) -> list[Measured]:
         """The metrics of each simulation under each seed, in order.
@@ -126,7 +159,14 @@ class Evaluator:
             return []
         if self._executor is not None:
             return self._measure_elsewhere(self._executor, simulations, seeds)
-        return measure(simulations, seeds, self.metrics, self._threads, self.report)
+        return measure(
+            simulations,
+            seeds,
+            self.metrics,
+            self._threads,
+            report=self.report,
+            is_judging=self._is_judging,
+        )
 
     def measure_all(
         self, simulations: Sequence[Simulation], seeds: Sequence[int]
@@ -140,7 +180,10 @@ class Evaluator:
     def _measure_elsewhere(
         self, executor: Executor, simulations: Sequence[Simulation], seeds: Sequence[int]
     ) -> list[Measured]:
-        tasks = [Task.of(one, seeds, self.metrics) for one in simulations]
+        tasks = [
+            dataclasses.replace(Task.of(one, seeds, self.metrics), is_judging=self._is_judging)
+            for one in simulations
+        ]
         found = _results(executor, tasks, self.report)
         # Workers that lack the trace receive it, and keep it from then on.
         missing = [i for i, one in enumerate(found) if one is None]
@@ -178,6 +221,7 @@ class Task:
     trace_digest: str = ""
     replayed: dict[str, Any] = dataclasses.field(default_factory=dict)
     trace: Trace | None = None
+    is_judging: bool = False
 
     @classmethod
     def of(cls, simulation: Simulation, seeds: Sequence[int], metrics: Sequence[Metric]) -> Task:
@@ -209,7 +253,9 @@ def run_task(task: Task) -> Measured | None:
             return None
         trace = _TRACES[task.trace_digest].replace(**task.replayed)
         simulation = simulation.replace(workload=trace)
-    return measure([simulation], task.seeds, task.metrics, threads=1)[0]
+    return measure(
+        [simulation], task.seeds, task.metrics, threads=1, is_judging=task.is_judging
+    )[0]
 
 
 def measure(
@@ -217,25 +263,76 @@ def measure(
     seeds: Sequence[int],
     metrics: Sequence[Metric],
     threads: int | None,
+    *,
     report: Report | None = None,
+    is_judging: bool = False,
 ) -> list[Measured]:
-    """The metrics of each simulation under each seed, with one call of `run_many` for all."""
-    try:
-        many: list[Results | str] = list(_run(simulations, seeds, metrics, threads, report))
-    except (ConfigError, InvariantError, LivelockError, UsageError):
-        # One of them cannot be run, so none was: find out which one.
-        many = [_run_alone(one, seeds, metrics, threads) for one in simulations]
-    return [_taken(one, len(seeds), metrics) for one in many]
+    """The metrics of each simulation under each seed, with one call of `run_many` for all.
+
+    There are several calls if the requests of all runs together take too much memory.
+    """
+    keep = is_judging or any(getattr(one, "needs_requests", False) for one in metrics)
+    found: dict[int, Measured] = {}
+    done = 0
+    total = len(simulations) * len(seeds)
+    for places, portion in _portions(simulations, seeds, threads, keep=keep):
+        own = [simulations[i] for i in places]
+        try:
+            many: list[Results | str] = list(
+                _run(own, portion, threads, keep=keep, report=_shifted(report, done, total))
+            )
+        except (ConfigError, InvariantError, LivelockError, UsageError):
+            # One of them cannot be run, so none was: find out which one.
+            many = [_run_alone(one, portion, threads, keep=keep) for one in own]
+        done += len(own) * len(portion)
+        for i, results in zip(places, many, strict=True):
+            one = _taken(results, len(portion), metrics, is_judging=is_judging)
+            found[i] = found[i].followed_by(one) if i in found else one
+    return [found[i] for i in range(len(simulations))]
+
+
+def _shifted(report: Report | None, before: int, total: int) -> Report | None:
+    """A report of part of the runs, as one of all."""
+    if report is None:
+        return None
+    return lambda done, _, remark="", /: report(before + done, total, remark)
+
+
+def _portions(
+    simulations: Sequence[Simulation], seeds: Sequence[int], threads: int | None, *, keep: bool
+) -> Iterator[tuple[list[int], Sequence[int]]]:
+    """Numbers of simulations and seeds of consecutive calls that keep few enough requests."""
+    if not keep:
+        yield list(range(len(simulations))), seeds
+        return
+    together: list[int] = []
+    total = 0.0
+    for i, simulation in enumerate(simulations):
+        per_run = sum(need.num_bytes for need in memory.needs(simulation))
+        own = per_run * len(seeds)
+        if own > _MOST_KEPT_BYTES:
+            # Two runs at least, which show whether seeds change anything.
+            size = max(2, threads or processors(), int(_MOST_KEPT_BYTES / per_run))
+            for first in range(0, len(seeds), size):
+                yield [i], seeds[first : first + size]
+            continue
+        if total + own > _MOST_KEPT_BYTES:
+            yield together, seeds
+            together, total = [], 0.0
+        together.append(i)
+        total += own
+    if together:
+        yield together, seeds
 
 
 def _run(
     simulations: Sequence[Simulation],
     seeds: Sequence[int],
-    metrics: Sequence[Metric],
     threads: int | None,
+    *,
+    keep: bool,
     report: Report | None = None,
 ) -> list[Results]:
-    keep = any(getattr(one, "needs_requests", False) for one in metrics)
     with warnings.catch_warnings():
         # Missing results show an interruption.
         warnings.filterwarnings("ignore", "interrupted", RuntimeWarning)
@@ -249,15 +346,17 @@ def _run(
 
 
 def _run_alone(
-    simulation: Simulation, seeds: Sequence[int], metrics: Sequence[Metric], threads: int | None
+    simulation: Simulation, seeds: Sequence[int], threads: int | None, *, keep: bool
 ) -> Results | str:
     try:
-        return _run([simulation], seeds, metrics, threads)[0]
+        return _run([simulation], seeds, threads, keep=keep)[0]
     except (ConfigError, InvariantError, LivelockError, UsageError) as error:
         return str(error)
 
 
-def _taken(results: Results | str, n_seeds: int, metrics: Sequence[Metric]) -> Measured:
+def _taken(
+    results: Results | str, n_seeds: int, metrics: Sequence[Metric], *, is_judging: bool
+) -> Measured:
     if isinstance(results, str):
         return Measured(failure=results)
     if len(results) < n_seeds:
@@ -270,9 +369,20 @@ def _taken(results: Results | str, n_seeds: int, metrics: Sequence[Metric]) -> M
     if results.is_resampled:
         summaries = [one.summary() for one in results]
         doubts = tuple(effective.doubt(one.name, summaries) for one in metrics)
+    trends: tuple[stationarity.Trend, ...] = ()
+    if is_judging and all(one.has_requests for one in results):
+        trends = tuple(_trend(one) for one in results)
     return Measured(
         rows,
         is_replicated=results.is_replicated,
         num_blocks=results.num_blocks,
         doubts=doubts,
+        trends=trends,
+    )
+
+
+def _trend(result: Result) -> stationarity.Trend:
+    return stationarity.trend(
+        stationarity.backlog(result.requests, result.simulation.warm_up_s)
+    )
     )

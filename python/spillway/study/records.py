@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from optuna.trial import FrozenTrial
 
+    from spillway.analysis.stationarity import Verdict
     from spillway.study.space import Point
 
 __all__ = ["Rows", "Trial", "attributes", "from_optuna", "mean", "standard_error"]
@@ -33,8 +34,9 @@ class Trial:
     means and standard errors that the search uses (NaN with one seed); `violations` and
     `violation_ses` the same for the signed violations of the constraints, as shares of their
     bounds, <= 0 where they hold. `is_replicated`: whether the runs differ; if all seeds give the
-    same run, its values are repeated for each seed and the errors are 0. A failed trial has a
-    `failure` and no values.
+    same run, its values are repeated for each seed and the errors are 0. `saturation`: whether the
+    system keeps up with its load, judged from all seeds together (see `Result.saturation`); None if
+    it is not known. A failed trial has a `failure` and no values.
     """
 
     number: int
@@ -48,6 +50,7 @@ class Trial:
     constraints: Rows = ()
     metrics: Rows = ()
     is_replicated: bool = True
+    saturation: Verdict | None = None
     fingerprint: str = ""
     duplicate_of: int | None = None
     failure: str | None = None
@@ -112,6 +115,7 @@ def attributes(trial: Trial) -> dict[str, Any]:
         "values": list(trial.values),
         "violations": list(trial.violations),
         "is_replicated": trial.is_replicated,
+        "saturation": trial.saturation,
         "fingerprint": trial.fingerprint,
         "warnings": list(trial.warnings),
         **{name: [list(row) for row in getattr(trial, name)] for name in _ROWS},
@@ -134,6 +138,7 @@ def from_optuna(frozen: FrozenTrial) -> Trial | None:
         violations=tuple(record.get("violations", ())),
         violation_ses=tuple(held.get("constraints_se", ())),
         is_replicated=record.get("is_replicated", True),
+        saturation=record.get("saturation"),
         fingerprint=record.get("fingerprint", ""),
         duplicate_of=held.get("duplicate_of"),
         failure=held.get("failure", None if record.get("values") else "it was abandoned"),

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from spillway._core.cluster import Simulation
-    from spillway.analysis.stationarity import Growth
+    from spillway.analysis.stationarity import Growth, Verdict
     from spillway.config.progress import Progress, Report
-    from spillway.result import Result
     from spillway.study.evaluation import Measured
 
 __all__ = [
@@ -58,9 +57,10 @@ class Probe:
     `violations` are the means over the seeds of the signed violations, as shares of the bounds;
     `smoothed` the largest of them after smoothing, <= 0 if the SLO is met; `figures` the means of
     the constrained figures. `num_requests` is the expected number of requests of each run; `growth`
-    the growth of the number of requests in the system, None if unknown. `is_final`: whether a
-    longer run is impossible or not allowed; `is_undecided`: whether the SLO is met in the longest
-    run, but the system is filling up. `failure` is the reason if there are no figures.
+    the growth of the number of requests in the system, and `saturation` the verdict on it (see
+    `Result.saturation`), from all seeds together; None if unknown. `is_final`: whether a longer run
+    is impossible or not allowed; `is_undecided`: whether the SLO is met in the longest run, but the
+    system is filling up. `failure` is the reason if there are no figures.
     """
 
     value: float
@@ -69,6 +69,7 @@ class Probe:
     smoothed: float
     num_requests: int
     growth: Growth | None
+    saturation: Verdict | None
     is_final: bool
     is_undecided: bool
     failure: str | None = None
@@ -131,14 +132,19 @@ class Solution:
 
     def __repr__(self) -> str:
         header = f"{self.quantity} ({self.unit})"
-        rows = [[header, "largest violation", "smoothed", "requests", "backlog grows by"]]
+        rows = [
+            [header, "largest violation", "smoothed", "requests", "backlog grows by", "verdict"]
+        ]
         for one in self.probes:
             shown = one.failure or f"{one.worst:+.2%}"
             grows = "-" if one.growth is None else f"{one.growth.mean:+.2%}"
             if one.growth is not None and not one.growth.is_growing:
                 grows = f"({grows})"
             requests = text.number(one.num_requests)
-            rows.append([f"{one.value:.6g}", shown, f"{one.smoothed:+.2%}", requests, grows])
+            verdict = one.saturation or "-"
+            rows.append(
+                [f"{one.value:.6g}", shown, f"{one.smoothed:+.2%}", requests, grows, verdict]
+            )
         ends = [f"feasible at {text.number(self.feasible)}"]
         if self.undecided:
             ends.append(f"undecided at {', '.join(text.number(v) for v in self.undecided)}")
@@ -174,7 +180,8 @@ def max_rate_under_slo(
     A short run can meet an SLO that a longer one violates: just above its capacity a fleet fills up
     slowly. So both ends of the answer are run again with `max_requests`, the search continues from
     these results, and a rate is feasible only if the number of requests in the system does not grow
-    during these runs (see `spillway.analysis.stationarity`).
+    during these runs (see `spillway.analysis.stationarity`). A rate at which runs that cannot be
+    lengthened, such as those of a trace, are saturated is undecided, too.
 
     Parameters
     ----------
@@ -309,25 +316,6 @@ def min_instances_for_rate(
     return prober.solution("count", sign=-1)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Growth:
-    """The growth of the number of requests in the system, or its variance, as a metric."""
-
-    name: str
-    part: int
-    needs_requests: bool = True
-
-    def of(self, result: Result) -> float:
-        """NaN if the requests are not kept, or too few."""
-        if not result.has_requests:
-            return math.nan
-        counts = stationarity.backlog(result.requests, result.simulation.warm_up_s)
-        return stationarity.of_run(counts)[self.part]
-
-
-_GROWTH = (_Growth("growth", 0), _Growth("variance of the growth", 1))
-
-
 class _Prober:
     """Evaluates values and keeps the results; larger values are harder."""
 
@@ -357,9 +345,10 @@ class _Prober:
         self._seeds = as_seeds(seeds)
         self._max_requests = max_requests
         self._evaluator = Evaluator(
-            [*(one.metric for one in self._constraints), *_GROWTH],
+            [one.metric for one in self._constraints],
             threads=threads,
             executor=executor,
+            is_judging=True,
         )
         self._unit = unit
         self._report: Report | None = None
@@ -410,14 +399,16 @@ class _Prober:
     def _probed(self, value: float, found: Measured, length: int, is_final: bool) -> Probe:
         if found.failure is not None:
             # E.g. no request was served: the SLO is violated.
-            return Probe(value, (), (), math.inf, length, None, True, False, found.failure)
-        rows = found.distinct[: len(self._constraints)]
+            return Probe(value, (), (), math.inf, length, None, None, True, False, found.failure)
+        rows = found.distinct
         violations = tuple(
             mean([constraint.violation(figure) for figure in row])
             for constraint, row in zip(self._constraints, rows, strict=True)
         )
-        growth = stationarity.growth(zip(*found.distinct[-2:], strict=True))
-        is_growing = growth is not None and growth.is_growing
+        growth, saturation = found.growth, found.saturation
+        is_growing = saturation == "saturated"
+        if growth is not None and _end_of(self._make(value)) is None:
+            is_growing |= growth.is_growing  # a longer run would decide
         is_kept = max(violations) <= 0
         return Probe(
             value,
@@ -426,8 +417,9 @@ class _Prober:
             math.nan,
             length,
             growth,
+            saturation,
             is_final,
-            is_final and is_growing and is_kept and _end_of(self._make(value)) is None,
+            is_final and is_growing and is_kept,
         )
 
     @property
@@ -501,10 +493,15 @@ class _Prober:
                 f"{stationarity.LEAST_ARRIVALS} requests after the warm-up, and metrics.streaming "
                 "off."
             )
-        if undecided:
+        if undecided and end is None:
             yield (
                 f"undecided: the SLO is met over {self._max_requests:,} requests, but the "
                 "number of requests in the system still grows; a larger max_requests would decide."
+            )
+        elif undecided:
+            yield (
+                "undecided: the SLO is met, but the runs are saturated (the number of requests in "
+                "the system grows until the last arrival), so a longer run would violate it."
             )
         yield from notes_on_servers(simulations)
 

@@ -275,7 +275,8 @@ class Study(StudyData):
 
         `trial`; `state`: complete, infeasible, duplicate or failed; a column per parameter; per
         objective and constraint its mean, `…_se` and `…_per_seed`; `n`: number of different runs,
-        one if seeds change nothing; further metrics; `duplicate_of`, `failure`, `warnings`.
+        one if seeds change nothing; further metrics; `saturation`: whether the system keeps up (see
+        `Result.saturation`); `duplicate_of`, `failure`, `warnings`.
         """
         pandas = require("pandas", "frames")
         frame: pd.DataFrame = pandas.DataFrame(self.rows())

@@ -14,6 +14,7 @@ import numpy as np
 from spillway import loading
 from spillway._core.cluster import Simulation
 from spillway._core.sim import ConfigError
+from spillway.analysis.stationarity import note_on_saturation
 from spillway.config import filesystem, text
 from spillway.config.extras import require
 from spillway.config.progress import reporting
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from spillway.analysis.stationarity import Verdict
     from spillway.config.progress import Progress
     from spillway.report.tables import Parts
     from spillway.result import Result
@@ -74,7 +76,9 @@ class Row:
 
     `is_replicated`: whether the runs differ; if not, the values of one run are repeated for each
     seed. `num_blocks`: how many blocks the trace holds if the seeds are resamples of one, or None.
-    `doubts`: per metric, why its interval over resamples is doubtful, or nothing.
+    `doubts`: per metric, why its interval over resamples is doubtful, or nothing. `saturation`:
+    whether the system keeps up with its load, judged from all seeds together (see
+    `Result.saturation`); None if it is not known.
     """
 
     name: str
@@ -84,6 +88,7 @@ class Row:
     is_replicated: bool = True
     num_blocks: float | None = None
     doubts: tuple[str, ...] = ()
+    saturation: Verdict | None = None
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -112,10 +117,11 @@ class Sweep:
         return _interval(gaps, confidence, column, mine, other)
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """One mapping per row: name, settings, per metric the mean, `…_se` and `…_per_seed`.
+        """One mapping per row.
 
-        `…_se` is the standard error of the mean over the seeds; over resamples of a trace, that of
-        the mean over traces of this length, which is the standard deviation of the resamples.
+        Name, settings, per metric the mean, `…_se` and `…_per_seed`, saturation, failure. `…_se` is
+        the standard error of the mean over the seeds; over resamples of a trace, that of the mean
+        over traces of this length, which is the standard deviation of the resamples.
         """
         found = []
         for row in self.rows:
@@ -128,6 +134,7 @@ class Sweep:
                 line[metric] = math.nan if one is None else one.mean
                 line[f"{metric}_se"] = _standard_error(values, row)
                 line[f"{metric}_per_seed"] = values
+            line["saturation"] = row.saturation
             line["failure"] = row.failure
             found.append(line)
         return found
@@ -159,28 +166,32 @@ class Sweep:
         return page.tables(*self._parts())
 
     def _parts(self) -> Parts:
-        header = ["configuration", *self.metrics]
-        lines = [header]
+        keeps_up = all(row.saturation in (None, "unsaturated") for row in self.rows)
+        last = [] if keeps_up else ["saturation"]
+        lines = [["configuration", *self.metrics, *last]]
         for row in self.rows:
             if row.failure is not None:
-                lines.append([row.name, *["failed"] * len(self.metrics)])
+                lines.append([row.name, *["failed"] * len(self.metrics), *["-"] * len(last)])
                 continue
             shown = (_interval(values, 0.95, i, row) for i, values in enumerate(row.values))
-            lines.append([row.name, *("-" if one is None else str(one) for one in shown)])
+            cells = ["-" if one is None else str(one) for one in shown]
+            lines.append([row.name, *cells, *[row.saturation or "-"] * len(last)])
         head = f"{len(self.seeds)} seeds, means with 95% confidence intervals"
         if len(self.seeds) == 1:
             head = "1 seed: no confidence intervals"
         return head, [lines], self.notes()
 
     def notes(self) -> list[str]:
-        """Remarks: rows in which seeds change nothing, doubtful intervals, unvalidated servers."""
+        """Remarks: copies, doubtful intervals, saturated systems, unvalidated servers."""
         ran = [one for one in self.simulations if one is not None]
         found = {
             f"{self.metrics[i]} of {row.name}": _interval(values, 0.95, i, row)
             for row in self.rows
             for i, values in enumerate(row.values)
         }
-        return [*self._notes_on_copies(), *doubts(found), *notes_on_servers(ran)]
+        verdicts = [row.saturation for row in self.rows if row.failure is None]
+        saturated = note_on_saturation(verdicts, "configurations")
+        return [*self._notes_on_copies(), *doubts(found), *saturated, *notes_on_servers(ran)]
 
     def _notes_on_copies(self) -> list[str]:
         pairs = zip(self.rows, self.simulations, strict=True)
@@ -376,7 +387,9 @@ def _run(
     noted = [Noted(as_metric(one)) for one in metrics]
     valid = [one for _, _, one in plan if isinstance(one, Simulation)]
     with reporting(progress, "runs") as report:
-        evaluator = Evaluator(noted, threads=threads, executor=executor, report=report)
+        evaluator = Evaluator(
+            noted, threads=threads, executor=executor, report=report, is_judging=True
+        )
         measured = iter(evaluator.measure_all(valid, many))
     rows = []
     for name, settings, one in plan:
@@ -393,6 +406,7 @@ def _run(
                 found.is_replicated,
                 found.num_blocks,
                 found.doubts,
+                found.saturation,
             )
         )
     return Sweep(

@@ -33,7 +33,8 @@ def parts(one: StudyData) -> Parts:
     rows = [["trial", *(objective.name for objective in one.objectives), "se", "state"]]
     best = one.feasible[:5]
     current = [trial for trial in one.records if trial.is_baseline]
-    for trial in (*best, *(trial for trial in current if trial not in best)):
+    tried = [*best, *(trial for trial in current if trial not in best)]
+    for trial in tried:
         name = f"{trial.number} (current)" if trial.is_baseline else str(trial.number)
         values = [f"{value:.4g}" for value in trial.values] or ["-"] * len(one.objectives)
         is_known = not (trial.is_exact or any(map(math.isnan, trial.ses)))
@@ -41,6 +42,10 @@ def parts(one: StudyData) -> Parts:
         rows.append([name, *values, ses, trial.state])
     if len(rows) == 1:
         return head, [], []
+    if any(trial.saturation not in (None, "unsaturated") for trial in tried):
+        verdicts = (trial.saturation or "-" for trial in tried)
+        for row, shown_verdict in zip(rows, ("saturation", *verdicts), strict=True):
+            row.append(shown_verdict)
     blocks = [rows]
     if best:
         shown = (*current, best[0]) if current and best[0] is not current[0] else best[:1]
@@ -77,6 +82,7 @@ def _row(one: StudyData, trial: Trial) -> dict[str, Any]:
     for objective, value, se in zip(one.objectives, trial.values, trial.ses, strict=False):
         row[objective.name] = value
         row[f"{objective.name}_se"] = math.nan if trial.is_exact else se
+    row["saturation"] = trial.saturation
     row["is_baseline"] = trial.is_baseline
     row["duplicate_of"], row["failure"] = trial.duplicate_of, trial.failure
     row["warnings"] = "; ".join(trial.warnings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import random
@@ -11,7 +12,8 @@ import pytest
 from scipy import stats
 from support.study_problems import SMALL_SPACE, overloaded
 
-from spillway import Study, UsageError, gateway, run_many, simulate
+from spillway import Simulation, Study, UsageError, gateway, run_many, simulate
+from spillway.analysis.stationarity import VERDICTS
 from spillway.study import Kinds, Objective, Racing, evaluation
 from spillway.study.confirmation import neighbors
 from spillway.study.liveness import dead_parameters
@@ -236,6 +238,34 @@ def test_confirmation_can_be_written(tmp_path: Path) -> None:
     assert read["seeds"] == [3, 4, 5]
     assert read["winner"] == found.winner
     assert read["candidates"][0]["gain"]["mean"] == found.candidates[0].gain.mean  # type: ignore[union-attr]
+
+
+def test_a_winner_that_does_not_keep_up_is_named() -> None:
+    rate = {"workload.num_requests": 1200}
+    study = Study(overloaded().with_(rate), SMALL_SPACE, "goodput", seeds=2, sampler="random")
+    study.optimize(8, check=False)
+    assert {one.saturation for one in study.records} <= set(VERDICTS)
+    assert study.baseline.saturation == "unsaturated"
+    assert study.trials["saturation"].tolist() == [one.saturation for one in study.records]
+    found = study.confirm(1, 4)
+    (one,) = found.candidates
+    assert one.saturation == "unsaturated"  # the limit sheds what it cannot serve
+    assert "unsaturated" not in repr(found)
+    for verdict in ("transient", "undecided", "saturated"):
+        other = dataclasses.replace(one, saturation=verdict)
+        changed = dataclasses.replace(found, candidates=(other,), winner=one.number)
+        assert f"note: trial {one.number} is {verdict}: " in repr(changed)
+    assert found.to_dict()["candidates"][0]["saturation"] == "unsaturated"
+
+
+def test_saturated_trials_are_named_in_the_table() -> None:
+    base = Simulation().with_({"workload.num_requests": 1500, "workload.requests_per_s": 500.0})
+    space = {"instances[0].max_num_seqs": (64, 2048)}
+    study = Study(base, space, "request_throughput", seeds=2, sampler="random")
+    study.optimize(3, check=False)
+    assert {one.saturation for one in study.records} == {"saturated"}
+    assert "3 of 3 trials are saturated" in repr(study)
+    assert repr(study).splitlines()[2].split()[-1] == "saturation"
 
 
 def test_changes_of_the_winner_are_put_back_one_by_one() -> None:

@@ -15,8 +15,18 @@ from sklearn.isotonic import IsotonicRegression
 from support.changes import targets
 from support.study_problems import SMALL_SPACE, overloaded
 
-from spillway import ConfigError, Simulation, UsageError, gateway, instance, simulate, workload
+from spillway import (
+    ConfigError,
+    Simulation,
+    UsageError,
+    gateway,
+    instance,
+    run_many,
+    simulate,
+    workload,
+)
 from spillway.study import (
+    evaluation,
     grid,
     isolation,
     max_rate_under_slo,
@@ -30,6 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LIMIT, TIMEOUT = SMALL_SPACE
+RATE = "workload.requests_per_s"
 QUEUE_SLO = {"mean_queue_ms": "<=50", "shed": "<=0"}
 
 
@@ -233,6 +244,56 @@ def test_workloads_that_end_by_themselves_are_not_lengthened(
     found = max_rate_under_slo(short, PROMISE, tolerance=0.1, seeds=2, high=64)
     assert {one.num_requests for one in found.probes} == {500}
     assert any(f"no run was lengthened: {reason}" in note for note in found.notes)
+
+
+def test_a_rate_whose_backlog_grows_until_the_end_is_not_feasible() -> None:
+    # The horizon ends the runs before the queue is too long.
+    short = server(4, num_requests=4000).with_({"horizon_s": 120})
+    slo = {"mean_queue_ms": "<=10000", "shed": "<=0"}
+    found = max_rate_under_slo(short, slo, tolerance=0.1, seeds=4, high=64)
+    print(found)
+    assert found.feasible is not None
+    assert found.undecided
+    verdicts = {one.value: one.saturation for one in found.probes}
+    assert verdicts[found.feasible] != "saturated"
+    assert {verdicts[value] for value in found.undecided} == {"saturated"}
+    assert any("the runs are saturated" in note for note in found.notes)
+    assert "saturated" in repr(found)
+    assert "saturated" in {one["saturation"] for one in found.to_dict()["probes"]}
+
+
+def test_rows_carry_the_verdict() -> None:
+    slow, fast = 4.0, 40.0
+    metrics = ["request_throughput"]
+    found = grid(server(4, num_requests=1000), {RATE: [slow, fast]}, seeds=2, metrics=metrics)
+    assert [row.saturation for row in found.rows] == ["unsaturated", "saturated"]
+    assert [line["saturation"] for line in found.to_rows()] == ["unsaturated", "saturated"]
+    assert "1 of 2 configurations are saturated" in repr(found)
+    assert repr(found).splitlines()[2].split()[-1] == "saturation"
+    calm = grid(server(4, num_requests=1000), {RATE: [slow]}, seeds=2, metrics=metrics)
+    assert "satur" not in repr(calm)
+    streamed = server(4).with_({"metrics.streaming": True})
+    few = server(4, num_requests=200)
+    for unknown in (streamed, few):
+        found = grid(unknown, {RATE: [fast]}, seeds=2, metrics=metrics)
+        assert found.rows[0].saturation is None
+
+
+def test_verdicts_of_large_runs_take_several_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    base = server(4, num_requests=400)
+    values = {RATE: [2.0, 4.0, 40.0]}
+    whole = grid(base, values, seeds=3, metrics=["mean_queue_ms"], threads=1)
+    for limit in (100e3, 10e3):  # some configurations at a time, then some of their runs
+        monkeypatch.setattr(evaluation, "_MOST_KEPT_BYTES", limit)
+        calls = []
+
+        def counted(simulations: Any, seeds: Any, calls: Any = calls, **options: Any) -> Any:
+            calls.append((len(simulations), len(seeds)))
+            return run_many(simulations, seeds, **options)
+
+        monkeypatch.setattr(evaluation, "run_many", counted)
+        assert grid(base, values, seeds=3, metrics=["mean_queue_ms"], threads=1) == whole
+        assert len(calls) > 1
 
 
 def test_duration_is_lengthened_as_well() -> None:
