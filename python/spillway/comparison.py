@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from spillway.config import text
 from spillway.config.classes import config_error
-from spillway.config.extras import require
+from spillway.config.files import fingerprint
 from spillway.config.messages import checked
 from spillway.config.provenance import is_unvalidated
 from spillway.config.randomness import note_on_copies, num_blocks
-from spillway.data import effective
+from spillway.data import effective, frames
 from spillway.data.figures import FIGURES
 from spillway.data.statistics import Interval, fewest, interval, student_t_quantile
 from spillway.report import page
@@ -163,6 +163,8 @@ class Comparison:
         load under the first seed is among them (see `Result.saturation`).
     unvalidated
         The systems with servers whose step times are computed, not measured.
+    fingerprints
+        Digests of the systems' settings and Spillway's version, in the order of the names.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -174,6 +176,7 @@ class Comparison:
     reached_half_width: bool | None
     notes: tuple[str, ...]
     unvalidated: tuple[str, ...]
+    fingerprints: tuple[str, ...]
 
     def __getitem__(self, key: tuple[str, str]) -> Verdict:
         """The verdict of (challenger, figure); KeyError if there is none."""
@@ -203,6 +206,8 @@ class Comparison:
                 height=1.5 + 0.35 * len(self.verdicts),
             ),
         ]
+        prints = ", ".join(map("{} {}".format, self.names, self.fingerprints))
+        pieces.append(page.provenance(prints, self.seeds))
         page.save(path, title or f"Spillway: {' against '.join(self.names)}", pieces)
 
     def _parts(self) -> Parts:
@@ -225,21 +230,28 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as numbers, texts and lists, for JSON."""
-        found = dataclasses.asdict(self)
+        found = frames.provenance(seeds=self.seeds, fingerprint=self.fingerprints)
+        found |= dataclasses.asdict(self)
+        del found["fingerprints"]
         for row, one in zip(found["verdicts"], self.verdicts, strict=True):
             row["relative"] = one.relative
         return found
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per verdict (extra `pandas`)."""
+        """The verdicts as a long pandas DataFrame (extra `frames`).
+
+        One row per verdict: figure, value (the mean paired difference), low, high, n, unit,
+        population, the other attributes of `Verdict`, with `sizes` for its `populations`, and
+        `relative`. `attrs` holds schema, version, seeds and the fingerprint of each system.
+        """
         rows = []
         for one in self.verdicts:
             row = {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
-            gap = row.pop("difference")
-            row |= {"difference": gap.mean, "low": gap.low, "high": gap.high, "seeds": gap.n}
-            rows.append({**row, "relative": one.relative})
-        frame: pd.DataFrame = require("pandas", "pandas").DataFrame(rows)
-        return frame
+            row["sizes"] = row.pop("populations")
+            shown = frames.described(one.figure, row.pop("difference"))
+            rows.append({**shown, **row, "relative": one.relative})
+        attrs = frames.provenance(seeds=self.seeds, fingerprint=self.fingerprints)
+        return frames.frame(rows, attrs)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Forest plot: relative differences from the baseline with their intervals, in percent.
@@ -411,6 +423,7 @@ def compare(
         unvalidated=tuple(
             name for name, one in zip(names, simulations, strict=True) if is_unvalidated(one)
         ),
+        fingerprints=tuple(map(fingerprint, simulations)),
     )
 
 

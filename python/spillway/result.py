@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
+    import pandas as pd
+
     from spillway._core.cluster import Simulation
     from spillway.analysis.dynamo_counters import Version
     from spillway.analysis.group_age import AdmissionByGroupAge
@@ -289,6 +291,19 @@ class Result(ResultData):
 
         return page.summary(self, self.notes())
 
+    def to_frame(self) -> pd.DataFrame:
+        """The figures as a long pandas DataFrame (extra `frames`).
+
+        One row per figure with a value, of all requests, each class and each tenant: by ("all",
+        "slo_class", "tenant"), name, figure, value, low, high, n, unit, population, seed. Low and
+        high are empty: one run has no interval. `attrs` holds schema, version, seeds, fingerprint.
+        """
+        from spillway.data import frames
+
+        rows = frames.long_rows(self.summary(), self.by_class(), self.by_tenant())
+        attrs = frames.provenance(seeds=[self.seed], fingerprint=self.fingerprint)
+        return frames.frame(({**row, "seed": self.seed} for row in rows), attrs)
+
     def write(self, directory: str | Path, *, requests: str = "csv") -> None:
         """Writes summary.json and requests.csv (RFC 4180) into `directory`, created if missing.
 
@@ -309,6 +324,27 @@ class Results(Replications[Result]):
 
     Where seeds change nothing there is one run for all of them, and figures have no interval.
     """
+
+    def to_frame(self, confidence: float = 0.95) -> pd.DataFrame:
+        """The means over the seeds as a long pandas DataFrame (extra `frames`).
+
+        The columns of `Result.to_frame` without the seed; low and high are the ends of the
+        interval, n the number of runs with a value.
+        """
+        from spillway.data import frames
+
+        rows = frames.long_rows(
+            self.summary(confidence), self.by_class(confidence), self.by_tenant(confidence)
+        )
+        fingerprint = self[0].fingerprint if self else ""
+        return frames.frame(rows, frames.provenance(seeds=self.seeds, fingerprint=fingerprint))
+
+    @property
+    def plot(self) -> Plots:
+        """Figures of these results (extra `plot`): distributions pool the runs, rates average."""
+        from spillway.report.plots import Plots
+
+        return Plots(self)
 
     def __repr__(self) -> str:
         from spillway.report import tables

@@ -11,6 +11,8 @@ from support.paths import ROOT
 
 import spillway
 from spillway import Simulation, compare, gateway, instance
+from spillway.config.files import fingerprint
+from spillway.data.figures import FIGURES
 from spillway.data.statistics import interval
 
 MIXED = ROOT / "examples" / "mixed_targets.yaml"
@@ -86,7 +88,11 @@ def test_forms(systems: dict[str, Simulation]) -> None:
     document = json.loads(json.dumps(found.to_dict()))
     assert [one["outcome"] for one in document["verdicts"]] == [v.outcome for v in found.verdicts]
     frame = found.to_frame()
-    assert frame["difference"].tolist() == [one.difference.mean for one in found.verdicts]
+    assert frame["value"].tolist() == [one.difference.mean for one in found.verdicts]
+    assert frame["unit"].tolist() == [FIGURES[one.figure].unit for one in found.verdicts]
+    prints = [fingerprint(one) for one in systems.values()]
+    assert frame.attrs["fingerprint"] == document["fingerprint"] == prints
+    assert (frame.attrs["seeds"], document["schema"]) == ([0, 1, 2, 3], 1)
     axes = found.plot()
     assert len(axes.containers) == len(found.verdicts)
     assert (len(axes.texts), found.unvalidated) == (0, ())

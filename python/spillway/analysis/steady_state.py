@@ -59,7 +59,7 @@ class SteadyState:
     requests : int
         Number of requests behind the value.
     batches : int
-        Number of consecutive batches of equal size behind the interval.
+        Number of consecutive batches of equal size behind the interval; 0 if there is none.
     reason : str
         Why there is no interval; empty if there is one.
 
@@ -182,7 +182,8 @@ def steady_state(
     if len(kept) == 0:
         raise UsageError(f"no request with a {figure} arrives after {start_s:g} s")
     value, low, high, reason = of_values(kept, percentile, confidence)
-    return SteadyState(value, low, high, confidence, start_s, len(kept), _BATCHES, reason)
+    batches = 0 if low is None else _BATCHES
+    return SteadyState(value, low, high, confidence, start_s, len(kept), batches, reason)
 
 
 def _good(result: ResultData, requests: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:

@@ -12,6 +12,7 @@ import yaml
 from spillway.config.classes import config_error
 from spillway.config.extras import require
 from spillway.config.filesystem import make_folder, replacing_all
+from spillway.data import frames
 from spillway.data.aiperf import aiperf
 from spillway.data.benchmark_report import benchmark_report
 from spillway.data.vllm_bench import vllm_bench
@@ -77,7 +78,10 @@ def write_result(result: ResultData, directory: Path, file: str = "csv") -> None
     make_folder(directory)
     with replacing_all([requests, summary]) as (new_requests, new_summary):
         if result.has_requests and parquet is not None:
-            parquet.write_table(result.requests.to_arrow(), new_requests)
+            told = frames.provenance(seeds=[result.seed], fingerprint=result.fingerprint)
+            table = result.requests.to_arrow()
+            table = table.replace_schema_metadata({"spillway": json.dumps(told)})
+            parquet.write_table(table, new_requests)
         elif result.has_requests and file in _TEXTS:
             new_requests.write_text(_TEXTS[file](result) + "\n", encoding="utf-8")
         elif result.has_requests:

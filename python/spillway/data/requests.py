@@ -134,10 +134,29 @@ class Requests(Mapping[str, "NDArray[Any]"]):
         return len(self._columns["arrival_s"])
 
     def to_frame(self) -> pd.DataFrame:
-        """The columns as a pandas DataFrame (extra `frames`)."""
+        """The columns as a pandas DataFrame (extra `frames`).
+
+        Outcomes, reasons, tenants and classes are categories; request_id is text that Arrow holds.
+        """
         pandas = require("pandas", "frames")
-        frame: pd.DataFrame = pandas.DataFrame({name: self[name] for name in self})
+        columns = {}
+        for name in self:
+            if name in CODED:
+                kind = pandas.CategoricalDtype(list(self._names[CODED[name]]))
+                columns[name] = pandas.Categorical.from_codes(self._columns[name], dtype=kind)
+            elif name == "request_id":
+                columns[name] = pandas.StringDtype("pyarrow").__from_arrow__(self._arrow_ids())
+            else:
+                columns[name] = self[name]
+        frame: pd.DataFrame = pandas.DataFrame(columns)
         return frame
+
+    def _arrow_ids(self) -> pa.Array:
+        arrow = require("pyarrow", "frames")
+        ids = self._names["request_id"]
+        if ids:
+            return arrow.array(ids[: self.num_rows], arrow.string())
+        return arrow.array(np.arange(self.num_rows)).cast(arrow.string())
 
     def to_arrow(self) -> pa.Table:
         """The columns as a pyarrow Table (extra `frames`).
@@ -152,6 +171,9 @@ class Requests(Mapping[str, "NDArray[Any]"]):
                 codes = arrow.array(self._columns[name].astype(np.int32))
                 words = arrow.array(list(self._names[CODED[name]]), arrow.string())
                 columns[name] = arrow.DictionaryArray.from_arrays(codes, words)
+                continue
+            if name == "request_id":
+                columns[name] = self._arrow_ids()
                 continue
             values = self[name]
             missing = values < 0 if name == "instance" else None

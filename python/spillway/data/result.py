@@ -311,6 +311,7 @@ class ResultData:
         """The content of summary.json."""
         return {
             "schema": _SUMMARY_SCHEMA,
+            "version": _core.sim.build_info["version"],
             "profile": self.profile,
             "seed": self.seed,
             "fingerprint": self.fingerprint,
@@ -330,7 +331,12 @@ class ResultData:
         self._columns()  # raises if they were not kept
         archive.write(
             Path(path),
-            {"seed": self.seed, "simulation": self.simulation.to_dict()},
+            {
+                "version": _core.sim.build_info["version"],
+                "fingerprint": self.fingerprint,
+                "seed": self.seed,
+                "simulation": self.simulation.to_dict(),
+            },
             {**self._output, "request_id": list(self._output["request_id"])},
         )
 

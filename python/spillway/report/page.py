@@ -33,6 +33,7 @@ __all__ = [
     "document",
     "notes",
     "picture",
+    "provenance",
     "result",
     "save",
     "summary",
@@ -140,6 +141,8 @@ def picture(title: str, draw: Callable[[], Figure | SubFigure | None]) -> str:
         return ""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=_DPI, bbox_inches="tight")
+    # Without this a notebook would show it as well.
+    require("matplotlib.pyplot", "plot").close(figure)
     data = base64.b64encode(buffer.getvalue()).decode("ascii")
     name = html.escape(title)
     return f'<h2>{name}</h2><img alt="{name}" src="data:image/png;base64,{data}">'
@@ -198,15 +201,15 @@ def result(one: ResultData, remarks: Sequence[str]) -> list[str]:
         *_pictures(one),
         "<h2>Configuration</h2>",
         configuration("All settings, as a file for `spillway run`", one.simulation, one.profile),
-        _provenance(one),
+        provenance(one.fingerprint, [one.seed]),
     ]
 
 
-def _provenance(one: ResultData) -> str:
-    version = html.escape(build_info["version"])
-    return (
-        f"<p>Spillway {version}, fingerprint {html.escape(one.fingerprint)}, seed {one.seed}.</p>"
-    )
+def provenance(fingerprint: str, seeds: Sequence[int]) -> str:
+    """Where the numbers come from: version, fingerprint of the settings, seeds."""
+    told = f"Spillway {build_info['version']}, fingerprint {fingerprint}, "
+    told += f"seed {seeds[0]}." if len(seeds) == 1 else f"{len(seeds)} seeds from {min(seeds)} on."
+    return f"<p>{html.escape(told)}</p>"
 
 
 def _pictures(one: ResultData) -> list[str]:

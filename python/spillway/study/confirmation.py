@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from spillway._core.sim import ConfigError, UsageError
 from spillway._deprecated import moved
 from spillway.config import filesystem, text
+from spillway.config.files import fingerprint
 from spillway.config.provenance import notes_on_servers
 from spillway.config.randomness import REPLICATION, note_on_copies
-from spillway.data import statistics
+from spillway.data import frames, statistics
 from spillway.data.statistics import Interval, fewest, interval
 from spillway.study.feasibility import doubts
 
@@ -123,7 +124,8 @@ class Confirmation:
 
     def to_dict(self) -> dict[str, Any]:
         """The content of confirmation.json."""
-        found = {
+        attrs = frames.provenance(seeds=self.seeds, fingerprint=fingerprint(self.best))
+        found = attrs | {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
             if field.name not in ("best", "baseline", "candidates", "cliff", "reverted")

@@ -253,9 +253,7 @@ def run_task(task: Task) -> Measured | None:
             return None
         trace = _TRACES[task.trace_digest].replace(**task.replayed)
         simulation = simulation.replace(workload=trace)
-    return measure(
-        [simulation], task.seeds, task.metrics, threads=1, is_judging=task.is_judging
-    )[0]
+    return measure([simulation], task.seeds, task.metrics, threads=1, is_judging=task.is_judging)[0]
 
 
 def measure(
@@ -382,7 +380,4 @@ def _taken(
 
 
 def _trend(result: Result) -> stationarity.Trend:
-    return stationarity.trend(
-        stationarity.backlog(result.requests, result.simulation.warm_up_s)
-    )
-    )
+    return stationarity.trend(stationarity.backlog(result.requests, result.simulation.warm_up_s))

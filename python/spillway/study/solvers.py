@@ -12,10 +12,12 @@ from spillway._core.sim import UsageError
 from spillway._core.workload import Synthetic
 from spillway.analysis import stationarity
 from spillway.config import text
+from spillway.config.files import fingerprint
 from spillway.config.messages import note
 from spillway.config.progress import reporting
 from spillway.config.provenance import notes_on_servers
 from spillway.config.randomness import note_on_copies
+from spillway.data import frames
 from spillway.study.evaluation import Evaluator, as_seeds
 from spillway.study.feasibility import offered_per_s
 from spillway.study.objective import Constraint, as_constraints, rewards_shedding
@@ -105,6 +107,7 @@ class Solution:
     first_breach: str | None
     probes: tuple[Probe, ...]
     simulation: Simulation | None
+    seeds: tuple[int, ...]
     notes: tuple[str, ...]
 
     @property
@@ -119,7 +122,9 @@ class Solution:
 
     def to_dict(self) -> dict[str, Any]:
         """The content of solution.json."""
+        best = None if self.simulation is None else fingerprint(self.simulation)
         return {
+            **frames.provenance(seeds=self.seeds, fingerprint=[best]),
             "quantity": self.quantity,
             "unit": self.unit,
             "feasible": self.feasible,
@@ -461,6 +466,7 @@ class _Prober:
             first_breach=None if infeasible is None else self._breach(self._probes[infeasible]),
             probes=tuple(dataclasses.replace(one, value=sign * one.value) for one in probes),
             simulation=None if feasible is None else self._make(feasible),
+            seeds=self._seeds,
             notes=tuple(self._notes(undecided)),
         )
 

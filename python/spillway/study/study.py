@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spillway._core.sim import UsageError
-from spillway.config import profiles
+from spillway.config import files, profiles
 from spillway.config.extras import require
 from spillway.config.messages import note
 from spillway.config.progress import reporting
+from spillway.data import frames
 from spillway.report import page
 from spillway.study import tables
 from spillway.study.confirmation import confirm
@@ -282,6 +283,18 @@ class Study(StudyData):
         frame: pd.DataFrame = pandas.DataFrame(self.rows())
         return frame
 
+    def to_frame(self, confidence: float = 0.95) -> pd.DataFrame:
+        """The figures of all evaluated trials as a long pandas DataFrame (extra `frames`).
+
+        One row per trial and figure: trial, state, a column per parameter, role (objective,
+        constraint, metric), figure, value, low, high, n, unit, population, saturation,
+        fingerprint. `trials` has one row per trial. `attrs` holds schema, version, seeds and the
+        fingerprint of the current configuration.
+        """
+        fingerprint = files.fingerprint(self.simulation)
+        attrs = frames.provenance(seeds=self.seeds, fingerprint=fingerprint)
+        return frames.frame(tables.long_rows(self, confidence), attrs)
+
     def importance(self, objective: int = 0) -> dict[str, float]:
         """How well each parameter separates the best quarter of the trials from all, largest first.
 
@@ -327,4 +340,6 @@ class Study(StudyData):
         if self.feasible:
             name = "The best configuration, as a file for `spillway run`"
             pieces.append(page.configuration(name, self.best, profiles.name_of(self.best)))
+        fingerprint = files.fingerprint(self.simulation)
+        pieces.append(page.provenance(fingerprint, self.seeds))
         page.save(path, title or f"Spillway: {len(self.records)} trials", pieces)

@@ -13,13 +13,15 @@ import numpy as np
 
 from spillway import loading
 from spillway._core.cluster import Simulation
-from spillway._core.sim import ConfigError
+from spillway._core.sim import ConfigError, build_info
 from spillway.analysis.stationarity import note_on_saturation
 from spillway.config import filesystem, text
 from spillway.config.extras import require
+from spillway.config.files import fingerprint
 from spillway.config.progress import reporting
 from spillway.config.provenance import notes_on_servers
 from spillway.config.randomness import note_on_copies
+from spillway.data import frames
 from spillway.data.statistics import Interval, doubts, fewest, interval, spread
 from spillway.report import page
 from spillway.report.tables import joined
@@ -119,12 +121,13 @@ class Sweep:
     def to_rows(self) -> list[dict[str, Any]]:
         """One mapping per row.
 
-        Name, settings, per metric the mean, `…_se` and `…_per_seed`, saturation, failure. `…_se` is
-        the standard error of the mean over the seeds; over resamples of a trace, that of the mean
-        over traces of this length, which is the standard deviation of the resamples.
+        Name, settings, per metric the mean, `…_se` and `…_per_seed`, saturation, failure, the
+        fingerprint of the configuration and Spillway's version. `…_se` is the standard error of the
+        mean over the seeds; over resamples of a trace, that of the mean over traces of this length,
+        which is the standard deviation of the resamples.
         """
         found = []
-        for row in self.rows:
+        for row, simulation in zip(self.rows, self.simulations, strict=True):
             line: dict[str, Any] = {"name": row.name, **row.settings}
             for i, metric in enumerate(self.metrics):
                 values = row.values[i] if row.values else ()
@@ -136,13 +139,30 @@ class Sweep:
                 line[f"{metric}_per_seed"] = values
             line["saturation"] = row.saturation
             line["failure"] = row.failure
+            line["fingerprint"] = None if simulation is None else fingerprint(simulation)
+            line["version"] = build_info["version"]
             found.append(line)
         return found
 
     def to_frame(self) -> pd.DataFrame:
-        """The records as a pandas DataFrame (extra `frames`)."""
-        frame: pd.DataFrame = require("pandas", "frames").DataFrame(self.to_rows())
-        return frame
+        """The metrics as a long pandas DataFrame (extra `frames`).
+
+        One row per configuration and metric: name, a column per setting, figure, value, low, high
+        (95% interval), n, unit, population, saturation. Failed rows are left out; `to_rows` has
+        them. `attrs` holds schema, version, seeds and the fingerprint of each configuration.
+        """
+        lines = [
+            {
+                "name": row.name,
+                **row.settings,
+                **frames.described(metric, _interval(values, 0.95, row)),
+                "saturation": row.saturation,
+            }
+            for row in self.rows
+            for metric, values in zip(self.metrics, row.values, strict=False)
+        ]
+        prints = [None if one is None else fingerprint(one) for one in self.simulations]
+        return frames.frame(lines, frames.provenance(seeds=self.seeds, fingerprint=prints))
 
     def write(self, path: Path) -> None:
         """Writes the rows as a CSV file."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from spillway._core.sim import build_info
 from spillway.config.text import setting
+from spillway.data import frames
+from spillway.data.statistics import interval
 from spillway.report.tables import joined
 from spillway.study.records import Trial, mean, standard_error
 
@@ -13,7 +16,7 @@ if TYPE_CHECKING:
     from spillway.report.tables import Parts
     from spillway.study.data import StudyData
 
-__all__ = ["parts", "rows", "study"]
+__all__ = ["long_rows", "parts", "rows", "study"]
 
 
 def __dir__() -> list[str]:
@@ -58,6 +61,39 @@ def parts(one: StudyData) -> Parts:
     return f"{head}; best first", blocks, one.notes()
 
 
+def long_rows(one: StudyData, confidence: float) -> list[dict[str, Any]]:
+    """One row per evaluated trial and figure, with the columns of `Study.to_frame`."""
+    found = []
+    for trial in one.records:
+        if not trial.has_values:
+            continue
+        named = (
+            *(("objective", *pair) for pair in zip(one.objectives, trial.objectives, strict=True)),
+            *(
+                ("constraint", *pair)
+                for pair in zip(one.constraints, trial.constraints, strict=True)
+            ),
+            *(("metric", *pair) for pair in zip(one.metrics, trial.metrics, strict=True)),
+        )
+        for role, figure, values in named:
+            known = [value for value in values[: trial.num_runs] if not math.isnan(value)]
+            mean_of = None
+            if known:
+                mean_of = interval(known, confidence, is_replicated=trial.is_replicated)
+            found.append(
+                {
+                    "trial": trial.number,
+                    "state": trial.state,
+                    **{name: trial.point.get(name) for name in one.bound.parameters},
+                    "role": role,
+                    **frames.described(figure.name, mean_of),
+                    "saturation": trial.saturation,
+                    "fingerprint": trial.fingerprint,
+                }
+            )
+    return found
+
+
 def rows(one: StudyData) -> list[dict[str, Any]]:
     """One row per finished trial, with the columns of `Study.trials`."""
     return [_row(one, trial) for trial in one.records]
@@ -83,6 +119,7 @@ def _row(one: StudyData, trial: Trial) -> dict[str, Any]:
         row[objective.name] = value
         row[f"{objective.name}_se"] = math.nan if trial.is_exact else se
     row["saturation"] = trial.saturation
+    row["fingerprint"], row["version"] = trial.fingerprint, build_info["version"]
     row["is_baseline"] = trial.is_baseline
     row["duplicate_of"], row["failure"] = trial.duplicate_of, trial.failure
     row["warnings"] = "; ".join(trial.warnings)

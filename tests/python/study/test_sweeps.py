@@ -25,6 +25,8 @@ from spillway import (
     simulate,
     workload,
 )
+from spillway.config.files import fingerprint
+from spillway.data.figures import FIGURES
 from spillway.study import (
     evaluation,
     grid,
@@ -126,7 +128,17 @@ def test_invalid_row_is_marked_and_the_others_run(tmp_path: Path) -> None:
     assert float(rows[1]["goodput"]) == sum(found.rows[1].values[0]) / 2
     seeds = [float(one) for one in rows[1]["goodput_per_seed"].split()]
     assert tuple(seeds) == found.rows[1].values[0]
-    assert list(found.to_frame()["name"]) == [row.name for row in found.rows]
+    assert [line["fingerprint"] is None for line in found.to_rows()] == [True, False]
+    frame = found.to_frame()
+    assert frame["figure"].tolist() == ["goodput", "p99_tpot_ms"]  # of the row that ran
+    assert frame[LIMIT].tolist() == [4, 4]
+    assert frame["unit"].tolist() == [FIGURES[name].unit for name in found.metrics]
+    interval = found.interval(found.rows[1].name, "goodput")
+    assert interval is not None
+    assert frame.loc[0, ["value", "low", "high", "n"]].tolist() == [
+        interval.mean, interval.low, interval.high, 2
+    ]  # fmt: skip
+    assert frame.attrs["fingerprint"] == [None, fingerprint(overloaded().with_({LIMIT: 4}))]
 
 
 def test_values_of_a_grid_must_be_lists() -> None:

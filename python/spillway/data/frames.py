@@ -1,0 +1,79 @@
+"""Figures as long tables: one row per figure, with its unit and its population."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spillway._core.sim import build_info
+from spillway.config.extras import require
+from spillway.data.figures import FIGURES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import pandas as pd
+
+    from spillway.data.statistics import Interval
+
+__all__ = ["SCHEMA", "described", "frame", "long_rows", "provenance"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+SCHEMA = 1
+"""Version of the long tables and of the files of studies, sweeps and comparisons."""
+
+
+def provenance(*, seeds: Sequence[int], fingerprint: str | Sequence[str | None]) -> dict[str, Any]:
+    """What identifies the runs behind numbers: schema, version, seeds, digest of the settings."""
+    prints = fingerprint if isinstance(fingerprint, str) else list(fingerprint)
+    return {
+        "schema": SCHEMA,
+        "version": build_info["version"],
+        "seeds": list(seeds),
+        "fingerprint": prints,
+    }
+
+
+def described(figure: str, value: Interval | float | None) -> dict[str, Any]:
+    """The columns of a row: figure, value, low, high, n, unit, population.
+
+    `n`: number of runs. Functions of a result have neither unit nor population.
+    """
+    known = FIGURES.get(figure)
+    mean, low, high, n = value, None, None, 1
+    if value is not None and not isinstance(value, int | float):
+        mean, low, high, n = value.mean, value.low, value.high, value.n
+    return {
+        "figure": figure,
+        "value": mean,
+        "low": low,
+        "high": high,
+        "n": n,
+        "unit": None if known is None else known.unit,
+        "population": None if known is None else known.population,
+    }
+
+
+def long_rows(
+    summary: Mapping[str, Interval | float | None],
+    by_class: Mapping[str, Mapping[str, Interval | float | None]],
+    by_tenant: Mapping[str, Mapping[str, Interval | float | None]],
+) -> Iterator[dict[str, Any]]:
+    """A row per figure with a value: of all requests, of each class, of each tenant."""
+    groups = [("all", "", summary)]
+    groups += [("slo_class", name, figures) for name, figures in by_class.items()]
+    groups += [("tenant", name, figures) for name, figures in by_tenant.items()]
+    for by, name, figures in groups:
+        for figure, value in figures.items():
+            if value is not None and figure != "approximate":
+                yield {"by": by, "name": name, **described(figure, value)}
+
+
+def frame(rows: Iterable[Mapping[str, Any]], attrs: Mapping[str, Any]) -> pd.DataFrame:
+    """The rows as a pandas DataFrame with the provenance in `attrs` (extra `frames`)."""
+    made: pd.DataFrame = require("pandas", "frames").DataFrame(list(rows))
+    made.attrs.update(attrs)
+    return made

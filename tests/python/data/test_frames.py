@@ -1,0 +1,119 @@
+"""Figures as long tables, and the provenance that they and the files carry."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import spillway
+from spillway import Simulation, Study, run_many, simulate, workload
+from spillway.config.files import fingerprint
+from spillway.data.figures import FIGURES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pd = pytest.importorskip("pandas")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+COLUMNS = ["by", "name", "figure", "value", "low", "high", "n", "unit", "population"]
+
+
+def simulation() -> Simulation:
+    clients = [workload.Client(name="x", tenant="gold"), workload.Client(name="y", tenant="b")]
+    synthetic = workload.Synthetic(requests_per_s=50, num_requests=200, clients=clients)
+    return Simulation(workload=synthetic)
+
+
+def test_a_result_has_a_row_per_figure_and_population() -> None:
+    result = simulate(simulation(), 3)
+    frame = result.to_frame()
+    assert list(frame) == [*COLUMNS, "seed"]
+    assert set(frame["seed"]) == {3}
+    for by, name, figures in (
+        ("all", "", result.summary()),
+        ("tenant", "gold", result.by_tenant()["gold"]),
+        ("slo_class", "standard", result.by_class()["standard"]),
+    ):
+        mine = frame[(frame["by"] == by) & (frame["name"] == name)].set_index("figure")
+        known = {key: one for key, one in figures.items() if one is not None}
+        known.pop("approximate", None)
+        assert mine["value"].to_dict() == pytest.approx(known)
+        assert mine["unit"].to_dict() == {key: FIGURES[key].unit for key in known}
+        assert mine["population"].to_dict() == {key: FIGURES[key].population for key in known}
+    assert frame["low"].isna().all()
+    assert frame.attrs == {
+        "schema": 1,
+        "version": spillway.__version__,
+        "seeds": [3],
+        "fingerprint": fingerprint(result.simulation),
+    }
+
+
+def test_results_have_intervals() -> None:
+    results = simulate(simulation(), seeds=range(3))
+    frame = results.to_frame(0.9)
+    assert list(frame) == COLUMNS
+    row = frame[(frame["by"] == "all") & (frame["figure"] == "mean_ttft_ms")].iloc[0]
+    expected = results.summary(0.9)["mean_ttft_ms"]
+    assert expected is not None
+    found = (row["value"], row["low"], row["high"], row["n"])
+    assert found == (expected.mean, expected.low, expected.high, 3)
+    assert frame.attrs["seeds"] == [0, 1, 2]
+
+
+def test_a_study_has_a_row_per_trial_and_figure() -> None:
+    pytest.importorskip("optuna")
+    path = "instances[0].max_num_seqs"
+    study = Study(
+        simulation(), {path: (1, 2048)}, "mean_e2el_ms", {"shed": "<=1"}, seeds=2,
+        sampler="random", metrics=["request_throughput"],
+    ).optimize(3, check=False)  # fmt: skip
+    frame = study.to_frame()
+    assert frame["role"].tolist() == ["objective", "constraint", "metric"] * 3
+    assert frame["figure"].tolist() == ["mean_e2el_ms", "shed", "request_throughput"] * 3
+    trial = study.records[1]
+    row = frame[(frame["trial"] == 1) & (frame["role"] == "objective")].iloc[0]
+    assert row["value"] == pytest.approx(trial.values[0])
+    assert (row[path], row["unit"], row["n"]) == (trial.point[path], "ms", 2)
+    assert (row["fingerprint"], row["low"] < row["value"] < row["high"]) == (
+        trial.fingerprint,
+        True,
+    )
+    assert frame.attrs["fingerprint"] == fingerprint(study.simulation)
+    assert {line["version"] for line in study.rows()} == {spillway.__version__}
+
+
+def test_requests_as_a_frame_have_categories_and_text() -> None:
+    (results,) = run_many([simulation()], [0], keep_requests=True)
+    requests = results[0].requests
+    frame = requests.to_frame()
+    assert list(frame) == list(requests)
+    for name in ("outcome", "reason", "tenant", "slo_class"):
+        assert isinstance(frame[name].dtype, pd.CategoricalDtype)
+    for name in requests:
+        assert np.array_equal(
+            frame[name].to_numpy(), requests[name], equal_nan=requests[name].dtype.kind == "f"
+        )
+
+
+def test_files_carry_their_provenance(tmp_path: Path) -> None:
+    result = simulate(simulation(), 5)
+    told = {
+        "schema": 1,
+        "version": spillway.__version__,
+        "seeds": [5],
+        "fingerprint": result.fingerprint,
+    }
+    result.write(tmp_path, requests="parquet")
+    metadata = parquet.read_schema(tmp_path / "requests.parquet").metadata
+    assert json.loads(metadata[b"spillway"]) == told
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert (summary["version"], summary["fingerprint"]) == (told["version"], told["fingerprint"])
+    result.save(tmp_path / "result.npz")
+    with np.load(tmp_path / "result.npz") as archive:
+        document = json.loads(str(archive["document"]))
+    assert (document["version"], document["fingerprint"]) == (told["version"], told["fingerprint"])
