@@ -30,7 +30,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
         "spillway.data.export",
         "spillway.loading",
     ),
-    "spillway.overload": ("spillway.analysis.recovery", "spillway.analysis.targets"),
+    "spillway.overload": ("spillway.analysis.recovery", "spillway.data.targets"),
     "spillway.profiles": ("spillway.config.profiles",),
     "spillway.randomness": ("spillway.config.randomness",),
     "spillway.report.study_plots": ("spillway.study.plots",),

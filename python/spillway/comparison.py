@@ -259,7 +259,7 @@ class Comparison:
         Verdicts whose baseline is zero, or that have no interval, are left out. Draws into `ax`, or
         else into new axes (extra `plot`).
         """
-        from spillway.report.style import STYLES, UNVALIDATED, axes_or_new, mark
+        from spillway.report.style import STYLES, UNVALIDATED, axes_or_new, ink, mark
 
         axes = axes_or_new(ax)
         colors = {"better": STYLES[2]["color"], "worse": STYLES[1]["color"]}
@@ -273,10 +273,10 @@ class Comparison:
                 xerr=[[percent * reach] for reach in one.difference.reaches],
                 color=colors.get(one.outcome, "#777777"),
                 marker="o" if one.outcome in colors else "s",
-                markerfacecolor=None if one.outcome in colors else "white",
+                markerfacecolor=None if one.outcome in colors else axes.get_facecolor(),
                 capsize=3,
             )
-        axes.axvline(0, color="black", linewidth=0.8)
+        axes.axvline(0, color=ink(axes), linewidth=0.8)
         axes.set_yticks(
             range(len(shown)),
             [

@@ -341,7 +341,7 @@ class Results(Replications[Result]):
 
     @property
     def plot(self) -> Plots:
-        """Figures of these results (extra `plot`): distributions pool the runs, rates average."""
+        """Figures of these results (extra `plot`); see `Plots` for what they show of the runs."""
         from spillway.report.plots import Plots
 
         return Plots(self)

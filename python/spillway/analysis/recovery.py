@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spillway import _core
-from spillway.analysis.targets import compare_with_targets
+from spillway.data.targets import compare_with_targets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,9 +8,9 @@ import numpy as np
 
 from spillway import _core
 from spillway._core.cluster import Simulation
-from spillway.analysis.targets import compare_with_targets
 from spillway.config.limits import LONGEST_SPAN_S
 from spillway.data.decisions import Rows
+from spillway.data.targets import compare_with_targets
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

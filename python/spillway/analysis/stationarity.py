@@ -308,7 +308,6 @@ def note_on_saturation(verdicts: Sequence[str | None], what: str) -> list[str]:
     count = list(verdicts).count("saturated")
     if not count:
         return []
-    return [
-        f"{count} of {len(verdicts)} {what} are saturated: the number of requests in the system "
-        "grows until the last arrival, so latencies depend on the length of the run."
-    ]
+    told = f"{count} of {len(verdicts)} {what} are saturated"
+    why = "the number of requests in the system grows until the last arrival"
+    return [f"{told}: {why}, so latencies depend on the length of the run."]

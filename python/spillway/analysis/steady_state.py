@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spillway._core.sim import UsageError
-from spillway.analysis.targets import compare_with_targets
 from spillway.config.classes import config_error
 from spillway.data.statistics import student_t_quantile
+from spillway.data.targets import compare_with_targets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,9 +17,11 @@ import numpy as np
 from spillway.config import text
 from spillway.data.figures import FIGURES
 from spillway.data.replications import Replications
+from spillway.data.targets import compare_with_targets
 from spillway.report.style import (
     STYLES,
     axes_or_new,
+    ink,
     legend_above,
     make_x_logarithmic,
     mark_unvalidated,
@@ -111,14 +113,25 @@ _PHASES = (
     ("prefill", "#D55E00"),
     ("decode", "#0072B2"),
 )
-_LOST_COLORS = ("#000000", "#777777", "#CC79A7", "#009E73", "#56B4E9")
+_LOST_COLORS = ("#7F7F7F", "#CC79A7", "#009E73", "#56B4E9")
 
 
 class Plots:
-    """The figures of one result, as `result.plot`."""
+    """The figures of one result, or of replications, as `result.plot`.
 
-    def __init__(self, result: ResultData) -> None:
+    Of replications, distributions pool the requests and rates are averaged; figures of single
+    requests, of instances and of the gateway over time show the first run.
+    """
+
+    def __init__(self, result: ResultData | Replications[Any]) -> None:
         self._result = result
+
+    @property
+    def _run(self) -> ResultData:
+        if isinstance(self._result, Replications):
+            first: ResultData = self._result[0]
+            return first
+        return self._result
 
     def latency_cdf(
         self,
@@ -144,7 +157,7 @@ class Plots:
 
     def admitted_tokens(self, bucket: TokenBucket | None = None, *, ax: Axes | None = None) -> Axes:
         """Cumulative prompt tokens offered and admitted; see `plots.admitted_tokens`."""
-        return admitted_tokens(self._result, bucket, ax=ax)
+        return admitted_tokens(self._run, bucket, ax=ax)
 
     def admission_by_length(
         self, *, bins: int = 20, label: str | None = None, ax: Axes | None = None
@@ -156,19 +169,19 @@ class Plots:
         self, start_s: float = 0, end_s: float | None = None, *, ax: Axes | None = None
     ) -> Axes:
         """A bar per request of a span of time, by phase; see `plots.requests`."""
-        return requests(self._result, start_s, end_s, ax=ax)
+        return requests(self._run, start_s, end_s, ax=ax)
 
     def instances(
         self, *, bins: int | Sequence[float] = 120, figure: Figure | SubFigure | None = None
     ) -> Figure | SubFigure:
         """The requests in each instance over time; see `plots.instances`."""
-        return instances(self._result, bins=bins, figure=figure)
+        return instances(self._run, bins=bins, figure=figure)
 
     def gateway(
         self, *, step_s: float | None = None, figure: Figure | SubFigure | None = None
     ) -> Figure | SubFigure:
         """Demand, limit, signals and engines over time; see `plots.gateway`."""
-        return gateway(self._result, step_s=step_s, figure=figure)
+        return gateway(self._run, step_s=step_s, figure=figure)
 
 
 def latency_cdf(
@@ -303,10 +316,10 @@ def outcomes_over_time(
             )  # fmt: skip
             base = base + rate
         axes.stairs(
-            _rate(arrivals[offered], edges, len(runs)), edges, color="black", label="offered"
+            _rate(arrivals[offered], edges, len(runs)), edges, color=ink(axes), label="offered"
         )
         if warm_up_s > 0:
-            axes.axvline(warm_up_s, color="black", linestyle=":", label="end of warm-up")
+            axes.axvline(warm_up_s, color=ink(axes), linestyle=":", label="end of warm-up")
         population = f"{text.number(int(offered.sum()))} requests"
         if len(runs) > 1:
             population += f", {len(runs)} seeds"
@@ -371,7 +384,7 @@ def admitted_tokens(
             ends,
             bucket.capacity_tokens
             + bucket.refill_tokens_per_s * (ends + gateway.admission_latency_s),
-            color="black",
+            color=ink(axes),
             linestyle=":",
             label=f"bound: {text.number(bucket.capacity_tokens)} "
             f"+ {text.number(bucket.refill_tokens_per_s)}/s · time",
@@ -442,8 +455,9 @@ def gateway(
     replicas) and the requests in flight, with the controllers' moves; the sensor's value with
     target and deadband where the controller has them; requests running and waiting in the engines;
     KV blocks in use. The axes' labels (`get_label`) are submitted, dispatched, shed, queued,
-    tokens, limit, sensor, batch and kv. There is no panel `sensor` without a controller, and no
-    panel `kv` if no block was ever in use, as in a plant.
+    tokens, goodput, limit, sensor, batch and kv. There is no panel `sensor` without a controller,
+    and no panel `kv` if no block was ever in use, as in a plant. The panel `goodput`, the share
+    within the targets by time of arrival, needs requests that were kept and a class with targets.
 
     Parameters
     ----------
@@ -470,17 +484,20 @@ def gateway(
         figure = pyplot().figure(figsize=(11, 8.5), layout="constrained")
     sensor = "sensor" if len(control["time_s"]) else "limit"
     kv = "kv" if timeline["kv_utilization"].any() else "batch"
-    axes: dict[str, Axes] = figure.subplot_mosaic(
-        [
-            ["submitted", "limit"],
-            ["dispatched", "limit"],
-            ["shed", sensor],
-            ["queued", "batch"],
-            ["tokens", kv],
-        ],
-        sharex=True,
-    )
+    rows = [
+        ["submitted", "limit"],
+        ["dispatched", "limit"],
+        ["shed", sensor],
+        ["queued", "batch"],
+        ["tokens", kv],
+    ]
+    met = _within_targets(result)
+    if not np.isnan(met).all():
+        rows.append(["goodput", kv])
+    axes: dict[str, Axes] = figure.subplot_mosaic(rows, sharex=True)
     _draw_tenants(axes, timeline, step_s)
+    if "goodput" in axes:
+        _draw_goodput(axes["goodput"], result, met, step_s)
     _draw_limit(axes["limit"], timeline, control)
     if "sensor" in axes:
         _draw_sensor(axes["sensor"], control, settings)
@@ -488,7 +505,7 @@ def gateway(
     for panel in axes.values():
         panel.grid(alpha=0.3)
         panel.set(xlim=(0, timeline["time_s"][-1]))
-    for last in (axes["tokens"], axes[kv]):
+    for last in (axes[rows[-1][0]], axes[kv]):
         last.set(xlabel="time (s)")
     lines, tenants = axes["submitted"].get_legend_handles_labels()
     if lines:
@@ -559,7 +576,7 @@ def requests(
     preempted = done & (columns["preemptions"][shown] > 0)
     if preempted.any():
         ends = (from_s + until[-1])[preempted]
-        axes.plot(ends, rows[preempted], "k<", markersize=4, label="preempted")
+        axes.plot(ends, rows[preempted], "<", color=ink(axes), markersize=4, label="preempted")
     axes.set(
         xlabel="time (s)", ylabel="requests in order of arrival", ylim=(len(shown) - 0.4, -0.6),
         yticks=[],
@@ -668,7 +685,7 @@ def heat_map(
     middle = np.nanmean([np.nanmin(cells), np.nanmax(cells)]) if np.isfinite(cells).any() else 0
     for (row, column), value in np.ndenumerate(cells):
         shown = "-" if np.isnan(value) else text.number(float(value))
-        color = "white" if value <= middle else "black"
+        color = ink(axes) if np.isnan(value) else "white" if value <= middle else "black"
         axes.text(column, row, shown, ha="center", va="center", color=color)
     axes.set_xticks(range(len(runs)), list(runs))
     axes.set_yticks(range(len(groups)), groups)
@@ -770,9 +787,7 @@ def sweep(
 def _draw_tenants(axes: Mapping[str, Axes], timeline: Timeline, step_s: float | None) -> None:
     """The panels with a line per tenant; tenants without requests have no line."""
     time_s = timeline["time_s"]
-    step_rows = len(time_s) / 100 if step_s is None else step_s / (time_s[1] - time_s[0])
-    last = len(time_s) - 1
-    rows = np.append(np.arange(0, last, max(1, round(step_rows))), last)
+    rows = _steps(timeline, step_s)
     for style, tenant in zip(itertools.cycle(STYLES), timeline.tenants):
         columns = timeline.of(tenant)
         if not columns["submitted"][-1]:
@@ -803,12 +818,49 @@ def _draw_tenants(axes: Mapping[str, Axes], timeline: Timeline, step_s: float | 
         axes["queued"].set(ylim=(0, 1))
 
 
+def _steps(timeline: Timeline, step_s: float | None) -> NDArray[np.int64]:
+    """The rows of a timeline between which rates are averaged."""
+    time_s = timeline["time_s"]
+    step_rows = len(time_s) / 100 if step_s is None else step_s / (time_s[1] - time_s[0])
+    last = len(time_s) - 1
+    return np.append(np.arange(0, last, max(1, round(step_rows))), last)
+
+
+def _within_targets(result: ResultData) -> NDArray[np.float64]:
+    """1 for requests within the targets of their class, 0 for others, NaN without targets."""
+    if not result.has_requests:
+        return np.array([])
+    columns = result.requests
+    latencies = (columns[name] * 1e9 for name in ("ttft_s", "tpot_s", "e2e_s"))
+    classes = result.simulation.slo_classes
+    promised, met = compare_with_targets(classes, columns["slo_class"], *latencies)
+    return np.where(promised, met, np.nan)
+
+
+def _draw_goodput(
+    axes: Axes, result: ResultData, met: NDArray[np.float64], step_s: float | None
+) -> None:
+    timeline = result.timeline
+    edges = timeline["time_s"][_steps(timeline, step_s)]
+    columns = result.requests
+    for style, tenant in zip(itertools.cycle(STYLES), timeline.tenants):
+        own = ~np.isnan(met) & (columns["tenant"] == tenant)
+        if not own.any():
+            continue
+        counts = np.histogram(columns["arrival_s"][own], edges)[0]
+        good = np.histogram(columns["arrival_s"][own], edges, weights=met[own])[0]
+        share = np.divide(good, counts, out=np.full(len(counts), np.nan), where=counts > 0)
+        axes.stairs(share, edges, baseline=None, **style)
+    _name_panel(axes, "goodput, by time of arrival", "share")
+    axes.set(ylim=(0, 1.02))
+
+
 def _draw_limit(axes: Axes, timeline: Timeline, control: Control) -> None:
     time_s, permits, in_flight = (timeline[name] for name in ("time_s", "permits", "in_flight"))
     axes.plot(time_s, in_flight, label="in flight", **STYLES[0])
     if not np.isnan(permits).all():
         axes.plot(
-            time_s, permits, label="permits", color="black", linewidth=1, drawstyle="steps-post"
+            time_s, permits, label="permits", color=ink(axes), linewidth=1, drawstyle="steps-post"
         )
     for action, color, marker in _ACTIONS:
         at_s = control["time_s"][control["action"] == control.actions.index(action)]
@@ -838,7 +890,7 @@ def _draw_sensor(axes: Axes, control: Control, settings: Gateway) -> None:
             low, high = target * (1 - band), target * (1 + band)
             axes.axhspan(low, high, color="#E69F00", alpha=0.3, linewidth=0, label="deadband")
         axes.axhline(
-            target, color="black", linewidth=1, linestyle=":", label=f"target: {target:g} {unit}"
+            target, color=ink(axes), linewidth=1, linestyle=":", label=f"target: {target:g} {unit}"
         )
     replicas = np.unique(control["replica"])
     label: str | None = "sensor" if len(replicas) == 1 else f"{len(replicas)} replicas"

@@ -19,6 +19,7 @@ __all__ = [
     "STYLES",
     "UNVALIDATED",
     "axes_or_new",
+    "ink",
     "legend_above",
     "make_x_logarithmic",
     "mark",
@@ -41,14 +42,15 @@ STYLES: tuple[dict[str, Any], ...] = tuple(
         ("#D55E00", "--"),
         ("#009E73", "-."),
         ("#CC79A7", ":"),
-        ("#000000", (0, (6, 1, 1, 1, 1, 1))),
+        ("#7F7F7F", (0, (6, 1, 1, 1, 1, 1))),
         ("#E69F00", (0, (8, 2))),
         ("#56B4E9", (0, (3, 1, 1, 1))),
     )
 )
 """Keyword arguments of `Axes.plot` for the lines of a figure, safe for color blindness.
 
-The colors are Okabe and Ito's, and the lines also differ without color.
+The colors are Okabe and Ito's, with gray for black, so that all show on white and on black. The
+lines also differ without color.
 """
 
 
@@ -65,6 +67,11 @@ def axes_or_new(ax: Axes | None) -> Axes:
     return axes
 
 
+def ink(axes: Axes) -> Any:
+    """The color of the axes' texts: black on white, white in a dark style."""
+    return axes.xaxis.label.get_color()
+
+
 def mark_unvalidated(axes: Axes, simulations: Iterable[Simulation]) -> None:
     """Marks a figure of servers whose step times are computed, and were never measured."""
     if any(map(is_unvalidated, simulations)):
@@ -76,7 +83,7 @@ def mark(axes: Axes, text: str) -> None:
     if all(one.get_text() != text for one in axes.texts):
         axes.annotate(
             text, (0, 0), (3, 3), "axes fraction", "offset points", fontsize="x-small",
-            color="#666666",
+            color="#7F7F7F",
         )  # fmt: skip
 
 

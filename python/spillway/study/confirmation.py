@@ -56,9 +56,9 @@ class Candidate:
 
     `gain` is the paired difference from the baseline, positive if better; its interval is widened
     so that the intervals of all candidates hold simultaneously. `constraints` are the means of the
-    constrained figures with their intervals. `saturation`: whether the system keeps up with its load
-    on the fresh seeds (see `Result.saturation`); None if unknown. `failure` is the reason if it has
-    none of these.
+    constrained figures with their intervals. `saturation`: whether the system keeps up with its
+    load on the fresh seeds (see `Result.saturation`); None if unknown. `failure` is the reason if
+    it has none of these.
     """
 
     number: int

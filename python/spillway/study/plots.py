@@ -14,6 +14,8 @@ import numpy as np
 
 from spillway._core import search
 from spillway._core.sim import UsageError
+from spillway.config import text
+from spillway.data.figures import FIGURES
 from spillway.report.style import (
     STYLES,
     axes_or_new,
@@ -33,8 +35,9 @@ if TYPE_CHECKING:
     from spillway.study.data import StudyData
     from spillway.study.records import Trial
     from spillway.study.space import Parameter
+    from spillway.study.sweeps import Row, Sweep
 
-__all__ = ["StudyPlots"]
+__all__ = ["StudyPlots", "sweep"]
 
 
 def __dir__() -> list[str]:
@@ -160,6 +163,7 @@ class StudyPlots:
             figure: Any = axes.figure
             figure.colorbar(filled, ax=axes, label=_value_name(self._study, objective))
         _scatter(axes, trials, xs, ys, None)
+        _outline(axes)
         _name_axis(axes.xaxis, across)
         _name_axis(axes.yaxis, up)
         self._mark(axes)
@@ -182,6 +186,62 @@ class StudyPlots:
         self._mark(axes)
         legend_above(axes)
         return axes
+
+
+def sweep(found: Sweep, metric: str, setting: str | None, *, ax: Axes | None = None) -> Axes:
+    """See `Sweep.plot`."""
+    found._column(metric)
+    ran = [row for row in found.rows if row.failure is None]
+    if setting is None:
+        paths = dict.fromkeys(path for row in ran for path in row.settings)
+        numeric = [path for path in paths if all(_number(row, path) for row in ran)]
+        setting = numeric[0] if numeric else None
+    else:
+        ran = [row for row in ran if _number(row, setting)]
+    lines: dict[str, list[Row]] = {}
+    for row in ran:
+        if setting is None:
+            lines.setdefault(row.name, []).append(row)
+        else:
+            rest = {path: value for path, value in row.settings.items() if path != setting}
+            lines.setdefault(text.point(rest) if rest else "", []).append(row)
+    if not lines:
+        raise ValueError(f"there is nothing to draw: no row ran with a number for {setting!r}")
+    axes = axes_or_new(ax)
+    names = [row.name for row in ran]
+    for style, (name, own) in zip(itertools.cycle(STYLES), lines.items()):
+        rows = own if setting is None else sorted(own, key=lambda row: float(row.settings[setting]))
+        intervals = [found.interval(row.name, metric) for row in rows]
+        means = [math.nan if one is None else one.mean for one in intervals]
+        halves = [0.0 if one is None else one.half_width or 0.0 for one in intervals]
+        if setting is None:
+            places = [names.index(row.name) for row in rows]
+            axes.errorbar(means, places, xerr=halves, marker="o", capsize=3, color="#0072B2")
+            continue
+        values = [float(row.settings[setting]) for row in rows]
+        axes.errorbar(
+            values, means, yerr=halves, label=name or None, marker="o", markersize=4, capsize=3,
+            **style,
+        )  # fmt: skip
+    label = FIGURES[metric].label if metric in FIGURES else metric
+    if setting is None:
+        axes.set_yticks(range(len(names)), names)
+        axes.set(ylim=(len(names) - 0.5, -0.5), xlabel=label)
+    else:
+        axes.set(xlabel=setting, ylabel=label)
+    axes.grid(alpha=0.3)
+    seeds = len(found.seeds)
+    told = "1 seed" if seeds == 1 else f"mean of {seeds} seeds, 95% interval"
+    axes.set_title(told, loc="right", fontsize="small")
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize="small")
+    mark_unvalidated(axes, (one for one in found.simulations if one is not None))
+    return axes
+
+
+def _number(row: Row, path: str) -> bool:
+    value = row.settings.get(path)
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _surface(shares: Any, values: Sequence[float], errors: Sequence[float]) -> Any:
@@ -253,6 +313,14 @@ def _scatter(
             label=label,
             **style,
         )
+
+
+def _outline(axes: Axes) -> None:
+    """Draws a white rim around markers, which else vanish on a map of their color."""
+    from matplotlib.patheffects import withStroke
+
+    for line in axes.get_lines():
+        line.set_path_effects([withStroke(linewidth=3, foreground="white")])
 
 
 def _parameter(study: StudyData, name: str) -> Parameter:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pandas as pd
+    from matplotlib.axes import Axes
 
     from spillway.analysis.stationarity import Verdict
     from spillway.config.progress import Progress
@@ -163,6 +164,31 @@ class Sweep:
         ]
         prints = [None if one is None else fingerprint(one) for one in self.simulations]
         return frames.frame(lines, frames.provenance(seeds=self.seeds, fingerprint=prints))
+
+    def plot(
+        self, metric: str | None = None, setting: str | None = None, *, ax: Axes | None = None
+    ) -> Axes:
+        """Draws a metric over a numeric setting with 95% intervals (extra `plot`).
+
+        There is a line for each combination of the other settings. Rows that failed or lack the
+        setting are left out.
+
+        Parameters
+        ----------
+        metric
+            One of `metrics`; None: the first.
+        setting
+            Path of the setting on the x axis; None: the first that is a number in every row.
+            Without one, as in `isolation`, each row has a line of its own.
+        ax
+            Axes to draw into; default: those of a new figure.
+
+        Raises KeyError for an unknown metric, ValueError if no row can be drawn.
+
+        """
+        from spillway.study import plots
+
+        return plots.sweep(self, metric or self.metrics[0], setting, ax=ax)
 
     def write(self, path: Path) -> None:
         """Writes the rows as a CSV file."""

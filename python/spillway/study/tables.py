@@ -67,15 +67,13 @@ def long_rows(one: StudyData, confidence: float) -> list[dict[str, Any]]:
     for trial in one.records:
         if not trial.has_values:
             continue
-        named = (
-            *(("objective", *pair) for pair in zip(one.objectives, trial.objectives, strict=True)),
-            *(
-                ("constraint", *pair)
-                for pair in zip(one.constraints, trial.constraints, strict=True)
-            ),
-            *(("metric", *pair) for pair in zip(one.metrics, trial.metrics, strict=True)),
-        )
-        for role, figure, values in named:
+        named = [
+            *(("objective", figure.name) for figure in one.objectives),
+            *(("constraint", figure.name) for figure in one.constraints),
+            *(("metric", figure.name) for figure in one.metrics),
+        ]
+        told = (*trial.objectives, *trial.constraints, *trial.metrics)
+        for (role, figure), values in zip(named, told, strict=True):
             known = [value for value in values[: trial.num_runs] if not math.isnan(value)]
             mean_of = None
             if known:
@@ -86,7 +84,7 @@ def long_rows(one: StudyData, confidence: float) -> list[dict[str, Any]]:
                     "state": trial.state,
                     **{name: trial.point.get(name) for name in one.bound.parameters},
                     "role": role,
-                    **frames.described(figure.name, mean_of),
+                    **frames.described(figure, mean_of),
                     "saturation": trial.saturation,
                     "fingerprint": trial.fingerprint,
                 }

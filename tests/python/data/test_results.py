@@ -106,7 +106,8 @@ def test_summary_json(tmp_path: Path) -> None:
     text = (tmp_path / "summary.json").read_text()
     content = json.loads(text, parse_constant=refuse)
     assert list(content) == [
-        "schema", "version", "profile", "seed", "fingerprint", "ledger", "metrics", "by_class", "by_tenant",
+        "schema", "version", "profile", "seed", "fingerprint", "ledger", "metrics", "by_class",
+        "by_tenant",
     ]  # fmt: skip
     assert content == result.to_dict()
     assert (content["schema"], content["profile"], content["seed"]) == (1, "vllm", 3)

@@ -377,7 +377,8 @@ def test_gateway_has_a_panel_for_everything(controlled):
     figure = controlled.plot.gateway()
     panels = panels_of(figure)
     assert list(panels) == [
-        "submitted", "limit", "dispatched", "shed", "sensor", "queued", "batch", "tokens"
+        "submitted", "limit", "dispatched", "shed", "sensor", "queued", "batch", "tokens",
+        "goodput",
     ]  # fmt: skip
     assert {name: axes.get_ylabel() for name, axes in panels.items()} == {
         "submitted": "requests/s",
@@ -385,11 +386,12 @@ def test_gateway_has_a_panel_for_everything(controlled):
         "shed": "requests/s",
         "queued": "requests",
         "tokens": "tokens/s",
+        "goodput": "share",
         "limit": "requests",
         "sensor": "s",
         "batch": "requests",
     }
-    assert panels["tokens"].get_xlabel() == panels["batch"].get_xlabel() == "time (s)"
+    assert panels["goodput"].get_xlabel() == panels["batch"].get_xlabel() == "time (s)"
     assert len({axes.get_xlim() for axes in panels.values()}) == 1
     total = controlled.timeline["submitted"][-1].sum()
     assert panels["submitted"].get_title(loc="left") == f"submitted ({total:,} requests)"
@@ -679,6 +681,62 @@ def test_unvalidated_servers_are_marked_in_every_figure() -> None:
             for one in (computed, known)
         ]
         assert marks == [1, 0]
+
+
+def test_gateway_draws_the_goodput_over_time(simulation):
+    result = spillway.simulate(simulation.with_({"metrics.timeline_step_s": 0.5}))
+    axes = panels_of(result.plot.gateway(step_s=2))["goodput"]
+    assert axes.get_title(loc="left") == "goodput, by time of arrival"
+    assert axes.get_ylabel() == "share"
+    ((shares, edges),) = stairs_of(axes)  # only one class has a target
+    columns = result.requests
+    critical = columns["slo_class"] == "critical"
+    good = critical & (columns["ttft_s"] <= 0.05)
+    for share, low, high in zip(shares, edges, edges[1:], strict=False):
+        inside = (columns["arrival_s"] >= low) & (columns["arrival_s"] < high)
+        if (inside & critical).any():
+            expected = (inside & good).sum() / (inside & critical).sum()
+            assert share == pytest.approx(expected)
+        else:
+            assert np.isnan(share)
+    without = spillway.simulate(
+        simulation.with_({"metrics.timeline_step_s": 0.5, "slo_classes[0].target_ttft_s": None})
+    )
+    assert "goodput" not in panels_of(without.plot.gateway())
+
+
+def test_results_have_the_figures_of_a_result(simulation):
+    results = spillway.simulate(simulation.with_({"metrics.timeline_step_s": 0.5}), seeds=range(2))
+    pooled = legend_of(plots.latency_cdf(results))
+    assert (
+        legend_of(results.plot.latency_cdf()) == pooled != legend_of(results[0].plot.latency_cdf())
+    )
+    first = results[0].plot.requests(0, 1)
+    assert legend_of(results.plot.requests(0, 1)) == legend_of(first)
+    assert list(panels_of(results.plot.gateway())) == list(panels_of(results[0].plot.gateway()))
+
+
+def test_texts_show_on_a_dark_style(simulation, controlled):
+    dark = "#000000"
+    with plt.style.context("dark_background"):
+        drawn = [
+            plots.admitted_tokens(spillway.simulate(simulation)).figure,
+            plots.gateway(controlled),
+            plots.outcomes_over_time(controlled),
+            plots.heat_map({"one": controlled, "other": busy_run()}, "mean_ttft_ms").figure,
+        ]
+        for figure in drawn:
+            for axes in figure.axes:
+                assert mpl.colors.to_hex(axes.get_facecolor()) == dark
+                lines = [line.get_color() for line in axes.get_lines()]
+                assert dark not in map(mpl.colors.to_hex, lines)
+        # A cell without a value has no color behind its text.
+        (image,) = drawn[-1].axes[0].images
+        for text in drawn[-1].axes[0].texts:
+            column, row = map(int, text.get_position())
+            if np.ma.getmaskarray(image.get_array())[row, column]:
+                assert text.get_text() == "-"
+                assert mpl.colors.to_hex(text.get_color()) != dark
 
 
 # --- single requests, instances, systems ----------------------------------------------------------

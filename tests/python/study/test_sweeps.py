@@ -141,6 +141,32 @@ def test_invalid_row_is_marked_and_the_others_run(tmp_path: Path) -> None:
     assert frame.attrs["fingerprint"] == [None, fingerprint(overloaded().with_({LIMIT: 4}))]
 
 
+def test_a_sweep_draws_itself() -> None:
+    pytest.importorskip("matplotlib").use("agg")
+    found = grid(
+        overloaded(), {LIMIT: [4, 16], "router": ["round_robin", "least_loaded"]}, seeds=2,
+        metrics=["goodput", "shed"],
+    )  # fmt: skip
+    axes = found.plot("shed")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == (LIMIT, "shed")
+    assert axes.get_title(loc="right") == "mean of 2 seeds, 95% interval"
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels == ["router = round_robin", "router = least_loaded"]
+    for container, router in zip(axes.containers, ("round_robin", "least_loaded"), strict=True):
+        x, y = container.lines[0].get_data()
+        rows = [row for row in found.rows if row.settings["router"] == router]
+        intervals = [found.interval(row.name, "shed") for row in rows]
+        assert (list(x), list(y)) == ([4, 16], [one.mean for one in intervals if one])
+    named = isolation(overloaded(), {"small": {LIMIT: 4}}, seeds=2, metrics=["goodput"])
+    lines = named.plot()
+    assert [label.get_text() for label in lines.get_yticklabels()] == ["base", "small"]
+    assert lines.get_xlabel() == FIGURES["goodput"].label
+    with pytest.raises(KeyError, match="'speed' was not recorded"):
+        found.plot("speed")
+    with pytest.raises(ValueError, match="no row ran with a number for 'router'"):
+        found.plot("shed", "router")
+
+
 def test_values_of_a_grid_must_be_lists() -> None:
     with pytest.raises(ConfigError, match="must be a list"):
         grid(overloaded(), {"router": "round_robin"})
