@@ -119,7 +119,7 @@ class Saturation:
         start_s, end_s = self.span_s
         if self.verdict == "undecided":
             return (
-                f"undecided: {self.arrivals:,} arrivals are too few to tell whether the system "
+                f"undecided: {self.arrivals:,} arrivals are too few to show whether the system "
                 f"keeps up; it holds {self.drift_per_s:+.3g} requests per s "
                 f"({self.low_per_s:.3g} to {self.high_per_s:.3g})"
             )

@@ -45,7 +45,7 @@ if not TYPE_CHECKING:
 
 _MEANING = {
     "transient": "its backlog fills or drains during the runs, so a longer warm-up is needed",
-    "undecided": "the runs are too short to tell whether it keeps up with its load",
+    "undecided": "the runs are too short to show whether it keeps up with its load",
     "saturated": "its backlog grows until the last arrival, so a longer run would be worse",
 }
 
