@@ -224,7 +224,7 @@ class SessionFit:
                 f"tokens{popularity}"
             )
         for client in self.workload.clients:
-            loop = client.arrivals
+            loop = _loop(client)
             prefix = f", prefix of {client.prefix_tokens:,}" if client.prefix_group else ""
             lines.append(
                 f"  {client.name}: {loop.users:,} users, {loop.turns} turns, thinking "
@@ -250,6 +250,12 @@ class SessionFit:
         from spillway.traffic.plots import session_figure
 
         return session_figure(self.checks, TITLES)
+
+
+def _loop(client: Client) -> ClosedLoop:
+    found: Any = client.arrivals
+    loop: ClosedLoop = found
+    return loop
 
 
 def _where(check: Check) -> str:
@@ -548,7 +554,7 @@ def _statistics_of(
                 tenant=f"{k}",
                 arrivals=Poisson(),
                 requests_per_s=1.0,
-                num_requests=sessions * one.arrivals.turns,
+                num_requests=sessions * _loop(one).turns,
                 prefix_group="",
                 prefix_tokens=0,
             )
@@ -563,7 +569,7 @@ def _statistics_of(
     seen: set[str] = set()
     for k, (client, sessions) in enumerate(zip(workload.clients, counts, strict=True)):
         rows = columns["tenant"] == code[f"{k}"]
-        shape = (sessions, client.arrivals.turns)
+        shape = (sessions, _loop(client).turns)
         added = columns["input_tokens"][rows].astype(np.int64).reshape(shape)
         output = columns["output_tokens"][rows].astype(np.int64).reshape(shape)
         whole = client.prefix_tokens + np.cumsum(added, 1)
@@ -578,10 +584,10 @@ def _statistics_of(
         prompt.append(whole.ravel())
         shared.append(again.ravel())
         later = sessions * (shape[1] - 1)
-        mean_s = client.arrivals.think_time_s
+        mean_s = _loop(client).think_time_s
         think_s.append(
             rng.exponential(mean_s, later)
-            if client.arrivals.think_time == "exponential"
+            if _loop(client).think_time == "exponential"
             else np.full(later, mean_s)
         )
     found = _statistics(
