@@ -26,16 +26,17 @@ from spillway.report.style import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure, SubFigure
 
+    from spillway._core.cluster import Simulation
+    from spillway.data.statistics import Interval
     from spillway.study.data import StudyData
     from spillway.study.records import Trial
     from spillway.study.space import Parameter
-    from spillway.study.sweeps import Row, Sweep
 
 __all__ = ["StudyPlots", "sweep"]
 
@@ -188,40 +189,46 @@ class StudyPlots:
         return axes
 
 
-def sweep(found: Sweep, metric: str, setting: str | None, *, ax: Axes | None = None) -> Axes:
-    """See `Sweep.plot`."""
-    found._column(metric)
-    ran = [row for row in found.rows if row.failure is None]
+_Point = tuple[str, "Mapping[str, Any]", "Interval | None"]
+"""Name and settings of a row of a sweep, and the interval of its metric."""
+
+
+def sweep(
+    points: Sequence[_Point],
+    metric: str,
+    setting: str | None,
+    *,
+    seeds: int,
+    simulations: Iterable[Simulation],
+    ax: Axes | None = None,
+) -> Axes:
+    """See `Sweep.plot`. `points` are the rows that ran, `seeds` their number of seeds."""
     if setting is None:
-        paths = dict.fromkeys(path for row in ran for path in row.settings)
-        numeric = [path for path in paths if all(_number(row, path) for row in ran)]
+        paths = dict.fromkeys(path for _, settings, _ in points for path in settings)
+        numeric = [path for path in paths if all(_is_number(one[1], path) for one in points)]
         setting = numeric[0] if numeric else None
     else:
-        ran = [row for row in ran if _number(row, setting)]
-    lines: dict[str, list[Row]] = {}
-    for row in ran:
-        if setting is None:
-            lines.setdefault(row.name, []).append(row)
-        else:
-            rest = {path: value for path, value in row.settings.items() if path != setting}
-            lines.setdefault(text.point(rest) if rest else "", []).append(row)
+        points = [one for one in points if _is_number(one[1], setting)]
+    lines: dict[str, list[_Point]] = {}
+    for one in points:
+        rest = {path: value for path, value in one[1].items() if path != setting}
+        name = one[0] if setting is None else text.point(rest) if rest else ""
+        lines.setdefault(name, []).append(one)
     if not lines:
         raise ValueError(f"there is nothing to draw: no row ran with a number for {setting!r}")
     axes = axes_or_new(ax)
-    names = [row.name for row in ran]
+    names = list(lines)
     for style, (name, own) in zip(itertools.cycle(STYLES), lines.items()):
-        rows = own if setting is None else sorted(own, key=lambda row: float(row.settings[setting]))
-        intervals = [found.interval(row.name, metric) for row in rows]
-        means = [math.nan if one is None else one.mean for one in intervals]
-        halves = [0.0 if one is None else one.half_width or 0.0 for one in intervals]
+        rows = own if setting is None else sorted(own, key=lambda one: float(one[1][setting]))
+        means = [math.nan if one is None else one.mean for _, _, one in rows]
+        halves = [0.0 if one is None else one.half_width or 0.0 for _, _, one in rows]
         if setting is None:
-            places = [names.index(row.name) for row in rows]
+            places = [names.index(name)] * len(rows)
             axes.errorbar(means, places, xerr=halves, marker="o", capsize=3, color="#0072B2")
             continue
-        values = [float(row.settings[setting]) for row in rows]
         axes.errorbar(
-            values, means, yerr=halves, label=name or None, marker="o", markersize=4, capsize=3,
-            **style,
+            [float(settings[setting]) for _, settings, _ in rows], means, yerr=halves,
+            label=name or None, marker="o", markersize=4, capsize=3, **style,
         )  # fmt: skip
     label = FIGURES[metric].label if metric in FIGURES else metric
     if setting is None:
@@ -230,17 +237,16 @@ def sweep(found: Sweep, metric: str, setting: str | None, *, ax: Axes | None = N
     else:
         axes.set(xlabel=setting, ylabel=label)
     axes.grid(alpha=0.3)
-    seeds = len(found.seeds)
     told = "1 seed" if seeds == 1 else f"mean of {seeds} seeds, 95% interval"
     axes.set_title(told, loc="right", fontsize="small")
     if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize="small")
-    mark_unvalidated(axes, (one for one in found.simulations if one is not None))
+    mark_unvalidated(axes, simulations)
     return axes
 
 
-def _number(row: Row, path: str) -> bool:
-    value = row.settings.get(path)
+def _is_number(settings: Mapping[str, Any], path: str) -> bool:
+    value = settings.get(path)
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

@@ -188,7 +188,17 @@ class Sweep:
         """
         from spillway.study import plots
 
-        return plots.sweep(self, metric or self.metrics[0], setting, ax=ax)
+        chosen = metric or self.metrics[0]
+        self._column(chosen)
+        ran = [row for row in self.rows if row.failure is None]
+        return plots.sweep(
+            [(row.name, row.settings, self.interval(row.name, chosen)) for row in ran],
+            chosen,
+            setting,
+            seeds=len(self.seeds),
+            simulations=[one for one in self.simulations if one is not None],
+            ax=ax,
+        )
 
     def write(self, path: Path) -> None:
         """Writes the rows as a CSV file."""
