@@ -484,7 +484,7 @@ def gateway(
         figure = pyplot().figure(figsize=(11, 8.5), layout="constrained")
     sensor = "sensor" if len(control["time_s"]) else "limit"
     kv = "kv" if timeline["kv_utilization"].any() else "batch"
-    rows = [
+    rows: list[Any] = [
         ["submitted", "limit"],
         ["dispatched", "limit"],
         ["shed", sensor],
