@@ -243,7 +243,8 @@ def _watched(simulation: Simulation, seed: int, report: Report) -> Result:
         took_s = time.perf_counter() - began
         step_s *= min(2.0, max(0.25, _STEP_S / max(took_s, 1e-9)))
         if num_requests:
-            arrived = int(running.observe()["submitted"].sum())
+            tenants = running.observe(True)["tenants"].values()
+            arrived = sum(one["submitted"] for one in tenants)
             report(min(arrived, num_requests), num_requests, f"{running.now_s:,.0f} s simulated")
         else:
             report(math.floor(min(running.now_s, span_s)), math.ceil(span_s), "simulated seconds")

@@ -78,9 +78,9 @@ def _field_schema(field: Mapping[str, Any]) -> dict[str, Any]:
     if field.get("optional"):
         schema = {"anyOf": [schema, {"type": "null"}]}
     unit = f" [{field['unit']}]" if field["unit"] else ""
-    if "deprecated" in field:
-        schema["deprecated"] = True
-    return {**schema, "description": field["doc"] + unit, "default": field["default"]}
+    deprecated = {"deprecated": True} if "deprecated" in field else {}
+    description = field["doc"] + unit
+    return {**schema, **deprecated, "description": description, "default": field["default"]}
 
 
 def _object_schema(description: Mapping[str, Any]) -> dict[str, Any]:

@@ -156,11 +156,11 @@ class Sweep:
             {
                 "name": row.name,
                 **row.settings,
-                **frames.described(metric, _interval(values, 0.95, row)),
+                **frames.described(metric, _interval(values, 0.95, i, row)),
                 "saturation": row.saturation,
             }
             for row in self.rows
-            for metric, values in zip(self.metrics, row.values, strict=False)
+            for i, (metric, values) in enumerate(zip(self.metrics, row.values, strict=False))
         ]
         prints = [None if one is None else fingerprint(one) for one in self.simulations]
         return frames.frame(lines, frames.provenance(seeds=self.seeds, fingerprint=prints))

@@ -135,9 +135,9 @@ def structure_of(columns: dict[str, Any]) -> Structure:
                 previous[i], turn[i] = other, turn[other] + 1
                 continued.add(other)
                 break
-    known, group = np.unique(common, return_inverse=True)
-    lengths = np.array([depth_tokens[one] for one in known.tolist()], dtype=np.int64)
-    if len(known) and known[0] == 0:
+    beginnings, group = np.unique(common, return_inverse=True)
+    lengths = np.array([depth_tokens[one] for one in beginnings.tolist()], dtype=np.int64)
+    if len(beginnings) and beginnings[0] == 0:
         group, lengths = group - 1, lengths[1:]
     return Structure(previous, turn, group, lengths, shared, block)
 
@@ -473,18 +473,17 @@ def _workload(observed: _Observed) -> tuple[Synthetic, list[int]]:
             rows = np.flatnonzero((requests.client[starts] == code) & (group == one))
             for part in _classes(turns[rows], observed.length_s, think_s):
                 client, sessions = _client(observed, starts[rows[part]], turns[rows[part]], think_s)
-                name = "/".join(names) + (f"/prefix-{one}" if one >= 0 else "")
-                prefix = (
-                    {
-                        "prefix_group": f"prefix-{one}",
-                        "prefix_tokens": int(structure.group_tokens[one]),
-                    }
-                    if one >= 0
-                    else {}
-                )
-                name = f"{name}/{client['arrivals'].turns}-turns"
+                prefix = f"prefix-{one}" if one >= 0 else ""
+                parts = [*names, *([prefix] if prefix else []), f"{client['arrivals'].turns}-turns"]
                 clients.append(
-                    Client(name=name, tenant=names[0], slo_class=names[1], **prefix, **client)
+                    Client(
+                        name="/".join(parts),
+                        tenant=names[0],
+                        slo_class=names[1],
+                        prefix_group=prefix,
+                        prefix_tokens=int(structure.group_tokens[one]) if prefix else 0,
+                        **client,
+                    )
                 )
                 counts.append(sessions)
     return Synthetic(duration_s=observed.length_s, clients=clients), counts
