@@ -288,8 +288,8 @@ void bind_settings(py::module_& module) {
     return to_python(made(*type.info, to_value(value)));
   });
   settings.def("_with", [](const Settings& self, const py::dict& changes) {
-    const Value settings = self.encoded(sim::Purpose::changing);
-    return to_python(made(self.info(), with_changes(settings, changes)));
+    const Value encoded = self.encoded(sim::Purpose::changing);
+    return to_python(made(self.info(), with_changes(encoded, changes)));
   });
   settings.def("_replace", [](const Settings& self, const py::dict& fields) {
     return to_python(made(self.info(), with_fields(self.encoded(), fields)));

@@ -1,6 +1,7 @@
 #include "cluster/changes.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -63,21 +64,43 @@ std::vector<PlacedChange> changes_of(const Simulation& simulation) {
   return all;
 }
 
+bool is_below(std::string_view path, std::string_view field) {
+  if (!path.starts_with(field)) return false;
+  return path.size() == field.size() || path[field.size()] == '.' || path[field.size()] == '[';
+}
+
+// The settings that `set` may change: those of the groups in which its paths begin. All of them if
+// a path begins in none, for its error.
+Value concerned(const Simulation& from, const Value::Map& set) {
+  const auto begins = [&](std::string_view field) {
+    return [=](const auto& entry) { return is_below(entry.first, field); };
+  };
+  Value::Map groups;
+  std::size_t known = 0;
+  for (const sim::FieldInfo& field : sim::type_of<Simulation>().structure().fields) {
+    const auto number = std::ranges::count_if(set, begins(field.name));
+    if (number == 0) continue;
+    known += static_cast<std::size_t>(number);
+    groups.emplace_back(
+        field.name, sim::encode(*field.type, sim::member(field, &from), sim::Purpose::changing));
+  }
+  return known == set.size() ? Value(std::move(groups)) : sim::encode(from, sim::Purpose::changing);
+}
+
 // The simulation with new values by path. Unset: a violation has been added.
 std::optional<Simulation> with(const Simulation& from, const Value::Map& set,
                                std::vector<Violation>& out) {
   const std::size_t before = out.size();
-  Value settings = sim::encode(from, sim::Purpose::changing);
+  Value settings = concerned(from, set);
   for (const auto& [path, value] : set) {
     settings = sim::with_path(std::move(settings), path, value, out);
   }
   if (out.size() > before) return std::nullopt;
-  try {
-    return sim::from_value<Simulation>(settings);
-  } catch (const sim::ConfigError& error) {
-    out.insert(out.end(), error.violations().begin(), error.violations().end());
-    return std::nullopt;
-  }
+  std::optional<Simulation> to = from;
+  sim::decode(sim::type_of<Simulation>(), settings, &*to, "", out);
+  sim::validate(sim::type_of<Simulation>(), &*to, "", out);
+  if (out.size() > before) return std::nullopt;
+  return to;
 }
 
 // The same, if each difference is in a setting that can change.
@@ -98,10 +121,11 @@ bool states_target(const Value::Map& set) {
   return std::ranges::find(set, kTarget, &std::pair<std::string, Value>::first) != set.end();
 }
 
-// Appends the versions that begin with `changes`. `start`: without changes.
-void append(const std::vector<PlacedChange>& changes, const Simulation& start,
-            std::vector<Version>& versions, std::vector<Violation>& out) {
-  versions.reserve(versions.size() + changes.size());
+// The versions that begin with `changes`. `start`: before them, without changes.
+std::vector<Version> versions_by(const std::vector<PlacedChange>& changes, const Simulation& start,
+                                 std::vector<Violation>& out) {
+  std::vector<Version> versions;
+  versions.reserve(changes.size());
   for (const PlacedChange& change : changes) {
     const Simulation& current = versions.empty() ? start : versions.back().simulation;
     std::vector<Violation> found;
@@ -115,15 +139,15 @@ void append(const std::vector<PlacedChange>& changes, const Simulation& start,
     if (!states_target(change.set) && target == current.fleet.target_instances) target.reset();
     versions.push_back({change.from, change.set, std::move(*next), target});
   }
+  return versions;
 }
 
 }  // namespace
 
 std::vector<Version> later_versions(const Simulation& simulation, std::vector<Violation>& out) {
-  std::vector<Version> versions;
   const std::vector<PlacedChange> changes = changes_of(simulation);
-  if (!changes.empty()) append(changes, without_changes(simulation), versions, out);
-  return versions;
+  if (changes.empty()) return {};
+  return versions_by(changes, without_changes(simulation), out);
 }
 
 std::vector<Version> later_versions(const Simulation& simulation) {
@@ -133,14 +157,15 @@ std::vector<Version> later_versions(const Simulation& simulation) {
   return versions;
 }
 
-std::vector<Version> with_change(const Simulation& simulation, const std::vector<Version>& later,
-                                 sim::Time from, const Value::Map& set) {
-  const auto place = std::ranges::upper_bound(later, from, {}, &Version::from);
-  std::vector<Version> versions(later.begin(), place);
+std::vector<Version> versions_from(const Simulation& simulation, std::span<const Version> later,
+                                   sim::Time from, const Value::Map& set) {
+  const auto next = std::ranges::upper_bound(later, from, {}, &Version::from);
   std::vector<PlacedChange> changes{{from, set, {}}};
-  for (auto one = place; one != later.end(); ++one) changes.push_back({one->from, one->set, {}});
+  for (auto one = next; one != later.end(); ++one) changes.push_back({one->from, one->set, {}});
   std::vector<Violation> violations;
-  append(changes, without_changes(simulation), versions, violations);
+  std::vector<Version> versions =
+      next == later.begin() ? versions_by(changes, without_changes(simulation), violations)
+                            : versions_by(changes, std::prev(next)->simulation, violations);
   if (!violations.empty()) throw sim::ConfigError(std::move(violations));
   return versions;
 }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "cluster/config.h"
@@ -27,9 +28,9 @@ std::vector<Version> later_versions(const Simulation& simulation, std::vector<si
 /// Precondition: `simulation` is valid.
 std::vector<Version> later_versions(const Simulation& simulation);
 
-/// The versions with one more, after those of the same instant and before. Throws ConfigError if it
-/// or a later one is impossible.
-std::vector<Version> with_change(const Simulation& simulation, const std::vector<Version>& later,
-                                 sim::Time from, const sim::Value::Map& set);
+/// The version of one more change, and those that follow it, derived again. It comes after those of
+/// the same instant and before. Throws ConfigError if one of them is impossible.
+std::vector<Version> versions_from(const Simulation& simulation, std::span<const Version> later,
+                                   sim::Time from, const sim::Value::Map& set);
 
 }  // namespace spillway::cluster

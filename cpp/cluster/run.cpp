@@ -1,6 +1,8 @@
 #include "cluster/run.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -73,16 +75,19 @@ class Run final : workload::RequestListener {
   /// Changes settings at an instant after all that has happened. Throws ConfigError. False: this
   /// takes a run from the start, because of what this one has scheduled or measures.
   bool set(const sim::Value::Map& values, Time at) {
-    std::vector<Version> later = with_change(context_.simulation, later_, at, values);
-    for (const Version& one : later) {
+    std::vector<Version> next = versions_from(context_.simulation, later_, at, values);
+    for (const Version& one : next) {
       const bool is_measured = (context_.needs | needs_of(one.simulation)) == context_.needs &&
                                (context_.follows_loads || !depends_on_loads(one.simulation));
       if (!is_measured) return false;
     }
     // Ticks, scrapes and samples have ended if the queued requests had no instance to wait for.
     const bool has_given_up = gateways_.counters().queued() > 0 && !has_pending_work();
-    if (has_given_up && has_target(later)) return false;
-    later_ = std::move(later);
+    if (has_given_up && has_target(next)) return false;
+    const auto num_derived_again = static_cast<std::ptrdiff_t>(next.size()) - 1;
+    later_.erase(later_.end() - num_derived_again, later_.end());
+    later_.insert(later_.end(), std::make_move_iterator(next.begin()),
+                  std::make_move_iterator(next.end()));
     schedule_change(at);
     return true;
   }
