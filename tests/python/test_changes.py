@@ -261,7 +261,7 @@ def with_schedules(simulation: Simulation, rng: random.Random) -> tuple[Simulati
 @pytest.mark.filterwarnings(SCHEDULES)
 def test_schedules_are_changes() -> None:
     differs = 0
-    for seed in trials(120):
+    for seed in trials(180):
         simulation = random_simulation(seed).simulation
         scheduled, changed = with_schedules(simulation, random.Random(seed))
         expected = spillway.simulate(changed, seed).outcome_digest

@@ -195,6 +195,10 @@ def repaired(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         drawn["max_model_len"] = 0
     if name == "InstanceGroup" and drawn["ingress"]["kind"] == "dual_limit_gate":
         drawn["completion"] = "step_end"
+    if name == "Simulation":
+        tenants = [one["name"] for one in drawn["tenants"]] or ["default"]
+        for one in (request for change in drawn["changes"] for request in change["submit"]):
+            one["tenant"], one["slo_class"] = tenants[0], drawn["slo_classes"][0]["name"]
     if name == "Simulation" and drawn["busy_monitor"]["track_output_blocks"]:
         for group in drawn["instances"]:
             group["preemption"] = "keep_emitted"

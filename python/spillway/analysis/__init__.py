@@ -9,6 +9,6 @@ __all__ = [
     "regret",
     "routing",
     "stationarity",
-    "targets",
+    "steady_state",
 ]
 __getattr__, __dir__ = lazy_modules(__name__, __all__)

@@ -44,7 +44,7 @@ def test_every_format_is_listed() -> None:
 def test_a_format_agrees_with_itself(form: Format) -> None:
     assert FORMATS[form.name] is form
     assert "\n" not in form.doc
-    assert form.arrival in form.required or form.expand is not None
+    assert form.arrival in form.required or form.expand is not None or form.joined
     assert not set(form.required) & set(form.optional or ())
     reserved = inspect.signature(read_trace).parameters
     for option in form.options:

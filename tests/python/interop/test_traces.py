@@ -745,7 +745,7 @@ def test_options_of_mooncake_are_for_mooncake(write: Callable[..., Path]) -> Non
     path = write(COLUMNS, "0,5,1")
     for options, others in (
         ({"unit": "s"}, "mooncake, mooncake_lengths"),
-        ({"block_size_tokens": 16}, "bailian, mooncake"),
+        ({"block_size_tokens": 16}, "bailian, aiperf, mooncake"),
         ({"spread_s": 3}, "mooncake, mooncake_lengths"),
     ):
         ((name, value),) = options.items()
