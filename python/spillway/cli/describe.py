@@ -59,5 +59,16 @@ def run(options: argparse.Namespace) -> int:
                 raise
             print(near)
         else:
+            described += _carriers(path)
             output.show(options, described, lambda: descriptor(path))
     return 0
+
+
+def _carriers(path: str) -> str:
+    """Which systems `spillway export` can write a policy for; empty for other settings."""
+    from spillway.interop.deployments import carriers
+
+    found = carriers(path)
+    if found is None:
+        return ""
+    return f"\n\nCarried by (spillway export): {', '.join(map(str, found)) or 'none'}"

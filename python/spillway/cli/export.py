@@ -6,15 +6,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spillway.cli import configuration, output
+from spillway.config.classes import config_error
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
+
+    from spillway._core.cluster import Simulation
+    from spillway.comparison import Comparison
+    from spillway.interop.deployments import Export
 
 __all__ = ["add_arguments", "run"]
 
 
 def __dir__() -> list[str]:
     return __all__
+
+
+_LEAST_SEEDS = 2  # of a comparison
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,15 +41,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="where to write the files (default: print them)"
     )
-    output.add_json(parser, "target, files {NAME: TEXT}, losses, outside")
+    parser.add_argument(
+        "--rest",
+        choices=("absent", "kept"),
+        default="absent",
+        help="policies that the system has no say in: absent (default): nothing deploys them, so "
+        "they are lost; kept: something else deploys them",
+    )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="status 1 if a policy that rejects or holds requests is lost",
+    )
+    parser.add_argument(
+        "--price",
+        type=int,
+        metavar="N",
+        help="simulate what was wanted and what is deployed with N seeds, and compare goodput and "
+        "the p99 of TTFT",
+    )
+    output.add_json(
+        parser,
+        "target, files {NAME: TEXT}, losses, outside, notes, lost_guards, price (null without "
+        "--price)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Writes the files of a system; prints the settings that they do not carry."""
     from spillway.interop import deployments
 
-    found = deployments.export(configuration.load(options), to=options.to)
-    lines = []
+    if options.price is not None and options.price < _LEAST_SEEDS:
+        raise config_error([("--price", str(options.price), f"must be >= {_LEAST_SEEDS}")])
+    wanted = configuration.load(options)
+    found = deployments.export(wanted, to=options.to, rest=options.rest)
+    price = None if options.price is None else _price(wanted, found, options.price)
+    lines = [*_lost(found)]
     if options.out is None:
         lines += [f"# --- {name}\n{text}" for name, text in found.files.items()]
     else:
@@ -53,11 +89,45 @@ def run(options: argparse.Namespace) -> int:
     else:
         lines.append(f"{found.target} carries every setting that it decides")
     if found.outside:
-        lines.append(f"not up to {system}: {', '.join(found.outside)}")
+        lines.append(f"not up to {system}, kept as stated: {', '.join(found.outside)}")
+    lines += [f"note: {one}" for one in found.notes]
+    if price is not None:
+        lines.append(f"\n{price}")
 
     def document() -> dict[str, Any]:
-        names = ("target", "files", "losses", "outside")
-        return {name: getattr(found, name) for name in names}
+        names = ("target", "files", "losses", "outside", "notes", "lost_guards")
+        return {name: getattr(found, name) for name in names} | {"price": price}
 
     output.show(options, "\n".join(lines), document)
-    return 0
+    return 1 if options.strict and found.lost_guards else 0
+
+
+def _lost(found: Export) -> Iterator[str]:
+    """A line per policy that rejects or holds requests and is lost, with what the system has."""
+    for loss in found.lost_guards:
+        known = _carried(loss.path, found.target)
+        carried = f"; it carries {', '.join(known)}" if known else ""
+        yield f"lost: {loss.path} ({', '.join(loss.kinds)}): {loss.reason}{carried}"
+
+
+def _carried(path: str, target: str) -> list[str]:
+    """The kinds of policies that a system carries at a path, but those that do nothing."""
+    from spillway.config.describe import descriptor
+    from spillway.interop.deployments import carriers
+
+    field = descriptor(path)
+    default = field["default"]
+    neutral = [one["kind"] for one in (default if isinstance(default, list) else [default])]
+    kinds = (one["kind"] for one in field["alternatives"] if one["kind"] not in neutral)
+    return [kind for kind in kinds if carriers(f"{path}.{kind}", to=target)]
+
+
+def _price(wanted: Simulation, found: Export, seeds: int) -> Comparison:
+    import spillway
+
+    figures = ["p99_ttft_ms"]
+    targets = ("target_ttft_s", "target_tpot_s", "target_e2e_s")
+    if any(getattr(one, name) is not None for one in wanted.slo_classes for name in targets):
+        figures.insert(0, "goodput")
+    systems = {"wanted": wanted, "deployed": found.deployed}
+    return spillway.compare(systems, seeds=seeds, figures=figures, progress=True)

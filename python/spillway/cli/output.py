@@ -40,7 +40,7 @@ _COLORS: Sequence[tuple[re.Pattern[str], str]] = [
     for pattern, code in (
         (r"^note:|\bundecided$|\bnot comparable$|^cliff:", _YELLOW),
         (r"\bbetter$|: ok\b|\bagrees$|^trial \d+ wins\b", _GREEN),
-        (r"\bworse$|\bdiffers$|^DIFFERS:|^no winner\b", _RED),
+        (r"\bworse$|\bdiffers$|^DIFFERS:|^lost:|^no winner\b", _RED),
         (r"(?<=-\n)\d+ .* complete$", _BOLD),  # the best trial of a study
     )
 ]

@@ -32,9 +32,10 @@ def test_files_are_written_and_read(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert (status, err) == (0, "")
     assert out == (
         f"wrote {folder / 'vllm-0.sh'}\nvllm@0.29 does not carry:\n"
+        "  router = {kind: least_loaded, ties: first}: becomes {kind: round_robin}; "
+        "not up to vllm\n"
         "  instances[0].scheduler = {kind: sjf}: becomes {kind: fcfs}; "
         "vLLM orders its queue by arrival, or by priority and arrival\n"
-        "not up to vllm: router\n"
     )
     status, out, err = called(
         capsys, "import", folder, "--from", "vllm", "--onto", config, "-o", back
@@ -90,3 +91,58 @@ def test_unknown_systems_are_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
     )
     status, _, err = called(capsys, "import", config, "--from", "llm-d", "--gpu", "h100")
     assert (status, err) == (2, "spillway: gpu = 'h100': is an option of vllm\n")
+
+
+GUARDED = """\
+schema: 2
+workload: {kind: synthetic, requests_per_s: 5, num_requests: 40}
+slo_classes: [{name: standard, target_ttft_s: 1}]
+gateway: {limit: {kind: fixed, max_in_flight: 1}}
+"""
+
+
+def test_a_lost_limit_is_said_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "a.yaml"
+    config.write_text(GUARDED)
+    status, out, _ = called(capsys, "export", config, "--to", "llm-d", "--strict")
+    assert status == 1
+    assert out.startswith(
+        "lost: gateway.limit (fixed): llm-d limits by saturation only, with the feature gate "
+        "flowControl; it carries saturation\n# --- "
+    )
+    status, out, _ = called(capsys, "export", config, "--to", "vllm")
+    assert status == 0
+    assert out.startswith("lost: gateway.limit (fixed): not up to vllm\n# --- ")
+    kept = ("export", config, "--to", "vllm", "--strict", "--rest", "kept")
+    status, out, _ = called(capsys, *kept)
+    assert status == 0
+    assert "lost:" not in out
+
+
+def test_a_loss_is_priced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "a.yaml"
+    config.write_text(GUARDED)
+    arguments = ("export", config, "--to", "vllm", "--price", "2", "--json")
+    status, out, _ = called(capsys, *arguments)
+    assert status == 0
+    found = json.loads(out)
+    assert [one["path"] for one in found["lost_guards"]] == ["gateway.limit"]
+    goodput, ttft = found["price"]["verdicts"]
+    assert (goodput["figure"], ttft["figure"]) == ("goodput", "p99_ttft_ms")
+    # One request at a time is far too few for this server: alone, it is better.
+    assert (goodput["baseline"], goodput["challenger"]) == ("wanted", "deployed")
+    assert goodput["after"] > goodput["before"]
+    assert ttft["after"] < ttft["before"]
+    status, _, err = called(capsys, "export", config, "--to", "vllm", "--price", "0")
+    assert status == 2
+    assert "--price = 0: must be >= 2" in err
+
+
+def test_describe_names_the_systems_that_carry_a_policy(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ending = "\n\nCarried by (spillway export): {}\n"
+    for path, known in (("saturation", "llm-d@0.10"), ("dual_limit", "none")):
+        assert called(capsys, "describe", f"gateway.limit.{path}")[1].endswith(ending.format(known))
+    assert "Carried by" not in called(capsys, "describe", "gateway.limit")[1]
+    assert "Carried by" not in called(capsys, "describe", "gateway.limit.fixed.max_in_flight")[1]

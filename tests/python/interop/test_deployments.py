@@ -17,7 +17,7 @@ from spillway import ConfigError, Simulation, gateway, instance, router, signals
 from spillway.catalog import dynamo, llm_d, vllm_on_eks
 from spillway.config.differences import differences
 from spillway.instance import Server
-from spillway.interop.deployments import TARGETS, export, import_
+from spillway.interop.deployments import TARGETS, carriers, export, import_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -199,12 +199,117 @@ def test_losses_are_all_that_differs(name: str, seed: int) -> None:
 def test_settings_of_other_systems_are_losses() -> None:
     simulation = Simulation().with_({"instances[0].scheduler": "sjf", "router": "least_loaded"})
     found = export(simulation, to="vllm")
-    (loss,) = found.losses
+    routed, loss = found.losses
+    assert (routed.path, routed.reason) == ("router", "not up to vllm")
     assert str(loss) == (
         "instances[0].scheduler = {kind: sjf}: becomes {kind: fcfs}; "
         "vLLM orders its queue by arrival, or by priority and arrival"
     )
-    assert found.outside == ("router",)
+    assert found.outside == ()
+    kept = export(simulation, to="vllm", rest="kept")
+    assert kept.losses == (loss,)
+    assert kept.outside == ("router",)
+    assert kept.deployed.router == simulation.router
+
+
+GUARDED = {
+    "gateway": {"admission": [{"kind": "token_bucket"}], "limit": [{"kind": "dual_limit"}]},
+    "router": "least_loaded",
+    "tenants": [{"name": "default", "max_in_flight": 3}],
+    "instances": {"ingress": "engine_request_limit", "num_kv_blocks": 5000},
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_policies_that_nothing_deploys_are_absent(name: str, tmp_path: Path) -> None:
+    """Only what the files carry is left of the policies; servers stay."""
+    simulation = Simulation().with_(GUARDED)
+    found = export(simulation, to=name)
+    deployed = found.deployed
+    assert deployed.gateway.limit == Simulation().gateway.limit
+    assert deployed.tenants[0].max_in_flight is None
+    assert deployed.instances[0].num_kv_blocks == 5000
+    lost = {one.path: one.kinds for one in found.lost_guards}
+    has_gate = name.startswith("dynamo")
+    assert lost.keys() == {
+        "gateway.admission",
+        "gateway.limit",
+        *([] if has_gate else ["instances[0].ingress"]),
+    }
+    assert lost["gateway.limit"] == ("dual_limit",)
+    # Files onto the original are the system with the rest kept.
+    if found.write(tmp_path):
+        imported = import_(tmp_path, system=name, onto=simulation).simulation
+        assert imported == export(simulation, to=name, rest="kept").deployed
+
+
+def test_losses_of_numbers_and_neutral_policies_are_no_lost_guards() -> None:
+    limit = gateway.Saturation(queue_depth_threshold=7.5)
+    found = export(Simulation(gateway=gateway.Gateway(limit=limit)), to="llm-d")
+    assert "gateway.limit[0].queue_depth_threshold" in {one.path for one in found.losses}
+    assert found.lost_guards == ()
+    # llm-d adds its saturation check to a gateway that always admits.
+    bare = export(Simulation(), to="llm-d")
+    assert "gateway.admission" in {one.path for one in bare.losses}
+    assert bare.lost_guards == ()
+
+
+def test_changes_of_policies_that_are_gone_are_lost() -> None:
+    changes = [{"at_s": 1, "set": {"gateway.limit[0].max_in_flight": 4, "gateway.max_queued": 2}}]
+    limit = gateway.FixedLimit(max_in_flight=8)
+    simulation = Simulation(gateway=gateway.Gateway(limit=limit, max_queued=5)).with_(
+        {"changes": changes}
+    )
+    found = export(simulation, to="vllm")
+    (change,) = found.deployed.to_dict()["changes"]
+    assert change["set"] == {"gateway.max_queued": 2}
+    assert "the system lacks the setting that changes" in {one.reason for one in found.losses}
+    assert export(simulation, to="vllm", rest="kept").deployed == simulation
+
+
+def test_other_values_of_rest_are_refused() -> None:
+    with pytest.raises(ConfigError, match="rest = 'gone': must be one of absent, kept"):
+        export(Simulation(), to="vllm", rest="gone")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("gateway.limit.saturation", {"llm-d@0.10"}),
+        ("gateway.usage_limit.priority_holdback", {"llm-d@0.10"}),  # beside saturation only
+        ("gateway.controller.aimd", {"vllm-on-eks@2dca487", "vllm-on-eks@0c78403"}),
+        ("gateway.admission.busy_threshold", {"dynamo@1.2", "dynamo@1.3"}),
+        ("instances[0].ingress.vllm_queue_limits", {"vllm@0.29"}),
+        ("router.weighted.scorers.queue_depth", {"llm-d@0.10"}),
+        ("gateway.limit.dual_limit", set()),
+        ("fleet.autoscaler.queue", set()),
+        ("gateway.limit", None),
+        ("workload.synthetic.clients.arrivals.poisson", None),
+    ],
+)
+def test_carriers_are_the_systems_whose_files_keep_the_policy(
+    path: str, expected: set[str] | None
+) -> None:
+    found = carriers(path)
+    assert (found if found is None else {one.target for one in found}) == expected
+
+
+def test_a_carrier_names_what_it_loses() -> None:
+    (old, new) = carriers("gateway.controller.aimd") or ()
+    assert str(old) == "vllm-on-eks@2dca487 (not decrease)"  # it cuts by a step only
+    assert new.lost == ()
+    assert carriers("gateway.limit.saturation", to="envoy") == ()
+
+
+def test_the_version_of_a_servers_defaults_is_noted() -> None:
+    stated = {"model": "llama-3.1-8b", "gpu": "h100"}
+    simulation = Simulation(instances=Server(**stated).group)
+    (note,) = export(simulation, to="vllm@0.29").notes
+    assert "has the defaults of vllm-0.19, and is written for 0.29" in note
+    assert export(simulation, to="vllm@0.19").notes == ()
+    same = Simulation(instances=Server(**stated, engine="vllm-0.29").group)
+    assert export(same, to="vllm@0.29").notes == ()
+    assert export(Simulation(), to="vllm@0.29").notes == ()
 
 
 def refused(*arguments: Any, **options: Any) -> str:

@@ -7,7 +7,9 @@
 
 `export.deployed` is the simulation of what the files say, so what the losses cost can be simulated.
 A loss is every setting in which the two differ: the files are read back, so no list of losses has
-to be kept by hand. `import_` reads the files of a production system:
+to be kept by hand. Policies that the system has no say in are lost too, unless `rest="kept"` says
+that something else deploys them. `carriers` tells beforehand which systems carry a policy.
+`import_` reads the files of a production system:
 
     imported = deployments.import_("epp.yaml", system="llm-d", onto=simulation)
     imported.simulation, imported.unread
@@ -18,24 +20,41 @@ to be kept by hand. `import_` reads the files of a production system:
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from spillway._core.cluster import Simulation
+from spillway._core.signals import BusyMonitor
+from spillway._core.sim import ConfigError
 from spillway._core.workload import Tenant
+from spillway.catalog import by_name
 from spillway.config.classes import config_error
+from spillway.config.describe import descriptor
 from spillway.config.differences import differences
 from spillway.config.filesystem import cannot, replacing
 from spillway.config.messages import checked_simulation
-from spillway.interop.deployments import dynamo, envoy, llm_d, vllm, vllm_on_eks
-from spillway.interop.deployments.target import Loss, Target, Unread, base_settings
+from spillway.interop.deployments import dynamo, envoy, llm_d, places, vllm, vllm_on_eks
+from spillway.interop.deployments.target import Loss, Target, Unread, base_settings, pattern_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["TARGETS", "Export", "Import", "Loss", "Target", "Unread", "export", "import_"]
+__all__ = [
+    "TARGETS",
+    "Carrier",
+    "Export",
+    "Import",
+    "Loss",
+    "Rest",
+    "Target",
+    "Unread",
+    "carriers",
+    "export",
+    "import_",
+]
 
 
 def __dir__() -> list[str]:
@@ -48,7 +67,21 @@ TARGETS: Mapping[str, Target] = {
 }
 """The systems by name."""
 
+Rest = Literal["absent", "kept"]
+"""What becomes of the policies that a system has no say in; see `export`."""
+
 _TRAFFIC = ("workload", "reaction", "metrics", "horizon_s", "warm_up_s", "quantum_ns")
+# Exists only if something configures it; servers, signals, tenants and classes exist anyway.
+_POLICIES = (
+    "gateway",
+    "router",
+    "busy_monitor",
+    "tenants[].queue_max",
+    "tenants[].max_in_flight",
+    "instances[].ingress",
+    "instances[].scheduler",
+)
+_GUARDS = ("gateway.admission", "gateway.limit", "gateway.controller", "instances[].ingress")
 
 
 @dataclass(frozen=True)
@@ -62,12 +95,14 @@ class Export:
     files
         The files by name.
     losses
-        The settings that the system would not run with, of those that it decides.
+        Every setting in which `deployed` differs, with its value in both and why.
     outside
-        Parts of the simulation that differ from their defaults and that the system has no say in,
-        e.g. `instances` for a gateway: export them to another system.
+        Parts of `deployed` that differ from their defaults and that the files do not carry, e.g.
+        `instances` for a gateway: they are there as the simulation states them.
     deployed
         The simulation of the system as these files configure it: `simulation` but for the losses.
+    notes
+        What to know about the values in the files.
     """
 
     target: str
@@ -75,6 +110,15 @@ class Export:
     losses: tuple[Loss, ...]
     outside: tuple[str, ...]
     deployed: Simulation
+    notes: tuple[str, ...] = ()
+
+    @property
+    def lost_guards(self) -> tuple[Loss, ...]:
+        """The losses of whole policies that reject or hold requests.
+
+        Those of admission, limit, controller, and of the gates of instances.
+        """
+        return tuple(one for one in self.losses if _is_lost_guard(one))
 
     def write(self, folder: str | Path) -> list[Path]:
         """Writes the files into a folder, which is created; returns their paths.
@@ -110,8 +154,11 @@ class Import:
     unread: tuple[Unread, ...]
 
 
-def export(simulation: Simulation, to: str) -> Export:
+def export(simulation: Simulation, to: str, *, rest: Rest = "absent") -> Export:
     """The configuration files of a system that has the settings of a simulation.
+
+    The files carry what the system decides. Servers, tenants and classes, and how old the signals
+    are, stay as the simulation states them: they exist in every deployment.
 
     Parameters
     ----------
@@ -119,23 +166,109 @@ def export(simulation: Simulation, to: str) -> Export:
         The simulation, e.g. the best one of a study.
     to
         A name of `TARGETS`, alone for its newest version, or with one: `llm-d@0.10`.
+    rest
+        What becomes of the policies that the system has no say in, e.g. of the gateway and the
+        router for `vllm`: `"absent"`: nothing deploys them, so `deployed` is without them, and
+        they are losses. `"kept"`: something else deploys them as the simulation states them.
 
     Raises
     ------
     ConfigError
-        For an unknown system or version.
+        For an unknown system or version, and another value of `rest`.
     """
     target, version = _target(to, "to")
+    if rest not in get_args(Rest):
+        raise config_error([("rest", repr(rest), f"must be one of {', '.join(get_args(Rest))}")])
     settings = checked_simulation(simulation).to_dict()
     files = target.write(settings, version)
-    deployed = _with(simulation, _read_back(target, version, settings, files))
+    absent = tuple(one for one in _POLICIES if not target.decides(one)) if rest == "absent" else ()
+    deployed = _deployed(simulation, _read_back(target, version, settings, files, absent))
+    after = deployed.to_dict()
     losses = tuple(
-        Loss(one.path, one.before, one.after, target.reason(one.path))
-        for one in differences(settings, deployed.to_dict())
+        Loss(one.path, one.before, one.after, _reason(target, one.path))
+        for one in differences(settings, after)
         if not _is_rounding(one.before, one.after)
     )
-    outside = _outside(target, settings)
-    return Export(f"{target.name}@{version}", files, losses, outside, deployed)
+    notes = tuple(target.notes(settings, version))
+    return Export(
+        f"{target.name}@{version}", files, losses, _outside(target, after), deployed, notes
+    )
+
+
+class Carrier(NamedTuple):
+    """A system that carries a policy.
+
+    `target`: name and version; `lost`: the settings of the policy that it does not carry as they
+    were tried.
+    """
+
+    target: str
+    lost: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.target} (not {', '.join(self.lost)})" if self.lost else self.target
+
+
+def carriers(path: str, to: str | None = None) -> tuple[Carrier, ...] | None:
+    """The systems that carry a policy, e.g. `gateway.limit.saturation`.
+
+    Found by exports of the policy with its defaults: alone, or where that fails, within the
+    gateways of the catalog, because some systems have a policy only beside others; then with the
+    least values of its numbers, because some defaults set no limit.
+
+    Parameters
+    ----------
+    path
+        The policy by its dotted path, as `spillway describe` takes it.
+    to
+        The only system to try, as in `export`. Default: every version of every system.
+
+    Returns
+    -------
+    The systems; empty if none carries it. None if the path is not that of a policy, or if
+    deployments do not decide it, such as the arrivals of a client.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown path, system or version.
+    """
+    policy = places.policy_at(path)
+    if policy is None:
+        return None
+    field = policy.field
+    if not field.startswith("fleet.") and not any(one.decides(field) for one in TARGETS.values()):
+        return None
+    every = [(one, version) for one in TARGETS.values() for version in one.versions]
+    found = [
+        Carrier(f"{target.name}@{version}", lost)
+        for target, version in (every if to is None else [_target(to, "to")])
+        if target.decides(field) and (lost := _lost_of(policy, target, version)) is not None
+    ]
+    return tuple(found)
+
+
+def _lost_of(policy: places.Policy, target: Target, version: str) -> tuple[str, ...] | None:
+    """The settings of a policy that a system does not carry; None if it carries none of it."""
+    bases = _bases()
+    for base, numbers in (*((one, {}) for one in bases), (bases[0], policy.smallest)):
+        try:
+            settings = base.with_(policy.put_into(base.to_dict(), numbers)).to_dict()
+            read = _read_back(target, version, settings, target.write(settings, version))
+        except ConfigError:  # the policy needs more than its defaults, or does not fit there
+            continue
+        if found := policy.found_in(read):
+            before = policy.found_in(settings)[0]
+            return tuple(key for key, value in before.items() if found[0].get(key) != value)
+    return None
+
+
+@functools.cache
+def _bases() -> tuple[Simulation, ...]:
+    # Dynamo writes its rejection only where a threshold is given.
+    busy = BusyMonitor(active_prefill_tokens_threshold=10_000)
+    alone = Simulation(tenants=[Tenant()], busy_monitor=busy)
+    return (alone, *(by_name.get(one).apply(alone) for one in by_name.names("gateway")))
 
 
 def import_(
@@ -193,12 +326,16 @@ def _target(stated: str, name: str) -> tuple[Target, str]:
 
 
 def _read_back(
-    target: Target, version: str, settings: Mapping[str, Any], files: Mapping[str, str]
+    target: Target,
+    version: str,
+    settings: Mapping[str, Any],
+    files: Mapping[str, str],
+    absent: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The settings with which the system runs; nothing that it decides is left of `settings`."""
     read = copy.deepcopy(dict(settings))
     defaults = Simulation(tenants=[Tenant()]).to_dict()
-    for path in target.covers:
+    for path in (*target.covers, *absent):
         base_settings(path, read, defaults)
     target.read(files, read, version)
     return read
@@ -208,6 +345,42 @@ def _with(simulation: Simulation, settings: Mapping[str, Any]) -> Simulation:
     before = simulation.to_dict()
     changes = {key: value for key, value in settings.items() if value != before[key]}
     return simulation.with_(changes)
+
+
+def _deployed(simulation: Simulation, settings: Mapping[str, Any]) -> Simulation:
+    """The simulation with these settings, without the changes of settings that are gone."""
+    try:
+        return _with(simulation, settings)
+    except ConfigError:
+        if not settings["changes"]:
+            raise
+    bare = _with(simulation, {**settings, "changes": []})
+
+    def fits(path: str, value: Any) -> bool:
+        try:
+            return bool(bare.with_({"changes": [{"at_s": 0.0, "set": {path: value}}]}))
+        except ConfigError:
+            return False
+
+    kept = [
+        {**one, "set": {path: value for path, value in one["set"].items() if fits(path, value)}}
+        for one in settings["changes"]
+    ]
+    return bare.with_({"changes": [one for one in kept if one["set"] or one["submit"]]})
+
+
+def _reason(target: Target, path: str) -> str:
+    if path.startswith("changes"):
+        return "the system lacks the setting that changes"
+    return target.reason(path) if target.decides(path) else f"not up to {target.name}"
+
+
+def _is_lost_guard(loss: Loss) -> bool:
+    if pattern_of(loss.path) not in _GUARDS:
+        return False
+    default = descriptor(loss.path)["default"]
+    neutral = {one["kind"] for one in (default if isinstance(default, list) else [default])}
+    return not neutral.issuperset(loss.kinds)
 
 
 def _is_rounding(before: Any, after: Any) -> bool:

@@ -11,7 +11,7 @@ from spillway.config.differences import in_words
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["GATEWAY", "Loss", "Target", "Unread", "base_settings"]
+__all__ = ["GATEWAY", "Loss", "Target", "Unread", "base_settings", "pattern_of"]
 
 
 def __dir__() -> list[str]:
@@ -37,11 +37,22 @@ class Loss(NamedTuple):
     deployed: Any
     reason: str
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of policies that are lost as a whole; none for the loss of a number."""
+        kept = _kinds(self.deployed)
+        return tuple(one for one in _kinds(self.value) if one not in kept)
+
     def __str__(self) -> str:
         return (
             f"{self.path} = {in_words(self.value)}: becomes {in_words(self.deployed)}; "
             f"{self.reason}"
         )
+
+
+def _kinds(value: Any) -> list[str]:
+    entries = value if isinstance(value, list) else [value]
+    return [one["kind"] for one in entries if isinstance(one, dict) and "kind" in one]
 
 
 class Unread(NamedTuple):
@@ -78,6 +89,8 @@ class Target:
         The files, complete settings and a version: changes the settings that the system decides, in
         place, to what it does with these files, whatever they were before. Returns the fields
         without a counterpart.
+    notes
+        Complete settings and a version → what to know about the values in the files.
     """
 
     name: str
@@ -87,14 +100,29 @@ class Target:
     reasons: tuple[tuple[str, str], ...]
     write: Callable[[Mapping[str, Any], str], dict[str, str]]
     read: Callable[[Mapping[str, str], dict[str, Any], str], list[Unread]]
+    notes: Callable[[Mapping[str, Any], str], list[str]] = lambda _settings, _version: []
+
+    def decides(self, path: str) -> bool:
+        """Whether the system decides the setting at a path, or one below it."""
+        pattern = pattern_of(path)
+        return any(_is_within(pattern, one) or _is_within(one, pattern) for one in self.covers)
 
     def reason(self, path: str) -> str:
         """Why the setting at a path cannot be written."""
-        pattern = re.sub(r"\[[^\]]*\]", "[]", path)
+        pattern = pattern_of(path)
         for prefix, text in self.reasons:
-            if pattern == prefix or pattern.startswith((f"{prefix}.", f"{prefix}[")):
+            if _is_within(pattern, prefix):
                 return text
         return f"{self.name} has no such setting"
+
+
+def pattern_of(path: str) -> str:
+    """A path with `[]` instead of indices and names."""
+    return re.sub(r"\[[^\]]*\]", "[]", path)
+
+
+def _is_within(path: str, prefix: str) -> bool:
+    return path == prefix or path.startswith((f"{prefix}.", f"{prefix}["))
 
 
 def base_settings(covered: str, settings: dict[str, Any], defaults: Mapping[str, Any]) -> None:

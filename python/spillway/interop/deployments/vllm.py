@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from spillway._core.instance import DualLimitGate, VllmQueueLimits
 from spillway._core.sim import ConfigError
 from spillway.catalog.servers import Server, model
-from spillway.catalog.servers.engine import engine
+from spillway.catalog.servers.engine import DEFAULT_ENGINE, engine
 from spillway.config.classes import config_error
 from spillway.config.yaml import parse
 from spillway.interop.deployments.fields import Fields, flags
@@ -29,7 +29,7 @@ from spillway.interop.deployments.target import Target, Unread
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["TARGET", "model_of", "read", "write"]
+__all__ = ["TARGET", "model_of", "notes", "read", "write"]
 
 
 def __dir__() -> list[str]:
@@ -94,6 +94,21 @@ def read(
         unread += _apply(fields, groups[i], version)
     settings["instances"] = groups
     return unread
+
+
+def notes(settings: Mapping[str, Any], version: str) -> list[str]:
+    """The groups that are computed with the defaults of another version than is written."""
+    found = []
+    for i, group in enumerate(settings["instances"]):
+        stated = model_of(group)
+        known = engine(stated.get("engine", DEFAULT_ENGINE))
+        if stated and known.name != f"vllm-{version}":
+            found.append(
+                f"instances[{i}]: what the server does not state has the defaults of {known.name}, "
+                f"and is written for {version}; engine: vllm-{version} in the server gives those "
+                "of that version"
+            )
+    return found
 
 
 def model_of(group: Mapping[str, Any]) -> dict[str, Any]:
@@ -326,4 +341,5 @@ TARGET = Target(
     ),
     write=write,
     read=read,
+    notes=notes,
 )
