@@ -8,7 +8,7 @@
 `export.deployed` is the simulation of what the files say, so what the losses cost can be simulated.
 A loss is every setting in which the two differ: the files are read back, so no list of losses has
 to be kept by hand. Policies that the system has no say in are lost too, unless `rest="kept"` says
-that something else deploys them. `carriers` tells beforehand which systems carry a policy.
+that something else deploys them. `carriers` shows beforehand which systems carry a policy.
 `import_` reads the files of a production system:
 
     imported = deployments.import_("epp.yaml", system="llm-d", onto=simulation)
