@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import inspect
 import pickle
+import pydoc
 import re
 import sys
 import time
@@ -297,6 +299,88 @@ def test_policies_of_the_example_pass_all_checks(name: str) -> None:
     testing.check_policy(getattr(example(), name))
 
 
+class FailsWhenLate(policies.Admission):
+    """Its rejecting branch, reached after a wait of half a second, has an error."""
+
+    def __init__(self) -> None:
+        self.queued: dict[int, float] = {}
+
+    def decide(self, request: policies.Request, view: policies.View) -> Any:
+        oldest_s = next(iter(self.queued.values()), view.now_s)
+        if view.now_s - oldest_s > 0.5 and request.input_tokens > 1500:
+            return policies.Reject("long_prompt")  # type: ignore[arg-type]
+        return True
+
+    def commit(self, request: policies.Request, now_s: float) -> None:
+        self.queued[request.id] = now_s
+
+    def dispatched(self, request: policies.Request, now_s: float) -> None:
+        self.queued.pop(request.id, None)
+
+    finished = dispatched
+
+
+class FailsInTheDark(policies.Admission):
+    """Its rejecting branch, which nothing small reaches, has an error."""
+
+    def __init__(self, most_tokens: int = 100_000) -> None:
+        self.most_tokens = most_tokens
+
+    def decide(self, request: policies.Request, view: policies.View) -> Any:
+        if request.input_tokens > self.most_tokens:
+            raise ZeroDivisionError
+        return True
+
+
+class FailsLateInARun(FailsInTheDark):
+    """The same after nine seconds of a run, with a light load only."""
+
+    def decide(self, request: policies.Request, view: policies.View) -> Any:
+        if 9 < view.now_s < 10 and request.id > 450:
+            raise ZeroDivisionError
+        return super().decide(request, view)
+
+
+def test_checks_reach_decisions_in_a_backlog() -> None:
+    with pytest.raises(
+        AssertionError, match=r"same decisions: PolicyError\('FailsWhenLate\.decide"
+    ):
+        testing.check_policy(FailsWhenLate)
+
+
+def test_checks_run_the_simulation_as_given() -> None:
+    around = Simulation(workload={"kind": "synthetic", "requests_per_s": 50, "num_requests": 800})
+    assert testing.check_policy(FailsLateInARun).seen["admitted"] > 500
+    with pytest.raises(AssertionError, match=r"in the simulation as given: PolicyError"):
+        testing.check_policy(FailsLateInARun, simulation=around)
+
+
+def test_checks_say_what_they_did_not_reach() -> None:
+    report = testing.check_policy(FailsInTheDark)
+    assert report.seen["rejected"] == 0 < report.seen["admitted"]
+    assert report.notes[0].startswith("it never rejected a request: such decisions")
+    line = inspect.getsource(FailsInTheDark).split("raise")[0].count("\n")
+    line += inspect.getsourcelines(FailsInTheDark)[1]
+    assert report.notes[1:] == (f"{Path(__file__).name}:{line} never ran: raise ZeroDivisionError",)
+    assert str(report).endswith("\n".join(f"note: {one}" for one in report.notes))
+    assert testing.check_policy(Nothing).notes[0].startswith("it never admitted a request:")
+    both = testing.check_policy(Coin)
+    assert both.notes == ()
+    assert min(both.seen.values()) > 100
+
+
+def test_checks_give_back_the_tracer() -> None:
+    def tracer(*_: object) -> None: ...
+
+    before = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        testing.check_policy(Nothing)
+        assert sys.gettrace() is tracer
+    finally:
+        sys.settrace(before)
+
+
 def test_runs_do_not_share_state_and_threads_do_not_matter() -> None:
     chosen = [with_admission(one) for one in (example().TokenBucket, AtMost, Coin)]
     one, two = (run_many(chosen, range(4), threads=n, keep_requests=True) for n in (1, 3))
@@ -353,6 +437,69 @@ def test_methods_follow_the_life_of_a_request() -> None:
     instants = [now_s for verb, row, now_s in seen if verb == "first_token"]
     expected = (result.requests["arrival_s"] + result.requests["ttft_s"])[[0, 2]]
     assert sorted(instants) == pytest.approx(sorted(expected))
+
+
+def test_every_committed_request_is_finished_once_whatever_its_fate() -> None:
+    seen: dict[int, list[str]] = {}
+
+    class Watching:
+        def decide(self, request: policies.Request, view: policies.View) -> bool:
+            return request.id % 50 != 1
+
+        def commit(self, request: policies.Request, now_s: float) -> None:
+            seen.setdefault(request.id, []).append("commit")
+
+        def dispatched(self, request: policies.Request, now_s: float) -> None:
+            seen[request.id].append("dispatched")
+
+        def finished(self, request: policies.Request, now_s: float) -> None:
+            seen[request.id].append("finished")
+
+    bands = [
+        {"priority": 3, "queue": {"max_requests": 8, "timeout_s": 0.3}},
+        {"priority": -2, "queue": {"max_requests": 8}},
+    ]
+    clients = [
+        {"name": name, "slo_class": name, "rate_fraction": 1, "prefix_group": "", "tenant": "gold"}
+        for name in ("standard", "sheddable")
+    ]
+    around = BUSY.with_(
+        {
+            "workload.clients": clients,
+            "workload.requests_per_s": 40,
+            "gateway.limit": [{"kind": "fixed", "max_in_flight": 24}],
+            "gateway.bands": bands,
+            "gateway.max_queued": 12,
+            "gateway.queue_shedding": True,
+            "reaction": {"timeout_s": 1.5, "retries": [{"max_attempts": 2}]},
+        }
+    )
+    result = simulate(with_admission(Watching, of=around))
+    ledger = result.ledger
+    fates = ("completed", "expired", "evicted", "cancelled")
+    assert all(ledger[fate] > 5 for fate in fates), {fate: ledger[fate] for fate in fates}
+    assert 0 < ledger["cancelled_in_flight"] < ledger["cancelled"]
+    assert {"python_saturated", "queue_full"} <= set(ledger["rejected"])
+    verbs = [verb for life in seen.values() for verb in life]
+    assert verbs.count("commit") == verbs.count("finished") == sum(ledger[one] for one in fates)
+    assert verbs.count("dispatched") == ledger["dispatched"] < verbs.count("commit")
+    attempt = r"commit (dispatched )?finished "
+    assert all(re.fullmatch(f"({attempt})+", " ".join([*life, ""])) for life in seen.values())
+
+
+@pytest.mark.parametrize(
+    ("contract", "verbs"),
+    [
+        (policies.Admission, ["commit", "dispatched", "first_token", "finished", "expired"]),
+        (policies.Fairness, ["joined", "left", "dispatched", "charge"]),
+        (policies.Limit, ["started", "first_token", "ended", "saturation", "setting, resize"]),
+        (policies.Controller, ["sample"]),
+    ],
+)
+def test_help_shows_every_method(contract: type[Any], verbs: list[str]) -> None:
+    text = pydoc.render_doc(contract, renderer=pydoc.plaintext)
+    assert [verb for verb in verbs if verb not in text] == []
+    assert [verb for verb in verbs if hasattr(contract, verb)] == []  # or the core would call them
 
 
 def test_view_and_request() -> None:

@@ -13,7 +13,7 @@ the reports of the instances. State persists between calls:
 result of a run.
 """
 
-from spillway.testing.checks import check_conservation, check_policy
+from spillway.testing.checks import PolicyReport, check_conservation, check_policy
 from spillway.testing.policies import (
     Admission,
     Controller,
@@ -47,6 +47,7 @@ __all__ = [
     "Limit",
     "LimitDecision",
     "Picker",
+    "PolicyReport",
     "Reading",
     "Request",
     "Router",

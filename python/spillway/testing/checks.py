@@ -7,6 +7,8 @@ import json
 import math
 import pickle
 import random
+from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,28 +18,30 @@ from spillway._core.cluster import Simulation
 from spillway.config.classes import CORE_MODULES, config_classes
 from spillway.config.messages import checked_simulation
 from spillway.simulate import run_many, simulate
+from spillway.testing._lines import Lines
 from spillway.testing._seams import as_settings, placed, seam_of
 from spillway.testing.policies import (
     BUILT,
     Admission,
     Controller,
     Fairness,
+    Filter,
     Limit,
     Picker,
     Router,
     UsageLimit,
     build,
 )
-from spillway.testing.values import InstanceSignals, Reading, Request
+from spillway.testing.values import Decision, InstanceSignals, Reading, Request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
     from spillway.result import Result
 
-__all__ = ["check_conservation", "check_policy"]
+__all__ = ["PolicyReport", "check_conservation", "check_policy"]
 
 
 def __dir__() -> list[str]:
@@ -47,16 +51,57 @@ def __dir__() -> list[str]:
 _SEED = 1
 _ROUNDING_S = 1e-8
 
+# The kinds of decisions of each seam; a policy of which none of a kind is seen is checked in part.
+_KINDS = {
+    "Gateway.admission": ("admitted", "rejected"),
+    "Gateway.limit": ("started", "held"),
+    "Weighted.filters": ("kept", "removed"),
+}
 
-def check_policy(policy: Any, *, simulation: Simulation | None = None) -> None:
+
+@dataclass(frozen=True)
+class PolicyReport:
+    """What the checks of a policy saw, all of which it has passed. Prints as text.
+
+    Attributes
+    ----------
+    policy
+        The policy that was checked.
+    seen
+        The number of decisions of each kind, in all builds and runs: "admitted" and "rejected" by
+        an admission policy, "started" and "held" by a limit, "kept" and "removed" (instances) by a
+        filter. Empty for other policies.
+    notes
+        What the checks did not exercise: kinds of decisions that never occurred, and lines of a
+        policy written in Python that never ran. An error there stays unnoticed.
+    """
+
+    policy: Any
+    seen: Mapping[str, int]
+    notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        decided = ", ".join(f"{count:,} {kind}" for kind, count in self.seen.items())
+        first = f"{self.policy!r} passes all checks{f' ({decided})' if decided else ''}"
+        return "\n".join([first, *(f"note: {one}" for one in self.notes)])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def check_policy(policy: Any, *, simulation: Simulation | None = None) -> PolicyReport:
     """Runs all the checks that every policy must pass.
 
     The policy has a description; its repr is code that recreates it; copies by pickling and by its
     file form compare equal and have equal hashes. Two builds of it (if `build` accepts it) make the
-    same valid decisions about the same random requests and signals. A small simulation with a light
-    load, in which nothing else sheds, and one with an extreme load, in which nearly everything is
-    shed, run, print and conserve requests. Each has the same digest when it is run again, with
-    every step simulated separately, and on two threads.
+    same valid decisions about the same random requests and signals, with prompts of 1 to 32,768
+    tokens; an admission policy also while nothing leaves the queue for half a minute and all memory
+    is full, and when the requests then leave in every possible way. Small simulations run, print
+    and conserve requests: one with a light load, in which nothing else sheds; one with an extreme
+    load, in which nearly everything is shed; for policies of the gateway, one with a backlog, in
+    which requests wait for seconds; and the first 1,000 requests of the `simulation`.
+    Each has the same digest when it is run again, with every step simulated separately, and on two
+    threads.
 
     Parameters
     ----------
@@ -64,8 +109,13 @@ def check_policy(policy: Any, *, simulation: Simulation | None = None) -> None:
         A policy of any seam: an admission policy, a router, a scorer, a scheduler, a latency model,
         an arrival process, …; or the class of a policy written in Python (`spillway.policies`).
     simulation
-        The surroundings; their workload's rate and length are changed. None: two tenants, two
-        classes, four instances.
+        The surroundings. They are run as they are, and with another rate and length of a synthetic
+        workload. None: six tenants, two classes, four instances with little KV memory.
+
+    Returns
+    -------
+    A report. Its notes say what was not exercised, e.g. that an admission policy never rejected a
+    request; a `simulation` in which it does closes the gap.
 
     Raises
     ------
@@ -75,18 +125,28 @@ def check_policy(policy: Any, *, simulation: Simulation | None = None) -> None:
         If it is not a policy.
     """
     policy = as_settings(policy)
-    seam_of(policy)
+    seam = seam_of(policy).name
     around = _default_surroundings() if simulation is None else checked_simulation(simulation)
-    for name, check in (
+    seen = Counter(dict.fromkeys(_KINDS.get(seam, ()), 0))
+    checks: list[tuple[str, Callable[[Any, Simulation, Counter[str]], None]]] = [
         ("it has a description", _check_description),
         ("its repr is code that recreates it", _check_repr),
         ("its copies by pickling and by its file form are equal", _check_copies),
         ("two builds of it make the same decisions", _check_decisions),
         ("it runs with a light load", _check_light_load),
         ("it runs with an extreme load", _check_extreme_load),
-    ):
-        with _named(f"{policy!r} fails the check that {name}"):
-            check(policy, around)
+    ]
+    if seam.startswith(("Gateway.", "Band.")):
+        checks.append(("it runs with a backlog", _check_backlog))
+    if simulation is not None and isinstance(around.workload, _core.workload.Synthetic):
+        checks.append(("it runs in the simulation as given", _check_as_given))
+    with Lines(policy) as lines:
+        for name, check in checks:
+            with _named(f"{policy!r} fails the check that {name}"):
+                check(policy, around, seen)
+    remedy = "such decisions are not checked; give simulation=… in which it does"
+    never = [f"it never {kind} a request: {remedy}" for kind, count in seen.items() if not count]
+    return PolicyReport(policy, dict(seen), (*never, *lines.notes()))
 
 
 def check_conservation(result: Result) -> None:
@@ -127,14 +187,14 @@ def _require(holds: object, what: str) -> None:
 # ---- a policy by itself --------------------------------------------------------------------------
 
 
-def _check_description(policy: Any, _around: Simulation) -> None:
+def _check_description(policy: Any, _around: Simulation, _seen: Counter[str]) -> None:
     description = type(policy)._describe()
     _require(description["doc"], "it has no documentation")
     for field in description["fields"]:
         _require(field["doc"], f"its setting {field['name']} has no documentation")
 
 
-def _check_repr(policy: Any, _around: Simulation) -> None:
+def _check_repr(policy: Any, _around: Simulation, _seen: Counter[str]) -> None:
     classes = {
         cls.__name__: cls for name in CORE_MODULES for cls in config_classes(getattr(_core, name))
     }
@@ -143,7 +203,7 @@ def _check_repr(policy: Any, _around: Simulation) -> None:
     _require(made == policy, f"{code} creates {made!r}")
 
 
-def _check_copies(policy: Any, _around: Simulation) -> None:
+def _check_copies(policy: Any, _around: Simulation, _seen: Counter[str]) -> None:
     written = json.loads(json.dumps(policy.to_dict()))
     for how, copy in (
         ("pickling", pickle.loads(pickle.dumps(policy))),
@@ -153,17 +213,19 @@ def _check_copies(policy: Any, _around: Simulation) -> None:
         _require(hash(copy) == hash(policy), f"its copy by {how} has a different hash")
 
 
-def _check_decisions(policy: Any, around: Simulation) -> None:
+def _check_decisions(policy: Any, around: Simulation, seen: Counter[str]) -> None:
     if seam_of(policy).name not in BUILT:
         return
     # A controller needs an adjustable limit, which the defaults of `build` have.
     of_policy = None if seam_of(policy).name == "Gateway.controller" else around
-    first, second = (_decisions(build(policy, simulation=of_policy), around) for _ in range(2))
+    first, second = (
+        _decisions(build(policy, simulation=of_policy), around, seen) for _ in range(2)
+    )
     for i, (one, other) in enumerate(zip(first, second, strict=True)):
         _require(one == other, f"decision {i} differs: {one} and {other}")
 
 
-def _decisions(built: Any, around: Simulation) -> list[Any]:
+def _decisions(built: Any, around: Simulation, seen: Counter[str]) -> list[Any]:
     """Decisions about random requests and signals."""
     draws = random.Random(_SEED)
     requests = [_random_request(draws, around) for _ in range(50)]
@@ -180,18 +242,64 @@ def _decisions(built: Any, around: Simulation) -> list[Any]:
         for request in requests:
             built.joined(request)
         return [_values_of(built.decide(now_s=i)) for i in range(len(requests) + 1)]
-    return [
-        _decision(built, request, [_random_signals(draws) for _ in range(3)], now_s)
+    decided = [
+        _decision(built, request, [_random_signals(draws) for _ in range(3)], now_s, seen)
         for now_s, request in enumerate(requests)
     ]
+    if isinstance(built, Admission):
+        decided += _decisions_of_a_stall(built, around, draws, len(requests), seen)
+    return decided
+
+
+def _decisions_of_a_stall(
+    built: Admission, around: Simulation, draws: random.Random, now_s: float, seen: Counter[str]
+) -> list[Any]:
+    """Decisions while nothing leaves and all memory is full, and after all has left somehow."""
+    full = [InstanceSignals(waiting=200, running=256, kv_utilization=1.0, free_blocks=0,
+                            prefill_tokens=500_000, in_flight=456, is_busy=True)] * 3  # fmt: skip
+    decided, inside = [], []
+    for _ in range(60):
+        now_s += draws.random()
+        request = _random_request(draws, around)
+        decided.append(_admitted(built, request, full, now_s, seen))
+        if decided[-1].admitted:
+            inside.append(request)
+    for i, request in enumerate(inside):
+        outcome = ("completed", "expired", "cancelled", "evicted", "failed")[i % 5]
+        if outcome in ("completed", "evicted", "failed"):
+            built.dispatched(request, now_s=now_s)
+        if outcome == "completed":
+            built.first_token(request, now_s=now_s)
+        built.finished(request, outcome=outcome, now_s=now_s)
+    for _ in range(20):
+        now_s += 1
+        request = _random_request(draws, around)
+        decided.append(_decision(built, request, [InstanceSignals()] * 3, now_s, seen))
+    return decided
+
+
+def _admitted(
+    built: Admission,
+    request: Request,
+    instances: list[InstanceSignals],
+    now_s: float,
+    seen: Counter[str],
+) -> Decision:
+    decision = built.decide(request, now_s=now_s, instances=instances, next_choice=0)
+    seen["admitted" if decision.admitted else "rejected"] += 1
+    return decision
 
 
 def _decision(
-    built: Any, request: Request, instances: list[InstanceSignals], now_s: float
+    built: Any,
+    request: Request,
+    instances: list[InstanceSignals],
+    now_s: float,
+    seen: Counter[str],
 ) -> object:
     """The decision about a request, which then passes through its phases."""
     if isinstance(built, Admission):
-        decision = built.decide(request, now_s=now_s, instances=instances, next_choice=0)
+        decision = _admitted(built, request, instances, now_s, seen)
         if decision.admitted:
             built.dispatched(request, now_s=now_s + 0.1)
             built.first_token(request, now_s=now_s + 0.2)
@@ -200,6 +308,7 @@ def _decision(
     if isinstance(built, Limit):
         allowed = built.decide(request, now_s=now_s, instances=instances)
         _require(allowed.is_open or not allowed.may_start, "a closed limit lets a request start")
+        seen["started" if allowed.may_start else "held"] += 1
         if allowed.may_start:
             built.started(request)
         return allowed
@@ -213,6 +322,9 @@ def _decision(
     decided: tuple[float, ...] = built.decide(request, now_s=now_s, instances=instances)
     _require(len(decided) > 0, "it keeps no instance")
     _require(not any(math.isnan(one) for one in decided), "a score is NaN")
+    if isinstance(built, Filter):
+        seen["kept"] += len(decided)
+        seen["removed"] += len(instances) - len(decided)
     return decided
 
 
@@ -222,9 +334,10 @@ def _values_of(request: Request | None) -> tuple[Any, ...] | None:
 
 def _random_request(draws: random.Random, around: Simulation) -> Request:
     tenants = [one.name for one in around.tenants] or ["default"]
-    prefix = {"prefix_group": draws.choice("ab"), "prefix_tokens": 100}
+    input_tokens = round(2 ** draws.uniform(0, 15))
+    prefix = {"prefix_group": draws.choice("ab"), "prefix_tokens": min(100, input_tokens)}
     return Request(
-        input_tokens=draws.randint(100, 1000),
+        input_tokens=input_tokens,
         output_tokens=draws.randint(0, 1000),
         tenant=draws.choice(tenants),
         slo_class=draws.choice([one.name for one in around.slo_classes]),
@@ -260,24 +373,31 @@ def _random_reading(draws: random.Random) -> Reading:
 
 
 def _default_surroundings() -> Simulation:
+    tenants = [{"name": "heavy", "weight": 2}, *({"name": f"light {i}"} for i in range(1, 6))]
+    lengths = {"kind": "lognormal", "mu": 6.0, "sigma": 1.2, "max_tokens": 8000}
     return Simulation(
-        tenants=[{"name": "heavy", "weight": 2}, {"name": "light"}],
-        instances=[{"count": 4}],
+        tenants=tenants,
+        instances=[{"count": 4, "num_kv_blocks": 1000}],
         workload={
             "kind": "synthetic",
             "clients": [
-                {"name": "a", "tenant": "heavy", "slo_class": "standard"},
-                {"name": "b", "tenant": "light", "slo_class": "sheddable"},
+                {
+                    "name": one["name"],
+                    "tenant": one["name"],
+                    "slo_class": ("standard", "sheddable")[i % 2],
+                    "input_tokens": lengths,
+                }
+                for i, one in enumerate(tenants)
             ],
         },
     )
 
 
-def _check_light_load(policy: Any, around: Simulation) -> None:
-    _check_runs(policy, around, {}, requests_per_s=1, num_requests=20)
+def _check_light_load(policy: Any, around: Simulation, seen: Counter[str]) -> None:
+    _check_runs(policy, _with_load(around, requests_per_s=1, num_requests=20), {}, seen)
 
 
-def _check_extreme_load(policy: Any, around: Simulation) -> None:
+def _check_extreme_load(policy: Any, around: Simulation, seen: Counter[str]) -> None:
     # Queues are short, and clients time out early.
     changes = {
         "gateway.limit": [{"kind": "fixed", "max_in_flight": 8}],
@@ -286,30 +406,59 @@ def _check_extreme_load(policy: Any, around: Simulation) -> None:
         "reaction.timeout_s": 0.1,
         "instances[0].max_num_seqs": 2,
     }
-    _check_runs(policy, around, changes, requests_per_s=5000, num_requests=300)
+    loaded = _with_load(around, requests_per_s=5000, num_requests=300)
+    _check_runs(policy, loaded, changes, seen)
 
 
-def _check_runs(
-    policy: Any,
-    around: Simulation,
-    changes: Mapping[str, Any],
-    *,
-    requests_per_s: float,
-    num_requests: int,
-) -> None:
-    load: dict[str, Any] = {}
-    if isinstance(around.workload, _core.workload.Synthetic):
-        load = {
+def _check_backlog(policy: Any, around: Simulation, seen: Counter[str]) -> None:
+    # Nobody gives up, so that requests wait for many seconds.
+    changes = {
+        "gateway.limit": [{"kind": "fixed", "max_in_flight": 32}],
+        "gateway.bands[0].queue.max_requests": None,
+        "gateway.bands[0].queue.timeout_s": None,
+        "reaction.timeout_s": None,
+    }
+    loaded = _with_load(around, requests_per_s=100, num_requests=300)
+    _check_runs(policy, loaded, changes, seen)
+
+
+def _check_as_given(policy: Any, around: Simulation, seen: Counter[str]) -> None:
+    most = around.workload.num_requests
+    first = 1000 if most is None else min(1000, most)
+    _check_runs(policy, around.with_({"workload.num_requests": first}), {}, seen)
+
+
+def _with_load(around: Simulation, *, requests_per_s: float, num_requests: int) -> Simulation:
+    """The simulation with this load if its workload is synthetic, else as it is."""
+    if not isinstance(around.workload, _core.workload.Synthetic):
+        return around
+    return around.with_(
+        {
             "workload.requests_per_s": requests_per_s,
             "workload.num_requests": num_requests,
             "workload.duration_s": 2 * num_requests / requests_per_s,  # users stop as well
         }
+    )
+
+
+def _check_runs(
+    policy: Any, around: Simulation, changes: Mapping[str, Any], seen: Counter[str]
+) -> None:
+    limited: dict[str, Any] = {}
     if seam_of(policy).name == "Gateway.controller":
-        load["gateway.limit"] = [{"kind": "fixed"}]
-    simulation = placed([policy], around, {**load, **changes})
+        limited["gateway.limit"] = [{"kind": "fixed"}]
+    simulation = placed([policy], around, {**limited, **changes})
     result = simulate(simulation, _SEED)
     _require(repr(result), "the repr of the result is empty")
     check_conservation(result)
+    if seam_of(policy).name == "Gateway.limit":
+        seen["started"] += result.ledger["dispatched"]
+        seen["held"] += int(np.count_nonzero(result.requests["queue_s"] > 0))
+    if seam_of(policy).name == "Gateway.admission":
+        rejected = result.ledger["rejected"]
+        reasons = [one["name"] for one in type(policy)._describe().get("reasons", ())]
+        seen["admitted"] += result.ledger["admitted"]
+        seen["rejected"] += sum(rejected.get(one, 0) for one in reasons)
     on_threads = run_many([simulation] * 2, [_SEED], threads=2, keep_requests=True)
     for how, digest in (
         ("again", simulate(simulation, _SEED).digest),
