@@ -97,6 +97,11 @@ class Reject:
     reason
         The category of the rejection; `False` in place of a Reject means "saturated". The column
         `reason` of the requests holds it with the prefix `python_`.
+
+    Raises
+    ------
+    ConfigError
+        If it is another reason.
     """
 
     reason: Literal["saturated", "rate_limited", "unservable"] = "saturated"
@@ -119,22 +124,38 @@ class Admission(Protocol):
     whose draws belong to the decision, so that runs are repeatable. Policies use no clock other
     than `view.now_s`, no globals and no I/O.
 
-    The methods other than `decide` are optional: a policy that lacks one is not called.
+    A policy may also have the methods below, each with the arguments `(request, now_s)`; one that
+    it lacks is not called. They tell it what becomes of an admitted request. `request.id` stays
+    the same, and each attempt of a client that retries passes through them again. The requests in
+    the gateway's queues, for example, are those after `commit` and before `dispatched` or
+    `finished`.
+
+    Methods
+    -------
+    commit
+        Every policy of the chain has admitted the request, and its queue has room: charge for it.
+    dispatched
+        It has left its queue for the router. Without a queue this is the instant of `commit`.
+    first_token
+        Its first token has arrived.
+    finished
+        It has left the system in any way: completed, failed, refused or dropped by its instance;
+        and also expired, evicted from its queue or cancelled by its client, before or after
+        `dispatched`. Once per `commit`; a request that is never committed, because a policy of the
+        chain rejects it or its queue is full, has none. Those inside at the end of the run have
+        none yet.
     """
 
     def decide(self, request: Request, view: View) -> bool | Reject:
         """Decides on a request: True, or False or a Reject.
 
+        The reasons of a Reject are "saturated" (the meaning of False), "rate_limited" and
+        "unservable"; another raises ConfigError where the Reject is made.
+
         Called once per attempt, a retry being another attempt. It may advance the state of the
         policy to `view.now_s`, but charges nothing: another policy of the chain may still reject.
         """
         ...
-
-    # Optional, and so no part of the protocol:
-    #   commit(request, now_s): every policy has admitted the request; charge for it.
-    #   dispatched(request, now_s): it has left its queue for the router.
-    #   first_token(request, now_s): its first token has arrived.
-    #   finished(request, now_s): it has left the system, from a queue or from an instance.
 
 
 class Fairness(Protocol):
@@ -143,7 +164,19 @@ class Fairness(Protocol):
     Tenants are known by their positions, 0 to len(queues) - 1. Queues are valid only during the
     call that gets them.
 
-    The methods other than `next` are optional: a policy that lacks one is not called.
+    A policy may also have the methods below; one that it lacks is not called.
+
+    Methods
+    -------
+    joined
+        `(tenant, queues)`: a request has joined the queue of the tenant.
+    left
+        `(tenant, queues)`: one has left it without being dispatched.
+    dispatched
+        `(tenant, queues)`: the head has been dispatched, and is no longer in `queues`.
+    charge
+        `(tenant, amount, now_s)`: service in the unit of the setting `cost`, when it is charged; a
+        negative amount corrects an overcharge.
     """
 
     def next(self, queues: Queues) -> int | None:
@@ -154,19 +187,27 @@ class Fairness(Protocol):
         """
         ...
 
-    # Optional, and so no part of the protocol:
-    #   joined(tenant, queues): a request has joined the queue of the tenant.
-    #   left(tenant, queues): one has left it without being dispatched.
-    #   dispatched(tenant, queues): the head has been dispatched, and is no longer in `queues`.
-    #   charge(tenant, amount, now_s): service in the unit of the setting `cost`, when it is
-    #     charged; a negative amount corrects an overcharge.
-
 
 class Limit(Protocol):
     """Decides whether one more request may be in flight. Other limits of the gateway must agree.
 
-    A limit counts the requests itself, by the optional methods. Their order is that of each
-    request's life. Lifetimes are those of `Admission`. A limit draws no random numbers.
+    A limit counts the requests itself, by the methods below, which are optional. Lifetimes are
+    those of `Admission`. A limit draws no random numbers.
+
+    Methods
+    -------
+    started
+        `(request)`: it has taken a permit.
+    first_token
+        `(request)`: its first token has arrived.
+    ended
+        `(request)`: it has left the system, for any outcome.
+    saturation
+        `(view)`: of the fleet, >= 0. No request starts while it is at or above the ceiling of its
+        band, which the usage limit sets; 1 by default.
+    setting, resize
+        `()` and `(setting)`: the number that a controller moves, >= 0, and what sets it; a
+        controller cannot move a limit that lacks one of both.
     """
 
     def may_start(self, request: Request, view: View) -> bool:
@@ -176,15 +217,6 @@ class Limit(Protocol):
         per tenant, perhaps several times. It must not change the state of the policy.
         """
         ...
-
-    # Optional, and so no part of the protocol:
-    #   started(request): it has taken a permit.
-    #   first_token(request): its first token has arrived.
-    #   ended(request): it has left the system, for any outcome.
-    #   saturation(view): of the fleet, >= 0. No request starts while it is at or above the ceiling
-    #     of its band, which the usage limit sets; 1 by default.
-    #   setting(): the number that a controller moves, >= 0, and resize(setting), which sets it; a
-    #     controller cannot move a limit that lacks one of both.
 
 
 class UsageLimit(Protocol):
@@ -206,8 +238,13 @@ class UsageLimit(Protocol):
 class Controller(Protocol):
     """Moves the limit of requests in flight.
 
-    The method `sample(value, dispatched_s, now_s)` is optional: a measurement of the sensor's
-    source, with the dispatch time of its request.
+    A policy may also have the method below; one that lacks it is not called.
+
+    Methods
+    -------
+    sample
+        `(value, dispatched_s, now_s)`: a measurement of the sensor's source, with the dispatch time
+        of its request.
     """
 
     def tick(self, reading: Reading, limit: float, now_s: float) -> float:
