@@ -125,7 +125,7 @@ class Admission(Protocol):
     than `view.now_s`, no globals and no I/O.
 
     A policy may also have the methods below, each with the arguments `(request, now_s)`; one that
-    it lacks is not called. They tell it what becomes of an admitted request. `request.id` stays
+    it lacks is not called. They show what becomes of an admitted request. `request.id` stays
     the same, and each attempt of a client that retries passes through them again. The requests in
     the gateway's queues, for example, are those after `commit` and before `dispatched` or
     `finished`.

@@ -411,7 +411,7 @@ def _check_extreme_load(policy: Any, around: Simulation, seen: Counter[str]) -> 
 
 
 def _check_backlog(policy: Any, around: Simulation, seen: Counter[str]) -> None:
-    # Nobody gives up, so that requests wait for many seconds.
+    # No client gives up, so requests wait for many seconds.
     changes = {
         "gateway.limit": [{"kind": "fixed", "max_in_flight": 32}],
         "gateway.bands[0].queue.max_requests": None,

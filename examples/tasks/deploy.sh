@@ -1,0 +1,11 @@
+# Task k: the decision of task a exported for llm-d and vLLM, read back, compared.
+set -eu
+tasks=$(dirname "$0")
+python "$tasks/deploy.py" "$@"
+for system in llm-d vllm; do
+  spillway export today.yaml --to $system --out deploy-$system
+done
+spillway import deploy-llm-d --from llm-d --onto today.yaml -o deployed.yaml
+spillway diff today.yaml deployed.yaml || true  # they differ
+spillway import deploy-vllm/vllm-0.sh --from vllm --onto today.yaml -o deployed_vllm.yaml
+spillway diff today.yaml deployed_vllm.yaml || true
