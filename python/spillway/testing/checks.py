@@ -138,7 +138,7 @@ def check_policy(policy: Any, *, simulation: Simulation | None = None) -> Policy
     ]
     if seam.startswith(("Gateway.", "Band.")):
         checks.append(("it runs with a backlog", _check_backlog))
-    if simulation is not None and isinstance(around.workload, _core.workload.Synthetic):
+    if simulation is not None:
         checks.append(("it runs in the simulation as given", _check_as_given))
     with Lines(policy) as lines:
         for name, check in checks:
@@ -257,12 +257,14 @@ def _decisions_of_a_stall(
     """Decisions while nothing leaves and all memory is full, and after all has left somehow."""
     full = [InstanceSignals(waiting=200, running=256, kv_utilization=1.0, free_blocks=0,
                             prefill_tokens=500_000, in_flight=456, is_busy=True)] * 3  # fmt: skip
-    decided, inside = [], []
+    decided: list[Any] = []
+    inside = []
     for _ in range(60):
         now_s += draws.random()
         request = _random_request(draws, around)
-        decided.append(_admitted(built, request, full, now_s, seen))
-        if decided[-1].admitted:
+        decision = _admitted(built, request, full, now_s, seen)
+        decided.append(decision)
+        if decision.admitted:
             inside.append(request)
     for i, request in enumerate(inside):
         outcome = ("completed", "expired", "cancelled", "evicted", "failed")[i % 5]
@@ -373,7 +375,8 @@ def _random_reading(draws: random.Random) -> Reading:
 
 
 def _default_surroundings() -> Simulation:
-    tenants = [{"name": "heavy", "weight": 2}, *({"name": f"light {i}"} for i in range(1, 6))]
+    lights: list[dict[str, Any]] = [{"name": f"light {i}"} for i in range(1, 6)]
+    tenants = [{"name": "heavy", "weight": 2}, *lights]
     lengths = {"kind": "lognormal", "mu": 6.0, "sigma": 1.2, "max_tokens": 8000}
     return Simulation(
         tenants=tenants,
@@ -423,6 +426,8 @@ def _check_backlog(policy: Any, around: Simulation, seen: Counter[str]) -> None:
 
 
 def _check_as_given(policy: Any, around: Simulation, seen: Counter[str]) -> None:
+    if not isinstance(around.workload, _core.workload.Synthetic):
+        return  # a trace has the same load in every check
     most = around.workload.num_requests
     first = 1000 if most is None else min(1000, most)
     _check_runs(policy, around.with_({"workload.num_requests": first}), {}, seen)
