@@ -52,6 +52,7 @@ NAMES: Mapping[str, str] = {
     "spillway.interop.blis.ScenarioReport": "spillway.validation.blis.ScenarioReport",
     "spillway.interop.blis.validate": "spillway.validation.blis.validate",
     "spillway.report.tables.study": "spillway.study.tables.study",
+    "spillway.study.confirmation.Cliff": "spillway.study.confirmation.Neighbor",
     "spillway.study.confirmation.neighbours": "spillway.study.confirmation.neighbors",
 }
 """Old → new name of what has moved or was renamed in a module that still exists."""

@@ -164,6 +164,18 @@ def test_study_on_a_trace_says_so(study: Study) -> None:
     assert {one.user_attrs.get("num_runs") for one in study.optuna.get_trials()} == {None}
 
 
+def test_a_search_on_one_run_says_before_it_begins_what_a_confirmation_needs() -> None:
+    study = Study(recorded(), SMALL_SPACE, "goodput", seeds=1, sampler="random")
+    with pytest.warns(RuntimeWarning, match="`confirm` needs runs that differ") as caught:
+        study.optimize(1)
+    (told,) = [str(one.message) for one in caught]
+    assert told.startswith(NOTHING)
+    for word in ("spillway.traffic.resampled", "spillway.traffic.halves", "jittered"):
+        assert word in told
+    # Seeds that do change the runs are silent, also where there is only one: warnings are errors.
+    Study(overloaded(), SMALL_SPACE, "goodput", seeds=1, sampler="random").optimize(1)
+
+
 def test_fresh_seeds_confirm_nothing_on_a_trace(study: Study) -> None:
     with pytest.raises(UsageError, match="To replicate: a block bootstrap") as caught:
         study.confirm(2, 4)

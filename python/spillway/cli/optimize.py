@@ -51,11 +51,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--force", action="store_true",
         help="begin anew: discard the trials of another or an earlier study in DIR",
     )  # fmt: skip
-    output.add_json(parser, "trials, best (point and settings, or null), confirmation (or null)")
+    output.add_json(parser, "trials, best (that of best.yaml, or null), confirmation (or null)")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Searches, and confirms the best trials; returns 1 if no trial is feasible."""
+    """Searches, and confirms the best trials; returns 1 if nothing is feasible.
+
+    That is: no trial, or on fresh seeds neither a candidate nor the current configuration.
+    """
     from spillway.study import files  # slow to import, and `--help` does not need it
 
     for name in ("trials", "threads"):
@@ -93,18 +96,35 @@ def run(options: argparse.Namespace) -> int:
                 text += f"\n\n{confirmation}"
         output.show(options, text, lambda: _document(study, confirmation))
         if options.out is not None:
-            files.write_results(study, options.out, confirmation)
+            _write(study, options.out, confirmation)
         if options.html is not None:
             study.report(options.html)
             output.say(f"wrote {options.html}")
     if not is_over:
         raise KeyboardInterrupt
-    return 0 if study.feasible else 1
+    is_feasible = study.feasible if confirmation is None else confirmation.choice is not None
+    return 0 if is_feasible else 1
+
+
+def _write(study: Study, folder: Path, confirmation: Confirmation | None) -> None:
+    """Writes the results, and says if there is no best configuration among them."""
+    from spillway.study import files
+
+    files.write_results(study, folder, confirmation)
+    if confirmation is not None and confirmation.choice is None:
+        output.say(f"no {folder / 'best.yaml'}: {confirmation.reason}")
 
 
 def _document(study: Study, confirmation: Confirmation | None) -> dict[str, Any]:
+    number = None
+    if confirmation is not None:
+        if confirmation.choice is not None:
+            won = confirmation.winner
+            number = confirmation.baseline.number if won is None else won
+    elif len(study.objectives) == 1 and study.feasible:
+        number = study.best_trial.number
     best = None
-    if len(study.objectives) == 1 and study.feasible:
-        best = {"trial": study.best_trial.number, "point": study.best_trial.point,
-                "simulation": study.best}  # fmt: skip
+    if number is not None:
+        point = next(one.point for one in study.records if one.number == number)
+        best = {"trial": number, "point": point, "simulation": study.simulation_of(number)}
     return {"trials": study.rows(), "best": best, "confirmation": confirmation}

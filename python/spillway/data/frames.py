@@ -26,9 +26,12 @@ SCHEMA = 1
 """Version of the long tables and of the files of studies, sweeps and comparisons."""
 
 
-def provenance(*, seeds: Sequence[int], fingerprint: str | Sequence[str | None]) -> dict[str, Any]:
+def provenance(
+    *, seeds: Sequence[int], fingerprint: str | Sequence[str | None] | None
+) -> dict[str, Any]:
     """What identifies the runs behind numbers: schema, version, seeds, digest of the settings."""
-    prints = fingerprint if isinstance(fingerprint, str) else list(fingerprint)
+    is_one = fingerprint is None or isinstance(fingerprint, str)
+    prints = fingerprint if is_one else list(fingerprint)
     return {
         "schema": SCHEMA,
         "version": build_info["version"],

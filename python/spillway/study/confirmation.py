@@ -12,13 +12,13 @@ from spillway._deprecated import moved
 from spillway.config import filesystem, text
 from spillway.config.files import fingerprint
 from spillway.config.provenance import notes_on_servers
-from spillway.config.randomness import REPLICATION, note_on_copies
+from spillway.config.randomness import REPLICATION, is_resampled, note_on_copies
 from spillway.data import frames, statistics
 from spillway.data.statistics import Interval, fewest, interval
 from spillway.study.feasibility import doubts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from spillway._core.cluster import Simulation
@@ -29,7 +29,16 @@ if TYPE_CHECKING:
     from spillway.study.records import Trial
     from spillway.study.space import BoundSpace, Parameter, Point
 
-__all__ = ["Candidate", "Cliff", "Confirmation", "Reverted", "confirm", "neighbors", "reversals"]
+__all__ = [
+    "BrokenConstraint",
+    "Candidate",
+    "Confirmation",
+    "Neighbor",
+    "Reverted",
+    "confirm",
+    "neighbors",
+    "reversals",
+]
 
 
 def __dir__() -> list[str]:
@@ -51,14 +60,32 @@ _MEANING = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class BrokenConstraint:
+    """A constraint that does not hold in the mean over the fresh seeds.
+
+    `figure` is the constrained figure, `bound` its relation and limit, e.g. "<= 1000", and `value`
+    the mean with its interval. `is_certain`: whether the whole interval breaks the bound.
+    """
+
+    figure: str
+    bound: str
+    value: Interval
+    is_certain: bool
+
+    def __str__(self) -> str:
+        verb = "breaks" if self.is_certain else "may break"
+        return f"{self.figure} = {_shown(self.value)} {verb} {self.bound}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Candidate:
     """One trial on fresh seeds.
 
     `gain` is the paired difference from the baseline, positive if better; its interval is widened
     so that the intervals of all candidates hold simultaneously. `constraints` are the means of the
-    constrained figures with their intervals. `saturation`: whether the system keeps up with its
-    load on the fresh seeds (see `Result.saturation`); None if unknown. `failure` is the reason if
-    it has none of these.
+    constrained figures with their intervals, `broken` the constraints that do not hold in the mean.
+    `saturation`: whether the system keeps up with its load on the fresh seeds (see
+    `Result.saturation`); None if unknown. `failure` is the reason if it has none of these.
     """
 
     number: int
@@ -66,25 +93,34 @@ class Candidate:
     value: Interval | None = None
     gain: Interval | None = None
     constraints: tuple[Interval, ...] = ()
+    broken: tuple[BrokenConstraint, ...] = ()
     is_feasible: bool = False
     saturation: Verdict | None = None
     failure: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Cliff:
-    """The worst configuration nearby: one parameter moved by up to the requested share.
+class Neighbor:
+    """A configuration near the winner: one parameter moved by up to the requested share.
 
-    `gain` is its paired difference from the winner, negative if worse. It `is_steep` if it is
-    significantly worse than the winner and loses all that the winner gained, or violates a
-    constraint.
+    `gain` is its paired difference from the winner, negative if worse. `broken` are the constraints
+    that do not hold in the mean. It `is_steep`, a cliff, if it cannot be run, if a constraint is
+    certainly broken, or if it is significantly worse than the winner and loses all that the winner
+    gained over a feasible baseline.
     """
 
     parameter: str
     value: Any
     is_steep: bool
     gain: Interval | None = None
+    broken: tuple[BrokenConstraint, ...] = ()
     failure: str | None = None
+
+    @property
+    def is_improvement(self) -> bool:
+        """Whether it is significantly better than the winner and keeps the constraints."""
+        gain = self.gain
+        return not self.broken and gain is not None and gain.low is not None and gain.low > 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,12 +128,14 @@ class Reverted:
     """The winner with one parameter reverted to its current value.
 
     `gain` is the paired difference from the winner: how much is lost without this one change,
-    negative if it matters. `failure` is the reason if it could not be run.
+    negative if it matters. `broken` are the constraints that do not hold without it. `failure` is
+    the reason if it could not be run.
     """
 
     parameter: str
     value: Any
     gain: Interval | None = None
+    broken: tuple[BrokenConstraint, ...] = ()
     failure: str | None = None
 
 
@@ -107,7 +145,11 @@ class Confirmation:
 
     `winner` is the number of the candidate that is feasible and whose interval of the gain excludes
     zero, the best if there are several; None if there is none. `reason` explains the verdict.
-    `reverted` shows which of its changes matter, the most important first.
+    `choice` is the configuration of the winner or, without a winner, of the baseline; None if that
+    violates a constraint on the fresh seeds, too. `cliff` is the worst configuration near the
+    winner, `better_neighbor` the best that is significantly better than the winner and keeps the
+    constraints: the optimum may then lie further on. `reverted` shows which of the winner's changes
+    matter, the most important first.
     """
 
     objective: str
@@ -117,23 +159,39 @@ class Confirmation:
     candidates: tuple[Candidate, ...]
     winner: int | None
     reason: str
-    best: Simulation
-    cliff: Cliff | None
+    choice: Simulation | None
+    cliff: Neighbor | None
+    better_neighbor: Neighbor | None
     reverted: tuple[Reverted, ...]
     doubts: tuple[str, ...]
 
+    @property
+    def best(self) -> Simulation:
+        """The winner's configuration or, without a winner, the baseline's; ready to simulate.
+
+        Raises UsageError if on the fresh seeds neither a candidate nor the baseline satisfies the
+        constraints.
+        """
+        if self.choice is None:
+            raise UsageError(f"no feasible configuration: {self.reason}")
+        return self.choice
+
     def to_dict(self) -> dict[str, Any]:
         """The content of confirmation.json."""
-        attrs = frames.provenance(seeds=self.seeds, fingerprint=fingerprint(self.best))
+        digest = None if self.choice is None else fingerprint(self.choice)
+        attrs = frames.provenance(seeds=self.seeds, fingerprint=digest)
+        nested = ("baseline", "candidates", "cliff", "better_neighbor", "reverted")
         found = attrs | {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if field.name not in ("best", "baseline", "candidates", "cliff", "reverted")
+            if field.name != "choice" and field.name not in nested
         }
         found["baseline"] = dataclasses.asdict(self.baseline)
         found["candidates"] = [dataclasses.asdict(one) for one in self.candidates]
         found["reverted"] = [dataclasses.asdict(one) for one in self.reverted]
-        found["cliff"] = None if self.cliff is None else dataclasses.asdict(self.cliff)
+        for name in ("cliff", "better_neighbor"):
+            one = getattr(self, name)
+            found[name] = None if one is None else dataclasses.asdict(one)
         return found
 
     def write(self, path: Path) -> None:
@@ -149,8 +207,7 @@ class Confirmation:
                 rows.append([name, one.failure, "", ""])
                 continue
             gain = "" if one.gain is None else _shown(one.gain)
-            holds = "hold" if one.is_feasible else "violated"
-            rows.append([name, _shown(one.value), gain, holds])
+            rows.append([name, _shown(one.value), gain, _listed(one.broken) or "hold"])
         lines = [
             f"{len(self.seeds)} fresh seeds, {self.confidence:.0%} confidence intervals",
             "",
@@ -159,16 +216,27 @@ class Confirmation:
             self.reason,
         ]
         if self.reverted:
-            changes = [["reverted", "to", f"{self.objective} changes by"]]
+            changes = [["reverted", "to", "gain over the winner", "constraints"]]
             for back in self.reverted:
                 change = _shown(back.gain) if back.failure is None else "cannot be run"
-                changes.append([back.parameter, text.setting(back.value), change])
+                holds = _listed(back.broken) or ("hold" if back.failure is None else "")
+                changes.append([back.parameter, text.setting(back.value), change, holds])
             lines += ["", text.table(changes), ""]
-        if self.cliff is not None:
-            lines.append(_cliff_line(self.cliff))
-        notes = (*self._on_saturation(), *self.doubts, *notes_on_servers([self.best]))
+        lines += self._on_neighbors()
+        servers = [] if self.choice is None else [self.choice]
+        notes = (*self._on_saturation(), *self.doubts, *notes_on_servers(servers))
         lines += [f"note: {one}" for one in notes]
         return "\n".join(lines)
+
+    def _on_neighbors(self) -> Iterator[str]:
+        """The worst neighbor of the winner, and one that is better."""
+        better, worst = self.better_neighbor, self.cliff
+        if worst is not None and not worst.is_improvement:
+            yield _cliff_line(worst, self.objective)
+        if better is not None:
+            where = f"{better.parameter} = {text.setting(better.value)}"
+            change = _change(self.objective, better.gain)
+            yield f"better neighbor: with {where} {change}; the optimum may lie further on"
 
     def _on_saturation(self) -> Iterator[str]:
         """What the winner's verdict means, unless it keeps up."""
@@ -186,12 +254,30 @@ def _shown(value: Interval | None) -> str:
     return f"{value.mean:.4g} [{value.low:.4g}, {value.high:.4g}]"
 
 
-def _cliff_line(cliff: Cliff) -> str:
-    where = f"{cliff.parameter} = {text.setting(cliff.value)}"
-    if cliff.failure is not None:
-        return f"cliff: with {where} it cannot be run: {cliff.failure}"
-    word = "cliff" if cliff.is_steep else "worst neighbor"
-    return f"{word}: with {where} the objective changes by {_shown(cliff.gain)}"
+def _listed(broken: Iterable[BrokenConstraint]) -> str:
+    return ", ".join(map(str, broken))
+
+
+def _cliff_line(near: Neighbor, objective: str) -> str:
+    word = "cliff" if near.is_steep else "worst neighbor"
+    where = f"{word}: with {near.parameter} = {text.setting(near.value)}"
+    if near.failure is not None:
+        return f"{where} it cannot be run: {near.failure}"
+    return f"{where} {', '.join([*map(str, near.broken), _change(objective, near.gain)])}"
+
+
+def _change(objective: str, gain: Interval | None) -> str:
+    if gain is None or gain.mean == 0:
+        return f"{objective} does not change"
+    if gain.mean > 0:
+        return f"{objective} is better by {_shown(gain)}"
+    loss = dataclasses.replace(
+        gain,
+        mean=-gain.mean,
+        low=None if gain.high is None else -gain.high,
+        high=None if gain.low is None else -gain.low,
+    )
+    return f"{objective} is worse by {_shown(loss)}"
 
 
 def confirm(
@@ -232,7 +318,7 @@ def confirm(
     ]
     winner, reason = judge.verdict(base, candidates)
     chosen = next((i for i, one in enumerate(candidates) if one.number == winner), None)
-    cliff: Cliff | None = None
+    cliff = better = None
     reverted: tuple[Reverted, ...] = ()
     if chosen is not None:
         near = neighbors(study.bound, trials[chosen].point, within) if within > 0 else []
@@ -242,9 +328,14 @@ def confirm(
             others = [one.replace(workload=workload) for one in others]
         moved = evaluator.measure_all(others, seeds)
         optimum = found[1 + chosen]
-        cliff = judge.cliff(near, moved[: len(near)], optimum, found[0])
+        around = judge.neighbors(near, moved[: len(near)], optimum, found[0])
+        cliff, better = _worst(around), _best_improvement(around)
         reverted = judge.reverted(back, moved[len(near) :], optimum)
-    best = study.simulation if chosen is None else study.simulation_of(trials[chosen])
+    choice: Simulation | None = None
+    if chosen is not None:
+        choice = study.simulation_of(trials[chosen])
+    elif base.is_feasible:
+        choice = study.simulation
     shown = {"the baseline": base.value}
     for one in candidates:
         shown |= {f"trial {one.number}": one.value, f"the gain of trial {one.number}": one.gain}
@@ -256,11 +347,40 @@ def confirm(
         candidates=tuple(candidates),
         winner=winner,
         reason=reason,
-        best=best,
+        choice=choice,
         cliff=cliff,
+        better_neighbor=better,
         reverted=reverted,
-        doubts=(*doubts(best), *statistics.doubts(shown)),
+        doubts=(
+            *_on_resamples(study.simulation, workload),
+            *(() if choice is None else doubts(choice)),
+            *statistics.doubts(shown),
+        ),
     )
+
+
+def _worst(around: Sequence[Neighbor]) -> Neighbor | None:
+    """One that cannot be run or breaks a constraint, else the steepest or the largest loss."""
+
+    def rank(one: Neighbor) -> tuple[bool, bool, bool, bool, float]:
+        is_out = any(broken.is_certain for broken in one.broken)
+        mean = -math.inf if one.gain is None else one.gain.mean
+        return one.failure is None, not is_out, not one.is_steep, not one.broken, mean
+
+    return min(around, key=rank, default=None)
+
+
+def _best_improvement(around: Sequence[Neighbor]) -> Neighbor | None:
+    better = [(one.gain.mean, one) for one in around if one.gain and one.is_improvement]
+    return max(better, key=lambda pair: pair[0], default=(0.0, None))[1]
+
+
+def _on_resamples(simulation: Simulation, workload: Synthetic | Trace | None) -> Iterator[str]:
+    if workload is None and is_resampled(simulation):
+        yield (
+            "the fresh seeds are resamples of the trace that was searched on, not new traffic; "
+            "confirm(workload=…) takes traffic that the search has not seen."
+        )
 
 
 def _held_out(simulations: Sequence[Simulation], workload: Synthetic | Trace) -> list[Simulation]:
@@ -314,12 +434,36 @@ class _Judge:
         """Whether the constraints hold in the mean."""
         return all(sum(row) <= 0 for row in self.violations(found))
 
+    def constrained(self, found: Measured) -> tuple[Interval, ...]:
+        """The constrained figures."""
+        start = len(self._study.objectives)
+        rows = found.values[start : start + len(self._study.constraints)]
+        return tuple(
+            self._interval(row, self._confidence, start + i, found) for i, row in enumerate(rows)
+        )
+
+    def broken(self, found: Measured) -> tuple[BrokenConstraint, ...]:
+        """The constraints that do not hold in the mean."""
+        many = zip(
+            self._study.constraints, self.constrained(found), self.violations(found), strict=True
+        )
+        return tuple(
+            BrokenConstraint(
+                figure=one.name,
+                bound=f"{one.relation} {one.bound:g}",
+                value=value,
+                is_certain=all(
+                    one.violation(end) > 0 for end in (value.low, value.high) if end is not None
+                ),
+            )
+            for one, value, row in many
+            if sum(row) > 0
+        )
+
     def candidate(self, trial: Trial, found: Measured, base: Measured | None) -> Candidate:
         """A trial with its intervals."""
         if found.failure is not None:
             return Candidate(number=trial.number, point=trial.point, failure=found.failure)
-        start = len(self._study.objectives)
-        rows = found.values[start : start + len(self._study.constraints)]
         has_gain = base is not None and base.failure is None
         return Candidate(
             number=trial.number,
@@ -330,10 +474,8 @@ class _Judge:
             gain=self._interval(self.gains(found, base), self._each, self._objective, found, base)
             if has_gain and base
             else None,
-            constraints=tuple(
-                self._interval(row, self._confidence, start + i, found)
-                for i, row in enumerate(rows)
-            ),
+            constraints=self.constrained(found),
+            broken=self.broken(found),
             is_feasible=self.is_feasible(found),
             saturation=found.saturation,
         )
@@ -342,11 +484,15 @@ class _Judge:
         """The winner, and the reason for it or for the absence of one."""
         feasible = [one for one in candidates if one.is_feasible]
         if not feasible:
-            return None, "no winner: on fresh seeds no candidate satisfies the constraints"
+            reason = "no winner: on fresh seeds no candidate satisfies the constraints"
+            if base.is_feasible:
+                return None, f"{reason}; the baseline does"
+            why = base.failure or _listed(base.broken)
+            return None, f"{reason}, nor does the baseline ({why})"
         if not base.is_feasible:
             # The baseline is not an alternative, so there is nothing to beat.
             best = self._best(feasible)
-            why = base.failure or "it violates a constraint"
+            why = base.failure or _listed(base.broken)
             return best.number, f"trial {best.number} wins: the baseline is out ({why})"
         better = [one for one in feasible if one.gain and one.gain.low and one.gain.low > 0]
         if not better:
@@ -369,42 +515,41 @@ class _Judge:
         """The worth of each change of the winner, the largest first."""
         found = []
         for (parameter, value, _), one in zip(places, moved, strict=True):
-            gain = None
-            if one.failure is None:
-                gain = self._interval(
-                    self.gains(one, optimum), self._confidence, self._objective, one, optimum
-                )
-            found.append(
-                Reverted(parameter=parameter.name, value=value, gain=gain, failure=one.failure)
+            where = {"parameter": parameter.name, "value": value}
+            if one.failure is not None:
+                found.append(Reverted(**where, failure=one.failure))
+                continue
+            gain = self._interval(
+                self.gains(one, optimum), self._confidence, self._objective, one, optimum
             )
+            found.append(Reverted(**where, gain=gain, broken=self.broken(one)))
         return tuple(
             sorted(found, key=lambda one: -math.inf if one.gain is None else one.gain.mean)
         )
 
-    def cliff(
+    def neighbors(
         self,
         places: Sequence[tuple[Parameter, Any, Simulation]],
         around: Sequence[Measured],
         optimum: Measured,
         base: Measured,
-    ) -> Cliff | None:
-        """The worst neighbor: one that cannot be run, else one that is steep."""
+    ) -> list[Neighbor]:
+        """The configurations near the winner, and which of them are steep."""
         found = []
         for (parameter, value, _), one in zip(places, around, strict=True):
             where = {"parameter": parameter.name, "value": value}
             if one.failure is not None:
-                found.append((-math.inf, Cliff(**where, is_steep=True, failure=one.failure)))
+                found.append(Neighbor(**where, is_steep=True, failure=one.failure))
                 continue
             gain = self._interval(
                 self.gains(one, optimum), self._confidence, self._objective, one, optimum
             )
-            is_out = not self.is_feasible(one)
+            broken = self.broken(one)
+            is_steep = any(constraint.is_certain for constraint in broken)
             if gain.high is not None and gain.high < 0 and base.failure is None:
-                is_out |= self.is_feasible(base) and sum(self.gains(one, base)) <= 0
-            found.append((gain.mean, Cliff(**where, is_steep=is_out, gain=gain)))
-        if not found:
-            return None
-        return min(found, key=lambda pair: (not pair[1].is_steep, pair[0]))[1]
+                is_steep |= self.is_feasible(base) and sum(self.gains(one, base)) <= 0
+            found.append(Neighbor(**where, is_steep=is_steep, gain=gain, broken=broken))
+        return found
 
 
 def reversals(bound: BoundSpace, point: Point) -> list[tuple[Parameter, Any, Simulation]]:

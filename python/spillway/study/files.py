@@ -366,17 +366,23 @@ def write_results(study: Study, folder: Path, confirmation: Confirmation | None)
     """Writes trials.csv, search_history.json, best.yaml and, if confirmed, confirmation.json.
 
     best.yaml holds the winner of the confirmation, or the current configuration if there is no
-    winner; without a confirmation, the best trial. It is not written if no trial is feasible.
+    winner; without a confirmation, the best trial. There is none, not even an earlier one, if that
+    does not satisfy the constraints.
     """
     write_rows(study.rows(), folder / "trials.csv")
     with filesystem.replacing(folder / "search_history.json") as temporary:
         history = json.dumps(study.search_history(), indent=2, allow_nan=False)
         temporary.write_text(history + "\n", encoding="utf-8")
+    best: Simulation | None = None
     if confirmation is not None:
         confirmation.write(folder / "confirmation.json")
-        files.dump(confirmation.best, folder / "best.yaml")
+        best = confirmation.choice
     elif len(study.objectives) == 1 and study.feasible:
-        files.dump(study.best, folder / "best.yaml")
+        best = study.best
+    if best is None:
+        (folder / "best.yaml").unlink(missing_ok=True)
+    else:
+        files.dump(best, folder / "best.yaml")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,9 +13,10 @@ from spillway._core.sim import UsageError, build_info
 from spillway.config import files
 from spillway.config.messages import note
 from spillway.config.progress import reporting
+from spillway.config.randomness import REPLICATION, note_on_copies
 from spillway.study import samplers, storage
 from spillway.study.assessment import assess, judged
-from spillway.study.evaluation import INTERRUPTED
+from spillway.study.evaluation import INTERRUPTED, Digest, Evaluator
 from spillway.study.feasibility import doubts, shares_in_doubt
 from spillway.study.liveness import dead_parameters
 from spillway.study.records import Trial, attributes, from_optuna
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from spillway.config.progress import Report
     from spillway.study.data import StudyData
-    from spillway.study.evaluation import Evaluator
     from spillway.study.racing import Racing
     from spillway.study.space import Point
 
@@ -97,7 +97,8 @@ def check_parameters(
     executor: Executor | None = None,
     progress: bool = False,
 ) -> None:
-    """Warns of parameters without effect, and of doubts that hold in the whole space."""
+    """Warns of seeds and parameters without effect, and of doubts that hold in the whole space."""
+    _check_seeds(study, threads=threads, executor=executor)
     with reporting(progress, "check of the parameters: runs") as report:
         dead = dead_parameters(
             study.bound, study.seeds[:1], threads=threads, executor=executor, report=report
@@ -113,6 +114,23 @@ def check_parameters(
     if throughout:
         note(
             f"the whole space is doubtful for {', '.join(throughout)}: see the trials' warnings",
+            RuntimeWarning,
+        )
+
+
+def _check_seeds(
+    study: StudyData, *, threads: int | None = None, executor: Executor | None = None
+) -> None:
+    """Warns if a fresh seed does not change the run of the current configuration."""
+    evaluator = Evaluator([Digest()], threads=threads, executor=executor)
+    fresh = next(seed for seed in range(len(study.seeds) + 1) if seed not in study.seeds)
+    (found,) = evaluator.measure_all([study.simulation], (study.seeds[0], fresh))
+    if found.failure is None and not found.is_replicated:
+        note(
+            f"{note_on_copies([study.simulation])} Trials have no intervals, and `confirm` needs "
+            f"runs that differ. {REPLICATION}. To confirm on traffic that the "
+            "search has not seen: search on one of spillway.traffic.halves, "
+            "confirm(workload=spillway.traffic.resampled(the other, block_s))",
             RuntimeWarning,
         )
 

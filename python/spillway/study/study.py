@@ -140,8 +140,8 @@ class Study(StudyData):
             Whether configurations that are significantly worse than the best so far skip the rest
             of the seeds, see `Racing`.
         check
-            Whether to check before the first trial that each parameter changes some run; a warning
-            names those that do not (`study.dead`).
+            Whether to check before the first trial that each parameter changes some run, and that
+            seeds do; a warning names the parameters that do not (`study.dead`).
         threads
             Number of concurrent runs; None: one per CPU.
         executor

@@ -14,12 +14,14 @@ from support.study_problems import SMALL_SPACE, overloaded
 
 from spillway import Simulation, Study, UsageError, gateway, run_many, simulate
 from spillway.analysis.stationarity import VERDICTS
-from spillway.study import Kinds, Objective, Racing, evaluation
+from spillway.study import Constraint, Kinds, Objective, Racing, evaluation
 from spillway.study.confirmation import neighbors
 from spillway.study.liveness import dead_parameters
+from spillway.study.objective import Custom
 from spillway.study.racing import referred
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from spillway import Result
@@ -214,6 +216,36 @@ def test_winner_keeps_the_constraints_on_fresh_seeds() -> None:
     assert all(one.is_feasible for one in winner)
 
 
+def strict(result: Result) -> float:
+    """Holds in the search, whose seeds are small, and afterwards only for the given limits."""
+    permits = result.simulation.gateway.limit[0].max_in_flight  # type: ignore[union-attr]
+    return 0.0 if result.seed < 2 or permits == 32 else 2.0
+
+
+def never(result: Result) -> float:
+    return 0.0 if result.seed < 2 else 2.0
+
+
+@pytest.mark.parametrize("figure", [strict, never])
+def test_best_keeps_the_constraints_if_nothing_wins(figure: Callable[[Result], float]) -> None:
+    constraint = Constraint(Custom(figure, "figure"), "<=", 1)
+    study = Study(
+        overloaded(), SMALL_SPACE, "goodput", [constraint], seeds=2, sampler="random"
+    ).optimize(4, check=False)
+    found = study.confirm(2, 3)
+    assert found.winner is None
+    assert found.reason.startswith("no winner: on fresh seeds no candidate satisfies the constr")
+    if figure is strict:
+        assert found.best == overloaded()
+        assert found.reason.endswith("; the baseline does")
+        return
+    assert found.choice is None
+    assert found.to_dict()["fingerprint"] is None
+    assert "figure = 2 [2, 2] breaks <= 1" in repr(found)
+    with pytest.raises(UsageError, match=r"^no feasible configuration: no winner: .* = 2 \[2, 2\]"):
+        _ = found.best
+
+
 def test_infeasible_baseline_need_not_be_beaten() -> None:
     study = Study(
         overloaded(), SMALL_SPACE, Objective("shed", "minimize"), {"p99_ttft_ms": "<=2500"},
@@ -222,7 +254,11 @@ def test_infeasible_baseline_need_not_be_beaten() -> None:
     assert study.baseline.state == "infeasible"
     found = study.confirm(3, 6)
     assert found.winner is not None
-    assert "the baseline is out (it violates a constraint)" in found.reason
+    (broken,) = found.baseline.broken
+    assert broken.value == found.baseline.constraints[0]
+    assert f"the baseline is out ({broken})" in found.reason
+    assert str(broken).startswith(f"p99_ttft_ms = {broken.value.mean:.4g} [")
+    assert str(broken).endswith("breaks <= 2500")
 
 
 def test_seeds_of_the_search_confirm_nothing() -> None:
@@ -287,7 +323,92 @@ def test_changes_of_the_winner_are_put_back_one_by_one() -> None:
     assert f"{found.reverted[0].parameter}" in repr(found)
 
 
+def test_a_change_that_keeps_a_constraint_is_shown_as_such() -> None:
+    limit, _ = SMALL_SPACE
+    permits = Custom(permitted, "permits")
+    study = Study(
+        overloaded(), {limit: (1, 64)}, "goodput", [Constraint(permits, "<=", 12)], seeds=2
+    ).optimize(16, check=False)
+    found = study.confirm(1, 4)
+    (back,) = found.reverted
+    (broken,) = back.broken
+    assert (broken.figure, broken.value.mean, broken.is_certain) == ("permits", 32, True)
+    assert "permits = 32 [32, 32] breaks <= 12" in repr(found)
+
+
 # --- cliffs ---------------------------------------------------------------------------------------
+
+
+def permitted(result: Result) -> float:
+    return float(result.simulation.gateway.limit[0].max_in_flight)  # type: ignore[union-attr]
+
+
+def rising(result: Result) -> float:
+    return permitted(result) + result.seed / 100
+
+
+def fixed(**search: Any) -> Study:
+    """A study of the limit alone, in which more is better."""
+    return Study(
+        overloaded(gateway=gateway.Gateway(limit=gateway.FixedLimit(max_in_flight=4))),
+        {"gateway.limit[0].max_in_flight": (1, 30)},
+        Objective(rising, "maximize", name="permits"),
+        seeds=2,
+        sampler="tpe",
+        **search,
+    )
+
+
+def test_a_broken_constraint_is_a_cliff_and_is_stated() -> None:
+    limits = [Constraint(Custom(permitted, "used"), "<=", 20)]
+    study = fixed(constraints=limits).optimize(40, check=False)
+    found = study.confirm(1, 4)
+    assert found.best.gateway.limit[0].max_in_flight == 20  # type: ignore[union-attr]
+    near = found.cliff
+    assert near is not None
+    assert near.is_steep
+    assert near.gain is not None
+    assert near.gain.mean == pytest.approx(2)
+    assert not near.is_improvement
+    assert found.better_neighbor is None
+    assert (
+        "cliff: with gateway.limit[0].max_in_flight = 22 used = 22 [22, 22] breaks <= 20, "
+        "permits is better by 2 [2, 2]"
+    ) in repr(found)
+    assert found.to_dict()["cliff"]["broken"][0]["figure"] == "used"
+
+
+def test_a_better_neighbor_is_no_cliff() -> None:
+    study = fixed().optimize(4, check=False)
+    found = study.confirm(1, 4)
+    assert study.best_trial.point["gateway.limit[0].max_in_flight"] < 30
+    assert found.cliff is not None
+    assert not found.cliff.is_steep
+    better = found.better_neighbor
+    assert better is not None
+    assert better.is_improvement
+    assert better.value > study.best_trial.point["gateway.limit[0].max_in_flight"]
+    shown = repr(found)
+    assert (
+        f"worst neighbor: with {better.parameter} = {found.cliff.value} permits is worse" in shown
+    )
+    assert f"better neighbor: with {better.parameter} = {better.value} permits is better" in shown
+    assert "the optimum may lie further on" in shown
+
+
+@pytest.mark.parametrize(("spread", "verb"), [(1, "breaks"), (100, "may break")])
+def test_a_constraint_that_its_interval_leaves_open_is_no_cliff(spread: float, verb: str) -> None:
+    def noisy(result: Result) -> float:
+        beyond = permitted(result) - 20
+        return beyond + (spread * beyond * (-1) ** result.seed if beyond > 0 else 0) / 10
+
+    limits = [Constraint(Custom(noisy, "beyond"), "<=", 0)]
+    found = fixed(constraints=limits).optimize(40, check=False).confirm(1, 4)
+    assert found.cliff is not None
+    assert (found.cliff.value, found.cliff.is_steep) == (22, verb == "breaks")
+    assert "22 beyond = 2 [" in repr(found)
+    assert f"] {verb} <= 0" in repr(found)
+    assert found.better_neighbor is None
 
 
 def test_neighbors_move_one_parameter_by_the_share() -> None:

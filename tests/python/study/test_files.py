@@ -80,6 +80,33 @@ def test_optimize_leaves_a_folder(folder: Path, capsys: pytest.CaptureFixture[st
     assert len(more) == 10
 
 
+def test_nothing_infeasible_is_written_as_the_best(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The constraint holds in the only seed of the search, and in no fresh one.
+    runs = spillway.simulate(overloaded(), seeds=range(6))
+    spans = {one.seed: float(one.summary()["duration"] or 0) for one in runs}
+    first, second, *_ = sorted(spans, key=lambda seed: spans[seed])
+    path = written(
+        folder,
+        space={"gateway.sensor.window_s": [1, 60]},
+        constraints={"duration": f"<={(spans[first] + spans[second]) / 2}"},
+        seeds=[first],
+        trials=2,
+        check=False,
+        confirm={"top": 1, "seeds": [one for one in spans if one != first]},
+    )
+    out = folder / "out"
+    out.mkdir()
+    (out / "best.yaml").write_text("stale")
+    assert cli.main(["optimize", path, "--out", str(out), "--json"]) == 1
+    captured = capsys.readouterr()
+    reason = "on fresh seeds no candidate satisfies the constraints, nor does the baseline"
+    assert f"no {out / 'best.yaml'}: no winner: {reason} (duration = " in captured.err
+    assert json.loads(captured.out)["best"] is None
+    assert not (out / "best.yaml").exists()
+
+
 def test_impossible_study_ends_with_the_nearest(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
