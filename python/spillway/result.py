@@ -339,6 +339,26 @@ class Results(Replications[Result]):
         fingerprint = self[0].fingerprint if self else ""
         return frames.frame(rows, frames.provenance(seeds=self.seeds, fingerprint=fingerprint))
 
+    def write(
+        self, directory: str | Path, *, requests: str | None = None, confidence: float = 0.95
+    ) -> None:
+        """Writes summary.csv, seeds.csv and summary.json into `directory`, created if missing.
+
+        summary.csv has a row per mean with its interval, in the columns of `to_frame`; seeds.csv a
+        row per figure of each seed; both end with version and fingerprint. summary.json has both,
+        as `figures` and as the `runs` in the form of `Result.to_dict`, and the notes. Where seeds
+        change nothing, there is one run for all of them.
+
+        With `requests`, a format of `Result.write`, the folder seed_N also holds what
+        `Result.write` writes of each run.
+
+        Raises ConfigError if `requests` is another format or the files cannot be written,
+        UsageError if there are no runs.
+        """
+        from spillway.data.export import write_results
+
+        write_results(self, Path(directory), requests, confidence)
+
     @property
     def plot(self) -> Plots:
         """Figures of these results (extra `plot`); see `Plots` for what they show of the runs."""

@@ -31,6 +31,7 @@ def __dir__() -> list[str]:
 
 
 _MAX_SEED = 2**64 - 1
+_MOST_SEEDS = 10**6
 _LEAST_DRAWS = 2
 _LEVEL = 0.9
 
@@ -57,7 +58,7 @@ def simulate(
 def simulate(
     simulation: Configuration,
     *,
-    seeds: Iterable[int],
+    seeds: int | Iterable[int],
     threads: int | None = None,
     reference: bool = False,
     progress: Progress = False,
@@ -66,7 +67,7 @@ def simulate(
     simulation: Configuration,
     seed: int = 0,
     *,
-    seeds: Iterable[int] | None = None,
+    seeds: int | Iterable[int] | None = None,
     uncertainty: int | None = None,
     threads: int | None = None,
     reference: bool = False,
@@ -82,7 +83,8 @@ def simulate(
         Seed of every random stream, 0 <= seed < 2**64. The result is a function of simulation and
         seed alone.
     seeds
-        Several different seeds, for means with confidence intervals. Configurations that share a
+        Several different seeds, or their number n for 0, …, n - 1, for means with confidence
+        intervals. Configurations that share a
         workload see identical requests under the same seeds, so differences between configurations
         are paired. Where nothing is random (see `randomness.random_streams`) one run stands for all
         seeds, and the results say so.
@@ -159,7 +161,7 @@ def simulate(
 
 def run_many(
     simulations: Iterable[Configuration],
-    seeds: Iterable[int] = (0,),
+    seeds: int | Iterable[int] = (0,),
     *,
     threads: int | None = None,
     keep_requests: bool = False,
@@ -175,8 +177,8 @@ def run_many(
     simulations
         Simulations, or paths of configuration files.
     seeds
-        Seeds of the runs of each simulation, all different, each 0 <= seed < 2**64. A simulation
-        in which nothing is random is run once for all of them.
+        Seeds of the runs of each simulation, all different, each 0 <= seed < 2**64, or their number
+        n for 0, …, n - 1. A simulation in which nothing is random is run once for all of them.
     threads
         Number of concurrent runs; None: one per CPU. The results do not depend on it.
     keep_requests
@@ -347,8 +349,13 @@ def _run_batch(
         )
 
 
-def _checked_seeds(seeds: Iterable[int]) -> list[int]:
-    allowed = "several whole numbers, e.g. range(8)"
+def _checked_seeds(seeds: int | Iterable[int]) -> list[int]:
+    if isinstance(seeds, SupportsIndex):
+        count = operator.index(seeds)
+        if not 1 <= count <= _MOST_SEEDS:
+            raise ValueError(f"seeds = {count}: their number must be >= 1 and <= {_MOST_SEEDS:,}")
+        return list(range(count))
+    allowed = "their number or several whole numbers, e.g. range(8)"
     many = [_checked_seed(one) for one in checked("seeds", seeds, Iterable, allowed)]
     if not many:
         raise ValueError("seeds is empty; give at least one seed, e.g. seeds=range(8)")

@@ -137,7 +137,7 @@ SIMULATION = spillway.Simulation(workload={"kind": "synthetic", "num_requests": 
         (lambda: spillway.simulate(5), "simulation must be a Simulation, or the path of a conf"),
         (lambda: spillway.simulate(SIMULATION, "a"), "seed must be a whole number, not 'a'"),
         (lambda: spillway.simulate(SIMULATION, reference="a"), "reference must be True or False"),
-        (lambda: spillway.simulate(SIMULATION, seeds=5), "seeds must be several whole numbers"),
+        (lambda: spillway.simulate(SIMULATION, seeds=5.5), "seeds must be their number or several"),
         (lambda: spillway.simulate(SIMULATION, seeds=["a"]), "seed must be a whole number, not"),
         (lambda: spillway.simulate(SIMULATION, sed=5), "unexpected keyword argument 'sed'"),
         (

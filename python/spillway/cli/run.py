@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import spillway
 from spillway.cli import configuration, output
 from spillway.config.classes import config_error
-from spillway.data.export import FILES
+from spillway.data.export import FILES, SUMMARIES
 
 if TYPE_CHECKING:
     import argparse
@@ -23,6 +23,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
+_FORMAT = "csv"
 _LEAST_SEEDS = 2
 _SAMPLES = 240
 
@@ -45,15 +46,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--html", type=Path, metavar="FILE", help="write tables and pictures as one HTML file"
     )
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="write summary.json and requests.csv there"
-    )
+        "--out", type=Path, metavar="DIR",
+        help="write summary.json and requests.csv there; with --seeds: means with intervals "
+        "(summary.csv), figures of each seed (seeds.csv) and both (summary.json)",
+    )  # fmt: skip
     parser.add_argument(
         "--out-format",
         choices=("csv", "parquet", "vllm_bench", "aiperf", "benchmark_report"),
-        default="csv",
-        help="requests.csv (default); requests.parquet; vllm_bench.json, the result of `vllm bench "
-        "serve --save-detailed`; profile_export_aiperf.json of AIPerf; or "
-        "benchmark_report_v0.2.yaml of llm-d-benchmark",
+        help="requests.csv (default; with --seeds there are no requests unless this asks for them, "
+        "in a folder per seed); requests.parquet; vllm_bench.json, the result of `vllm bench serve "
+        "--save-detailed`; profile_export_aiperf.json of AIPerf; or benchmark_report_v0.2.yaml of "
+        "llm-d-benchmark",
     )
     output.add_json(
         parser,
@@ -87,9 +90,9 @@ def run(options: argparse.Namespace) -> int:
         result.report(options.html)
         output.say(f"wrote {options.html}")
     if options.out is not None:
-        names = ("summary.json", FILES[options.out_format])
+        names = ("summary.json", FILES[options.out_format or _FORMAT])
         output.replaced(options.out / name for name in names)
-        result.write(options.out, requests=options.out_format)
+        result.write(options.out, requests=options.out_format or _FORMAT)
     output.show(options, result, result.to_dict)
     return 0
 
@@ -99,11 +102,14 @@ def _run_seeds(simulation: Simulation, options: argparse.Namespace) -> int:
     if options.seeds < _LEAST_SEEDS:
         allowed = f"must be >= {_LEAST_SEEDS}; --seed selects a single one"
         raise config_error([("--seeds", str(options.seeds), allowed)])
-    for name in ("out", "plot", "html"):
+    for name in ("plot", "html"):
         if getattr(options, name) is not None:
             raise config_error([(f"--{name}", "", "is of one run: not together with --seeds")])
     seeds = range(options.seed, options.seed + options.seeds)
     results = spillway.simulate(simulation, seeds=seeds, progress=True)
+    if options.out is not None:
+        output.replaced(options.out / name for name in SUMMARIES)
+        results.write(options.out, requests=options.out_format)
 
     def document() -> dict[str, Any]:
         figures = {

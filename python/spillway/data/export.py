@@ -1,4 +1,4 @@
-"""Files for other programs: summary.json and requests.csv."""
+"""Files for other programs: summary.json and requests.csv; of several seeds also tables."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from spillway._core.sim import UsageError
 from spillway.config.classes import config_error
 from spillway.config.extras import require
 from spillway.config.filesystem import make_folder, replacing_all
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from spillway.data.replications import Replications
     from spillway.data.result import ResultData
 
-__all__ = ["FILES", "REQUEST_COLUMNS", "write_result"]
+__all__ = ["FILES", "REQUEST_COLUMNS", "RUNS", "SUMMARIES", "write_result", "write_results"]
 
 
 def __dir__() -> list[str]:
@@ -58,6 +60,12 @@ FILES = {
 }
 """Formats of the file of requests, and its name."""
 
+SUMMARIES = ("summary.csv", "seeds.csv", "summary.json")
+"""Files of several seeds: means with intervals, figures of each seed, and both."""
+
+RUNS = "seed_{seed}"
+"""Folder of one of several seeds."""
+
 _TEXTS: dict[str, Callable[[ResultData], str]] = {
     "vllm_bench": lambda result: json.dumps(vllm_bench(result, "simulated"), allow_nan=False),
     "aiperf": lambda result: json.dumps(aiperf(result), indent=2, allow_nan=False),
@@ -70,8 +78,7 @@ def write_result(result: ResultData, directory: Path, file: str = "csv") -> None
 
     Raises ConfigError if they cannot be written.
     """
-    if file not in FILES:
-        raise config_error([("requests", repr(file), f"must be one of {', '.join(FILES)}")])
+    _check_format(file)
     parquet = require("pyarrow.parquet", "frames") if file == "parquet" else None
     summary, requests = directory / "summary.json", directory / FILES[file]
     text = json.dumps(result.to_dict(), indent=2) + "\n"
@@ -89,6 +96,54 @@ def write_result(result: ResultData, directory: Path, file: str = "csv") -> None
         else:
             new_requests.unlink()
         new_summary.write_text(text, encoding="utf-8")
+
+
+def write_results(
+    many: Replications[ResultData], directory: Path, file: str | None, confidence: float
+) -> None:
+    """Writes the SUMMARIES of runs; with a format of FILES, also each run with its requests.
+
+    Raises ConfigError if they cannot be written, UsageError without runs.
+    """
+    if not many:
+        raise UsageError("there are no runs to write")
+    if file is not None:
+        _check_format(file)
+    first = many[0]
+    told = frames.provenance(seeds=many.seeds, fingerprint=first.fingerprint)
+    origin = {key: told[key] for key in ("version", "fingerprint")}
+    means = list(
+        frames.long_rows(
+            many.summary(confidence), many.by_class(confidence), many.by_tenant(confidence)
+        )
+    )
+    single = [
+        {**row, "seed": one.seed, **origin}
+        for one in many.distinct
+        for row in frames.long_rows(one.summary(), one.by_class(), one.by_tenant())
+    ]
+    document = {
+        **told,
+        "profile": first.profile,
+        "confidence": confidence,
+        "notes": many.notes(),
+        "figures": means,
+        "runs": [one.to_dict() for one in many.distinct],
+    }
+    text = json.dumps(document, indent=2) + "\n"
+    make_folder(directory)
+    with replacing_all([directory / name for name in SUMMARIES]) as (summary, seeds, whole):
+        frames.write_rows([{**row, **origin} for row in means], summary)
+        frames.write_rows(single, seeds)
+        whole.write_text(text, encoding="utf-8")
+    if file is not None:
+        for one in many.distinct:
+            write_result(one, directory / RUNS.format(seed=one.seed), file)
+
+
+def _check_format(file: str) -> None:
+    if file not in FILES:
+        raise config_error([("requests", repr(file), f"must be one of {', '.join(FILES)}")])
 
 
 def _write_requests(result: ResultData, path: Path) -> None:

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from spillway._core.metrics import figures
 from spillway.config import text
 
-__all__ = ["FIGURES", "LATENCIES", "STATISTICS", "Figure", "Figures", "FiguresByName"]
+__all__ = [
+    "FIGURES",
+    "LATENCIES",
+    "STATISTICS",
+    "Figure",
+    "Figures",
+    "FiguresByName",
+    "Groups",
+    "group_rows",
+    "unknown",
+]
 
 
 def __dir__() -> list[str]:
@@ -27,6 +38,28 @@ LATENCIES = tuple(dict.fromkeys(one.latency for one in figures if one.latency))
 
 STATISTICS = tuple(dict.fromkeys(one.statistic for one in figures if one.statistic))
 """Their statistics: num, mean, std, percentiles."""
+
+
+_SHED = (
+    "it is a figure of studies and sweeps, (rejected + expired + evicted) / offered: "
+    "spillway.study.Figure('shed').of(result), of several seeds results.interval(Figure('shed').of)"
+)
+
+
+def unknown(name: object, known: Iterable[str]) -> str:
+    """Says that a summary has no such figure, and where it is or which is meant."""
+    if name == "shed":
+        return f"unknown figure 'shed'; {_SHED}"
+    near = difflib.get_close_matches(str(name), list(known), n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "`spillway describe figures` lists all"
+    return f"unknown figure {name!r}; {hint}"
+
+
+def group_rows(title: str, groups: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
+    """One row per class or tenant below a header."""
+    keys = [name for name, one in FIGURES.items() if one.in_group_tables]
+    header = [title, *(key.replace("_", " ") for key in keys)]
+    return [header, *([name, *(text.number(p[key]) for key in keys)] for name, p in groups.items())]
 
 
 class FiguresByName(Mapping[str, dict[str, Figure]]):
@@ -66,9 +99,7 @@ class Figures(Mapping[str, Figure]):
         try:
             return self._values[name]
         except KeyError:
-            near = difflib.get_close_matches(str(name), self._values, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "`spillway describe figures` lists all"
-            raise KeyError(f"unknown figure {name!r}; {hint}") from None
+            raise KeyError(unknown(name, self._values)) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -78,3 +109,13 @@ class Figures(Mapping[str, Figure]):
 
     def __repr__(self) -> str:
         return text.figures(self._values)
+
+
+class Groups(dict[str, Figures]):
+    """The figures of each class or tenant, shown as a table of the main ones."""
+
+    def __missing__(self, name: str) -> Figures:
+        raise KeyError(f"unknown class or tenant {name!r}; one of {', '.join(self)}")
+
+    def __repr__(self) -> str:
+        return text.table(group_rows("name", self))

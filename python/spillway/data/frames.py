@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import csv
+import math
 from typing import TYPE_CHECKING, Any
 
 from spillway._core.sim import build_info
+from spillway.config import filesystem
 from spillway.config.extras import require
 from spillway.data.figures import FIGURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     import pandas as pd
 
     from spillway.data.statistics import Interval
 
-__all__ = ["SCHEMA", "described", "frame", "long_rows", "provenance"]
+__all__ = ["SCHEMA", "described", "frame", "long_rows", "provenance", "write_rows"]
 
 
 def __dir__() -> list[str]:
@@ -80,3 +84,23 @@ def frame(rows: Iterable[Mapping[str, Any]], attrs: Mapping[str, Any]) -> pd.Dat
     made: pd.DataFrame = require("pandas", "frames").DataFrame(list(rows))
     made.attrs.update(attrs)
     return made
+
+
+def write_rows(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Writes mappings with the same keys as a CSV file (RFC 4180); spaces separate seeds."""
+    with (
+        filesystem.replacing(path) as temporary,
+        temporary.open("w", newline="", encoding="utf-8") as stream,
+    ):
+        writer = csv.writer(stream)
+        names = list(dict.fromkeys(key for row in rows for key in row))
+        writer.writerow(names)
+        writer.writerows([_cell(row.get(name)) for name in names] for row in rows)
+
+
+def _cell(value: Any) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, tuple):
+        return " ".join(_cell(one) for one in value)
+    return repr(value) if isinstance(value, float) else str(value)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, TypeVar, overload
 from spillway.config.messages import checked
 from spillway.config.provenance import notes_on_servers
 from spillway.config.randomness import blocks, is_resampled, note_on_copies, num_blocks
+from spillway.config.text import number, table
 from spillway.data import effective
 from spillway.data.extrapolation import extrapolations
-from spillway.data.figures import FIGURES
+from spillway.data.figures import FIGURES, unknown
 from spillway.data.result import ResultData
 from spillway.data.statistics import Interval, doubts, fewest, interval
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from spillway.data.figures import Figure, Figures
 
-__all__ = ["Replications"]
+__all__ = ["Differences", "Intervals", "Replications"]
 
 
 def __dir__() -> list[str]:
@@ -37,6 +38,35 @@ _LEAST_LATENCIES = 5
 
 # The parts of a run's output that hold its results.
 _OUTCOME = ("summary", "by_class", "by_tenant", "ledger", "instances", "steps", "events", "end_s")
+
+
+class Intervals(dict[str, "Interval | None"]):
+    """Means of figures with their intervals, shown as a table; None where no run has the figure."""
+
+    _mean = "mean"
+
+    def __missing__(self, name: str) -> Interval | None:
+        raise KeyError(unknown(name, self))
+
+    def _shown(self) -> dict[str, Interval]:
+        return {name: one for name, one in self.items() if one is not None}
+
+    def __repr__(self) -> str:
+        rows = [
+            [name, number(one.mean), number(one.low), number(one.high), str(one.n)]
+            for name, one in self._shown().items()
+        ]
+        return table([["figure", self._mean, "low", "high", "runs"], *rows])
+
+
+class Differences(Intervals):
+    """Mean differences of figures with their intervals; the table shows those that differ."""
+
+    _mean = "difference"
+
+    def _shown(self) -> dict[str, Interval]:
+        known = super()._shown().items()
+        return {name: one for name, one in known if any((one.mean, one.low, one.high))}
 
 
 class Replications(Sequence[_Run_co]):
@@ -124,15 +154,15 @@ class Replications(Sequence[_Run_co]):
                 "state a longer block_s."
             )
 
-    def summary(self, confidence: float = 0.95) -> dict[str, Interval | None]:
+    def summary(self, confidence: float = 0.95) -> Intervals:
         """Mean over the seeds with its interval per figure; None where no seed has one."""
         return self._intervals([result.summary() for result in self.distinct], confidence)
 
-    def by_class(self, confidence: float = 0.95) -> dict[str, dict[str, Interval | None]]:
+    def by_class(self, confidence: float = 0.95) -> dict[str, Intervals]:
         """The same per class of service."""
         return self._grouped([result.by_class() for result in self.distinct], confidence)
 
-    def by_tenant(self, confidence: float = 0.95) -> dict[str, dict[str, Interval | None]]:
+    def by_tenant(self, confidence: float = 0.95) -> dict[str, Intervals]:
         """The same per tenant."""
         return self._grouped([result.by_tenant() for result in self.distinct], confidence)
 
@@ -141,10 +171,10 @@ class Replications(Sequence[_Run_co]):
         values = [figure(result) for result in self.distinct]
         return interval(values, confidence, num_blocks=self.num_blocks)
 
-    def minus(
-        self, other: Replications[Any], confidence: float = 0.95
-    ) -> dict[str, Interval | None]:
+    def minus(self, other: Replications[Any], confidence: float = 0.95) -> Differences:
         """Mean difference from `other` per figure, paired by seed: both saw the same requests.
+
+        It prints as a table of the figures that differ, with their intervals.
 
         Over resamples of a trace the difference is that over traces of this length, as in
         `summary`.
@@ -158,11 +188,11 @@ class Replications(Sequence[_Run_co]):
         if not (self.is_replicated or other.is_replicated):
             gaps = gaps[:1]
         num_blocks = fewest([self.num_blocks, other.num_blocks])
-        return _intervals(gaps, confidence, num_blocks, (mine, others))
+        return Differences(_intervals(gaps, confidence, num_blocks, (mine, others)))
 
     def _grouped(
         self, groups: Sequence[Mapping[str, Figures]], confidence: float
-    ) -> dict[str, dict[str, Interval | None]]:
+    ) -> dict[str, Intervals]:
         names = dict.fromkeys(name for group in groups for name in group)
         return {
             name: self._intervals([group[name] for group in groups if name in group], confidence)
@@ -171,7 +201,7 @@ class Replications(Sequence[_Run_co]):
 
     def _intervals(
         self, populations: Sequence[Mapping[str, Figure]], confidence: float
-    ) -> dict[str, Interval | None]:
+    ) -> Intervals:
         return _intervals(populations, confidence, self.num_blocks, (populations,))
 
 
@@ -180,9 +210,9 @@ def _intervals(
     confidence: float,
     num_blocks: float | None,
     sources: Sequence[Sequence[Mapping[str, Figure]]],
-) -> dict[str, Interval | None]:
+) -> Intervals:
     """The interval per figure. `sources`: the figures of runs from which `populations` derive."""
-    result: dict[str, Interval | None] = {}
+    result = Intervals()
     for name in populations[0] if populations else ():
         if name == "approximate":
             continue

@@ -12,7 +12,7 @@ import numpy as np
 from spillway import _core
 from spillway._core.cluster import Simulation
 from spillway.config import files, profiles
-from spillway.data.figures import Figures, FiguresByName
+from spillway.data.figures import Figures, FiguresByName, Groups
 from spillway.data.requests import CODED, Columns, RequestIds, Requests
 
 # Each method imports the view that it makes: most scripts need only a few of them.
@@ -109,13 +109,13 @@ class ResultData:
         """
         return Figures(self._output["summary"])
 
-    def by_class(self) -> dict[str, Figures]:
+    def by_class(self) -> Groups:
         """The same per class of service."""
-        return {name: Figures(values) for name, values in self._output["by_class"].items()}
+        return Groups((name, Figures(one)) for name, one in self._output["by_class"].items())
 
-    def by_tenant(self) -> dict[str, Figures]:
+    def by_tenant(self) -> Groups:
         """The same per tenant."""
-        return {name: Figures(values) for name, values in self._output["by_tenant"].items()}
+        return Groups((name, Figures(one)) for name, one in self._output["by_tenant"].items())
 
     @property
     def requests(self) -> Requests:

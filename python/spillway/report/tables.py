@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillway._deprecated import moved
 from spillway.config.text import figures, number, point, setting, table
-from spillway.data.figures import FIGURES, LATENCIES, STATISTICS
+from spillway.data.figures import FIGURES, LATENCIES, STATISTICS, group_rows
 from spillway.report.notes import SMALL_SAMPLE
 
 if TYPE_CHECKING:
@@ -78,9 +78,7 @@ def latency_table(values: Mapping[str, Any]) -> str:
 
 def population_rows(title: str, populations: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
     """One row per class or tenant below a header."""
-    keys = [name for name, one in FIGURES.items() if one.in_group_tables]
-    header = [title, *(key.replace("_", " ") for key in keys)]
-    return [header, *([name, *(number(p[key]) for key in keys)] for name, p in populations.items())]
+    return group_rows(title, populations)
 
 
 def population_table(title: str, populations: Mapping[str, Mapping[str, Any]]) -> str:

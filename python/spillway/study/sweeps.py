@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import itertools
 import math
@@ -15,13 +14,14 @@ from spillway import loading
 from spillway._core.cluster import Simulation
 from spillway._core.sim import ConfigError, build_info
 from spillway.analysis.stationarity import note_on_saturation
-from spillway.config import filesystem, text
+from spillway.config import text
 from spillway.config.extras import require
 from spillway.config.files import fingerprint
 from spillway.config.progress import reporting
 from spillway.config.provenance import notes_on_servers
 from spillway.config.randomness import note_on_copies
 from spillway.data import frames
+from spillway.data.frames import write_rows
 from spillway.data.statistics import Interval, doubts, fewest, interval, spread
 from spillway.report import page
 from spillway.report.tables import joined
@@ -517,23 +517,3 @@ def _standard_error(values: Sequence[float], row: Row) -> float:
     if row.num_blocks is None or len(known) < 2:
         return standard_error(known)
     return spread(known)
-
-
-def write_rows(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Writes mappings with the same keys as a CSV file (RFC 4180); spaces separate seeds."""
-    with (
-        filesystem.replacing(path) as temporary,
-        temporary.open("w", newline="", encoding="utf-8") as stream,
-    ):
-        writer = csv.writer(stream)
-        names = list(dict.fromkeys(key for row in rows for key in row))
-        writer.writerow(names)
-        writer.writerows([_cell(row.get(name)) for name in names] for row in rows)
-
-
-def _cell(value: Any) -> str:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    if isinstance(value, tuple):
-        return " ".join(_cell(one) for one in value)
-    return repr(value) if isinstance(value, float) else str(value)

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,7 @@ from spillway import (
     read_trace,
     simulate,
 )
+from spillway.data.export import SUMMARIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -340,6 +342,16 @@ def test_run_several_seeds(run: Callable[..., str], refused: Callable[..., str])
     assert refused("run", "new.yaml", "--seeds", "3", "--html", "out.html") == (
         "--html: is of one run: not together with --seeds"
     )
+
+
+def test_several_seeds_leave_a_folder(run: Callable[..., str]) -> None:
+    arguments = ("run", "config.yaml", "--seed", "5", "--seeds", "2", "--out", "out")
+    run(*arguments)
+    assert {path.name for path in Path("out").iterdir()} == set(SUMMARIES)
+    assert json.loads(Path("out/summary.json").read_text())["seeds"] == [5, 6]
+    shutil.rmtree("out")
+    run(*arguments, "--out-format", "csv")
+    assert Path("out/seed_6/requests.csv").is_file()
 
 
 def test_run_draws_and_reports(capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,6 +65,51 @@ def test_results_have_intervals() -> None:
     assert frame.attrs["seeds"] == [0, 1, 2]
 
 
+def test_results_write_means_and_the_figures_of_each_seed(tmp_path: Path) -> None:
+    results = simulate(simulation(), seeds=[4, 7])
+    results.write(tmp_path / "out")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "seeds.csv", "summary.csv", "summary.json",
+    ]  # fmt: skip
+    frame = results.to_frame()
+    means = pd.read_csv(tmp_path / "out" / "summary.csv", keep_default_na=False, na_values=[""])
+    assert list(means) == [*COLUMNS, "version", "fingerprint"]
+    for name in ("value", "low", "high", "n"):
+        assert means[name].tolist() == pytest.approx(frame[name].tolist(), nan_ok=True)
+    assert set(means["fingerprint"]) == {results[0].fingerprint}
+    single = pd.read_csv(tmp_path / "out" / "seeds.csv")
+    for one in results:
+        mine = single[(single["seed"] == one.seed) & (single["by"] == "all")].set_index("figure")
+        assert mine["value"]["mean_ttft_ms"] == pytest.approx(one.summary()["mean_ttft_ms"])
+    document = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert (document["seeds"], document["version"]) == ([4, 7], spillway.__version__)
+    assert [one["metrics"] for one in document["runs"]] == [
+        one.to_dict()["metrics"] for one in results
+    ]
+    assert [row["value"] for row in document["figures"]] == frame["value"].tolist()
+    results.write(tmp_path / "out", requests="csv")
+    for one in results:
+        one.write(tmp_path / "one")
+        for name in ("summary.json", "requests.csv"):
+            there = tmp_path / "out" / f"seed_{one.seed}" / name
+            assert there.read_text() == (tmp_path / "one" / name).read_text()
+    with pytest.raises(spillway.ConfigError, match="requests = 'txt': must be one of csv"):
+        results.write(tmp_path / "none", requests="txt")
+    with pytest.raises(spillway.UsageError, match="no runs"):
+        spillway.Results([]).write(tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_runs_that_are_identical_are_written_once(tmp_path: Path) -> None:
+    trace = spillway.trace(arrival_s=[0, 0.1], input_tokens=[100] * 2, output_tokens=[5] * 2)
+    simulate(Simulation(workload=trace), seeds=3).write(tmp_path, requests="csv")
+    assert set(pd.read_csv(tmp_path / "seeds.csv")["seed"]) == {0}
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["seed_0"]
+    document = json.loads((tmp_path / "summary.json").read_text())
+    assert (document["seeds"], len(document["runs"])) == ([0, 1, 2], 1)
+    assert document["notes"][0].startswith("seeds change nothing")
+
+
 def test_a_study_has_a_row_per_trial_and_figure() -> None:
     pytest.importorskip("optuna")
     path = "instances[0].max_num_seqs"
