@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import operator
 from collections.abc import Iterable, Mapping
@@ -61,7 +62,7 @@ _POWER = 0.9
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """One figure of one challenger against the baseline.
+    """One figure of one challenger against a baseline: the first system, or another of the pair.
 
     Attributes
     ----------
@@ -140,18 +141,18 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Systems compared with a baseline, figure by figure.
+    """Systems compared with a baseline, or all with each other, figure by figure.
 
     Attributes
     ----------
     verdicts
-        One per figure and challenger, by challenger, then figure.
+        One per figure and pair of systems, by pair, then figure.
     names
-        The systems in order; the first is the baseline.
+        The systems in order; the first is the baseline, unless all pairs are compared.
     seeds
         The seeds of the runs of every system.
     confidence
-        Probability with which all intervals hold together, over all figures, challengers and looks.
+        Probability with which all intervals hold together, over all figures, pairs and looks.
     level
         Confidence of each interval: `1 - (1 - confidence) / (verdicts * looks)` (Bonferroni).
     looks
@@ -178,10 +179,25 @@ class Comparison:
     unvalidated: tuple[str, ...]
     fingerprints: tuple[str, ...]
 
-    def __getitem__(self, key: tuple[str, str]) -> Verdict:
-        """The verdict of (challenger, figure); KeyError if there is none."""
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """The compared systems: the baseline of each pair and its challenger."""
+        return tuple(dict.fromkeys((one.baseline, one.challenger) for one in self.verdicts))
+
+    @property
+    def _is_all_pairs(self) -> bool:
+        return any(baseline != self.names[0] for baseline, _ in self.pairs)
+
+    def __getitem__(self, key: tuple[str, str] | tuple[str, str, str]) -> Verdict:
+        """The verdict of (challenger, figure) against the first system.
+
+        With all pairs also that of (challenger, baseline, figure); of a pair, the system that is
+        named first in `names` is the baseline. KeyError if there is none.
+        """
+        challenger, *against, figure = key
+        wanted = (challenger, against[0] if against else self.names[0], figure)
         for one in self.verdicts:
-            if (one.challenger, one.figure) == key:
+            if (one.challenger, one.baseline, one.figure) == wanted:
                 return one
         raise KeyError(key)
 
@@ -201,7 +217,7 @@ class Comparison:
         pieces = [
             page.tables(*self._parts()),
             page.chart(
-                f"Differences from {self.names[0]}",
+                f"Differences from {self._reference}",
                 self.plot,
                 height=1.5 + 0.35 * len(self.verdicts),
             ),
@@ -210,15 +226,21 @@ class Comparison:
         pieces.append(page.provenance(prints, self.seeds))
         page.save(path, title or f"Spillway: {' against '.join(self.names)}", pieces)
 
+    @property
+    def _reference(self) -> str:
+        return "the baseline of each pair" if self._is_all_pairs else self.names[0]
+
     def _parts(self) -> Parts:
+        which = "all pairs" if self._is_all_pairs else f"baseline {self.names[0]}"
         head = (
-            f"baseline {self.names[0]}, {len(self.seeds)} seeds, paired; all intervals hold "
+            f"{which}, {len(self.seeds)} seeds, paired; all intervals hold "
             f"together with {self.confidence:.4g} confidence ({self.level:.6g} each)"
         )
         blocks = []
-        for challenger in self.names[1:]:
-            header = [challenger, "baseline", "mean", "difference", "low", "high", "", "verdict"]
-            own = (one for one in self.verdicts if one.challenger == challenger)
+        for baseline, challenger in self.pairs:
+            title = f"{challenger} against {baseline}" if self._is_all_pairs else challenger
+            header = [title, "baseline", "mean", "difference", "low", "high", "", "verdict"]
+            own = (v for v in self.verdicts if (v.baseline, v.challenger) == (baseline, challenger))
             blocks.append([header, *([one.figure, *_cells(one)] for one in own)])
         remarks = [*self.notes, *(dict.fromkeys(v.note for v in self.verdicts if v.note))]
         if self.unvalidated:
@@ -264,7 +286,13 @@ class Comparison:
         axes = axes_or_new(ax)
         colors = {"better": STYLES[2]["color"], "worse": STYLES[1]["color"]}
         shown = [one for one in self.verdicts if one.relative_half_width is not None]
-        several = len(self.names) > 2
+
+        def label(one: Verdict) -> str:
+            name = FIGURES[one.figure].label
+            if self._is_all_pairs:
+                return f"{name}, {one.challenger} against {one.baseline}"
+            return f"{name}, {one.challenger}" if len(self.names) > 2 else name
+
         for place, one in enumerate(shown):
             percent = 100 / abs(one.before)
             axes.errorbar(
@@ -277,15 +305,9 @@ class Comparison:
                 capsize=3,
             )
         axes.axvline(0, color=ink(axes), linewidth=0.8)
-        axes.set_yticks(
-            range(len(shown)),
-            [
-                f"{FIGURES[v.figure].label}, {v.challenger}" if several else FIGURES[v.figure].label
-                for v in shown
-            ],
-        )
+        axes.set_yticks(range(len(shown)), list(map(label, shown)))
         axes.invert_yaxis()
-        axes.set_xlabel(f"difference from {self.names[0]} (%)")
+        axes.set_xlabel(f"difference from {self._reference} (%)")
         if self.unvalidated:
             mark(axes, UNVALIDATED)
         return axes
@@ -296,6 +318,7 @@ def compare(
     *,
     seeds: int | Iterable[int] = 16,
     figures: Iterable[str] | None = None,
+    all_pairs: bool = False,
     confidence: float = 0.95,
     half_width: float | None = None,
     max_seeds: int | None = None,
@@ -303,11 +326,11 @@ def compare(
     threads: int | None = None,
     progress: Progress = False,
 ) -> Comparison:
-    """Compares systems with the first of them, paired by seed.
+    """Compares systems with the first of them, or all with each other, paired by seed.
 
     Systems that share a workload see the same requests under the same seed, so noise that they
     share cancels in the difference. All intervals hold together with the given confidence: the
-    error is divided evenly among figures, challengers and looks (Bonferroni).
+    error is divided evenly among figures, pairs and looks (Bonferroni).
 
     With `half_width` the number of seeds doubles until every interval is that narrow. The looks are
     planned in advance, and each gets its share of the error, so stopping early does not raise it.
@@ -323,6 +346,10 @@ def compare(
     figures
         Keys of `Result.summary` for which higher or lower is better. None: those of
         `DEFAULT_FIGURES` that have values.
+    all_pairs
+        Whether to judge every pair of systems, e.g. the best against the runner-up, which is known
+        only afterwards. Of k systems there are k (k - 1) / 2 pairs instead of k - 1, so intervals
+        are wider. The system that is named earlier is the baseline of its pair.
     confidence
         Probability, 0.5 <= confidence < 1, with which all intervals hold together.
     half_width
@@ -350,8 +377,8 @@ def compare(
     Notes
     -----
     The intervals are those of Student's t on paired differences. Law, *Simulation Modeling and
-    Analysis*, 5th ed., sections 10.2.1 (paired t) and 10.4.2 (all with a baseline), and 11.2
-    (common random numbers).
+    Analysis*, 5th ed., sections 10.2.1 (paired t), 10.4 (several systems, with a baseline or all
+    pairs) and 11.2 (common random numbers).
     """
     from spillway import loading
 
@@ -364,6 +391,10 @@ def compare(
     first = _checked_seeds(seeds)
     looks = _planned_looks(len(first), half_width, max_seeds)
     chosen = None if figures is None else _checked_figures(figures)
+    judges_all = checked("all_pairs", all_pairs, bool, "True or False")
+    pairs = [
+        (i, j) for i, j in itertools.combinations(range(len(names)), 2) if judges_all or i == 0
+    ]
     blocks = fewest(num_blocks(one) for one in simulations)
     if blocks is not None and half_width is not None:
         allowed = (
@@ -389,19 +420,19 @@ def compare(
         used += extra
         if chosen is None:
             chosen = _with_values(DEFAULT_FIGURES, values)
-        level = 1 - (1 - confidence) / (len(chosen) * (len(names) - 1) * len(looks))
+        level = 1 - (1 - confidence) / (len(chosen) * len(pairs) * len(looks))
         verdicts = tuple(
             _verdict(
                 figure,
-                (names[0], name),
-                values[0],
+                (names[i], names[j]),
                 values[i],
+                values[j],
                 level,
-                is_random=is_replicated[0] or is_replicated[i],
+                is_random=is_replicated[i] or is_replicated[j],
                 blocks=blocks,
                 allowed=allow_different_populations,
             )
-            for i, name in enumerate(names[1:], 1)
+            for i, j in pairs
             for figure in chosen
         )
         if half_width is not None:

@@ -51,6 +51,34 @@ def test_differences_are_paired_with_an_adjusted_level(systems: dict[str, Simula
         assert (one.more_seeds is not None) == (one.outcome == "undecided")
 
 
+def test_all_pairs_share_the_error(systems: dict[str, Simulation]) -> None:
+    pytest.importorskip("matplotlib").use("agg")
+    found = compare(systems, seeds=4, figures=["goodput", "rejected"], all_pairs=True)
+    assert found.pairs == (("today", "gated"), ("today", "shed"), ("gated", "shed"))
+    assert found.level == pytest.approx(1 - 0.05 / 6)
+    assert len(found.verdicts) == 6
+    gated, shed = (spillway.simulate(systems[name], seeds=4) for name in ("gated", "shed"))
+    one = found["shed", "gated", "goodput"]
+    assert one.difference == shed.minus(gated, found.level)["goodput"]
+    assert one.before == pytest.approx(gated.summary()["goodput"].mean)  # type: ignore[union-attr]
+    assert found["shed", "goodput"] == found["shed", "today", "goodput"]
+    assert found["shed", "goodput"].baseline == "today"
+    with pytest.raises(KeyError):
+        _ = found["gated", "shed", "goodput"]
+    shown = str(found)
+    assert shown.startswith("all pairs, 4 seeds")
+    assert "shed against gated  " in shown
+    axes = found.plot()
+    labels = [one.get_text() for one in axes.get_yticklabels()]
+    assert labels[-2].endswith(", shed against gated")
+    assert axes.get_xlabel() == "difference from the baseline of each pair (%)"
+    # Of two systems there is one pair, and the default is against the first alone.
+    pair = {name: systems[name] for name in ("today", "shed")}
+    assert str(compare(pair, seeds=2, all_pairs=True)) == str(compare(pair, seeds=2))
+    with pytest.raises(TypeError, match="all_pairs must be True or False"):
+        compare(pair, all_pairs="best")  # type: ignore[arg-type]
+
+
 def test_a_system_is_the_same_as_itself(systems: dict[str, Simulation]) -> None:
     found = compare({"a": systems["today"], "b": systems["today"]}, seeds=3)
     assert {one.outcome for one in found.verdicts} == {"same"}

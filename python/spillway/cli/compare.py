@@ -39,6 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "rejected)",
     )
     parser.add_argument(
+        "--all-pairs",
+        action="store_true",
+        help="judge every pair of systems, not only each against the first",
+    )
+    parser.add_argument(
         "--confidence",
         type=float,
         default=0.95,
@@ -81,6 +86,7 @@ def run(options: argparse.Namespace) -> int:
             dict(zip(names, paths, strict=True)),
             seeds=options.seeds,
             figures=None if options.figures is None else options.figures.split(","),
+            all_pairs=options.all_pairs,
             confidence=options.confidence,
             half_width=_share(options.half_width),
             max_seeds=options.max_seeds,
