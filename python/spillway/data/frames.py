@@ -34,8 +34,8 @@ def provenance(
     *, seeds: Sequence[int], fingerprint: str | Sequence[str | None] | None
 ) -> dict[str, Any]:
     """What identifies the runs behind numbers: schema, version, seeds, digest of the settings."""
-    is_one = fingerprint is None or isinstance(fingerprint, str)
-    prints = fingerprint if is_one else list(fingerprint)
+    prints: str | list[str | None] | None
+    prints = fingerprint if isinstance(fingerprint, str | None) else list(fingerprint)
     return {
         "schema": SCHEMA,
         "version": build_info["version"],

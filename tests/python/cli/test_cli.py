@@ -315,6 +315,16 @@ def test_compare_prints_verdicts(run: Callable[..., str]) -> None:
     assert json.loads(sequential)["looks"] == [3, 6]
 
 
+def test_compare_judges_all_pairs(run: Callable[..., str]) -> None:
+    names = [f"{count}.yaml" for count in (2, 3, 4)]
+    for name in names:
+        Path(name).write_text(CONFIG.replace("count: 2", f"count: {name[0]}"))
+    arguments = ("compare", *names, "--seeds", "2", "--figures", "rejected", "--json")
+    for extra, pairs in ((), ["2 3", "2 4"]), (("--all-pairs",), ["2 3", "2 4", "3 4"]):
+        verdicts = json.loads(run(*arguments, *extra))["verdicts"]
+        assert [f"{one['baseline']} {one['challenger']}" for one in verdicts] == pairs
+
+
 def test_compare_writes_a_figure(run: Callable[..., str]) -> None:
     pytest.importorskip("matplotlib").use("agg")
     Path("larger.yaml").write_text(CONFIG.replace("count: 2", "count: 3"))
