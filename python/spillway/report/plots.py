@@ -955,7 +955,10 @@ def _swept(
     if figure not in known:
         raise ValueError(f"figure = {figure!r}: must be one of {', '.join(known)}")
     names = dict.fromkeys(name for group in groups for name in group)
-    lines = {name: [group.get(name, {}).get(figure) for group in groups] for name in names}
+    lines = {
+        name: [group[name].get(figure) if name in group else None for group in groups]
+        for name in names
+    }
     return {name: line for name, line in lines.items() if any(one is not None for one in line)}
 
 
