@@ -39,16 +39,22 @@ class Result(ResultData):
         self._regret: AdmissionRegret | None = None
 
     def admission_regret(self) -> AdmissionRegret:
-        """The latencies that each rejected request would have seen on an idle fleet.
+        """What would have become of each rejected request: on an idle fleet, and had all been admitted.
 
-        The method simulates the rejected requests again, too far apart to overlap, on one instance
+        Two other runs show it. Had all been admitted: the same simulation and seed with admission
+        always_admit, and the same requests under common random numbers. A request that meets its
+        targets there was rejected without need (`regrettable` in the summary); where most miss
+        them, the rejections took only load that the fleet could not have served in time. Queue
+        bounds, limits and refusals of servers still act in that run. It takes as long as the run
+        itself.
+
+        On an idle fleet: the rejected requests again, too far apart to overlap, on one instance
         of each group that is idle, has an empty cache and has an open ingress. The gateway
         contributes only its latencies (admission, drain, routing): there is no admission policy,
         queue bound, limit, client timeout, retry, change of the fleet or horizon. The latencies of
         the group with the shortest time to first token count. With `jittered` step times every
-        request draws its own factors under the seed of the run, in row order. Rejecting a request
-        that would have met its targets on an idle fleet may still have been right: the rejection
-        protected the admitted requests.
+        request draws its own factors under the seed of the run, in row order. Nearly every request
+        meets its targets there; one that does not was hopeless under any policy.
 
         Raises UsageError if the requests were not kept (see `requests`), if the result was saved by
         a version that did not save the requested output lengths and prefix groups, or if one of n

@@ -1,7 +1,8 @@
-"""The latencies that the rejected requests would have seen on an idle fleet."""
+"""The latencies of the rejected requests on an idle fleet, and had all been admitted."""
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,14 +11,17 @@ from spillway import _core
 from spillway._core.cluster import Simulation
 from spillway.config.limits import LONGEST_SPAN_S
 from spillway.data.decisions import Rows
+from spillway.data.result import ResultData
 from spillway.data.targets import compare_with_targets
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from spillway._core.workload import Trace
     from spillway.data.figures import Figure
-    from spillway.data.result import ResultData
+    from spillway.data.requests import Requests
 
 __all__ = ["AdmissionRegret", "admission_regret"]
 
@@ -26,30 +30,71 @@ def __dir__() -> list[str]:
     return __all__
 
 
+_LATENCIES = ("ttft", "tpot", "e2e")
+_RENAMED = {
+    "meets_targets": "meets_on_idle_fleet",
+    "would_meet_targets": "would_meet_on_idle_fleet",
+}
+
+
+def _current(name: str) -> str:
+    new = _RENAMED.get(name, name)
+    if new != name:
+        warnings.warn(f"{name} is now {new}", DeprecationWarning, stacklevel=3)
+    return new
+
+
+class _Summary(dict[str, "Figure"]):
+    """Figures that are also found under the names that they had in 0.1.0."""
+
+    def __missing__(self, name: str) -> Figure:
+        if name in _RENAMED:
+            return self[_current(name)]
+        raise KeyError(name)
+
+
 class AdmissionRegret(Rows):
-    """The latencies of the rejected requests on an idle fleet, one row each in order of arrival.
+    """What became of the rejected requests in two other runs, one row each in order of arrival.
 
     row (position of the request in order of arrival, which identifies it where ids repeat),
     request_id, tenant, slo_class, reason (text); unloaded_ttft_s, unloaded_tpot_s, unloaded_e2e_s
-    (seconds; NaN: not applicable, or no instance could have served it); has_targets (bool, its
-    class has a latency target); meets_targets (bool, those latencies meet every target of its
-    class; False where there is none).
+    (seconds, on an idle fleet; NaN: not applicable, or no instance could have served it);
+    all_admitted_ttft_s, all_admitted_tpot_s, all_admitted_e2e_s (seconds, in the same run with
+    admission always_admit; NaN: not applicable, or not completed there either); has_targets (bool,
+    its class has a latency target); meets_on_idle_fleet, meets_when_all_admitted (bool, those
+    latencies meet every target of its class; False where there is none).
+
+    Where the requests of the other run are not those of this one, as with users that wait for
+    answers, and after loading a result whose trace is not at hand, `is_paired` is False: the
+    columns of the run with all admitted are NaN and False.
     """
+
+    def __init__(self, columns: Mapping[str, NDArray[Any]], *, is_paired: bool) -> None:
+        super().__init__(columns)
+        self.is_paired = is_paired
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return super().__getitem__(_current(name))
 
     def summary(self) -> dict[str, Figure]:
         """Figures over all rejected requests of the run.
 
-        rejected, with_targets (of classes with targets), would_meet_targets (of these); regrettable
-        (their share, 0 to 1; None where no rejected request has targets).
+        rejected; with_targets (of classes with targets); would_meet_on_idle_fleet (of these: alone
+        in the system, which nearly every request does); would_meet_when_all_admitted (of these: in
+        the same run, same seed, with nothing rejected by the admission policy; None unless
+        `is_paired`); regrettable (the share of would_meet_when_all_admitted in with_targets, 0 to
+        1: these met their targets although nothing was rejected for their sake; None where there
+        is no such count or no rejected request has targets).
         """
         promised = int(self["has_targets"].sum())
-        met = int(self["meets_targets"].sum())
-        return {
-            "rejected": len(self["row"]),
-            "with_targets": promised,
-            "would_meet_targets": met,
-            "regrettable": met / promised if promised else None,
-        }
+        admitted = int(self["meets_when_all_admitted"].sum()) if self.is_paired else None
+        return _Summary(
+            rejected=len(self["row"]),
+            with_targets=promised,
+            would_meet_on_idle_fleet=int(self["meets_on_idle_fleet"].sum()),
+            would_meet_when_all_admitted=admitted,
+            regrettable=admitted / promised if admitted is not None and promised else None,
+        )
 
 
 def admission_regret(result: ResultData) -> AdmissionRegret:
@@ -72,9 +117,16 @@ def admission_regret(result: ResultData) -> AdmissionRegret:
             for best, other in zip((ttft_ns, tpot_ns, e2e_ns), unloaded, strict=True):
                 best[better] = other[better]
     slo_class = requests["slo_class"][rows]
-    has_targets, meets_targets = compare_with_targets(
-        result.simulation.slo_classes, slo_class, ttft_ns, tpot_ns, e2e_ns
-    )
+    classes = result.simulation.slo_classes
+    has_targets, on_idle = compare_with_targets(classes, slo_class, ttft_ns, tpot_ns, e2e_ns)
+    others = _all_admitted(result) if rows.size else requests
+    admitted_s = {
+        name: np.full(len(rows), np.nan) if others is None else others[f"{name}_s"][rows]
+        for name in _LATENCIES
+    }
+    admitted_ns = [np.rint(admitted_s["ttft"] * 1e9), admitted_s["tpot"] * 1e9]
+    admitted_ns.append(np.rint(admitted_s["e2e"] * 1e9))
+    _, all_admitted = compare_with_targets(classes, slo_class, *admitted_ns)
     columns: dict[str, NDArray[Any]] = {
         "row": rows,
         **{name: requests[name][rows] for name in ("request_id", "tenant")},
@@ -83,12 +135,43 @@ def admission_regret(result: ResultData) -> AdmissionRegret:
         "unloaded_ttft_s": ttft_ns / 1e9,
         "unloaded_tpot_s": tpot_ns / 1e9,
         "unloaded_e2e_s": e2e_ns / 1e9,
+        **{f"all_admitted_{name}_s": admitted_s[name] for name in _LATENCIES},
         "has_targets": has_targets,
-        "meets_targets": meets_targets,
+        "meets_on_idle_fleet": on_idle,
+        "meets_when_all_admitted": all_admitted,
     }
     for column in columns.values():
         column.setflags(write=False)
-    return AdmissionRegret(columns)
+    return AdmissionRegret(columns, is_paired=others is not None)
+
+
+def _all_admitted(result: ResultData) -> Requests | None:
+    """The same requests in the same run with admission always_admit; None: they differ."""
+    simulation = result.simulation
+    workload = simulation.workload
+    if workload.kind == "trace" and workload.rows and not workload._columns():
+        return None  # loaded without its trace
+    changes = [
+        change.replace(
+            set={
+                path: value
+                for path, value in change.set.items()
+                if not path.startswith("gateway.admission[")
+            }
+        )
+        for change in simulation.changes
+    ]
+    everything = simulation.replace(
+        gateway=simulation.gateway.replace(admission="always_admit"),
+        changes=[change for change in changes if change.set or change.submit],
+        metrics=simulation.metrics.replace(traced_candidates=0, timeline_step_s=None),
+    )
+    others = ResultData(everything, result.seed, _core.cluster.run(everything, result.seed))
+    same = all(
+        np.array_equal(result.requests[name], others.requests[name])
+        for name in ("arrival_s", "request_id", "tenant", "slo_class", "input_tokens")
+    )
+    return others.requests if same else None
 
 
 def _trace(

@@ -100,4 +100,5 @@ def _on_an_idle_fleet(result: ResultData, row: int, regret: Callable[[], Admissi
     line = "on an idle fleet: " + ", ".join(latencies)
     if not unloaded["has_targets"]:
         return line + "; its class has no latency targets"
-    return f"{line}; it would have {'met' if unloaded['meets_targets'] else 'missed'} its targets"
+    verdict = "met" if unloaded["meets_on_idle_fleet"] else "missed"
+    return f"{line}; it would have {verdict} its targets"

@@ -24,8 +24,12 @@ REGRET_COLUMNS = [
     "unloaded_ttft_s",
     "unloaded_tpot_s",
     "unloaded_e2e_s",
+    "all_admitted_ttft_s",
+    "all_admitted_tpot_s",
+    "all_admitted_e2e_s",
     "has_targets",
-    "meets_targets",
+    "meets_on_idle_fleet",
+    "meets_when_all_admitted",
 ]
 
 
@@ -119,7 +123,7 @@ def test_the_better_group_counts_where_it_can_serve() -> None:
         assert np.isnan([regret[f"unloaded_{name}_s"][2] for name in ("ttft", "tpot", "e2e")]).all()
 
 
-def test_rejection_is_regrettable_if_all_targets_would_have_been_met() -> None:
+def test_a_rejected_request_meets_its_targets_if_it_meets_all_of_them() -> None:
     ttft_ns, e2e_ns = alone_ns(1000, 20)
     targets = [
         {"target_ttft_s": (ttft_ns + 1) / 1e9},
@@ -137,19 +141,16 @@ def test_rejection_is_regrettable_if_all_targets_would_have_been_met() -> None:
     regret = refused(lengths, classes=names, slo_classes=classes).admission_regret()
     assert regret["has_targets"][:9].tolist() == [True] * 6 + [False, False, True]
     expected = [True, False, True, False, True, False, False, False, False]
-    assert regret["meets_targets"][:9].tolist() == expected
+    assert regret["meets_on_idle_fleet"][:9].tolist() == expected
     assert np.isnan(regret["unloaded_e2e_s"][8])
     promised = int(np.resize([1] * 6 + [0, 0, 1], 60).sum())
     met = int(np.resize(expected, 60).sum())
-    assert regret.summary() == {
-        "rejected": 60,
-        "with_targets": promised,
-        "would_meet_targets": met,
-        "regrettable": met / promised,
-    }
+    summary = regret.summary()
+    assert (summary["rejected"], summary["with_targets"]) == (60, promised)
+    assert summary["would_meet_on_idle_fleet"] == met
     # A class's one-token requests have no TPOT to miss, as in goodput.
     single = refused([(100, 1)], classes=["c5"], slo_classes=classes).admission_regret()
-    assert single["meets_targets"].all()
+    assert single["meets_on_idle_fleet"].all()
 
 
 def test_no_regret_without_rejections_or_targets() -> None:
@@ -158,10 +159,40 @@ def test_no_regret_without_rejections_or_targets() -> None:
     assert served.summary() == {
         "rejected": 0,
         "with_targets": 0,
-        "would_meet_targets": 0,
+        "would_meet_on_idle_fleet": 0,
+        "would_meet_when_all_admitted": 0,
         "regrettable": None,
     }
     assert refused().admission_regret().summary()["regrettable"] is None
+
+
+def test_rejection_is_regrettable_if_targets_are_met_when_all_are_admitted() -> None:
+    targets = [{"name": "batch", "target_ttft_s": 0.05}]
+    settings: dict[str, Any] = {"slo_classes": targets, "instances": {"latency": linear()}}
+    result = refused(admission={"kind": "token_bucket", "capacity_tokens": 9000}, **settings)
+    everything = refused(admission="always_admit", **settings).requests
+    regret = result.admission_regret()
+    for name in ("ttft", "tpot", "e2e"):
+        expected = everything[f"{name}_s"][regret["row"]]
+        np.testing.assert_array_equal(regret[f"all_admitted_{name}_s"], expected)
+    in_time = everything["ttft_s"][regret["row"]] <= 0.05
+    assert regret["meets_when_all_admitted"].tolist() == in_time.tolist()
+    summary = regret.summary()
+    assert 0 < summary["would_meet_when_all_admitted"] == in_time.sum() < len(in_time)
+    assert summary["would_meet_on_idle_fleet"] == len(in_time)
+    assert summary["regrettable"] == in_time.mean()
+    with pytest.warns(DeprecationWarning, match="is now would_meet_on_idle_fleet"):
+        assert summary["would_meet_targets"] == len(in_time)
+    with pytest.warns(DeprecationWarning, match="is now meets_on_idle_fleet"):
+        assert regret["meets_targets"].all()
+
+
+def test_changes_of_the_admission_policy_do_not_reject_when_all_are_admitted() -> None:
+    change = {"at_s": 0.1, "set": {"gateway.admission[token_bucket].refill_tokens_per_s": 1}}
+    bucket = {"kind": "token_bucket", "capacity_tokens": 9000}
+    regret = refused(admission=bucket, changes=[change]).admission_regret()
+    assert len(regret["row"]) > 0
+    assert not np.isnan(regret["all_admitted_e2e_s"]).any()
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
