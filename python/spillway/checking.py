@@ -44,13 +44,15 @@ def check(simulation: Configuration) -> list[Finding]:
 
     `simulation` is a Simulation or the path of a configuration file. The checks compare settings
     with each other and with requests that arrive alone at an idle server. They are bounds: each
-    finding holds for every run of the simulation, under any seed. An empty list does not show that
-    the settings are good ones. The checks cover
+    finding holds for every run of the simulation, under any seed; one that needs a load says so. An
+    empty list does not show that the settings are good ones. The checks cover
 
     - a sensor of histograms whose window is shorter than the interval of the controller;
     - a controller whose band lies beyond the buckets of the histogram, or within one of them;
     - a floor of the limit at which the controller has no signal to raise the limit again;
     - a target of a controller, a class or a predictor below the latency of a request alone;
+    - a controller of latencies since arrival that cuts at less than the timeout of the queue: under
+      overload the wait alone exceeds its target, and cuts prolong the wait;
     - a client timeout below the latency of a request alone;
     - a limit above the number of requests that can be in the system at once, or of their tokens;
     - a part of a dual limit that its other part never lets bind;
@@ -68,6 +70,7 @@ def check(simulation: Configuration) -> list[Finding]:
         *_band(simulation),
         *_floor(simulation, alone),
         *_controller_target(simulation, alone),
+        *_queue_timeout(simulation),
         *_class_targets(simulation, alone),
         *_predictor_budgets(simulation, alone),
         *_client_timeouts(simulation, demand, alone),
@@ -361,6 +364,38 @@ def _controller_target(simulation: Simulation, alone: dict[str, _Alone]) -> Iter
             f"{gateway.guard.floor:g}: it cuts above {high_s:g} s, and {shortest.request} "
             f"{least_s:.4g} s ({source}).",
         )
+
+
+def _queue_timeout(simulation: Simulation) -> Iterator[Finding]:
+    """Controllers to which the wait that their own cuts cause looks like slow servers."""
+    gateway = simulation.gateway
+    controller, sensor = gateway.controller, gateway.sensor
+    if controller.kind not in ("aimd", "mimd") or sensor.source not in ("ttft", "e2e"):
+        return
+    is_least = sensor.aggregation == "min" or (
+        sensor.aggregation.endswith("quantile") and sensor.quantile == 0
+    )
+    if is_least or gateway.limit[0].kind == "unlimited":
+        return
+    # A bound on the queue also bounds the wait, by an amount that the settings do not tell.
+    if gateway.max_queued is not None or any(one.queue_max is not None for one in simulation.tenants):
+        return
+    high_s = controller.target_s * (1 + controller.band)
+    for i, band in enumerate(gateway.bands):
+        queue = band.queue
+        is_bounded = queue.max_requests is not None or queue.codel_target_s is not None
+        if is_bounded or "lifo" in queue.ordering or queue.timeout_s is None:
+            continue
+        if queue.timeout_s > high_s:
+            yield Finding(
+                "gateway.controller.target_s",
+                "under overload the controller cuts the limit whatever the servers do: it cuts "
+                f"above {high_s:g} s ({sensor.source}, which includes the wait in the gateway), "
+                f"and requests wait up to gateway.bands[{i}].queue.timeout_s = "
+                f"{queue.timeout_s:g} s. Each cut prolongs the wait, down to guard.floor = "
+                f"{gateway.guard.floor:g}.",
+            )
+            return
 
 
 def _of(alone: _Alone, metric: str) -> float:

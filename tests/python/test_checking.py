@@ -87,6 +87,20 @@ FOUND: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
         },
         {"gateway.controller.target_s": E2E_S * 0.84},
     ),
+    "timeout of the queue": (
+        "gateway.controller.target_s",
+        "cuts above 0.36 s (ttft, which includes the wait in the gateway), and requests wait up to "
+        "gateway.bands[0].queue.timeout_s = 2 s",
+        {
+            "workload.requests_per_s": 60,
+            "workload.num_requests": 3000,
+            "gateway.controller": {"kind": "aimd", "target_s": 0.3},
+            "gateway.guard.floor": 8,
+            "gateway.sensor": {"tick_s": 1, "window_s": 5},
+            "gateway.bands[0].queue.timeout_s": 2,
+        },
+        {"gateway.bands[0].queue.timeout_s": 0.36},
+    ),
     "ttft of a class": (
         "slo_classes[standard].target_ttft_s",
         f"{TTFT_S:.4g} s",
@@ -258,6 +272,38 @@ def test_runs_confirm_the_findings_on_controllers() -> None:
     assert fallen["setting"][-1] == 0
     assert fallen.count("increase") == 0
     assert fallen.count("no_signal") > 10
+
+
+def test_a_run_confirms_the_finding_on_the_timeout_of_the_queue() -> None:
+    spiral = settings_of("timeout of the queue")
+    control = simulate(spiral).control
+    assert control["setting"][-1] == 8
+    assert control.count("increase") == 0
+    note = "the limit was at gateway.guard.floor = 8 after "
+    assert any(one.startswith(note) for one in simulate(spiral).notes())
+    # The same servers, whose own latency is the signal: they are fast enough.
+    engines = spiral.with_({"gateway.sensor.source": "engine_ttft"})
+    assert check(engines) == []
+    result = simulate(engines)
+    assert result.control.count("decrease") == 0
+    assert not any(one.startswith(note) for one in result.notes())
+
+
+@pytest.mark.parametrize("bound", [
+    {"gateway.max_queued": 4},
+    {"gateway.bands[0].queue.max_requests": 4},
+    {"gateway.bands[0].queue.codel_target_s": 0.1},
+    {"gateway.bands[0].queue.ordering": "lifo"},
+    {"gateway.sensor.aggregation": "min"},
+    {"gateway.controller.target_s": 1.7},
+    {"gateway.controller": "static"},
+    {"gateway.limit": "unlimited"},
+])  # fmt: skip
+def test_other_bounds_on_the_wait_leave_the_target_within_reach(bound: dict[str, Any]) -> None:
+    settings = FOUND["timeout of the queue"][2]
+    if "gateway.limit" in bound:
+        settings = {path: value for path, value in settings.items() if "controller" not in path}
+    assert check(changed(settings | bound)) == []
 
 
 @pytest.mark.parametrize("metric", ["ttft", "tpot", "e2e"])

@@ -31,6 +31,7 @@ SMALL_SAMPLE = 1000
 
 _HEAVY_SHEDDING = 0.5
 _NOTEWORTHY = 0.1  # share of a reason in heavy shedding
+_LONG_AT_FLOOR = 0.2  # share of the ticks
 _UNUSED_MEMORY = 0.03
 _MOST_SHOWN = 3
 _MOST_SETTINGS = 4
@@ -41,7 +42,7 @@ _NOT_OVERLOAD = ("unservable", "timeout")
 def notes(result: ResultData) -> list[str]:
     """Why requests were lost, which figures are uncertain, and which mechanisms never acted."""
     parts = Parts(result.simulation)
-    found = [*_losses(result, parts), *_unfinished(result)]
+    found = [*_losses(result, parts), *_at_floor(result, parts), *_unfinished(result)]
     summary = result.summary()
     if summary["offered"] and summary["goodput"] is None:
         found.append(
@@ -137,6 +138,20 @@ def _unfinished(result: ResultData) -> Iterator[str]:
             f"{unfinished / offered:.1%} of the requests had not finished when the run ended "
             f"(horizon_s = {setting(result.simulation.horizon_s)})."
         )
+
+
+def _at_floor(result: ResultData, parts: Parts) -> Iterator[str]:
+    """A controller that cut the limit to its floor and left it there."""
+    control, floor = result.control, result.simulation.gateway.guard.floor
+    ticks = len(control["action"])
+    at_floor = int((control["setting"] <= floor).sum())
+    if not control.count("decrease") or at_floor <= _LONG_AT_FLOOR * ticks:
+        return
+    (controller,) = parts.below("gateway.controller")
+    yield (
+        f"the limit was at gateway.guard.floor = {setting(floor)} after {at_floor / ticks:.0%} of "
+        f"{ticks:,} ticks; {controller} cut it."
+    )
 
 
 # ---- mechanisms that never acted -----------------------------------------------------------------
