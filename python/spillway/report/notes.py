@@ -10,7 +10,7 @@ from spillway._core.cluster import Simulation
 from spillway._core.instance import InstanceGroup, Jittered, StepLoop
 from spillway.config import profiles
 from spillway.config.provenance import notes_on_servers
-from spillway.config.text import setting
+from spillway.config.text import number, setting
 from spillway.data.extrapolation import extrapolations
 from spillway.data.figures import LATENCIES
 
@@ -32,6 +32,8 @@ SMALL_SAMPLE = 1000
 _HEAVY_SHEDDING = 0.5
 _NOTEWORTHY = 0.1  # share of a reason in heavy shedding
 _LONG_AT_FLOOR = 0.2  # share of the ticks
+_FAR_LOWER = 0.2  # goodput of a group below that of all requests
+_FEWEST = 100  # values of a percentile of a group
 _UNUSED_MEMORY = 0.03
 _MOST_SHOWN = 3
 _MOST_SETTINGS = 4
@@ -49,6 +51,7 @@ def notes(result: ResultData) -> list[str]:
             "no class with traffic has a latency target, so there is no goodput; set one, "
             "e.g. slo_classes[standard].target_ttft_s."
         )
+    found += _hidden_group(result)
     found += [*_short_list(_idle(result, parts)), *_unused_memory(result, parts)]
     found += notes_on_servers([result.simulation])
     found += extrapolations(result)
@@ -152,6 +155,62 @@ def _at_floor(result: ResultData, parts: Parts) -> Iterator[str]:
         f"the limit was at gateway.guard.floor = {setting(floor)} after {at_floor / ticks:.0%} of "
         f"{ticks:,} ticks; {controller} cut it."
     )
+
+
+_FIGURES = (("ttft", "ttft"), ("tpot", "tpot"), ("e2e", "e2el"))
+
+
+def _hidden_group(result: ResultData) -> Iterator[str]:
+    """The class or tenant that misses most what the figures of all requests meet."""
+    summary = result.summary()
+    classes = {one.name: one for one in result.simulation.slo_classes}
+    by_class, by_tenant = result.by_class(), result.by_tenant()
+    used = [classes.get(name) for name, one in by_class.items() if one["offered"]]
+    late: list[tuple[float, str]] = []
+    all_meet = False
+    for metric, name in _FIGURES:
+        figure = f"p99_{name}_ms"
+        of_all = summary[figure]
+        stated = [getattr(one, f"target_{metric}_s", None) for one in used]
+        if of_all is None or not any(stated):
+            continue
+        # Requests of a tenant may be of any class: it misses for certain what exceeds all targets.
+        of_tenants = None if None in stated else max(stated)
+        all_meet = not all_meet and of_tenants is not None and of_all <= of_tenants * 1e3
+        groups = [
+            ("class", one, getattr(classes.get(one), f"target_{metric}_s", None), values)
+            for one, values in by_class.items()
+        ] + [("tenant", one, of_tenants, values) for one, values in by_tenant.items()]
+        for noun, group, target_s, values in groups:
+            own = values[figure]
+            if target_s is None or own is None or (values[f"num_{name}"] or 0) < _FEWEST:
+                continue
+            target_ms = target_s * 1e3
+            if of_all <= target_ms < own:
+                late.append(
+                    (
+                        own / target_ms,
+                        f"{figure} of all requests, {number(of_all)}, meets the target of "
+                        f"{number(target_ms)}, but that of {noun} {group} is {number(own)} "
+                        f"(goodput {number(values['goodput'])}); {figure}[worst {noun}] shows it "
+                        "in constraints and tables.",
+                    )
+                )
+    if late:
+        yield max(late)[1]
+        return
+    goodput = summary["goodput"]
+    known = {
+        one: values["goodput"] for one, values in by_tenant.items() if values["goodput"] is not None
+    }
+    if all_meet and goodput is not None and known:
+        worst = min(known, key=lambda one: known[one])
+        if known[worst] < goodput - _FAR_LOWER:
+            yield (
+                f"goodput of tenant {worst} is {number(known[worst])}, of all requests "
+                f"{number(goodput)}, whose p99 meets the targets; goodput[worst tenant] shows it "
+                "in constraints and tables."
+            )
 
 
 # ---- mechanisms that never acted -----------------------------------------------------------------
