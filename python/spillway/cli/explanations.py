@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import textwrap
+from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
 from spillway.config.classes import config_error
@@ -11,6 +13,7 @@ from spillway.data.figures import FIGURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from dataclasses import Field
 
 __all__ = ["TOPICS", "document", "explain", "found"]
 
@@ -59,6 +62,8 @@ def document(path: str) -> Any:
             for name, one in _keys(topic).items()
         }
         return entries[key] if key else entries
+    if path == _SERVER:
+        return {one.name: None if one.default is MISSING else one.default for one in _server_fields()}
     known = _figures()
     return list(known.values()) if path == "figures" else known[path]
 
@@ -75,10 +80,46 @@ def found(word: str) -> str | None:
             (one for one in _figures().values() if word in one["name"].split("_")), _family
         )
     ]
-    settings = [path for path, _ in paths() if path.rpartition(".")[2] == word]
+    all_paths = [(path, path.rpartition(".")[2], is_kind) for path, is_kind in paths()]
+    settings = [path for path, name, _ in all_paths if name == word]
     if settings:
         blocks.append("\n".join([f"{word} is the name of:", *(f"  {one}" for one in settings)]))
+    kinds = [
+        path for path, name, is_kind in all_paths if is_kind and name != word and _holds(name, word)
+    ]
+    if kinds:
+        blocks.append("\n".join(["kinds with this word or these initials:", *(f"  {one}" for one in kinds)]))
     return "\n\n".join(blocks) or None
+
+
+def _holds(kind: str, word: str) -> bool:
+    """Whether a word is one of those of a kind, or their initials, as drr of deficit_round_robin."""
+    words = kind.split("_")
+    return len(words) > 1 and (word in words or word == "".join(one[0] for one in words))
+
+
+def _server_fields() -> tuple[Field[Any], ...]:
+    from spillway.instance import Server
+
+    return fields(Server)
+
+
+def _server() -> str:
+    from spillway.instance import Server
+
+    given = ", ".join(
+        one.name if one.default is MISSING else f"{one.name}={one.default!r}"
+        for one in _server_fields()
+    )
+    example = "instances:\n  - server: {model: llama-3.1-8b, gpu: h100, tp: 1}\n    count: 4"
+    return "\n\n".join(
+        [
+            "instances.server: Server, in files in place of the settings that follow from it",
+            textwrap.indent(example, "    "),
+            _wrapped(f"Server({given})", ""),
+            inspect.getdoc(Server) or "",
+        ]
+    )
 
 
 def _figures() -> dict[str, dict[str, Any]]:
@@ -178,9 +219,11 @@ def _wrapped(text: str, indent: str = "    ") -> str:
 
 
 _FILES = ("study", "sweep")
+_SERVER = "instances.server"
 TOPICS: Mapping[str, Callable[[], str]] = {
     "figures": _all_figures,
     "study": _study,
     "sweep": _sweep,
+    _SERVER: _server,
 }
 """Topics of their own."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from spillway import _core
+from spillway.config.kinds import of_other_kinds
 from spillway.config.messages import checked
 
 if TYPE_CHECKING:
@@ -326,7 +327,13 @@ def _methods(type_: Any, annotations: Mapping[str, str]) -> dict[str, Any]:
     def with_(self: Any, changes: Mapping[str, Any]) -> Any:
         """A copy with other settings at dotted paths, e.g. {'tenants[gold].weight': 2}."""
         allowed = "a mapping of dotted paths to values, e.g. {'router': 'least_loaded'}"
-        return self._with(dict(checked("changes", changes, Mapping, allowed)))
+        settings = dict(checked("changes", changes, Mapping, allowed))
+        try:
+            return self._with(settings)
+        except _core.sim.ConfigError as error:
+            if found := of_other_kinds(self, settings, str(error)):
+                raise config_error(found) from None
+            raise
 
     def to_dict(self: Any) -> Any:
         """The settings as plain dicts, lists and numbers, with `kind` tags."""

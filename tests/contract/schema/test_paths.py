@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,44 @@ def test_preset_is_a_path() -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             base.with_(changes)
+
+
+@pytest.mark.parametrize(
+    ("path", "now", "field", "kinds", "cure"),
+    [
+        ("gateway.limit.max_inflight", "unlimited", "max_in_flight", "fixed, per_tenant",
+         "{'gateway.limit': {'kind': 'fixed', 'max_in_flight': …}}"),
+        ("gateway.limit[0].max_in_flight", "unlimited", "max_in_flight", "fixed, per_tenant",
+         "{'gateway.limit[0]': {'kind': 'fixed', 'max_in_flight': …}}"),
+        ("gateway.admission[always_admit].capacity_tokens", "always_admit", "capacity_tokens",
+         "token_bucket", "{'kind': 'token_bucket', 'capacity_tokens': …}}"),
+        ("instances[0].latency.preset", "roofline", "preset", "linear",
+         "{'instances[0].latency': {'kind': 'linear', 'preset': …}}"),
+    ],
+)  # fmt: skip
+def test_a_setting_of_another_kind_names_the_kinds_that_have_it(
+    path: str, now: str, field: str, kinds: str, cure: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Simulation().with_({"warm_up_s": 1, path: 3})
+    said = str(refused.value)
+    assert said.startswith(f"{path}: unknown setting '{path.rpartition('.')[2]}' of {now}; ")
+    assert f"{field} is one of {kinds}" in said
+    assert said.endswith(cure)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("gateway.limit.nothing", "unknown setting 'nothing'; one of kind"),
+        ("gateway.limit[7].max_in_flight", "unknown entry '7'"),
+        ("gateway.max_in_flight", "unknown setting 'max_in_flight'; one of admission"),
+        ("router.scorers[0].weight", "unknown setting 'scorers'; one of kind"),
+    ],
+)
+def test_other_unknown_settings_are_those_of_their_place(path: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        Simulation().with_({path: 3})
 
 
 def test_list_of_one_needs_no_index() -> None:

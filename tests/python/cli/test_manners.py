@@ -170,6 +170,22 @@ def test_describe_finds_settings_by_their_name(capsys: pytest.CaptureFixture[str
     assert "  gateway.admission.token_bucket.refill_tokens_per_s" in found
 
 
+@pytest.mark.parametrize("word", ["drr", "deficit"])
+def test_describe_finds_kinds_by_initials_and_words(
+    capsys: pytest.CaptureFixture[str], word: str
+) -> None:
+    assert "  gateway.bands.fairness.deficit_round_robin" in printed(capsys, "describe", word)
+
+
+def test_describe_the_server(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "describe", "instances.server")
+    assert "server: {model: llama-3.1-8b, gpu: h100" in text
+    assert "gpu_memory_utilization : float, optional" in text
+    settings = json.loads(printed(capsys, "describe", "instances.server", "--json"))
+    assert settings["model"] is None
+    assert settings["tp"] == 1
+
+
 @pytest.mark.parametrize("kind", ["study", "sweep"])
 def test_describe_files(capsys: pytest.CaptureFixture[str], kind: str) -> None:
     text = printed(capsys, "describe", kind)
