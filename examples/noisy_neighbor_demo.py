@@ -1,7 +1,6 @@
 """A noisy neighbor, without and with a gateway in front of the fleet: the demo of `make demo`.
 
-The tenants are those of noisy_neighbor.yaml; for a minute the crawler sends many more requests than
-usual. Both runs have the same requests and servers, which serve in order of arrival. Only the
+The tenants are those of noisy_neighbor.yaml, with a burst that lasts a minute. Both runs have the same requests and servers, which serve in order of arrival. Only the
 gateway differs.
 """
 
@@ -37,12 +36,12 @@ def simulations() -> dict[str, spillway.Simulation]:
     """The same requests and fleet, without and with the gateway."""
     example = spillway.load(Path(__file__).parent / "noisy_neighbor.yaml")
     assert isinstance(example.workload, workload.Synthetic)
+    *usual, burst = example.workload.clients
     clients = [
         client.replace(rate_fraction=1, requests_per_s=RATES[client.name], duration_s=DURATION_S)
-        for client in example.workload.clients
+        for client in usual
     ]
-    burst = clients[-1].replace(
-        name="burst",
+    burst = burst.replace(
         requests_per_s=BURST_RATE,
         start_s=BURST_START_S,
         duration_s=BURST_END_S - BURST_START_S,

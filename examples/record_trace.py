@@ -1,4 +1,4 @@
-"""Writes requests.csv: the first 2,000 requests of noisy_neighbor.yaml, as a trace.
+"""Writes requests.csv: the first 2,000 requests of noisy_neighbor.yaml without its burst, as a trace.
 
 A log of your own traffic becomes a trace in the same way: a row per request, with the time of
 arrival in seconds and the tokens of prompt and output; tenant and class are optional.
@@ -21,7 +21,14 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("requests.csv"))
     options = parser.parse_args()
     example = spillway.load(Path(__file__).parent / "noisy_neighbor.yaml")
-    example = example.with_({"workload.num_requests": 2000, "gateway.admission": "always_admit"})
+    *usual, _ = example.workload.clients
+    example = example.with_(
+        {
+            "workload.clients": usual,
+            "workload.num_requests": 2000,
+            "gateway.admission": "always_admit",
+        }
+    )
     requests = spillway.simulate(example).requests
     with options.output.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")

@@ -378,7 +378,9 @@ def _queue_timeout(simulation: Simulation) -> Iterator[Finding]:
     if is_least or gateway.limit[0].kind == "unlimited":
         return
     # A bound on the queue also bounds the wait, by an amount that the settings do not tell.
-    if gateway.max_queued is not None or any(one.queue_max is not None for one in simulation.tenants):
+    if gateway.max_queued is not None or any(
+        one.queue_max is not None for one in simulation.tenants
+    ):
         return
     high_s = controller.target_s * (1 + controller.band)
     for i, band in enumerate(gateway.bands):

@@ -71,7 +71,8 @@ class Verdict:
     outcome
         "better" or "worse" if the interval of the difference excludes zero; "same" if the
         difference is exactly zero under every seed; "undecided" otherwise. "not comparable": the
-        figure is over different numbers of requests (see `populations`).
+        figure is over different numbers of requests (see `populations`), or the systems have
+        different workloads.
     before, after
         Means over the seeds of the baseline and of the challenger, in the unit of the figure.
     difference
@@ -323,6 +324,7 @@ def compare(
     half_width: float | None = None,
     max_seeds: int | None = None,
     allow_different_populations: bool = False,
+    allow_different_workloads: bool = False,
     threads: int | None = None,
     progress: Progress = False,
 ) -> Comparison:
@@ -362,6 +364,9 @@ def compare(
         requests that were served: a system that rejects more looks faster. False: the verdict is
         "not comparable" if the numbers differ by more than a tenth of the tail that a percentile
         cuts off (p99: 0.1%), or by more than 1% for means.
+    allow_different_workloads
+        Whether to judge systems whose workloads differ: the difference is then also that of the
+        requests. False: the verdict is "not comparable".
     threads
         Number of concurrent runs; None: one per CPU. The comparison does not depend on it.
     progress
@@ -431,6 +436,8 @@ def compare(
                 is_random=is_replicated[i] or is_replicated[j],
                 blocks=blocks,
                 allowed=allow_different_populations,
+                same_workload=allow_different_workloads
+                or simulations[i].workload == simulations[0].workload,
             )
             for i, j in pairs
             for figure in chosen
@@ -468,6 +475,7 @@ def _verdict(
     is_random: bool,
     blocks: float | None,
     allowed: bool,
+    same_workload: bool,
 ) -> Verdict:
     """Judges one figure from its values under the same seeds."""
     baseline, challenger = names
@@ -522,6 +530,8 @@ def _verdict(
         else:
             outcome = "not comparable"
             notes.append(f"{what}; compare goodput, or allow different populations.")
+    if not same_workload:
+        outcome = "not comparable"
     more = None
     if outcome == "undecided" and sd and mean and blocks is None:
         total = _seeds_for(abs(mean), sd, level, _POWER)
@@ -622,8 +632,9 @@ def _notes(
         )
     if any(one.workload != simulations[0].workload for one in simulations[1:]):
         notes.append(
-            "the workloads differ, so the systems do not see the same requests; the intervals are "
-            "valid but may be wide."
+            "the workloads differ, so the systems do not see the same requests, and a difference "
+            "is also that of the workloads; allow_different_workloads (in a shell "
+            "--allow-different-workloads) judges it nevertheless."
         )
     return notes
 

@@ -258,11 +258,9 @@ def _extent(simulation: Simulation) -> tuple[int, float]:
     workload = simulation.workload
     if isinstance(workload, _core.workload.Trace):
         return workload.rows, 0.0
-    ends = [
-        simulation.horizon_s,
-        workload.duration_s,
-        *(one.duration_s for one in workload.clients),
-    ]
+    ends = [workload.duration_s, *(one.duration_s for one in workload.clients)]
+    if simulation.horizon_s is not None:
+        ends = [simulation.horizon_s]
     known = [one for one in ends if one is not None]
     counts = [one.num_requests for one in workload.clients] or [None]
     if workload.num_requests is not None:

@@ -98,6 +98,18 @@ def test_latencies_of_different_populations_are_not_compared(
     assert "that of the populations" in str(allowed)
 
 
+def test_different_workloads_have_no_verdict_unless_asked(
+    systems: dict[str, Simulation],
+) -> None:
+    today = systems["today"].with_({"workload.num_requests": 300})
+    pair = {"today": today, "busier": today.with_({"workload.requests_per_s": 4000})}
+    found = compare(pair, seeds=3, figures=["goodput"])
+    assert found["busier", "goodput"].outcome == "not comparable"
+    assert "allow_different_workloads" in found.notes[0]
+    asked = compare(pair, seeds=3, figures=["goodput"], allow_different_workloads=True)
+    assert asked["busier", "goodput"].outcome == "worse"
+
+
 def test_a_sequential_comparison_stops_at_its_half_width(systems: dict[str, Simulation]) -> None:
     pair = {name: systems[name] for name in ("today", "shed")}
     wide = compare(pair, seeds=4, figures=["goodput"], half_width=10.0)
@@ -150,7 +162,8 @@ def test_without_randomness_there_is_no_verdict() -> None:
 def test_a_saturated_system_is_named() -> None:
     calm = Simulation().with_({"workload.num_requests": 10_000})
     busy = calm.with_({"workload.requests_per_s": 10_000.0})
-    found = compare({"calm": calm, "busy": busy}, seeds=2, figures=["mean_e2el_ms"])
+    pair = {"calm": calm, "busy": busy}
+    found = compare(pair, seeds=2, figures=["mean_e2el_ms"], allow_different_workloads=True)
     assert found["busy", "mean_e2el_ms"].outcome == "worse"
     (note,) = (one for one in found.notes if "seed 0" in one)
     assert note.startswith("busy, seed 0: saturated: the requests in the system grow by")
@@ -259,11 +272,15 @@ def test_a_difference_of_two_percent_is_found_within_the_announced_seeds() -> No
     for i in range(200):
         first = 10_000 * i
         figures = ["mean_e2el_ms"]
-        pilot = compare(pair, seeds=range(first, first + 16), figures=figures)
+        pilot = compare(
+            pair, seeds=range(first, first + 16), figures=figures, allow_different_workloads=True
+        )
         count = pilot["y first", "mean_e2el_ms"].seeds_for(0.02)
         assert count is not None
         announced.append(count)
-        run = compare(pair, seeds=range(first, first + count), figures=figures)
+        run = compare(
+            pair, seeds=range(first, first + count), figures=figures, allow_different_workloads=True
+        )
         found += run["y first", "mean_e2el_ms"].outcome == "worse"
     print(f"found {found} of 200; announced seeds: {np.percentile(announced, [5, 50, 95])}")
     assert found >= 160

@@ -66,6 +66,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="judge latencies even if the systems serve different numbers of requests",
     )
+    parser.add_argument(
+        "--allow-different-workloads",
+        action="store_true",
+        help="judge systems that do not see the same requests",
+    )
     parser.add_argument("--threads", type=int, metavar="N", help="concurrent runs (default: CPUs)")
     output.add_json(parser, "verdicts, names, seeds, confidence, looks, notes …")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="write a forest plot there")
@@ -91,6 +96,7 @@ def run(options: argparse.Namespace) -> int:
             half_width=_share(options.half_width),
             max_seeds=options.max_seeds,
             allow_different_populations=options.allow_different_populations,
+            allow_different_workloads=options.allow_different_workloads,
             threads=_threads(options.threads),
             progress=True,
         )

@@ -63,7 +63,9 @@ def document(path: str) -> Any:
         }
         return entries[key] if key else entries
     if path == _SERVER:
-        return {one.name: None if one.default is MISSING else one.default for one in _server_fields()}
+        return {
+            one.name: None if one.default is MISSING else one.default for one in _server_fields()
+        }
     known = _figures()
     return list(known.values()) if path == "figures" else known[path]
 
@@ -88,7 +90,9 @@ def found(word: str) -> str | None:
         path for path, name, is_kind in all_paths if is_kind and name != word and _holds(name, word)
     ]
     if kinds:
-        blocks.append("\n".join(["kinds with this word or these initials:", *(f"  {one}" for one in kinds)]))
+        blocks.append(
+            "\n".join(["kinds with this word or these initials:", *(f"  {one}" for one in kinds)])
+        )
     return "\n\n".join(blocks) or None
 
 

@@ -348,9 +348,18 @@ def test_a_loaded_result_knows_what_its_requests_asked_for(
     for one in (loaded, Result.load(tmp_path / "again.npz"), pickle.loads(pickle.dumps(result))):
         found = one.admission_regret()
         # There is no second run of a trace that is not saved, nor of users that wait for answers.
-        is_paired = simulation is base or (simulation is recorded and one.simulation.workload.rows and bool(one.simulation.workload._columns()))
+        is_paired = simulation is base or (
+            simulation is recorded
+            and one.simulation.workload.rows
+            and bool(one.simulation.workload._columns())
+        )
         assert found.is_paired == is_paired
-        same(*({k: v for k, v in x.items() if is_paired or "all_admitted" not in k} for x in (found, regret)))
+        same(
+            *(
+                {k: v for k, v in x.items() if is_paired or "all_admitted" not in k}
+                for x in (found, regret)
+            )
+        )
         same(one.admission_by_group_age(step_s=1), result.admission_by_group_age(step_s=1))
         assert one.why(int(regret["row"][0])) == result.why(int(regret["row"][0]))
         assert one.digest == result.digest
