@@ -1,7 +1,7 @@
 """A noisy neighbor, without and with a gateway in front of the fleet: the demo of `make demo`.
 
-The tenants are those of noisy_neighbor.yaml, with a burst that lasts a minute. Both runs have the same requests and servers, which serve in order of arrival. Only the
-gateway differs.
+The tenants are those of noisy_neighbor.yaml, with a burst that lasts a minute. Both runs have the
+same requests and servers, which serve in order of arrival. Only the gateway differs.
 """
 
 from __future__ import annotations

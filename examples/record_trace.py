@@ -1,4 +1,4 @@
-"""Writes requests.csv: the first 2,000 requests of noisy_neighbor.yaml without its burst, as a trace.
+"""Writes requests.csv: 2,000 requests of noisy_neighbor.yaml without its burst, as a trace.
 
 A log of your own traffic becomes a trace in the same way: a row per request, with the time of
 arrival in seconds and the tokens of prompt and output; tenant and class are optional.

@@ -377,7 +377,7 @@ def _queue_timeout(simulation: Simulation) -> Iterator[Finding]:
     )
     if is_least or gateway.limit[0].kind == "unlimited":
         return
-    # A bound on the queue also bounds the wait, by an amount that the settings do not tell.
+    # A bound on the queue also bounds the wait, by an amount that the settings do not show.
     if gateway.max_queued is not None or any(
         one.queue_max is not None for one in simulation.tenants
     ):

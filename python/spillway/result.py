@@ -39,9 +39,9 @@ class Result(ResultData):
         self._regret: AdmissionRegret | None = None
 
     def admission_regret(self) -> AdmissionRegret:
-        """What would have become of each rejected request: on an idle fleet, and had all been admitted.
+        """What becomes of each rejected request on an idle fleet, and if all are admitted.
 
-        Two other runs show it. Had all been admitted: the same simulation and seed with admission
+        If all are admitted: the same simulation and seed with admission
         always_admit, and the same requests under common random numbers. A request that meets its
         targets there was rejected without need (`regrettable` in the summary); where most miss
         them, the rejections took only load that the fleet could not have served in time. Queue

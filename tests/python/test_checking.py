@@ -89,8 +89,7 @@ FOUND: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
     ),
     "timeout of the queue": (
         "gateway.controller.target_s",
-        "cuts above 0.36 s (ttft, which includes the wait in the gateway), and requests wait up to "
-        "gateway.bands[0].queue.timeout_s = 2 s",
+        "and requests wait up to gateway.bands[0].queue.timeout_s = 2 s",
         {
             "workload.requests_per_s": 60,
             "workload.num_requests": 3000,

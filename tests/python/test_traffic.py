@@ -356,3 +356,22 @@ def test_solvers_take_a_trace() -> None:
     fleet = min_instances_for_rate(simulation, slo, 4 * best.feasible, seeds=3)
     assert fleet.feasible is not None
     assert fleet.feasible >= 3
+
+
+@pytest.mark.parametrize("name", ["merged.csv", "merged.jsonl"])
+def test_a_merged_trace_is_written_as_its_path_ends(name: str, tmp_path: Path) -> None:
+    one = spillway.trace(arrival_s=[0, 2], input_tokens=[600, 70], output_tokens=[5, 6])
+    other = spillway.trace(arrival_s=[1], input_tokens=[80], output_tokens=[7])
+    traffic.write(traffic.merged(one, other), tmp_path / name)
+    columns = spillway.read_trace(tmp_path / name)._columns()
+    assert columns["arrival_ns"].tolist() == [0, 10**9, 2 * 10**9]
+    assert columns["input_tokens"].tolist() == [600, 80, 70]
+    assert columns["output_tokens"].tolist() == [5, 7, 6]
+    with pytest.raises(spillway.ConfigError, match=r"must end in \.csv or \.jsonl"):
+        traffic.write(one, tmp_path / "merged.txt")
+
+
+def test_a_description_prints_as_text() -> None:
+    trace = spillway.trace(arrival_s=[0, 2, 3], input_tokens=[6] * 3, output_tokens=[5] * 3)
+    found = traffic.describe(trace)
+    assert str(found) == found.text()

@@ -97,7 +97,7 @@ def found(word: str) -> str | None:
 
 
 def _holds(kind: str, word: str) -> bool:
-    """Whether a word is one of those of a kind, or their initials, as drr of deficit_round_robin."""
+    """Whether a kind has this word or these initials, as deficit_round_robin has drr."""
     words = kind.split("_")
     return len(words) > 1 and (word in words or word == "".join(one[0] for one in words))
 

@@ -43,8 +43,10 @@ def of_other_kinds(
                 (
                     path,
                     "",
-                    f"unknown setting {name!r} of {now['kind']}; {near[0]} is one of "
-                    f"{', '.join(kinds)}: change the kind too, {whole}",
+                    (
+                        f"unknown setting {name!r} of {now['kind']}; {near[0]} is one of "
+                        f"{', '.join(kinds)}: change the kind too, {whole}"
+                    ),
                 )
             )
     return found

@@ -190,10 +190,12 @@ def _hidden_group(result: ResultData) -> Iterator[str]:
                 late.append(
                     (
                         own / target_ms,
-                        f"{figure} of all requests, {number(of_all)}, meets the target of "
-                        f"{number(target_ms)}, but that of {noun} {group} is {number(own)} "
-                        f"(goodput {number(values['goodput'])}); {figure}[worst {noun}] shows it "
-                        "in constraints and tables.",
+                        (
+                            f"{figure} of all requests, {number(of_all)}, meets the target of "
+                            f"{number(target_ms)}, but that of {noun} {group} is {number(own)} "
+                            f"(goodput {number(values['goodput'])}); {figure}[worst {noun}] shows it "
+                            "in constraints and tables."
+                        ),
                     )
                 )
     if late:

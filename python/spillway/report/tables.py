@@ -120,6 +120,7 @@ def result(one: ResultData, remarks: Sequence[str]) -> str:
     anomalies = [
         f"{number(summary[key])} {text}"
         for key, text in (
+            ("cache_hit_rate", "of the full prompt blocks were in the prefix cache"),
             ("preemptions", "preemptions"),
             ("head_of_line_blocking", "instances with head-of-line blocking"),
         )

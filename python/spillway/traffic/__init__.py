@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     )
     from spillway.traffic.sessions import PrefixGroup, SessionFit, fit_sessions
     from spillway.traffic.statistics import Check, Description, describe
+    from spillway.traffic.writing import write
 
 __all__ = [
     "Check",
@@ -56,6 +57,7 @@ __all__ = [
     "read_load",
     "resampled",
     "transformed",
+    "write",
     "zipf_clients",
 ]
 
@@ -64,6 +66,7 @@ _HOMES = {
     **dict.fromkeys(("generated", "zipf_clients"), "generation"),
     "read_client_pool": "client_pools",
     "read_load": "loads",
+    "write": "writing",
     **dict.fromkeys(("PrefixGroup", "SessionFit", "fit_sessions"), "sessions"),
     **dict.fromkeys(("Check", "Description", "describe"), "statistics"),
 }

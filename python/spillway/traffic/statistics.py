@@ -327,6 +327,9 @@ class Description:
     tenants: dict[str, float]
     spread_s: float | None
 
+    def __str__(self) -> str:
+        return self.text()
+
     def text(self) -> str:
         """The description as lines of text."""
         lines = [

@@ -1,0 +1,43 @@
+"""Traces as files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spillway.config.classes import config_error
+from spillway.interop.traces import write_csv, write_mooncake
+
+if TYPE_CHECKING:
+    from spillway._core.workload import Trace
+
+__all__ = ["write"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def write(trace: Trace, path: str | Path) -> None:
+    """Writes the requests of a trace to a file, from which `read_trace` reads the same ones.
+
+    Parameters
+    ----------
+    trace
+        The requests. Transforms are settings that files do not hold: `applied` applies them.
+    path
+        `….csv`: columns with exact times (see `interop.traces.write_csv`). `….jsonl`: Mooncake's
+        format, with times in milliseconds and prompts as hash ids (see
+        `interop.traces.write_mooncake`). The file is replaced if it exists.
+
+    Raises
+    ------
+    ConfigError
+        For another ending, a trace that the format cannot hold, or a file that cannot be written.
+
+    """
+    writers = {".csv": write_csv, ".jsonl": write_mooncake}
+    ending = Path(path).suffix
+    if ending not in writers:
+        raise config_error([("path", repr(str(path)), "must end in .csv or .jsonl")])
+    writers[ending](trace, path)
