@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -15,6 +15,9 @@ from spillway import ConfigError, Simulation, Study, UsageError, simulate, traff
 from spillway.config.randomness import blocks
 from spillway.data.statistics import of_resamples
 from spillway.study import grid, max_rate_under_slo, min_instances_for_rate
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def recorded(n: int = 600, seed: int = 0, **columns: Any) -> workload.Trace:
@@ -372,6 +375,9 @@ def test_a_merged_trace_is_written_as_its_path_ends(name: str, tmp_path: Path) -
 
 
 def test_a_description_prints_as_text() -> None:
-    trace = spillway.trace(arrival_s=[0, 2, 3], input_tokens=[6] * 3, output_tokens=[5] * 3)
+    n = 100
+    trace = spillway.trace(
+        arrival_s=np.arange(n) ** 1.1, input_tokens=[6] * n, output_tokens=[5] * n
+    )
     found = traffic.describe(trace)
     assert str(found) == found.text()

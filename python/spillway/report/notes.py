@@ -193,8 +193,8 @@ def _hidden_group(result: ResultData) -> Iterator[str]:
                         (
                             f"{figure} of all requests, {number(of_all)}, meets the target of "
                             f"{number(target_ms)}, but that of {noun} {group} is {number(own)} "
-                            f"(goodput {number(values['goodput'])}); {figure}[worst {noun}] shows it "
-                            "in constraints and tables."
+                            f"(goodput {number(values['goodput'])}); {figure}[worst {noun}] shows "
+                            "it in constraints and tables."
                         ),
                     )
                 )

@@ -57,6 +57,8 @@ def trace(
 ) -> _core.workload.Trace:
     """Build a trace from arrays, one entry per request in order of arrival.
 
+    `trace(**frame)` takes the columns of a data frame, where all of them are among these.
+
     Parameters
     ----------
     arrival_s : array-like of float
