@@ -58,7 +58,7 @@ def load(path: str | Path) -> Simulation:
     """Reads a configuration file; a trace that it names is read too, relative to the file.
 
     Raises ConfigError with all violations, and TraceError for a trace that cannot be read. Warns if
-    the file is empty or does not state its `schema`.
+    the file is empty. A file that does not state its `schema` has the present one.
     """
     settings = files.read_settings(path)
     files.check_kind(settings, path, "configuration")
