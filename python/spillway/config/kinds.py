@@ -17,9 +17,9 @@ def __dir__() -> list[str]:
 
 def of_other_kinds(
     settings: Any, changes: Mapping[str, Any], error: str
-) -> list[tuple[str, object, str]]:
+) -> list[tuple[str, str, str]]:
     """The changes that are settings of another kind of policy than the one that is there."""
-    found: list[tuple[str, object, str]] = []
+    found: list[tuple[str, str, str]] = []
     if "unknown setting" not in error:
         return found
     for path in changes:

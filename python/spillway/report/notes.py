@@ -175,7 +175,8 @@ def _hidden_group(result: ResultData) -> Iterator[str]:
         if of_all is None or not any(stated):
             continue
         # Requests of a tenant may be of any class: it misses for certain what exceeds all targets.
-        of_tenants = None if None in stated else max(stated)
+        targets = [one for one in stated if one is not None]
+        of_tenants = max(targets) if len(targets) == len(stated) else None
         all_meet = not all_meet and of_tenants is not None and of_all <= of_tenants * 1e3
         groups = [
             ("class", one, getattr(classes.get(one), f"target_{metric}_s", None), values)
