@@ -167,7 +167,7 @@ def _hidden_group(result: ResultData) -> Iterator[str]:
     by_class, by_tenant = result.by_class(), result.by_tenant()
     used = [classes.get(name) for name, one in by_class.items() if one["offered"]]
     late: list[tuple[float, str]] = []
-    meets: list[bool] = []
+    meet: list[bool] = []
     for metric, name in _FIGURES:
         figure = f"p99_{name}_ms"
         of_all = summary[figure]
@@ -177,7 +177,7 @@ def _hidden_group(result: ResultData) -> Iterator[str]:
         # Requests of a tenant may be of any class: it misses for certain what exceeds all targets.
         targets = [one for one in stated if one is not None]
         of_tenants = max(targets) if len(targets) == len(stated) else None
-        meets.append(of_tenants is not None and of_all <= of_tenants * 1e3)
+        meet.append(of_tenants is not None and of_all <= of_tenants * 1e3)
         groups = [
             ("class", one, getattr(classes.get(one), f"target_{metric}_s", None), values)
             for one, values in by_class.items()
@@ -206,7 +206,7 @@ def _hidden_group(result: ResultData) -> Iterator[str]:
     known = {
         one: values["goodput"] for one, values in by_tenant.items() if values["goodput"] is not None
     }
-    if meets and all(meets) and goodput is not None and known:
+    if meet and all(meet) and goodput is not None and known:
         worst = min(known, key=lambda one: known[one])
         if known[worst] < goodput - _FAR_LOWER:
             yield (

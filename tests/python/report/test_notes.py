@@ -390,7 +390,7 @@ def test_a_tenant_whose_requests_are_lost_is_named() -> None:
     settings: dict[str, Any] = {
         "tenant": ["a", "b", "a", "a"] * 5,
         "slo_class": "standard",
-        "slo_classes": [workload.SloClass(target_ttft_s=0.5)],
+        "slo_classes": [workload.SloClass(target_ttft_s=0.5, target_e2e_s=5)],
     }
     at = [row * 2.0 for row in range(20)]
     starved = run(at, tenants=[workload.Tenant(name="b", queue_max=0)], **settings)
