@@ -437,7 +437,7 @@ def compare(
                 blocks=blocks,
                 allowed=allow_different_populations,
                 same_workload=allow_different_workloads
-                or simulations[i].workload == simulations[0].workload,
+                or simulations[i].workload == simulations[j].workload,
             )
             for i, j in pairs
             for figure in chosen

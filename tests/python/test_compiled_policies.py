@@ -437,7 +437,7 @@ def test_wrong_arguments_are_refused(wrong: dict[str, Any], message: str) -> Non
 # ---- speed ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long  # a ratio of timings: on a machine without other work
 def test_decision_costs_at_most_five_indirect_calls(library: ctypes.CDLL) -> None:
     requests, chained = 10_000, 20
     nothing = Simulation(

@@ -189,7 +189,7 @@ def export(simulation: Simulation, to: str, *, rest: Rest = "absent") -> Export:
         for one in differences(settings, after)
         if not _is_rounding(one.before, one.after)
     )
-    notes = tuple(target.notes(settings, version))
+    notes = tuple(target.notes(settings, version)) if target.notes else ()
     return Export(
         f"{target.name}@{version}", files, losses, _outside(target, after), deployed, notes
     )

@@ -90,7 +90,7 @@ class Target:
         place, to what it does with these files, whatever they were before. Returns the fields
         without a counterpart.
     notes
-        Complete settings and a version → what to know about the values in the files.
+        Complete settings and a version → what to know about the values in the files. None: nothing.
     """
 
     name: str
@@ -100,7 +100,7 @@ class Target:
     reasons: tuple[tuple[str, str], ...]
     write: Callable[[Mapping[str, Any], str], dict[str, str]]
     read: Callable[[Mapping[str, str], dict[str, Any], str], list[Unread]]
-    notes: Callable[[Mapping[str, Any], str], list[str]] = lambda _settings, _version: []
+    notes: Callable[[Mapping[str, Any], str], list[str]] | None = None
 
     def decides(self, path: str) -> bool:
         """Whether the system decides the setting at a path, or one below it."""
