@@ -102,7 +102,7 @@ RequestId Clients::take(const sim::Event& event) {
 }
 
 RequestId Clients::arrive(const sim::Event& event) {
-  workload::RequestTable& requests = context_.requests;
+  const workload::RequestTable& requests = context_.requests;
   if (event.phase() == Phase::retry_arrival) {
     retry(RequestId{event.subject()});
     return RequestId{event.subject()};

@@ -14,7 +14,7 @@ Resizer::Resizer(const Fleet& config) : target_(config.target_instances) {
 }
 
 void Resizer::apply(FleetState& fleet, std::int64_t queued, std::int64_t shed, sim::Time now) {
-  if (target_) fleet.resize(*std::exchange(target_, std::nullopt), now);
+  if (const auto target = std::exchange(target_, std::nullopt)) fleet.resize(*target, now);
   if (scaler_ && next_poll_ <= now) {
     fleet.resize(scaler_->poll(queued, shed, fleet.started(), now), now);
     next_poll_ += poll_period_;
