@@ -112,6 +112,19 @@ def test_the_users_send_the_rate_of_the_trace(fitted: traffic.SessionFit) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_the_figure_shows_every_check(fitted: traffic.SessionFit) -> None:
+    pytest.importorskip("matplotlib")
+    panels = fitted.plot().axes
+    assert len(panels) == len(fitted.checks)
+    for panel, check in zip(panels, fitted.checks, strict=True):
+        drawn = {line.get_label(): line for line in panel.get_lines()}["trace"]
+        shown = drawn.get_xdata() if check.name == "think_s" else drawn.get_ydata()
+        assert list(shown) == pytest.approx(list(check.trace))
+        verdict = "differs" if check.is_bad else "reproduced"
+        assert panel.get_title(loc="left").endswith(verdict)
+
+
 def test_a_burden_that_users_cannot_have_is_named() -> None:
     requests = sent(seed=2)
     for one in requests:  # answers leave no trace in the next prompt
