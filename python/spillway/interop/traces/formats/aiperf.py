@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
 from spillway.interop.traces.format import Format, Option, Rows
-from spillway.interop.traces.formats import mooncake
+from spillway.interop.traces.formats import mooncake, weka
 
 if TYPE_CHECKING:
     from spillway.interop.traces.jsonl_table import JsonlTable
@@ -159,14 +159,7 @@ FORMAT = Format(
             at_least=0,
             at_most=1000,
         ),
-        Option(
-            "conversation_interval_s",
-            float,
-            0,
-            "seconds between the starts of conversations on consecutive lines",
-            at_least=0,
-            at_most=LONGEST_SPAN_S / MAX_TOKENS,
-        ),
+        weka.CONVERSATION_INTERVAL,
     ),
     notes=(
         "Times are in milliseconds. AIPerf sends a turn when the previous one of its `session_id` "

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from spillway.interop.traces.jsonl_table import JsonlTable
     from spillway.interop.traces.table import Int64s
 
-__all__ = ["FORMAT"]
+__all__ = ["CONVERSATION_INTERVAL", "FORMAT"]
 
 
 def __dir__() -> list[str]:
@@ -112,6 +112,15 @@ def _content(table: JsonlTable, prompt: Int64s, size: int) -> list[list[int]]:
     return found
 
 
+CONVERSATION_INTERVAL = Option(
+    "conversation_interval_s",
+    float,
+    0,
+    "seconds between the starts of conversations on consecutive lines",
+    at_least=0,
+    at_most=LONGEST_SPAN_S / MAX_TOKENS,
+)
+
 FORMAT = Format(
     name="weka",
     doc="Weka agentic JSONL, a conversation per line: id,requests with t, in, out and hash_ids",
@@ -131,14 +140,7 @@ FORMAT = Format(
             "from where times of subagents count: the start of the conversation or of the subagent",
             choices=("absolute", "relative"),
         ),
-        Option(
-            "conversation_interval_s",
-            float,
-            0,
-            "seconds between the starts of conversations on consecutive lines",
-            at_least=0,
-            at_most=LONGEST_SPAN_S / MAX_TOKENS,
-        ),
+        CONVERSATION_INTERVAL,
     ),
     notes=(
         "Files of one object each become lines by `jq -c . trace_*.json`. `t` is in seconds since "
