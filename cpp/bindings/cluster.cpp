@@ -1,6 +1,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <tuple>
 
 #include "bindings/bindings.h"
 #include "bindings/settings.h"
@@ -502,6 +503,22 @@ void bind_cluster(py::module_& module) {
         }
         return to_dict(output);
       });
+  module.def(
+      "advance_all",
+      [](const std::vector<std::tuple<cluster::Session*, py::dict, double, double>>& given,
+         std::size_t threads) {
+        std::vector<cluster::SessionStep> steps;
+        for (const auto& [session, values, set_at_s, until_s] : given) {
+          const sim::Value set = to_value(values);
+          steps.push_back({session, *set.get_if<sim::Value::Map>(), sim::from_seconds(set_at_s),
+                           sim::from_seconds(until_s)});
+        }
+        const py::gil_scoped_release unlocked;
+        return cluster::advance_all(steps, threads);
+      },
+      py::arg("steps"), py::arg("threads"),
+      "Of each (session, values, at_s, until_s): changes settings and advances, on several "
+      "threads. Returns the positions of those whose `set` is False, which have not advanced.");
   module.def("run_batch", &run_batch, py::kw_only(), py::arg("simulations"), py::arg("seeds"),
              py::arg("threads"), py::arg("reference"), py::arg("keep_requests"),
              py::arg("progress"),

@@ -63,8 +63,15 @@ class Threads {
   ~Threads() {
     for (std::thread& thread : threads_) thread.join();
   }
-  void reserve(std::size_t count) { threads_.reserve(count); }
-  void start(std::function<void()> work) { threads_.emplace_back(std::move(work)); }
+  /// Starts as many of `count` as the system allows; throws if these are fewer than `least`.
+  void start(std::size_t least, std::size_t count, const std::function<void()>& work) {
+    threads_.reserve(count);
+    try {
+      while (threads_.size() < count) threads_.emplace_back(work);
+    } catch (const std::system_error&) {
+      if (threads_.size() < least) throw;
+    }
+  }
   std::size_t size() const { return threads_.size(); }
 
  private:
@@ -124,17 +131,8 @@ class Batch {
     return workloads_[same_workload_[task / seeds_.size()] * seeds_.size() + task % seeds_.size()];
   }
 
-  // Starts as many workers as the system allows; at least one.
   void start(Threads& workers, std::size_t count) {
-    workers.reserve(count);
-    while (workers.size() < count) {
-      try {
-        workers.start([this] { work(); });
-      } catch (const std::system_error&) {
-        if (workers.size() == 0) throw;
-        break;
-      }
-    }
+    workers.start(1, count, [this] { work(); });
     const std::scoped_lock lock(mutex_);
     started_ = workers.size();
   }
@@ -214,6 +212,38 @@ std::vector<std::shared_ptr<const Output>> run_batch(std::span<const Simulation>
                                                      const BatchOptions& options) {
   if (simulations.empty() || seeds.empty()) return {};
   return Batch(simulations, seeds, options)();
+}
+
+std::vector<std::size_t> advance_all(std::span<const SessionStep> steps, std::size_t threads) {
+  std::vector<std::exception_ptr> errors(steps.size());
+  std::vector<char> is_done(steps.size());
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < steps.size(); i = next++) {
+      const SessionStep& step = steps[i];
+      try {
+        if (!step.set.empty() && !step.session->set(step.set, step.set_at)) continue;
+        step.session->advance(step.until);
+        is_done[i] = 1;
+      } catch (...) {
+        errors[i] = std::current_exception();
+        next = steps.size();
+      }
+    }
+  };
+  {
+    Threads others;
+    if (steps.size() > 1) others.start(0, std::min(threads, steps.size()) - 1, work);
+    work();
+  }
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+  std::vector<std::size_t> left;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (!is_done[i]) left.push_back(i);
+  }
+  return left;
 }
 
 }  // namespace spillway::cluster

@@ -9,6 +9,8 @@
 
 #include "cluster/config.h"
 #include "cluster/run.h"
+#include "sim/time.h"
+#include "sim/value.h"
 
 namespace spillway::cluster {
 
@@ -31,5 +33,19 @@ struct BatchOptions {
 std::vector<std::shared_ptr<const Output>> run_batch(std::span<const Simulation> simulations,
                                                      std::span<const std::uint64_t> seeds,
                                                      const BatchOptions& options);
+
+/// A change of a session's settings at an instant after now (empty: none), and the instant up to
+/// which the session is advanced then.
+struct SessionStep {
+  Session* session;
+  sim::Value::Map set;
+  sim::Time set_at;
+  sim::Time until;
+};
+
+/// Does the steps of different sessions on several threads, of which the calling one is the first.
+/// Returns the positions of those that were not done, because `Session::set` returned false.
+/// Throws the exception of the first session that fails; others may not have advanced then.
+std::vector<std::size_t> advance_all(std::span<const SessionStep> steps, std::size_t threads);
 
 }  // namespace spillway::cluster

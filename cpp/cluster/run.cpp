@@ -84,6 +84,7 @@ class Run final : workload::RequestListener {
     // Ticks, scrapes and samples have ended if the queued requests had no instance to wait for.
     const bool has_given_up = gateways_.counters().queued() > 0 && !has_pending_work();
     if (has_given_up && has_target(next)) return false;
+    forget_past_versions();
     const auto num_derived_again = static_cast<std::ptrdiff_t>(next.size()) - 1;
     later_.erase(later_.end() - num_derived_again, later_.end());
     later_.insert(later_.end(), std::make_move_iterator(next.begin()),
@@ -427,6 +428,13 @@ class Run final : workload::RequestListener {
           next_version_ == 0 ? context_.simulation : later_[next_version_ - 1].simulation;
       change(from, later_[next_version_++]);
     }
+  }
+
+  // All before the one in force: a session may change settings at every tick.
+  void forget_past_versions() {
+    if (next_version_ <= 1) return;
+    later_.erase(later_.begin(), later_.begin() + static_cast<std::ptrdiff_t>(next_version_) - 1);
+    next_version_ = 1;
   }
 
   void change(const Simulation& from, const Version& version) {

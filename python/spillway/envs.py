@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from spillway import loading
 from spillway.config.classes import config_error
 from spillway.config.extras import require
-from spillway.session import start
+from spillway.session import _advance_by, start
 from spillway.simulate import processors
 from spillway.study.space import Space
 
@@ -62,7 +61,8 @@ class GatewayEnv(gym.Env["Observation", "Action"]):
         What to run. Its horizon, or its last request, ends an episode (`terminated`).
     actions : Space or mapping
         The settings to act on, by path, each with its range (see `study.Space`): (low, high), a
-        `Range` or "auto". They must be among those that `Session.set` can change.
+        `Range` or "auto". They must be among those that `Session.set` can change. A setting that
+        has no value in its range begins in the middle.
     interval_s : float
         Simulated time between two actions, > 0.
     episode_s : float, optional
@@ -159,18 +159,25 @@ class GatewayEnv(gym.Env["Observation", "Action"]):
         chosen = (options or {}).get("simulation_seed", drawn)
         self._session = start(self.simulation, chosen)
         self._settings = self._space.complete({})
+        if outside := {path: self._settings[path] for path in self._space.outside()}:
+            self._session.set(outside)
         self._seen = self._before = self._session.observe(oracle=self._oracle)
         return self._observation(), self._info()
 
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Sets the settings, runs for an interval, and looks."""
-        session = self.session
+        _advance_by(self.interval_s, [(self.session, self._changed_by(action))], threads=1)
+        return self._look()
+
+    def _changed_by(self, action: Action) -> dict[str, Any]:
+        """The settings that an action changes, which are those of this episode from now on."""
         shares = (np.clip(action, -_EXTENT, _EXTENT) / _EXTENT + 1) / 2
-        wanted = self._space.at([float(one) for one in shares])
-        if changed := {path: v for path, v in wanted.items() if v != self._settings[path]}:
-            session.set(changed)
-            self._settings = wanted
-        session.advance(session.now_s + self.interval_s)
+        before, self._settings = self._settings, self._space.at(shares.tolist())
+        return {path: value for path, value in self._settings.items() if value != before[path]}
+
+    def _look(self) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """What `step` returns, after the interval."""
+        session = self.session
         self._before, self._seen = self._seen, session.observe(oracle=self._oracle)
         horizon_s = self.simulation.horizon_s
         terminated = session.is_over or (horizon_s is not None and session.now_s >= horizon_s)
@@ -207,7 +214,7 @@ class GatewayEnv(gym.Env["Observation", "Action"]):
 
 
 class GatewayVectorEnv(VectorEnv["Observation", "Action", "npt.NDArray[Any]"]):
-    """Several runs at once, on threads: the core advances them without Python's lock.
+    """Several runs at once: the core advances them on threads, between their actions.
 
     Parameters
     ----------
@@ -216,7 +223,7 @@ class GatewayVectorEnv(VectorEnv["Observation", "Action", "npt.NDArray[Any]"]):
     num_envs : int
         Runs at a time, ≥ 1.
     threads : int, optional
-        Default: one per run, at most one per processor.
+        ≥ 1; default: one per processor.
 
     """
 
@@ -233,6 +240,10 @@ class GatewayVectorEnv(VectorEnv["Observation", "Action", "npt.NDArray[Any]"]):
     ) -> None:
         if not (isinstance(num_envs, int) and num_envs >= 1):
             raise config_error([("num_envs", repr(num_envs), "must be >= 1")])
+        if threads is not None and not (isinstance(threads, int) and threads >= 1):
+            raise config_error(
+                [("threads", repr(threads), "must be >= 1, or None: all processors")]
+            )
         configured = loading.as_simulation(simulation)
         self.envs = [GatewayEnv(configured, actions, **settings) for _ in range(num_envs)]
         self.num_envs = num_envs
@@ -242,7 +253,7 @@ class GatewayVectorEnv(VectorEnv["Observation", "Action", "npt.NDArray[Any]"]):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self._ended = np.zeros(num_envs, dtype=bool)
-        self._pool = ThreadPoolExecutor(threads or min(num_envs, processors()))
+        self._threads = threads or processors()
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
@@ -253,16 +264,25 @@ class GatewayVectorEnv(VectorEnv["Observation", "Action", "npt.NDArray[Any]"]):
         else:
             seeds = list(seed)
         self._ended[:] = False
-        found = list(
-            self._pool.map(lambda env, one: env.reset(seed=one, options=options), self.envs, seeds)
-        )
+        found = [
+            env.reset(seed=one, options=options) for env, one in zip(self.envs, seeds, strict=True)
+        ]
         return np.stack([one[0] for one in found]), self._infos([one[1] for one in found])
 
     def step(
         self, actions: Action
     ) -> tuple[Observation, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]:
         """One interval in each. A run that had ended begins anew instead, with reward 0."""
-        found = list(self._pool.map(self._step, range(self.num_envs), actions))
+        steps = [
+            (env.session, env._changed_by(action))
+            for env, action, has_ended in zip(self.envs, actions, self._ended, strict=True)
+            if not has_ended
+        ]
+        _advance_by(self.envs[0].interval_s, steps, self._threads)
+        found = [
+            _begun(env) if has_ended else env._look()
+            for env, has_ended in zip(self.envs, self._ended, strict=True)
+        ]
         observations, rewards, terminated, truncated, infos = zip(*found, strict=True)
         self._ended = np.array(terminated) | np.array(truncated)
         return (
@@ -273,23 +293,17 @@ class GatewayVectorEnv(VectorEnv["Observation", "Action", "npt.NDArray[Any]"]):
             self._infos(list(infos)),
         )
 
-    def close_extras(self, **_: Any) -> None:
-        """Ends the threads."""
-        self._pool.shutdown()
-
-    def _step(
-        self, i: int, action: Action
-    ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        if self._ended[i]:
-            observation, info = self.envs[i].reset()
-            return observation, 0.0, False, False, info
-        return self.envs[i].step(action)
-
     def _infos(self, each: list[dict[str, Any]]) -> dict[str, Any]:
         infos: dict[str, Any] = {}
         for i, info in enumerate(each):
             infos = self._add_info(infos, info, i)
         return infos
+
+
+def _begun(env: GatewayEnv) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    """The first look at the next episode, as a step without reward."""
+    observation, info = env.reset()
+    return observation, 0.0, False, False, info
 
 
 def _tenants(seen: Mapping[str, Any]) -> list[tuple[str, dict[str, int]]]:

@@ -15,7 +15,7 @@ from spillway.config.limits import LONGEST_SPAN_S
 from spillway.simulate import _checked_seed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from spillway._core.cluster import Simulation
     from spillway.loading import Configuration
@@ -359,3 +359,26 @@ class Session:
         if self._core is None:
             return f"<Session of seed {self.seed}, finished>"
         return f"<Session of seed {self.seed} at {self.now_s:g} s>"
+
+
+def _advance_by(
+    span_s: float, steps: Sequence[tuple[Session, dict[str, Any]]], threads: int
+) -> None:
+    """`set` (without values: nothing), and `advance` by a span (s), of several sessions at once.
+
+    On at most this many threads. After an error, some sessions may have advanced.
+    """
+    before_s = [session.now_s for session, _ in steps]
+    until_s = [min(one + span_s, LONGEST_SPAN_S) for one in before_s]
+    left = _core.cluster.advance_all(
+        [
+            (session._running, values, at_s + _NS, until)
+            for (session, values), at_s, until in zip(steps, before_s, until_s, strict=True)
+        ],
+        threads,
+    )
+    for i, (session, values) in enumerate(steps):
+        if i in left:
+            session.set(values).advance(until_s[i])
+        elif values:
+            session._changes.append({"at_s": before_s[i] + _NS, "set": values})

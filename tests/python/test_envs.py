@@ -12,6 +12,7 @@ gymnasium = pytest.importorskip("gymnasium")
 from gymnasium.utils.env_checker import check_env  # noqa: E402
 
 from spillway.envs import GatewayEnv, GatewayVectorEnv, good_requests  # noqa: E402
+from spillway.session import _advance_by  # noqa: E402
 
 CAP = "gateway.limit.max_in_flight"
 ACTIONS = {CAP: (4, 64)}
@@ -140,6 +141,38 @@ def test_several_runs_are_those_of_single_environments() -> None:
     several.close()
 
 
+def test_a_setting_without_a_value_in_its_range_begins_in_the_middle() -> None:
+    path = "busy_monitor.active_decode_blocks_threshold"
+    several = GatewayVectorEnv(busy(), {path: (0.1, 0.9)}, 2)
+    _, infos = several.reset(options={"simulation_seed": 3})
+    assert list(infos["settings"][path]) == [0.5, 0.5]
+    several.step(np.zeros((2, 1), dtype=np.float32))
+    result = several.envs[0].result()
+    assert [one.set for one in result.simulation.changes] == [{path: 0.5}]
+    assert result.digest == spillway.simulate(busy(**{path: 0.5}), seed=3).digest
+
+
+def test_sessions_advance_together_as_alone() -> None:
+    # The first threshold of busy workers takes a replay; the third session only advances.
+    changes = [{"busy_monitor.active_decode_blocks_threshold": 0.5}, {CAP: 5}, {}]
+    together = [spillway.start(busy(), seed).advance(2) for seed in range(3)]
+    _advance_by(1.5, list(zip(together, changes, strict=True)), threads=2)
+    for seed, (session, change) in enumerate(zip(together, changes, strict=True)):
+        alone = spillway.start(busy(), seed).advance(2)
+        if change:
+            alone.set(change)
+        alone.advance(3.5)
+        assert session.now_s == alone.now_s
+        assert session.simulation == alone.simulation
+        assert session.finish().digest == alone.finish().digest
+    with pytest.raises(RuntimeError, match="over"):
+        _advance_by(1, [(together[0], {})], threads=1)
+    running = spillway.start(busy())
+    with pytest.raises(ConfigError, match="horizon_s"):
+        _advance_by(1, [(running, {"horizon_s": 1})], threads=2)
+    assert running.now_s == 0
+
+
 @pytest.mark.parametrize(
     ("form", "message"),
     [
@@ -153,6 +186,13 @@ def test_several_runs_are_those_of_single_environments() -> None:
 def test_what_it_cannot_be_is_refused(form: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         GatewayEnv(**{"simulation": busy(), "actions": ACTIONS, **form})  # type: ignore[arg-type]
+
+
+def test_several_runs_need_at_least_one_and_a_thread() -> None:
+    with pytest.raises(ConfigError, match="num_envs = 0: must be >= 1"):
+        GatewayVectorEnv(busy(), ACTIONS, 0)
+    with pytest.raises(ConfigError, match="threads = 0: must be >= 1"):
+        GatewayVectorEnv(busy(), ACTIONS, 2, threads=0)
 
 
 def test_the_reward_counts_good_requests() -> None:
