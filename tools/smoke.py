@@ -47,8 +47,7 @@ EXPERIMENTS = {
     "search_regret": _SEARCHES,
     "silicon_points": "--smoke --output {out}/README.md",
     "trace_bootstrap": (
-        "--replications 2 --saturated 1 --truths 3 --resamples 3 --requests 400 "
-        "--output {out}/README.md"
+        "--replications 2 --truths 3 --resamples 3 --requests 400 --output {out}/README.md"
     ),
 }
 NO_BENCHMARK = {"scenarios", "skeleton"}

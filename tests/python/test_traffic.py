@@ -149,12 +149,13 @@ def test_intervals_over_resamples_do_not_shrink() -> None:
     assert found is not None
     assert values.count(None) == 0
     assert results.num_blocks == pytest.approx(12, rel=0.1)
-    expected = of_resamples(values, 0.95, results.num_blocks)  # type: ignore[arg-type]
+    expected = of_resamples(values, 0.95, results.num_blocks, 0.5)  # type: ignore[arg-type]
     assert (found.low, found.high) == (expected.low, expected.high)
     assert found.half_width > 2 * np.std(values, ddof=1)  # type: ignore[operator,arg-type]
     assert results.by_tenant()["a"]["offered"].half_width > 0  # type: ignore[union-attr,operator]
     own = results.interval(lambda one: float(one.summary()["mean_ttft_ms"]))  # type: ignore[arg-type]
-    assert (own.low, own.high) == (found.low, found.high)
+    expected = of_resamples(values, 0.95, results.num_blocks)  # type: ignore[arg-type]
+    assert (own.low, own.high) == (expected.low, expected.high)
     other = simulate(simulation.with_({"gateway.limit[0].max_in_flight": 4}), seeds=range(12))
     gaps = [
         a.summary()["p50_ttft_ms"] - b.summary()["p50_ttft_ms"]
@@ -255,19 +256,19 @@ def test_one_run_of_a_trace_is_as_before() -> None:
 def test_sweeps_and_confirmations_use_resamples() -> None:
     simulation = overloaded(workload=traffic.resampled(recorded(200), 2))
     sweep = grid(
-        simulation, {"gateway.limit[0].max_in_flight": [4, 64]}, seeds=6, metrics=["mean_ttft_ms"]
+        simulation, {"gateway.limit[0].max_in_flight": [4, 64]}, seeds=6, metrics=["p99_ttft_ms"]
     )
     row = sweep.rows[0]
-    found = sweep.interval(row.name, "mean_ttft_ms")
+    found = sweep.interval(row.name, "p99_ttft_ms")
     assert found is not None
     assert row.num_blocks == pytest.approx(10, rel=0.2)
-    expected = of_resamples(row.values[0], 0.95, row.num_blocks)  # type: ignore[arg-type]
+    expected = of_resamples(row.values[0], 0.95, row.num_blocks, 0.5)  # type: ignore[arg-type]
     assert (found.low, found.high) == (expected.low, expected.high)
-    assert "independent" in found.doubt
-    assert any("independent" in one for one in sweep.notes())
+    assert "beyond the percentile" in found.doubt
+    assert any("beyond the percentile" in one for one in sweep.notes())
     (line, _) = sweep.to_rows()
-    assert line["mean_ttft_ms_se"] == pytest.approx(np.std(row.values[0], ddof=1))
-    gap = sweep.difference(sweep.rows[1].name, "mean_ttft_ms")
+    assert line["p99_ttft_ms_se"] == pytest.approx(np.std(row.values[0], ddof=1))
+    gap = sweep.difference(sweep.rows[1].name, "p99_ttft_ms")
     assert gap is not None
     assert gap.doubt == found.doubt
     study = Study(simulation, SMALL_SPACE, objective="request_throughput", seeds=2)
@@ -281,20 +282,45 @@ def test_sweeps_and_confirmations_use_resamples() -> None:
     assert (value.low, value.high) == (expected.low, expected.high)
 
 
+def test_tables_of_studies_state_errors_of_traces() -> None:
+    simulation = overloaded(workload=traffic.resampled(recorded(200), 2))
+    study = Study(
+        simulation,
+        SMALL_SPACE,
+        objective="mean_ttft_ms",
+        constraints={"shed": "<=1"},
+        metrics=["request_throughput"],
+        seeds=5,
+    )
+    study.optimize(2)
+    held = blocks(simulation)
+    assert held is not None
+    lines = study.to_frame().set_index(["trial", "figure"])
+    for _, trial in study.trials.iterrows():
+        for figure, skewness in (("mean_ttft_ms", 0.5), ("request_throughput", 0.0)):
+            values = trial[f"{figure}_per_seed"]
+            assert len(values) == 5
+            assert trial[f"{figure}_se"] == pytest.approx(np.std(values, ddof=1))
+            expected = of_resamples(values, 0.95, held[0], skewness)
+            line = lines.loc[trial["trial"], figure]
+            assert (line["low"], line["high"]) == (expected.low, expected.high)
+    assert f"{study.trials['mean_ttft_ms_se'].iloc[0]:.2g}" in repr(study)
+
+
 def test_confirmations_and_comparisons_say_what_is_doubtful() -> None:
     simulation = overloaded(workload=traffic.resampled(recorded(200), 2))
     study = Study(
-        simulation, SMALL_SPACE, objective="mean_ttft_ms", constraints={"shed": "<=1"}, seeds=2
+        simulation, SMALL_SPACE, objective="p99_ttft_ms", constraints={"shed": "<=1"}, seeds=2
     )
     study.optimize(4)
     confirmed = study.confirm(top=1, seeds=range(10, 14), within=0)
-    assert "independent" in confirmed.candidates[0].value.doubt  # type: ignore[union-attr]
-    assert any("independent" in one for one in confirmed.doubts)
+    assert "beyond" in confirmed.candidates[0].value.doubt  # type: ignore[union-attr]
+    assert any("beyond" in one for one in confirmed.doubts)
     assert "note: the intervals" in repr(confirmed)
     systems = {"one": simulation, "other": simulation.with_({"gateway.limit[0].max_in_flight": 4})}
-    compared = spillway.compare(systems, seeds=6, figures=["mean_ttft_ms", "request_throughput"])
+    compared = spillway.compare(systems, seeds=6, figures=["p99_ttft_ms", "request_throughput"])
     latency, throughput = compared.verdicts
-    assert latency.note.startswith("the interval of mean_ttft_ms is doubtful: requests are late")
+    assert latency.note.startswith("the interval of p99_ttft_ms is doubtful: fewer than 200")
     assert throughput.difference.doubt == ""
     gaps = [
         b.summary()["request_throughput"] - a.summary()["request_throughput"]  # type: ignore[operator]

@@ -1,8 +1,8 @@
 """Whether the requests of a trace are enough for an interval over its resamples.
 
 Requests that meet the same congestion are late together, so a latency over thousands of requests
-may rest on a few events. Its resamples then vary too little where the trace was calm, and intervals
-of Student's t miss the truth more often than they state.
+may rest on a few events. A trace that happens to hold none of them cannot show how much such traces
+differ.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-LEAST_INDEPENDENT = 60
+LEAST_INDEPENDENT = 10
 """Least number of independent requests behind the interval of a latency."""
 LEAST_BEYOND = 200
 """Least number of requests beyond a percentile: five in each of 40 blocks."""
@@ -47,7 +47,8 @@ def independent_requests(latency: str, resamples: Sequence[Mapping[str, Figure]]
 def doubt(figure: str, resamples: Sequence[Mapping[str, Figure]]) -> str:
     """Why the interval of a figure over resamples is doubtful, as a clause; empty if it is not.
 
-    Only latencies can be. Their thresholds were chosen by `experiments/trace_bootstrap`.
+    Only latencies can be. Below the thresholds lies what `experiments/trace_bootstrap` did not try,
+    or found wrong.
     """
     latency = FIGURES[figure].latency if figure in FIGURES else ""
     statistic = FIGURES[figure].statistic if latency else "num"

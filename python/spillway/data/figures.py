@@ -20,6 +20,7 @@ __all__ = [
     "Groups",
     "group_rows",
     "unknown",
+    "usual_skewness",
 ]
 
 
@@ -44,6 +45,24 @@ _SHED = (
     "it is a figure of studies and sweeps, (rejected + expired + evicted) / offered: "
     "spillway.study.Figure('shed').of(result), of several seeds results.interval(Figure('shed').of)"
 )
+
+
+_SKEWNESS_OF_LATENCIES, _SKEWNESS_OF_GOODPUT = 0.5, -0.25
+
+
+def usual_skewness(name: str) -> float:
+    """The skewness of a figure between traces; 0 of figures that have no usual one.
+
+    Requests are late together, so traces with far larger latencies than most are more frequent than
+    those with far smaller ones. The values lie in the middle of those that
+    `experiments/trace_bootstrap` found.
+    """
+    name, _, _ = name.partition("[")  # of a class or tenant
+    if name == "goodput":
+        return _SKEWNESS_OF_GOODPUT
+    one = FIGURES.get(name)
+    is_latency = one is not None and one.latency and one.statistic != "num"
+    return _SKEWNESS_OF_LATENCIES if is_latency else 0.0
 
 
 def unknown(name: object, known: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from spillway.config.randomness import blocks, is_resampled, note_on_copies, num
 from spillway.config.text import number, table
 from spillway.data import effective
 from spillway.data.extrapolation import extrapolations
-from spillway.data.figures import FIGURES, unknown
+from spillway.data.figures import FIGURES, unknown, usual_skewness
 from spillway.data.result import ResultData
 from spillway.data.statistics import Interval, doubts, fewest, interval
 
@@ -188,7 +188,7 @@ class Replications(Sequence[_Run_co]):
         if not (self.is_replicated or other.is_replicated):
             gaps = gaps[:1]
         num_blocks = fewest([self.num_blocks, other.num_blocks])
-        return Differences(_intervals(gaps, confidence, num_blocks, (mine, others)))
+        return Differences(_intervals(gaps, confidence, num_blocks, mine, others))
 
     def _grouped(
         self, groups: Sequence[Mapping[str, Figures]], confidence: float
@@ -202,16 +202,16 @@ class Replications(Sequence[_Run_co]):
     def _intervals(
         self, populations: Sequence[Mapping[str, Figure]], confidence: float
     ) -> Intervals:
-        return _intervals(populations, confidence, self.num_blocks, (populations,))
+        return _intervals(populations, confidence, self.num_blocks, populations)
 
 
 def _intervals(
     populations: Sequence[Mapping[str, Figure]],
     confidence: float,
     num_blocks: float | None,
-    sources: Sequence[Sequence[Mapping[str, Figure]]],
+    *sources: Sequence[Mapping[str, Figure]],
 ) -> Intervals:
-    """The interval per figure. `sources`: the figures of runs from which `populations` derive."""
+    """The interval per figure of the only source, or of the differences between two."""
     result = Intervals()
     for name in populations[0] if populations else ():
         if name == "approximate":
@@ -220,8 +220,11 @@ def _intervals(
         doubt = ""
         if num_blocks is not None:
             doubt = next(filter(None, (effective.doubt(name, runs) for runs in sources)), "")
+        skewness = usual_skewness(name) if len(sources) == 1 else 0.0
         result[name] = (
-            interval(values, confidence, num_blocks=num_blocks, doubt=doubt) if values else None
+            interval(values, confidence, num_blocks=num_blocks, skewness=skewness, doubt=doubt)
+            if values
+            else None
         )
     return result
 

@@ -14,6 +14,7 @@ from spillway.config.files import fingerprint
 from spillway.config.provenance import notes_on_servers
 from spillway.config.randomness import REPLICATION, is_resampled, note_on_copies
 from spillway.data import frames, statistics
+from spillway.data.figures import usual_skewness
 from spillway.data.statistics import Interval, fewest, interval
 from spillway.study.feasibility import doubts
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from spillway.analysis.stationarity import Verdict
     from spillway.study.data import StudyData
     from spillway.study.evaluation import Evaluator, Measured
+    from spillway.study.objective import Constraint, Objective
     from spillway.study.records import Trial
     from spillway.study.space import BoundSpace, Parameter, Point
 
@@ -405,7 +407,12 @@ class _Judge:
         self._sign = study.objectives[objective].sign
 
     def _interval(
-        self, values: Sequence[float], confidence: float, metric: int, *measured: Measured
+        self,
+        values: Sequence[float],
+        confidence: float,
+        metric: int,
+        *measured: Measured,
+        skewness: float = 0.0,
     ) -> Interval:
         """The interval of values that derive from a metric, given by its position."""
         return interval(
@@ -413,6 +420,7 @@ class _Judge:
             confidence,
             is_replicated=any(one.is_replicated for one in measured),
             num_blocks=fewest(one.num_blocks for one in measured),
+            skewness=skewness,
             doubt=next(
                 (one.doubts[metric] for one in measured if one.doubts and one.doubts[metric]), ""
             ),
@@ -437,9 +445,18 @@ class _Judge:
     def constrained(self, found: Measured) -> tuple[Interval, ...]:
         """The constrained figures."""
         start = len(self._study.objectives)
-        rows = found.values[start : start + len(self._study.constraints)]
         return tuple(
-            self._interval(row, self._confidence, start + i, found) for i, row in enumerate(rows)
+            self._of_metric(one, start + i, found) for i, one in enumerate(self._study.constraints)
+        )
+
+    def _of_metric(self, one: Objective | Constraint, position: int, found: Measured) -> Interval:
+        """The interval of a metric itself."""
+        return self._interval(
+            found.values[position],
+            self._confidence,
+            position,
+            found,
+            skewness=usual_skewness(one.name),
         )
 
     def broken(self, found: Measured) -> tuple[BrokenConstraint, ...]:
@@ -468,9 +485,7 @@ class _Judge:
         return Candidate(
             number=trial.number,
             point=trial.point,
-            value=self._interval(
-                found.values[self._objective], self._confidence, self._objective, found
-            ),
+            value=self._of_metric(self._study.objectives[self._objective], self._objective, found),
             gain=self._interval(self.gains(found, base), self._each, self._objective, found, base)
             if has_gain and base
             else None,

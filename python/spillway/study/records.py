@@ -6,6 +6,8 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
+from spillway.data.statistics import spread
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -31,7 +33,8 @@ class Trial:
 
     `point` holds the parameters of the run, after the order constraints; `objectives`,
     `constraints` and `metrics` hold a row per figure with a value per seed; `values` and `ses` the
-    means and standard errors that the search uses (NaN with one seed); `violations` and
+    means and standard errors that the search uses (NaN with one seed; over resamples of a trace,
+    those of the mean over resamples, which all trials share); `violations` and
     `violation_ses` the same for the signed violations of the constraints, as shares of their
     bounds, <= 0 where they hold. `is_replicated`: whether the runs differ; if all seeds give the
     same run, its values are repeated for each seed and the errors are 0. `saturation`: whether the
@@ -153,10 +156,16 @@ def mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def standard_error(values: Sequence[float]) -> float:
-    """The standard error of the mean of independent values; NaN with fewer than two."""
+def standard_error(values: Sequence[float], *, are_resamples: bool = False) -> float:
+    """The standard error of the mean of independent values; NaN with fewer than two.
+
+    `are_resamples`: they are values of resamples of one trace, and the error is that of the mean
+    over such traces, which is their standard deviation.
+    """
     n = len(values)
     if n < 2:
         return math.nan
+    if are_resamples:
+        return spread(values)
     centre = mean(values)
     return math.sqrt(math.fsum((v - centre) ** 2 for v in values) / (n - 1) / n)

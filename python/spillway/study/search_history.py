@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from spillway.study.ranking import front, ranked
-from spillway.study.records import mean, standard_error
+from spillway.study.records import mean
+from spillway.study.tables import errors
 
 if TYPE_CHECKING:
     from spillway.study.data import StudyData
@@ -85,9 +86,7 @@ def search_history(study: StudyData, seed: int | None) -> dict[str, Any]:
                 "feasible": one.is_feasible,
                 "non_monotonic_warning": False,
                 "seeds": list(one.seeds),
-                "se": [standard_error(row[: one.num_runs]) for row in one.objectives]
-                if one.num_runs > 1
-                else None,
+                "se": list(errors(study, one)) if one.num_runs > 1 else None,
                 "per_seed": [list(row[: one.num_runs]) for row in one.objectives],
             }
             for i, one in enumerate(records)

@@ -21,14 +21,15 @@ from spillway.config.progress import reporting
 from spillway.config.provenance import notes_on_servers
 from spillway.config.randomness import note_on_copies
 from spillway.data import frames
+from spillway.data.figures import usual_skewness
 from spillway.data.frames import write_rows
-from spillway.data.statistics import Interval, doubts, fewest, interval, spread
+from spillway.data.statistics import Interval, doubts, fewest, interval
 from spillway.report import page
 from spillway.report.tables import joined
 from spillway.study.checks import check_runs, refusal
 from spillway.study.evaluation import Evaluator, as_seeds
 from spillway.study.objective import Noted, as_metric
-from spillway.study.records import standard_error
+from spillway.study.records import mean, standard_error
 from spillway.study.space import Space
 
 if TYPE_CHECKING:
@@ -106,9 +107,7 @@ class Sweep:
 
     def interval(self, name: str, metric: str, confidence: float = 0.95) -> Interval | None:
         """Mean of a metric over the seeds for one row; None if it has none."""
-        row = self._row(name)
-        column = self._column(metric)
-        return _interval(row.values[column], confidence, column, row)
+        return self._interval(self._row(name), self._column(metric), confidence)
 
     def difference(
         self, name: str, metric: str, reference: str | None = None, confidence: float = 0.95
@@ -134,9 +133,11 @@ class Sweep:
                 values = row.values[i] if row.values else ()
                 if not row.is_replicated:
                     values = values[:1]
-                one = _interval(values, 0.95, i, row)
-                line[metric] = math.nan if one is None else one.mean
-                line[f"{metric}_se"] = _standard_error(values, row)
+                known = [value for value in values if not math.isnan(value)]
+                line[metric] = mean(known) if known else math.nan
+                line[f"{metric}_se"] = standard_error(
+                    known, are_resamples=row.num_blocks is not None
+                )
                 line[f"{metric}_per_seed"] = values
             line["saturation"] = row.saturation
             line["failure"] = row.failure
@@ -156,11 +157,11 @@ class Sweep:
             {
                 "name": row.name,
                 **row.settings,
-                **frames.described(metric, _interval(values, 0.95, i, row)),
+                **frames.described(metric, self._interval(row, i)),
                 "saturation": row.saturation,
             }
             for row in self.rows
-            for i, (metric, values) in enumerate(zip(self.metrics, row.values, strict=False))
+            for i, (metric, _) in enumerate(zip(self.metrics, row.values, strict=False))
         ]
         prints = [None if one is None else fingerprint(one) for one in self.simulations]
         return frames.frame(lines, frames.provenance(seeds=self.seeds, fingerprint=prints))
@@ -229,7 +230,7 @@ class Sweep:
             if row.failure is not None:
                 lines.append([row.name, *["failed"] * len(self.metrics), *["-"] * len(last)])
                 continue
-            shown = (_interval(values, 0.95, i, row) for i, values in enumerate(row.values))
+            shown = (self._interval(row, i) for i in range(len(row.values)))
             cells = ["-" if one is None else str(one) for one in shown]
             lines.append([row.name, *cells, *[row.saturation or "-"] * len(last)])
         head = f"{len(self.seeds)} seeds, means with 95% confidence intervals"
@@ -241,13 +242,17 @@ class Sweep:
         """Remarks: copies, doubtful intervals, saturated systems, unvalidated servers."""
         ran = [one for one in self.simulations if one is not None]
         found = {
-            f"{self.metrics[i]} of {row.name}": _interval(values, 0.95, i, row)
+            f"{self.metrics[i]} of {row.name}": self._interval(row, i)
             for row in self.rows
-            for i, values in enumerate(row.values)
+            for i in range(len(row.values))
         }
         verdicts = [row.saturation for row in self.rows if row.failure is None]
         saturated = note_on_saturation(verdicts, "configurations")
         return [*self._notes_on_copies(), *doubts(found), *saturated, *notes_on_servers(ran)]
+
+    def _interval(self, row: Row, column: int, confidence: float = 0.95) -> Interval | None:
+        skewness = usual_skewness(self.metrics[column])
+        return _interval(row.values[column], confidence, column, row, skewness=skewness)
 
     def _notes_on_copies(self) -> list[str]:
         pairs = zip(self.rows, self.simulations, strict=True)
@@ -498,7 +503,7 @@ def _named(settings: Mapping[str, Any]) -> str:
 
 
 def _interval(
-    values: Sequence[float], confidence: float, column: int, *rows: Row
+    values: Sequence[float], confidence: float, column: int, *rows: Row, skewness: float = 0.0
 ) -> Interval | None:
     known = [value for value in values if not math.isnan(value)]
     if not known:
@@ -508,12 +513,6 @@ def _interval(
         confidence,
         is_replicated=any(row.is_replicated for row in rows),
         num_blocks=fewest(row.num_blocks for row in rows),
+        skewness=skewness,
         doubt=next((row.doubts[column] for row in rows if row.doubts and row.doubts[column]), ""),
     )
-
-
-def _standard_error(values: Sequence[float], row: Row) -> float:
-    known = [value for value in values if not math.isnan(value)]
-    if row.num_blocks is None or len(known) < 2:
-        return standard_error(known)
-    return spread(known)

@@ -6,17 +6,21 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from spillway._core.sim import build_info
+from spillway.config.randomness import is_resampled, num_blocks
 from spillway.config.text import setting
 from spillway.data import frames
+from spillway.data.figures import usual_skewness
 from spillway.data.statistics import interval
 from spillway.report.tables import joined
 from spillway.study.records import Trial, mean, standard_error
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from spillway.report.tables import Parts
     from spillway.study.data import StudyData
 
-__all__ = ["long_rows", "parts", "rows", "study"]
+__all__ = ["errors", "long_rows", "parts", "rows", "study"]
 
 
 def __dir__() -> list[str]:
@@ -26,6 +30,20 @@ def __dir__() -> list[str]:
 def study(one: StudyData) -> str:
     """The state of a study, and its best trials."""
     return joined(parts(one))
+
+
+def errors(one: StudyData, trial: Trial) -> tuple[float, ...]:
+    """The standard errors of a trial's objectives, as tables state them.
+
+    Over resamples of a trace, those of the means over such traces.
+    """
+    if not is_resampled(one.simulation):
+        return trial.ses
+    return tuple(_standard_error(one, row[: trial.num_runs]) for row in trial.objectives)
+
+
+def _standard_error(one: StudyData, values: Sequence[float]) -> float:
+    return standard_error(values, are_resamples=is_resampled(one.simulation))
 
 
 def parts(one: StudyData) -> Parts:
@@ -40,8 +58,9 @@ def parts(one: StudyData) -> Parts:
     for trial in tried:
         name = f"{trial.number} (current)" if trial.is_baseline else str(trial.number)
         values = [f"{value:.4g}" for value in trial.values] or ["-"] * len(one.objectives)
-        is_known = not (trial.is_exact or any(map(math.isnan, trial.ses)))
-        ses = ", ".join(f"{se:.2g}" for se in trial.ses) if is_known else "-"
+        known = errors(one, trial)
+        is_known = not (trial.is_exact or any(map(math.isnan, known)))
+        ses = ", ".join(f"{se:.2g}" for se in known) if is_known else "-"
         rows.append([name, *values, ses, trial.state])
     if len(rows) == 1:
         return head, [], []
@@ -77,7 +96,13 @@ def long_rows(one: StudyData, confidence: float) -> list[dict[str, Any]]:
             known = [value for value in values[: trial.num_runs] if not math.isnan(value)]
             mean_of = None
             if known:
-                mean_of = interval(known, confidence, is_replicated=trial.is_replicated)
+                mean_of = interval(
+                    known,
+                    confidence,
+                    is_replicated=trial.is_replicated,
+                    num_blocks=num_blocks(one.simulation),
+                    skewness=usual_skewness(figure),
+                )
             found.append(
                 {
                     "trial": trial.number,
@@ -111,9 +136,9 @@ def _row(one: StudyData, trial: Trial) -> dict[str, Any]:
     for name, told in named:
         per_seed = None if told is None else told[: trial.num_runs]
         row[name] = math.nan if per_seed is None else mean(per_seed)
-        row[f"{name}_se"] = math.nan if per_seed is None else standard_error(per_seed)
+        row[f"{name}_se"] = math.nan if per_seed is None else _standard_error(one, per_seed)
         row[f"{name}_per_seed"] = per_seed
-    for objective, value, se in zip(one.objectives, trial.values, trial.ses, strict=False):
+    for objective, value, se in zip(one.objectives, trial.values, errors(one, trial), strict=False):
         row[objective.name] = value
         row[f"{objective.name}_se"] = math.nan if trial.is_exact else se
     row["saturation"] = trial.saturation
