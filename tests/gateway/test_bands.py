@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from support.runs import MS, check_limit, passages
-from support.runs import run_ns as run
+from support.runs import MS, check_limit, passages, run_ns
 
 from spillway import gateway, workload
 
@@ -38,7 +37,7 @@ def test_bands_are_strict_and_in_order_within(
     n = len(arrival_ns)
     classes = data.draw(st.lists(st.sampled_from(sorted(PRIORITIES)), min_size=n, max_size=n))
     tenants = data.draw(st.lists(st.sampled_from("ab"), min_size=n, max_size=n))
-    result = run(
+    result = run_ns(
         arrival_ns,
         output_tokens=3,
         slo_class=classes,
@@ -63,7 +62,7 @@ def test_bands_are_strict_and_in_order_within(
 
 def test_important_requests_overtake() -> None:
     classes = ["batch", "batch", "background", "critical", "standard", "critical"]
-    result = run(
+    result = run_ns(
         [0, 1, 2, 3, 4, 5],
         output_tokens=2,
         slo_class=classes,
@@ -78,7 +77,7 @@ def test_important_requests_overtake() -> None:
 
 
 def test_one_band_knows_no_priorities() -> None:
-    result = run(
+    result = run_ns(
         [0, 1, 2],
         output_tokens=2,
         slo_class=["background", "batch", "critical"],
@@ -93,7 +92,7 @@ def test_priorities_are_those_of_the_classes() -> None:
         workload.SloClass(name="batch", priority=9),
         workload.SloClass(name="critical", priority=-9),
     ]
-    result = run(
+    result = run_ns(
         [0, 1, 2],
         output_tokens=2,
         slo_class=["standard", "critical", "batch"],

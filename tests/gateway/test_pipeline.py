@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.changes import targets
-from support.runs import MS, ns, passages
-from support.runs import run_ns as run
+from support.runs import MS, ns, passages, run_ns
 
 from spillway import Result, Simulation, fleet, gateway, simulate, workload
 from spillway.config.profiles import BLIS_SERVER
@@ -18,8 +17,8 @@ from spillway.config.profiles import BLIS_SERVER
 
 def test_stamps_contain_the_latencies_of_the_stages_before() -> None:
     arrivals = [0, 10**9, 2 * 10**9]
-    plain = run(arrivals, 100, 3)
-    delayed = run(
+    plain = run_ns(arrivals, 100, 3)
+    delayed = run_ns(
         arrivals,
         100,
         3,
@@ -36,7 +35,7 @@ def test_stamps_contain_the_latencies_of_the_stages_before() -> None:
 
 
 def test_horizon_finds_requests_at_every_stage() -> None:
-    result = run(
+    result = run_ns(
         [0, 100 * MS, 150 * MS, 195 * MS],
         output_tokens=1000,
         gateway=gateway.Gateway(
@@ -79,7 +78,7 @@ def test_requests_enter_an_instance_in_the_order_of_dispatch(
     fairness = gateway.DeficitRoundRobin(
         quantum=1, cost=gateway.Cost(unit="requests"), semantics=semantics
     )
-    result = run(
+    result = run_ns(
         [0] * 17,
         tenant=list(tenants),
         tenants=[workload.Tenant(name="a", weight=1), workload.Tenant(name="b", weight=5)],
@@ -93,7 +92,7 @@ def test_requests_enter_an_instance_in_the_order_of_dispatch(
 
 
 def test_a_more_important_request_is_not_overtaken_after_its_dispatch() -> None:
-    result = run(
+    result = run_ns(
         [0, 0],
         slo_class=["sheddable", "critical"],
         gateway=gateway.Gateway(bands=[gateway.Band(priority=0), gateway.Band()]),
@@ -104,7 +103,7 @@ def test_a_more_important_request_is_not_overtaken_after_its_dispatch() -> None:
 
 @pytest.mark.parametrize("ordering", ["lifo", "slo_deadline"])
 def test_order_of_a_queue_is_that_of_the_instance(ordering: str) -> None:
-    result = run(
+    result = run_ns(
         [0, 0, 0],
         slo_class=["batch", "standard", "critical"],
         slo_classes=[
@@ -120,7 +119,7 @@ def test_order_of_a_queue_is_that_of_the_instance(ordering: str) -> None:
 @pytest.mark.parametrize("latency_s", [0, 0.125])
 def test_requests_are_admitted_in_the_order_of_arrival(latency_s: float) -> None:
     """At 1 s a new request and a retry arrive, in this order; there are tokens for one."""
-    result = run(
+    result = run_ns(
         [0, 0, 1_000_000_000],
         gateway=gateway.Gateway(
             admission=gateway.TokenBucket(capacity_tokens=16, refill_tokens_per_s=16),

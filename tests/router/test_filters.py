@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.routing import SCORES, UNEQUAL, Seen, chosen, watched
-from support.runs import MS, ROUTER_STREAM, steady
-from support.runs import run_ns as run
+from support.runs import MS, ROUTER_STREAM, run_ns, steady
 
 from spillway import ConfigError, Simulation, _core, router, signals
 
@@ -179,7 +178,7 @@ def test_filters_leave_what_their_model_leaves(
 def test_affinity_filter_holds_from_its_threshold_on() -> None:
     def instances(threshold: float) -> list[int]:
         """4 of the second prompt's 5 full blocks were sent to instance 0, which is still busy."""
-        result = run(
+        result = run_ns(
             [0, MS],
             [64, 80],
             prefixes=[("A", 64), ("A", 64)],
@@ -198,7 +197,7 @@ def test_affinity_filter_holds_from_its_threshold_on() -> None:
 def test_exploration_lets_as_many_go_as_it_says() -> None:
     """Of every pair the second is held by the busy instance 0, unless its own draw sets it free."""
     pairs = 1000
-    result = run(
+    result = run_ns(
         [i * 10**9 + delay for i in range(pairs) for delay in (0, MS)],
         80,
         prefixes=[(f"pair {i}", 80) for i in range(pairs) for _ in range(2)],
@@ -219,7 +218,7 @@ def test_exploration_lets_as_many_go_as_it_says() -> None:
 @pytest.mark.parametrize(("threshold", "headroom", "second"), [(1, 0, 1), (1, 0.5, 0), (2, 0, 0)])
 def test_queue_at_its_threshold_is_too_long(threshold: float, headroom: float, second: int) -> None:
     """One request waits at instance 0, which has the best score; none does at instance 1."""
-    result = run(
+    result = run_ns(
         [0, MS, 2 * MS],
         instances={"count": 2, "max_num_seqs": 1, "latency": steady(100)},
         router=router.Weighted(
@@ -240,7 +239,7 @@ def test_two_filters_in_either_order() -> None:
     roomy = router.UtilizationFilter(queue_depth_threshold=1)
 
     def last(*filters: Any) -> int:
-        result = run(
+        result = run_ns(
             [0, MS, 2 * MS],
             64,
             prefixes=[("A", 64)] * 3,  # one runs, one waits

@@ -9,8 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from support.routing import chosen
-from support.runs import MS, ROUTER_STREAM, ns, steady
-from support.runs import run_ns as run
+from support.runs import MS, ROUTER_STREAM, ns, run_ns, steady
 
 from spillway import Result, _core, gateway, router, signals
 
@@ -89,7 +88,7 @@ def test_least_loaded_equals_its_oracle(
 ) -> None:
     arrival_ns = np.cumsum([0, *gaps_ns]).tolist()
     transport = signals.Live() if period_ms is None else signals.OnRead(period_s=period_ms / 1000)
-    result = run(
+    result = run_ns(
         arrival_ns,
         output_tokens=outputs[: len(arrival_ns)],
         seed=seed,
@@ -116,7 +115,7 @@ def test_least_loaded_equals_its_oracle(
 
 
 def test_slower_server_gets_less() -> None:
-    result = run(
+    result = run_ns(
         [i * 20 * MS for i in range(200)],
         output_tokens=5,
         router="least_loaded",
@@ -135,17 +134,17 @@ def test_reported_requests_count_twice() -> None:
         "instances": {"count": 2, "latency": steady(100, entry_ms=10)},
     }
     arrivals = [0, 15 * MS, 20 * MS]
-    assert chosen(run(arrivals, **settings_)) == [0, 1, 1]
+    assert chosen(run_ns(arrivals, **settings_)) == [0, 1, 1]
     # Before the first period has passed, all readings are zero: the loads are equal.
     stale = signals.OnRead(period_s=1)
-    assert chosen(run(arrivals, signals=stale, **settings_)) == [0, 1, 0]
+    assert chosen(run_ns(arrivals, signals=stale, **settings_)) == [0, 1, 0]
 
 
 def test_readings_are_renewed_at_decisions() -> None:
     # The reading that the second request causes at 30 ms shows no request yet, because the first
     # one enters later. It is valid until 60 ms.
     def choose(third_ms: int) -> int:
-        result = run(
+        result = run_ns(
             [0, 30 * MS, third_ms * MS],
             router="least_loaded",
             signals=signals.OnRead(period_s=0.03),

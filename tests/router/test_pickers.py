@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from support.routing import APART, FOUR, UNEQUAL, chosen, drawn, watched, weighted
-from support.runs import MS, ROUTER_STREAM
-from support.runs import run_ns as run
+from support.runs import MS, ROUTER_STREAM, run_ns
 
 from spillway import Simulation, _core, router, simulate, workload
 
@@ -97,7 +96,7 @@ def test_power_of_two_of_two_is_the_best() -> None:
 
 @pytest.mark.parametrize("picker", ["best", "random", "weighted_random", "softmax", "power_of_two"])
 def test_single_instance_is_everyones_pick(picker: str) -> None:
-    result = run(APART, router=weighted("queue_depth", picker=picker), instances={"count": 1})
+    result = run_ns(APART, router=weighted("queue_depth", picker=picker), instances={"count": 1})
     assert set(chosen(result)) == {0}
 
 
@@ -117,10 +116,10 @@ def test_very_hot_softmax_is_even() -> None:
 
 
 def test_best_resolves_ties() -> None:
-    first = run(APART, router=weighted("queue_depth", picker=router.Best(ties="first")), **FOUR)
+    first = run_ns(APART, router=weighted("queue_depth", picker=router.Best(ties="first")), **FOUR)
     assert set(chosen(first)) == {0}
     tied = weighted("queue_depth", picker=router.Best(ties="random"))
-    assert chosen(run(APART, router=tied, seed=8, **FOUR)) == drawn(8, range(60))
+    assert chosen(run_ns(APART, router=tied, seed=8, **FOUR)) == drawn(8, range(60))
 
 
 def test_best_draws_among_the_best_alone() -> None:
@@ -136,7 +135,7 @@ def test_best_draws_among_the_best_alone() -> None:
 
 
 def test_random_is_one_draw_of_the_request() -> None:
-    result = run(APART, router=weighted("queue_depth", picker="random"), seed=4, **FOUR)
+    result = run_ns(APART, router=weighted("queue_depth", picker="random"), seed=4, **FOUR)
     assert chosen(result) == drawn(4, range(60))
 
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.routing import APART, FOUR, chosen, drawn
-from support.runs import MS, ns, steady
-from support.runs import run_ns as run
+from support.runs import MS, ns, run_ns, steady
 
 from spillway import gateway, instance, router
 
@@ -23,13 +22,13 @@ if TYPE_CHECKING:
 
 
 def test_round_robin_takes_turns() -> None:
-    result = run([i * MS for i in range(10)], instances={"count": 3}, router="round_robin")
+    result = run_ns([i * MS for i in range(10)], instances={"count": 3}, router="round_robin")
     assert chosen(result) == [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]
 
 
 def test_round_robin_counts_dispatches() -> None:
     bucket = gateway.TokenBucket(capacity_tokens=100, refill_tokens_per_s=0)
-    result = run(
+    result = run_ns(
         [0, 1, 2, 3, 4, 5],
         [20, 500, 20, 500, 20, 20],
         instances={"count": 3},
@@ -39,7 +38,7 @@ def test_round_robin_counts_dispatches() -> None:
 
 
 def test_round_robin_ignores_load_and_speed() -> None:
-    result = run(
+    result = run_ns(
         [0] * 6,
         output_tokens=20,
         instances=[{"latency": steady(1)}, {"count": 2, "latency": steady(50)}],
@@ -50,7 +49,7 @@ def test_round_robin_ignores_load_and_speed() -> None:
 @pytest.mark.parametrize("transport", ["live", {"kind": "on_read", "period_s": 0.005}])
 def test_always_busiest_never_leaves_the_first(transport: Any) -> None:
     arrivals = [i * 7 * MS for i in range(40)]
-    result = run(
+    result = run_ns(
         arrivals,
         output_tokens=9,
         instances={"count": 4},
@@ -62,12 +61,12 @@ def test_always_busiest_never_leaves_the_first(transport: Any) -> None:
 
 
 def test_ties() -> None:
-    first = run(APART, router={"kind": "least_loaded", "ties": "first"}, **FOUR)
+    first = run_ns(APART, router={"kind": "least_loaded", "ties": "first"}, **FOUR)
     assert set(chosen(first)) == {0}
-    random = run(APART, router={"kind": "least_loaded", "ties": "random"}, seed=8, **FOUR)
+    random = run_ns(APART, router={"kind": "least_loaded", "ties": "random"}, seed=8, **FOUR)
     assert chosen(random) == drawn(8, range(60))
     assert set(chosen(random)) == {0, 1, 2, 3}
-    other = run(APART, router={"kind": "least_loaded", "ties": "random"}, seed=9, **FOUR)
+    other = run_ns(APART, router={"kind": "least_loaded", "ties": "random"}, seed=9, **FOUR)
     assert chosen(other) == drawn(9, range(60)) != chosen(random)
 
 
@@ -82,14 +81,14 @@ def test_ties() -> None:
 )
 def test_admission_does_not_shift_the_draws_of_the_router(gateway_: gateway.Gateway) -> None:
     tied = router.LeastLoaded(ties="random")
-    assert chosen(run(APART, router=tied, gateway=gateway_, **FOUR)) == drawn(0, range(60))
+    assert chosen(run_ns(APART, router=tied, gateway=gateway_, **FOUR)) == drawn(0, range(60))
 
 
 def test_rejected_requests_leave_the_draws_of_the_others_alone() -> None:
     bucket = gateway.TokenBucket(capacity_tokens=100, refill_tokens_per_s=0)
     sizes = [500 if row % 3 else 1 for row in range(60)]
     tied = router.LeastLoaded(ties="random")
-    result = run(APART, sizes, router=tied, gateway={"admission": bucket}, **FOUR)
+    result = run_ns(APART, sizes, router=tied, gateway={"admission": bucket}, **FOUR)
     expected = [-1 if row % 3 else instance_ for row, instance_ in enumerate(drawn(0, range(60)))]
     assert chosen(result) == expected
 
@@ -103,7 +102,7 @@ def test_groups_are_numbered_in_order_and_keep_their_speed() -> None:
         instance.InstanceGroup(latency=steady(70, entry_ms=30)),
         instance.InstanceGroup(count=2, latency=steady(11)),
     ]
-    result = run(APART[:10], output_tokens=3, instances=groups)
+    result = run_ns(APART[:10], output_tokens=3, instances=groups)
     assert chosen(result) == [0, 1, 2, 3, 4] * 2
     assert ns(result.requests["ttft_s"])[:5] == [6 * MS, 6 * MS, 100 * MS, 11 * MS, 11 * MS]
     assert ns(result.requests["itl_mean_s"])[:5] == [5 * MS, 5 * MS, 70 * MS, 11 * MS, 11 * MS]
@@ -111,7 +110,7 @@ def test_groups_are_numbered_in_order_and_keep_their_speed() -> None:
 
 
 def test_memory_is_that_of_the_group() -> None:
-    result = run(
+    result = run_ns(
         APART[:4],
         100,
         instances=[{"num_kv_blocks": 6}, {"num_kv_blocks": 7}],
@@ -123,7 +122,7 @@ def test_memory_is_that_of_the_group() -> None:
 
 def test_scheduler_is_that_of_the_group() -> None:
     # One prompt at a time; the long one waits longest only where the shortest goes first.
-    result = run(
+    result = run_ns(
         [0, 0, 0, 0, 1, 1],
         [16, 16, 900, 900, 8, 8],
         instances=[

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from support.runs import MS, ROUTER_STREAM, steady
-from support.runs import run_ns as run
+from support.runs import MS, ROUTER_STREAM, run_ns, steady
 
 from spillway import Result, _core, router, workload
 from spillway.config.profiles import BLIS_SERVER
@@ -97,7 +96,7 @@ def watched(
     policy: Any, instances: Any = UNEQUAL, *, seed: int = 0, **settings_: Any
 ) -> tuple[Result, Seen]:
     """A run of SKEWED, unless `settings_` say otherwise, and what its router saw."""
-    result = run(
+    result = run_ns(
         **{**SKEWED, **settings_},
         router=policy,
         instances=instances,

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support.runs import MS, SECOND, outcomes
-from support.runs import run_ns as run
+from support.runs import MS, SECOND, outcomes, run_ns
 
 from spillway import Result, gateway
 
@@ -61,7 +60,7 @@ def test_token_bucket_equals_its_oracle(
 ) -> None:
     arrival_ns = np.cumsum([0, *gaps_ns]).tolist()[: len(costs)]
     costs = costs[: len(arrival_ns)]
-    result = run(
+    result = run_ns(
         arrival_ns,
         costs,
         gateway=gateway.Gateway(
@@ -90,7 +89,7 @@ def test_refill_rounds_as_published(gap_ms: int, rate: int, cost: int) -> None:
     assert gap_ns / 1000 * rate / 1e6 == cost
     assert min(gap_ns / 1e9 * rate, gap_ns / 1000 * (rate / 1e6)) < cost
     bucket = gateway.TokenBucket(capacity_tokens=200, refill_tokens_per_s=rate)
-    result = run([0, gap_ns], [200, cost], gateway={"admission": bucket})
+    result = run_ns([0, gap_ns], [200, cost], gateway={"admission": bucket})
     assert admitted(result) == [True, True]
 
 
@@ -98,7 +97,7 @@ def test_refill_rounds_as_published(gap_ms: int, rate: int, cost: int) -> None:
 def test_burst_is_the_capacity(tokens: int, expected: int) -> None:
     """10,000 tokens are 19 prompts of 512, all of 20 of 500, and never one of 10,001."""
     bucket = gateway.TokenBucket(capacity_tokens=10_000, refill_tokens_per_s=0)
-    result = run([5 * MS] * 30, tokens, gateway={"admission": bucket})
+    result = run_ns([5 * MS] * 30, tokens, gateway={"admission": bucket})
     assert admitted(result) == [True] * expected + [False] * (30 - expected)
     assert result.ledger["rejected"] == {"insufficient_tokens": 30 - expected}
 
@@ -106,20 +105,20 @@ def test_burst_is_the_capacity(tokens: int, expected: int) -> None:
 def test_idle_time_fills_the_bucket_no_further_than_its_capacity() -> None:
     bucket = gateway.TokenBucket(capacity_tokens=100, refill_tokens_per_s=1000)
     hour = 3600 * 10**9
-    result = run([0, 0, hour, hour, hour], [100, 1, 60, 40, 1], gateway={"admission": bucket})
+    result = run_ns([0, 0, hour, hour, hour], [100, 1, 60, 40, 1], gateway={"admission": bucket})
     assert admitted(result) == [True, False, True, True, False]
 
 
 def test_refused_request_costs_nothing() -> None:
     bucket = gateway.TokenBucket(capacity_tokens=100, refill_tokens_per_s=0)
-    result = run([0, 1, 2, 3], [60, 50, 40, 1], gateway={"admission": bucket})
+    result = run_ns([0, 1, 2, 3], [60, 50, 40, 1], gateway={"admission": bucket})
     assert admitted(result) == [True, False, True, False]
 
 
 def test_sustained_rate() -> None:
     bucket = gateway.TokenBucket(capacity_tokens=1000, refill_tokens_per_s=5000)
     arrivals = [i * MS for i in range(10_000)]  # 10,000 tokens/s for 10 s
-    result = run(arrivals, 10, gateway={"admission": bucket})
+    result = run_ns(arrivals, 10, gateway={"admission": bucket})
     assert sum(admitted(result)) * 10 == pytest.approx(1000 + 5000 * 10, abs=20)
 
 
@@ -128,9 +127,9 @@ def test_token_bucket_is_sized_as_its_guide_says() -> None:
     bucket = gateway.Gateway(
         admission=gateway.TokenBucket(capacity_tokens=10_000, refill_tokens_per_s=1000)
     )
-    burst = run([0] * 40, 512, gateway=bucket)
+    burst = run_ns([0] * 40, 512, gateway=bucket)
     assert outcomes(burst) == ["completed"] * 19 + ["rejected"] * 21
-    long = run(range(0, 1000 * SECOND, SECOND // 4), 512, gateway=bucket)
+    long = run_ns(range(0, 1000 * SECOND, SECOND // 4), 512, gateway=bucket)
     assert (outcomes(long).count("completed") - 19) / 1000 == pytest.approx(1.95, abs=0.1)
 
 
@@ -148,10 +147,10 @@ def test_first_rejection_wins() -> None:
         ((empty, "reject_all"), "insufficient_tokens"),
         (("always_admit", "reject_all", empty), "reject_all"),
     ):
-        result = run([0, 1], gateway=chain(*policies))
+        result = run_ns([0, 1], gateway=chain(*policies))
         assert result.ledger["rejected"] == {reason: 2}
         assert set(result.requests["reason"]) == {reason}
-    assert run([0, 1], gateway=chain("always_admit", "always_admit")).ledger["admitted"] == 2
+    assert run_ns([0, 1], gateway=chain("always_admit", "always_admit")).ledger["admitted"] == 2
 
 
 def test_rejection_by_a_later_policy_leaves_the_bucket_full() -> None:
@@ -160,9 +159,9 @@ def test_rejection_by_a_later_policy_leaves_the_bucket_full() -> None:
     # The small bucket refuses the first; had the large one been charged for it all the same, it
     # would hold 40 and refuse the second.
     for policies in ((large, small), (small, large)):
-        result = run([0, 0, 0, 0], [60, 50, 5, 1], gateway=chain(*policies))
+        result = run_ns([0, 0, 0, 0], [60, 50, 5, 1], gateway=chain(*policies))
         assert admitted(result) == [False, True, True, False]
-    assert admitted(run([0, 0, 0], [60, 50, 50], gateway=chain(large))) == [True, False, False]
+    assert admitted(run_ns([0, 0, 0], [60, 50, 50], gateway=chain(large))) == [True, False, False]
 
 
 @given(
@@ -190,4 +189,4 @@ def test_chain_of_buckets_charges_all_or_none(
         gateway.TokenBucket(capacity_tokens=capacity, refill_tokens_per_s=rate)
         for capacity, rate in zip(capacities, rates, strict=True)
     ]
-    assert admitted(run(arrival_ns, costs, gateway=chain(*policies))) == expected
+    assert admitted(run_ns(arrival_ns, costs, gateway=chain(*policies))) == expected

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.runs import MS, Passage, check_limit, ns, passages
-from support.runs import run_ns as run
+from support.runs import MS, Passage, check_limit, ns, passages, run_ns
 
 from spillway import gateway, instance
 
@@ -32,7 +31,7 @@ def test_fixed_limit_holds_and_wastes_nothing(
     arrival_ns = np.cumsum([0, *gaps_ns]).tolist()
     n = len(arrival_ns)
     tenants = data.draw(st.lists(st.sampled_from("abc"), min_size=n, max_size=n))
-    result = run(
+    result = run_ns(
         arrival_ns,
         output_tokens=outputs[:n],
         tenant=tenants,
@@ -52,7 +51,9 @@ def test_fixed_limit_holds_and_wastes_nothing(
 
 
 def test_limit_makes_requests_wait() -> None:
-    result = run([0] * 9, output_tokens=20, gateway={"limit": gateway.FixedLimit(max_in_flight=4)})
+    result = run_ns(
+        [0] * 9, output_tokens=20, gateway={"limit": gateway.FixedLimit(max_in_flight=4)}
+    )
     assert check_limit(passages(result), 4) == 5
     # A permit is free from the last token on, for a request that waits at this instant.
     ways = passages(result)
@@ -67,7 +68,7 @@ def test_checker_notices_what_it_checks() -> None:
 
 
 def test_unlimited_dispatches_at_once() -> None:
-    result = run([0] * 50, output_tokens=5, instances={"max_num_seqs": 1})
+    result = run_ns([0] * 50, output_tokens=5, instances={"max_num_seqs": 1})
     assert ns(result.requests["queue_s"]) == [0] * 50
     assert result.requests["scheduling_delay_s"].max() > 0.1
 
@@ -77,7 +78,7 @@ def test_refusal_by_a_worker_returns_the_permit() -> None:
     latency = instance.Linear(
         alpha0_us=3000, alpha_input_us=0, alpha_output_us=0, beta0_us=10_000, beta_prefill_us=0
     )
-    result = run(
+    result = run_ns(
         [0, 0],
         [16 * 100, 16],
         gateway={"limit": gateway.FixedLimit(max_in_flight=1)},
@@ -90,10 +91,10 @@ def test_refusal_by_a_worker_returns_the_permit() -> None:
 
 
 def test_release_precedes_the_arrivals_of_its_instant() -> None:
-    alone = run([0], output_tokens=3)
+    alone = run_ns([0], output_tokens=3)
     end_ns = ns(alone.requests["e2e_s"])[0]
     bands = [gateway.Band(priority=0), gateway.Band()]
-    result = run(
+    result = run_ns(
         [0, 1, end_ns],
         output_tokens=3,
         slo_class=["standard", "batch", "standard"],
