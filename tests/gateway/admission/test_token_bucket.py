@@ -1,4 +1,4 @@
-"""The token bucket against a plain model of it, and chains of policies."""
+"""The token bucket against a plain model of it, its changes during a run, chains of policies."""
 
 from __future__ import annotations
 
@@ -131,6 +131,23 @@ def test_token_bucket_is_sized_as_its_guide_says() -> None:
     assert outcomes(burst) == ["completed"] * 19 + ["rejected"] * 21
     long = run_ns(range(0, 1000 * SECOND, SECOND // 4), 512, gateway=bucket)
     assert (outcomes(long).count("completed") - 19) / 1000 == pytest.approx(1.95, abs=0.1)
+
+
+def test_a_change_keeps_the_level_up_to_the_new_capacity() -> None:
+    """A smaller capacity takes what exceeds it at once, a larger one adds nothing, and a new rate
+    refills from the change on. Requests arrive after the change of their instant."""
+    place = "gateway.admission[token_bucket]"
+    result = run_ns(
+        [second * SECOND for second in (1, 3, 3, 7, 7)],
+        [41, 41, 40, 21, 20],
+        gateway={"admission": gateway.TokenBucket(capacity_tokens=100, refill_tokens_per_s=0)},
+        changes=[
+            {"at_s": 1, "set": {f"{place}.capacity_tokens": 40}},
+            {"at_s": 3, "set": {f"{place}.capacity_tokens": 100}},
+            {"at_s": 5, "set": {f"{place}.refill_tokens_per_s": 10}},
+        ],
+    )
+    assert admitted(result) == [False, False, True, False, True]
 
 
 # --- the chain ------------------------------------------------------------------------------------
