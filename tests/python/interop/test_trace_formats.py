@@ -6,6 +6,7 @@ import importlib
 import inspect
 import json
 import pkgutil
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from spillway.interop.traces import (
     formats,
     options_by_name,
 )
+from spillway.interop.traces.format import since_first
 
 if TYPE_CHECKING:
     from spillway.interop.traces.csv_table import CsvTable
@@ -240,6 +242,41 @@ def test_a_new_format_of_objects_is_read() -> None:
         read_trace("pairs.toy")
     with pytest.raises(TraceError, match=r"unknown format: oops\nFormats tried:\n(.*\n)*.*pairs"):
         read_trace(Path("pairs.toy").rename("pairs.txt"))
+
+
+DATED = Format(
+    name="dated",
+    doc="Toy objects with dates: at,n",
+    layout="jsonl",
+    required=("at", "n"),
+    arrival="at.date",
+    rows=lambda table: Rows(table.timestamps_ns("at.date"), table.whole("n"), table.whole("n")),
+    retime=since_first,
+)
+
+
+@pytest.mark.usefixtures("_toys")
+@pytest.mark.parametrize(
+    ("dates", "arrival_ns"),
+    [
+        (["2026-03-01T12:00:00", "2026-03-01T12:00:00.25"], [0, 250_000_000]),
+        (["2026-03-01T12:00:00.25Z", "2026-03-01 13:00:02+01:00"], [0, 1_750_000_000]),
+        (["2026-03-01T12:00:00", "12:00:00"], "line 2, at.date = '12:00:00': must be an instant"),
+        (["2026-03-01T12:00:00", ""], "line 2, at.date = '': must be an instant"),
+        (["2026-03-01T12:00:00", 1772366400], "line 2, at.date = 1772366400: must be text"),
+    ],
+)
+def test_dates_of_objects_are_read(
+    dates: list[str | int], arrival_ns: list[int] | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FORMATS, "dated", DATED)
+    lines = [json.dumps({"at": {"date": date}, "n": 5}) for date in dates]
+    Path("dated.jsonl").write_text("\n".join(lines))
+    if isinstance(arrival_ns, list):
+        assert columns_of("dated.jsonl")["arrival_ns"] == arrival_ns
+        return
+    with pytest.raises(TraceError, match=re.escape(arrival_ns)):
+        read_trace("dated.jsonl")
 
 
 @pytest.mark.usefixtures("_toys")

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from spillway.config.limits import LONGEST_SPAN_S
 from spillway.config.messages import note
-from spillway.interop.traces.csv_table import CsvTable, decimal_to_ns, timestamp_to_ns
+from spillway.interop.traces.csv_table import CsvTable, decimal_to_ns
 from spillway.interop.traces.error import TraceError
-from spillway.interop.traces.format import Format, Rows
+from spillway.interop.traces.format import Format, Rows, since_first
 from spillway.interop.traces.formats import spillway_csv
 from spillway.interop.traces.jsonl_table import at_path
+from spillway.interop.traces.timestamps import timestamp_to_ns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -81,7 +82,7 @@ def mapped(columns: Mapping[str, str], time_unit: str, layout: Layout) -> Format
         optional=None,
         arrival=arrival,
         rows=rows,
-        retime=lambda _path, arrival_ns: arrival_ns - arrival_ns[0],
+        retime=since_first,
     )
 
 

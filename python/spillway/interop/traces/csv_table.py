@@ -9,7 +9,6 @@ import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ from spillway.interop.traces.lines import opened, split_lines
 from spillway.interop.traces.table import ROWS_AT_ONCE, Skipped, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -37,7 +36,6 @@ __all__ = [
     "csv_tables",
     "decimal_to_ns",
     "tables_of",
-    "timestamp_to_ns",
 ]
 
 
@@ -47,15 +45,7 @@ def __dir__() -> list[str]:
 
 _WHOLE = re.compile(r"\s*[0-9]+\s*")
 _DECIMAL = re.compile(r"\s*[0-9]*\.?[0-9]*(?:[eE][-+]?[0-9]{1,3})?\s*")
-_TIMESTAMP = re.compile(
-    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[ T]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?"
-    r"(?:Z|([-+][0-9]{2}):?([0-9]{2}))?"
-)
-_UTC = re.compile(
-    r"(?:[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?:\n|\Z))+"
-)
 _DELIMITERS = (",", ";", "\t")
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _EXACT = decimal.Context(prec=60)
 
 
@@ -123,7 +113,7 @@ class CsvTable(Table):
         if values is not None and at_least <= values.min() and values.max() <= at_most:
             return values
         allowed = f"must be a whole number >= {at_least} and <= {at_most}"
-        return self.parsed(column, parse, allowed, empty)
+        return self.parsed(self._filled_in(column, empty), column, parse, allowed)
 
     def seconds_ns(self, column: str) -> Int64s:
         """Return decimal seconds in exact nanoseconds; further digits are rounded."""
@@ -136,21 +126,9 @@ class CsvTable(Table):
         found = None if spans is None else decimals(*spans, places)
         if found is not None and found.max() < LONGEST_SPAN_S * 1_000_000_000:
             return found
-        return self.parsed(column, lambda text: decimal_to_ns(text, places), allowed)
-
-    def timestamps_ns(self, column: str) -> Int64s:
-        """Return dates with times in nanoseconds since 1970; without a time zone they are UTC."""
-        allowed = (
-            "must be an instant between 1970 and 2070 such as 2023-11-16 18:15:46.6805900, "
-            "with or without a time zone"
+        return self.parsed(
+            self.texts(column), column, lambda text: decimal_to_ns(text, places), allowed
         )
-        texts = self.texts(column)
-        if _UTC.fullmatch("\n".join(texts)):
-            with contextlib.suppress(ValueError):
-                found = np.array(texts, dtype="datetime64[ns]").astype(np.int64)
-                if found.min() >= 0 and found.max() < LONGEST_SPAN_S * 1_000_000_000:
-                    return found
-        return self.parsed(column, timestamp_to_ns, allowed)
 
     def shared_tokens(self, prefix_group: str, prefix_tokens: str) -> Int64s:
         """Return how many tokens each prompt shares with its group; 0 without a group."""
@@ -172,18 +150,6 @@ class CsvTable(Table):
     def _filled_in(self, column: str, empty: str) -> Sequence[str]:
         texts = self.texts(column)
         return [text or empty for text in texts] if empty else texts
-
-    def parsed(
-        self, column: str, parse: Callable[[str], int], allowed: str, empty: str = ""
-    ) -> Int64s:
-        """Return the cells of a column as `parse` reads them; it raises ValueError if it cannot."""
-        texts = self._filled_in(column, empty)
-        try:
-            return np.array([parse(text) for text in texts], dtype=np.int64)
-        except ValueError:
-            self.refuse(
-                next(row for row, text in enumerate(texts) if _fails(parse, text)), column, allowed
-            )
 
 
 class _Split(Mapping[str, "Sequence[str]"]):
@@ -383,14 +349,6 @@ def _read(
             yield CsvTable(path, header, lines, dict(zip(header, columns, strict=False)))
 
 
-def _fails(parse: Callable[[str], int], text: str) -> bool:
-    try:
-        parse(text)
-    except ValueError:
-        return True
-    return False
-
-
 def decimal_to_ns(text: str, places: int) -> int:
     """Return a decimal number of units of 10**places ns in nanoseconds.
 
@@ -406,16 +364,3 @@ def decimal_to_ns(text: str, places: int) -> int:
     if value > LONGEST_SPAN_S * 1_000_000_000:
         raise ValueError
     return int(value.to_integral_value(context=_EXACT))
-
-
-def timestamp_to_ns(text: str) -> int:
-    """Return a date with a time in nanoseconds since 1970, or raise ValueError."""
-    match = _TIMESTAMP.fullmatch(text.strip())
-    if not match:
-        raise ValueError
-    date, time, fraction, hours, minutes = match.groups()
-    instant = datetime.fromisoformat(f"{date}T{time}{hours or '+00'}:{minutes or '00'}")
-    seconds = (instant - _EPOCH) // timedelta(seconds=1)
-    if not 0 <= seconds < LONGEST_SPAN_S:
-        raise ValueError
-    return seconds * 1_000_000_000 + int((fraction or "").ljust(9, "0"))

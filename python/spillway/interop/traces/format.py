@@ -10,12 +10,22 @@ from spillway.interop.traces.error import TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
+    from pathlib import Path
 
     import numpy as np
 
     from spillway.interop.traces.table import Int64s
 
-__all__ = ["BLOCK_SIZE_TOKENS", "HIGHEST_ID", "Format", "Layout", "Lists", "Option", "Rows"]
+__all__ = [
+    "BLOCK_SIZE_TOKENS",
+    "HIGHEST_ID",
+    "Format",
+    "Layout",
+    "Lists",
+    "Option",
+    "Rows",
+    "since_first",
+]
 
 
 def __dir__() -> list[str]:
@@ -150,7 +160,7 @@ class Format:
         `csv`: a header row, then a row per request; its tables are `CsvTable`. `jsonl`: a JSON
         object per line; its tables are `JsonlTable`, whose columns are the objects' keys.
     required : tuple of str
-        The columns that every file of the format has.
+        The columns that every file of the format has, and that a reader cannot do without.
     arrival : str
         The column with the arrivals, which ascend unless the trace is sorted (see `sorts`).
     rows : callable
@@ -175,7 +185,8 @@ class Format:
         Whether files are always sorted on reading, because they are not in order of arrival.
     retime : callable, optional
         `retime(path, arrival_ns, **options)` replaces the ascending arrivals of the whole trace;
-        the result must ascend too.
+        the result must ascend too. `since_first` if times do not count from the start of the trace,
+        such as dates.
     notes : str
         Further remarks for users; part of the documentation of `read_trace`.
 
@@ -199,11 +210,21 @@ class Format:
 
     def detect(self, columns: Mapping[Layout, Collection[str]]) -> bool:
         """Whether a file is of the format, judged by the columns in its first line per layout."""
-        return set(self.required) <= set(columns[self.layout])
+        return not self.missing(columns[self.layout])
+
+    def missing(self, columns: Collection[str]) -> list[str]:
+        """Return the required columns that are not among these."""
+        return [name for name in self.required if name not in columns]
 
     def check_columns(self, columns: Collection[str], place: str) -> None:
         """Raise TraceError if a required column is missing; `place`: file, or file and line."""
-        if missing := [name for name in self.required if name not in columns]:
+        if missing := self.missing(columns):
             raise TraceError(
                 f"{place}: not of the format {self.name}: {', '.join(missing)} missing ({self.doc})"
             )
+
+
+def since_first(_path: Path, arrival_ns: Int64s, **_options: Any) -> Int64s:
+    """Return arrivals since the first one; the `retime` of formats."""
+    first: Int64s = arrival_ns - arrival_ns[0]
+    return first

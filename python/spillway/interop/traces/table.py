@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 
+from spillway.interop.traces import timestamps
 from spillway.interop.traces.error import TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from typing_extensions import Self
@@ -84,7 +85,36 @@ class Table:
         """Return the content of a cell for errors."""
         return repr(self.cell(row, column))
 
+    def texts(self, column: str) -> Sequence[str]:
+        """Return the texts of a column; "" where there is none."""
+        raise NotImplementedError
+
+    def timestamps_ns(self, column: str) -> Int64s:
+        """Return dates with times in nanoseconds since 1970; without a time zone they are UTC."""
+        texts = self.texts(column)
+        if (found := timestamps.timestamps(texts)) is not None:
+            return found
+        return self.parsed(texts, column, timestamps.timestamp_to_ns, timestamps.ALLOWED)
+
+    def parsed(
+        self, texts: Sequence[str], column: str, parse: Callable[[str], int], allowed: str
+    ) -> Int64s:
+        """Return texts as `parse` reads them; it raises ValueError if it cannot."""
+        try:
+            return np.array(list(map(parse, texts)), dtype=np.int64)
+        except ValueError:
+            row = next(row for row, text in enumerate(texts) if _fails(parse, text))
+            self.refuse(row, column, allowed)
+
     def refuse(self, row: int, column: str, allowed: str, *, shown: str = "") -> NoReturn:
         """Raise the TraceError of one cell; `shown` replaces its content in the message."""
         value = shown or self.shown(row, column)
         raise TraceError(f"{self.path} line {self.lines[row]}, {column} = {value}: {allowed}")
+
+
+def _fails(parse: Callable[[str], int], text: str) -> bool:
+    try:
+        parse(text)
+    except ValueError:
+        return True
+    return False

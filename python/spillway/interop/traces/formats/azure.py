@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spillway.interop.traces.format import Format, Rows
+from spillway.interop.traces.format import Format, Rows, since_first
 
 if TYPE_CHECKING:
     from spillway.interop.traces.csv_table import CsvTable
@@ -34,7 +34,7 @@ FORMAT = Format(
     optional=("tenant", "slo_class"),
     arrival="TIMESTAMP",
     rows=_rows,
-    retime=lambda _path, arrival_ns: arrival_ns - arrival_ns[0],
+    retime=since_first,
     notes=(
         "Times count from the first request; a timestamp without a time zone is UTC. You may add "
         "the columns `tenant` and `slo_class`."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spillway.interop.traces.format import HIGHEST_ID, Format, Rows
+from spillway.interop.traces.format import HIGHEST_ID, Format, Rows, since_first
 
 if TYPE_CHECKING:
     from spillway.interop.traces.jsonl_table import JsonlTable
@@ -88,6 +88,6 @@ FORMAT = Format(
     sorts=True,
     select=select,
     rows=rows,
-    retime=lambda _path, arrival_ns: arrival_ns - arrival_ns[0],
+    retime=since_first,
     notes=NOTES,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spillway.interop.traces.format import Format, Rows
+from spillway.interop.traces.format import Format, Rows, since_first
 
 if TYPE_CHECKING:
     from spillway.interop.traces.jsonl_table import JsonlTable
@@ -35,7 +35,7 @@ FORMAT = Format(
     arrival="created",
     sorts=True,
     rows=_rows,
-    retime=lambda _path, arrival_ns: arrival_ns - arrival_ns[0],
+    retime=since_first,
     notes=(
         "A line is a response of chat completions or completions. `created` is in seconds since "
         "1970. A key `user` is the tenant. Requests are sorted, and times count from the first."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spillway.config.limits import LONGEST_SPAN_S, MAX_TOKENS
-from spillway.interop.traces.format import Format, Option, Rows
+from spillway.interop.traces.format import Format, Option, Rows, since_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,7 +131,7 @@ FORMAT = Format(
     sorts=True,
     expand=_expand,
     rows=_rows,
-    retime=lambda _path, arrival_ns, **_: arrival_ns - arrival_ns[0],
+    retime=since_first,
     options=(
         Option(
             "subagent_times",
