@@ -269,10 +269,20 @@ def _detected(lines: Lines) -> Format:
         raise TraceError(f"{path}: empty; must hold a header row and requests")
     tried = "\n".join(f"  {form.name}: {form.doc}" for form in FORMATS.values())
     raise TraceError(
-        f"{path}: unknown format: {line[:200]}"
-        f"{'…' if len(line) > 200 else ''}\nFormats tried:\n{tried}\nOr name the columns: "
+        f"{path}: unknown format: {line[:200]}{'…' if len(line) > 200 else ''}\n"
+        f"{_closest(columns)}Formats tried:\n{tried}\nOr name the columns: "
         "--trace-columns arrival_s=…,input_tokens=…,output_tokens=… (columns in Python)"
     )
+
+
+def _closest(columns: Mapping[Layout, list[str]]) -> str:
+    """Return a line that names the format with the fewest columns missing, if it has others."""
+    found = {form.name: form.missing(columns[form.layout]) for form in FORMATS.values()}
+    partly = [name for name, missing in found.items() if len(missing) < len(FORMATS[name].required)]
+    if not partly:
+        return ""
+    name = min(partly, key=lambda one: len(found[one]))
+    return f"Closest: {name}, without {', '.join(found[name])}\n"
 
 
 def _named(name: str) -> Format:
