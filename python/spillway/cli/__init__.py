@@ -8,7 +8,9 @@ command waits for the imports of others.
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,7 @@ from spillway.config.extras import MissingExtraError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import NoReturn
 
 __all__ = ["BAD_INPUT", "COMMANDS", "main"]
 
@@ -86,8 +89,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors suggest the command, or another choice, that was probably meant."""
+
+    def error(self, message: str) -> NoReturn:
+        if found := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message):
+            choices = re.findall(r"[^\s',]+", found[2])
+            near = difflib.get_close_matches(found[1], choices, n=1)
+            message += f"; did you mean {near[0]!r}?" if near else ""
+        super().error(message)
+
+
 def _run(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="spillway",
         description="Simulator for overload control in LLM serving.",
         allow_abbrev=False,

@@ -808,6 +808,8 @@ def test_describe_scenarios(run: Callable[..., str]) -> None:
         ([], "required"),
         (["run", "config.yaml", "--scenario", "baseline", "--trace", "a.csv"], "--scenario"),
         (["walk"], "walk"),
+        (["chek", "config.yaml"], "did you mean 'check'?"),
+        (["run", "config.yaml", "--trace-format", "azur"], "did you mean 'azure'?"),
         (["run"], "CONFIG"),
         (["run", "config.yaml", "--seed", "1.5"], "--seed"),
         (["run", "config.yaml", "--sed", "1"], "--sed"),
