@@ -6,6 +6,6 @@ for system in llm-d vllm; do
   spillway export today.yaml --to $system --out deploy-$system
 done
 spillway import deploy-llm-d --from llm-d --onto today.yaml -o deployed.yaml
-spillway diff today.yaml deployed.yaml || true  # they differ
+spillway diff today.yaml deployed.yaml
 spillway import deploy-vllm/vllm-0.sh --from vllm --onto today.yaml -o deployed_vllm.yaml
-spillway diff today.yaml deployed_vllm.yaml || true
+spillway diff today.yaml deployed_vllm.yaml
