@@ -26,4 +26,6 @@ bool operator<(A a, B b) { return a.x <= b.x && a.y; }
         (" <= ", " < ", 5),
         (" && ", " || ", 5),
     ]
+    assert FAULTS(tmp_path, Path("cpp/router/a.cpp")) == found
+    assert FAULTS(tmp_path, Path("cpp/router/b.cpp")) == []
     assert all(source[fault.offset :].startswith(fault.found) for fault in found)
