@@ -12,6 +12,9 @@ CPP_FILES = $(shell find cpp tests/native benchmarks -name '*.cpp' -o -name '*.h
 WHEEL_TAG = from importlib.metadata import distribution; \
             print(distribution('spillway-sim').read_text('WHEEL').split('Tag: ')[1].split()[0])
 
+# The checks that take seconds; all of them run, whichever fails.
+QUICK_CHECKS := check-format check-lint check-language check-types check-stubs check-stubtest
+
 # Installs a file into an empty environment and runs what users do first.
 define run_installed
 	$(PYTHON) -m venv build/dist/venv
@@ -21,10 +24,12 @@ define run_installed
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-native test-allocation test-asan test-tsan test-python test-every test-long test-fuzz mutants smoke test-dist test-dist-full bench bench-check experiments check analyze format stubs notebooks clean
+.PHONY: help setup demo test test-full test-native test-allocation test-asan test-tsan test-python test-every test-long test-fuzz mutants smoke test-dist test-dist-full bench bench-check experiments check $(QUICK_CHECKS) analyze format stubs notebooks clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-20s %s\n", $$1, $$2}'
+
+setup: $(VENV)/.dev  ## Make .venv with everything for development; three minutes of processor time
 
 demo: $(VENV)/.installed  ## Set up and show a noisy neighbor without and with a gateway
 	@$(BIN)/python examples/noisy_neighbor_demo.py --picture build/noisy_neighbor.png
@@ -86,14 +91,31 @@ test-dist-full: $(VENV)/.dev  ## Build the sdist, compile all of it and install 
 	$(call run_installed,build/dist/*.tar.gz)
 
 check: $(VENV)/.dev  ## Formatters, linters, types, stubs, language
-	@$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/python tools/check_language.py
-	$(BIN)/mypy
-	$(BIN)/python tools/generate_stubs.py --check
-	$(BIN)/python -m mypy.stubtest spillway._core --allowlist tools/stubtest_allowlist.txt
+	@$(MAKE) --no-print-directory --keep-going $(QUICK_CHECKS)
 	$(BIN)/python tools/run_clang_tidy.py build/tidy
+
+$(QUICK_CHECKS): $(VENV)/.dev
+
+check-format:
+	@formatted=true; \
+	  $(BIN)/clang-format --dry-run --Werror $(CPP_FILES) || formatted=false; \
+	  $(BIN)/ruff format --check . || formatted=false; \
+	  $$formatted || (echo "Run \`make format\`." && false)
+
+check-lint:
+	$(BIN)/ruff check .
+
+check-language:
+	$(BIN)/python tools/check_language.py
+
+check-types:
+	$(BIN)/mypy
+
+check-stubs:
+	$(BIN)/python tools/generate_stubs.py --check
+
+check-stubtest:
+	$(BIN)/python -m mypy.stubtest spillway._core --allowlist tools/stubtest_allowlist.txt
 
 analyze: $(VENV)/.dev  ## Clang's static analyzer; ten minutes
 	$(BIN)/python tools/run_clang_tidy.py build/tidy --analyze
@@ -125,7 +147,8 @@ endif
 clean:  ## Remove everything that was built
 	rm -rf $(VENV) build dist python/spillway/*.so
 
-# Installed once for users (.installed), with the development tools on top (.dev); again when a source changes.
+# Installed once for users (.installed), with the development tools on top (.dev); again when a source changes. Both are
+# as old as the beginning of the build (.begun), so that a source that is edited during a build counts as changed.
 $(VENV)/bin/pip:
 	@echo "Setting up $(VENV), then compiling the C++ core: once, one to two minutes on two cores, less on more."
 	@$(PYTHON) -m venv $(VENV)
@@ -140,10 +163,13 @@ $(VENV)/.tools: pyproject.toml | $(VENV)/bin/pip
 
 $(VENV)/.installed: $(SOURCES) $(VENV)/.tools
 	@echo "Building Spillway: what has changed since the last time is compiled"
+	@touch $(VENV)/.begun
 	@$(PIP_INSTALL) --no-build-isolation ".[plot]"
-	@touch $@
+	@mv $(VENV)/.begun $@
 
 $(VENV)/.dev: $(SOURCES) $(VENV)/.tools
 	@echo "Building Spillway for development: what has changed since the last time is compiled"
+	@touch $(VENV)/.begun
 	@$(PIP_INSTALL) --no-build-isolation ".[dev]"
-	@touch $@ $(VENV)/.installed
+	@touch -r $(VENV)/.begun $(VENV)/.installed
+	@mv $(VENV)/.begun $@
