@@ -6,6 +6,7 @@ microsecond. A profile consists only of values of ordinary settings; `SETTINGS` 
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -96,6 +97,7 @@ def paths(pattern: str, simulation: Simulation) -> list[str]:
     return [path for path, _ in matches(pattern, simulation.to_dict())]
 
 
+@functools.cache
 def parsed(value: str) -> Any:
     """A value of `SETTINGS` in the type of the setting."""
     return yaml.safe_load(value)

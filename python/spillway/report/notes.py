@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway._core.cluster import Simulation
@@ -359,6 +360,7 @@ class Parts:
     def __init__(self, simulation: Simulation) -> None:
         self.nouns: list[_Noun] = []
         self.settings: list[_Setting] = []
+        self._by_pattern: defaultdict[str, list[_Setting]] = defaultdict(list)
         self._add("", _description(), simulation.to_dict())
 
     def below(self, path: str) -> list[_Noun]:
@@ -368,7 +370,7 @@ class Parts:
 
     def stated(self, pattern: str) -> str:
         """The settings at a path in which `[]` matches every entry; empty: all are off."""
-        found = [one for one in self.settings if one.pattern == pattern and one.is_on]
+        found = [one for one in self._by_pattern.get(pattern, ()) if one.is_on]
         if len(found) > 1:
             return f"{pattern} = {setting([one.value for one in found])}"
         return str(found[0]) if found else ""
@@ -379,7 +381,9 @@ class Parts:
             at = f"{path}.{field['name']}" if path else field["name"]
             value = values.get(field["name"], field["default"])
             is_unlimited = value == 0 and "0: unlimited" in field["doc"]
-            self.settings.append(_Setting(at, field["default"], value, is_unlimited))
+            stated = _Setting(at, field["default"], value, is_unlimited)
+            self.settings.append(stated)
+            self._by_pattern[stated.pattern].append(stated)
             if field["type"] not in ("struct", "variant") or value is None:
                 continue
             for i, one in enumerate(value if field.get("sequence") else [value]):
