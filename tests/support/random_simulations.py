@@ -138,6 +138,8 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "Lognormal.sigma": (0.1, 1.2),
     "Lognormal.min_tokens": (1, 20),
     "Lognormal.max_tokens": (20, 600),
+    "Pareto.min_tokens": (1, 20),
+    "Pareto.max_tokens": (20, 600),
     "Uniform.min_tokens": (1, 20),
     "Uniform.max_tokens": (20, 600),
     "Empirical.values": (1, 400),
