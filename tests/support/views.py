@@ -95,10 +95,12 @@ class _Looking:
                 raise AssertionError(f"should be refused: {why}")
 
 
-def failed_views(result: Result, folder: Path, *, draws: bool = False) -> list[Failure]:
-    """Looks at every view of a result, with `draws` at its plots too."""
+def failed_views(
+    result: Result, folder: Path, *, draws: bool = False, in_yaml: bool = True
+) -> list[Failure]:
+    """Looks at every view of a result, with `draws` at its plots too; not always in YAML."""
     look = _Looking()
-    _simulation(look, result.simulation, folder)
+    _simulation(look, result.simulation, folder, ("yaml", "json") if in_yaml else ("json",))
     _figures(look, result)
     _files(look, result, folder)
     _logs(look, result)
@@ -119,7 +121,9 @@ def failed_views(result: Result, folder: Path, *, draws: bool = False) -> list[F
     return look.failures
 
 
-def _simulation(look: _Looking, simulation: Simulation, folder: Path) -> None:
+def _simulation(
+    look: _Looking, simulation: Simulation, folder: Path, suffixes: tuple[str, ...]
+) -> None:
     """Every written form and every question of a simulation."""
     with look.at("repr"):
         assert eval(repr(simulation), {"__builtins__": {}}, CLASSES) == simulation
@@ -135,7 +139,7 @@ def _simulation(look: _Looking, simulation: Simulation, folder: Path) -> None:
         assert fingerprint(again) == fingerprint(simulation)
     with look.at("profile"):
         assert profiles.name_of(simulation) in (*profiles.NAMES, "custom")
-    for suffix in ("yaml", "json"):
+    for suffix in suffixes:
         path = folder / f"simulation.{suffix}"
         with look.at(f"dump and load {suffix}"):
             dump(simulation, path)
