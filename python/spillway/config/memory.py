@@ -62,10 +62,11 @@ def needs(simulation: Simulation) -> list[Need]:
     """The needs of one run; a lower bound if the number of requests is not known in advance."""
     metrics = simulation.metrics
     count = _num_requests(simulation)
-    num_instances = sum(group.count for group in simulation.instances)
-    largest = max(simulation.instances, key=lambda group: group.count * group.data_parallel_size)
+    groups = simulation.instances
+    num_instances = sum(group.count for group in groups)
+    largest = max(groups, key=lambda group: group.count * group.data_parallel_size)
     found = [
-        _need_of_requests(simulation, 0 if metrics.streaming else count * _REQUEST_BYTES),
+        _need_of_requests(simulation, count, 0 if metrics.streaming else count * _REQUEST_BYTES),
         Need(
             count * min(metrics.traced_candidates, num_instances) * _CANDIDATE_BYTES,
             "metrics.traced_candidates",
@@ -76,9 +77,9 @@ def needs(simulation: Simulation) -> list[Need]:
         Need(
             sum(
                 group.count * (_INSTANCE_BYTES + (group.data_parallel_size - 1) * _RANK_BYTES)
-                for group in simulation.instances
+                for group in groups
             ),
-            f"instances[{simulation.instances.index(largest)}].count",
+            f"instances[{groups.index(largest)}].count",
             str(largest.count),
             f"instances with {largest.data_parallel_size} ranks each",
             "use fewer instances or a smaller data_parallel_size",
@@ -215,9 +216,8 @@ def _count(number: float) -> str:
     return f"{number:,.0f}"
 
 
-def _need_of_requests(simulation: Simulation, num_bytes: float) -> Need:
+def _need_of_requests(simulation: Simulation, count: float, num_bytes: float) -> Need:
     workload = simulation.workload
-    count = _num_requests(simulation)
     path, value = "workload", f"{_count(count)} requests"
     if isinstance(workload, _core.workload.Synthetic):
         if workload.num_requests is not None and workload.num_requests == count:
@@ -232,33 +232,36 @@ def _num_requests(simulation: Simulation) -> float:
     workload = simulation.workload
     if isinstance(workload, _core.workload.Trace):
         return _outline_of(workload)[0]
+    duration_s = workload.duration_s
     pairs = zip(workload.clients, _rates_per_s(workload), strict=True)
-    count = sum(_num_requests_of(workload, client, rate_per_s) for client, rate_per_s in pairs)
+    count = sum(_num_requests_of(duration_s, client, rate_per_s) for client, rate_per_s in pairs)
     most = workload.num_requests
     if most is None and math.isinf(count):
         most = _REQUESTS_BY_DEFAULT
     return count if most is None else min(count, most)
 
 
-def _num_requests_of(workload: Synthetic, client: Client, rate_per_s: float) -> float:
+def _num_requests_of(duration_s: float | None, client: Client, rate_per_s: float) -> float:
     most = math.inf if client.num_requests is None else client.num_requests
-    if isinstance(client.arrivals, _core.workload.ClosedLoop):
-        return most if math.isfinite(most) else client.arrivals.users
-    ends_s = [one for one in (workload.duration_s, client.duration_s) if one is not None]
+    arrivals = client.arrivals
+    if isinstance(arrivals, _core.workload.ClosedLoop):
+        return most if math.isfinite(most) else arrivals.users
+    ends_s = [one for one in (duration_s, client.duration_s) if one is not None]
     span_s = max(0, min(ends_s, default=math.inf) - client.start_s)
     return min(most, span_s * rate_per_s)
 
 
 def _rates_per_s(workload: Synthetic) -> list[float]:
     """The rate of each client, 0 for closed-loop clients."""
-    fractions = [
-        0 if one.arrivals.kind == "closed_loop" or one.requests_per_s else one.rate_fraction
+    clients = [
+        (one.arrivals.kind == "closed_loop", one.requests_per_s, one.rate_fraction)
         for one in workload.clients
     ]
-    unit_per_s = workload.requests_per_s / (math.fsum(fractions) or 1)
+    shared = [0 if is_closed or own else fraction for is_closed, own, fraction in clients]
+    unit_per_s = workload.requests_per_s / (math.fsum(shared) or 1)
     return [
-        0 if one.arrivals.kind == "closed_loop" else one.requests_per_s or fraction * unit_per_s
-        for one, fraction in zip(workload.clients, fractions, strict=True)
+        0 if is_closed else own or fraction * unit_per_s
+        for (is_closed, own, _), fraction in zip(clients, shared, strict=True)
     ]
 
 
