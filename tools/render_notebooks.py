@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import contextlib
 import io
 import os
 import re
@@ -20,11 +21,11 @@ from typing import TYPE_CHECKING
 import jupytext
 import nbclient
 import nbformat
+from jupyter_client import KernelManager
 from PIL import Image
-from traitlets.config import Config
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
 LARGEST_BYTES = 400_000
@@ -50,23 +51,40 @@ def read_source(path: Path) -> nbformat.NotebookNode:
     return notebook
 
 
-def execute(notebook: nbformat.NotebookNode) -> None:
+@contextlib.contextmanager
+def kernel() -> Iterator[KernelManager]:
+    """A running kernel."""
+    with tempfile.TemporaryDirectory() as sockets:
+        # Unix sockets: no port conflicts between kernels, and no access from outside.
+        manager = KernelManager(
+            kernel_name=_KERNEL["name"], transport="ipc", ip=str(Path(sockets) / "kernel")
+        )
+        manager.start_kernel(cwd=sockets, env={**os.environ, "PYTHONPATH": _import_path()})
+        try:
+            yield manager
+        finally:
+            manager.shutdown_kernel(now=True)
+
+
+def execute(notebook: nbformat.NotebookNode, running: KernelManager) -> None:
     """Executes a notebook in place, in an empty working directory.
+
+    The kernel forgets the names of the notebook before, but not what that has imported.
 
     Raises nbclient.exceptions.CellExecutionError if a cell fails.
     """
-    with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryDirectory() as sockets:
-        # Unix sockets: no port conflicts between kernels, and no access from outside.
-        transport = {"transport": "ipc", "ip": str(Path(sockets) / "kernel")}
-        nbclient.NotebookClient(
-            notebook,
-            timeout=TIMEOUT_S,
-            kernel_name=_KERNEL["name"],
-            config=Config(KernelManager=transport),
-            resources={"metadata": {"path": directory}},
-            record_timing=False,
-            coalesce_streams=True,
-        ).execute(env={**os.environ, "PYTHONPATH": _import_path()})
+    with tempfile.TemporaryDirectory() as directory:
+        client = nbclient.NotebookClient(
+            notebook, km=running, timeout=TIMEOUT_S, record_timing=False, coalesce_streams=True
+        )
+        with client.setup_kernel():
+            try:
+                begin = f"import os\nos.chdir({directory!r})\n%reset -f"
+                client.kc.execute_interactive(begin, silent=True, timeout=TIMEOUT_S)
+                for index, cell in enumerate(notebook.cells):
+                    client.execute_cell(cell, index)
+            finally:
+                client.kc.stop_channels()
 
 
 def differences(path: Path) -> list[str]:
@@ -90,7 +108,8 @@ def differences(path: Path) -> list[str]:
 def render(path: Path) -> None:
     """Executes a source and stores the notebook beside it."""
     notebook = read_source(path)
-    execute(notebook)
+    with kernel() as fresh:
+        execute(notebook, fresh)
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
             if "image/png" in output.get("data", {}):

@@ -20,12 +20,20 @@ def test_there_are_notebooks():
     assert render_notebooks.sources()
 
 
+@pytest.fixture(scope="module")
+def kernel():
+    """One for all notebooks: to start it and to import takes as long as most of them run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPILLWAY_FAST", "1")
+        with render_notebooks.kernel() as running:
+            yield running
+
+
 @pytest.mark.slow
 @each_source
-def test_runs(source, monkeypatch):
-    monkeypatch.setenv("SPILLWAY_FAST", "1")
+def test_runs(source, kernel):
     notebook = render_notebooks.read_source(source)
-    render_notebooks.execute(notebook)
+    render_notebooks.execute(notebook, kernel)
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     assert any("image/png" in output.get("data", {}) for output in outputs)
     complaints = [output.text for output in outputs if output.get("name") == "stderr"]
