@@ -1,8 +1,9 @@
 """The number of random cases in the tests, by profile.
 
-A test names a number. The profile `ci`, that of continuous integration, tries half of it, `dev` a
-sixth, `nightly` many times as many. The first cases of a larger number are those of a smaller one,
-where a test counts seeds. SPILLWAY_TEST_PROFILE names the profile; `dev` is the default.
+A test names a number. The profile `ci`, that of continuous integration, tries a third of it,
+`dev` a sixth, `nightly` many times as many. The first cases of a larger number are those of a
+smaller one, where a test counts seeds. SPILLWAY_TEST_PROFILE names the profile; `dev` is the
+default.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SHARES = {"dev": Fraction(1, 6), "ci": Fraction(1, 2), "nightly": Fraction(40, 3)}
+SHARES = {"dev": Fraction(1, 6), "ci": Fraction(1, 3), "nightly": Fraction(40, 3)}
 PROFILE = os.environ.get("SPILLWAY_TEST_PROFILE", "dev")
 if PROFILE not in SHARES:
     raise ValueError(f"SPILLWAY_TEST_PROFILE = {PROFILE!r}: must be one of {', '.join(SHARES)}")
 
 EXAMPLES = 150
-"""Of a property, unless its test says otherwise: 25, 75 or 2,000."""
+"""Of a property, unless its test says otherwise: 25, 50 or 2,000."""
 
 
 def scaled(number: float) -> int:
