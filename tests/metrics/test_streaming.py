@@ -311,7 +311,7 @@ def test_memory_does_not_grow_with_the_run() -> None:
                     check=True,
                 ).stdout
             )
-            for num_requests in (300_000, 1_200_000)
+            for num_requests in (100_000, 800_000)
         ]
         return (peaks_kib[1] - peaks_kib[0]) / 1024
 
