@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 PLAIN = instance.Linear(alpha0_us=0, alpha_input_us=0, alpha_output_us=0)
-TRIALS = trials(25)
+TRIALS = trials(30)
 ESTIMATORS = ("queue_depth", "priority_aware", "token_backlog", "seats_and_memory")
 
 
