@@ -66,7 +66,7 @@ test-python: $(VENV)/.dev  ## Python tests under two seconds each, with few rand
 	$(BIN)/python -m pytest $(or $(TESTS),-m "not slow and not long" -n 2)
 
 test-every: $(VENV)/.dev  ## Python tests but the long ones, with as many random cases as continuous integration
-	SPILLWAY_TEST_PROFILE=ci $(BIN)/python -m pytest -m "not long" -n 2
+	SPILLWAY_TEST_PROFILE=ci $(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile
 
 test-long: $(VENV)/.dev  ## Theory tests to 1%; minutes
 	$(BIN)/python -m pytest -m long -n 2
