@@ -84,10 +84,10 @@ def run_under(alternative: Alternative, pressure: Pressure) -> Result:
 
 
 def assert_views(
-    result: Result, folder: Path, *, draws: bool = False, in_yaml: bool = True
+    result: Result, folder: Path, *, draws: bool = False, configures: bool = True
 ) -> None:
     failures = failed_checks(result)
-    if failures := failures + failed_views(result, folder, draws=draws, in_yaml=in_yaml):
+    if failures := failures + failed_views(result, folder, draws=draws, configures=configures):
         lines = "\n".join(map(str, failures))
         config = yaml.safe_dump(stated(result.simulation), sort_keys=False, allow_unicode=True)
         pytest.fail(f"{lines}\n\nseed {result.seed} of\n{config}", pytrace=False)
@@ -101,10 +101,10 @@ def test_every_alternative_under_every_pressure(
 ) -> None:
     result = run_under(alternative, pressure)
     # Plots look alike whatever the alternative: a few suffice here.
-    draws = EACH.index((alternative, pressure)) % 120 == 0
-    # Text depends on the settings, which hardly depend on the pressure: one in three suffices.
-    in_yaml = pressure == PRESSURES[list(VARIANTS).index(alternative) % len(PRESSURES)]
-    assert_views(result, tmp_path, draws=draws, in_yaml=in_yaml)
+    draws = EACH.index((alternative, pressure)) % 200 == 0
+    # Files hold the settings, which hardly depend on the pressure: one in three suffices.
+    configures = pressure == PRESSURES[list(VARIANTS).index(alternative) % len(PRESSURES)]
+    assert_views(result, tmp_path, draws=draws, configures=configures)
 
 
 @examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

@@ -96,11 +96,16 @@ class _Looking:
 
 
 def failed_views(
-    result: Result, folder: Path, *, draws: bool = False, in_yaml: bool = True
+    result: Result, folder: Path, *, draws: bool = False, configures: bool = True
 ) -> list[Failure]:
-    """Looks at every view of a result, with `draws` at its plots too; not always in YAML."""
+    """Looks at every view of a result, with `draws` at its plots too.
+
+    Without `configures` not at configuration files of its simulation.
+    """
     look = _Looking()
-    _simulation(look, result.simulation, folder, ("yaml", "json") if in_yaml else ("json",))
+    _simulation(look, result.simulation)
+    if configures:
+        _configurations(look, result.simulation, folder)
     _figures(look, result)
     _files(look, result, folder)
     _logs(look, result)
@@ -121,9 +126,7 @@ def failed_views(
     return look.failures
 
 
-def _simulation(
-    look: _Looking, simulation: Simulation, folder: Path, suffixes: tuple[str, ...]
-) -> None:
+def _simulation(look: _Looking, simulation: Simulation) -> None:
     """Every written form and every question of a simulation."""
     with look.at("repr"):
         assert eval(repr(simulation), {"__builtins__": {}}, CLASSES) == simulation
@@ -139,7 +142,11 @@ def _simulation(
         assert fingerprint(again) == fingerprint(simulation)
     with look.at("profile"):
         assert profiles.name_of(simulation) in (*profiles.NAMES, "custom")
-    for suffix in suffixes:
+
+
+def _configurations(look: _Looking, simulation: Simulation, folder: Path) -> None:
+    """Its configuration files, and what `spillway check` says of them."""
+    for suffix in ("yaml", "json"):
         path = folder / f"simulation.{suffix}"
         with look.at(f"dump and load {suffix}"):
             dump(simulation, path)
