@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Only what is imported is worth compiling to bytecode, and an import does that, unless told not to:
-# then every process that the tests start would compile all that it imports.
+# Only what is imported is worth compiling to bytecode, and an import does that. With this variable it
+# would not, and every process that the tests start would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/pip_progress.py --no-compile
 SOURCES := $(shell find cpp cmake python -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.py' -o -name '*.pyi' -o -name '*.cmake' \) 2>/dev/null) \
