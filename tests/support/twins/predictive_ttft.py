@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -96,17 +97,25 @@ class Twin:
         (self.policy,) = self.simulation.gateway.admission
         self.count = sum(group.count for group in self.simulation.instances)
         self.fleet = self.simulation.instances[0]
+        self.routed_to: defaultdict[int, list[Way]] = defaultdict(list)
+        for one in self.them:
+            self.routed_to[one.instance].append(one)
+        self.served: dict[tuple[int, int], list[Way]] = {}
 
     # What is known at an instant.
 
     def sent_to(self, i: int, now: int) -> Iterator[Way]:
-        return (one for one in self.them if one.instance == i and before(one.sent, now))
+        return (one for one in self.routed_to[i] if before(one.sent, now))
 
     def awaiting(self, i: int, now: int) -> list[Way]:
         return [one for one in self.sent_to(i, now) if not before(one.first, now)]
 
     def in_flight(self, i: int, now: int) -> list[Way]:
-        return [one for one in self.sent_to(i, now) if one.ended is None or one.ended > now]
+        if (i, now) not in self.served:
+            self.served[i, now] = [
+                one for one in self.sent_to(i, now) if one.ended is None or one.ended > now
+            ]
+        return self.served[i, now]
 
     def uncached(self, way: Way, i: int, now: int) -> int:
         if way.group is None:
