@@ -20,19 +20,19 @@ _ROOT = Path(__file__).resolve().parents[1]
 _PACKAGE = Path(spillway.__file__).parents[1]
 
 # Arguments with which a script takes seconds; {out} is a folder, {package} that of Spillway, {root}
-# that of the repository.
+# that of the repository. `make_readme` calls all of `bench`, `search` and `suite`.
 BENCHMARKS = {
-    "bench": "--all --repeats 1 --num-requests 100",
+    "bench": "--scenario W8 --repeats 1 --num-requests 100",
     "check": "--smoke --rounds 1",
     "compare": "--base-path {package} --head-path {package} --scenario W8 --rounds 1 --repeats 1",
     "make_readme": "--smoke --store {out}/store.json --output {out}/README.md",
     "instructions": "--scenario W8 --num-requests 100",
     "peers": "--rounds 1 --num-requests 100",
     "readers": "--rows 100 --rounds 1",
-    "search": "--smoke",
+    "search": "--smoke --only fits",
     "session": "--smoke",
     "shares": "--rounds 1 --num-requests 100",
-    "suite": "--smoke --full",
+    "suite": "--smoke --only streaming_long",
 }
 _ADMISSION = "--requests 200 --seeds 2 --output {out}/README.md"
 _SEARCHES = "--smoke --processes 1 --output {out}/README.md"

@@ -9,6 +9,7 @@
 #include "cluster/context.h"
 #include "offered.h"
 #include "sim/event_queue.h"
+#include "sim/ids.h"
 #include "sim/phase.h"
 #include "sim/time.h"
 #include "workload/tenants.h"
@@ -27,6 +28,9 @@ inline spillway::cluster::Simulation simulation_of(
   simulation.slo_classes = std::move(slo_classes);
   return simulation;
 }
+
+inline constexpr spillway::sim::InstanceId kFirstInstance{0};
+inline constexpr spillway::sim::InstanceId kSecondInstance{1};
 
 inline constexpr spillway::sim::Time kEnd =
     spillway::sim::from_seconds(spillway::sim::kLongestSpan_s);

@@ -31,5 +31,8 @@ struct Suite {
         std::source_location where = std::source_location::current());
 };
 
-/// The functions of a file that are its cases, each named after its function.
-#define CASES(...) const Suite suite(#__VA_ARGS__, {__VA_ARGS__})
+/// The functions of a file that are its cases, each named after its function. Their names are
+/// unique in their folder, because several files may be compiled as one.
+#define CASES(...) const Suite SUITE_NUMBER(__COUNTER__)(#__VA_ARGS__, {__VA_ARGS__})
+#define SUITE_NUMBER(count) SUITE_NAME(count)
+#define SUITE_NAME(count) suite_##count

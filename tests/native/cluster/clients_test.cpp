@@ -31,8 +31,8 @@ namespace {
 
 constexpr ReasonCode kQueueFull{Stage::queue, Queue::kFull};
 
-struct Setup {
-  explicit Setup(Simulation of) : simulation(std::move(of)), context(simulation, 1) {
+struct ClientsSetup {
+  explicit ClientsSetup(Simulation of) : simulation(std::move(of)), context(simulation, 1) {
     clients.start();
   }
 
@@ -64,7 +64,7 @@ workload::Retry retry(double backoff_s, std::int64_t max_attempts) {
 }
 
 void the_source_sends_one_request_at_a_time() {
-  Setup setup(simulation_of({{.arrival_s = 1}, {.arrival_s = 1}, {.arrival_s = 4}}));
+  ClientsSetup setup(simulation_of({{.arrival_s = 1}, {.arrival_s = 1}, {.arrival_s = 4}}));
   const Event first = setup.next();
   check(is(first, Phase::source_arrival, 1), "the first one");
   check(!has_events(setup.context), "the second one is not scheduled yet");
@@ -78,7 +78,7 @@ void the_source_sends_one_request_at_a_time() {
 }
 
 void passive_clients_never_react() {
-  Setup setup(simulation_of({{}}));
+  ClientsSetup setup(simulation_of({{}}));
   const RequestId id = setup.arrive();
   check(!has_events(setup.context), "no timer");
   set_clock(setup.context, 1e6);
@@ -91,7 +91,7 @@ void passive_clients_never_react() {
 void a_client_retries_until_it_has_made_all_attempts() {
   Simulation simulation = simulation_of({{.arrival_s = 1}});
   simulation.reaction.retries = {retry(1, 3)};
-  Setup setup(simulation);
+  ClientsSetup setup(simulation);
   check(setup.clients.max_attempts() == 3, "three at most");
   const RequestId id = setup.arrive();
   setup.context.states.admitted[0] = from_seconds(1);
@@ -115,7 +115,7 @@ void a_client_retries_until_it_has_made_all_attempts() {
 void the_last_attempt_is_final() {
   Simulation simulation = simulation_of({{}});
   simulation.reaction.retries = {retry(1, 2)};
-  Setup setup(simulation);
+  ClientsSetup setup(simulation);
   setup.arrive();
   check(setup.fail(RequestId{0}), "one more");
   setup.arrive();
@@ -126,7 +126,7 @@ void the_last_attempt_is_final() {
 void a_completed_request_is_not_retried() {
   Simulation simulation = simulation_of({{}});
   simulation.reaction.retries = {retry(1, 5)};
-  Setup setup(simulation);
+  ClientsSetup setup(simulation);
   const RequestId id = setup.arrive();
   check(!setup.complete(id) && !setup.clients.has_pending(), "it is done");
 }
@@ -137,7 +137,7 @@ void a_budget_pays_for_retries() {
   simulation.reaction.retries = {retry(10, 9)};
   simulation.reaction.retries[0].budget_ratio = 0.5;
   simulation.reaction.retries[0].budget_burst = 1;
-  Setup setup(simulation);
+  ClientsSetup setup(simulation);
   check(setup.fail(setup.arrive()), "the first one takes what was there: 0 is left");
   check(!setup.fail(setup.arrive()), "0.5 is not enough");
   check(setup.fail(setup.arrive()), "1 is: 0 is left");
@@ -153,7 +153,7 @@ void each_tenant_has_a_budget_of_its_own() {
   Simulation simulation =
       simulation_of({{.tenant = 0}, {.tenant = 0}, {.tenant = 1}}, {{.name = "a"}, {.name = "b"}});
   simulation.reaction.retries = {rule};
-  Setup setup(simulation);
+  ClientsSetup setup(simulation);
   check(setup.fail(setup.arrive()) && !setup.fail(setup.arrive()), "one retry of the first");
   check(setup.fail(setup.arrive()), "the second has one as well");
 }
@@ -164,7 +164,7 @@ void the_cause_decides_which_rule_applies() {
   simulation.reaction.retries = {retry(1, 3), retry(5, 3)};
   simulation.reaction.retries[0].on = {Cause::queue_full};
   simulation.reaction.retries[1].on = {Cause::timeout};
-  Setup setup(simulation);
+  ClientsSetup setup(simulation);
   const RequestId full = setup.arrive();
   const RequestId late = setup.arrive();
   const RequestId evicted = setup.arrive();
@@ -182,7 +182,7 @@ void the_cause_decides_which_rule_applies() {
 void what_cannot_be_served_is_not_retried() {
   Simulation simulation = simulation_of({{}});
   simulation.reaction.retries = {retry(1, 3)};
-  Setup setup(simulation);
+  ClientsSetup setup(simulation);
   check(!setup.fail(setup.arrive(), {Stage::ingress, 0}), "after any cause, but not after this");
 }
 
@@ -191,7 +191,7 @@ void a_deadline_covers_all_attempts() {
   Simulation simulation = simulation_of({{}});
   simulation.reaction.deadline_s = 10;
   simulation.reaction.retries = {retry(4, 9)};
-  Setup setup(simulation);
+  ClientsSetup setup(simulation);
   const RequestId id = setup.arrive();
   check(setup.fail(id), "there is time for a wait of 4 s");
   check(setup.arrive() == id && setup.context.now == from_seconds(4), "the second attempt");
@@ -206,7 +206,7 @@ void patience_ends_with_time_outs() {
   Simulation simulation = simulation_of({{.arrival_s = 1}});
   simulation.reaction.first_token_timeout_s = 2;
   simulation.reaction.timeout_s = 5;
-  Setup setup(simulation);
+  ClientsSetup setup(simulation);
   const RequestId id = setup.arrive();
   check(!setup.clients.has_timed_out(id), "it has just arrived");
   const Event first = setup.next();
@@ -224,7 +224,7 @@ void a_retry_waits_anew() {
   Simulation simulation = simulation_of({{}});
   simulation.reaction.timeout_s = 5;
   simulation.reaction.retries = {retry(1, 2)};
-  Setup setup(simulation);
+  ClientsSetup setup(simulation);
   const RequestId id = setup.arrive();
   setup.fail(id);
   setup.arrive();
@@ -240,7 +240,7 @@ void tenants_may_have_reactions_of_their_own() {
                     {{.name = "a"}, {.name = "b", .reaction = workload::Reaction{}}});
   simulation.tenants[1].reaction->timeout_s = 3;
   simulation.tenants[1].reaction->retries = {retry(1, 7)};
-  Setup setup(simulation);
+  ClientsSetup setup(simulation);
   const RequestId of_a = setup.arrive();
   const RequestId of_b = setup.arrive();
   check(setup.clients.max_attempts() == 7, "the most of any tenant");
@@ -254,7 +254,7 @@ void a_timer_does_not_find_the_next_request_of_its_id() {
   Simulation simulation = simulation_of({{}, {.arrival_s = 2}});
   simulation.metrics.streaming = true;
   simulation.reaction.timeout_s = 5;
-  Setup setup(simulation);
+  ClientsSetup setup(simulation);
   const RequestId first = setup.arrive();
   set_clock(setup.context, 1);
   check(!setup.complete(first), "it is over");
@@ -293,7 +293,7 @@ Simulation simulation_of_clients(std::vector<workload::Client> clients) {
 void users_think_before_they_ask_again() {
   workload::Client client = users(2, 3);
   client.num_requests = 3;
-  Setup setup(simulation_of_clients({client}));
+  ClientsSetup setup(simulation_of_clients({client}));
   check(setup.clients.num_users() == 2 && setup.clients.has_pending(), "two users");
   const Event first = setup.next();
   check(is(first, Phase::user_arrival, 3, 0), "the first one has thought");
@@ -320,7 +320,7 @@ void a_refusal_takes_time() {
     client.num_requests = 9;
     Simulation simulation = simulation_of_clients({client});
     simulation.quantum_ns = 1000;
-    Setup setup(simulation);
+    ClientsSetup setup(simulation);
     const RequestId first = setup.arrive();
     check(setup.context.now == Time{0}, "the user asks at once");
     set_clock(setup.context, 2);
@@ -335,7 +335,7 @@ void a_user_asks_again_when_no_retry_is_left() {
   client.num_requests = 9;
   Simulation simulation = simulation_of_clients({client});
   simulation.reaction.retries = {retry(1, 2)};
-  Setup setup(simulation);
+  ClientsSetup setup(simulation);
   const RequestId first = setup.arrive();
   check(setup.fail(first), "it retries");
   check(setup.arrive() == first && setup.context.now == from_seconds(4), "the same request");
@@ -353,7 +353,7 @@ void requests_of_the_source_belong_to_no_user() {
   steady.num_requests = 1;
   workload::Client user = users(1, 10);
   user.num_requests = 2;
-  Setup setup(simulation_of_clients({user, steady}));
+  ClientsSetup setup(simulation_of_clients({user, steady}));
   const Event event = setup.next();
   check(is(event, Phase::source_arrival, 1), "by the clock");
   const RequestId id = setup.clients.arrive(event);

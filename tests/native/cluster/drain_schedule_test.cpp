@@ -20,8 +20,9 @@ namespace {
 
 constexpr std::uint32_t kGateway = 3;
 
-struct Setup {
-  explicit Setup(const gateway::Gateway& config, const signals::Signals& signals = signals::Live{})
+struct DrainSetup {
+  explicit DrainSetup(const gateway::Gateway& config,
+                      const signals::Signals& signals = signals::Live{})
       : simulation(simulation_of({})), context(configure(config, signals), 1) {}
 
   const Simulation& configure(const gateway::Gateway& config, const signals::Signals& signals) {
@@ -63,7 +64,7 @@ gateway::Gateway held_by_saturation() {
 // ---- on request ----------------------------------------------------------------------------
 
 void a_drain_that_would_be_next_is_made_at_once() {
-  Setup setup(gateway::Gateway{});
+  DrainSetup setup(gateway::Gateway{});
   set_clock(setup.context, 1);
   setup.something_is_due_at(2);
   check(setup.drains.request(Time{0}), "nothing else is due at this instant");
@@ -71,7 +72,7 @@ void a_drain_that_would_be_next_is_made_at_once() {
 }
 
 void a_drain_waits_for_what_is_due() {
-  Setup setup(gateway::Gateway{});
+  DrainSetup setup(gateway::Gateway{});
   setup.something_is_due_at(0);
   check(!setup.drains.request(Time{0}), "not at once");
   check(!setup.drains.request(Time{0}), "nor for the next request");
@@ -84,7 +85,7 @@ void a_drain_waits_for_what_is_due() {
 }
 
 void the_first_request_starts_the_latency() {
-  Setup setup(gateway::Gateway{});
+  DrainSetup setup(gateway::Gateway{});
   set_clock(setup.context, 1);
   check(!setup.drains.request(from_seconds(2)), "two seconds later");
   set_clock(setup.context, 2);
@@ -97,7 +98,7 @@ void the_first_request_starts_the_latency() {
 }
 
 void without_a_clock_only_requests_lead_to_drains() {
-  Setup setup(gateway::Gateway{});
+  DrainSetup setup(gateway::Gateway{});
   setup.drains.drained(5, true);
   check(!has_events(setup.context) && !setup.drains.is_pending(), "no attempts by the clock");
 }
@@ -106,7 +107,7 @@ void without_a_clock_only_requests_lead_to_drains() {
 
 // Three requests join at 5 s: one is dispatched immediately, the others at 6 s and 7 s.
 void a_series_begins_a_period_after_requests_were_left_waiting() {
-  Setup setup(one_per_second());
+  DrainSetup setup(one_per_second());
   set_clock(setup.context, 5);
   check(setup.drains.request(Time{0}), "an attempt for the one that joins");
   setup.drains.drained(2, true);
@@ -122,7 +123,7 @@ void a_series_begins_a_period_after_requests_were_left_waiting() {
 }
 
 void a_series_ends_with_the_first_attempt_that_finds_none() {
-  Setup setup(one_per_second());
+  DrainSetup setup(one_per_second());
   setup.drains.drained(1, true);
   check(!setup.attempt(1, 0), "the request has gone: no drain");
   check(!has_events(setup.context) && !setup.drains.is_pending(), "no further attempt");
@@ -130,7 +131,7 @@ void a_series_ends_with_the_first_attempt_that_finds_none() {
 
 // The queue is empty for a while, but at no attempt.
 void a_series_does_not_see_what_happens_between_attempts() {
-  Setup setup(one_per_second());
+  DrainSetup setup(one_per_second());
   setup.drains.drained(1, true);
   set_clock(setup.context, 0.3);
   setup.drains.drained(0, true);
@@ -141,7 +142,7 @@ void a_series_does_not_see_what_happens_between_attempts() {
 }
 
 void attempts_that_cannot_succeed_are_left_out() {
-  Setup setup(one_per_second());
+  DrainSetup setup(one_per_second());
   set_clock(setup.context, 5);
   setup.drains.drained(2, false);
   check(!has_events(setup.context) && !setup.drains.is_pending(), "no attempt");
@@ -153,7 +154,7 @@ void attempts_that_cannot_succeed_are_left_out() {
 }
 
 void a_series_resumes_before_its_first_attempt() {
-  Setup setup(one_per_second());
+  DrainSetup setup(one_per_second());
   setup.drains.drained(1, false);
   set_clock(setup.context, 0.4);
   check(!setup.drains.wake(Time{0}) && !setup.drains.wake(Time{0}), "twice before the first");
@@ -162,7 +163,7 @@ void a_series_resumes_before_its_first_attempt() {
 }
 
 void a_drain_that_leaves_requests_which_may_go_resumes_a_series() {
-  Setup setup(one_per_second());
+  DrainSetup setup(one_per_second());
   setup.drains.drained(1, false);
   set_clock(setup.context, 2.5);
   setup.drains.drained(2, true);
@@ -171,7 +172,7 @@ void a_drain_that_leaves_requests_which_may_go_resumes_a_series() {
 
 // At exactly 8 s, an instant of the series. Permits are released before the drains of an instant.
 void an_attempt_of_this_instant_sees_what_precedes_the_drains() {
-  Setup setup(one_per_second());
+  DrainSetup setup(one_per_second());
   set_clock(setup.context, 5);
   setup.drains.drained(1, false);
   setup.context.begin({from_seconds(8), Phase::permit_release, 0, 0});
@@ -181,7 +182,7 @@ void an_attempt_of_this_instant_sees_what_precedes_the_drains() {
 
 // Requests arrive after the drains.
 void an_attempt_of_this_instant_does_not_see_what_follows_the_drains() {
-  Setup setup(one_per_second());
+  DrainSetup setup(one_per_second());
   set_clock(setup.context, 5);
   setup.drains.drained(1, false);
   set_clock(setup.context, 8);
@@ -192,7 +193,7 @@ void an_attempt_of_this_instant_does_not_see_what_follows_the_drains() {
 
 // The drains of another instant are in the past.
 void drains_that_were_over_earlier_do_not_delay_an_attempt() {
-  Setup setup(one_per_second());
+  DrainSetup setup(one_per_second());
   set_clock(setup.context, 5);
   setup.drains.drained(1, false);
   set_clock(setup.context, 7);
@@ -203,14 +204,14 @@ void drains_that_were_over_earlier_do_not_delay_an_attempt() {
 }
 
 void nothing_wakes_a_gateway_without_a_series() {
-  Setup setup(one_per_second());
+  DrainSetup setup(one_per_second());
   check(!setup.drains.wake(Time{0}) && !has_events(setup.context), "no request waits");
 }
 
 // ---- a limit that depends on metrics -------------------------------------------------------
 
-void requests_that_saturation_holds_are_tried_again() {
-  Setup setup(held_by_saturation());
+void requests_that_saturation_holds_wake_it_again() {
+  DrainSetup setup(held_by_saturation());
   setup.drains.drained(2, true);
   check(setup.drains.is_pending(), "an attempt is due");
   check(setup.attempt(1, 2), "a period later");
@@ -224,7 +225,7 @@ void requests_that_saturation_holds_are_tried_again() {
 }
 
 void a_poll_ends_with_the_queue() {
-  Setup setup(held_by_saturation());
+  DrainSetup setup(held_by_saturation());
   setup.drains.drained(1, true);
   check(setup.attempt(1, 0), "a drain in any case");
   setup.drains.drained(0, true);
@@ -235,7 +236,7 @@ void a_poll_ends_with_the_queue() {
 
 // After a change at 2 s, without requests in flight.
 bool may_open_at(double at_s, const signals::Signals& signals) {
-  Setup setup(gateway::Gateway{}, signals);
+  DrainSetup setup(gateway::Gateway{}, signals);
   setup.context.last_change = from_seconds(2);
   set_clock(setup.context, at_s);
   return setup.drains.signals_may_open_gate();
@@ -252,7 +253,7 @@ void a_gate_may_open_until_everything_has_been_reported() {
 }
 
 void a_request_in_flight_may_open_a_gate_at_any_time() {
-  Setup setup(gateway::Gateway{});
+  DrainSetup setup(gateway::Gateway{});
   set_clock(setup.context, 100);
   check(!setup.drains.signals_may_open_gate(), "nothing changes");
   setup.context.num_in_flight = 1;
@@ -262,7 +263,7 @@ void a_request_in_flight_may_open_a_gate_at_any_time() {
 // ---- ticks ---------------------------------------------------------------------------------
 
 void a_drain_for_a_tick_is_no_pending_work() {
-  Setup setup(gateway::Gateway{});
+  DrainSetup setup(gateway::Gateway{});
   check(!setup.drains.request(from_seconds(1)), "scheduled");
   setup.drains.attribute_to_tick(true);
   check(!setup.drains.is_pending(), "for a tick alone");
@@ -271,7 +272,7 @@ void a_drain_for_a_tick_is_no_pending_work() {
 }
 
 void an_attempt_for_a_tick_is_no_pending_work() {
-  Setup setup(one_per_second());
+  DrainSetup setup(one_per_second());
   setup.drains.drained(1, false);
   check(!setup.drains.wake(Time{0}), "the tick has moved the limit");
   setup.drains.attribute_to_tick(true);
@@ -293,7 +294,7 @@ CASES(a_drain_that_would_be_next_is_made_at_once, a_drain_waits_for_what_is_due,
       an_attempt_of_this_instant_sees_what_precedes_the_drains,
       an_attempt_of_this_instant_does_not_see_what_follows_the_drains,
       drains_that_were_over_earlier_do_not_delay_an_attempt,
-      nothing_wakes_a_gateway_without_a_series, requests_that_saturation_holds_are_tried_again,
+      nothing_wakes_a_gateway_without_a_series, requests_that_saturation_holds_wake_it_again,
       a_poll_ends_with_the_queue, a_gate_may_open_until_everything_has_been_reported,
       a_request_in_flight_may_open_a_gate_at_any_time, a_drain_for_a_tick_is_no_pending_work,
       an_attempt_for_a_tick_is_no_pending_work);

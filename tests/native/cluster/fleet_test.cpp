@@ -23,9 +23,6 @@ using workload::Outcome;
 
 namespace {
 
-constexpr InstanceId kFirst{0};
-constexpr InstanceId kSecond{1};
-
 // Instances that take half a second to the first token and two to the last, at any concurrency.
 Simulation simulation_with(std::int64_t instances, fleet::Fleet fleet = {}) {
   Simulation simulation = simulation_of({{}, {}});
@@ -36,8 +33,8 @@ Simulation simulation_with(std::int64_t instances, fleet::Fleet fleet = {}) {
   return simulation;
 }
 
-struct Setup final : workload::RequestListener {
-  explicit Setup(Simulation of) : simulation(std::move(of)), context(simulation, 1) {
+struct FleetSetup final : workload::RequestListener {
+  explicit FleetSetup(Simulation of) : simulation(std::move(of)), context(simulation, 1) {
     context.states.resize(2);
     in_flight.resize(cluster::num_instances(simulation));
     local.in_flight = in_flight;
@@ -95,7 +92,7 @@ struct Setup final : workload::RequestListener {
 // ---- which instances are ready -------------------------------------------------------------
 
 void a_constant_fleet_is_ready_from_the_start() {
-  Setup setup(simulation_with(3));
+  FleetSetup setup(simulation_with(3));
   check(setup.fleet.num_ready() == 3 && !setup.fleet.awaits_instances(), "all of it");
   check(!setup.resize() && !has_events(setup.context), "nothing changes");
   check(setup.view().size() == 3 && setup.view().has_workers(), "all are seen");
@@ -103,19 +100,20 @@ void a_constant_fleet_is_ready_from_the_start() {
 
 // The decision for two more is at 2 s, and they take 1.5 s; at 6 s one instance is left.
 void a_target_counts_once_instances_are_ready() {
-  Setup setup(simulation_with(3, {.initial_instances = 1, .startup_s = 1.5}));
+  FleetSetup setup(simulation_with(3, {.initial_instances = 1, .startup_s = 1.5}));
   check(!setup.resize() && setup.fleet.num_ready() == 1, "one at first");
   check(!setup.set_target(3, 2), "none is ready yet");
   check(setup.view().size() == 1, "nor seen");
   check(setup.resize_next(3.5), "ready");
   check(setup.fleet.num_ready() == 3 && setup.view().size() == 3, "all three");
   check(setup.set_target(1, 6), "two leave at once");
-  check(setup.view().size() == 1 && setup.view().id(0) == kFirst, "the last ones");
+  check(setup.view().size() == 1 && setup.view().id(0) == kFirstInstance, "the last ones");
   check(!has_events(setup.context), "no change is to come");
 }
 
 void requests_may_wait_for_the_first_instance() {
-  Setup setup(simulation_with(2, {.initial_instances = 0, .target_instances = 1, .startup_s = 1}));
+  FleetSetup setup(
+      simulation_with(2, {.initial_instances = 0, .target_instances = 1, .startup_s = 1}));
   check(setup.fleet.num_ready() == 0 && setup.fleet.awaits_instances(), "one is to come");
   check(!setup.view().has_workers() && setup.view().size() == 1, "decisions know that none is");
   check(!setup.resize() && setup.fleet.awaits_instances(), "it starts");
@@ -127,7 +125,7 @@ void requests_may_wait_for_the_first_instance() {
 
 // The poll at 5 s, which was pending already, is scheduled again; from then on there is one chain.
 void a_target_between_two_polls_leaves_one_chain_of_them() {
-  Setup setup(simulation_with(
+  FleetSetup setup(simulation_with(
       3, {.initial_instances = 1,
           .autoscaler = fleet::QueueScaler{.poll_s = 5, .min_instances = 1, .max_instances = 3},
           .startup_s = 4}));
@@ -143,7 +141,7 @@ void a_target_between_two_polls_leaves_one_chain_of_them() {
 
 // 2 queued requests recommend 2 instances.
 void the_autoscaler_is_polled() {
-  Setup setup(simulation_with(
+  FleetSetup setup(simulation_with(
       2, {.initial_instances = 1,
           .autoscaler =
               fleet::QueueScaler{
@@ -160,12 +158,12 @@ void the_autoscaler_is_polled() {
 void a_request_enters_is_served_and_leaves() {
   Simulation simulation = simulation_with(2);
   simulation.gateway.limit = {gateway::DualLimit{}};
-  Setup setup(simulation);
+  FleetSetup setup(simulation);
   set_clock(setup.context, 1);
-  setup.send(1, kSecond);
+  setup.send(1, kSecondInstance);
   check(setup.context.states.instance[1] == 1, "where it was sent");
   check(setup.outcome(1) == Outcome::in_transit, "on its way");
-  check(setup.enter_next(kSecond, 1) == RequestId{1}, "it enters");
+  check(setup.enter_next(kSecondInstance, 1) == RequestId{1}, "it enters");
   check(setup.outcome(1) == Outcome::running && setup.first_tokens.empty(), "inside");
   setup.end_step_next(1.5);
   check(setup.first_tokens == std::vector{RequestId{1}} && setup.ended.empty(), "its first token");
@@ -181,77 +179,77 @@ void a_request_enters_is_served_and_leaves() {
 void a_request_is_in_transit_for_its_entry_delay() {
   Simulation simulation = simulation_with(1);
   simulation.instances = {{.latency = instance::Linear{.alpha0_us = 1e6, .alpha_input_us = 0}}};
-  Setup setup(simulation);
+  FleetSetup setup(simulation);
   set_clock(setup.context, 2);
-  setup.send(0, kFirst);
-  check(setup.enter_next(kFirst, 3) == RequestId{0}, "a second later");
+  setup.send(0, kFirstInstance);
+  check(setup.enter_next(kFirstInstance, 3) == RequestId{0}, "a second later");
 }
 
 // It is reported ready after 1 s, but serves after 5 s.
 void an_instance_that_does_not_serve_yet_lets_nothing_in() {
-  Setup setup(simulation_with(2, {.initial_instances = 1,
-                                  .target_instances = 2,
-                                  .startup_s = 5,
-                                  .reported_ready_after_s = 1}));
+  FleetSetup setup(simulation_with(2, {.initial_instances = 1,
+                                       .target_instances = 2,
+                                       .startup_s = 5,
+                                       .reported_ready_after_s = 1}));
   setup.resize();
   check(setup.resize_next(1) && setup.fleet.num_ready() == 2, "reported ready");
   set_clock(setup.context, 2);
-  setup.send(0, kSecond);
-  setup.send(1, kFirst);
-  check(setup.enter_next(kFirst, 2) == RequestId{1}, "the first one serves");
+  setup.send(0, kSecondInstance);
+  setup.send(1, kFirstInstance);
+  check(setup.enter_next(kFirstInstance, 2) == RequestId{1}, "the first one serves");
   setup.end_step_next(2.5);
   setup.end_step_next(4);
   check(is(take(setup.context), Phase::permit_release, 4, 1), "it has served");
-  check(setup.enter_next(kSecond, 5) == RequestId{0}, "the second one serves now");
+  check(setup.enter_next(kSecondInstance, 5) == RequestId{0}, "the second one serves now");
   setup.end_step_next(5.5);
   set_clock(setup.context, 6);
-  setup.send(1, kSecond);
-  check(setup.enter_next(kSecond, 6) == RequestId{1}, "and from now on");
+  setup.send(1, kSecondInstance);
+  check(setup.enter_next(kSecondInstance, 6) == RequestId{1}, "and from now on");
 }
 
 // ---- withdrawals ---------------------------------------------------------------------------
 
 void a_request_inside_is_evicted_at_once() {
-  Setup setup(simulation_with(1));
-  setup.send(0, kFirst);
-  setup.enter_next(kFirst, 0);
+  FleetSetup setup(simulation_with(1));
+  setup.send(0, kFirstInstance);
+  setup.enter_next(kFirstInstance, 0);
   setup.fleet.evict(RequestId{0});
   check(setup.outcome(0) == Outcome::evicted && setup.ended.size() == 1, "it has left");
   check(is(take(setup.context), Phase::permit_release, 0, 0), "its permit returns");
   setup.fleet.released(RequestId{0}, Outcome::evicted);
-  check(!setup.enter_next(kFirst, 0), "its place is free");
+  check(!setup.enter_next(kFirstInstance, 0), "its place is free");
 }
 
 void a_request_in_transit_is_evicted_as_it_enters() {
-  Setup setup(simulation_with(1));
-  setup.send(0, kFirst);
-  setup.send(1, kFirst);
+  FleetSetup setup(simulation_with(1));
+  setup.send(0, kFirstInstance);
+  setup.send(1, kFirstInstance);
   setup.fleet.evict(RequestId{0});
   check(setup.outcome(0) == Outcome::in_transit && setup.ended.empty(), "on its way");
-  check(setup.enter_next(kFirst, 0) == RequestId{0}, "it enters");
+  check(setup.enter_next(kFirstInstance, 0) == RequestId{0}, "it enters");
   check(setup.outcome(0) == Outcome::evicted && setup.ended.size() == 1, "and leaves");
   check(is(take(setup.context), Phase::permit_release, 0, 0), "its permit returns");
-  check(setup.enter_next(kFirst, 0) == RequestId{1}, "the other one enters");
+  check(setup.enter_next(kFirstInstance, 0) == RequestId{1}, "the other one enters");
   check(setup.outcome(1) == Outcome::running, "and stays");
 }
 
 // The same id may be reused in streaming mode.
 void an_eviction_is_carried_out_once() {
-  Setup setup(simulation_with(1));
-  setup.send(0, kFirst);
+  FleetSetup setup(simulation_with(1));
+  setup.send(0, kFirstInstance);
   setup.fleet.evict(RequestId{0});
-  setup.enter_next(kFirst, 0);
+  setup.enter_next(kFirstInstance, 0);
   take(setup.context);
   setup.context.states.clear(RequestId{0});
-  setup.send(0, kFirst);
-  setup.enter_next(kFirst, 0);
+  setup.send(0, kFirstInstance);
+  setup.enter_next(kFirstInstance, 0);
   check(setup.outcome(0) == Outcome::running, "the next one stays");
 }
 
 void a_request_that_has_ended_is_not_evicted() {
-  Setup setup(simulation_with(1));
-  setup.send(0, kFirst);
-  setup.enter_next(kFirst, 0);
+  FleetSetup setup(simulation_with(1));
+  setup.send(0, kFirstInstance);
+  setup.enter_next(kFirstInstance, 0);
   setup.end_step_next(0.5);
   setup.end_step_next(2);
   setup.fleet.evict(RequestId{0});
@@ -264,13 +262,13 @@ void a_request_that_has_ended_is_not_evicted() {
 void requests_count_at_their_ranks() {
   Simulation simulation = simulation_with(1);
   simulation.instances[0].data_parallel_size = 2;
-  Setup setup(simulation);
+  FleetSetup setup(simulation);
   check(setup.fleet.ranks() == std::vector<std::size_t>{2}, "two ranks");
   const instance::Instance& instance = *setup.fleet.instances()[0];
   check(instance.next_rank() == 0, "the first of equals");
-  setup.send(0, kFirst, 0);
+  setup.send(0, kFirstInstance, 0);
   check(instance.next_rank() == 1, "one counts at the first");
-  setup.send(1, kFirst, 1);
+  setup.send(1, kFirstInstance, 1);
   check(setup.context.states.rank[1] == 1 && instance.next_rank() == 0, "one each");
   setup.fleet.left(RequestId{1});
   check(instance.next_rank() == 1, "it does not count any longer");
@@ -282,14 +280,14 @@ void samples_add_up_instances_and_tenants() {
       {{.name = "a"}, {.name = "b"}}, {{.name = "x"}, {.name = "y"}, {.name = "z"}});
   simulation.instances = simulation_with(2).instances;
   simulation.metrics.timeline_step_s = 1;
-  Setup setup(simulation);
-  setup.send(0, kFirst);
-  setup.enter_next(kFirst, 0);
+  FleetSetup setup(simulation);
+  setup.send(0, kFirstInstance);
+  setup.enter_next(kFirstInstance, 0);
   setup.end_step_next(0.5);
   setup.end_step_next(2);
   take(setup.context);
-  setup.send(1, kSecond);
-  setup.enter_next(kSecond, 2);
+  setup.send(1, kSecondInstance);
+  setup.enter_next(kSecondInstance, 2);
   metrics::Sample state{.running = 1};
   std::vector<metrics::TenantSample> tenants(2);
   setup.fleet.add_to(state, tenants);
@@ -299,21 +297,22 @@ void samples_add_up_instances_and_tenants() {
 
 void the_end_of_a_run_is_written_down() {
   Simulation simulation = simulation_with(1);
-  Setup setup(simulation);
-  setup.send(0, kFirst);
-  setup.enter_next(kFirst, 0);
+  FleetSetup setup(simulation);
+  setup.send(0, kFirstInstance);
+  setup.enter_next(kFirstInstance, 0);
   setup.end_step_next(0.5);
   setup.fleet.close(from_seconds(1.25));
   check(setup.context.states.emitted[0] == 1 + 4, "10 tokens: half of the last 9 have come");
 }
 
 void only_scraped_instances_have_scrapes() {
-  Setup live(simulation_with(1));
+  FleetSetup live(simulation_with(1));
   check(live.fleet.scrapes() == nullptr, "none");
   Simulation simulation = simulation_with(1);
   simulation.signals = signals::Scraped{.period_s = 1, .phase_s = 0.25};
-  Setup scraped(simulation);
-  check(scraped.fleet.scrapes()->time_of(kFirst, 1) == from_seconds(1.25), "those of the settings");
+  FleetSetup scraped(simulation);
+  check(scraped.fleet.scrapes()->time_of(kFirstInstance, 1) == from_seconds(1.25),
+        "those of the settings");
 }
 
 // One request at a time: half a second to the engine's queue, a step of one second for its only
@@ -329,10 +328,10 @@ void exact_estimates_know_of_requests_in_transit() {
                                                        .beta0_us = 1e6,
                                                        .beta_prefill_us = 0,
                                                        .beta_decode_us = 0}}};
-  Setup setup(simulation);
+  FleetSetup setup(simulation);
   const signals::RequestView request(setup.context.requests, RequestId{1});
   check(setup.view().exact_first_token(request, 0) == from_seconds(1.5), "alone");
-  setup.send(0, kFirst);
+  setup.send(0, kFirstInstance);
   check(setup.view().exact_first_token(request, 0) == from_seconds(2.5), "behind the other one");
 }
 

@@ -28,12 +28,10 @@ using workload::Outcome;
 namespace {
 
 constexpr std::uint32_t kIndex = 3;
-constexpr InstanceId kFirst{0};
-constexpr InstanceId kSecond{1};
 
 /// A replica in front of two instances.
-struct Setup {
-  explicit Setup(Simulation of) : simulation(std::move(of)), context(simulation, 1) {
+struct GatewaySetup {
+  explicit GatewaySetup(Simulation of) : simulation(std::move(of)), context(simulation, 1) {
     context.states.resize(context.requests.capacity());
   }
 
@@ -84,7 +82,7 @@ gateway::FixedLimit at_most(std::int64_t in_flight) { return {.max_in_flight = i
 void a_request_passes_through() {
   Simulation simulation = with_limit(at_most(1), {{}, {}});
   simulation.router = router::LeastLoaded{};
-  Setup setup(simulation);
+  GatewaySetup setup(simulation);
   setup.fleet[0].reported.running = 5;
   set_clock(setup.context, 2);
   check(setup.admit(0), "admitted");
@@ -94,11 +92,13 @@ void a_request_passes_through() {
   check(setup.context.num_in_flight == 1 && setup.context.last_change == from_seconds(2),
         "a change");
   check(setup.join(1).empty() && !has_events(setup.context), "the second one waits for a permit");
-  check(setup.replica.route(RequestId{0}, setup.view()).instance == kSecond, "the idle instance");
+  check(setup.replica.route(RequestId{0}, setup.view()).instance == kSecondInstance,
+        "the idle instance");
   check(setup.replica.local_state().in_flight[1] == 1, "which has one in flight");
   set_clock(setup.context, 3);
-  check(!setup.replica.first_token(RequestId{0}, kSecond, from_seconds(2)), "the permit is held");
-  setup.replica.finished(RequestId{0}, kSecond);
+  check(!setup.replica.first_token(RequestId{0}, kSecondInstance, from_seconds(2)),
+        "the permit is held");
+  setup.replica.finished(RequestId{0}, kSecondInstance);
   check(setup.replica.local_state().in_flight[1] == 0, "it has left the instance");
   check(setup.replica.has_pending_work(false), "its permit is to return");
   check(setup.replica.release(RequestId{0}, Outcome::completed), "drain");
@@ -106,7 +106,7 @@ void a_request_passes_through() {
   check(setup.drain() == Ids{1}, "the second one is dispatched");
   check(setup.context.states.dispatched[1] == from_seconds(3), "when the permit returned");
   setup.replica.route(RequestId{1}, setup.view());
-  check(!setup.end(1, kSecond), "no drain of empty queues");
+  check(!setup.end(1, kSecondInstance), "no drain of empty queues");
   check(setup.counters().dispatched == 2 && setup.counters().ended == 2, "books");
   check(!setup.replica.has_pending_work(true) && !has_events(setup.context), "all is done");
 }
@@ -114,29 +114,29 @@ void a_request_passes_through() {
 void a_refused_request_is_not_queued() {
   Simulation simulation = simulation_of({{}});
   simulation.gateway.max_queued = 0;
-  Setup setup(simulation);
+  GatewaySetup setup(simulation);
   check(!setup.admit(0) && setup.counters().rejected == 1, "the queue is full");
   check(!setup.replica.has_pending_work(true), "it is over");
 }
 
 void a_request_before_admission_is_pending_work() {
-  Setup setup(simulation_of({{}}));
+  GatewaySetup setup(simulation_of({{}}));
   setup.replica.submit();
   check(setup.replica.has_pending_work(false), "it is to be admitted or not");
 }
 
 void a_first_token_may_return_a_permit() {
-  Setup setup(with_limit(gateway::DualLimit{.max_awaiting_first_token = 1}, {{}, {}}));
+  GatewaySetup setup(with_limit(gateway::DualLimit{.max_awaiting_first_token = 1}, {{}, {}}));
   check(setup.join(0) == Ids{0} && setup.join(1).empty(), "one without a token at a time");
   setup.replica.route(RequestId{0}, setup.view());
-  check(setup.replica.first_token(RequestId{0}, kFirst, Time{0}), "drain");
+  check(setup.replica.first_token(RequestId{0}, kFirstInstance, Time{0}), "drain");
   check(setup.drain() == Ids{1}, "the second one");
 }
 
 void queues_are_drained_after_a_latency() {
   Simulation simulation = with_limit(at_most(1), {{}, {}});
   simulation.gateway.drain_latency_s = 0.5;
-  Setup setup(simulation);
+  GatewaySetup setup(simulation);
   check(setup.admit(0) && !setup.replica.queued(), "not at once");
   check(setup.admit(1) && !setup.replica.queued(), "nor for the second one");
   const Event first = take(setup.context);
@@ -145,7 +145,7 @@ void queues_are_drained_after_a_latency() {
   check(setup.drain() == Ids{0}, "one permit");
   setup.replica.route(RequestId{0}, setup.view());
   set_clock(setup.context, 2);
-  check(!setup.end(0, kFirst), "not at once");
+  check(!setup.end(0, kFirstInstance), "not at once");
   check(is(take(setup.context), Phase::queue_drain, 2.5, kIndex), "half a second later");
 }
 
@@ -154,7 +154,7 @@ void attempts_follow_while_requests_wait() {
   Simulation simulation = simulation_of({{}, {}, {}});
   simulation.gateway.dispatch = gateway::Dispatch::one_per_attempt;
   simulation.gateway.attempt_period_s = 1;
-  Setup setup(simulation);
+  GatewaySetup setup(simulation);
   for (std::size_t i = 0; i < 3; ++i) check(setup.admit(i), "admitted");
   check(setup.replica.queued() && setup.drain() == Ids{0}, "one as they join");
   for (std::size_t i = 1; i < 3; ++i) {
@@ -168,7 +168,7 @@ void attempts_follow_while_requests_wait() {
 void a_held_request_makes_no_attempts() {
   Simulation simulation = with_limit(at_most(0), {{}});
   simulation.gateway.dispatch = gateway::Dispatch::one_per_attempt;
-  Setup setup(simulation);
+  GatewaySetup setup(simulation);
   check(setup.join(0).empty() && !has_events(setup.context), "nothing can open the gate");
 }
 
@@ -176,7 +176,7 @@ void a_held_request_makes_no_attempts() {
 void requests_that_saturation_holds_are_tried_again() {
   Simulation simulation = with_limit(gateway::Saturation{}, {{}, {}});
   simulation.gateway.attempt_period_s = 1;
-  Setup setup(simulation);
+  GatewaySetup setup(simulation);
   check(setup.join(0) == Ids{0}, "the fleet is idle");
   setup.fleet[0].reported.waiting = 9;
   setup.fleet[1].reported.waiting = 3;
@@ -200,7 +200,7 @@ Simulation with_timeout(const std::vector<Offered>& offered) {
 
 // The requests join at 0 s and 1 s and may wait for 5 s.
 void one_time_out_is_pending_at_a_time() {
-  Setup setup(with_timeout({{}, {.arrival_s = 1}}));
+  GatewaySetup setup(with_timeout({{}, {.arrival_s = 1}}));
   check(setup.join(0).empty(), "held");
   set_clock(setup.context, 1);
   check(setup.join(1).empty() && setup.replica.has_pending_work(false), "held");
@@ -219,13 +219,13 @@ void one_time_out_is_pending_at_a_time() {
 void time_outs_are_watched_before_a_late_drain() {
   Simulation simulation = with_timeout({{}});
   simulation.gateway.drain_latency_s = 9;
-  Setup setup(simulation);
+  GatewaySetup setup(simulation);
   check(setup.admit(0) && !setup.replica.queued(), "to be drained at 9 s");
   check(is(take(setup.context), Phase::queue_expiry, 5, kIndex), "its time-out comes first");
 }
 
 void a_withdrawn_request_leaves_its_queue() {
-  Setup setup(with_timeout({{}, {.arrival_s = 1}}));
+  GatewaySetup setup(with_timeout({{}, {.arrival_s = 1}}));
   setup.join(0);
   set_clock(setup.context, 1);
   setup.join(1);
@@ -241,8 +241,9 @@ void a_withdrawn_request_leaves_its_queue() {
 
 // 50 tokens of 100 are in flight: the next prompt is too long, and the one behind it must wait.
 void a_gap_lets_the_request_behind_go() {
-  Setup setup(with_limit(gateway::TokenBudget{.max_tokens_in_flight = 100},
-                         {{.input_tokens = 50}, {.input_tokens = 80}, {.input_tokens = 20}}));
+  GatewaySetup setup(
+      with_limit(gateway::TokenBudget{.max_tokens_in_flight = 100},
+                 {{.input_tokens = 50}, {.input_tokens = 80}, {.input_tokens = 20}}));
   check(setup.join(0) == Ids{0}, "it fits");
   check(setup.join(1).empty() && setup.join(2).empty(), "the head blocks");
   set_clock(setup.context, 3);
@@ -257,7 +258,7 @@ void what_leaves_a_queue_is_not_outstanding() {
   Simulation simulation = with_timeout({{.input_tokens = 10}, {.input_tokens = 10}});
   simulation.gateway.admission = {
       gateway::PredictiveTtft{.budgets = {{.slo_class = "standard", .budget_s = 1000}}}};
-  Setup setup(simulation);
+  GatewaySetup setup(simulation);
   const signals::Outstanding& outstanding = *setup.replica.local_state().outstanding;
   setup.join(0);
   setup.join(1);
@@ -272,7 +273,7 @@ void what_leaves_a_queue_is_not_outstanding() {
 // ---- workers -------------------------------------------------------------------------------
 
 void requests_wait_for_workers() {
-  Setup setup(with_limit(gateway::WorkerBudget{.cap_per_worker = 1}, {{}, {}, {}}));
+  GatewaySetup setup(with_limit(gateway::WorkerBudget{.cap_per_worker = 1}, {{}, {}, {}}));
   setup.replica.start(0);
   for (std::size_t i = 0; i < 3; ++i) check(setup.admit(i), "admitted");
   check(setup.replica.drain(nullptr, false).dispatched.empty(), "there are none");
@@ -299,14 +300,14 @@ Simulation with_controller() {
 }
 
 void there_are_no_ticks_without_a_controller() {
-  Setup setup(with_limit(at_most(1), {{}}));
+  GatewaySetup setup(with_limit(at_most(1), {{}}));
   setup.replica.start(2);
   setup.join(0);
   check(!has_events(setup.context), "none");
 }
 
 void ticks_follow_each_other_while_the_run_goes_on() {
-  Setup setup(with_controller());
+  GatewaySetup setup(with_controller());
   setup.replica.start(2);
   check(is(take(setup.context), Phase::controller_tick, 1, kIndex), "the first one");
   check(!setup.replica.tick(nullptr), "no request waits");
@@ -319,14 +320,14 @@ void ticks_follow_each_other_while_the_run_goes_on() {
 }
 
 void a_dispatch_restarts_the_ticks() {
-  Setup setup(with_controller());
+  GatewaySetup setup(with_controller());
   setup.replica.start(2);
   check(setup.join(0) == Ids{0}, "while a tick is due");
   take(setup.context);
   check(!has_events(setup.context), "that one only");
   setup.replica.schedule_tick(false);
   setup.replica.route(RequestId{0}, setup.view());
-  setup.end(0, kFirst);
+  setup.end(0, kFirstInstance);
   set_clock(setup.context, 7.5);
   check(setup.join(1) == Ids{1}, "while none is");
   check(is(take(setup.context), Phase::controller_tick, 8.5, kIndex), "an interval later");
@@ -335,7 +336,7 @@ void a_dispatch_restarts_the_ticks() {
 
 // Requests leave their queue without delay, so the limit rises by one.
 void a_tick_may_let_a_request_go() {
-  Setup setup(with_controller());
+  GatewaySetup setup(with_controller());
   setup.replica.start(2);
   check(setup.join(0) == Ids{0} && setup.join(1).empty(), "one permit");
   take(setup.context);
@@ -367,20 +368,21 @@ void retire(Context& context, RequestId id) {
 }
 
 void an_id_is_given_to_the_next_request() {
-  Setup setup(open_ended(at_most(1)));
+  GatewaySetup setup(open_ended(at_most(1)));
   const RequestId first = arrive(setup.context);
   const workload::RequestHandle handle = setup.context.requests.handle(first);
   check(setup.join(first.index()) == Ids{first.index()}, "dispatched");
   setup.replica.route(first, setup.view());
   check(setup.context.requests.find(handle) == first, "it is in the system");
-  check(!setup.end(first.index(), kFirst), "served");
+  check(!setup.end(first.index(), kFirstInstance), "served");
   retire(setup.context, first);
   check(!setup.context.requests.find(handle), "it is over");
   const RequestId second = arrive(setup.context);
   check(second == first && setup.context.requests.row(second) == 1, "the same id");
   check(!setup.context.requests.find(handle), "but another request");
   check(setup.join(second.index()) == Ids{second.index()}, "which has a way of its own");
-  check(setup.replica.route(second, setup.view()).instance == kSecond, "to the next instance");
+  check(setup.replica.route(second, setup.view()).instance == kSecondInstance,
+        "to the next instance");
   check(setup.counters().dispatched == 2 && setup.counters().in_flight() == 1, "books");
 }
 
@@ -461,7 +463,7 @@ class Server {
     where.push_back({setup_.context.requests.row(id), clock_.ns / 1'000'000});
   }
 
-  Setup setup_;
+  GatewaySetup setup_;
   Time clock_{0};
   std::vector<InService> in_service_;  // in order of their ends
   std::vector<Left> dispatched_;

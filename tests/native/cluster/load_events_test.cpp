@@ -29,9 +29,6 @@ using workload::Stage;
 
 namespace {
 
-constexpr InstanceId kFirst{0};
-constexpr InstanceId kSecond{1};
-
 // Prompts of 80 tokens, of which two exceed the threshold of 100.
 Simulation two_workers(const signals::Signals& signals, std::int64_t gateways = 1) {
   Simulation simulation = simulation_of({{.input_tokens = 80}, {.input_tokens = 80}});
@@ -42,8 +39,8 @@ Simulation two_workers(const signals::Signals& signals, std::int64_t gateways = 
   return simulation;
 }
 
-struct Setup {
-  explicit Setup(Simulation of) : simulation(std::move(of)), context(simulation, 1) {
+struct LoadEventsSetup {
+  explicit LoadEventsSetup(Simulation of) : simulation(std::move(of)), context(simulation, 1) {
     context.states.resize(2);
     if (const auto* scraped = std::get_if<signals::Scraped>(&simulation.signals)) {
       scrapes = std::make_unique<signals::Scrapes>(*scraped, 2, context.seed);
@@ -83,11 +80,11 @@ struct Setup {
 void nothing_is_read_without_need() {
   Simulation simulation = two_workers(signals::Live{});
   simulation.busy_monitor = {};
-  Setup setup(simulation);
+  LoadEventsSetup setup(simulation);
   check(!setup.context.follows_loads, "no threshold");
-  setup.events->sent(0, RequestId{0}, kFirst);
-  setup.events->first_token(0, RequestId{0}, kFirst);
-  setup.events->finished(0, RequestId{0}, kFirst);
+  setup.events->sent(0, RequestId{0}, kFirstInstance);
+  setup.events->first_token(0, RequestId{0}, kFirstInstance);
+  setup.events->finished(0, RequestId{0}, kFirstInstance);
   setup.events->renew();
   check(!has_events(setup.context) && setup.reads() == 0, "nothing happens");
   check(setup.events->known_to(0) == nullptr, "nothing is known");
@@ -103,51 +100,54 @@ void an_ingress_is_a_need() {
 // ---- live ----------------------------------------------------------------------------------
 
 void live_workers_are_read_once_an_instant() {
-  Setup setup(two_workers(signals::Live{}));
+  LoadEventsSetup setup(two_workers(signals::Live{}));
   set_clock(setup.context, 1);
-  setup.events->sent(0, RequestId{0}, kSecond);
-  setup.events->sent(0, RequestId{1}, kSecond);
-  check(setup.reads() == 0 && !setup.known().is_busy(kSecond), "nothing has been read");
-  check(!setup.handle_next(kSecond, 1), "no scrape");
+  setup.events->sent(0, RequestId{0}, kSecondInstance);
+  setup.events->sent(0, RequestId{1}, kSecondInstance);
+  check(setup.reads() == 0 && !setup.known().is_busy(kSecondInstance), "nothing has been read");
+  check(!setup.handle_next(kSecondInstance, 1), "no scrape");
   check(!has_events(setup.context), "one event for both requests");
   check(setup.fleet[1].reads == 1 && setup.fleet[0].reads == 0, "the worker they are about");
-  check(setup.prefill_tokens(kSecond) == 160 && setup.known().is_busy(kSecond), "160 > 100");
-  check(setup.known().ranks(kFirst).empty(), "nothing is known of the other one");
+  check(setup.prefill_tokens(kSecondInstance) == 160 && setup.known().is_busy(kSecondInstance),
+        "160 > 100");
+  check(setup.known().ranks(kFirstInstance).empty(), "nothing is known of the other one");
   set_clock(setup.context, 2);
-  setup.events->first_token(0, RequestId{0}, kSecond);
-  check(setup.known().is_busy(kSecond), "until the event");
-  setup.handle_next(kSecond, 2);
-  check(setup.prefill_tokens(kSecond) == 80 && !setup.known().is_busy(kSecond), "one prompt less");
+  setup.events->first_token(0, RequestId{0}, kSecondInstance);
+  check(setup.known().is_busy(kSecondInstance), "until the event");
+  setup.handle_next(kSecondInstance, 2);
+  check(setup.prefill_tokens(kSecondInstance) == 80 && !setup.known().is_busy(kSecondInstance),
+        "one prompt less");
 }
 
 void each_live_worker_has_an_event_of_its_own() {
-  Setup setup(two_workers(signals::Live{}));
-  setup.events->sent(0, RequestId{0}, kSecond);
-  setup.events->sent(0, RequestId{1}, kFirst);
-  setup.handle_next(kFirst, 0);
-  setup.handle_next(kSecond, 0);
-  check(setup.prefill_tokens(kFirst) == 80 && setup.prefill_tokens(kSecond) == 80, "one each");
+  LoadEventsSetup setup(two_workers(signals::Live{}));
+  setup.events->sent(0, RequestId{0}, kSecondInstance);
+  setup.events->sent(0, RequestId{1}, kFirstInstance);
+  setup.handle_next(kFirstInstance, 0);
+  setup.handle_next(kSecondInstance, 0);
+  check(setup.prefill_tokens(kFirstInstance) == 80 && setup.prefill_tokens(kSecondInstance) == 80,
+        "one each");
 }
 
 void a_request_that_ends_is_news() {
-  Setup setup(two_workers(signals::Live{}));
-  setup.events->sent(0, RequestId{0}, kFirst);
-  setup.handle_next(kFirst, 0);
+  LoadEventsSetup setup(two_workers(signals::Live{}));
+  setup.events->sent(0, RequestId{0}, kFirstInstance);
+  setup.handle_next(kFirstInstance, 0);
   set_clock(setup.context, 3);
   setup.context.states.outcome[0] = Outcome::cancelled;
-  setup.events->finished(0, RequestId{0}, kFirst);
-  setup.handle_next(kFirst, 3);
-  check(setup.prefill_tokens(kFirst) == 0, "its prompt is gone without a token");
+  setup.events->finished(0, RequestId{0}, kFirstInstance);
+  setup.handle_next(kFirstInstance, 3);
+  check(setup.prefill_tokens(kFirstInstance) == 0, "its prompt is gone without a token");
 }
 
 void what_workers_emit_is_read_where_it_counts() {
   Simulation simulation = two_workers(signals::Live{});
   simulation.busy_monitor.track_output_blocks = true;
-  Setup setup(simulation);
+  LoadEventsSetup setup(simulation);
   setup.fleet[0].emitted_tokens = 35;
-  setup.events->sent(0, RequestId{0}, kFirst);
-  setup.handle_next(kFirst, 0);
-  check(setup.known().ranks(kFirst)[0].active_decode_blocks == 8 + 3,
+  setup.events->sent(0, RequestId{0}, kFirstInstance);
+  setup.handle_next(kFirstInstance, 0);
+  check(setup.known().ranks(kFirstInstance)[0].active_decode_blocks == 8 + 3,
         "8 blocks of the prompt and 35 tokens, of which 10 fill a block");
 }
 
@@ -167,73 +167,79 @@ void each_rank_is_read() {
   std::vector<std::unique_ptr<instance::Instance>> fleet;
   fleet.push_back(std::move(ranks));
   LoadEvents events(context, fleet, nullptr);
-  events.sent(0, RequestId{0}, kFirst);
-  events.sent(0, RequestId{1}, kFirst);
+  events.sent(0, RequestId{0}, kFirstInstance);
+  events.sent(0, RequestId{1}, kFirstInstance);
   events.handle(take(context));
-  const auto known = events.known_to(0)->ranks(kFirst);
+  const auto known = events.known_to(0)->ranks(kFirstInstance);
   check(known.size() == 2, "two ranks");
   check(known[0].kv_used_blocks == 70 && known[1].kv_used_blocks == 40, "each by itself");
   check(known[0].active_prefill_tokens == 0 && known[1].active_prefill_tokens == 160,
         "what was sent to each");
-  check(!events.known_to(0)->is_busy(kFirst), "one busy rank of two");
+  check(!events.known_to(0)->is_busy(kFirstInstance), "one busy rank of two");
 }
 
 // ---- scraped -------------------------------------------------------------------------------
 
 void scrapes_arrive_after_their_delay() {
-  Setup setup(two_workers(signals::Scraped{.period_s = 1, .delay_s = 0.3}));
-  setup.events->sent(0, RequestId{0}, kFirst);
-  setup.events->sent(0, RequestId{1}, kFirst);
-  check(setup.handle_next(kFirst, 0) && setup.handle_next(kSecond, 0), "both are scraped");
-  check(setup.reads() == 2 && setup.known().ranks(kFirst).empty(), "the readings are on their way");
-  check(!setup.handle_next(kFirst, 0.3) && !setup.handle_next(kSecond, 0.3), "they arrive");
-  check(setup.known().is_busy(kFirst) && !setup.known().is_busy(kSecond), "160 > 100, 0");
+  LoadEventsSetup setup(two_workers(signals::Scraped{.period_s = 1, .delay_s = 0.3}));
+  setup.events->sent(0, RequestId{0}, kFirstInstance);
+  setup.events->sent(0, RequestId{1}, kFirstInstance);
+  check(setup.handle_next(kFirstInstance, 0) && setup.handle_next(kSecondInstance, 0),
+        "both are scraped");
+  check(setup.reads() == 2 && setup.known().ranks(kFirstInstance).empty(),
+        "the readings are on their way");
+  check(!setup.handle_next(kFirstInstance, 0.3) && !setup.handle_next(kSecondInstance, 0.3),
+        "they arrive");
+  check(setup.known().is_busy(kFirstInstance) && !setup.known().is_busy(kSecondInstance),
+        "160 > 100, 0");
   check(!has_events(setup.context), "no scrape follows by itself");
-  setup.events->schedule_scrape(kSecond);
-  check(setup.handle_next(kSecond, 1), "the next one");
+  setup.events->schedule_scrape(kSecondInstance);
+  check(setup.handle_next(kSecondInstance, 1), "the next one");
 }
 
 void scrapes_without_delay_arrive_at_once() {
-  Setup setup(two_workers(signals::Scraped{.period_s = 1, .phase_s = 0.5}));
-  check(setup.handle_next(kFirst, 0.5) && setup.handle_next(kSecond, 0.5), "the first scrapes");
-  check(!setup.known().ranks(kFirst).empty() && !has_events(setup.context), "no further event");
+  LoadEventsSetup setup(two_workers(signals::Scraped{.period_s = 1, .phase_s = 0.5}));
+  check(setup.handle_next(kFirstInstance, 0.5) && setup.handle_next(kSecondInstance, 0.5),
+        "the first scrapes");
+  check(!setup.known().ranks(kFirstInstance).empty() && !has_events(setup.context),
+        "no further event");
 }
 
 // The readings of 0 s and 1 s arrive at 1.5 s and 2.5 s.
 void readings_arrive_in_the_order_of_their_scrapes() {
-  Setup setup(two_workers(signals::Scraped{.period_s = 1, .delay_s = 1.5}));
+  LoadEventsSetup setup(two_workers(signals::Scraped{.period_s = 1, .delay_s = 1.5}));
   setup.fleet[0].reported.free_blocks = 90;
-  setup.handle_next(kFirst, 0);
-  setup.handle_next(kSecond, 0);
-  setup.events->schedule_scrape(kFirst);
+  setup.handle_next(kFirstInstance, 0);
+  setup.handle_next(kSecondInstance, 0);
+  setup.events->schedule_scrape(kFirstInstance);
   setup.fleet[0].reported.free_blocks = 20;
-  setup.handle_next(kFirst, 1);
-  setup.handle_next(kFirst, 1.5);
-  check(setup.used_blocks(kFirst) == 10, "as it was at 0 s");
-  setup.handle_next(kSecond, 1.5);
-  setup.handle_next(kFirst, 2.5);
-  check(setup.used_blocks(kFirst) == 80, "as it was at 1 s");
+  setup.handle_next(kFirstInstance, 1);
+  setup.handle_next(kFirstInstance, 1.5);
+  check(setup.used_blocks(kFirstInstance) == 10, "as it was at 0 s");
+  setup.handle_next(kSecondInstance, 1.5);
+  setup.handle_next(kFirstInstance, 2.5);
+  check(setup.used_blocks(kFirstInstance) == 80, "as it was at 1 s");
 }
 
 void a_scraped_worker_is_not_read_for_news() {
-  Setup setup(two_workers(signals::Scraped{.period_s = 1, .phase_s = 5}));
-  setup.events->sent(0, RequestId{0}, kFirst);
-  setup.events->first_token(0, RequestId{0}, kFirst);
-  setup.handle_next(kFirst, 5);
-  setup.handle_next(kSecond, 5);
+  LoadEventsSetup setup(two_workers(signals::Scraped{.period_s = 1, .phase_s = 5}));
+  setup.events->sent(0, RequestId{0}, kFirstInstance);
+  setup.events->first_token(0, RequestId{0}, kFirstInstance);
+  setup.handle_next(kFirstInstance, 5);
+  setup.handle_next(kSecondInstance, 5);
   check(!has_events(setup.context), "scrapes only");
 }
 
 void lost_scrapes_read_nothing() {
-  Setup setup(two_workers(signals::Scraped{.period_s = 1, .loss_probability = 0.5}));
-  setup.handle_next(kFirst, 0);
-  setup.handle_next(kSecond, 0);
+  LoadEventsSetup setup(two_workers(signals::Scraped{.period_s = 1, .loss_probability = 0.5}));
+  setup.handle_next(kFirstInstance, 0);
+  setup.handle_next(kSecondInstance, 0);
   const int before = setup.fleet[0].reads;
   int expected = 0;
   for (int k = 1; k <= 20; ++k) {
-    expected += !setup.scrapes->is_lost(kFirst, k);
-    setup.events->schedule_scrape(kFirst);
-    check(setup.handle_next(kFirst, k), "a scrape, lost or not");
+    expected += !setup.scrapes->is_lost(kFirstInstance, k);
+    setup.events->schedule_scrape(kFirstInstance);
+    check(setup.handle_next(kFirstInstance, k), "a scrape, lost or not");
     check(setup.fleet[0].reads - before == expected, "what was not lost");
   }
   check(expected > 0 && expected < 20, "some were lost");
@@ -242,18 +248,19 @@ void lost_scrapes_read_nothing() {
 // ---- on_read -------------------------------------------------------------------------------
 
 void readings_are_renewed_by_age() {
-  Setup setup(two_workers(signals::OnRead{.period_s = 0.5}));
-  setup.events->sent(0, RequestId{0}, kFirst);
+  LoadEventsSetup setup(two_workers(signals::OnRead{.period_s = 0.5}));
+  setup.events->sent(0, RequestId{0}, kFirstInstance);
   check(!has_events(setup.context), "changes of workers make no events");
   setup.events->renew();
   set_clock(setup.context, 0.4);
   setup.events->renew();
-  check(setup.reads() == 0 && setup.known().ranks(kFirst).empty(), "too early");
+  check(setup.reads() == 0 && setup.known().ranks(kFirstInstance).empty(), "too early");
   set_clock(setup.context, 0.5);
   setup.events->renew();
   setup.events->renew();
   check(setup.reads() == 2, "each once");
-  check(setup.prefill_tokens(kFirst) == 80 && setup.prefill_tokens(kSecond) == 0, "at once");
+  check(setup.prefill_tokens(kFirstInstance) == 80 && setup.prefill_tokens(kSecondInstance) == 0,
+        "at once");
   set_clock(setup.context, 0.9);
   setup.events->renew();
   check(setup.reads() == 2, "not old enough");
@@ -266,7 +273,7 @@ void readings_are_renewed_by_age() {
 }
 
 void live_workers_are_not_read_for_decisions() {
-  Setup setup(two_workers(signals::Live{}));
+  LoadEventsSetup setup(two_workers(signals::Live{}));
   set_clock(setup.context, 9);
   setup.events->renew();
   check(setup.reads() == 0, "only for changes");
@@ -275,47 +282,49 @@ void live_workers_are_not_read_for_decisions() {
 // ---- several gateways ----------------------------------------------------------------------
 
 void each_gateway_counts_what_it_has_sent() {
-  Setup setup(two_workers(signals::Live{}, 2));
+  LoadEventsSetup setup(two_workers(signals::Live{}, 2));
   setup.fleet[0].reported.free_blocks = 25;
-  setup.events->sent(0, RequestId{0}, kFirst);
-  setup.events->sent(0, RequestId{1}, kFirst);
-  setup.handle_next(kFirst, 0);
-  check(setup.prefill_tokens(kFirst, 0) == 160 && setup.prefill_tokens(kFirst, 1) == 0,
+  setup.events->sent(0, RequestId{0}, kFirstInstance);
+  setup.events->sent(0, RequestId{1}, kFirstInstance);
+  setup.handle_next(kFirstInstance, 0);
+  check(setup.prefill_tokens(kFirstInstance, 0) == 160 &&
+            setup.prefill_tokens(kFirstInstance, 1) == 0,
         "its own requests");
-  check(setup.known(0).is_busy(kFirst) && !setup.known(1).is_busy(kFirst), "busy for one of them");
-  check(setup.known(0).ranks(kFirst)[0].kv_used_blocks == 75 &&
-            setup.known(1).ranks(kFirst)[0].kv_used_blocks == 75,
+  check(setup.known(0).is_busy(kFirstInstance) && !setup.known(1).is_busy(kFirstInstance),
+        "busy for one of them");
+  check(setup.known(0).ranks(kFirstInstance)[0].kv_used_blocks == 75 &&
+            setup.known(1).ranks(kFirstInstance)[0].kv_used_blocks == 75,
         "what the worker reports reaches both");
 }
 
 // ---- refusals ------------------------------------------------------------------------------
 
 void a_worker_that_turns_requests_away_is_overloaded() {
-  Setup setup(two_workers(signals::Live{}, 2));
-  setup.events->sent(0, RequestId{0}, kFirst);
-  setup.handle_next(kFirst, 0);
-  check(!setup.known().is_busy(kFirst), "80 tokens are not too many");
+  LoadEventsSetup setup(two_workers(signals::Live{}, 2));
+  setup.events->sent(0, RequestId{0}, kFirstInstance);
+  setup.handle_next(kFirstInstance, 0);
+  check(!setup.known().is_busy(kFirstInstance), "80 tokens are not too many");
   setup.context.states.outcome[0] = Outcome::rejected;
   setup.context.states.reason[0] = {Stage::ingress, 1};
-  setup.events->finished(0, RequestId{0}, kFirst);
-  check(setup.known(0).is_busy(kFirst) && !has_events(setup.context), "at once, unread");
-  check(!setup.known(1).is_busy(kFirst), "the other gateway does not know");
-  setup.events->sent(0, RequestId{1}, kFirst);
-  setup.handle_next(kFirst, 0);
-  check(!setup.known(0).is_busy(kFirst), "until the next load event");
+  setup.events->finished(0, RequestId{0}, kFirstInstance);
+  check(setup.known(0).is_busy(kFirstInstance) && !has_events(setup.context), "at once, unread");
+  check(!setup.known(1).is_busy(kFirstInstance), "the other gateway does not know");
+  setup.events->sent(0, RequestId{1}, kFirstInstance);
+  setup.handle_next(kFirstInstance, 0);
+  check(!setup.known(0).is_busy(kFirstInstance), "until the next load event");
 }
 
 // The first reason of a worker: the request could never finish.
 void a_request_that_cannot_be_served_is_no_sign_of_overload() {
-  Setup setup(two_workers(signals::Live{}));
-  setup.events->sent(0, RequestId{0}, kFirst);
-  setup.handle_next(kFirst, 0);
+  LoadEventsSetup setup(two_workers(signals::Live{}));
+  setup.events->sent(0, RequestId{0}, kFirstInstance);
+  setup.handle_next(kFirstInstance, 0);
   setup.context.states.outcome[0] = Outcome::rejected;
   setup.context.states.reason[0] = {Stage::ingress, 0};
-  setup.events->finished(0, RequestId{0}, kFirst);
-  check(!setup.known().is_busy(kFirst), "not overloaded");
-  setup.handle_next(kFirst, 0);
-  check(setup.prefill_tokens(kFirst) == 0, "but it has left");
+  setup.events->finished(0, RequestId{0}, kFirstInstance);
+  check(!setup.known().is_busy(kFirstInstance), "not overloaded");
+  setup.handle_next(kFirstInstance, 0);
+  check(setup.prefill_tokens(kFirstInstance) == 0, "but it has left");
 }
 
 }  // namespace

@@ -22,8 +22,8 @@ using workload::Outcome;
 namespace {
 
 // Requests 0 and 1 of the first tenant, 2 of the second.
-struct Setup {
-  Setup() : simulation(two_tenants()), context(simulation, 1) { context.states.resize(3); }
+struct SamplerSetup {
+  SamplerSetup() : simulation(two_tenants()), context(simulation, 1) { context.states.resize(3); }
 
   static Simulation two_tenants() {
     Simulation simulation = simulation_of({{.tenant = 0}, {.tenant = 0}, {.tenant = 1}},
@@ -55,7 +55,7 @@ void there_are_no_samples_unless_they_are_asked_for() {
 }
 
 void samples_are_due_as_long_as_the_run_goes_on() {
-  Setup setup;
+  SamplerSetup setup;
   setup.sampler.start();
   check(is(take(setup.context), Phase::timeline_sample, 0), "the first one");
   setup.sampler.sample({}, std::vector<TenantSample>(2), true);
@@ -65,7 +65,7 @@ void samples_are_due_as_long_as_the_run_goes_on() {
 }
 
 void tenants_are_counted_apart() {
-  Setup setup;
+  SamplerSetup setup;
   for (std::size_t i = 0; i < 3; ++i) setup.sampler.submitted(RequestId{i});
   setup.sampler.shed(RequestId{0});
   setup.sampler.released(RequestId{1}, Outcome::completed);
@@ -79,7 +79,7 @@ void tenants_are_counted_apart() {
 }
 
 void what_a_client_withdraws_is_not_shed() {
-  Setup setup;
+  SamplerSetup setup;
   setup.drop(0, Outcome::cancelled);
   setup.drop(1, Outcome::expired);
   setup.drop(2, Outcome::evicted);
@@ -91,7 +91,7 @@ void what_a_client_withdraws_is_not_shed() {
 
 // The counts are added to the state of gateways and instances at that instant.
 void samples_keep_what_they_are_given() {
-  Setup setup;
+  SamplerSetup setup;
   setup.sampler.submitted(RequestId{2});
   const std::vector<TenantSample> first{{.queued = 4}, {.dispatched = 7, .emitted_tokens = 90}};
   setup.sampler.sample({.at = from_seconds(1), .in_flight = 3}, first, true);

@@ -21,9 +21,9 @@ namespace {
 
 using Notes = std::vector<std::string>;
 
-class Scripted final : public AdmissionPolicy {
+class ScriptedAdmission final : public AdmissionPolicy {
  public:
-  Scripted(std::string name, Verdict verdict, Notes& notes)
+  ScriptedAdmission(std::string name, Verdict verdict, Notes& notes)
       : name_(std::move(name)), verdict_(verdict), notes_(notes) {}
 
   Verdict decide(const signals::RequestView&, const signals::View&, Time, sim::Draws&) override {
@@ -53,13 +53,13 @@ AdmissionChain chain_of(std::vector<Verdict> verdicts, Notes& notes) {
   for (std::size_t i = 0; i < verdicts.size(); ++i) {
     const std::string name(1, static_cast<char>('a' + i));
     links.push_back(
-        {std::make_unique<Scripted>(name, verdicts[i], notes), 10 * (i + 1), name == "b"});
+        {std::make_unique<ScriptedAdmission>(name, verdicts[i], notes), 10 * (i + 1), name == "b"});
   }
   return AdmissionChain(std::move(links));
 }
 
-const auto kTable = make_table({{}});
-const signals::RequestView kRequest(*kTable, RequestId{});
+const auto kOneRequest = make_table({{}});
+const signals::RequestView kRequest(*kOneRequest, RequestId{});
 const Verdict kAdmit = Verdict::admit();
 
 std::optional<std::size_t> decide(AdmissionChain& chain, const signals::View& view) {

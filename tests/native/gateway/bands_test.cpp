@@ -38,9 +38,9 @@ const std::vector<workload::SloClass> kClasses{{.name = "important", .priority =
 enum Class : std::uint16_t { kImportant, kStandard, kBatch, kSpare };
 
 /// Bands, and the requests offered to them.
-struct Setup {
-  explicit Setup(std::vector<Offered> offered, Gateway config = {},
-                 std::vector<workload::Tenant> tenants = kTenants)
+struct BandsSetup {
+  explicit BandsSetup(std::vector<Offered> offered, Gateway config = {},
+                      std::vector<workload::Tenant> tenants = kTenants)
       : table(make_table(offered, std::move(tenants), kClasses)), bands(config, *table) {}
 
   void join(std::size_t request, double at_s = 0) {
@@ -66,8 +66,8 @@ Gateway with_bands(std::vector<Band> bands) {
 }
 
 void a_request_joins_the_highest_band_that_its_class_reaches() {
-  Setup setup({{0, kImportant}, {0, kStandard}, {0, kSpare}},
-              with_bands({{.priority = 0}, {.priority = 10}}));
+  BandsSetup setup({{0, kImportant}, {0, kStandard}, {0, kSpare}},
+                   with_bands({{.priority = 0}, {.priority = 10}}));
   check(setup.bands[0].priority() == 10 && setup.bands[1].priority() == 0, "the highest first");
   check(&setup.bands.of(id(0)) == &setup.bands[0], "important");
   check(&setup.bands.of(id(1)) == &setup.bands[1], "standard");
@@ -79,7 +79,7 @@ void a_request_joins_the_highest_band_that_its_class_reaches() {
 }
 
 void a_tenant_with_a_full_queue_is_refused() {
-  Setup setup({{0}, {0}, {1}}, with_bands({{.queue = {.max_requests = 1}}}));
+  BandsSetup setup({{0}, {0}, {1}}, with_bands({{.queue = {.max_requests = 1}}}));
   setup.join(0);
   const Bands::Room own = setup.bands.make_room(id(1), {});
   check(!own.is_there && !own.displaced, "its queue is full, and drops its tail");
@@ -89,7 +89,7 @@ void a_tenant_with_a_full_queue_is_refused() {
 void a_tenant_s_own_bound_counts_instead() {
   std::vector<workload::Tenant> tenants = kTenants;
   tenants[0].queue_max = 2;
-  Setup setup({{0}, {0}, {0}}, with_bands({{.queue = {.max_requests = 1}}}), tenants);
+  BandsSetup setup({{0}, {0}, {0}}, with_bands({{.queue = {.max_requests = 1}}}), tenants);
   setup.join(0);
   check(setup.bands.make_room(id(1), {}).is_there, "two may wait");
   setup.join(1);
@@ -101,7 +101,7 @@ void a_queue_that_drops_its_head_has_room_in_every_bound() {
   Gateway config =
       with_bands({{.max_requests = 1, .queue = {.max_requests = 1, .drop = gateway::Drop::head}}});
   config.max_queued = 1;
-  Setup setup({{0}, {0}}, config);
+  BandsSetup setup({{0}, {0}}, config);
   setup.join(0);
   const Bands::Room room = setup.bands.make_room(id(1), {});
   check(room.is_there && room.displaced == id(0), "the head gave its place");
@@ -109,7 +109,7 @@ void a_queue_that_drops_its_head_has_room_in_every_bound() {
 }
 
 void a_full_band_refuses_every_tenant() {
-  Setup setup({{0, kBatch}, {1, kImportant}}, with_bands({{.max_requests = 1}}));
+  BandsSetup setup({{0, kBatch}, {1, kImportant}}, with_bands({{.max_requests = 1}}));
   setup.join(0);
   const Bands::Room room = setup.bands.make_room(id(1), {});
   check(!room.is_there && !room.displaced, "nothing is displaced, however unimportant");
@@ -124,15 +124,15 @@ Gateway full_at(std::int64_t most, bool sheds) {
 }
 
 void a_full_gateway_refuses_unless_it_sheds() {
-  Setup setup({{0, kSpare}, {1, kImportant}}, full_at(1, false));
+  BandsSetup setup({{0, kSpare}, {1, kImportant}}, full_at(1, false));
   check(setup.bands.make_room(id(0), {}).is_there, "it is empty");
   setup.join(0);
   check(!setup.bands.make_room(id(1), {}).is_there, "it is full");
 }
 
 void a_full_gateway_displaces_the_least_important() {
-  Setup setup({{0, kBatch}, {0, kSpare}, {1, kSpare}, {0, kStandard}, {1, kBatch}},
-              full_at(4, true));
+  BandsSetup setup({{0, kBatch}, {0, kSpare}, {1, kSpare}, {0, kStandard}, {1, kBatch}},
+                   full_at(4, true));
   for (std::size_t i = 0; i < 4; ++i) setup.join(i);
   const auto displaced_by_batch = setup.bands.make_room(id(4), {}).displaced;
   check(displaced_by_batch == id(2), "the newest of the least important");
@@ -144,7 +144,7 @@ void a_full_gateway_displaces_the_least_important() {
 void only_more_important_requests_displace() {
   Gateway config = full_at(1, true);
   config.bands[0].priority = -1;
-  Setup setup({{0, kBatch}, {1, kBatch}, {1, kSpare}, {0, kStandard}}, config);
+  BandsSetup setup({{0, kBatch}, {1, kBatch}, {1, kSpare}, {0, kStandard}}, config);
   setup.join(0);
   check(!setup.bands.make_room(id(1), {}).is_there, "not equals");
   check(!setup.bands.make_room(id(2), {}).is_there, "not lesser ones");
@@ -152,15 +152,15 @@ void only_more_important_requests_displace() {
 }
 
 void only_sheddable_requests_are_displaced() {
-  Setup setup({{0, kStandard}, {1, kImportant}}, full_at(1, true));
+  BandsSetup setup({{0, kStandard}, {1, kImportant}}, full_at(1, true));
   setup.join(0);
   check(!setup.bands.make_room(id(1), {}).is_there, "a standard request stays");
 }
 
 void waits_end_after_the_time_out_of_their_band() {
-  Setup setup({{0, kImportant}, {0, kImportant}, {1, kSpare}},
-              with_bands({{.priority = 3, .queue = {.timeout_s = 4}},
-                          {.priority = -1000, .queue = {.timeout_s = 1}}}));
+  BandsSetup setup({{0, kImportant}, {0, kImportant}, {1, kSpare}},
+                   with_bands({{.priority = 3, .queue = {.timeout_s = 4}},
+                               {.priority = -1000, .queue = {.timeout_s = 1}}}));
   check(setup.bands.next_timeout() == sim::kForever, "nothing waits");
   setup.join(0, 0);
   setup.join(1, 1);
@@ -175,8 +175,8 @@ void waits_end_after_the_time_out_of_their_band() {
 }
 
 void one_that_comes_too_late_is_taken_out_undispatched() {
-  Setup setup({{0}, {0}, {0}, {0}},
-              with_bands({{.queue = {.codel_target_s = 1, .codel_interval_s = 5}}}));
+  BandsSetup setup({{0}, {0}, {0}, {0}},
+                   with_bands({{.queue = {.codel_target_s = 1, .codel_interval_s = 5}}}));
   for (std::size_t i = 0; i < 4; ++i) setup.join(i, 0);
   const auto is_too_late = [&](double at_s) {
     return setup.bands[0].take_next(Open{}, from_seconds(at_s))->is_too_late;
@@ -188,8 +188,8 @@ void one_that_comes_too_late_is_taken_out_undispatched() {
 
 void policies_that_commit_are_due_while_nothing_waits() {
   const auto is_due = [](gateway::DrrSemantics semantics) {
-    Setup setup({{0}},
-                with_bands({{.fairness = gateway::DeficitRoundRobin{.semantics = semantics}}}));
+    BandsSetup setup(
+        {{0}}, with_bands({{.fairness = gateway::DeficitRoundRobin{.semantics = semantics}}}));
     return setup.bands.are_due();
   };
   check(is_due(gateway::DrrSemantics::verbatim), "its loop turns at every permit");
@@ -203,7 +203,7 @@ Gateway charging(const gateway::Cost& cost) {
 }
 
 void a_request_that_leaves_undispatched_gets_its_charge_back() {
-  Setup setup({{0}, {0}, {1}}, charging({.charge_at = gateway::ChargeAt::enqueue}));
+  BandsSetup setup({{0}, {0}, {1}}, charging({.charge_at = gateway::ChargeAt::enqueue}));
   for (std::size_t i = 0; i < 3; ++i) setup.join(i);
   setup.bands[0].withdraw(id(1), {});
   // Each tenant has paid for one request, so the first goes; otherwise it would have paid for two.
@@ -221,7 +221,8 @@ const gateway::Cost kByToken{.unit = gateway::CostUnit::weighted_tokens,
                              .charge_at = gateway::ChargeAt::token};
 
 void tokens_are_charged_once_and_to_their_tenant() {
-  Setup setup({{0, kStandard}, {1, kStandard}, {0, kStandard}, {1, kStandard}}, charging(kByToken));
+  BandsSetup setup({{0, kStandard}, {1, kStandard}, {0, kStandard}, {1, kStandard}},
+                   charging(kByToken));
   Meter meter;
   setup.bands.set_meter(meter);
   for (std::size_t i = 0; i < 4; ++i) setup.join(i);
@@ -239,7 +240,7 @@ void tokens_of_another_band_do_not_count() {
   Gateway config = charging(kByToken);
   config.bands[0].priority = 3;
   config.bands.push_back({.priority = -1000});
-  Setup setup({{0, kStandard}, {1, kStandard}}, config);
+  BandsSetup setup({{0, kStandard}, {1, kStandard}}, config);
   Meter meter;
   setup.bands.set_meter(meter);
   setup.join(0);

@@ -21,7 +21,7 @@ using workload::Outcome;
 namespace {
 
 /// A limit that records its settings.
-class Scripted final : public gateway::LimitPolicy {
+class MovedLimit final : public gateway::LimitPolicy {
  public:
   bool is_open(const gateway::Occasion&) const override { return true; }
   bool may_start(const signals::RequestView&, const gateway::Occasion&) const override {
@@ -65,8 +65,8 @@ gateway::Gateway config_of(SensorSource source) {
 }
 
 /// A loop around a limit of 10, and a request that arrived at 1 s and has ten tokens.
-struct Setup {
-  explicit Setup(const gateway::Gateway& config) : loop(config, limit, 1, 0, 7, 1) {}
+struct ControlSetup {
+  explicit ControlSetup(const gateway::Gateway& config) : loop(config, limit, 1, 0, 7, 1) {}
   const ControlRecord& tick(double now_s, std::int64_t in_flight = 1, std::int64_t queued = 0) {
     loop.tick(in_flight, queued, nullptr, from_seconds(now_s));
     return loop.log().back();
@@ -74,12 +74,12 @@ struct Setup {
 
   std::unique_ptr<workload::RequestTable> table = make_table({{.arrival_s = 1}});
   signals::RequestView request{*table, RequestId{0}};
-  Scripted limit;
+  MovedLimit limit;
   ControlLoop loop;
 };
 
 void a_tick_without_samples_moves_nothing() {
-  Setup setup(config_of(SensorSource::ttft));
+  ControlSetup setup(config_of(SensorSource::ttft));
   const ControlRecord& done = setup.tick(5);
   check(done.action == ControlAction::no_signal && std::isnan(done.value), "no signal");
   check(done.samples == 0 && setup.limit.resized == 0 && done.setting == 10, "as it was");
@@ -88,7 +88,7 @@ void a_tick_without_samples_moves_nothing() {
 }
 
 void what_the_sensor_measures_moves_the_limit() {
-  Setup setup(config_of(SensorSource::ttft));
+  ControlSetup setup(config_of(SensorSource::ttft));
   setup.loop.first_token(setup.request, from_seconds(1), from_seconds(1), from_seconds(2));
   const ControlRecord raised = setup.tick(5);
   check(raised.action == ControlAction::increase && raised.value == 1, "1 s is fast");
@@ -103,7 +103,7 @@ void what_the_sensor_measures_moves_the_limit() {
 // The life of a request contributes one sample per source.
 void each_source_has_its_moment() {
   const auto value_of = [](SensorSource source) {
-    Setup setup(config_of(source));
+    ControlSetup setup(config_of(source));
     setup.loop.dispatched(setup.request, 1, from_seconds(1.5));
     setup.loop.first_token(setup.request, from_seconds(1.5), from_seconds(1.75), from_seconds(2));
     setup.loop.ended(setup.request, Outcome::completed, from_seconds(1.5), from_seconds(6));
@@ -122,7 +122,7 @@ void refusals_count_where_they_are_included() {
   const auto samples_of = [](SensorSource source, bool includes, Outcome outcome) {
     gateway::Gateway config = config_of(source);
     config.sensor.includes_refusals = includes;
-    Setup setup(config);
+    ControlSetup setup(config);
     setup.loop.ended(setup.request, outcome, from_seconds(1), from_seconds(3));
     return setup.tick(5).samples;
   };
@@ -138,7 +138,7 @@ void refusals_count_where_they_are_included() {
 void counts_are_since_the_last_tick() {
   gateway::Gateway config = config_of(SensorSource::ttft);
   config.controller = gateway::Vegas{.threshold = 1, .beta = 6, .shed_is_drop = true};
-  Setup setup(config);
+  ControlSetup setup(config);
   setup.loop.first_token(setup.request, from_seconds(1), from_seconds(1), from_seconds(2));
   check(setup.tick(5).action == ControlAction::hold, "it has only now seen a latency");
   setup.loop.dispatched(setup.request, 9, from_seconds(5));
@@ -151,7 +151,7 @@ void counts_are_since_the_last_tick() {
 }
 
 void nothing_rises_without_demand() {
-  Setup setup(config_of(SensorSource::ttft));
+  ControlSetup setup(config_of(SensorSource::ttft));
   setup.loop.first_token(setup.request, from_seconds(1), from_seconds(1), from_seconds(2));
   check(setup.tick(5, 0, 0).action == ControlAction::hold, "nothing is there");
   check(setup.tick(6, 0, 1).action == ControlAction::increase, "one waits");
@@ -163,7 +163,7 @@ void the_hit_rate_is_of_what_was_looked_up_since_the_last_tick() {
   gateway::Gateway config = config_of(SensorSource::hit_rate);
   config.controller =
       gateway::Concur{.high_kv_utilization = 0.5, .hit_rate_fall = 0.1, .decrease_factor = 0.5};
-  Setup setup(config);
+  ControlSetup setup(config);
   std::vector<Reporting> fleet(2);
   std::vector<signals::SignalSource*> instances{&fleet[0], &fleet[1]};
   const std::vector<std::int32_t> in_flight{0, 0};
@@ -190,7 +190,7 @@ void the_hit_rate_is_of_what_was_looked_up_since_the_last_tick() {
 }
 
 void memory_use_is_the_mean_of_the_fleet() {
-  Setup setup(config_of(SensorSource::kv_utilization));
+  ControlSetup setup(config_of(SensorSource::kv_utilization));
   std::vector<Reporting> fleet(2);
   fleet[0].signal.kv_utilization = 0.75;
   fleet[1].signal.kv_utilization = 0.25;

@@ -40,9 +40,9 @@ struct Script {
   std::int64_t workers = 0;
 };
 
-class Scripted final : public LimitPolicy {
+class ScriptedLimit final : public LimitPolicy {
  public:
-  explicit Scripted(Script& script) : script_(script) {}
+  explicit ScriptedLimit(Script& script) : script_(script) {}
   bool is_open(const Occasion&) const override {
     ++script_.asked;
     return script_.is_open;
@@ -68,13 +68,13 @@ class Scripted final : public LimitPolicy {
 
 LimitSet limits_of(std::vector<Script>& scripts) {
   std::vector<std::unique_ptr<LimitPolicy>> limits;
-  for (Script& script : scripts) limits.push_back(std::make_unique<Scripted>(script));
+  for (Script& script : scripts) limits.push_back(std::make_unique<ScriptedLimit>(script));
   return LimitSet(std::move(limits));
 }
 
-const auto kTable = make_table({{}, {}});
-const signals::RequestView kFirst(*kTable, RequestId{0});
-const signals::RequestView kSecond(*kTable, RequestId{1});
+const auto kTwoRequests = make_table({{}, {}});
+const signals::RequestView kFirst(*kTwoRequests, RequestId{0});
+const signals::RequestView kSecond(*kTwoRequests, RequestId{1});
 
 void all_limits_must_agree() {
   std::vector<Script> scripts(2);

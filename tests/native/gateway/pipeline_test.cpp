@@ -19,9 +19,9 @@ using workload::Outcome;
 namespace {
 
 /// A gateway in front of a fleet of one, known only by the gateway's own count.
-struct Setup {
-  explicit Setup(std::vector<Offered> offered, Gateway config = {},
-                 std::vector<workload::SloClass> slo_classes = {{}})
+struct PipelineSetup {
+  explicit PipelineSetup(std::vector<Offered> offered, Gateway config = {},
+                         std::vector<workload::SloClass> slo_classes = {{}})
       : table(make_table(offered, {{}}, std::move(slo_classes))),
         pipeline(config, 0, *table, states, 1, 1) {
     states.resize(table->capacity());
@@ -59,7 +59,7 @@ Gateway at_most(std::int64_t in_flight) {
 }
 
 void permits_let_requests_out_in_order() {
-  Setup setup({{}, {}, {}}, at_most(2));
+  PipelineSetup setup({{}, {}, {}}, at_most(2));
   for (std::size_t i = 0; i < 3; ++i) check(setup.admit(i), "admitted");
   check(ids(setup.drain(1).dispatched) == Ids{0, 1}, "as many as there are permits");
   check(setup.states.dispatched[1] == from_seconds(1), "when");
@@ -74,7 +74,7 @@ void permits_let_requests_out_in_order() {
 void an_attempt_lets_one_out() {
   Gateway config;
   config.dispatch = gateway::Dispatch::one_per_attempt;
-  Setup setup({{}, {}}, config);
+  PipelineSetup setup({{}, {}}, config);
   setup.admit(0);
   setup.admit(1);
   check(ids(setup.drain().dispatched) == Ids{0}, "one");
@@ -85,8 +85,8 @@ void passing_equals_queueing() {
   Gateway config;
   config.admission = {gateway::TokenBucket{.capacity_tokens = 250, .refill_tokens_per_s = 100}};
   const std::vector<Offered> offered(5, Offered{.input_tokens = 100});
-  Setup passing(offered, config);
-  Setup queueing(offered, config);
+  PipelineSetup passing(offered, config);
+  PipelineSetup queueing(offered, config);
   check(passing.pipeline.never_holds(), "nothing can hold a request");
   for (std::size_t i = 0; i < offered.size(); ++i) {
     const double at_s = 0.4 * static_cast<double>(i);
@@ -98,7 +98,7 @@ void passing_equals_queueing() {
     check(passing.states.admitted[i] == queueing.states.admitted[i], "admitted when");
     check(passing.states.dispatched[i] == queueing.states.dispatched[i], "dispatched when");
     if (i == 1) {
-      for (Setup* one : {&passing, &queueing}) {
+      for (PipelineSetup* one : {&passing, &queueing}) {
         check(!one->pipeline.release(RequestId{0}, Outcome::completed, from_seconds(at_s)),
               "none waits");
       }
@@ -135,12 +135,12 @@ void anything_that_may_hold_a_request_is_known() {
 void rejections_name_their_stage() {
   Gateway config;
   config.admission = {gateway::AlwaysAdmit{}, gateway::RejectAll{}};
-  Setup refusing({{}}, config);
+  PipelineSetup refusing({{}}, config);
   check(!refusing.admit(0) && refusing.outcome(0) == Outcome::rejected, "by a policy");
   check(refusing.states.reason[0].stage == workload::Stage::admission, "of admission");
   config = {};
   config.max_queued = 0;
-  Setup full({{}}, config);
+  PipelineSetup full({{}}, config);
   check(!full.admit(0) && full.states.reason[0].stage == workload::Stage::queue, "by the queue");
   check(full.pipeline.counters().rejected == 1 && full.is_balanced(), "books");
 }
@@ -148,7 +148,7 @@ void rejections_name_their_stage() {
 void what_leaves_a_queue_undispatched_is_dropped() {
   Gateway config = at_most(0);
   config.bands[0].queue = {.max_requests = 2, .timeout_s = 5, .drop = gateway::Drop::head};
-  Setup setup({{}, {}, {}}, config);
+  PipelineSetup setup({{}, {}, {}}, config);
   setup.admit(0);
   setup.admit(1);
   setup.pipeline.arrive();
@@ -176,8 +176,8 @@ void saturation_takes_sheddable_requests_out_of_the_instances() {
   limit.max_concurrency = 2;
   config.limit = {limit};
   config.eviction.max_victims = 1;
-  Setup setup({{.slo_class = 1}, {.slo_class = 1}, {.slo_class = 0}}, config,
-              {{.name = "standard"}, {.name = "batch", .priority = -1}});
+  PipelineSetup setup({{.slo_class = 1}, {.slo_class = 1}, {.slo_class = 0}}, config,
+                      {{.name = "standard"}, {.name = "batch", .priority = -1}});
   setup.admit(0);
   setup.admit(1);
   const Departures& first = setup.drain();
@@ -197,7 +197,7 @@ void first_tokens_wake_the_queues_where_they_free_a_permit() {
   const auto wakes = [](const gateway::Limit& limit) {
     Gateway config;
     config.limit = {limit};
-    Setup setup({{}, {}}, config);
+    PipelineSetup setup({{}, {}}, config);
     setup.admit(0);
     setup.admit(1);
     check(ids(setup.drain().dispatched) == Ids{0}, "one is held");
@@ -209,7 +209,7 @@ void first_tokens_wake_the_queues_where_they_free_a_permit() {
 
 void heads_block_where_requests_differ() {
   const auto blocks = [](const Gateway& config) {
-    return Setup({{}}, config).pipeline.heads_block();
+    return PipelineSetup({{}}, config).pipeline.heads_block();
   };
   Gateway config;
   check(!blocks(config), "any request may go instead");
