@@ -80,7 +80,8 @@ class Interval:
     def __str__(self) -> str:
         if self.low is None:
             return f"{self.mean:.4g}"
-        below, above = (f"{one:.2g}" for one in self.reaches)
+        # Two digits, but 120 as such and not as 1.2e+02.
+        below, above = (f"{float(f'{one:.2g}'):g}" for one in self.reaches)
         return f"{self.mean:.4g} " + (f"± {above}" if above == below else f"+{above} -{below}")
 
     @property

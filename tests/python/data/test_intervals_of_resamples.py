@@ -70,6 +70,12 @@ def test_intervals_reach_further_to_the_side_of_the_skew() -> None:
     assert of_resamples([0.0] * 9 + [1.0] * 9999, 0.95, 40).low is not None
 
 
+def test_reaches_print_two_digits_without_exponent() -> None:
+    assert str(Interval(269.5, 218.4, 372, 20)) == "269.5 +100 -51"
+    assert str(Interval(3, 1.766, 4.234, 5)) == "3 ± 1.2"
+    assert str(Interval(5e4, 5e4 - 1234, 5e4 + 1234, 5)) == "5e+04 ± 1200"
+
+
 def test_the_usual_skewness_counts_as_24_resamples() -> None:
     few, many = (
         [of_resamples(SYMMETRIC * n, 0.95, 40, one).reaches for one in (0.0, 0.5, -0.5)]
