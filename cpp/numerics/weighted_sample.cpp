@@ -11,11 +11,30 @@ namespace spillway::numerics {
 
 namespace {
 constexpr std::size_t kFirstSize = 16;
+
+// Of ascending values.
+void unite_equal(ValueCounts& values) {
+  std::size_t kept = 0;
+  for (std::size_t i = 1; i < values.size(); ++i) {
+    if (values[i].first == values[kept].first) {
+      values[kept].second += values[i].second;
+    } else {
+      values[++kept] = values[i];
+    }
+  }
+  values.resize(std::min(kept + 1, values.size()));
+}
+
+}  // namespace
+
+// Where the search for its cell begins. Precondition: there are cells.
+std::size_t WeightedSample::place_of(std::int64_t value) const {
+  return (fibonacci_hash(value) >> 32) & (cells_.size() - 1);
 }
 
 WeightedSample::Cell& WeightedSample::cell_of(std::int64_t value) {
   const std::size_t mask = cells_.size() - 1;
-  std::size_t at = (fibonacci_hash(value) >> 32) & mask;
+  std::size_t at = place_of(value);
   while (cells_[at].count != 0 && cells_[at].value != value) at = (at + 1) & mask;
   return cells_[at];
 }
@@ -30,27 +49,42 @@ void WeightedSample::grow() {
 
 void WeightedSample::add(std::int64_t value, std::int64_t count) {
   if (count == 0) return;
-  if (2 * used_ >= cells_.size()) grow();
   count_ += count;
-  Cell& cell = cell_of(value);
+  if (!cells_.empty()) __builtin_prefetch(&cells_[place_of(value)], 1);
+  waiting_[num_waiting_++] = {value, count};
+  if (num_waiting_ < waiting_.size()) return;
+  for (const Cell& one : waiting_) add_now(one);
+  num_waiting_ = 0;
+}
+
+void WeightedSample::add_now(const Cell& one) {
+  if (2 * used_ >= cells_.size()) grow();
+  Cell& cell = cell_of(one.value);
   if (cell.count == 0) {
-    cell.value = value;
+    cell.value = one.value;
     ++used_;
   }
-  cell.count += count;
+  cell.count += one.count;
 }
 
 void WeightedSample::merge(const WeightedSample& other) {
   for (const Cell& cell : other.cells_) add(cell.value, cell.count);
+  for (std::size_t i = 0; i < other.num_waiting_; ++i) {
+    add(other.waiting_[i].value, other.waiting_[i].count);
+  }
 }
 
 ValueCounts WeightedSample::sorted() const {
   ValueCounts pairs;
-  pairs.reserve(used_);
+  pairs.reserve(used_ + num_waiting_);
   for (const Cell& cell : cells_) {
     if (cell.count != 0) pairs.emplace_back(cell.value, cell.count);
   }
+  for (std::size_t i = 0; i < num_waiting_; ++i) {
+    pairs.emplace_back(waiting_[i].value, waiting_[i].count);
+  }
   std::sort(pairs.begin(), pairs.end());
+  unite_equal(pairs);
   return pairs;
 }
 
@@ -58,15 +92,7 @@ void merge(ValueCounts& values, const ValueCounts& others) {
   ValueCounts merged;
   merged.reserve(values.size() + others.size());
   std::ranges::merge(values, others, std::back_inserter(merged));
-  std::size_t kept = 0;
-  for (std::size_t i = 1; i < merged.size(); ++i) {
-    if (merged[i].first == merged[kept].first) {
-      merged[kept].second += merged[i].second;
-    } else {
-      merged[++kept] = merged[i];
-    }
-  }
-  merged.resize(std::min(kept + 1, merged.size()));
+  unite_equal(merged);
   values = std::move(merged);
 }
 

@@ -166,13 +166,12 @@ class GatewayEnv(gym.Env["Observation", "Action"]):
 
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Sets the settings, runs for an interval, and looks."""
-        _advance_by(self.interval_s, [(self.session, self._changed_by(action))], threads=1)
+        _advance_by(self.interval_s, [(self.session, self._changed_at(_shares(action)))], threads=1)
         return self._look()
 
-    def _changed_by(self, action: Action) -> dict[str, Any]:
-        """The settings that an action changes, which are those of this episode from now on."""
-        shares = (np.clip(action, -_EXTENT, _EXTENT) / _EXTENT + 1) / 2
-        before, self._settings = self._settings, self._space.at(shares.tolist())
+    def _changed_at(self, shares: list[float]) -> dict[str, Any]:
+        """The settings that change if they go to these positions in their ranges, as they do."""
+        before, self._settings = self._settings, self._space.at(shares)
         return {path: value for path, value in self._settings.items() if value != before[path]}
 
     def _look(self) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -274,8 +273,8 @@ class GatewayVectorEnv(VectorEnv["Observation", "Action", "npt.NDArray[Any]"]):
     ) -> tuple[Observation, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]:
         """One interval in each. A run that had ended begins anew instead, with reward 0."""
         steps = [
-            (env.session, env._changed_by(action))
-            for env, action, has_ended in zip(self.envs, actions, self._ended, strict=True)
+            (env.session, env._changed_at(shares))
+            for env, shares, has_ended in zip(self.envs, _shares(actions), self._ended, strict=True)
             if not has_ended
         ]
         _advance_by(self.envs[0].interval_s, steps, self._threads)
@@ -298,6 +297,12 @@ class GatewayVectorEnv(VectorEnv["Observation", "Action", "npt.NDArray[Any]"]):
         for i, info in enumerate(each):
             infos = self._add_info(infos, info, i)
         return infos
+
+
+def _shares(actions: Action) -> list[Any]:
+    """The positions in the ranges of settings, from 0 to 1, for an action or one per run."""
+    found: list[Any] = ((np.clip(actions, -_EXTENT, _EXTENT) / _EXTENT + 1) / 2).tolist()
+    return found
 
 
 def _begun(env: GatewayEnv) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
