@@ -66,12 +66,12 @@ def test_lengths_are_found_again(poisson: traffic.Fit) -> None:
 
 
 def test_a_true_generator_rarely_differs() -> None:
-    """At most one fit in 20 has a bad check; more than 3 of 12 would be a case in 400."""
+    """At most one fit in 20 has a bad check; more than 4 of 20 would be a case in 300."""
     fits = [
         traffic.fit(trace_of(workload.Poisson(), 400, seed), arrivals=["poisson"], seed=1000 * seed)
-        for seed in range(12)
+        for seed in range(20)
     ]
-    assert sum(any(one.is_bad for one in fit.checks) for fit in fits) <= 3
+    assert sum(any(one.is_bad for one in fit.checks) for fit in fits) <= 4
     # The tests are exact for a known generator; with a fitted one they are lenient.
     p_values = [one.p_value for fit in fits for one in fit.checks]
     assert np.mean(p_values) > 0.45

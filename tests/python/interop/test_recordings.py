@@ -718,7 +718,7 @@ TOKENS = ["null", "-1", "1e999", '"x"', "[]", "{}", "NaN", "", str(10**21), "1.5
 
 
 @pytest.mark.parametrize("name", FORMAT_OF)
-@examples(400)
+@examples(600)
 @given(data=st.data())
 def test_a_broken_file_is_read_or_refused(
     name: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
