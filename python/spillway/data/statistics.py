@@ -114,26 +114,26 @@ def student_t_cdf(t: float, dof: int) -> float:
 
 
 @functools.lru_cache(maxsize=256)
-def student_t_quantile(p: float, dof: int) -> float:
-    """The t at which `student_t_cdf` reaches `p`, 0.5 <= p < 1, by bisection."""
+def student_t_quantile(p: float, dof: float) -> float:
+    """The t at which `student_t_cdf` reaches `p`, 0.5 <= p < 1, by bisection.
+
+    Between whole degrees of freedom it is linear in their inverse.
+    """
+    whole = math.floor(dof)
+    if dof != whole:
+        share = (1 / whole - 1 / dof) * whole * (whole + 1)
+        below, above = (student_t_quantile(p, one) for one in (whole, whole + 1))
+        return (1 - share) * below + share * above
     low, high = 0.0, 2.0
-    while student_t_cdf(high, dof) < p:
+    while student_t_cdf(high, whole) < p:
         high *= 2
     for _ in range(100):
         middle = 0.5 * (low + high)
-        if student_t_cdf(middle, dof) < p:
+        if student_t_cdf(middle, whole) < p:
             low = middle
         else:
             high = middle
     return high
-
-
-def _student_t_quantile(p: float, dof: float) -> float:
-    """The same between whole degrees of freedom: linear in their inverse."""
-    below = math.floor(dof)
-    share = (1 / below - 1 / dof) * below * (below + 1)
-    ends = (student_t_quantile(p, one) for one in (below, below + 1))
-    return sum(weight * end for weight, end in zip((1 - share, share), ends, strict=True))
 
 
 def interval(
@@ -224,7 +224,7 @@ def of_resamples(
     sd = spread(values)
     blocks = max(num_blocks, _FEWEST_BLOCKS)
     dof = 1 / (1 / (n - 1) + 1 / (_DOF_PER_BLOCK * (blocks - 1)))
-    t = _student_t_quantile(0.5 + confidence / 2, max(1.0, dof))
+    t = student_t_quantile(0.5 + confidence / 2, max(1.0, dof))
     reach = t * math.sqrt((1 + 1 / n) / (1 - 1 / blocks))
     seen, usual = n * _skewness(values, mean, sd), _SKEWNESS_KNOWN * skewness
     bend = 2 / 3 * (seen + usual) / (n + _SKEWNESS_KNOWN)

@@ -157,11 +157,11 @@ class Sweep:
             {
                 "name": row.name,
                 **row.settings,
-                **frames.described(metric, self._interval(row, i)),
+                **frames.described(self.metrics[i], self._interval(row, i)),
                 "saturation": row.saturation,
             }
             for row in self.rows
-            for i, (metric, _) in enumerate(zip(self.metrics, row.values, strict=False))
+            for i in range(len(row.values))
         ]
         prints = [None if one is None else fingerprint(one) for one in self.simulations]
         return frames.frame(lines, frames.provenance(seeds=self.seeds, fingerprint=prints))

@@ -83,6 +83,7 @@ def parts(one: StudyData) -> Parts:
 def long_rows(one: StudyData, confidence: float) -> list[dict[str, Any]]:
     """One row per evaluated trial and figure, with the columns of `Study.to_frame`."""
     found = []
+    held = num_blocks(one.simulation)
     for trial in one.records:
         if not trial.has_values:
             continue
@@ -100,7 +101,7 @@ def long_rows(one: StudyData, confidence: float) -> list[dict[str, Any]]:
                     known,
                     confidence,
                     is_replicated=trial.is_replicated,
-                    num_blocks=num_blocks(one.simulation),
+                    num_blocks=held,
                     skewness=usual_skewness(figure),
                 )
             found.append(
