@@ -62,7 +62,7 @@ test-tsan: $(VENV)/.dev  ## C++ tests under ThreadSanitizer
 	$(BIN)/cmake --build --preset tsan
 	$(BIN)/ctest --preset tsan
 
-test-python: $(VENV)/.dev  ## Python tests under two seconds each, with few random cases; or TESTS="tests/router -k burst"
+test-python: $(VENV)/.dev  ## Python tests under half a second each, with few random cases; or TESTS="tests/router -k burst"
 	$(BIN)/python -m pytest $(or $(TESTS),-m "not slow and not long" -n 2)
 
 test-every: $(VENV)/.dev  ## Python tests but the long ones, with as many random cases as continuous integration

@@ -1,10 +1,8 @@
 """Configuration of all tests."""
 
+import gc
 import os
 import sys
-from collections.abc import Iterator
-
-import pytest
 
 # Tests run side by side: threads of matrix products would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -15,9 +13,14 @@ from support import effort
 effort.load_profile()
 
 
-@pytest.fixture(autouse=True)
-def _figures_are_closed() -> Iterator[None]:
-    """Matplotlib warns of many open figures."""
-    yield
+def pytest_collection_finish() -> None:
+    """Lets the garbage collector seldom visit what lives long: what was collected or imported."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
+def pytest_runtest_teardown() -> None:
+    """Closes the figures of the test: Matplotlib warns of many open ones."""
     if pyplot := sys.modules.get("matplotlib.pyplot"):
         pyplot.close("all")

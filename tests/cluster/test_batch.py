@@ -383,6 +383,7 @@ def test_interrupted_batch_returns_what_is_over() -> None:
     assert out == "fine\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize(
     ("function", "call"),
@@ -410,6 +411,7 @@ def test_the_generation_of_requests_is_interrupted(function: str, call: str) -> 
     assert out == "interrupted\n"
 
 
+@pytest.mark.slow
 @needs_signals
 def test_interrupted_seeds_raise() -> None:
     out = run_script("""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from scipy import stats
+from support.effort import few_of
 from support.runs import ns, steady
 
 from spillway import Result, Simulation, gateway, instance, router, simulate, workload
@@ -230,7 +231,7 @@ def test_littles_law_of_a_batching_server() -> None:
 # Statistical
 
 
-@pytest.mark.parametrize("queue", SINGLE, ids=str)
+@pytest.mark.parametrize("queue", few_of(SINGLE, 3), ids=str)
 def test_mean_wait_is_pollaczek_khinchines(queue: Queue) -> None:
     """Against the formula with every run's own rate and moments.
 
@@ -260,6 +261,7 @@ def test_mean_wait_is_pollaczek_khinchines(queue: Queue) -> None:
     assert SIGMAS * sigma / math.sqrt(len(scores)) < 0.06 * np.mean(waits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("queue", [one for one in SEVERAL if one.utilization == 0.8], ids=str)
 def test_mean_wait_for_a_permit_is_erlangs(queue: Queue) -> None:
     """Against Erlang's C formula with every run's own rate and mean service.

@@ -123,6 +123,7 @@ def test_new_names_are_not_old_ones() -> None:
     assert not (homes | set(_deprecated.NAMES.values())) & _deprecated.MODULES.keys()
 
 
+@pytest.mark.slow
 def test_nothing_of_the_package_uses_an_old_name() -> None:
     """Every module, imported separately with the warning as an error."""
     code = (

@@ -47,6 +47,7 @@ def run_demo(folder: Path, *, before: str = "") -> subprocess.CompletedProcess[s
     )
 
 
+@pytest.mark.slow
 def test_demo_shows_both_and_draws_them(tmp_path: Path, runs: demo.Runs) -> None:
     pytest.importorskip("matplotlib")
     ended = run_demo(tmp_path)

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.effort import often, trials
+from support.effort import few_of, often, trials
 from support.engine_trials import (
     CLASSES,
     assert_same,
@@ -27,7 +27,7 @@ from spillway.config.profiles import BLIS_SERVER
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SEEDS = trials(1000)
+SEEDS = few_of(trials(1000), 2)
 KINDS = (*profiles.NAMES, "any")
 
 # The share of the seeds that must show a feature, by kind of case (absent: any kind).

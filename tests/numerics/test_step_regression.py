@@ -107,6 +107,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(norm: float) -> None:
     assert (found <= 0.97).all()
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth() -> None:
     # Of 100 independent logs, 95 ± 2.2; beyond 4 standard deviations by chance once in 10,000.
     found = coverage(2.0, 100)

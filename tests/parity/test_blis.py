@@ -8,6 +8,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.effort import few_of
 from support.paths import SHARED
 
 from spillway import loading
@@ -48,7 +49,7 @@ SCENARIOS = (
 )
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", few_of(SCENARIOS, 3))
 def test_recorded_runs(name: str) -> None:
     folder = REFERENCE / name
     if not folder.is_dir():

@@ -82,6 +82,7 @@ def test_throughput_of_a_full_fleet_is_that_which_was_published(row: int) -> Non
     assert ours == pytest.approx(capacity.requests_per_s, rel=0.1)
 
 
+@pytest.mark.slow
 def test_memory_of_the_preset_fits_best() -> None:
     misfits = {
         blocks: fit_l4.misfit(vllm_on_eks.l4().instances.replace(num_kv_blocks=blocks))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 
 from spillway import (
     Simulation,
@@ -57,6 +58,7 @@ SPREAD = workload.Retry(max_attempts=6, backoff_s=5, jitter="full")
 CURED = workload.Retry(max_attempts=6, backoff_s=1, budget_ratio=0.1, jitter="full")
 
 
+@pytest.mark.slow
 def test_p29_a_retry_storm_outlives_its_trigger_and_a_budget_cures_it() -> None:
     runs = run_many(
         [storm(rules) for rules in ([], [BLIND], [SPREAD], [CURED])], SEEDS, keep_requests=True

@@ -411,6 +411,7 @@ def by_tokens(**settings: Any) -> gateway.Cost:
     return gateway.Cost(unit="weighted_tokens", **settings)
 
 
+@pytest.mark.slow
 def test_tenant_that_returns_monopolises_without_a_lift() -> None:
     """A is alone for 300 s; then B claims its unused share."""
     clients = [
@@ -519,6 +520,7 @@ def replicated(replicas: int, split: str = "round_robin", divided_by: int = 1) -
     return list(simulate(simulation, seeds=SEEDS))
 
 
+@pytest.mark.slow
 def test_floors_of_several_gateways_add_up_and_absorb_them_all() -> None:
     """Four gateways, each with a floor that is right for one: 256 streams, 16 s to first token."""
     alone, four, divided = replicated(1), replicated(4), replicated(4, divided_by=4)

@@ -60,6 +60,7 @@ def acts_from_now_on(path: str, before: Any, after: Any, simulation: Simulation)
     return bool(verbatim) and ("cap_per_worker" in path)
 
 
+@pytest.mark.slow
 def test_a_change_at_the_start_is_a_start_with_the_new_values() -> None:
     """All settings that can change do: with one that is ignored, the runs would differ."""
     changed: set[str] = set()

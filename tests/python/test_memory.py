@@ -168,6 +168,7 @@ def test_limit_is_what_the_machine_has() -> None:
     assert limited <= 3e9
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="there is no /proc")
 def test_estimate_is_near_what_a_run_takes() -> None:
     stated = Simulation(

@@ -261,6 +261,7 @@ def test_it_passes_all_checks(policy: Any) -> None:
     testing.check_policy(policy)
 
 
+@pytest.mark.slow
 def test_it_is_stored_and_loaded_wherever_it_stands() -> None:
     group = {"num_kv_blocks": 2000, "latency": LATENCY}
     chosen = LOADED.replace(

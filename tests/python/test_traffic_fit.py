@@ -46,6 +46,7 @@ def poisson() -> traffic.Fit:
     return traffic.fit(trace_of(workload.Poisson(), seed=3))
 
 
+@pytest.mark.slow
 def test_a_poisson_trace_is_not_bursty(poisson: traffic.Fit) -> None:
     (found,) = poisson.clients
     assert found.client.arrivals == workload.Poisson()
@@ -55,6 +56,7 @@ def test_a_poisson_trace_is_not_bursty(poisson: traffic.Fit) -> None:
     assert "DIFFERS" not in poisson.text()
 
 
+@pytest.mark.slow
 def test_lengths_are_found_again(poisson: traffic.Fit) -> None:
     client = poisson.clients[0].client
     assert client.input_tokens.kind == "lognormal"
@@ -65,6 +67,7 @@ def test_lengths_are_found_again(poisson: traffic.Fit) -> None:
     assert client.length_correlation == pytest.approx(0.4, abs=4 / np.sqrt(6000))
 
 
+@pytest.mark.slow
 def test_a_true_generator_rarely_differs() -> None:
     """At most one fit in 20 has a bad check; more than 4 of 20 would be a case in 300."""
     fits = [
@@ -77,6 +80,7 @@ def test_a_true_generator_rarely_differs() -> None:
     assert np.mean(p_values) > 0.45
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_processes_are_found_again(seed: int) -> None:
     def arrivals(truth: Any) -> Any:
@@ -98,6 +102,7 @@ def test_processes_are_found_again(seed: int) -> None:
     assert (off.mean_s, on.mean_s) == pytest.approx((3, 1), rel=0.4)
 
 
+@pytest.mark.slow
 def test_a_rate_over_time_is_found_besides_a_process() -> None:
     profile = [workload.RatePoint(at_s=0, factor=0.2), workload.RatePoint(at_s=600, factor=2)]
     truth = workload.Hawkes(branching_ratio=0.5, decay_s=0.3)
@@ -177,6 +182,7 @@ def test_lengths_of_no_law_are_drawn_from_the_trace() -> None:
     assert stats.ks_2samp(lengths, generated["input_tokens"]).pvalue > 1e-4
 
 
+@pytest.mark.slow
 def test_what_a_generator_cannot_do_is_reported() -> None:
     trace = trace_of(mmpp((1, 10), (6, 3)))
     found = traffic.fit(trace, arrivals=["poisson"])
@@ -191,6 +197,7 @@ def test_what_a_generator_cannot_do_is_reported() -> None:
         found.check("ttft")
 
 
+@pytest.mark.slow
 def test_serial_dependence_of_lengths_is_reported() -> None:
     rng = np.random.default_rng(2)
     walk = np.repeat(rng.normal(6, 1, 500), 4) + rng.normal(0, 0.2, 2000)
@@ -205,6 +212,7 @@ def test_serial_dependence_of_lengths_is_reported() -> None:
     assert "rank correlation of successive input lengths 1 requests apart" in found.text()
 
 
+@pytest.mark.slow
 def test_tenants_are_fitted_apart() -> None:
     clients = [
         workload.Client(name="a", tenant="a", slo_class="critical", **LENGTHS),
@@ -223,6 +231,7 @@ def test_tenants_are_fitted_apart() -> None:
     assert found.workload.duration_s == pytest.approx(100, rel=0.02)
 
 
+@pytest.mark.slow
 def test_rounded_timestamps_are_spread_and_noted() -> None:
     times = trace_of(workload.Poisson())._columns()["arrival_ns"] / 1e9
     trace = spillway.trace(arrival_s=np.floor(times), **lengths(6000))
@@ -269,6 +278,7 @@ def test_arguments_are_checked() -> None:
         traffic.describe(at_once)
 
 
+@pytest.mark.slow
 def test_the_figure_shows_every_statistic_over_a_range(poisson: traffic.Fit) -> None:
     pytest.importorskip("matplotlib").use("Agg")
     figure = poisson.plot()
@@ -298,6 +308,7 @@ def test_azure_code_is_fitted_and_its_bursts_are_reported() -> None:
     )
 
 
+@pytest.mark.slow
 def test_in_a_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     requests = ROOT / "examples" / "requests.csv"
     written, figure = tmp_path / "workload.yaml", tmp_path / "fit.png"

@@ -125,6 +125,7 @@ def test_the_figure_shows_every_check(fitted: traffic.SessionFit) -> None:
         assert panel.get_title(loc="left").endswith(verdict)
 
 
+@pytest.mark.slow
 def test_a_burden_that_users_cannot_have_is_named() -> None:
     requests = sent(seed=2)
     for one in requests:  # answers leave no trace in the next prompt

@@ -64,6 +64,7 @@ def process(name: str) -> Any:
     return workload.Mmpp(states=states)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window_s", [0.2, 2.0, 20.0])
 @pytest.mark.parametrize("name", BURSTY)
 def test_rate_and_dispersion_are_those_of_theory(name: str, window_s: float) -> None:

@@ -372,6 +372,7 @@ def test_arrivals_of_a_waiting_client_are_left_alone(transform: Any) -> None:
             transformed(trace, transform)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("transform", "message"),
     [

@@ -57,6 +57,7 @@ def share_flagged(load: float, n: int, *, runs: int, trials: int) -> float:
     return flagged / trials
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("load", "n"), [(0.5, 1000), (0.9, 3000), (0.9, 30_000)])
 @pytest.mark.parametrize("runs", [1, 4])
 def test_a_server_that_keeps_up_is_rarely_flagged(load: float, n: int, runs: int) -> None:

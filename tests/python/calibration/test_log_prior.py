@@ -90,6 +90,7 @@ def test_a_log_alone_gives_a_server(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert low <= high
 
 
+@pytest.mark.slow
 def test_the_hull_needs_the_usage_of_the_cache() -> None:
     log = step_log(requests=60)
     states = logged_states([log], FACTS)

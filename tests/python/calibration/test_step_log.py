@@ -59,6 +59,7 @@ def relative(found: StepTimes, truth: np.ndarray = TRUTH) -> dict[str, float]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", [1.0, 1.5, 2.0, 4.0, None])
 @pytest.mark.parametrize("runs", [1, 3])
 def test_exact_logs_give_the_coefficients(norm: float | None, runs: int) -> None:
@@ -89,6 +90,7 @@ def test_latency_is_a_setting() -> None:
     assert found.latency.alpha0_us == 123
 
 
+@pytest.mark.slow
 def test_noise_and_interruptions() -> None:
     rng = np.random.default_rng(5)
     log = log_of(5, 2.0, steps=6000, noise=0.03)
@@ -104,6 +106,7 @@ def test_noise_and_interruptions() -> None:
         assert low < found.coefficients[name] < high
 
 
+@pytest.mark.slow
 def test_what_steps_do_not_show_is_held_by_the_prior() -> None:
     log = log_of(2, 2.0, noise=0.01)
     idle = np.zeros_like(log.prefill_tokens)
@@ -123,6 +126,7 @@ def test_what_steps_do_not_show_is_held_by_the_prior() -> None:
     assert high > 2 * prior.prefill_context_us
 
 
+@pytest.mark.slow
 def test_context_that_is_not_logged_belongs_to_the_requests() -> None:
     log = log_of(3, 2.0, noise=0.01)
     found = fit_step_logs(replace(log, context_tokens=None), bootstraps=10)
@@ -132,6 +136,7 @@ def test_context_that_is_not_logged_belongs_to_the_requests() -> None:
     assert found.coefficients["decode_us"] > 2 * TRUTH[3]  # about 1,100 tokens each
 
 
+@pytest.mark.slow
 def test_ranges_are_those_of_the_batches() -> None:
     log = log_of(4, 2.0)
     found = fit_step_logs(log, bootstraps=10)

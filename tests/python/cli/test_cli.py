@@ -364,6 +364,7 @@ def test_several_seeds_leave_a_folder(run: Callable[..., str]) -> None:
     assert Path("out/seed_6/requests.csv").is_file()
 
 
+@pytest.mark.slow
 def test_run_draws_and_reports(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     assert cli.main(["init", "new.yaml"]) == 0

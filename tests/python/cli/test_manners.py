@@ -479,6 +479,7 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **more}
 
 
+@pytest.mark.slow
 def test_interruption_within_a_second_of_generation() -> None:
     # 30 million requests are being generated when the signal arrives.
     changes = ["--set", "workload.num_requests=30000000", "--set", "workload.requests_per_s=1000"]

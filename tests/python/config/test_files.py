@@ -254,6 +254,7 @@ def test_places_that_cannot_be_written(tmp_path: Path, write_it: Callable[[Path]
         write_it(tmp_path / "file" / "below" / "result")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content",
     [

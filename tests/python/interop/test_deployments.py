@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from support.effort import few_of
 from support.paths import ROOT, TESTS
 from support.random_simulations import random_simulation
 
@@ -159,7 +160,7 @@ def test_what_a_system_can_express_is_equal(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", few_of(range(30), 3))
 def test_export_import_export_is_a_fixed_point(name: str, seed: int, tmp_path: Path) -> None:
     simulation = random_simulation(f"deployments {seed}").simulation
     try:
@@ -177,7 +178,7 @@ def test_export_import_export_is_a_fixed_point(name: str, seed: int, tmp_path: P
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", few_of(range(30), 3))
 def test_losses_are_all_that_differs(name: str, seed: int) -> None:
     simulation = random_simulation(f"deployments {seed}").simulation
     try:
@@ -581,7 +582,7 @@ WORDS = ["-5", "x", "'", "--", "=", "--=", "{}", "[", "1e999", "nan", "", "--max
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", few_of(range(20), 2))
 def test_damaged_files_raise_nothing_else(name: str, seed: int, tmp_path: Path) -> None:
     """A value of another type, or another word, at a random place of a golden file."""
     rng = random.Random(f"{name} {seed}")

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.effort import examples
+from support.effort import examples, few_of
 from support.paths import DATA, SHARED
 
 import spillway
@@ -717,7 +717,7 @@ def test_invalid_index_is_named(old: str, new: str, message: str, tmp_path: Path
 TOKENS = ["null", "-1", "1e999", '"x"', "[]", "{}", "NaN", "", str(10**21), "1.5", "\0", "\n", ","]
 
 
-@pytest.mark.parametrize("name", FORMAT_OF)
+@pytest.mark.parametrize("name", few_of(list(FORMAT_OF), 2))
 @examples(600)
 @given(data=st.data())
 def test_a_broken_file_is_read_or_refused(
@@ -993,6 +993,7 @@ def test_latencies_in_another_unit_are_refused(stated: str, real: str, tmp_path:
 # --- measured runs --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("folder", "runs"), [("vllm_h100", 12), ("vllm_h100_qwen3_14b", 8), ("llmservingsim", 4)]
 )

@@ -41,6 +41,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return csv_file(tmp_path_factory.mktemp("traces") / "trace.csv")
 
 
+@pytest.mark.slow
 def test_a_streamed_trace_is_equal_and_runs_alike(file: Path) -> None:
     kept, streamed = spillway.read_trace(file), spillway.read_trace(file, stream=True)
     assert streamed == kept

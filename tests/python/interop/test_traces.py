@@ -883,6 +883,7 @@ def ideal_hit_rate(path: Path, block: int) -> float:
     return hits / lookups
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "rows", "input_tokens", "output_tokens"),
     [("conversation", 12_031, 144_793_823, 4_122_048), ("synthetic", 3_993, 61_194_628, 595_432)],

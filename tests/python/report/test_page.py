@@ -59,6 +59,7 @@ def simulation(num_requests: int = 400) -> Simulation:
     ).with_({"metrics.timeline_step_s": 1.0})
 
 
+@pytest.mark.slow
 def test_the_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
     result = spillway.simulate(simulation())
     result.report(tmp_path / "out.html", title="mine & yours")
@@ -88,6 +89,7 @@ def test_a_run_of_nothing_has_a_page(tmp_path: Path) -> None:
     Page((tmp_path / "out.html").read_text())
 
 
+@pytest.mark.slow
 def test_twenty_thousand_requests_take_less_than_two_megabytes(tmp_path: Path) -> None:
     spillway.simulate(simulation(20_000)).report(tmp_path / "out.html")
     assert (tmp_path / "out.html").stat().st_size < 2e6
@@ -128,6 +130,7 @@ def test_a_comparison_has_a_page(tmp_path: Path) -> None:
     Page(comparison._repr_html_())
 
 
+@pytest.mark.slow
 def test_a_study_has_a_page(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
     space = {"gateway.limit.max_in_flight": (1, 512)}

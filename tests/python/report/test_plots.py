@@ -375,6 +375,7 @@ def stairs_of(axes):
     return [(area.get_data().values, area.get_data().edges) for area in axes.patches]
 
 
+@pytest.mark.slow
 def test_gateway_has_a_panel_for_everything(controlled):
     figure = controlled.plot.gateway()
     panels = panels_of(figure, arranged=True)
@@ -401,6 +402,7 @@ def test_gateway_has_a_panel_for_everything(controlled):
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["A", "B"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step_s", [None, 1, 7])
 def test_gateway_draws_the_rates_of_the_timeline(controlled, step_s):
     panels = panels_of(controlled.plot.gateway(step_s=step_s))
@@ -440,6 +442,7 @@ def test_gateway_draws_the_levels_of_the_timeline(controlled):
         assert list(line.get_ydata()) == list(timeline.of(tenant)["queued"])
 
 
+@pytest.mark.slow
 def test_tenants_look_alike_in_every_panel(controlled):
     panels = panels_of(controlled.plot.gateway())
     looks = [
@@ -451,6 +454,7 @@ def test_tenants_look_alike_in_every_panel(controlled):
     assert colors == [color for color, _ in looks[0]]
 
 
+@pytest.mark.slow
 def test_gateway_marks_what_the_controller_did(controlled):
     axes = panels_of(controlled.plot.gateway())["limit"]
     control, timeline = controlled.control, controlled.timeline
@@ -477,6 +481,7 @@ def test_gateway_draws_the_sensor_against_its_target(controlled):
     assert (band.y0, band.y1) == pytest.approx((1.6, 2.4))
 
 
+@pytest.mark.slow
 def test_gateway_without_a_deadband():
     bare = crowded(controller=gateway.Aimd(band=0))
     assert legend_of(panels_of(spillway.simulate(bare).plot.gateway())["sensor"]) == [
@@ -499,6 +504,7 @@ def test_gateway_without_a_controller():
     assert legend_of(panels["limit"]) == ["in flight", "permits"]
 
 
+@pytest.mark.slow
 def test_gateway_without_a_limit_or_anything_shed(simulation):
     result = spillway.simulate(simulation.with_({"metrics.timeline_step_s": 0.5}))
     panels = panels_of(result.plot.gateway())
@@ -685,6 +691,7 @@ def test_unvalidated_servers_are_marked_in_every_figure() -> None:
         assert marks == [1, 0]
 
 
+@pytest.mark.slow
 def test_gateway_draws_the_goodput_over_time(simulation):
     result = spillway.simulate(simulation.with_({"metrics.timeline_step_s": 0.5}))
     axes = panels_of(result.plot.gateway(step_s=2))["goodput"]
@@ -707,6 +714,7 @@ def test_gateway_draws_the_goodput_over_time(simulation):
     assert "goodput" not in panels_of(without.plot.gateway())
 
 
+@pytest.mark.slow
 def test_results_have_the_figures_of_a_result(simulation):
     results = spillway.simulate(simulation.with_({"metrics.timeline_step_s": 0.5}), seeds=range(2))
     pooled = legend_of(plots.latency_cdf(results))

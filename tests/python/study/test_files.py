@@ -319,6 +319,7 @@ def test_sweep_from_a_file(folder: Path, capsys: pytest.CaptureFixture[str], kin
         assert len(list(csv.DictReader(stream))) == rows[kind]
 
 
+@pytest.mark.slow
 def test_solver_from_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = folder / "sweep.yaml"
     slo = {"goodput": ">=0.9"}

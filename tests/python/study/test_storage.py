@@ -150,6 +150,7 @@ class Dying(optuna.samplers.RandomSampler):
     assert study.baseline.has_values
 
 
+@pytest.mark.slow
 def test_trial_that_kills_its_process_twice_is_given_up(tmp_path: Path) -> None:
     journal = tmp_path / "journal.log"
     script = (
@@ -190,7 +191,7 @@ class InterruptedOnce:
 
 @pytest.mark.parametrize("over", few_of([None, 0, 1, 3], 2))
 @pytest.mark.parametrize("sampler", [name for name in samplers.SAMPLERS if name != "cmaes"])
-@pytest.mark.parametrize("reopened", [True, False])
+@pytest.mark.parametrize("reopened", few_of([True, False], 2))
 def test_interrupted_study_equals_one_that_was_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampler: str, over: int | None, reopened: bool
 ) -> None:
@@ -358,6 +359,7 @@ def test_journal_of_an_earlier_version_is_read(
         small(storage=journal)
 
 
+@pytest.mark.slow
 def test_two_processes_share_a_journal(tmp_path: Path) -> None:
     journal = tmp_path / "journal.log"
     processes = [started(journal, 24) for _ in range(2)]
@@ -431,6 +433,7 @@ def test_any_executor_gives_the_same_trials() -> None:
         assert trials_of(small().optimize(8, executor=executor)) == trials_of(here)
 
 
+@pytest.mark.slow
 def test_processes_give_the_same_trials() -> None:
     here = small().optimize(8)
     context = multiprocessing.get_context("spawn")
@@ -442,6 +445,7 @@ def test_processes_give_the_same_trials() -> None:
 
 
 # What a cluster warns of when it starts and stops is not Spillway's business.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 def test_dask_gives_the_same_trials() -> None:
     distributed = pytest.importorskip("distributed")

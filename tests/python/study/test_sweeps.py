@@ -194,6 +194,7 @@ def erlang_wait_s(places: int, rate: float, service_s: float) -> float:
     return full / (sum(terms) + full) / (places / service_s - rate)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [2, 40])
 def test_highest_rate_is_where_the_queue_grows_too_long(start: float) -> None:
     # 8 places of 0.5 s: the mean wait of M/D/8 is about half of that of M/M/8, which Erlang knows.
@@ -225,6 +226,7 @@ PATIENT = {"slo_classes[standard].target_ttft_s": 4}
 PROMISE = {"goodput": ">=0.99"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [4, 17])
 def test_what_only_short_runs_sustain_is_no_capacity(start: float) -> None:
     short = server(start, num_requests=500).with_(PATIENT)
@@ -248,6 +250,7 @@ def test_what_only_short_runs_sustain_is_no_capacity(start: float) -> None:
     assert "50,000" in repr(found)
 
 
+@pytest.mark.slow
 def test_what_the_budget_cannot_decide_is_undecided() -> None:
     short = server(4, num_requests=500).with_(PATIENT)
     found = max_rate_under_slo(short, PROMISE, tolerance=0.02, max_requests=500)
@@ -352,6 +355,7 @@ def test_budget_must_be_positive() -> None:
         max_rate_under_slo(server(4), PROMISE, max_requests=0)
 
 
+@pytest.mark.slow
 def test_all_clients_grow_by_the_same_factor() -> None:
     base = overloaded().with_({"gateway.limit[0].max_in_flight": 16})
     found = max_rate_under_slo(base, {"goodput": ">=0.9", "shed": "<=0.1"}, tolerance=0.1, seeds=2)
@@ -384,6 +388,7 @@ def test_bounds_of_the_rate_are_kept() -> None:
     assert hard.simulation is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [5, 60, 200])
 def test_fewest_instances(rate: float) -> None:
     # An instance's places are its own; the gateway has permits for all.

@@ -149,6 +149,7 @@ def test_real_runs_are_predicted(tmp_path: Path) -> None:
             assert abs(run.error_percent(metric, "mean")) < 4, (run.run, metric)
 
 
+@pytest.mark.slow
 def test_every_real_folder_is_read() -> None:
     for folder in ("vllm_h100", "vllm_h100_qwen3_14b", "llmservingsim"):
         if not (SHARED / "data" / folder).is_dir():
