@@ -444,8 +444,8 @@ def test_processes_give_the_same_trials() -> None:
     assert confirmation == here.confirm(2, 4)
 
 
-# What a cluster warns of when it starts and stops is not Spillway's business.
 @pytest.mark.slow
+# What a cluster warns of when it starts and stops is not Spillway's business.
 @pytest.mark.filterwarnings("default")
 def test_dask_gives_the_same_trials() -> None:
     distributed = pytest.importorskip("distributed")
