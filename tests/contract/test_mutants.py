@@ -1,9 +1,27 @@
-"""`tools/mutants.py` puts faults into code, and only there."""
+"""`tools/mutants.py` puts faults into code, and only there, and continues where it stopped."""
 
-import runpy
+import importlib.util
+import subprocess
+import sys
 from pathlib import Path
+from types import ModuleType
 
-FAULTS = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "mutants.py"))["faults"]
+import pytest
+
+
+def _tool() -> ModuleType:
+    path = Path(__file__).parents[2] / "tools" / "mutants.py"
+    spec = importlib.util.spec_from_file_location("mutants", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["mutants"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+MUTANTS = _tool()
+FAULTS = MUTANTS.faults
 
 
 def test_faults_are_in_code(tmp_path: Path) -> None:
@@ -29,3 +47,43 @@ bool operator<(A a, B b) { return a.x <= b.x && a.y; }
     assert FAULTS(tmp_path, Path("cpp/router/a.cpp")) == found
     assert FAULTS(tmp_path, Path("cpp/router/b.cpp")) == []
     assert all(source[fault.offset :].startswith(fault.found) for fault in found)
+
+
+def test_an_interrupted_run_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository = tmp_path / "repository"
+    for folder in MUTANTS.FOLDERS:
+        (repository / "cpp" / folder).mkdir(parents=True)
+    source = repository / "cpp" / "router" / "a.cpp"
+    source.write_text("bool a = b < c || d < e || f == g;")
+    git = ["git", "-C", str(repository), "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    subprocess.run(["git", "init", "--quiet", repository], check=True)
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "--quiet", "--message", "Add a"], check=True)
+    build = tmp_path / "build"
+    build.mkdir()
+    monkeypatch.setattr(MUTANTS, "ROOT", repository)
+    monkeypatch.setattr(MUTANTS, "BUILD", build)
+    monkeypatch.setattr(MUTANTS, "ROWS", build / "mutants.csv")
+    monkeypatch.setattr(sys, "argv", ["mutants.py"])
+    judged = []
+
+    def killer(_judge: object, fault: object) -> str:
+        if len(judged) == stops_after:
+            raise KeyboardInterrupt
+        judged.append(fault)
+        return "test-native" if len(judged) % 2 else ""
+
+    monkeypatch.setattr(MUTANTS.Judge, "killer", killer)
+    stops_after = 2
+    with pytest.raises(KeyboardInterrupt):
+        MUTANTS.main()
+    source.write_text("an edit that is not part of the run")
+    stops_after = 99
+    assert MUTANTS.main() == 0
+
+    assert len(judged) == len(set(judged)) == len(FAULTS(build / "mutants")) == 5
+    rows = (build / "mutants.csv").read_text().splitlines()
+    assert [row.rpartition(",")[2] for row in rows[1:]] == ["test-native", ""] * 2 + ["test-native"]
+    monkeypatch.setattr(sys, "argv", ["mutants.py", "--seed", "2"])
+    with pytest.raises(SystemExit, match="another run"):
+        MUTANTS.main()
