@@ -32,6 +32,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build"
 ROWS = BUILD / "mutants.csv"
+LOG = BUILD / "mutants.log"  # what the last step printed
 COLUMNS = ["revision", "seed", "file", "line", "found", "instead", "offset", "killed_by"]
 COMPILER = "compiler"  # as killer: the fault does not count
 
@@ -111,14 +112,17 @@ def faults(root: Path, only: Path | None = None) -> list[Fault]:
 def make(step: str, root: Path, limit_s: float | None = None) -> str | None:
     """Runs `make` in the checkout: the step if it fails, with a remark if it was out of time."""
     target, _, variable = step.partition(" ")
-    with subprocess.Popen(
-        ["make", target, *([variable] if variable else [])],
-        cwd=root,
-        env={**os.environ, "PYTEST_ADDOPTS": "--exitfirst"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    ) as process:
+    with (
+        LOG.open("w") as log,
+        subprocess.Popen(
+            ["make", target, *([variable] if variable else [])],
+            cwd=root,
+            env={**os.environ, "PYTEST_ADDOPTS": "--exitfirst"},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        ) as process,
+    ):
         try:
             return step if process.wait(limit_s) else None
         except subprocess.TimeoutExpired:
@@ -186,7 +190,7 @@ class Judge:
             return
         start = time.monotonic()
         if make(step, self._root):
-            sys.exit(f"make {step} fails without a fault")
+            sys.exit(f"make {step} fails without a fault: see {LOG}")
         self._limits_s[step] = 60 + 10 * (time.monotonic() - start)
 
 
