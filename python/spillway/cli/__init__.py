@@ -12,17 +12,18 @@ import difflib
 import importlib
 import re
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import spillway
 from spillway.cli import completion, output
+from spillway.config import filesystem
 from spillway.config.extras import MissingExtraError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import NoReturn
 
-__all__ = ["BAD_INPUT", "COMMANDS", "main"]
+__all__ = ["BAD_INPUT", "COMMANDS", "Interruption", "main"]
 
 
 def __dir__() -> list[str]:
@@ -52,14 +53,33 @@ COMMANDS: Mapping[str, str] = {
 """The commands and their descriptions, in the order of `spillway --help`."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line; returns the exit status."""
+class Interruption(Protocol):
+    """What the program knows of Ctrl-C."""
+
+    has_arrived: bool
+
+    def settle(self) -> None:
+        """The command counts as done from now on; raises KeyboardInterrupt if it is too late."""
+
+
+def main(
+    arguments: Sequence[str] | None = None, *, interruption: Interruption | None = None
+) -> int:
+    """Runs the command line; returns the exit status.
+
+    A command writes its files under temporary names, and all get their own names after its last
+    line: a command that fails, or that Ctrl-C ends, has written nothing.
+    """
     try:
-        try:
-            status = _run(sys.argv[1:] if arguments is None else arguments)
-        finally:
-            if sys.stdout is not None:
-                sys.stdout.flush()  # so that write errors appear here, not at exit
+        with filesystem.together():
+            try:
+                status = _printed(sys.argv[1:] if arguments is None else arguments)
+            except Exception:
+                if interruption is not None and interruption.has_arrived:
+                    raise KeyboardInterrupt from None  # which became another exception on its way
+                raise
+            if interruption is not None:
+                interruption.settle()
     except (
         MissingExtraError,
         spillway.ConfigError,
@@ -72,21 +92,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MemoryError as error:
         output.error(error or "not enough memory")
         return BAD_INPUT
-    except BrokenPipeError:
-        # The reader of the output is gone (e.g. `| head`): print nothing more, not even at exit.
-        sys.stdout = None
-        return 0
     except OSError as error:
         sys.stdout = None
-        from spillway.config.filesystem import reason
-
         what = error.filename or "the output"
-        output.error(f"{what}: cannot be written: {reason(error)}")
+        output.error(f"{what}: cannot be written: {filesystem.reason(error)}")
         return BAD_INPUT
     except KeyboardInterrupt:
         output.error("interrupted")
         return 130
     return status
+
+
+def _printed(arguments: Sequence[str]) -> int:
+    try:
+        try:
+            return _run(arguments)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # so that write errors appear here, not at exit
+    except BrokenPipeError:
+        # The reader of the output is gone (e.g. `| head`): print nothing more, not even at exit.
+        sys.stdout = None
+        return 0
 
 
 class _Parser(argparse.ArgumentParser):

@@ -2,6 +2,6 @@
 
 import sys
 
-from spillway.cli import main
+from spillway_cli import main
 
 sys.exit(main())

@@ -101,10 +101,9 @@ def run(options: argparse.Namespace) -> int:
             progress=True,
         )
     if options.plot is not None:
-        from spillway.report.style import axes_or_new, pyplot
+        from spillway.report.style import axes_or_new, save
 
-        found.plot(axes_or_new(None))
-        pyplot().savefig(options.plot)
+        save(found.plot(axes_or_new(None)).figure, options.plot)
     if options.html is not None:
         found.report(options.html)
         output.say(f"wrote {options.html}")

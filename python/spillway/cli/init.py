@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from spillway.config.classes import config_error
 from spillway.config.describe import all_settings, starter
-from spillway.config.filesystem import cannot
+from spillway.config.filesystem import replacing
 
 if TYPE_CHECKING:
     import argparse
@@ -36,13 +36,10 @@ def run(options: argparse.Namespace) -> int:
     if options.file is None:
         print(text, end="")
         return 0
-    try:
-        with options.file.open("w" if options.force else "x", encoding="utf-8") as stream:
-            stream.write(text)
-    except FileExistsError as error:
+    if options.file.exists() and not options.force:
         allowed = "already exists; not overwritten (--force replaces it)"
-        raise config_error([(str(options.file), "", allowed)]) from error
-    except OSError as error:
-        raise cannot("written", options.file, error) from error
+        raise config_error([(str(options.file), "", allowed)])
+    with replacing(options.file) as temporary:
+        temporary.write_text(text, encoding="utf-8")
     print(f"wrote {options.file}; run it with: spillway run {options.file}")
     return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,19 +72,14 @@ def run(options: argparse.Namespace) -> int:
             if options.force:
                 storage.unlink(missing_ok=True)
         study = stated.study(storage)
-        if options.out is not None:
-            stated.write(options.out / "study.yaml")
         if study.records:
             output.say(f"{options.out}: resumes the study after {len(study.records)} trials")
-        is_over = False
-        with contextlib.suppress(KeyboardInterrupt):
-            n_trials = options.trials or stated.trials
-            study.optimize(
-                n_trials, total=True, threads=options.threads, progress=True, **stated.optimize
-            )
-            is_over = True
+        n_trials = options.trials or stated.trials
+        study.optimize(
+            n_trials, total=True, threads=options.threads, progress=True, **stated.optimize
+        )
         text, confirmation = str(study), None
-        if is_over and study.feasible and stated.confirm is not None:
+        if study.feasible and stated.confirm is not None:
             try:
                 confirmation = study.confirm(
                     threads=options.threads, progress=True, **stated.confirm
@@ -96,12 +90,11 @@ def run(options: argparse.Namespace) -> int:
                 text += f"\n\n{confirmation}"
         output.show(options, text, lambda: _document(study, confirmation))
         if options.out is not None:
+            stated.write(options.out / "study.yaml")
             _write(study, options.out, confirmation)
         if options.html is not None:
             study.report(options.html)
             output.say(f"wrote {options.html}")
-    if not is_over:
-        raise KeyboardInterrupt
     is_feasible = study.feasible if confirmation is None else confirmation.choice is not None
     return 0 if is_feasible else 1
 

@@ -83,8 +83,9 @@ def run(options: argparse.Namespace) -> int:
     simulation = _with_timeline(simulation, options)
     result = spillway.simulate(simulation, options.seed, progress=True)
     if options.plot is not None:
-        figure = result.plot.gateway()
-        figure.savefig(options.plot, dpi=150)  # type: ignore[union-attr]
+        from spillway.report.style import save
+
+        save(result.plot.gateway(), options.plot, dpi=150)
         output.say(f"wrote {options.plot}")
     if options.html is not None:
         result.report(options.html)

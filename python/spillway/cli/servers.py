@@ -118,8 +118,8 @@ def _with_table(server: Server, file: Path) -> _Shown:
     table = kernel_table(server)
     with replacing(file) as temporary:
         temporary.write_text(to_yaml(table.to_dict()), encoding="utf-8")
-    group = InstanceGroup.from_dict(with_servers({"instances": {"server": str(file)}}, Path())
-                                    ["instances"][0])  # fmt: skip
+        read = with_servers({"instances": {"server": str(temporary)}}, Path())
+        group = InstanceGroup.from_dict(read["instances"][0])
     origins = [one for one in server.origins() if not one.setting.startswith("latency.")]
     return _Shown(server, group, origins, f"table of {table.source}, unvalidated", str(file))
 

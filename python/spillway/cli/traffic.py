@@ -93,6 +93,8 @@ def _fit(options: argparse.Namespace) -> int:
     output.show(options, found.text(), lambda: found)
     output.say(f"wrote {options.output}")
     if options.plot is not None:
-        found.plot().savefig(options.plot, dpi=150)
+        from spillway.report.style import save
+
+        save(found.plot(), options.plot, dpi=150)
         output.say(f"wrote {options.plot}")
     return 0

@@ -9,6 +9,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from spillway.config import interruption
 from spillway.config.classes import config_error
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "cannot",
+    "discard",
     "make_folder",
     "open_binary",
     "open_text",
@@ -26,6 +28,7 @@ __all__ = [
     "replacing",
     "replacing_all",
     "shown",
+    "together",
 ]
 
 
@@ -81,16 +84,70 @@ def make_folder(folder: Path) -> None:
     Raises ConfigError if that fails.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        for one in reversed([folder, *folder.parents]):
+            if not one.exists():
+                with interruption.deferred():
+                    one.mkdir(exist_ok=True)
+                    if _together:
+                        _together[-1].folders.callback(_remove_if_empty, one)
+        folder.mkdir(exist_ok=True)
     except OSError as error:
         raise cannot("written", folder, error) from error
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+class _Files:
+    """Temporary files, the paths that they will replace, and what removes them again."""
+
+    def __init__(self) -> None:
+        self.pairs: list[tuple[Path, Path]] = []
+        self.temporaries = contextlib.ExitStack()
+        self.folders = contextlib.ExitStack()
+
+
+_together: list[_Files] = []
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """Lets the files that `replacing` writes within appear at the end: all, or after an error none.
+
+    Folders that `make_folder` made within are removed after an error, if they are empty. Within
+    another `together` its end counts. Raises ConfigError if the files cannot get their names.
+    """
+    if _together:
+        yield
+        return
+    files = _Files()
+    with files.folders, files.temporaries:
+        _together.append(files)
+        try:
+            yield
+        finally:
+            _together.remove(files)
+        try:
+            _replace(files.pairs)
+        except OSError as error:
+            raise cannot("written", Path(error.filename2 or error.filename), error) from error
+        files.folders.pop_all()
+
+
+def discard() -> None:
+    """Removes what is written so far within `together`, for a process that is about to end."""
+    for files in _together:
+        files.temporaries.close()
+        files.folders.close()
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file that replaces `path` on success and is removed on failure.
 
-    Raises ConfigError if it cannot be written.
+    If the caller removes it, so is `path`. Raises ConfigError if it cannot be written.
     """
     with replacing_all([path]) as (temporary,):
         yield temporary
@@ -100,42 +157,51 @@ def replacing(path: Path) -> Iterator[Path]:
 def replacing_all(paths: Sequence[Path]) -> Iterator[list[Path]]:
     """Temporary files that replace `paths`: all of them on success, otherwise none.
 
-    If the caller removes one, its path stays empty. Raises ConfigError if they cannot be written.
+    If the caller removes one, its path stays empty. Within `together`, the paths are replaced at
+    its end. Raises ConfigError if they cannot be written.
     """
     try:
-        with _all_or_none(paths) as temporaries:
+        if _together:
+            for path in paths:
+                if path.is_dir():
+                    raise cannot("written", path, OSError(errno.EISDIR, os.strerror(errno.EISDIR)))
+            temporaries = [_beside(path, _together[-1].temporaries) for path in paths]
             yield temporaries
+            _together[-1].pairs += zip(paths, temporaries, strict=True)
+        else:
+            with contextlib.ExitStack() as discarded:
+                temporaries = [_beside(path, discarded) for path in paths]
+                yield temporaries
+                _replace(list(zip(paths, temporaries, strict=True)))
     except OSError as error:
         place = error.filename2 or (paths[0].parent if len(paths) > 1 else paths[0])
         raise cannot("written", Path(place), error) from error
 
 
-@contextlib.contextmanager
-def _all_or_none(paths: Sequence[Path]) -> Iterator[list[Path]]:
+def _beside(path: Path, discarded: contextlib.ExitStack) -> Path:
     import tempfile
 
-    with contextlib.ExitStack() as discarded:
+    with interruption.deferred():
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(handle)
+        discarded.callback(Path(name).unlink, missing_ok=True)
+    return Path(name)
 
-        def beside(path: Path) -> Path:
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-            os.close(handle)
-            discarded.callback(Path(name).unlink, missing_ok=True)
-            return Path(name)
 
-        temporaries = [beside(path) for path in paths]
-        yield temporaries
-        with contextlib.ExitStack() as undone:
-            for path, temporary in zip(paths, temporaries, strict=True):
-                # If the last replacement fails, there is nothing to undo for its path.
-                if path != paths[-1] and path.is_file():
-                    kept = beside(path)
-                    path.replace(kept)
-                    undone.callback(kept.replace, path)
-                if temporary.exists():
-                    temporary.chmod(0o666 & ~_umask())
-                    temporary.replace(path)
-                    undone.callback(path.unlink)
-            undone.pop_all()
+def _replace(pairs: Sequence[tuple[Path, Path]]) -> None:
+    """Moves temporary files to their paths; if one cannot be moved, all are as before."""
+    with interruption.deferred(), contextlib.ExitStack() as kept, contextlib.ExitStack() as undone:
+        for i, (path, temporary) in enumerate(pairs):
+            # If the last replacement fails, there is nothing to undo for its path.
+            if path.is_file() and (i < len(pairs) - 1 or not temporary.exists()):
+                before = _beside(path, kept)
+                path.replace(before)
+                undone.callback(before.replace, path)
+            if temporary.exists():
+                temporary.chmod(0o666 & ~_umask())
+                temporary.replace(path)
+                undone.callback(path.unlink)
+        undone.pop_all()
 
 
 def _umask() -> int:

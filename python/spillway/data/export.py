@@ -12,7 +12,7 @@ import yaml
 from spillway._core.sim import UsageError
 from spillway.config.classes import config_error
 from spillway.config.extras import require
-from spillway.config.filesystem import make_folder, replacing_all
+from spillway.config.filesystem import make_folder, replacing_all, together
 from spillway.data import frames
 from spillway.data.aiperf import aiperf
 from spillway.data.benchmark_report import benchmark_report
@@ -131,14 +131,15 @@ def write_results(
         "runs": [one.to_dict() for one in many.distinct],
     }
     text = json.dumps(document, indent=2) + "\n"
-    make_folder(directory)
-    with replacing_all([directory / name for name in SUMMARIES]) as (summary, seeds, whole):
-        frames.write_rows([{**row, **origin} for row in means], summary)
-        frames.write_rows(single, seeds)
-        whole.write_text(text, encoding="utf-8")
-    if file is not None:
-        for one in many.distinct:
-            write_result(one, directory / RUNS.format(seed=one.seed), file)
+    with together():
+        make_folder(directory)
+        with replacing_all([directory / name for name in SUMMARIES]) as (summary, seeds, whole):
+            frames.write_rows([{**row, **origin} for row in means], summary)
+            frames.write_rows(single, seeds)
+            whole.write_text(text, encoding="utf-8")
+        if file is not None:
+            for one in many.distinct:
+                write_result(one, directory / RUNS.format(seed=one.seed), file)
 
 
 def _check_format(file: str) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from spillway.config import filesystem
+from spillway.config.classes import config_error
 from spillway.config.extras import require
 from spillway.config.provenance import is_unvalidated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
+    from matplotlib.figure import Figure, SubFigure
 
     from spillway._core.cluster import Simulation
 
@@ -26,6 +30,7 @@ __all__ = [
     "mark_unvalidated",
     "number_logarithmic",
     "pyplot",
+    "save",
 ]
 
 
@@ -57,6 +62,20 @@ lines also differ without color.
 def pyplot() -> Any:
     """`matplotlib.pyplot`; ImportError names the missing extra."""
     return require("matplotlib.pyplot", "plot")
+
+
+def save(figure: Figure | SubFigure, path: Path, **options: Any) -> None:
+    """Writes a figure in the format that the ending of the file names.
+
+    Raises ConfigError for an unknown ending, or if the file cannot be written.
+    """
+    known = figure.canvas.get_supported_filetypes()
+    form = path.suffix.lower().removeprefix(".")
+    if form not in known:
+        allowed = f"must end with .{', .'.join(sorted(known))}"
+        raise config_error([(filesystem.shown(path), "", allowed)])
+    with filesystem.replacing(path) as temporary:
+        figure.savefig(temporary, format=form, **options)  # type: ignore[union-attr]
 
 
 def axes_or_new(ax: Axes | None) -> Axes:

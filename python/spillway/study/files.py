@@ -369,20 +369,22 @@ def write_results(study: Study, folder: Path, confirmation: Confirmation | None)
     winner; without a confirmation, the best trial. There is none, not even an earlier one, if that
     does not satisfy the constraints.
     """
-    write_rows(study.rows(), folder / "trials.csv")
-    with filesystem.replacing(folder / "search_history.json") as temporary:
-        history = json.dumps(study.search_history(), indent=2, allow_nan=False)
-        temporary.write_text(history + "\n", encoding="utf-8")
-    best: Simulation | None = None
-    if confirmation is not None:
-        confirmation.write(folder / "confirmation.json")
-        best = confirmation.choice
-    elif len(study.objectives) == 1 and study.feasible:
-        best = study.best
-    if best is None:
-        (folder / "best.yaml").unlink(missing_ok=True)
-    else:
-        files.dump(best, folder / "best.yaml")
+    with filesystem.together():
+        write_rows(study.rows(), folder / "trials.csv")
+        with filesystem.replacing(folder / "search_history.json") as temporary:
+            history = json.dumps(study.search_history(), indent=2, allow_nan=False)
+            temporary.write_text(history + "\n", encoding="utf-8")
+        best: Simulation | None = None
+        if confirmation is not None:
+            confirmation.write(folder / "confirmation.json")
+            best = confirmation.choice
+        elif len(study.objectives) == 1 and study.feasible:
+            best = study.best
+        if best is None:
+            with filesystem.replacing(folder / "best.yaml") as temporary:
+                temporary.unlink()
+        else:
+            files.dump(best, folder / "best.yaml")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -34,7 +34,7 @@ from spillway.catalog import by_name
 from spillway.config.classes import config_error
 from spillway.config.describe import descriptor
 from spillway.config.differences import differences
-from spillway.config.filesystem import cannot, replacing
+from spillway.config.filesystem import cannot, make_folder, replacing, together
 from spillway.config.messages import checked_simulation
 from spillway.interop.deployments import dynamo, envoy, llm_d, places, vllm, vllm_on_eks
 from spillway.interop.deployments.target import Loss, Target, Unread, base_settings, pattern_of
@@ -123,19 +123,15 @@ class Export:
     def write(self, folder: str | Path) -> list[Path]:
         """Writes the files into a folder, which is created; returns their paths.
 
-        Raises ConfigError if one cannot be written.
+        Raises ConfigError if one cannot be written; none is written then.
         """
-        folder = Path(folder)
-        written = []
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            for name, text in self.files.items():
-                with replacing(folder / name) as temporary:
+        paths = [Path(folder) / name for name in self.files]
+        with together():
+            make_folder(Path(folder))
+            for path, text in zip(paths, self.files.values(), strict=True):
+                with replacing(path) as temporary:
                     temporary.write_text(text, encoding="utf-8")
-                written.append(folder / name)
-        except OSError as error:
-            raise cannot("write", folder, error) from error
-        return written
+        return paths
 
 
 @dataclass(frozen=True)
